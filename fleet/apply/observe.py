@@ -60,7 +60,7 @@ from fleet.ports import (
 )
 from fleet.schema.model import CoprQueue, Fleet, Pool
 from fleet.tagrules.export import places_of
-from fleet.tickets.forgotten import with_forgotten
+from fleet.tickets.forgotten import Records, with_forgotten
 
 REMEMBERED = 50
 """How many tries of each pool, machine type and market a decision rests on, the latest ones."""
@@ -172,7 +172,8 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     queues |= {name: desk.read(now) for name, desk in desks.items()}
     since = {name: told_or(None, desk.known_since) for name, desk in sources.desks.items()}
     attempts = partial(told_or, (), partial(sources.store.attempts, _ATTEMPTS))
-    queues |= dict(with_forgotten(fleet, queues, listings, since, attempts))
+    recorded = {name for stack in world.known_stacks.values() for name in stack.names}
+    queues |= dict(with_forgotten(fleet, queues, listings, since, Records(attempts, recorded)))
     queues |= dict(_with_packages(fleet, queues))
     world = world.altered(queues=dict(sorted(queues.items())))
     # Where it cannot be read how far approvals were used, none may be used.

@@ -119,11 +119,11 @@ class Window:
 
     def why(self, inventory: PoolInventory, unit: Unit) -> str:
         """Return why a machine is to go; nothing where it was not made then."""
-        machine = unit.machine
+        created = unit.machine.created_at if unit.machine else None
         is_ours = unit.name in self.made and inventory.pool in (self.pools or {inventory.pool})
-        if machine is None or not is_ours or not self.since <= machine.created_at <= self.until:
+        if not is_ours or created is None or not self.since <= created <= self.until:
             return ""
-        return f"created {write_time(machine.created_at)}, undone by `fleet undo`"
+        return f"created {write_time(created)}, undone by `fleet undo`"
 
 
 def undo_creations(fleet: Fleet, world: World, window: Window) -> Plan:

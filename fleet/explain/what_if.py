@@ -236,7 +236,8 @@ def later(world: World, at: datetime) -> World:
     for name, listing in providers.items():
         if isinstance(listing, Listing):
             machines = tuple(
-                _moved(m, by, "created_at") if m.name in booting else m for m in listing.machines
+                _moved(m, by, "created_at") if m.name in booting and m.created_at else m
+                for m in listing.machines
             )
             providers[name] = listing.altered(machines=machines, read_at=listing.read_at + by)
     return world.altered(time=at, queues=queues, providers=providers)
@@ -286,7 +287,8 @@ def next_run(fleet: Fleet, world: World, plan: Plan) -> World:
 
 def _comes_up(fleet: Fleet, world: World, machine: Machine) -> bool:
     pool = fleet.pools.get(machine.pool)
-    age = (world.time - machine.created_at).total_seconds()
+    created = machine.created_at or world.time
+    age = (world.time - created).total_seconds()
     boots = machine.state in (MachineState.STARTING, MachineState.RUNNING)
     return isinstance(pool, Pool) and boots and age <= pool.boot.deadline
 

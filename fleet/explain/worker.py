@@ -168,10 +168,11 @@ def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[Exp
     machine = next((m for _, m in world.machines() if m.name == verdict.worker), None)
     if verdict.state == "busy":
         yield _when_done(fleet, world, verdict)
-    if verdict.state == "starting" and machine is not None:
-        up = machine.created_at + timedelta(seconds=pool.boot.expected)
+    created = machine.created_at if machine else None
+    if verdict.state == "starting" and created is not None:
+        up = created + timedelta(seconds=pool.boot.expected)
         within = pool.ready.within if pool.ready else pool.boot.deadline
-        failed = machine.created_at + timedelta(seconds=within)
+        failed = created + timedelta(seconds=within)
         because = f"expected up at {write_time(up)}; failed if not up at {write_time(failed)}"
         yield ExplainedReason(because=because, path=(*path, "ready" if pool.ready else "boot"))
     is_kept = verdict.reason is Reason.PAID_FOR
@@ -184,8 +185,8 @@ def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[Exp
             "then deleted unless needed"
         )
         yield ExplainedReason(because=because, path=(*path, *key))
-    if pool.retire.max_age is not None and machine is not None:
-        old = machine.created_at + timedelta(seconds=pool.retire.max_age)
+    if pool.retire.max_age is not None and created is not None:
+        old = created + timedelta(seconds=pool.retire.max_age)
         because = f"max_age ({write_duration(pool.retire.max_age)}) reached at {write_time(old)}"
         yield ExplainedReason(because=because, path=(*path, "retire", "max_age"))
     worker = registered_workers(world).get(verdict.worker)
@@ -234,6 +235,8 @@ def _describe(plan: Plan, verdict: WorkerVerdict, known: WorkerFacts | None) -> 
     if known.created_at is not None and known.cost_so_far is not None:
         cost = f"{rate(known.cost_so_far)} {plan.currency}"
         yield f"created {write_time(known.created_at)}, cost so far {cost}"
+    elif known.created_at is None and verdict.type is not None and verdict.state != "planned":
+        yield "creation time unknown, cost so far unknown"
     if known.work_since is not None:
         package = f"package {known.package}" if known.package else "its work"
         cost = (

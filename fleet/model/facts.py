@@ -440,7 +440,7 @@ class Machine(Value):
     pool: str = Field(description="From the label `pool`.")
     type: str
     state: MachineState
-    created_at: Moment
+    created_at: Moment | None = Field(description="None: its provider does not tell.")
     image: str | None = None
     digest: str | None = Field(None, description="Digest of what made it, from its label.")
     expires: Moment | None = Field(
@@ -618,7 +618,7 @@ class World(Value):
     attempts: Annotated[tuple[Attempt, ...], sort_by("at", "worker")] = Field(
         (), description="The latest tries to make machines, of each pool and machine type."
     )
-    absences: tuple[Absence, ...] = Field(
+    absences: Annotated[tuple[Absence, ...], sort_by("provider", "name")] = Field(
         (),
         description="Machines that their stacks know and that their providers do not list.",
         exclude_if=not_,

@@ -124,7 +124,8 @@ class Given:
     machine: str
     pool: str
     answer: str
-    created_at: datetime
+    created_at: datetime | None
+    """None: unknown; what is remembered of its name is of this machine."""
     tags: tuple[str, ...] | None = None
     """The tags that count, those of rules too; None: unknown."""
     note: str = ""

@@ -235,7 +235,8 @@ def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
     def had_registered(machine: Machine) -> bool:
         if machine.name in latest:
             return latest[machine.name] == "registered"
-        return machine.type in oldest and machine.created_at < oldest[machine.type]
+        first, created = oldest.get(machine.type), machine.created_at
+        return first is not None and created is not None and created < first
 
     return frozenset(
         unit.name

@@ -599,7 +599,8 @@ def _joined(
 
 def _is_of(departure: Departure, unit: Unit) -> bool:
     """Say whether a departure is of this machine, not of an older one of its name."""
-    return unit.machine is None or unit.machine.created_at <= departure.at
+    created = unit.machine.created_at if unit.machine else None
+    return created is None or created <= departure.at
 
 
 def _given_back(unit: Unit, now: datetime) -> Unit:
@@ -748,11 +749,13 @@ def _end_by_journal(
 ) -> datetime | None:
     """Return the expiry of a machine without a written one, from its creation and the runs."""
     if not isinstance(world.runs, Unknown):
-        return extended(fleet, max([machine.created_at, *world.runs]))
+        known = [*filter(None, [machine.created_at]), *world.runs]
+        return extended(fleet, max(known)) if known else None
     listing = world.providers.get(provider)
     noted = isinstance(listing, Listing) and listing.notes_expiry
     # A run that lives would have noted it there by now.
-    return extended(fleet, machine.created_at) if noted else None
+    created = machine.created_at
+    return extended(fleet, created) if noted and created is not None else None
 
 
 def _recorded(world: World) -> set[str] | None:

@@ -93,7 +93,8 @@ def holdings(
 ) -> tuple[Holding, ...]:
     """Return the machines of every pool; those of a silent provider as their stack records them.
 
-    What only a stack tells of is taken to exist since the ledger was charged: unknown is not zero.
+    What only a stack tells of, and what has no known age, is taken to exist since the ledger was
+    charged, by the second: unknown is not zero.
     What an apply that was killed had begun to make, this one makes.
     """
     known = None if isinstance(world.ledger, Unknown) else world.ledger.charged_until
@@ -102,7 +103,10 @@ def holdings(
         for unit in pool.units:
             if unit.machine is not None:
                 tariff = _tariff(fleet, pool, unit.machine.type, unit.inputs)
-                found.append(Holding(name, tariff, unit.machine.created_at, unit))
+                created = unit.machine.created_at
+                if created is None:
+                    tariff = Tariff(tariff.price) if tariff else None
+                found.append(Holding(name, tariff, created or known or world.time, unit))
             elif unit.state is State.UNFINISHED and unit.inputs is not None:
                 tariff = _tariff(fleet, pool, unit.inputs.type, unit.inputs)
                 found.append(Holding(name, tariff, world.time, unit))

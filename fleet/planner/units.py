@@ -164,7 +164,10 @@ def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:
     Without looks since its boot, its port has that time from the first look on.
     """
     within = timedelta(seconds=_deadline(pool))
-    ends = machine.created_at + within
+    began = machine.created_at or machine.looked_since
+    if began is None:
+        return False
+    ends = began + within
     if _ready(pool) and machine.state is MachineState.RUNNING and machine.address is not None:
         if machine.misses is None:
             return False

@@ -47,9 +47,10 @@ def admit(
     """
     if holder is not None:
         raise ValueError(f"machine {given.machine} has ticket {holder}")
-    if known is None or known.since < given.created_at:
+    created = given.created_at
+    if known is None or (created is not None and known.since < created):
         # The provider's clock may be ahead of this one.
-        known = Tenancy(given.machine, max(now, given.created_at))
+        known = Tenancy(given.machine, max(now, created or now))
     return replace(occupy(known, ticket, now), pool=given.pool)
 
 

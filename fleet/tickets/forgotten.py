@@ -1,7 +1,8 @@
 """Machines whose tickets a lost store knew: they count as busy until a person says otherwise."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from fleet.model.facts import (
     Attempt,
@@ -18,18 +19,28 @@ _SKEW = timedelta(minutes=5)
 """Maximum difference between the clocks of a provider and of the store."""
 
 
+class Records(NamedTuple):
+    """The records of the store and of the stacks about machines."""
+
+    attempts: Callable[[], Iterable[Attempt]]
+    """Returns the attempts to create machines, the oldest first."""
+    names: Collection[str]
+    """The machines that stacks know."""
+
+
 def with_forgotten(
     fleet: Fleet,
     queues: Mapping[str, QueueReading],
     listings: Mapping[str, Listing | Unknown],
     since: Mapping[str, datetime | None],
-    attempts: Callable[[], Iterable[Attempt]],
+    records: Records,
 ) -> Iterator[tuple[str, QueueReading]]:
     """Yield the queues of tickets with machines busy that are older than what is remembered.
 
     The store in which their tickets were is lost; nothing tells that nobody uses them. That ends
     with the ticket that `keep` opens for each. A machine that was created near the time of the
-    store is free only if the store recorded its creation, which `attempts` returns.
+    store is free only if the store recorded its creation. One of unknown age counts as older if a
+    stack knows it.
     """
     known = {
         worker.name
@@ -49,10 +60,12 @@ def with_forgotten(
             is_ours = is_named_by_fleet(fleet.fleet, machine.pool, machine.name)
             if machine.name in known or not (began and is_ours):
                 continue
-            if machine.created_at >= began + _SKEW:
+            if machine.created_at is None and machine.name not in records.names:
+                continue  # an orphan, of which no store knew anything
+            if machine.created_at is not None and machine.created_at >= began + _SKEW:
                 continue
             if own is None:
-                own = {each.worker: each.at for each in attempts()}
+                own = {each.worker: each.at for each in records.attempts()}
             if not _is_made_here(machine, own):
                 lost.setdefault(queue, []).append(
                     Worker(
@@ -74,7 +87,8 @@ def with_forgotten(
 def _is_made_here(machine: Machine, attempts: Mapping[str, datetime]) -> bool:
     """Say whether the latest recorded attempt of its name created a machine."""
     at = attempts.get(machine.name)
-    return at is not None and at <= machine.created_at + _SKEW
+    created = machine.created_at
+    return at is not None and (created is None or at <= created + _SKEW)
 
 
 def find_forgotten(reading: QueueReading) -> dict[str, str]:

@@ -64,6 +64,7 @@ def test_the_policy_allows_every_call_that_is_seen_and_no_other(rig: AwsRig) -> 
     rig.engine(templates=[template]).up(base, [], quiet)
     rig.up(a_worker(1), a_worker(2, market="spot"))
     (one, two) = rig.listed()
+    assert one.created_at is not None
     rig.cloud.extend([one.id], one.created_at)
     rig.cloud.console(one.id)
     rig.cloud.delete(two.id)

@@ -141,7 +141,7 @@ class Listed(Value):
     name: _Name
     id: _Word | None = Field(None, description="Left out: its name.")
     type: _Word
-    created_at: Moment
+    created_at: Moment | None = Field(None, description="Left out: unknown, and so is its cost.")
     state: Literal["starting", "running", "stopping", "stopped", "failed"] = "running"
     labels: dict[_Label, _Label] = Field(
         max_length=1_000, description="What `new` was given in FLEET_LABELS."
@@ -182,15 +182,15 @@ def machine_of(listed: Listed) -> Machine:
         pool=listed.labels.get("pool", ""),
         type=listed.type,
         state=MachineState(listed.state),
-        created_at=listed.created_at,
+        created_at=None if listed.created_at == _EPOCH else listed.created_at,
         image=listed.image,
         digest=listed.labels.get("digest"),
         address=listed.address,
     )
 
 
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-"""When a machine of unknown age was made: what was done to it was done to this one."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""What a command prints that does not know when a machine was created."""
 MOST_DATA = 4096
 """Letters of what `new` printed that a ticket's client gets."""
 
@@ -361,7 +361,7 @@ class ResallocInterface:
     def _stranger(self, name: str) -> Listed:
         """Return a machine of ours of which nothing is remembered: a stack may know it."""
         labels = {"fleet": self._fleet, "pool": self._pool_of(name)}
-        return Listed(name=name, type="own", created_at=_LONG_AGO, labels=labels)
+        return Listed(name=name, type="own", labels=labels)
 
     def _listed(self, name: str, memo: Memo) -> Listed:
         # What `new` left behind when it failed is of no use to anybody.

@@ -213,7 +213,11 @@ class Past:
         registered = {w.machine or w.name: w for _, w in workers if w.state != "enrolled"}
         for name, machine in self._booting.items():
             worker = registered.get(name)
-            if worker is None or machines.get(name, machine).id != machine.id:
+            if (
+                worker is None
+                or machine.created_at is None
+                or machines.get(name, machine).id != machine.id
+            ):
                 continue
             since = worker.connected_since or (worker.work.started_at if worker.work else None)
             since = since or worker.since or world.time

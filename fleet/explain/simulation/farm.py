@@ -754,7 +754,7 @@ class Farm:
         for provider, machine in world.machines():
             made = inputs.get(machine.name)
             box = Box(
-                *(machine.name, machine.pool, "", machine.created_at),
+                *(machine.name, machine.pool, "", machine.created_at or self.now),
                 *(provider, machine.type, market_of(made)),
                 inputs=made,
                 machine=machine.altered(expires=None),
@@ -766,7 +766,9 @@ class Farm:
             if box.machine is not None and not box.is_registered and box.inputs is not None:
                 box.registry = box.registry or self._registry_of(box)
                 took = timedelta(seconds=self._boot_seconds(box))
-                self._at(max(self.now, box.machine.created_at + took), "boot", box, None)
+                self._at(
+                    max(self.now, (box.machine.created_at or self.now) + took), "boot", box, None
+                )
             self._classify(box)
 
     def _registry_of(self, box: Box) -> str:

@@ -298,8 +298,10 @@ class _Rest:
     def _ages(self, world: World) -> Iterator[datetime]:
         for _, machine in world.machines():
             pool = self._fleet.pools.get(machine.pool)
-            if isinstance(pool, Pool) and pool.retire.max_age is not None:
-                yield machine.created_at + timedelta(seconds=pool.retire.max_age)
+            if not isinstance(pool, Pool) or (created := machine.created_at) is None:
+                continue
+            if pool.retire.max_age is not None:
+                yield created + timedelta(seconds=pool.retire.max_age)
 
 
 _Account = tuple[str, str | None, str | None, str | None, tuple[str, ...]]
@@ -483,7 +485,7 @@ class _Sums:
         """Add what a machine came to since the beginning."""
         if box.machine is None:
             return
-        created = box.machine.created_at
+        created = box.machine.created_at or self._start
         since = max(created, self._start)
         self._seconds[box.pool] += int((end - since).total_seconds())
         self._busy[box.pool] += box.busy_seconds

@@ -77,14 +77,15 @@ def _paid_seconds(world: World, pool_plan: PoolPlan, unit: Unit) -> tuple[int, i
     unknown.
     """
     machine = unit.machine
-    if machine is None or pool_plan.pool is None or machine.created_at > world.time:
+    created = machine.created_at if machine else None
+    if machine is None or created is None or pool_plan.pool is None or created > world.time:
         return 0, 1
     tariff = tariff_of(pool_plan.fleet, pool_plan.pool, machine.type, market_of(unit.inputs))
     if tariff is None:
         return 0, 1
     apart = _seconds_between_runs(world, pool_plan)
     gone = (_runs_to_go(pool_plan, unit) - 1) * apart + deleting_seconds(world)
-    end = paid_until(tariff, machine.created_at, world.time + timedelta(seconds=gone))
+    end = paid_until(tariff, created, world.time + timedelta(seconds=gone))
     return int((end - world.time).total_seconds()), gone + apart
 
 
@@ -112,6 +113,7 @@ def _seconds_between_runs(world: World, pool_plan: PoolPlan) -> int:
 def _used_last(world: World, pool_plan: PoolPlan, unit: Unit) -> timedelta:
     """Return what is smaller the later a unit's queue would use it."""
     queue = pool_plan.fleet.queues.get(unit.registry or "")
-    if isinstance(queue, DebusineQueue) and unit.machine is not None:
-        return world.time - unit.machine.created_at
+    created = unit.machine.created_at if unit.machine else None
+    if isinstance(queue, DebusineQueue) and created is not None:
+        return world.time - created
     return (unit.since or NEVER) - world.time

@@ -148,7 +148,7 @@ def replaceable(pool_plan: PoolPlan) -> list[Unit]:
         (unit for unit in pool_plan.staying if unit.state in _READY and unit.registry),
         key=lambda u: (
             u.state is State.BUSY,
-            u.machine.created_at.timestamp() if u.machine else 0,
+            u.machine.created_at.timestamp() if u.machine and u.machine.created_at else 0,
             u.name,
         ),
     )
@@ -299,8 +299,9 @@ def mark_worn(world: World, pool_plan: PoolPlan) -> None:
 
 def _ways(world: World, retire: Retire, unit: Unit) -> Iterator[tuple[Reason, str]]:
     """Yield in which ways a unit is worn out."""
-    if retire.max_age is not None and unit.machine is not None:
-        age = int((world.time - unit.machine.created_at).total_seconds())
+    created = unit.machine.created_at if unit.machine else None
+    if retire.max_age is not None and created is not None:
+        age = int((world.time - created).total_seconds())
         if age >= retire.max_age:
             most = write_duration(retire.max_age)
             yield (

@@ -1,0 +1,121 @@
+"""A machine whose creation its provider does not tell: its age and its cost are unknown."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders.sentences import tells
+from tests.rigs.trial import Trial, fleet_yaml
+
+STRANGER = "own_f0777"
+KEYS = "machine: {cores: 1, memory: 1GiB, price: 0.01 EUR/h}, image: trixie, workers: {max: 3}"
+CREATED = {
+    "left out": "",
+    "null": ', "created_at": null',
+    "epoch": ', "created_at": "1970-01-01T00:00:00Z"',
+}
+
+
+def fleet_of(hooks: str) -> str:
+    text = fleet_yaml(pools={"own": f"{{provider: desk, {KEYS}}}"}, queue="{kind: tickets}")
+    text = text.replace("architecture: amd64}", "architecture: amd64, provides: [deb]}")
+    return text.replace("kind: sim, boot: 1s", f"kind: hooks, {hooks}")
+
+
+RESALLOC = fleet_of(
+    "interface: resalloc, list_exit: ignored, delete: ['true'], list: [cat, vms], "
+    'new: [sh, -c, "echo $RESALLOC_NAME >> vms; echo host"]'
+)
+
+
+@pytest.fixture
+def begun(project: Path) -> Trial:
+    """Return a fleet of Resalloc's commands without machines."""
+    trial = Trial(project)
+    trial.write(RESALLOC)
+    (project / "vms").write_text("")
+    trial.init()
+    return trial
+
+
+def listed(trial: Trial) -> dict[str, Any]:
+    said = trial.do("machine", "list", "--json")[1]
+    (machine,) = json.loads(said[said.index("{") :])["machines"]
+    found: dict[str, Any] = machine
+    return found
+
+
+def check_unknown(trial: Trial, name: str) -> None:
+    machine = listed(trial)
+    assert (machine["worker"], machine["created_at"], machine["cost_so_far"]) == (name, None, None)
+    _, said = trial.do("explain", "worker", name)
+    assert tells(said, "creation", "unknown")
+    assert "1970" not in said
+
+
+def money(trial: Trial) -> Decimal:
+    entries = trial.store().dump()["ledger"]
+    return sum((Decimal(entry["nanos"]) for entry in entries), Decimal(0)).scaleb(-9)
+
+
+def test_a_leaked_machine_has_no_cost_when_its_age_is_unknown(begun: Trial) -> None:
+    (begun.folder / "vms").write_text(f"{STRANGER}\n")
+
+    begun.do("apply")
+
+    check_unknown(begun, STRANGER)
+    assert begun.told("ticket", "list", "--json").strip() == "[]"
+    assert money(begun) < Decimal("0.001")
+    _, orphans = begun.do("state", "orphans", "--json")
+    (orphan,) = json.loads(orphans)["orphans"]
+    assert (orphan["since"], orphan["goes"]) == (None, False)
+
+
+@pytest.mark.parametrize("created", CREATED.values(), ids=CREATED)
+def test_own_commands_may_leave_out_when_a_machine_was_created(
+    project: Path, created: str
+) -> None:
+    trial = Trial(project)
+    trial.write(fleet_of("new: ['false'], delete: ['true'], list: [cat, listed]"))
+    labels = json.dumps({"fleet": "trial", "pool": "own"})
+    (project / "listed").write_text(
+        f'[{{"name": "{STRANGER}", "type": "own", "labels": {labels}{created}}}]'
+    )
+    trial.init()
+
+    trial.do("apply")
+
+    check_unknown(trial, STRANGER)
+    assert trial.world()["providers"]["desk"]["machines"][0]["created_at"] is None
+
+
+def test_a_recorded_machine_stays_when_its_age_was_forgotten(begun: Trial) -> None:
+    number = begun.told("ticket", "open", "--tag", "deb", "--user", "ada").split()[0]
+    begun.apply()
+    begun.apply()
+    (begun.folder / ".fleet/hook-machines.json").unlink()
+
+    begun.do("apply")
+
+    check_unknown(begun, "own_f0001")
+    assert tells(begun.told("ticket", "show", number), "state", "ready")
+    assert (begun.folder / "vms").read_text() == "own_f0001\n"
+
+
+def test_a_recorded_machine_is_busy_when_age_and_store_are_lost(begun: Trial) -> None:
+    begun.told("ticket", "open", "--tag", "deb", "--user", "ada")
+    begun.apply()
+    begun.apply()
+    for name in ("hook-machines.json", "store.db"):
+        (begun.folder / ".fleet" / name).unlink()
+    begun.told("state", "init")
+    number = begun.told("ticket", "open", "--tag", "deb", "--user", "eve").split()[0]
+
+    begun.do("apply")
+
+    tickets = {each["owner"]: each for each in json.loads(begun.told("ticket", "list", "--json"))}
+    assert tickets["unknown"]["machine"] == "own_f0001"
+    assert (str(tickets["eve"]["id"]), tickets["eve"]["machine"]) == (number, "")
