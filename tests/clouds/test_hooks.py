@@ -410,3 +410,15 @@ def test_machines_deleted_one_after_the_other_are_listed_each_time(tmp_path: Pat
         cloud.delete(name)
 
     assert listed(cloud) == ()
+
+
+def test_a_machine_is_not_forgotten_while_its_new_still_runs(tmp_path: Path) -> None:
+    cloud = a_hook_cloud(tmp_path)
+    (tmp_path / "state").mkdir()
+
+    with (tmp_path / "state" / f"{NAME}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(SourceUnreachable, match=f"{NAME}.*`new`"):
+            cloud.delete(NAME)
+
+    cloud.delete(NAME)

@@ -165,6 +165,10 @@ class HookMachines:
         machine = self._known.get(machine_id) or self._find(machine_id)
         if machine is None:
             with noting(machine_id):
+                if NAME.fullmatch(machine_id) and is_held(self._lock_of(machine_id)):
+                    raise SourceUnreachable(
+                        f"{machine_id} not forgotten: `new` of an earlier run still runs"
+                    )
                 self._interface.forget(machine_id)
             return
         with noting(machine.name):
