@@ -12,6 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FLEET = ROOT / ".venv" / "bin" / "fleet"
 
+APPLIED = "Applied:"
+"""The line of `fleet apply` at which its report begins."""
 NEXT = """
 That was the main job: fleet.yaml and a recorded queue became a plan, machines and a status.
 Nothing outside this folder was touched; the simulated machines live in .fleet/. What to try next:
@@ -27,35 +29,42 @@ Nothing outside this folder was touched; the simulated machines live in .fleet/.
 
 def main() -> int:
     """Run the walk and return the exit code of what failed, or 0."""
-    steps = (
-        ("Is the file right? All findings at once, each with its place.", ["validate"]),
-        ("Make the place for what must outlive a run (once per fleet).", ["state", "init"]),
-        ("What should exist, at what cost, and why?", ["plan"]),
-        ("Make it so.", ["apply"]),
-        ("What is there now?", ["status"]),
+    steps: tuple[tuple[str, list[str], str], ...] = (
+        ("Is fleet.yaml right? All findings at once, each with its place.", ["validate"], ""),
+        ("Create the store of what must outlive a run (once per fleet).", ["state", "init"], ""),
+        ("Which machines should exist, at what cost, and why?", ["plan"], ""),
+        ("Create them. (It prints the plan again, which is left out here.)", ["apply"], APPLIED),
+        ("What is there now?", ["status"], ""),
     )
-    for why, arguments in steps:
-        code = show(why, arguments)
+    for why, arguments, begin in steps:
+        code = show(why, arguments, begin)
         if code:
             return stopped(arguments, code)
     request = find_request()
     if request is not None:
         arguments = ["explain", "request", request]
-        code = show(f"Why does request {request} wait?", arguments)
+        code = show(f"Why has build {request} not started?", arguments)
         if code:
             return stopped(arguments, code)
     print(NEXT, flush=True)
     return 0
 
 
-def show(why: str, arguments: list[str]) -> int:
-    """Print why and what is run, then run it in the open."""
-    print(f"\n# {why}\n$ fleet {shlex.join(arguments)}", flush=True)
-    return subprocess.run([FLEET, *arguments], cwd=ROOT, check=False).returncode
+def show(why: str, arguments: list[str], begin: str = "") -> int:
+    """Print why and what is run, then run it in the open; its output from the line `begin` on."""
+    cut = f" | sed -n '/^{begin}/,$p'" if begin else ""
+    print(f"\n# {why}\n$ fleet {shlex.join(arguments)}{cut}", flush=True)
+    command = [str(FLEET), *arguments]
+    if not begin:
+        return subprocess.run(command, cwd=ROOT, check=False).returncode
+    ran = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True)
+    # Where it failed before that line, everything that it said is wanted.
+    print(ran.stdout[max(0, ran.stdout.find(begin)) :], end="", flush=True)
+    return ran.returncode
 
 
 def find_request() -> str | None:
-    """Return the id of a request that waits, best one that no machine is planned for."""
+    """Return the id of a waiting request, best of one that gets no machine; None without any."""
     planned = subprocess.run(
         [FLEET, "plan", "--json"], cwd=ROOT, check=False, capture_output=True, text=True
     )

@@ -87,7 +87,7 @@ class Shell:
         self.project.mkdir()
         self._umask = 0o022
         for name in ("fleet.yaml", "world.json"):
-            shutil.copy(ROOT / name, self.project)
+            shutil.copy(ROOT / "docs/example" / name, self.project)
         if pulumi := os.environ.get("FLEET_PULUMI"):
             (folder / "bin" / "pulumi").symlink_to(pulumi)
 

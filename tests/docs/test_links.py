@@ -80,9 +80,9 @@ def test_the_steps_of_a_plan_are_those_of_reconcile_in_its_order() -> None:
     assert places == sorted(places)
 
 
-def test_the_figure_that_is_worked_out_is_that_of_the_readme() -> None:
+def test_the_figure_that_is_worked_out_is_that_of_the_tour() -> None:
     page = (ROOT / "docs/explanation/allocation.md").read_text(encoding="utf-8")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    tour = (ROOT / "docs/tour.md").read_text(encoding="utf-8")
 
     told = re.search(r"(\d+) machines x ([\d.]+) EUR/h x ([\d.]+) / 60 h = ([\d.]+) EUR", page)
     assert told is not None
@@ -91,4 +91,4 @@ def test_the_figure_that_is_worked_out_is_that_of_the_readme() -> None:
     rows = re.findall(r"^\|.*\| ([\d.]+) \|$", page, re.MULTILINE)
     assert sum(map(float, rows)) == float(minutes)
     assert f"{int(machines) * float(price) * float(minutes) / 60:.4f}" == total
-    assert f"New machines: about {total} EUR" in readme
+    assert f"New machines: about {total} EUR" in tour

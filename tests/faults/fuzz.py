@@ -170,9 +170,9 @@ def change_bytes(random: Random, content: bytes) -> bytes:
 
 
 def _demo(folder: Path) -> None:
-    """Lay the demo down, and its world."""
+    """Lay the example down, and its world."""
     for name in ("fleet.yaml", "world.json"):
-        (folder / name).write_bytes((ROOT / name).read_bytes())
+        (folder / name).write_bytes((ROOT / "docs/example" / name).read_bytes())
 
 
 def _trial(folder: Path) -> None:
@@ -282,6 +282,7 @@ KINDS: Mapping[str, Kind] = {
         ),
         lambda: (
             (ROOT / "fleet.yaml").read_bytes(),
+            (ROOT / "docs/example/fleet.yaml").read_bytes(),
             *_fixtures("whole.yaml", "starter.yaml")(),
         ),
         change_text,
@@ -294,7 +295,7 @@ KINDS: Mapping[str, Kind] = {
             *(("status", "--world", "input", "--json"), ("explain", "--all", "--world", "input")),
             ("explain", "request", "4", "--world", "input"),
         ),
-        lambda: ((ROOT / "world.json").read_bytes(),),
+        lambda: ((ROOT / "docs/example/world.json").read_bytes(),),
         change_json,
         _demo,
     ),
