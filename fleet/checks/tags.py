@@ -108,7 +108,11 @@ def _find_acting(vocabulary: Vocabulary, name: str) -> Iterator[str]:
         "on_demand": vocabulary.is_on_demand(name),
         "exclusive": vocabulary.is_exclusive(name),
     }
+    # A tag of the queue's own work is no request for a machine: forbidding it to users is no typo.
+    is_own = rule.asked_by == ["system"]
     for key in ("on_demand", "exclusive", "asked_by", "limits", "priority", "otherwise"):
+        if is_own and key == "asked_by":
+            continue
         if key in rule.model_fields_set or inherited.get(key):
             yield key
 
