@@ -24,7 +24,7 @@ from fleet.planner.demand import judge_of
 from fleet.ports import Console
 from fleet.report import words
 from fleet.report.answers import tag_list_to_lines, tags_to_lines
-from fleet.tagrules.context import NOTHING, queue_context
+from fleet.tagrules.context import NOTHING, context_of
 
 
 def arguments(parser: Parser) -> None:
@@ -79,7 +79,7 @@ def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, Tag
         because = f"; {unsure[0]}" if unsure else " (it may be running, done or blocked)"
         raise FleetError(f"no waiting request {args.request}{because}")
     queue, request, demand = found
-    asking = judge_of(fleet, world).ask_of(request, queue_context(demand))
+    asking = judge_of(fleet, world).ask_of(request, context_of(fleet, queue, demand))
     subject = Subject(f"{queue}/{request.id}", (queue,), queue)
     return decision.config, explain_tags(fleet, world, subject, asking)
 

@@ -23,7 +23,7 @@ from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import is_of_older, joined
 from fleet.schema.model import Boot, Fleet, Pool, serves_queue
 from fleet.schema.units import write_duration
-from fleet.tagrules.context import queue_context
+from fleet.tagrules.context import context_of
 from fleet.tagrules.offers import Matcher, Offer, ask_of_tags, offer_of_pool, offer_of_worker
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -250,7 +250,8 @@ def _held(fleet: Fleet, world: World, plan: Plan) -> set[str]:
         for queue, demand in (world.demands() if refused else ())
         for request in demand.requests
         for each in ordered(queue, request)[:1]
-        if each.key in refused and judge.ask_of_alike(request, queue_context(demand)).held
+        if each.key in refused
+        and judge.ask_of_alike(request, context_of(fleet, queue, demand)).held
     }
 
 

@@ -455,6 +455,7 @@ def reasons_of(
     """Yield every reason about a request: denied tags, unknowns, and every pool."""
     for refused in signature.refused:
         who = f"owner of tag {refused.tag}: `asked_by`"
+        who = "operator of `lookups`" if refused.is_unknown else who
         by = case.enforcer([refused.tag], "tag", signature.queue)
         yield ExplainedReason(because=refused.because, path=refused.path, by=by, who=who)
     for difference in signature.differences:

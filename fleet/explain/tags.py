@@ -255,7 +255,9 @@ def _pools(
         offer = offer_of_pool(fleet, name, images.get(name, ()))
         mismatch = find_mismatch(asking.ask, offer)
         if asking.held:
-            because = f"pool {name} creates no machine for a denied tag"
+            is_unknown = any(refusal.is_unknown for refusal in asking.refused)
+            what = "while the environment is unknown" if is_unknown else "for a denied tag"
+            because = f"pool {name} creates no machine {what}"
         elif mismatch:
             because = f"pool {name} {mismatch}"
         elif offer.on_demand and not offer.on_demand & asking.ask.required:

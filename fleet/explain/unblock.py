@@ -381,6 +381,10 @@ def _not_before(world: World, path: Path) -> Edit:
 def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Edit]:
     """Yield edits of `asked_by` that allow the denied tags."""
     for refused in signature.refused:
+        if refused.is_unknown:
+            place: Path = ("queues", signature.queue, "unknown_environment")
+            text = f"let requests of queue {signature.queue} run on any architecture"
+            yield Edit(place, "any", rank=OPEN, text=text)
         allowed = value_at(fleet, refused.path)
         if not isinstance(allowed, list):
             continue

@@ -491,12 +491,17 @@ class WorkerVerdict(Value):
 
 
 class RefusedTag(Value):
-    """A tag that does not count, because who asked for it may not."""
+    """A tag that does not count: without permission, or of an unknown environment."""
 
     tag: str
     who: str
     because: str
     path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that forbids it.")
+
+    @property
+    def is_unknown(self) -> bool:
+        """Say whether no look-up knows the environment that the tag is made of."""
+        return self.path[:1] == ("derive",)
 
 
 class TagDifference(Value):

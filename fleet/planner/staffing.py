@@ -506,7 +506,10 @@ def _why_held(fleet: Fleet, signed: Signed) -> tuple[str, Path] | None:
     """Return why the queue may not have it served at all; None where it may."""
     if not signed.held:
         return None
-    first = min(signed.refused, key=lambda each: each.is_sure)
+    first = min(signed.refused, key=lambda each: (not each.is_unknown, each.is_sure))
+    if first.is_unknown:
+        key = f"queues.{signed.queue}.unknown_environment"
+        return f"{first.because}; waits, unless {key} is any", first.path
     if not first.is_sure:
         return f"{first.because}; waits until that can be read", first.path
     if isinstance(fleet.queues.get(signed.queue), TicketQueue):

@@ -406,6 +406,8 @@ class TagNote:
     requests: tuple[str, ...]
     is_wrong: bool = True
     """Whether the request loses a tag that was asked for."""
+    is_unknown: bool = False
+    """Whether no look-up knows the environment that the tag is made of."""
 
 
 def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
@@ -421,9 +423,17 @@ def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
         for signature in plan.signatures
         for tag in signature.dropped
     )
+    refused = _grouped(plan, "refused")
     for heading, notes in (
         ("Tags added to tickets by rules", _grouped(plan, "ruled")),
-        ("Tags denied: no permission to ask for them", _grouped(plan, "refused")),
+        (
+            "Tags denied: no permission to ask for them",
+            tuple(note for note in refused if not note.is_unknown),
+        ),
+        (
+            "Tags unknown: no look-up has the environment",
+            tuple(note for note in refused if note.is_unknown),
+        ),
         ("Tags dropped after waiting (`otherwise`)", dropped),
         (
             "Rules that the queue has not applied to waiting requests",
@@ -447,6 +457,7 @@ def _grouped(plan: Plan, kind: str) -> tuple[TagNote, ...]:
             len(requests),
             tuple(requests),
             is_wrong=not isinstance(each, RuledTag),
+            is_unknown=isinstance(each, RefusedTag) and each.is_unknown,
         )
         for each, requests in found.items()
     )

@@ -455,6 +455,9 @@ Admin = Annotated[
 ]
 
 
+UnknownEnvironment = Literal["wait", "any"]
+
+
 class DebusineQueue(Section):
     """A Debusine server: where work waits and workers register."""
 
@@ -484,6 +487,16 @@ class DebusineQueue(Section):
         description="The queue stops requests after this time; fleet gives none to machines where "
         "it takes longer; default: no limit.",
     )
+    unknown_environment: UnknownEnvironment = Field(
+        "wait",
+        description="A request whose environment no look-up of `derive` knows may `wait`, or run "
+        "on `any` architecture.",
+    )
+
+    @property
+    def any_environment(self) -> bool:
+        """Say whether a request may run on any architecture while its environment is unknown."""
+        return self.unknown_environment == "any"
 
 
 class CoprQueue(Section):
@@ -573,6 +586,16 @@ class WorldQueue(Section):
         description="The queue stops requests after this time; fleet gives none to machines where "
         "it takes longer; default: no limit.",
     )
+    unknown_environment: UnknownEnvironment = Field(
+        "wait",
+        description="A request whose environment no look-up of `derive` knows may `wait`, or run "
+        "on `any` architecture.",
+    )
+
+    @property
+    def any_environment(self) -> bool:
+        """Say whether a request may run on any architecture while its environment is unknown."""
+        return self.unknown_environment == "any"
 
 
 Queue = Annotated[

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fleet.schema.model import Fleet
+from fleet.schema.model import DebusineQueue, Fleet, WorldQueue
 from fleet.schema.remembered import remembered
 
 if TYPE_CHECKING:
@@ -25,24 +25,33 @@ class QueueContext:
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     history: "Mapping[tuple[str, str], tuple[TaskHistory, ...]]" = field(default_factory=dict)
     """By task and package."""
+    any_environment: bool = False
+    """A request may run on any architecture while no look-up knows its environment."""
 
 
 NOTHING = QueueContext()
 
 
-def queue_context(demand: "Demand") -> QueueContext:
+def queue_context(demand: "Demand", *, any_environment: bool = False) -> QueueContext:
     """Return the context of a reading's requests."""
     history: defaultdict[tuple[str, str], list[TaskHistory]] = defaultdict(list)
     for each in demand.history:
         history[each.task, each.package].append(each)
     known = {key: tuple(found) for key, found in history.items()}
-    return QueueContext(demand.stored, demand.environments, known)
+    return QueueContext(demand.stored, demand.environments, known, any_environment)
 
 
 def context_of(fleet: Fleet, queue: str, demand: "Demand") -> QueueContext:
     """Return the same context for readings that say the same objects, as in a simulation."""
     rests_on = (demand.stored, demand.environments, demand.history)
-    return remembered(fleet, ("context", queue), rests_on, lambda: queue_context(demand))
+    declared = fleet.queues.get(queue)
+    is_any = isinstance(declared, DebusineQueue | WorldQueue) and declared.any_environment
+    return remembered(
+        fleet,
+        ("context", queue),
+        rests_on,
+        lambda: queue_context(demand, any_environment=is_any),
+    )
 
 
 def find_differing_records(fleet: Fleet, context: QueueContext) -> Iterator[str]:

@@ -102,6 +102,75 @@ def derive(
     return tuple(sorted(found.values(), key=lambda derived: (derived.index, derived.tag)))
 
 
+class _Input(NamedTuple):
+    """What rules are applied to."""
+
+    fleet: Fleet
+    request: "Request"
+    context: QueueContext
+    known: frozenset[str]
+
+
+@dataclass(frozen=True)
+class UnknownEnvironment:
+    """A value of task data whose architecture no look-up tells."""
+
+    index: int
+    """Of the rule in `derive`."""
+    because: str
+
+
+_ARCHITECTURE = "{value.architecture}"
+_ENVIRONMENT_FIELDS = frozenset({"environment", "environment_id"})
+
+
+def is_about_environments(rule: DeriveRule) -> bool:
+    """Say whether a rule turns the environment of a request into a tag."""
+    if rule.from_ is None or "{" not in rule.ask:
+        return False
+    if rule.from_.rpartition(".")[2] not in _ENVIRONMENT_FIELDS:
+        return rule.lookup == ENVIRONMENTS
+    return rule.lookup is not None or _ARCHITECTURE in rule.ask
+
+
+def find_unknown_environments(
+    fleet: Fleet, request: "Request", tags: Iterable[str], context: QueueContext = NOTHING
+) -> Iterator[UnknownEnvironment]:
+    """Yield the environments that no look-up knows, or without an architecture.
+
+    `tags` are those of the request, derived ones included. A tag of the same kind among them
+    tells the same: a `worker:build-arch:arm64` that the queue stored needs no look-up.
+    """
+    known = frozenset(tags)
+    for index, rule in enumerate(fleet.derive):
+        if not is_about_environments(rule):
+            continue
+        to = _Input(fleet, request, context, known)
+        kind = rule.ask.partition("{")[0]
+        if not _applies(to, rule) or (kind and any(tag.startswith(kind) for tag in known)):
+            continue
+        for value in _members(at_path(request.task_data, str(rule.from_))):
+            because = _why_unknown(to, rule, value)
+            if because:
+                yield UnknownEnvironment(index, because)
+
+
+def _why_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
+    """Return the reason why the tag of an environment is unknown; "" if it is known."""
+    records = list(_looked_up(to, rule, value))
+    table = f"lookups.{rule.lookup} lacks it" if rule.lookup else "the rule has no `lookup`"
+    if rule.lookup == ENVIRONMENTS:
+        table = f"neither lookups.{rule.lookup} nor the queue has it"
+    shown = value if isinstance(value, str | int) else type(value).__name__
+    if not records:
+        return f"{rule.from_} {shown} is unknown: {table}"
+    if _ARCHITECTURE in rule.ask and all(
+        at_path(each, "architecture") is None for each in records
+    ):
+        return f"{rule.from_} {shown} has no architecture: {table}"
+    return ""
+
+
 def find_cycle(rules: Sequence[DeriveRule]) -> tuple[int, ...]:
     """Return the indices of rules that form a cycle; empty if there is none."""
     consumers = _Consumers(enumerate(rules))
@@ -164,19 +233,15 @@ def is_placeholder(text: str) -> bool:
     return _PLACEHOLDER.fullmatch(text) is not None
 
 
-class _Input(NamedTuple):
-    """What rules are applied to."""
-
-    fleet: Fleet
-    request: "Request"
-    context: QueueContext
-    known: frozenset[str]
+def _applies(to: _Input, rule: DeriveRule) -> bool:
+    """Say whether a rule is for requests of this task and kind."""
+    if rule.task is not None and rule.task != to.request.task:
+        return False
+    return rule.source_build is None or rule.source_build == is_source_build(to.request)
 
 
 def _apply(to: _Input, rule: DeriveRule, index: int) -> Iterator[Derived]:
-    if rule.task is not None and rule.task != to.request.task:
-        return
-    if rule.source_build is not None and rule.source_build != is_source_build(to.request):
+    if not _applies(to, rule):
         return
     for value, because in _values(to, rule):
         tag = _filled(rule.ask, value)

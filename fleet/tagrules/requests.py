@@ -16,7 +16,7 @@ from fleet.schema.model import Askers, Fleet
 from fleet.schema.remembered import remembered
 from fleet.schema.rules import Asker, Otherwise
 from fleet.tagrules.context import QueueContext
-from fleet.tagrules.derive import derive
+from fleet.tagrules.derive import derive, find_unknown_environments
 from fleet.tagrules.names import is_source_build
 from fleet.tagrules.offers import Ask
 from fleet.tagrules.vocabulary import Vocabulary, read_minimums, tag_name
@@ -63,6 +63,8 @@ class Refusal:
     path: Path
     is_sure: bool = True
     """False if it may be allowed after all, because groups cannot be read."""
+    is_unknown: bool = False
+    """The tag itself is unknown: no look-up knows the environment that it is made of."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Asking:
     differences: tuple[Difference, ...] = ()
     held: bool = False
     """No machine may serve it: a tag without permission is stored by the queue or needed by a
-    ticket, or it is unknown whether the tag is allowed."""
+    ticket, it is unknown whether the tag is allowed, or its environment is unknown."""
 
 
 @dataclass
@@ -175,6 +177,7 @@ class Judge:
         ]
         good += [o for o in derived if self._refusal(request, o) is None]
         counted = {origin.tag for origin in good}
+        unknown = [*self._unknown(request, counted, context)]
         differences: tuple[Difference, ...] = ()
         if context.stored:
             differences = tuple(_differences([o for o in good if o.tag not in request.required]))
@@ -189,14 +192,26 @@ class Judge:
         return Asking(
             ask=Ask(plain, minimums=minimums),
             origins=tuple(sorted(good, key=lambda origin: (origin.tag, origin.source))),
-            refused=tuple(dict.fromkeys(refused)),
+            refused=tuple(dict.fromkeys((*refused, *unknown))),
             differences=differences,
-            held=any(
+            held=bool(unknown)
+            or any(
                 refusal.tag in request.required
                 and (context.stored or not refusal.is_sure or self._needs(request, refusal.tag))
                 for refusal in refused
             ),
         )
+
+    def _unknown(
+        self, request: "Request", tags: Collection[str], context: QueueContext
+    ) -> Iterator[Refusal]:
+        """Yield the tags of unknown environments, which the request needs to run at all."""
+        if context.any_environment:
+            return
+        for each in find_unknown_environments(self.fleet, request, tags, context):
+            path: Path = ("derive", each.index)
+            ask = self.fleet.derive[each.index].ask
+            yield Refusal(ask, "the look-up", each.because, path, is_unknown=True)
 
     def _needs(self, request: "Request", tag: str) -> bool:
         """Say whether a ticket asks for a tag and cannot drop it."""

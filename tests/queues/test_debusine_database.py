@@ -7,6 +7,8 @@ import pytest
 
 from fleet.model.facts import Attempt, Demand, TaskHistory, Unknown
 from fleet.queues.debusine import changes
+from fleet.tagrules.context import context_of
+from fleet.tagrules.requests import Judge
 from tests.builders import a_fleet, a_pool
 from tests.builders.sentences import tells
 from tests.queues.conftest import READER, Debusine
@@ -264,6 +266,44 @@ def test_environments_are_told_where_a_rule_looks_them_up(debusine: Debusine) ->
 
     assert demand.environments == {"12": {"architecture": "amd64"}}
     assert {r.id: r.task_data for r in demand.requests} == {"1": {"environment_id": 12}, "2": {}}
+
+
+def looked_up(number: int, architecture: str | None) -> dict[str, object]:
+    """Return what the server makes of task data; None: the record of the environment is gone."""
+    data = {"artifact_id": number, "data": {"architecture": architecture}}
+    fields = {} if architecture is None else {"task_input_fields": {"environment": data}}
+    return {"environment_id": number, **fields}
+
+
+@pytest.mark.parametrize("unknown", ["wait", "any"])
+def test_requests_wait_when_their_environments_are_gone(debusine: Debusine, unknown: str) -> None:
+    rule = {
+        "from": "environment_id",
+        "lookup": "environments",
+        "ask": "worker:build-arch:{value.architecture}",
+    }
+    queue = {"kind": "debusine", "url": "http://x", "scopes": ["debian"]}
+    fleet = a_fleet(derive=[rule], queues={"q": {**queue, "unknown_environment": unknown}})
+    debusine.tables.add_requests(
+        [
+            RequestRow(1),
+            RequestRow(2, dynamic=looked_up(12, "amd64")),
+            RequestRow(3, dynamic=looked_up(13, None)),
+            RequestRow(4, dynamic=looked_up(14, "amd64")),
+            RequestRow(5, dynamic=looked_up(14, "arm64")),
+            RequestRow(6, ("worker:build-arch:arm64",), dynamic=looked_up(13, None)),
+            RequestRow(7, data={"environment_id": 15}),
+        ]
+    )
+
+    demand = debusine.demand(fleet)
+
+    judge = Judge(fleet, {}, NOW.date())
+    told = context_of(fleet, "q", demand)
+    held = {each.id for each in demand.requests if judge.ask_of_alike(each, told).held}
+    assert held == ({"3", "4", "7"} if unknown == "wait" else set())
+    # 4 and 5 are one group: no record says which of two the environment is.
+    assert {each.id: each.count for each in demand.requests}["4"] == 2
 
 
 def test_a_scope_that_is_none_of_the_server_s_is_unknown_not_empty(debusine: Debusine) -> None:

@@ -1,0 +1,178 @@
+"""A request of an unknown environment waits: its architecture is unknown."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.model.facts import Request
+from fleet.tagrules.context import QueueContext
+from fleet.tagrules.requests import Asking, Judge
+from tests.builders import NOW, a_fleet
+from tests.builders.sentences import tells
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import Trial
+
+ARCH = "worker:build-arch:{value.architecture}"
+RULE: dict[str, Any] = {"from": "environment_id", "lookup": "environments", "ask": ARCH}
+TABLE = {"77": {"architecture": "arm64"}, "79": {"codename": "sid"}}
+FLEET = """\
+fleet: trial
+providers: {desk: {kind: sim}}
+queues: {work: {kind: world, path: world.json%s}}
+lookups: {environments: {"77": {architecture: arm64}}}
+derive:
+  - {from: environment_id, lookup: environments, ask: "worker:build-arch:{value.architecture}"}
+images: {trixie: {suite: trixie, architecture: amd64}}
+pools: {builders: {provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}}
+"""
+
+
+def asking(data: dict[str, Any], *rules: dict[str, Any], **more: Any) -> Asking:  # noqa: ANN401
+    request = Request(id="1", task="sbuild", task_data=data, required=more.pop("required", ()))
+    lookups = more.pop("lookups", {"environments": TABLE})
+    fleet = a_fleet(derive=list(rules or (RULE,)), lookups=lookups)
+    return Judge(fleet, {}, NOW.date()).ask_of(request, QueueContext(**more))
+
+
+@pytest.mark.parametrize(
+    ("data", "rules"),
+    [
+        ({"environment_id": 99}, [RULE]),
+        ({"environment_id": "99"}, [RULE]),
+        ({"environment_id": 79}, [RULE]),
+        ({"environment_id": {"odd": 1}}, [RULE]),
+        ({"environment": "debian/match:codename=trixie"}, [RULE | {"from": "environment"}]),
+        ({"environment": 4711}, [RULE | {"from": "environment"}]),
+        ({"environment": "trixie"}, [RULE | {"from": "environment"}]),
+        ({"input": {"environment_id": 5}}, [RULE | {"from": "input.environment_id"}]),
+        ({"environment_id": 99}, [RULE | {"lookup": "mine"}]),
+        ({"environment_id": 99}, [RULE | {"ask": "environment:{value.codename}"}]),
+        ({"environment_id": 99, "host_architecture": "amd64"}, [RULE]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("stored", [True, False])
+def test_request_is_held_when_its_environment_is_unknown(
+    data: dict[str, Any], rules: list[dict[str, Any]], *, stored: bool
+) -> None:
+    lookups = {"environments": TABLE, "mine": {"1": {"architecture": "amd64"}}}
+
+    found = asking(data, *rules, stored=stored, lookups=lookups)
+
+    assert found.held
+    assert tells(found.refused[0].because, f"lookups.{rules[0]['lookup']}")
+    assert found.refused[0].path == ("derive", 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "more"),
+    [
+        ({"environment_id": 77}, {}),
+        ({"environment_id": None}, {}),
+        ({}, {}),
+        ({"environment_id": 99}, {"required": ("worker:build-arch:amd64",)}),
+        ({"environment_id": 99}, {"any_environment": True}),
+        ({"environment_id": 99}, {"environments": {"99": {"architecture": "arm64"}}}),
+        ({"environment": "debian/match:architecture=arm64"}, {}),
+    ],
+    ids=str,
+)
+def test_request_is_served_when_its_architecture_is_known(
+    data: dict[str, Any], more: dict[str, Any]
+) -> None:
+    assert not asking(data, **more).held
+
+
+def test_request_is_served_when_another_rule_tells_its_architecture() -> None:
+    other = {"from": "host_architecture", "ask": "worker:build-arch:{value}"}
+
+    found = asking({"environment_id": 99, "host_architecture": "amd64"}, RULE, other)
+
+    assert not found.held
+    assert sorted(found.ask.required) == ["worker:build-arch:amd64"]
+
+
+@pytest.mark.parametrize("environment", ["debian/match:codename=trixie", "trixie", 5])
+def test_request_is_held_when_its_environment_has_no_architecture(environment: object) -> None:
+    rule = {"from": "environment", "ask": ARCH}
+
+    assert asking({"environment": environment}, rule).held
+    assert not asking({"environment": "debian/match:architecture=arm64"}, rule).held
+    assert not asking({"environment": environment, "environment_id": 77}, rule, RULE).held
+
+
+def test_request_is_served_when_the_rule_is_for_another_task() -> None:
+    assert not asking({"environment_id": 99}, RULE | {"task": "lintian"}).held
+
+
+def test_request_is_served_when_a_look_up_is_of_something_else() -> None:
+    rule = {"from": "package", "lookup": "sizes", "ask": "worker:class:{value.size}"}
+
+    assert not asking({"package": "linux"}, rule, lookups={"sizes": {"gcc": {"size": "big"}}}).held
+
+
+def waiting(trial: Trial, *environments: object) -> None:
+    requests = [
+        {"id": str(number), "task": "lintian", "task_data": {"environment_id": each}}
+        for number, each in enumerate(environments, 1)
+    ]
+    demand = {"demand": {"read_at": "2026-11-21T08:00:00Z", "requests": requests}}
+    world = {"fleet": "trial", "time": "2026-11-21T08:00:00Z", "queues": {"work": demand}}
+    (trial.folder / "world.json").write_text(json.dumps(world), encoding="utf-8")
+
+
+@pytest.fixture
+def trial(project: Path) -> Trial:
+    trial = Trial(project)
+    trial.write(FLEET % "")
+    trial.init()
+    return trial
+
+
+def test_plan_makes_no_machine_when_an_environment_is_unknown(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    waiting(trial, "99")
+
+    plan = json.loads(run_fleet("plan", "--json").stdout)
+
+    (unserved,) = plan["unserved"]
+    assert plan["actions"] == []
+    assert unserved["requests"] == ["work/1"]
+    assert tells(unserved["because"], "99", "lookups.environments", "unknown_environment")
+
+
+def test_plan_makes_a_machine_when_any_architecture_is_allowed(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.write(FLEET % ", unknown_environment: any")
+    waiting(trial, "99")
+
+    plan = json.loads(run_fleet("plan", "--json").stdout)
+
+    assert [each["action"] for each in plan["actions"]] == ["create"]
+    assert plan["unserved"] == []
+
+
+def test_requests_of_gone_environments_stay_apart_from_plain_ones(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    waiting(trial, "99", None, 100)
+
+    plan = json.loads(run_fleet("plan", "--json").stdout)
+
+    served = [each["requests"] for each in plan["signatures"] if each["by_create"]]
+    assert served == [["work/2"]]
+    assert sorted(each["requests"] for each in plan["unserved"]) == [["work/1"], ["work/3"]]
+
+
+def test_explain_proposes_any_architecture(trial: Trial, run_fleet: RunFleet) -> None:
+    waiting(trial, "99")
+
+    explained = json.loads(run_fleet("explain", "request", "work/1", "--json").stdout)
+
+    assert "unknown_environment" in json.dumps(explained["suggestions"])
+    told = json.loads(run_fleet("tags", "explain", "--request", "work/1", "--json").stdout)
+    assert "environment_id 99" in json.dumps(told)
