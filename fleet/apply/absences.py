@@ -103,7 +103,7 @@ def _sorted(machines: Sequence[Machine]) -> Sequence[Machine]:
 
 
 def _as_machine(inputs: WorkerInputs, machine_id: str, now: datetime) -> Machine:
-    """Return a machine as commands are told of it; its provider says nothing of it."""
+    """Return the machine that a livecheck gets; only its stack knows it."""
     return Machine(
         name=inputs.name,
         id=machine_id,

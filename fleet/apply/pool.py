@@ -136,7 +136,7 @@ def apply_pool(run: PoolRun) -> StackOutcome:
 def apply_with_gone(run: PoolRun) -> StackOutcome:
     """Forget what is gone, then carry out the other actions; return what became of both.
 
-    No engine is told to delete these machines: where a listing was wrong, work goes on there.
+    The engine deletes none of these machines: if a listing was wrong, the work goes on.
     """
     actions = [a for a in run.plan.actions if a.pool == run.ref.pool and is_gone(a)]
     if not actions or run.blind:
@@ -148,10 +148,12 @@ def apply_with_gone(run: PoolRun) -> StackOutcome:
         spend(run.sources.store, run.approvals, actions, run.stack)
         for action in actions:
             run.tell(f"{action.pool}: forget {action.worker}")
-            if action.registry is not None:
-                run.sources.registries[action.registry].release(action.worker)
+            # If the run is killed in between, the next one only releases the worker: neither
+            # stack nor provider knows its machine. The other order would have it deleted.
             run.engine.forget(run.ref, action.worker)
             done.append(action.worker)
+            if action.registry is not None:
+                run.sources.registries[action.registry].release(action.worker)
             if cleaner := run.sources.cleaners.get(run.ref.provider):
                 cleaner.forget(action.worker)
     except FleetError as failure:

@@ -506,7 +506,7 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
     missing = [
         unit for unit in units if unit.state is State.MISSING and not seen.lists_name(unit.name)
     ]
-    # What may not be removed in this run keeps its place.
+    # A machine that this run must not remove keeps its place.
     is_paused = isinstance(pool, Pool) and pool.mode == "pause"
     gone = {} if frozen or is_paused else dict(_gone(fleet, world, provider, desks, missing))
     return PoolInventory(
