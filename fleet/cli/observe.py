@@ -78,7 +78,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
 def _named(fleet: Fleet) -> set[str]:
     """Return the users that fleet.yaml names, of whom the world tells nothing new."""
     askers = [asker for rule in fleet.tags.values() for asker in rule.asked_by or ()]
-    return {user for asker in askers if isinstance(asker, Askers) for user in asker.users}
+    named = {user for asker in askers if isinstance(asker, Askers) for user in asker.users}
+    return named.union(*(team.users for team in fleet.teams.values()))
 
 
 def _worlds(config: Config, args: argparse.Namespace, console: Console) -> Iterator[World]:

@@ -124,6 +124,7 @@ _TABLE: dict[tuple[str, ...], Looser] = {
         for each in ("", "_per_submitter", "_per_address")
     },
     ("queues", _ANY, "blocked"): Looser("limit-raised", "any"),
+    ("teams",): Looser("limit-raised", "any"),
     ("members",): Looser("asked-by-widened", "any"),
     ("members", "file"): Looser("asked-by-widened", "any"),
     **{("providers", _ANY, key): _OPENED for key in ("firewall", "ssh_keys", "ssh_from")},

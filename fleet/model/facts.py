@@ -338,6 +338,8 @@ class Work(Value):
         exclude_if=not_,
     )
     scope: str | None = None
+    workspace: str | None = Field(None, exclude_if=not_)
+    groups: tuple[str, ...] = Field((), exclude_if=not_)
     team: str | None = None
     sandbox: str | None = None
 

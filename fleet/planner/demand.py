@@ -21,6 +21,7 @@ from fleet.model.prices import Tariff, bill
 from fleet.model.values import digest
 from fleet.planner.durations import Durations, Expected, Kind, Timing
 from fleet.planner.inventory import demand_trouble
+from fleet.planner.teams import Teams, teams_of
 from fleet.schema.model import Fleet, Limits, Otherwise, TicketQueue
 from fleet.schema.remembered import remembered
 from fleet.tagrules.context import QueueContext, context_of
@@ -156,7 +157,7 @@ class _Reader:
     def __init__(self, fleet: Fleet, world: World, *, with_provided: bool) -> None:
         self._judge = judge_of(fleet, world, with_provided=with_provided)
         self._durations = Durations(fleet, world)
-        self._payer_of = _payers(fleet)
+        self._payer_of = _payers(fleet, teams_of(fleet, world))
         self._alike: dict[object, _Alike] = {}  # an ask is slow to hash, and most share one
         self.latest: dict[str, dict[str, _Read]] = {}
         """By queue and id, what the latest run had read, where that is kept."""
@@ -259,7 +260,7 @@ def _each_once(requests: Collection[Request]) -> Iterable[Request]:
     return found.values()
 
 
-def _payers(fleet: Fleet) -> Callable[[str, Request], Payer]:
+def _payers(fleet: Fleet, teams: Teams) -> Callable[[str, Request], Payer]:
     """Return what makes a payer of a request: only what some limit or budget looks at."""
     looked_at = {
         field
@@ -283,7 +284,7 @@ def _payers(fleet: Fleet) -> Callable[[str, Request], Payer]:
         submitter=request.requester if "submitter" in looked_at else None,
         owner=request.owner if "owner" in looked_at else None,
         scope=request.scope if "scope" in looked_at else None,
-        team=request.team if "team" in looked_at else None,
+        team=teams.of(request) if "team" in looked_at else None,
         sandbox=request.sandbox if "sandbox" in looked_at else None,
         desk=queue if queue in limited else None,
     )

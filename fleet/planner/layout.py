@@ -25,6 +25,7 @@ from fleet.planner.limits import (
 )
 from fleet.planner.machine_inputs import Option
 from fleet.planner.pool_plan import PoolPlan
+from fleet.planner.teams import teams_of
 from fleet.planner.units import NEVER, State, Unit
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.schema.remembered import remembered
@@ -62,7 +63,7 @@ def lay_out(
     groups = tuple(_groups(fleet, world, pool_plans, places, demand))
     inventory = {name: pool_plan.inventory for name, pool_plan in pool_plans.items()}
     accounts = open_accounts(fleet, world, inventory, groups, places.values())
-    uses = find_uses(fleet, pool_plans, groups)
+    uses = find_uses(fleet, pool_plans, groups, teams_of(fleet, world))
     rows = (
         *pool_rows(pool_plans, places.values()),
         *tag_rows(uses),

@@ -14,6 +14,7 @@ from fleet.model.plan import LimitVerdict
 from fleet.model.tickets import Limit
 from fleet.planner.demand import Group, Path, Payer, Place, Row, Supply, limits_of
 from fleet.planner.pool_plan import PoolPlan
+from fleet.planner.teams import Teams
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
@@ -101,20 +102,20 @@ class Use(NamedTuple):
 
 
 def find_uses(
-    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[Group]
+    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[Group], teams: Teams
 ) -> tuple[Use, ...]:
     """Return what counts to each limit of tags and queues, by whom it counts for."""
-    return tuple(_uses(fleet, pool_plans, groups))
+    return tuple(_uses(fleet, pool_plans, groups, teams))
 
 
 def _uses(
-    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[Group]
+    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[Group], teams: Teams
 ) -> Iterator[Use]:
     vocabulary = Vocabulary(fleet)
     limits = [*_limits(fleet)]
     held = [*_held(pool_plans)] if limits else []
     for limit in limits:
-        taken = Counter(_counted(vocabulary, limit, held))
+        taken = Counter(_counted(vocabulary, limit, held, teams))
         waiting: defaultdict[str | None, list[Group]] = defaultdict(list)
         for group in groups:
             if _is_limited(vocabulary, limit, group):
@@ -273,7 +274,9 @@ def _held(pool_plans: Mapping[str, PoolPlan]) -> Iterator[_Held]:
             yield _Held(None, pool_plan.offer.provides, None)
 
 
-def _counted(vocabulary: Vocabulary, limit: _Limit, held: Iterable[_Held]) -> Iterator[str | None]:
+def _counted(
+    vocabulary: Vocabulary, limit: _Limit, held: Iterable[_Held], teams: Teams
+) -> Iterator[str | None]:
     """Yield whom each busy worker counts for that counts to a limit; None: it may be anybody."""
     for each in held:
         if limit.desk and each.registry != limit.desk:
@@ -286,6 +289,8 @@ def _counted(vocabulary: Vocabulary, limit: _Limit, held: Iterable[_Held]) -> It
             yield ""
         elif each.work is None:
             yield None
+        elif limit.of == "team":
+            yield teams.of(each.work)
         else:
             yield each.work.requester if limit.of == "submitter" else getattr(each.work, limit.of)
 

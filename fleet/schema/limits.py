@@ -18,6 +18,25 @@ from fleet.schema.units import (
 )
 
 
+class Team(Section):
+    """The members of a team, as queues name them."""
+
+    users: list[Text] = Field([], description="User names.")
+    groups: list[Text] = Field([], description="Group names, as in `members`.")
+    owners: list[Text] = Field([], description="Owners of Copr projects: USER or @GROUP.")
+    workspaces: list[Text] = Field([], description="Workspaces: NAME or SCOPE/NAME.")
+    scopes: list[Text] = Field([], description="Scope names.")
+
+    def of(self, kind: str) -> list[str]:
+        """Return the members under one of the keys."""
+        found: list[str] = getattr(self, kind)
+        return found
+
+
+TEAM_MEMBERS = ("users", "groups", "owners", "workspaces", "scopes")
+"""The keys of a team, in the order in which they decide between several teams."""
+
+
 class Budget(Section):
     """A hard limit on money or machine time across pools."""
 

@@ -19,6 +19,7 @@ from fleet.schema.limits import (
     Guards,
     Refuse,
     RefuseDelete,
+    Team,
     Throttle,
     ThrottleCreate,
     ThrottleDelete,
@@ -204,6 +205,11 @@ class Fleet(Section):
     )
     members: Members | None = Field(
         None, description="Members of groups, for `asked_by`; default: as the queue says."
+    )
+    teams: dict[Text, Team] = Field(
+        {},
+        description="The team of requests whose queue names none, by team. The key that comes "
+        "first decides: `users`, `groups`, `owners`, `workspaces`, `scopes`.",
     )
     lookups: dict[Name, dict[Text, dict[Text, Text]]] = Field(
         {}, description="Tables for `derive`: value to a record, for example of an environment."

@@ -27,6 +27,7 @@ from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.limits import limits_on
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import find_supplies
+from fleet.planner.teams import Teams, teams_of
 from fleet.planner.turns import turns_behind
 from fleet.planner.units import State, is_up
 from fleet.reconcile import find_given_up
@@ -175,7 +176,8 @@ def why_all_wait(
 
 def _as_asked(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ticket]:
     """Return tickets with the tags that rules give them, as limits and pools look at them."""
-    known = [each._replace(tags=each.counting) for each in tickets]
+    teams = Teams(fleet, {})
+    known = [_in_team(teams, each._replace(tags=each.counting)) for each in tickets]
     if not (fleet.derive or (fleet.powerful and any(each.build for each in known))):
         return known
     judge = Judge(fleet, {}, now.date())
@@ -185,6 +187,13 @@ def _as_asked(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ti
         added = {origin.tag for origin in origins if origin.path}
         found.append(each._replace(tags=tuple(sorted({*each.tags, *added}))))
     return found
+
+
+def _in_team(teams: Teams, ticket: Ticket) -> Ticket:
+    """Return a ticket with its team; that of `teams` where it names none."""
+    if ticket.team or not teams.are_stated:
+        return ticket
+    return ticket._replace(team=teams.of(to_request(ticket)) or "")
 
 
 def terms_of(fleet: Fleet, queue: str) -> Terms:
@@ -276,7 +285,8 @@ class HandOut:
             budgets=tuple(self._budgets),
             group_of=lambda ticket: self._group_of.get(f"{queue}/{ticket.id}", ""),
         )
-        current = [expire(ticket, self._world.time) for ticket in tickets]
+        teams = teams_of(self._fleet, self._world)
+        current = [_in_team(teams, expire(ticket, self._world.time)) for ticket in tickets]
         # To limits and classes counts what a ticket asks for by the rules, too.
         taking = [
             each if each.tags == tags else each._replace(tags=tags)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from fleet.model.facts import Demand, Request
 from fleet.queues.debusine.packages import NAMED_PATHS, looks_of
+from fleet.queues.debusine.rows import groups_of
 from fleet.schema.model import Fleet
 from fleet.tagrules.allow import AllowList
 from fleet.tagrules.derive import at_path
@@ -42,13 +43,14 @@ def keeping(request: Request, fleet: Fleet, *, named: bool = False) -> Request:
             for step in above:
                 place = place.setdefault(step, {})  # type: ignore[assignment] # nested dicts
             place[name] = value
+    provided = tuple(tag for tag in request.provided if tag in looks.provided)
     return request.altered(
-        provided=tuple(tag for tag in request.provided if tag in looks.provided),
-        groups=(),
+        provided=provided,
+        groups=groups_of(provided),
         task_data=data,
         package=request.package if named else None,
         scope=request.scope if named or looks.scope else None,
-        workspace=request.workspace if named else None,
+        workspace=request.workspace if named or looks.workspace else None,
         requester=request.requester if looks.submitter else None,
     )
 

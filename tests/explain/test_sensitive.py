@@ -195,6 +195,24 @@ def test_an_edit_that_allows_less_or_no_more_is_not(
     assert kinds(base, head) == []
 
 
+@pytest.mark.parametrize(
+    ("base", "head"),
+    [
+        ({}, {"x": {"users": ["ada"]}}),
+        ({"x": {"users": ["ada"]}}, {}),
+        ({"x": {"users": ["ada"]}}, {"x": {"users": ["ben"]}}),
+        ({"x": {"users": ["ada"]}}, {"x": {"users": ["ada"], "scopes": ["debian"]}}),
+    ],
+)
+def test_an_edit_of_who_is_in_a_team_is_sensitive(
+    base: dict[str, Any], head: dict[str, Any]
+) -> None:
+    """Whose budget and limits count for whom changes with it, up or down."""
+    (edit,) = kinds({"teams": base} if base else {}, {"teams": head} if head else {})
+
+    assert (edit[0], edit[1].split(".")[0]) == ("limit-raised", "teams")
+
+
 def test_a_tag_that_a_wider_rule_still_forbids_is_not_sensitive() -> None:
     said = {"exclusive": True, "asked_by": ["rules"]}
 

@@ -3,6 +3,7 @@
 import pytest
 
 from fleet.model.facts import Demand, Request
+from fleet.planner.teams import Teams
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.debusine.rows import Row
 from fleet.schema.model import DebusineQueue, Fleet
@@ -40,6 +41,10 @@ FLEETS = {
         ]
     },
     "source builds": {"derive": [{"source_build": True, "ask": "source"}]},
+    "teams of users": {"teams": {"kde": {"users": ["1", "2"]}}},
+    "teams of groups": {"teams": {"kde": {"groups": ["kde", "builders"]}}},
+    "teams of scopes": {"teams": {"kde": {"scopes": ["debian"]}}},
+    "teams of workspaces": {"teams": {"kde": {"workspaces": ["builds"]}}},
 }
 
 
@@ -85,6 +90,36 @@ def test_a_test_that_ends_itself_says_when(
 
     assert request.deadline_seconds == deadline
     assert a_row(task_name=task, task_data={"timeout": timeout}).deadline_seconds == deadline
+
+
+def test_requests_of_two_teams_are_told_apart_over_sql(debusine: Debusine) -> None:
+    tags = {4: ("task:group:kde",), 5: ("task:group:other",)}
+    debusine.tables.add_requests(
+        [
+            RequestRow(
+                n,
+                submitter=7 if n == 1 else 8,
+                workspace="kernel" if n in (2, 3) else "builds",
+                provided=tags.get(n, ()),
+            )
+            for n in range(1, 7)
+        ]
+    )
+    teams = {
+        "x": {"users": ["7"]},
+        "y": {"workspaces": ["debian/kernel"]},
+        "z": {"groups": ["kde"]},
+    }
+    fleet = a_fleet(teams=teams)
+
+    found = debusine.demand(fleet).requests
+
+    assert [(each.count, Teams(fleet, {}).of(each)) for each in found] == [
+        (1, "x"),
+        (2, "y"),
+        (1, "z"),
+        (2, None),
+    ]
 
 
 def test_tests_that_may_run_for_different_times_are_told_apart(debusine: Debusine) -> None:

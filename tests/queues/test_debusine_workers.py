@@ -69,6 +69,7 @@ def test_a_worker_with_a_running_request_is_busy_and_away_when_disconnected(
         "started_at": TEN,
         "requester": "7",
         "scope": "debian",
+        "workspace": "builds",
     }
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleet.model.facts import Request, TaskHistory
 from fleet.planner.durations import Run, is_about, patterns_of
 from fleet.queues.debusine import changes
-from fleet.queues.debusine.rows import PACKAGE_TAG, package_of
+from fleet.queues.debusine.rows import GROUP_TAG, PACKAGE_TAG, package_of
 from fleet.schema.model import Fleet
 from fleet.tagrules.context import ENVIRONMENTS, QueueContext
 from fleet.tagrules.derive import needed_by_history
@@ -181,6 +181,7 @@ class Looks:
     paths: tuple[str, ...] = ()
     """Storage in task data, sorted."""
     scope: bool = False
+    workspace: bool = False
     submitter: bool = False
     environments: bool = False
     named: bool = False
@@ -190,6 +191,8 @@ class Looks:
 def looks_of(fleet: Fleet, required_by_workers: Iterable[str] = ()) -> Looks:
     """Return what this fleet.yaml looks at, beside workers that require these tags."""
     by_pools = {tag for pool in fleet.dynamic_pools.values() for tag in pool.requires}
+    teams = fleet.teams.values()
+    by_pools |= {GROUP_TAG + group for team in teams for group in team.groups}
     paths = {rule.from_ for rule in fleet.derive if rule.from_ is not None}
     if any(rule.source_build is not None for rule in fleet.derive):
         paths.add(_SOURCE_BUILD)
@@ -202,8 +205,11 @@ def looks_of(fleet: Fleet, required_by_workers: Iterable[str] = ()) -> Looks:
     return Looks(
         provided=frozenset(by_pools | set(required_by_workers)),
         paths=tuple(sorted(paths)),
-        scope="scope" in per or any(b.scope is not None for b in fleet.budgets.values()),
-        submitter="submitter" in per,
+        scope="scope" in per
+        or any(b.scope is not None for b in fleet.budgets.values())
+        or any(team.scopes or team.workspaces for team in teams),
+        workspace=any(team.workspaces for team in teams),
+        submitter="submitter" in per or any(team.users or team.groups for team in teams),
         environments=any(rule.lookup == ENVIRONMENTS for rule in fleet.derive),
         named=bool(fleet.powerful or patterns_of(fleet)),
         history=any(rule.history is not None for rule in fleet.derive),

@@ -95,7 +95,7 @@ class Row(ListedRow):
             priority=self.priority,
             pending_since=self.created_at,
             requester=None if self.created_by is None else str(self.created_by),
-            groups=_after(GROUP_TAG, self.scheduler_tags_provided),
+            groups=groups_of(self.scheduler_tags_provided),
             scope=self.scope,
             workspace=self.workspace,
             package=package_of(self.scheduler_tags_provided),
@@ -159,6 +159,11 @@ def package_of(provided: Iterable[str]) -> str | None:
     """Return the source package that a request says it is about; None where it names several."""
     packages = _after(PACKAGE_TAG, provided)
     return packages[0] if len(packages) == 1 else None
+
+
+def groups_of(provided: Iterable[str]) -> tuple[str, ...]:
+    """Return the groups that a request says it is of."""
+    return _after(GROUP_TAG, provided)
 
 
 def environment_of(data: dict[str, Any]) -> tuple[str, dict[str, str]] | None:

@@ -17,6 +17,7 @@ from fleet.queues.debusine.rows import (
     PACKAGE_TAG,
     TIMED_TASK,
     environment_of,
+    groups_of,
     keep,
     package_of,
 )
@@ -36,7 +37,7 @@ _SCOPES = 'SELECT s.name FROM db_scope s ORDER BY s.name COLLATE "C"'
 # PostgreSQL plans what has a WITH by itself. It then does not guess as many groups as there are
 # task data, and each of its processes counts what it reads, in place of giving it all to one.
 _GROUPS = """\
-SELECT task, required, priority, provided, class, scope, submitter, data, deadline,
+SELECT task, required, priority, provided, class, scope, workspace, submitter, data, deadline,
        count(*), min(ARRAY[since, id])
   FROM (
 WITH classes AS MATERIALIZED (
@@ -48,6 +49,7 @@ SELECT r.task_name AS task, r.scheduler_tags_required AS required,
        {provided} AS provided,
        {klass} AS class,
        CASE WHEN %(scope)s THEN s.name END AS scope,
+       CASE WHEN %(workspace)s THEN v.name END AS workspace,
        CASE WHEN %(submitter)s THEN r.created_by_id END AS submitter,
        {data} AS data,
        CASE WHEN r.task_name = %(timed)s
@@ -64,7 +66,7 @@ SELECT r.task_name AS task, r.scheduler_tags_required AS required,
  WHERE r.status = 'pending' AND r.worker_id IS NULL AND r.task_type = 'Worker'
    AND s.name = ANY(%(scopes)s::text[])
   ) waiting
- GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9"""
+ GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10"""
 # The tag is sought once for each request: in the condition of a join it would be for each pair,
 # as the planner sees it, and all that comes after would be planned for as if it cost nothing.
 _JOIN = """\
@@ -153,7 +155,11 @@ def _statement(
     looks: Looks, paths: Sequence[str], brought: Sequence[str], *, is_classed: bool
 ) -> tuple[str, dict[str, object]]:
     """Return the statement for the groups, and its values."""
-    values: dict[str, object] = {"scope": looks.scope, "submitter": looks.submitter}
+    values: dict[str, object] = {
+        "scope": looks.scope,
+        "workspace": looks.workspace,
+        "submitter": looks.submitter,
+    }
     values |= {f"tag_{number}": tag for number, tag in enumerate(brought)}
     data, places = data_at(paths, unless={*paths} - {*looks.paths})
     values |= places
@@ -232,17 +238,19 @@ def _request(
     oldest: Mapping[int, _Named],
 ) -> Request:
     """Return a group as its oldest request, which counts for all."""
-    task, required, priority, provided, _, scope, submitter, found, *rest = row
+    task, required, priority, provided, _, scope, workspace, submitter, found, *rest = row
     deadline, count, (since, number) = rest
-    named = oldest.get(number, _Named(scope))
+    named = oldest.get(number, _Named(scope, workspace))
     data = dict(zip(paths, found or (), strict=True))
     data |= dict(zip(NAMED_PATHS, named.data, strict=False))
+    tags = _tags_of(provided, brought)
     return Request(
         id=str(number),
         count=min(count, MAX_COUNT),
         task=task,
         required=required,
-        provided=_tags_of(provided, brought),
+        provided=tags,
+        groups=groups_of(tags),
         priority=priority,
         pending_since=moment_or_none(_EPOCH + timedelta(microseconds=since)),
         requester=None if submitter is None else str(submitter),
@@ -258,7 +266,7 @@ def _without_name(request: Request, looks: Looks) -> Request:
     """Return a group whose name decides nothing."""
     return request.altered(
         scope=request.scope if looks.scope else None,
-        workspace=None,
+        workspace=request.workspace if looks.workspace else None,
         package=None,
         task_data=keep({path: at_path(request.task_data, path) for path in looks.paths}),
     )
@@ -266,7 +274,7 @@ def _without_name(request: Request, looks: Looks) -> Request:
 
 def _alike(request: Request) -> Hashable:
     tags = (request.required, request.provided)
-    whose = (request.scope, request.requester)
+    whose = (request.scope, request.workspace, request.requester)
     about = (request.task, request.priority, request.deadline_seconds)
     return (*about, *tags, *whose, repr(request.task_data))
 

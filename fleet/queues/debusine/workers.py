@@ -13,7 +13,7 @@ from fleet.model.facts import Request, Work, Worker, WorkerState
 from fleet.model.values import moment_or_none
 from fleet.queues.debusine import changes
 from fleet.queues.debusine.packages import NAMED_PATHS, Seconds
-from fleet.queues.debusine.rows import keep, package_of
+from fleet.queues.debusine.rows import groups_of, keep, package_of
 from fleet.queues.debusine.waiting import data_at
 from fleet.tagrules.debusine import WorkerRow
 from fleet.tagrules.names import names_of
@@ -189,6 +189,8 @@ def _work(row: tuple[Any, ...] | None, seconds: Seconds) -> tuple[str, Work] | N
         package=request.package,
         names=names_of(request),
         scope=scope,
+        workspace=workspace,
+        groups=groups_of(provided),
     )
 
 
