@@ -25,6 +25,7 @@ from fleet.model.facts import (
     Ledger,
     Listing,
     Machine,
+    MachinePayer,
     Part,
     PriceList,
     QueueReading,
@@ -436,7 +437,12 @@ class Charging(Value):
     until: Moment
     currency: str
     entries: tuple[Entry, ...] = ()
-    packages: tuple[Tally, ...] = Field((), description="What of it was for which package.")
+    tallies: tuple[Tally, ...] = Field(
+        (), description="The parts of packages, and of boot and idle time."
+    )
+    payers: tuple[MachinePayer, ...] | None = Field(
+        None, description="Each machine's payer from now on; None: as before."
+    )
 
 
 class Noted(NamedTuple):
@@ -530,6 +536,9 @@ class Store(Protocol):
 
     def charge(self, charging: Charging) -> bool:
         """Add to the ledger, all or nothing; False when its time was charged by someone else."""
+
+    def note_payers(self, payers: Sequence[MachinePayer]) -> None:
+        """Note the payers of machines that are to be created; other machines keep theirs."""
 
     def ledger(self, since: Since, currency: str) -> Ledger:
         """Return what was charged in the current hour, day and month, by payer.

@@ -57,6 +57,7 @@ from fleet.model.plan import Create, Plan, PoolVerdict, Promotion
 from fleet.planner.competing import format_rivals
 from fleet.planner.inventory import PoolInventory, extended, find_due, heirs_of, take_inventory
 from fleet.planner.lifecycle.held import is_all_frozen
+from fleet.planner.payers import payers_of
 from fleet.ports import Asking, Console, Store, Task, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
@@ -262,6 +263,9 @@ class _Run:
         sources = journalled(self.sources, self.note)
         hold_failed(plan, sources, run_id(self.started), self.note, tell)
         settle_accounts(self.fleet, world, inventories, sources, tell)
+        creates = (each for each in plan.actions if isinstance(each, Create))
+        # Before they exist: a run that is killed then has not forgotten who caused them.
+        store.note_payers(tuple(payers_of(self.fleet, world, inventories, creates)))
         with self.log.renaming(heirs_of(self.fleet)):
             outcome = apply_plan(self.fleet, world, plan, sources, tell)
         stacks = (*troubles, *outcome.stacks)

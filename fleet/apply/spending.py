@@ -134,7 +134,8 @@ def charge_ledger(
         until=world.time,
         currency=fleet.money.currency,
         entries=charged.entries,
-        packages=charged.packages,
+        tallies=charged.tallies,
+        payers=charged.payers,
     )
     late = gap_of(world)
     if late:

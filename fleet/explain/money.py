@@ -23,7 +23,7 @@ WEEK = timedelta(days=7)
 _LEAST = timedelta(hours=6)
 """What is shorter is no basis for a projection."""
 _HOUR, _DAY, _MONTH = range(3)
-BOOT_AND_IDLE = "boot and idle time"
+PAID_BY_POOLS = "paid by pools"
 
 
 @dataclass(frozen=True)
@@ -161,11 +161,11 @@ def _sum(charges: Iterable[Charge], period: int) -> Decimal:
 
 
 def name_payer(charge: Charge, name: str | None, noun: str) -> str:
-    """Return who pays; work of nobody in particular is told from what no work used."""
+    """Return the name of a payer; work without this name is not paid by a pool."""
     if name is not None:
         return name
     is_work = charge.scope or charge.team or charge.owner or charge.tags
-    return f"work without a {noun}" if is_work else BOOT_AND_IDLE
+    return f"work without a {noun}" if is_work else PAID_BY_POOLS
 
 
 def _counted(

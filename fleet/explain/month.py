@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
-from fleet.explain.money import BOOT_AND_IDLE, name_payer
+from fleet.explain.money import PAID_BY_POOLS, name_payer
 from fleet.explain.tallies import ORDINARY, POWERFUL, limit_paths, most_of
 from fleet.model.facts import Charge
 from fleet.model.log import LogEntry
@@ -85,7 +85,9 @@ class MonthReport(Value):
     days: tuple[Bill | None, ...] = Field(
         (), description="What each day has cost; None: unknown, or not yet charged."
     )
-    idle_seconds: int = Field(description="Boot and idle time, of `seconds`.")
+    idle_seconds: int = Field(
+        description="Boot and idle time of pools and of other payers, of `seconds`."
+    )
     idle_money: Bill
     packages: tuple[CostRow, ...] = Field((), description="The ten that cost most.")
     other_packages: Bill = Field(description="What all other packages have cost.")
@@ -166,7 +168,9 @@ def month_report(fleet: Fleet, month: Period, recorded: Recorded) -> MonthReport
         by_kind[tally.kind][tally.name] = tally
     runs = by_kind["run"][""].count if by_kind["run"] else None
     total = _row("", charges)
-    idle = _row("", [each for each in charges if name_payer(each, None, "") == BOOT_AND_IDLE])
+    unpaid = _row("", [each for each in charges if name_payer(each, None, "") == PAID_BY_POOLS])
+    # Pools pay for idle time only; of other payers a tally counts it.
+    idle = by_kind["idle"].get("", Tally(month=name_month(fleet, month), kind="idle"))
     packages = [
         CostRow(name=each.name, seconds=each.seconds, money=each.nanos * _NANO)
         for each in by_kind["package"].values()
@@ -189,8 +193,8 @@ def month_report(fleet: Fleet, month: Period, recorded: Recorded) -> MonthReport
         teams=_by(charges, lambda each: name_payer(each, each.team, "team")),
         owners=_by(charges, lambda each: name_payer(each, each.owner, "owner")),
         days=recorded.days,
-        idle_seconds=idle.seconds,
-        idle_money=idle.money,
+        idle_seconds=unpaid.seconds + idle.seconds,
+        idle_money=unpaid.money + idle.nanos * _NANO,
         packages=tuple(packages[:_TOP]),
         other_packages=sum((each.money for each in packages[_TOP:]), Decimal(0)),
         runs=runs,

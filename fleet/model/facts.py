@@ -78,7 +78,7 @@ class Charge(Value):
     """Machine time and money of one pool and payer, in the current hour, day and month."""
 
     pool: str
-    scope: str | None = Field(None, description="None: boot and idle time, which the pool pays.")
+    scope: str | None = Field(None, description="None with no other payer: the pool itself pays.")
     team: str | None = None
     owner: str | None = None
     tags: Tags = Field((), description="Tags that the work it was charged for required.")
@@ -95,12 +95,27 @@ class Entry(Value):
 
     hour: Moment = Field(description="When the hour of `money.time_zone` began.")
     pool: str
-    scope: str | None = Field(None, description="None: boot and idle time, which the pool pays.")
+    scope: str | None = Field(None, description="None with no other payer: the pool itself pays.")
     team: str | None = None
     owner: str | None = None
     tags: Tags = ()
     seconds: int
     money: Cents
+
+
+class MachinePayer(Value):
+    """The payer of one machine: of its work or last work, or of the request that it is for."""
+
+    machine: str
+    pool: str
+    scope: str | None = Field(None, description="None with no other payer: the pool itself pays.")
+    team: str | None = None
+    owner: str | None = None
+    tags: Tags = ()
+    package: str | None = Field(None, description="The source package of that work, if known.")
+    since: Moment = Field(
+        description="When that work was last seen, or when the machine was ordered."
+    )
 
 
 class Ledger(Value):
@@ -110,6 +125,9 @@ class Ledger(Value):
         None, description="When machines were last charged; None: never."
     )
     charges: Annotated[tuple[Charge, ...], sort_by()] = ()
+    payers: Annotated[tuple[MachinePayer, ...], sort_by("machine")] = Field(
+        (), description="Each machine's payer at that moment.", exclude_if=not_
+    )
 
 
 class Quote(Value):

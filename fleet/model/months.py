@@ -9,7 +9,17 @@ from pydantic import Field
 from fleet.model.values import Value
 
 TallyKind = Literal[
-    "run", "package", "bound", "rule", "optimum", "gap", "wait", "unseen", "powerful", "needless"
+    "run",
+    "package",
+    "idle",
+    "bound",
+    "rule",
+    "optimum",
+    "gap",
+    "wait",
+    "unseen",
+    "powerful",
+    "needless",
 ]
 
 

@@ -6,6 +6,10 @@ one deletes) and the step of time that is paid for ends. An unknown end never co
 A budget has two rows per period: the current hour, day or month, with what was spent in it, and
 the next one, so that nothing bought now passes a limit after midnight. In each, what exists and
 runs reserves what it is expected still to cost, and each machine or request takes its part.
+
+All of it is what providers bill, boot and idle time too. A budget of a scope, team, owner or tag
+counts the machines that such work pays for (ledger.py). Where only such work fits, machines are
+counted as made; where others may share them, each request counts as if it had one for itself.
 """
 
 from collections import defaultdict
@@ -15,8 +19,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from typing import NamedTuple, TypeVar
+from zoneinfo import ZoneInfo
 
-from fleet.model.facts import Charge, Entry, Unknown, Work, World
+from fleet.model.facts import Charge, Entry, Unknown, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import BudgetVerdict, PeriodName, rate, say_when
 from fleet.model.prices import MACHINE_HOURS, Life, Tariff, convert, paid_until, tariff_of
@@ -24,10 +29,21 @@ from fleet.planner.demand import Group, Path, Place, Row
 from fleet.planner.durations import Durations, kind_of
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, charges_of
-from fleet.planner.ledger import Holding, Period, charge, holdings, periods, work_of
+from fleet.planner.ledger import Account as LedgerAccount
+from fleet.planner.ledger import (
+    Holding,
+    Period,
+    charge,
+    holdings,
+    owners_of,
+    periods,
+    released_at,
+    unused,
+    work_of,
+)
 from fleet.planner.units import NEVER, State, Unit, is_busy
 from fleet.schema.limits import Budget
-from fleet.schema.model import Fleet, Money, Pool
+from fleet.schema.model import Fleet, Money, Pool, TicketQueue
 from fleet.tagrules.offers import offer_of_pool
 
 HOURS = "machine hours"
@@ -47,22 +63,16 @@ class SpendingLimit:
     pool: str | None = None
     """The pool whose budget it is; None: it is one of `budgets`."""
     only: Budget | None = None
-    """Whose work it counts; None: all machine time, boot and idle included."""
+    """Whose machine time it counts; None: all."""
 
-    def counts(self, of: Charge | Entry) -> bool:
-        """Say whether what was charged counts here."""
+    def counts(self, of: Charge | Entry | LedgerAccount) -> bool:
+        """Say whether what a payer is charged counts here."""
         if self.pool is not None:
             return of.pool == self.pool
         return self.only is None or _is_of(self.only, of, frozenset(of.tags))
 
-    def counts_work(self, work: Work | None) -> bool:
-        """Say whether running work counts here, where only work does."""
-        if work is None or self.only is None:
-            return False
-        return _is_of(self.only, work, frozenset(work.required))
-
     def counts_group(self, group: Group) -> bool:
-        """Say whether waiting requests count here, where only work does."""
+        """Say whether waiting requests count here, where not all machine time does."""
         return self.only is not None and _is_of(self.only, group.payer, group.tags)
 
     def counts_at(self, group: Group, place: str) -> bool:
@@ -128,15 +138,6 @@ class Window(NamedTuple):
     end: datetime
     month: datetime
 
-    def overlap(self, earliest: datetime, latest: datetime, seconds: int | None) -> int:
-        """Return how much of this time something may take that begins between two moments."""
-        if seconds is None:
-            begin, end = max(earliest, self.start), self.end
-        else:
-            begin = min(max(self.start, earliest), latest)
-            end = min(begin + timedelta(seconds=seconds), self.end)
-        return max(0, (end - max(begin, self.start)) // timedelta(seconds=1))
-
 
 class Length(NamedTuple):
     """How long requests keep a machine, as far as a budget looks at it."""
@@ -145,6 +146,8 @@ class Length(NamedTuple):
     """They may begin one after the other, within target_wait."""
     longest: int | None
     """How many seconds the longest of them runs; None: unknown."""
+    is_ticket: bool = False
+    """A run of `fleet apply` assigns its machine, after it is ready."""
 
 
 class Lifetimes:
@@ -170,6 +173,8 @@ class Lifetimes:
         self._holdings = holdings
         self._tariffs: dict[str, Tariff] = {}
         self._demanded: dict[str, bool] = {}
+        self._zone = ZoneInfo(fleet.money.time_zone)
+        self.owners = owners_of(fleet, world, holdings)
         self._ends = self._expected_ends()
         self._serving: dict[str, list[int]] = {}
         for number, holding in enumerate(holdings):
@@ -180,7 +185,7 @@ class Lifetimes:
         self.made = cache(self._made)
         self.kept = cache(self._kept)
         self.more = cache(self._more)
-        self.work = cache(self._work)
+        self.alone = cache(self._alone)
 
     def existing(self, number: int, window: Window, *, hours: bool) -> Decimal:
         """Return what an existing machine is billed in a window until it can be deleted."""
@@ -188,12 +193,18 @@ class Lifetimes:
         life = self._life(holding.tariff, holding.created_at, window, hours=hours)
         return _billed(life, window, self._ends[number])
 
-    def running(self, number: int, window: Window, *, hours: bool) -> Decimal:
-        """Return what the work on an existing machine costs in a window."""
+    def owned(self, number: int, window: Window, *, hours: bool) -> Decimal:
+        """Return the bill of an existing machine for its payer in a window."""
         holding = self._holdings[number]
-        end = self._free_at(holding)
         life = self._life(holding.tariff, holding.created_at, window, hours=hours)
-        return life.accrued(window.start, min(window.end, end)) if end > window.start else _NONE
+        return _billed(life, window, self._owned_until(number))
+
+    def _owned_until(self, number: int) -> datetime:
+        """Return until when the payer of an existing machine is expected to pay for it."""
+        holding, until = self._holdings[number], self.owners[number].until
+        if work_of(holding) is not None:
+            until = released_at(self._fleet, holding, self._free_at(holding))
+        return self._ends[number] if until == NEVER else until
 
     def _made(self, place: Place, window: Window, *, hours: bool) -> Decimal:
         """Return what a new machine is billed in a window, whatever it serves within target_wait.
@@ -216,26 +227,88 @@ class Lifetimes:
         if not place.makes:
             return self._longer(place, length, window, hours=hours)
         life = self._new(place, window, hours=hours)
-        end = self._gone_when_idle(place, _after(self._ready(place), length.longest))
+        end = self._gone_when_idle(place, self._served(self._ready(place), length))
         return max(_NONE, _billed(life, window, end) - self.made(place, window, hours=hours))
 
-    def _work(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
-        """Return what the time costs in a window that one request keeps a machine busy."""
-        earliest = self._ready(place) if place.makes else self._now
-        latest = self._ready(place)
-        if length.shared:
-            latest += timedelta(seconds=self._pool(place.pool).target_wait or 0)
-        seconds = window.overlap(earliest, latest, length.longest)
-        return self._tariff(place, hours=hours).price * seconds / 3600
+    def _alone(
+        self,
+        place: Place,
+        length: Length,
+        window: Window,
+        own: tuple[int, ...],
+        *,
+        hours: bool,
+    ) -> Decimal:
+        """Return the bill of one request for its payer in a window, if no other work follows.
+
+        `own` are the existing machines there that this payer pays for already.
+        """
+        if place.makes:
+            more = self.more(place, length, window, hours=hours)
+            return self.made(place, window, hours=hours) + more
+        if own:
+            return self._extended(place, length, window, own, hours=hours)
+        return self._taken_over(place, length, window, hours=hours)
+
+    def own(self, pool: str, paid: Collection[int]) -> tuple[int, ...]:
+        """Return the machines of a pool that their payers use first, of those paid: free ones."""
+        serving = self._serving.get(pool, ())
+        free = {number for number in serving if work_of(self._holdings[number]) is None}
+        return tuple(n for n in serving if n in paid and (n in free or not free))
+
+    def _taken_over(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
+        """Return the bill of the existing machine for which it is the most, once it is free."""
+        patience, most = self._patience(place.pool), _NONE
+        for number in self._serving.get(place.pool, ()):
+            holding = self._holdings[number]
+            ready = self._ready_of(holding)
+            ready = self._now if ready == NEVER else ready
+            latest = ready + timedelta(seconds=self._wait(place, length))
+            gone = self._gone(
+                holding.tariff, holding.created_at, self._served(latest, length), patience
+            )
+            start, end = max(ready, window.start), min(window.end, gone)
+            if start < end:
+                life = self._life(holding.tariff, holding.created_at, window, hours=hours)
+                billed = life.billed(start, end)
+                if latest >= window.start and not hours:
+                    billed += unused(self._zone, holding.tariff, holding.created_at, start)
+                most = max(most, billed)
+        return most
+
+    def _extended(
+        self,
+        place: Place,
+        length: Length,
+        window: Window,
+        own: tuple[int, ...],
+        *,
+        hours: bool,
+    ) -> Decimal:
+        """Return how much more its payer is billed for the machine for which that is the most."""
+        patience, most = self._patience(place.pool), _NONE
+        for number in own:
+            holding, end = self._holdings[number], self._owned_until(number)
+            latest = _after(self._ready_of(holding), self._wait(place, length))
+            gone = self._gone(
+                holding.tariff, holding.created_at, self._served(latest, length), patience
+            )
+            life = self._life(holding.tariff, holding.created_at, window, hours=hours)
+            both = _billed(life, window, max(gone, end)) - _billed(life, window, end)
+            most = max(most, both)
+        return most
+
+    def _served(self, ready: datetime, length: Length) -> datetime:
+        """Return when a request is done on a machine that is ready for it at a moment."""
+        if length.is_ticket and self._now < ready != NEVER:
+            ready += timedelta(seconds=self._fleet.cadence)
+        return ready if ready == NEVER else _after(ready, length.longest)
 
     def _longer(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
         """Return how much more the existing machine is billed for which that is the most."""
-        wait = (self._pool(place.pool).target_wait or 0) if length.shared else 0
-        seconds = None if length.longest is None else wait + length.longest
-        patience = self._patience(place.pool)
-        most = _NONE
+        wait, patience, most = self._wait(place, length), self._patience(place.pool), _NONE
         for holding, ready, end, life, before in self.going(place.pool, window, hours=hours):
-            served = _after(ready, seconds)
+            served = self._served(_after(ready, wait), length)
             gone = self._gone(holding.tariff, holding.created_at, served, patience)
             most = max(most, _billed(life, window, max(gone, end)) - before)
         return most
@@ -336,6 +409,10 @@ class Lifetimes:
         if not isinstance(pool, Pool) or pool.mode == "drain" or self._on_demand(name):
             return timedelta()
         return timedelta(seconds=pool.retire.idle_after)
+
+    def _wait(self, place: Place, length: Length) -> int:
+        """Return how many seconds a request may wait for others that share its machine."""
+        return (self._pool(place.pool).target_wait or 0) if length.shared else 0
 
     def _pool(self, name: str) -> Pool:
         pool = self._fleet.pools[name]
@@ -475,7 +552,7 @@ class _Books:
         groups: tuple[Group, ...],
         places: tuple[Place, ...],
     ) -> None:
-        self._groups = groups
+        self._fleet, self._groups = fleet, groups
         self._places = {
             place.key: place for place in places if isinstance(fleet.pools.get(place.pool), Pool)
         }
@@ -486,14 +563,17 @@ class _Books:
         self._numbers_of: dict[str, list[int]] = {}
         for number, holding in enumerate(self._holdings):
             self._numbers_of.setdefault(holding.pool, []).append(number)
-        pools = {limit.pool for limit in spending_limits(fleet) if limit.only is None}
+        pools = {limit.pool for limit in spending_limits(fleet)}
         watched = [key for key, place in self._places.items() if pools & {place.pool, None}]
-        self._lengths = {"": _by_length(groups, watched)}
+        self._lengths = {"": _by_length(fleet, groups, watched)}
         """What limits count that count all; under its name, what one of `budgets` does."""
-        shared = {key for key, found in self._lengths[""].items() if any(s for s, _ in found)}
+        shared = {
+            key for key, found in self._lengths[""].items() if any(each.shared for each in found)
+        }
         self._lives = Lifetimes(
             fleet, world, self._holdings, shared, images_by_pool(fleet, world, inventory)
         )
+        self._paid_by: dict[str, frozenset[int]] = {}
         self._periods = {period.name: period for period in periods(fleet, world.time)}
         self._charges = charges_of(fleet, world)
         self._charges_of = _by_pool(self._charges)
@@ -572,7 +652,7 @@ class _Books:
     def _reserved(self, limit: SpendingLimit, window: Window) -> Decimal:
         """Return what machines and work that exist are expected to cost in a window."""
         hours = limit.unit == HOURS
-        total = Decimal(0)
+        total, paid = Decimal(0), self._paid(limit)
         numbers: Iterable[int] = range(len(self._holdings))
         if limit.pool is not None:
             numbers = self._numbers_of.get(limit.pool, ())
@@ -580,9 +660,19 @@ class _Books:
             holding = self._holdings[number]
             if limit.only is None or holding.unit is None:
                 total += self._lives.existing(number, window, hours=hours)
-            elif limit.counts_work(work_of(holding)):
-                total += self._lives.running(number, window, hours=hours)
+            elif number in paid:
+                total += self._lives.owned(number, window, hours=hours)
         return total
+
+    def _paid(self, limit: SpendingLimit) -> frozenset[int]:
+        """Return the machines whose payers count, where not all machine time does."""
+        if limit.only is None:
+            return frozenset()
+        if limit.budget not in self._paid_by:
+            owners = enumerate(self._lives.owners)
+            counted = (number for number, owner in owners if limit.counts(owner.payer))
+            self._paid_by[limit.budget] = frozenset(counted)
+        return self._paid_by[limit.budget]
 
     def _row(self, limit: SpendingLimit, window: Window, because: str, room: Decimal) -> Row:
         """Return what machines made and requests served take of a limit."""
@@ -590,26 +680,42 @@ class _Books:
         places: Collection[Place] = self._places.values()
         if limit.pool is not None:
             places = self._places_of.get(limit.pool, ())
-        makes = [place for place in places if place.makes and limit.only is None]
+        makes = [place for place in places if place.makes]
+        kept = makes if limit.only is None else ()
+        whole = [place for place in makes if self._is_alone_at(limit, place)]
         return Row(
             path=limit.path,
             because=because,
             room=room,
-            machines=_some((p.key, lives.made(p, window, hours=hours)) for p in makes),
+            machines=_some((p.key, lives.made(p, window, hours=hours)) for p in whole),
             requests=self._requests(limit, places, window),
-            kept=_some((p.key, lives.kept(p, window, hours=hours)) for p in makes),
+            kept=_some((p.key, lives.kept(p, window, hours=hours)) for p in kept),
         )
+
+    def _is_alone_at(self, limit: SpendingLimit, place: Place) -> bool:
+        """Say whether a limit counts every machine that is made at a place for requests."""
+        if limit.only is None:
+            return True
+        every, counted = self._lengths[""][place.key], self._lengths_of(limit)[place.key]
+        return bool(counted) and sum(map(len, every.values())) == sum(map(len, counted.values()))
 
     def _requests(
         self, limit: SpendingLimit, places: Iterable[Place], window: Window
     ) -> dict[tuple[str, str], Decimal]:
-        """Return how much longer each request keeps a machine of these places, or is at work."""
-        of_one = self._lives.more if limit.only is None else self._lives.work
+        """Return the part of each request at these places, without the machines made there."""
+        lives, hours = self._lives, limit.unit == HOURS
         lengths, found = self._lengths_of(limit), dict[tuple[str, str], Decimal]()
+        paid = self._paid(limit)
         for place in places:
-            for length, own in lengths[place.key].items():
-                if amount := of_one(place, Length(*length), window, hours=limit.unit == HOURS):
-                    found.update(dict.fromkeys(own, amount))
+            is_alone = place.makes and self._is_alone_at(limit, place)
+            own = lives.own(place.pool, paid) if limit.only and not place.makes else ()
+            for length, pairs in lengths[place.key].items():
+                if is_alone or limit.only is None:
+                    amount = lives.more(place, length, window, hours=hours)
+                else:
+                    amount = lives.alone(place, length, window, own, hours=hours)
+                if amount:
+                    found.update(dict.fromkeys(pairs, amount))
         return found
 
     def _lengths_of(self, limit: SpendingLimit) -> "_ByLength":
@@ -617,24 +723,27 @@ class _Books:
         name = "" if limit.only is None else limit.budget
         if name not in self._lengths:
             counted = filter(limit.counts_group, self._groups)
-            self._lengths[name] = _by_length(counted, self._places, limit.counts_at)
+            self._lengths[name] = _by_length(self._fleet, counted, self._places, limit.counts_at)
         return self._lengths[name]
 
 
-_ByLength = dict[str, defaultdict[tuple[bool, int | None], list[tuple[str, str]]]]
+_ByLength = dict[str, defaultdict[Length, list[tuple[str, str]]]]
 """Place to the groups that fit there, each with the place, by how long they keep a machine."""
 
 
 def _by_length(
+    fleet: Fleet,
     groups: Iterable[Group],
     places: Iterable[str],
     counts_at: Callable[[Group, str], bool] = lambda _, __: True,
 ) -> _ByLength:
     found: _ByLength = {key: defaultdict(list) for key in places}
     for group in groups:
+        desk = isinstance(fleet.queues.get(group.id.partition("/")[0]), TicketQueue)
         for key, fit in group.fits.items():
             if key in found and counts_at(group, key):
-                found[key][fit.share < 1, fit.longest].append((group.id, key))
+                length = Length(fit.share < 1, fit.longest, is_ticket=desk)
+                found[key][length].append((group.id, key))
     return found
 
 

@@ -1,24 +1,35 @@
-"""What was spent since the ledger was last charged, by hour and payer.
+"""The spending since the ledger was last charged, by hour and payer.
 
-Work pays the time it keeps a machine busy; the pool pays the rest of what its provider bills:
-boot and idle time, and the part of a billed step that no work used. What is charged between two
-moments is a difference of two amounts, so that charging often or seldom adds up to the same.
+A machine has one payer at a time: of the request that it was made for, then of the work that
+began last, until other work begins. The payer is charged for all that the provider bills, boot
+and idle time too. When other work begins, its payer takes over the unused rest of the billed step.
+Charging often or seldom adds up to the same.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from fleet.model.facts import Entry, Unknown, Work, WorkerInputs, World, market_of
-from fleet.model.months import Tally
+from fleet.model.facts import (
+    Entry,
+    Ledger,
+    MachinePayer,
+    Unknown,
+    Work,
+    WorkerInputs,
+    World,
+    market_of,
+)
+from fleet.model.months import Tally, TallyKind
 from fleet.model.plan import PeriodName
-from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
-from fleet.planner.inventory import PoolInventory
-from fleet.planner.units import State, Unit, is_busy
+from fleet.model.prices import Life, Tariff, billed_seconds, paid_until, tariff_at, tariff_of
+from fleet.planner.inventory import PoolInventory, takers_of
+from fleet.planner.teams import teams_of
+from fleet.planner.units import NEVER, State, Unit, is_busy
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
 
@@ -86,6 +97,7 @@ class Holding:
     created_at: datetime
     unit: Unit | None = None
     """None where only its stack tells of it, because its provider could not be read."""
+    name: str = ""
 
 
 def holdings(
@@ -106,14 +118,16 @@ def holdings(
                 created = unit.machine.created_at
                 if created is None:
                     tariff = Tariff(tariff.price) if tariff else None
-                found.append(Holding(name, tariff, created or known or world.time, unit))
+                found.append(
+                    Holding(name, tariff, created or known or world.time, unit, unit.name)
+                )
             elif unit.state is State.UNFINISHED and unit.inputs is not None:
                 tariff = _tariff(fleet, pool, unit.inputs.type, unit.inputs)
-                found.append(Holding(name, tariff, world.time, unit))
+                found.append(Holding(name, tariff, world.time, unit, unit.name))
         for inputs in () if pool.listed else _recorded(world, name):
             tariff = _tariff(fleet, pool, inputs.type, inputs)
             by_second = Tariff(tariff.price) if tariff else None
-            found.append(Holding(name, by_second, known or world.time))
+            found.append(Holding(name, by_second, known or world.time, name=inputs.name))
     return tuple(found)
 
 
@@ -132,7 +146,7 @@ def _tariff(
     return tariff_at(fleet, inventory.provider, kind, market)
 
 
-class _Account(NamedTuple):
+class Account(NamedTuple):
     """Who pays: work by its scope, team, owner and tags; nothing of these: the pool."""
 
     pool: str
@@ -143,10 +157,35 @@ class _Account(NamedTuple):
 
 
 class Charged(NamedTuple):
-    """What to add to the ledger, and what of it was for which package in which month."""
+    """What to add to the ledger, what of it is counted by month, and who pays from here on."""
 
     entries: tuple[Entry, ...] = ()
-    packages: tuple[Tally, ...] = ()
+    tallies: tuple[Tally, ...] = ()
+    payers: tuple[MachinePayer, ...] = ()
+
+
+class _Turn(NamedTuple):
+    """A part of a machine's time with one payer, and the package that it is about."""
+
+    start: datetime
+    end: datetime
+    payer: Account
+    package: str | None = None
+    worked: datetime | None = None
+    """When work of this payer last ran, or the machine was ordered; None: it runs in this part."""
+
+    @property
+    def who(self) -> tuple[Account, str | None]:
+        """Return the payer and the package."""
+        return self.payer, self.package
+
+
+class Owner(NamedTuple):
+    """The payer of a machine from now on."""
+
+    payer: Account
+    until: datetime
+    """When its pool pays, if it gets no other work; NEVER: the payer pays until it is deleted."""
 
 
 def charge(
@@ -157,82 +196,244 @@ def charge(
 
 
 def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]) -> Charged:
-    """Return what to add to the ledger for the time since it was last charged, and packages.
+    """Return the charges for the time since the last charge, and the payer of each machine now.
 
     Where it never was, nothing is charged from before this month: no budget looks further back.
     A gap is charged all the same, whatever its length.
     """
-    if isinstance(world.ledger, Unknown):
+    ledger = world.ledger
+    if isinstance(ledger, Unknown):
         return Charged()
-    zone = ZoneInfo(fleet.money.time_zone)
-    since = world.ledger.charged_until or periods(fleet, world.time)[2].start
-    seconds: defaultdict[tuple[datetime, _Account], int] = defaultdict(int)
-    money: defaultdict[tuple[datetime, _Account], Decimal] = defaultdict(Decimal)
-    packages: defaultdict[tuple[str, str], tuple[int, Decimal]] = defaultdict(
-        lambda: (0, Decimal(0))
-    )
+    if ledger.charged_until is not None and world.time < ledger.charged_until:
+        return Charged(payers=ledger.payers)
+    sums, payers = _Sums(ZoneInfo(fleet.money.time_zone)), dict[str, MachinePayer]()
+    reader = _TurnReader(fleet, world)
     for holding in holdings(fleet, world, inventory):
-        pool = _Account(holding.pool)
-        for start, end, payer, package in _spans(holding, since, world.time):
-            for hour, begin, stop in _hours(zone, start, end):
-                first = hour.astimezone(zone).date().replace(day=1)
-                month = _midnight(zone, first)
-                life = Life(holding.tariff or _FREE, holding.created_at, month)
-                lasted = life.seconds(begin, stop)
-                seconds[hour, payer] += lasted
-                accrued = life.accrued(begin, stop) if payer != pool else Decimal(0)
-                money[hour, payer] += accrued
-                money[hour, pool] += life.billed(begin, stop) - accrued
-                if package:
-                    key = (f"{first:%Y-%m}", package)
-                    before = packages[key]
-                    packages[key] = (before[0] + lasted, before[1] + accrued)
-    entries = tuple(
-        Entry(hour=hour, seconds=seconds[hour, payer], money=amount, **payer._asdict())
-        for (hour, payer), amount in sorted(money.items(), key=_by_hour)
-        if amount or seconds[hour, payer]
+        before = reader.known(holding)
+        for turn in reader.turns(holding):
+            if before is not None and before.who != turn.who:
+                sums.hand_over(holding, before, turn)
+            sums.add(holding, turn)
+            before = turn
+        if before is not None:
+            payers[holding.name] = _as_payer(holding.name, before)
+    for name, each in reader.payers.items():
+        # A machine that was ordered lately, or whose provider does not answer, is not gone.
+        own = inventory.get(each.pool)
+        if (own is not None and not own.listed) or world.time - each.since < _LONG:
+            payers.setdefault(name, each)
+    return Charged(sums.entries(), sums.tallies(), tuple(payers[name] for name in sorted(payers)))
+
+
+def owners_of(fleet: Fleet, world: World, found: Iterable[Holding]) -> tuple[Owner, ...]:
+    """Return the payer of each machine from now on."""
+    reader = _TurnReader(fleet, world)
+    return tuple(reader.owner(holding) for holding in found)
+
+
+def released_at(fleet: Fleet, holding: Holding, idle_since: datetime) -> datetime:
+    """Return when its pool pays for a machine that is idle from a moment on; NEVER: not at all.
+
+    A pool that keeps machines (`workers.min`, `workers.spare`, `mode: pause`) pays for them once
+    they could have been deleted: after `retire.idle_after`, two runs and the rest of the step.
+    """
+    pool = fleet.pools.get(holding.pool)
+    if not isinstance(pool, Pool) or not _keeps(pool) or idle_since == NEVER:
+        return NEVER
+    idle_since = max(idle_since, holding.created_at + timedelta(seconds=pool.boot.expected))
+    seen = idle_since + timedelta(seconds=pool.retire.idle_after + 2 * fleet.cadence)
+    return paid_until(holding.tariff or _FREE, holding.created_at, seen)
+
+
+def _keeps(pool: Pool) -> bool:
+    is_kept = pool.mode != "drain" and (pool.workers.min or pool.workers.spare)
+    return pool.mode == "pause" or bool(is_kept)
+
+
+def unused(
+    zone: ZoneInfo, tariff: Tariff | None, created_at: datetime, moment: datetime
+) -> Decimal:
+    """Return the money of the time that is paid for at a moment, and not used by then."""
+    tariff = tariff or _FREE
+    age = (moment - created_at) // timedelta(seconds=1)
+    left = billed_seconds(tariff, age) - age
+    if left <= 0:
+        return Decimal(0)
+    first = billed_seconds(tariff, 1)
+    begun = 0 if age <= first else (age - 1) // tariff.increment * tariff.increment
+    start = created_at + timedelta(seconds=begun)
+    life = Life(tariff, created_at, _month_of(zone, start))
+    step = life.billed(start, start + timedelta(seconds=1))
+    return (step * left / (left + age - begun)).quantize(step)
+
+
+class _TurnReader:
+    """Finds the payers of machines since the ledger was charged."""
+
+    def __init__(self, fleet: Fleet, world: World) -> None:
+        self._fleet, self._until = fleet, world.time
+        self._teams = teams_of(fleet, world)
+        ledger = world.ledger if isinstance(world.ledger, Ledger) else Ledger()
+        self._since = ledger.charged_until or periods(fleet, world.time)[2].start
+        takers = takers_of(fleet, world) if ledger.payers else {}
+        self.payers = {
+            each.machine: each.altered(pool=takers[each.pool]) if each.pool in takers else each
+            for each in ledger.payers
+        }
+
+    def known(self, holding: Holding) -> _Turn | None:
+        """Return the payer of a machine when the ledger was charged; None: it is not recorded."""
+        known = self.payers.get(holding.name)
+        if known is None or known.pool != holding.pool:
+            return None
+        payer = Account(known.pool, known.scope, known.team, known.owner, known.tags)
+        return _Turn(self._since, self._since, payer, known.package, known.since)
+
+    def turns(self, holding: Holding) -> Iterator[_Turn]:
+        """Yield the parts of a machine's time since then: work that ended, idle, present work.
+
+        The last one is the present, of no length where it only begins.
+        """
+        begin, until = min(max(self._since, holding.created_at), self._until), self._until
+        worker, work = holding.unit.worker if holding.unit else None, work_of(holding)
+        ended = worker.ended if worker else None
+        before = self.known(holding)
+        # A ticket gets its machine in a run, which charges up to then: it ended later than that.
+        if ended is not None and begin < ended.at <= until:
+            before = self._turn(holding, ended.work, begin, ended.at)
+            yield before
+            begin, before = ended.at, before._replace(worked=ended.at)
+        elif ended is not None and before is None and ended.at <= begin:
+            before = self._turn(holding, ended.work, begin, begin)._replace(worked=ended.at)
+        start = until
+        if work is not None:
+            start = min(max(_begun(holding, work) or begin, begin), until)
+        if begin < start or work is None:
+            yield from self._idle(holding, before, begin, start)
+        if work is not None:
+            yield self._turn(holding, work, start, until)
+
+    def owner(self, holding: Holding) -> Owner:
+        """Return the payer of a machine from now on."""
+        *_, last = self.turns(holding)
+        idle_since = NEVER if last.worked is None else self._idle_since(holding, last.worked)
+        return Owner(last.payer, released_at(self._fleet, holding, idle_since))
+
+    def _idle(
+        self, holding: Holding, before: _Turn | None, begin: datetime, end: datetime
+    ) -> Iterator[_Turn]:
+        """Yield the time without work: of the payer before, and then of a pool that keeps it."""
+        pool = _Turn(begin, end, Account(holding.pool), worked=begin)
+        if before is None or before.payer == pool.payer:
+            yield pool
+            return
+        idle_since = self._idle_since(holding, before.worked or begin)
+        released = max(begin, released_at(self._fleet, holding, idle_since))
+        if released > begin or begin == end:
+            yield before._replace(start=begin, end=min(released, end), worked=idle_since)
+        if released < end:
+            yield pool._replace(start=released, worked=released)
+
+    def _idle_since(self, holding: Holding, worked: datetime) -> datetime:
+        """Return since when a machine is idle: longer work than was seen ended later."""
+        unit = holding.unit
+        since = unit.since if unit is not None and unit.state is State.IDLE else None
+        return worked if since is None or since > self._until else max(worked, since)
+
+    def _turn(self, holding: Holding, work: Work, start: datetime, end: datetime) -> _Turn:
+        team = self._teams.of(work)
+        payer = Account(holding.pool, work.scope, team, work.owner, work.required)
+        return _Turn(start, end, payer, work.package)
+
+
+def _as_payer(machine: str, turn: _Turn) -> MachinePayer:
+    return MachinePayer(
+        machine=machine,
+        package=turn.package,
+        since=turn.worked or turn.end,
+        **turn.payer._asdict(),
     )
-    return Charged(entries, tuple(_tallied(packages)))
 
 
-def _tallied(packages: Mapping[tuple[str, str], tuple[int, Decimal]]) -> Iterator[Tally]:
-    for (month, package), (seconds, money) in sorted(packages.items()):
-        nanos = int(money.scaleb(_PLACES))
-        yield Tally(
-            month=month, kind="package", name=package, count=1, seconds=seconds, nanos=nanos
+class _Sums:
+    """Seconds and money of each payer by hour, and of packages and idle time by month."""
+
+    def __init__(self, zone: ZoneInfo) -> None:
+        self._zone = zone
+        self._charged: defaultdict[tuple[datetime, Account], _Sum] = defaultdict(_Sum)
+        self._tallied: defaultdict[tuple[str, TallyKind, str], _Sum] = defaultdict(_Sum)
+
+    def add(self, holding: Holding, turn: _Turn) -> None:
+        """Charge a turn for the bill of its machine in it."""
+        for hour, begin, stop in _hours(self._zone, turn.start, turn.end):
+            life = Life(holding.tariff or _FREE, holding.created_at, _month_of(self._zone, hour))
+            seconds, money = life.seconds(begin, stop), life.billed(begin, stop)
+            used = 0 if turn.worked else seconds
+            worth = Decimal(0) if turn.worked else life.accrued(begin, stop)
+            self._charge(hour, turn, seconds, money, idle=_Sum(seconds - used, money - worth))
+
+    def hand_over(self, holding: Holding, before: _Turn, turn: _Turn) -> None:
+        """Charge a turn for the rest of the time that was paid for before it."""
+        hour = hour_of(self._zone, turn.start)
+        amount = unused(self._zone, holding.tariff, holding.created_at, turn.start)
+        if amount:
+            self._charge(hour, before, 0, -amount, idle=_Sum(0, -amount))
+            self._charge(hour, turn, 0, amount, idle=_Sum(0, amount))
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return the new entries of the ledger."""
+        return tuple(
+            Entry(hour=hour, seconds=each.seconds, money=each.money, **payer._asdict())
+            for (hour, payer), each in sorted(self._charged.items(), key=_by_hour)
+            if each
         )
 
+    def tallies(self) -> tuple[Tally, ...]:
+        """Return the figures of packages, and of the idle time that payers are charged for."""
+        return tuple(
+            Tally(
+                month=month,
+                kind=kind,
+                name=name,
+                count=1,
+                seconds=each.seconds,
+                nanos=int(each.money.scaleb(_PLACES)),
+            )
+            for (month, kind, name), each in sorted(self._tallied.items())
+            if each
+        )
 
-def _by_hour(item: tuple[tuple[datetime, _Account], Decimal]) -> tuple[datetime, list[str]]:
+    def _charge(
+        self, hour: datetime, turn: _Turn, seconds: int, money: Decimal, *, idle: "_Sum"
+    ) -> None:
+        self._charged[hour, turn.payer] += _Sum(seconds, money)
+        month = f"{hour.astimezone(self._zone):%Y-%m}"
+        if turn.package:
+            self._tallied[month, "package", turn.package] += _Sum(seconds, money)
+        if any(turn.payer[1:]):
+            self._tallied[month, "idle", ""] += idle
+
+
+@dataclass(frozen=True)
+class _Sum:
+    seconds: int = 0
+    money: Decimal = Decimal(0)
+
+    def __add__(self, other: "_Sum") -> "_Sum":
+        return _Sum(self.seconds + other.seconds, self.money + other.money)
+
+    def __bool__(self) -> bool:
+        return bool(self.seconds or self.money)
+
+
+def _by_hour(item: tuple[tuple[datetime, Account], object]) -> tuple[datetime, list[str]]:
     (hour, payer), _ = item
     return hour, [repr(part) for part in payer]
 
 
-def _spans(
-    holding: Holding, since: datetime, until: datetime
-) -> Iterator[tuple[datetime, datetime, _Account, str | None]]:
-    """Yield the parts of a machine's time: the time without known work, then its present work.
-
-    Each with who pays it, and its package.
-    """
-    since = max(since, holding.created_at)
-    # A ticket gets its machine in a run, which charges up to then: it ended later than that.
-    ended = holding.unit.worker.ended if holding.unit and holding.unit.worker else None
-    if ended is not None and since < ended.at <= until:
-        yield since, ended.at, _payer(holding.pool, ended.work), ended.work.package
-        since = ended.at
-    work = work_of(holding)
-    begun = until
-    if work is not None:
-        begun = min(max(_begun(holding, work) or since, since), until)
-    if since < begun:
-        yield since, begun, _Account(holding.pool), None
-    if work is not None and begun < until:
-        yield begun, until, _payer(holding.pool, work), work.package
-
-
-def _payer(pool: str, work: Work) -> _Account:
-    return _Account(pool, work.scope, work.team, work.owner, work.required)
+def _month_of(zone: ZoneInfo, moment: datetime) -> datetime:
+    """Return when the month of a moment began."""
+    return _midnight(zone, moment.astimezone(zone).date().replace(day=1))
 
 
 def work_of(holding: Holding) -> Work | None:

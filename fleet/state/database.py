@@ -35,10 +35,11 @@ def filled(
 
 # `ended` is empty in a run that has not ended. A row of the ledger is one hour of one payer (JSON:
 # currency, pool, scope, team, owner, tags); money is counted in billionths, so that the database
-# adds it up exactly. A sample is what one run observed (JSON: figures of the fleet and of each
-# pool), a moment all of it (packed by fleet/state/moments.py). An entry of the log is JSON without
-# its time; its digest is over both and the one before it. Of tickets, an empty time and a lease of
-# 0 stand for none; two tickets are never ready with one machine.
+# adds it up exactly. The payer of a machine is JSON too (the same, package, since). A sample is
+# what one run observed (JSON: figures of the fleet and of each pool), a moment all of it (packed
+# by fleet/state/moments.py). An entry of the log is JSON without its time; its digest is over both
+# and the one before it. Of tickets, an empty time and a lease of 0 stand for none; two tickets are
+# never ready with one machine.
 METADATA = sa.MetaData()
 ABOUT = sa.Table("fleet_about", METADATA, *keys("key"), *filled(sa.Text, "value"))
 STACKS = sa.Table(
@@ -80,6 +81,7 @@ LEDGER = sa.Table(
     *keys("hour", "payer"),
     *filled(sa.BigInteger, "seconds", "nanos"),
 )
+PAYERS = sa.Table("fleet_payers", METADATA, *keys("machine"), *filled(sa.Text, "pool", "payer"))
 ATTEMPTS = sa.Table(
     "fleet_attempts",
     METADATA,
@@ -568,6 +570,7 @@ _TABLES = {
     "log": LOG,
     "months": MONTHS,
     "ledger": LEDGER,
+    "payers": PAYERS,
     "attempts": ATTEMPTS,
     "orders": ORDERS,
     "spent": SPENT,

@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -21,7 +21,15 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved, touching
-from fleet.model.facts import Absence, Attempt, Charge, Departure, Ledger, PriceList
+from fleet.model.facts import (
+    Absence,
+    Attempt,
+    Charge,
+    Departure,
+    Ledger,
+    MachinePayer,
+    PriceList,
+)
 from fleet.model.history import Observed, Sample
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.log import Chain, LogEntry, Mark
@@ -42,6 +50,7 @@ from fleet.state.database import (
     METADATA,
     MONTHS,
     ORDERS,
+    PAYERS,
     RUNS,
     SAMPLES,
     SPENT,
@@ -380,8 +389,22 @@ class DatabaseStore(Database):
                 payer["currency"] = charging.currency
                 amounts = (entry.seconds, int(entry.money.scaleb(_PLACES)))
                 _add_to_ledger(connection, entry.hour.isoformat(), payer, amounts)
-            _add_tallies(connection, charging.packages)
+            _add_tallies(connection, charging.tallies)
+            if charging.payers is not None:
+                PAYERS.create(connection, checkfirst=True)
+                connection.execute(sa.delete(PAYERS))
+                _write_payers(connection, charging.payers)
             return True
+
+    def note_payers(self, payers: Sequence[MachinePayer]) -> None:
+        """Note the payers of machines that are to be created; other machines keep theirs."""
+        if not payers:
+            return
+        names = {each.machine for each in payers}
+        with self.begin() as connection:
+            PAYERS.create(connection, checkfirst=True)
+            connection.execute(sa.delete(PAYERS).where(PAYERS.c.machine.in_(names)))
+            _write_payers(connection, payers)
 
     def ledger(self, since: Since, currency: str) -> Ledger:
         """Return what was charged in the current hour, day and month, by payer.
@@ -409,6 +432,7 @@ class DatabaseStore(Database):
             return Ledger(
                 charged_until=_charged_until(connection),
                 charges=tuple(sorted(charges, key=lambda charge: charge.model_dump_json())),
+                payers=_read_payers(connection),
             )
 
     def charged_since(self) -> datetime | None:
@@ -755,6 +779,31 @@ def _rename_in_ledger(connection: sa.Connection, old: str, new: str) -> None:
             connection.execute(sa.delete(LEDGER).where(*same))
             amounts = (row.seconds, row.nanos)
             _add_to_ledger(connection, row.hour, payer | {"pool": new}, amounts)
+    if sa.inspect(connection).has_table(PAYERS.name):
+        renamed = sa.update(PAYERS).where(PAYERS.c.pool == old).values(pool=new)
+        connection.execute(renamed)
+
+
+def _write_payers(connection: sa.Connection, payers: Iterable[MachinePayer]) -> None:
+    rows = [
+        {
+            "machine": each.machine,
+            "pool": each.pool,
+            "payer": each.model_dump_json(exclude={"machine", "pool"}, exclude_defaults=True),
+        }
+        for each in payers
+    ]
+    if rows:
+        connection.execute(sa.insert(PAYERS), rows)
+
+
+def _read_payers(connection: sa.Connection) -> tuple[MachinePayer, ...]:
+    with rows_of(PAYERS):
+        rows = found_in(connection, PAYERS, sa.select(PAYERS).order_by(PAYERS.c.machine)).all()
+        return tuple(
+            MachinePayer(machine=row.machine, pool=row.pool, **json.loads(row.payer))
+            for row in rows
+        )
 
 
 def _rename_in_samples(connection: sa.Connection, old: str, new: str) -> None:

@@ -78,7 +78,7 @@ def recorded(trial: Trial) -> Trial:
             until=END + timedelta(hours=1),
             currency="EUR",
             entries=tuple(entries),
-            packages=(*packages, tally("package", HOSTILE, nanos=10**10)),
+            tallies=(*packages, tally("package", HOSTILE, nanos=10**10)),
         )
     )
     waits = [

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.money import BOOT_AND_IDLE, Cost, Money, RecentCharges, money_of
+from fleet.explain.money import PAID_BY_POOLS, Cost, Money, RecentCharges, money_of
 from fleet.model.facts import Charge, Ledger, Unknown, World
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_fleet, a_pool, a_world, ago
@@ -45,9 +45,9 @@ def test_a_month_is_split_by_pool_scope_and_team() -> None:
     )
 
     assert by_name(found.pools) == {"builders": Decimal("3.75"), "arm": Decimal("0.125")}
-    assert by_name(found.scopes) == {"debian": Decimal("3.75"), BOOT_AND_IDLE: Decimal("0.125")}
+    assert by_name(found.scopes) == {"debian": Decimal("3.75"), PAID_BY_POOLS: Decimal("0.125")}
     teams = by_name(found.teams)
-    assert (teams.pop("java"), teams.pop(BOOT_AND_IDLE)) == (Decimal("1.5"), Decimal("0.125"))
+    assert (teams.pop("java"), teams.pop(PAID_BY_POOLS)) == (Decimal("1.5"), Decimal("0.125"))
     assert [*teams.values()] == [Decimal("2.25")]
     assert (found.total.month, found.total.seconds) == (Decimal("3.875"), 3 * 3600)
 

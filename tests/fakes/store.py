@@ -14,6 +14,7 @@ from fleet.model.facts import (
     Departure,
     Entry,
     Ledger,
+    MachinePayer,
     PriceList,
 )
 from fleet.model.history import Observed, Sample
@@ -35,6 +36,7 @@ class Shelf:
     runs: list[dict[str, str]] = field(default_factory=list)
     charged_until: datetime | None = None
     entries: list[tuple[str, Entry]] = field(default_factory=list)
+    payers: tuple[MachinePayer, ...] = ()
     attempts: dict[tuple[datetime, str], Attempt] = field(default_factory=dict)
     absences: tuple[Absence, ...] = ()
     samples: dict[datetime, Sample] = field(default_factory=dict)
@@ -92,6 +94,9 @@ class FakeStore:
             key: each.altered(**name) if each.pool == old else each
             for key, each in shelf.attempts.items()
         }
+        shelf.payers = tuple(
+            each.altered(**name) if each.pool == old else each for each in shelf.payers
+        )
         for at, sample in shelf.samples.items():
             pools = dict(sample.pools)
             if old in pools:
@@ -210,8 +215,16 @@ class FakeStore:
         if charging.since and charging.until < charging.since:
             shelf.entries = [each for each in shelf.entries if each[1].hour < charging.until]
         shelf.entries += [(charging.currency, entry) for entry in charging.entries]
-        self._count(charging.packages)
+        self._count(charging.tallies)
+        if charging.payers is not None:
+            shelf.payers = charging.payers
         return True
+
+    def note_payers(self, payers: Sequence[MachinePayer]) -> None:
+        """Note the payers of machines that are to be created."""
+        names = {each.machine for each in payers}
+        kept = (each for each in self._shelf.payers if each.machine not in names)
+        self._shelf.payers = (*kept, *payers)
 
     def _count(self, tallies: Sequence[Tally]) -> None:
         for each in tallies:
@@ -258,6 +271,7 @@ class FakeStore:
         return Ledger(
             charged_until=shelf.charged_until,
             charges=tuple(sorted(charges, key=lambda charge: charge.model_dump_json())),
+            payers=tuple(sorted(shelf.payers, key=lambda payer: payer.machine)),
         )
 
     def charged_since(self) -> datetime | None:

@@ -136,18 +136,18 @@ def test_a_first_run_looks_no_further_back_than_this_month() -> None:
     assert charged(a_priced_fleet(), world) == [(None, seconds, PRICE * seconds / 3600)]
 
 
-def test_a_begun_hour_is_billed_to_the_pool_and_given_back_as_work_uses_it() -> None:
+def test_work_takes_over_the_unused_rest_of_a_begun_hour() -> None:
     fleet = a_priced_fleet(providers=HOURLY)
-    machine = a_machine(created_at=ago(minutes=10))
-    begun = a_charged_world(machines=[machine], since=ago(minutes=20))
+    machine = a_machine(created_at=ago(minutes=20))
+    begun = a_charged_world(machines=[machine], since=ago(minutes=30))
     used = a_charged_world(
-        a_worker(busy=True, work=some_work()), machines=[machine], since=ago(minutes=9)
+        a_worker(busy=True, work=some_work()), machines=[machine], since=ago(minutes=15)
     )
 
-    assert charged(fleet, begun) == [(None, 600, PRICE)]
+    assert charged(fleet, begun) == [(None, 1200, PRICE)]
     assert charged(fleet, used) == [
-        (None, 0, Decimal("-0.054")),
-        ("debian", 540, Decimal("0.054")),
+        (None, 300, Decimal("-0.3")),  # 50 of 60 minutes were left
+        ("debian", 600, Decimal("0.3")),
     ]
 
 
@@ -258,17 +258,14 @@ def test_work_that_ended_between_two_runs_is_charged_up_to_its_end() -> None:
     ended = Ended(work=some_work(started_at=None), at=ago(minutes=2))
     world = a_charged_world(a_worker(ended=ended), since=ago(minutes=10))
 
-    assert charged(a_priced_fleet(), world) == [
-        (None, 120, Decimal("0.012")),
-        ("debian", 480, Decimal("0.048")),
-    ]
+    assert charged(a_priced_fleet(), world) == [("debian", 600, Decimal("0.06"))]
 
 
-def test_work_that_ended_before_the_ledger_was_charged_is_charged_no_more() -> None:
+def test_the_rest_after_a_ticket_is_paid_by_it_until_another_begins() -> None:
     ended = Ended(work=some_work(), at=ago(minutes=20))
     world = a_charged_world(a_worker(ended=ended), since=ago(minutes=10))
 
-    assert charged(a_priced_fleet(), world) == [(None, 600, Decimal("0.06"))]
+    assert charged(a_priced_fleet(), world) == [("debian", 600, Decimal("0.06"))]
 
 
 def test_work_that_ended_pays_before_the_work_that_came_after_it_on_its_machine() -> None:
@@ -276,7 +273,4 @@ def test_work_that_ended_pays_before_the_work_that_came_after_it_on_its_machine(
     worker = a_worker(busy=True, work=some_work(started_at=NOW), ended=ended)
     world = a_charged_world(worker, since=ago(minutes=10))
 
-    assert charged(a_priced_fleet(), world) == [
-        (None, 240, Decimal("0.024")),
-        ("kali", 360, Decimal("0.036")),
-    ]
+    assert charged(a_priced_fleet(), world) == [("kali", 600, Decimal("0.06"))]

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from fleet.errors import StoreFailed, StoreMissing
-from fleet.model.facts import Charge, Entry, Ledger
+from fleet.model.facts import Charge, Entry, Ledger, MachinePayer
 from fleet.model.months import Counted, Tally
 from fleet.ports import Charging, Noted, Since, Store
 from fleet.state.store import DatabaseStore
@@ -32,6 +32,31 @@ def a_charging(*entries: Entry, **overrides: object) -> Charging:
 
 
 SINCE = Since(hour=NOW, day=NOW - timedelta(hours=8), month=NOW - timedelta(days=20, hours=8))
+
+
+def a_payer(machine: str, team: str | None = None, **overrides: object) -> MachinePayer:
+    said = {"machine": machine, "pool": "builders", "team": team, "since": NOW}
+    return MachinePayer.model_validate(said | overrides)
+
+
+def test_payers_are_those_of_the_latest_charge_and_of_orders_since(store: Store) -> None:
+    tagged = a_payer("m2", "y", tags=("big",), package="hello", scope="debian", owner="ann")
+    store.charge(a_charging(an_entry(), payers=(a_payer("m1", "x"), a_payer("gone", "x"))))
+    later = {"since": NOW, "until": NOW + timedelta(minutes=1)}
+
+    store.charge(a_charging(payers=(a_payer("m1", "x"), a_payer("m2")), **later))
+    store.note_payers((tagged, a_payer("m3", "z")))
+    store.note_payers(())
+
+    assert store.ledger(SINCE, "EUR").payers == (a_payer("m1", "x"), tagged, a_payer("m3", "z"))
+
+
+def test_a_charge_without_payers_keeps_them(store: Store) -> None:
+    store.note_payers((a_payer("m1", "x"),))
+
+    store.charge(a_charging(an_entry()))
+
+    assert store.ledger(SINCE, "EUR").payers == (a_payer("m1", "x"),)
 
 
 def test_a_new_ledger_was_never_charged(store: Store) -> None:
@@ -122,11 +147,14 @@ def test_a_store_from_before_there_was_a_ledger_gets_one_when_it_is_charged(
     engine = sa.create_engine(f"sqlite:///{tmp_path}/store.db")
     with engine.begin() as connection:
         connection.execute(sa.text("drop table fleet_ledger"))
+        connection.execute(sa.text("drop table fleet_payers"))
     engine.dispose()
 
     assert store.ledger(SINCE, "EUR") == Ledger()
     assert store.charge(a_charging(an_entry()))
+    store.note_payers((a_payer("m1", "x"),))
     assert store.ledger(SINCE, "EUR").charges[0].seconds == (60, 60, 60)
+    assert store.ledger(SINCE, "EUR").payers == (a_payer("m1", "x"),)
 
 
 def test_a_charge_that_fails_half_way_adds_nothing(tmp_path: Path) -> None:
@@ -158,7 +186,7 @@ def a_tally(**overrides: object) -> Tally:
 
 
 def test_figures_of_a_month_add_up_by_kind_and_name(store: Store, opener: Opener) -> None:
-    first = a_charging(packages=(a_tally(seconds=60, nanos=5), a_tally(month="2026-10", count=1)))
+    first = a_charging(tallies=(a_tally(seconds=60, nanos=5), a_tally(month="2026-10", count=1)))
     store.charge(first)
     run = Counted(
         (a_tally(seconds=1, nanos=2, count=3), a_tally(kind="run", name="")), {"q/1": NOW}
@@ -175,7 +203,7 @@ def test_figures_of_a_month_add_up_by_kind_and_name(store: Store, opener: Opener
 
 
 def test_what_is_not_charged_is_not_counted_either(store: Store) -> None:
-    charging = a_charging(packages=(a_tally(seconds=60),))
+    charging = a_charging(tallies=(a_tally(seconds=60),))
 
     assert [store.charge(charging) for _ in range(2)] == [True, False]
     assert store.tallies("2026-11") == (a_tally(seconds=60),)

@@ -9,7 +9,7 @@ from fleet.ports import Store
 from fleet.state.store import DatabaseStore
 from tests.builders import an_attempt
 from tests.ports.stores import a_record, opener, postgres_url, store
-from tests.ports.test_store_ledger import SINCE, a_charging, an_entry
+from tests.ports.test_store_ledger import SINCE, a_charging, a_payer, an_entry
 
 __all__ = ["opener", "postgres_url", "store"]
 
@@ -48,6 +48,19 @@ def test_tries_follow_the_stack_of_a_renamed_pool(store: Store) -> None:
     assert {(each.pool, each.worker) for each in store.attempts(5)} == {
         ("heavy", "debian-ci-builders-0001"),
         ("other", "debian-ci-other-0001"),
+    }
+
+
+def test_payers_follow_the_stack_of_a_renamed_pool(store: Store) -> None:
+    store.record_stack(a_record(pool="builders"))
+    store.note_payers([a_payer("builders"), a_payer("other", pool="other")])
+
+    store.record_stack(a_record(pool="heavy"))
+
+    found = store.ledger(SINCE, "EUR").payers
+    assert {(each.machine, each.pool) for each in found} == {
+        ("builders", "heavy"),
+        ("other", "other"),
     }
 
 

@@ -28,13 +28,14 @@ from fleet.explain.simulation.policies import POLICIES
 from fleet.explain.simulation.scaling import Policy
 from fleet.explain.tallies import ORDINARY, POWERFUL
 from fleet.model.digests import config_digest
-from fleet.model.facts import Charge, Ledger, Market, Unknown, World
-from fleet.model.plan import Plan, Reason
+from fleet.model.facts import Charge, Ledger, MachinePayer, Market, Unknown, World
+from fleet.model.plan import Create, Plan, Reason
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
 from fleet.planner.failures import RESET
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.ledger import charge, periods
+from fleet.planner.ledger import charge_all, periods
+from fleet.planner.payers import payers_of
 from fleet.schema.model import Fleet, Pool
 
 _NO_OWNER = "no owner"
@@ -220,6 +221,7 @@ class Replay:
         inventories = take_inventory(self._fleet, world)
         self._ledger.charge(world, inventories)
         plan = self._policy(self._fleet, world, inventories)
+        self._ledger.order(world, inventories, plan)
         self._sums.see(plan, farm)
         farm.carry_out(plan)
         self._rest.after(world, plan, farm)
@@ -318,6 +320,9 @@ class _Ledger:
         self._periods = periods(fleet, world.time)
         self._sums: dict[_Account, tuple[list[int], list[Decimal]]] = {}
         ledger = world.ledger
+        self._payers: dict[str, MachinePayer] = {}
+        if isinstance(ledger, Ledger):
+            self._payers = {each.machine: each for each in ledger.payers}
         for each in ledger.charges if isinstance(ledger, Ledger) else ():
             key = (each.pool, each.scope, each.team, each.owner, each.tags)
             self._sums[key] = (list(each.seconds), list(each.money))
@@ -325,7 +330,7 @@ class _Ledger:
     def read(self, now: datetime) -> Ledger:
         """Return what was spent in the periods of now."""
         if not self._is_kept:
-            return Ledger.model_construct(charged_until=now, charges=())
+            return Ledger.model_construct(charged_until=now, charges=(), payers=())
         current = periods(self._fleet, now)
         for nth, (new, old) in enumerate(zip(current, self._periods, strict=True)):
             if new.start != old.start:
@@ -347,12 +352,16 @@ class _Ledger:
             )
             for (pool, scope, team, owner, tags), (seconds, money) in self._sums.items()
         )
-        return Ledger.model_construct(charged_until=self._until, charges=charges)
+        return Ledger.model_construct(
+            charged_until=self._until, charges=charges, payers=tuple(self._payers.values())
+        )
 
     def charge(self, world: World, inventories: Mapping[str, PoolInventory]) -> None:
         """Add what machines cost since the last time."""
         if self._is_kept:
-            for entry in charge(self._fleet, world, inventories):
+            charged = charge_all(self._fleet, world, inventories)
+            self._payers = {each.machine: each for each in charged.payers}
+            for entry in charged.entries:
                 key = (entry.pool, entry.scope, entry.team, entry.owner, entry.tags)
                 seconds, money = self._sums.setdefault(key, ([0] * 3, [Decimal(0)] * 3))
                 for nth, period in enumerate(self._periods):
@@ -360,6 +369,13 @@ class _Ledger:
                         seconds[nth] += entry.seconds
                         money[nth] += entry.money
         self._until = world.time
+
+    def order(self, world: World, inventories: Mapping[str, PoolInventory], plan: Plan) -> None:
+        """Note the payers of the machines that a plan creates."""
+        if self._is_kept:
+            creates = (each for each in plan.actions if isinstance(each, Create))
+            found = payers_of(self._fleet, world, inventories, creates)
+            self._payers |= {each.machine: each for each in found}
 
 
 class _Sums:

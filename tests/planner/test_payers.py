@@ -1,0 +1,246 @@
+"""Who pays for a machine, one sentence per test: it is 08:00, an hour of a machine is 6 EUR."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from fleet.model.facts import Ended, Ledger, MachinePayer, Unknown, Work, Worker, World
+from fleet.model.plan import Create
+from fleet.planner.inventory import take_inventory
+from fleet.planner.ledger import charge_all
+from fleet.planner.payers import payers_of
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import (
+    NOW,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_stack,
+    a_worker,
+    a_world,
+    ago,
+    some_inputs,
+)
+
+NAME = "debian-ci-builders-0001"
+MINUTE = timedelta(minutes=1)
+
+
+def a_billed_fleet(increment: str = "1h", **pool: object) -> Fleet:
+    """Return a fleet with one pool whose machines cost 6 EUR/h."""
+    machine = {"type": "ccx33", "price": "6 EUR/h"}
+    return a_sim_fleet(
+        providers={"desk": {"kind": "sim", "billing": {"increment": increment}}},
+        pools={"builders": a_pool(provider="desk", machine=machine, **pool)},
+    )
+
+
+def a_payer(team: str | None, since: datetime) -> MachinePayer:
+    return MachinePayer(machine=NAME, pool="builders", team=team, since=since)
+
+
+def work_of(team: str, started_at: datetime) -> Work:
+    return Work(team=team, started_at=started_at)
+
+
+def a_world_of(
+    worker: Worker, *payers: MachinePayer, made: datetime, since: datetime, **overrides: object
+) -> World:
+    """Return a world with one machine, whose ledger was charged at a moment."""
+    machine = a_machine(name=NAME, id=NAME, created_at=made)
+    stack = a_stack(provider="desk", workers=(some_inputs(name=NAME),), ids={NAME: NAME})
+    defaults: dict[str, object] = {
+        "providers": {"desk": a_listing(machine, workers=(worker.altered(name=NAME),))},
+        "stacks": {"builders": stack},
+        "ledger": Ledger(charged_until=since, payers=payers),
+    }
+    return a_world(**(defaults | overrides))
+
+
+def paid(fleet: Fleet, *worlds: World) -> dict[str | None, Decimal]:
+    """Return what each team is charged by runs that see these worlds in turn."""
+    sums: dict[str | None, Decimal] = {}
+    payers: Sequence[MachinePayer] | None = None
+    for each in worlds:
+        ledger = each.ledger
+        assert isinstance(ledger, Ledger)
+        world = each
+        if payers is not None:
+            world = each.altered(ledger=ledger.altered(payers=tuple(payers)))
+        charged = charge_all(fleet, world, take_inventory(fleet, world))
+        payers = charged.payers
+        for entry in charged.entries:
+            sums[entry.team] = sums.get(entry.team, Decimal(0)) + entry.money
+    return {team: money for team, money in sums.items() if money}
+
+
+def test_who_ordered_a_machine_pays_while_it_boots_and_waits() -> None:
+    since = ago(minutes=31)
+    world = a_world_of(a_worker(), a_payer("x", since), made=ago(minutes=30), since=since)
+
+    assert paid(a_billed_fleet(), world) == {"x": 6}
+
+
+def test_a_machine_that_was_ordered_for_its_pool_is_paid_by_it() -> None:
+    since = ago(minutes=31)
+    world = a_world_of(a_worker(), a_payer(None, since), made=ago(minutes=30), since=since)
+
+    assert paid(a_billed_fleet(), world) == {None: 6}
+
+
+def test_a_build_of_ten_minutes_pays_its_whole_hour() -> None:
+    made, begun = ago(minutes=20), ago(minutes=15)
+    busy = a_worker(busy=True, work=work_of("x", begun))
+    idle = a_worker(since=ago(minutes=5))
+
+    first = a_world_of(busy, a_payer("x", made), made=made, since=made, time=ago(minutes=10))
+    then = a_world_of(idle, made=made, since=ago(minutes=10))
+
+    assert paid(a_billed_fleet(), first, then) == {"x": 6}
+
+
+def test_who_is_idle_for_two_paid_hours_pays_both() -> None:
+    made = ago(minutes=150)
+    idle = a_worker(since=ago(minutes=140))
+    world = a_world_of(idle, a_payer("x", ago(minutes=140)), made=made, since=made)
+
+    assert paid(a_billed_fleet(), world) == {"x": 18}
+
+
+def test_teams_that_share_an_hour_split_it_where_the_next_begins() -> None:
+    """A machine is made at 07:00; x has 40 minutes of its hour, y has 20."""
+    made = ago(minutes=60)
+    x = a_worker(busy=True, work=work_of("x", ago(minutes=55)))
+    y = a_worker(busy=True, work=work_of("y", ago(minutes=20)))
+
+    first = a_world_of(x, a_payer("x", made), made=made, since=made, time=ago(minutes=50))
+    then = a_world_of(y, made=made, since=ago(minutes=50))
+
+    assert paid(a_billed_fleet(), first, then) == {"x": 4, "y": 2}
+
+
+@pytest.mark.parametrize("runs", [1, 2, 7])
+def test_three_teams_pay_the_bill_together_however_often_they_are_charged(runs: int) -> None:
+    made = ago(minutes=100)
+    begun = {"x": 90, "y": 60, "z": 25}
+
+    worlds, since = [], made
+    for nth in range(runs):
+        now = NOW - 100 * MINUTE * (runs - 1 - nth) / runs
+        latest = [team for team, minutes in begun.items() if ago(minutes=minutes) <= now]
+        team = latest[-1] if latest else "x"
+        busy = a_worker(busy=True, work=work_of(team, ago(minutes=begun[team])))
+        worker = busy if latest else a_worker(since=made)
+        worlds.append(a_world_of(worker, a_payer("x", made), made=made, since=since, time=now))
+        since = now
+
+    assert sum(paid(a_billed_fleet(), *worlds).values()) == 12
+
+
+def test_billing_by_the_second_hands_nothing_over() -> None:
+    made = ago(minutes=60)
+    y = a_worker(busy=True, work=work_of("y", ago(minutes=20)))
+    world = a_world_of(y, a_payer("x", made), made=made, since=made)
+
+    assert paid(a_billed_fleet("1s"), world) == {"x": 4, "y": 2}
+
+
+def test_the_rest_of_a_minimum_is_handed_over() -> None:
+    fleet = a_sim_fleet(
+        providers={"desk": {"kind": "sim", "billing": {"minimum": "1h"}}},
+        pools={"builders": a_pool(provider="desk", machine={"type": "ccx33", "price": "6 EUR/h"})},
+    )
+    made = ago(minutes=45)
+    y = a_worker(busy=True, work=work_of("y", ago(minutes=15)))
+    world = a_world_of(y, a_payer("x", made), made=made, since=made)
+
+    assert paid(fleet, world) == {"x": 3, "y": 3}
+
+
+def test_a_pool_pays_for_what_it_keeps_once_it_could_be_deleted() -> None:
+    """Idle since 05:50, until 06:05, two runs until 06:25: x pays to the end of that hour."""
+    made = ago(minutes=180)
+    idle = a_worker(since=ago(minutes=130))
+    world = a_world_of(idle, a_payer("x", ago(minutes=130)), made=made, since=made)
+
+    assert paid(a_billed_fleet(min=1), world) == {"x": 12, None: 6}
+
+
+def test_a_ticket_that_ended_pays_until_the_next_one() -> None:
+    made = ago(minutes=60)
+    ended = Ended(work=work_of("x", ago(minutes=50)), at=ago(minutes=40))
+    y = a_worker(busy=True, work=work_of("y", ago(minutes=10)), ended=ended)
+    world = a_world_of(y, a_payer("x", made), made=made, since=made)
+
+    assert paid(a_billed_fleet(), world) == {"x": 5, "y": 1}
+
+
+def test_the_hour_of_an_upgrade_stays_with_who_was_charged() -> None:
+    """No payer is recorded: work that goes on pays from the next hour."""
+    x = a_worker(busy=True, work=work_of("x", ago(minutes=70)))
+    world = a_world_of(x, made=ago(minutes=80), since=ago(minutes=30))
+
+    assert paid(a_billed_fleet(), world) == {"x": 6}  # of the hour that began at 07:40
+
+
+def test_a_clock_that_is_behind_keeps_the_payers() -> None:
+    payer = a_payer("x", ago(minutes=30))
+    y = a_worker(busy=True, work=work_of("y", ago(minutes=20)))
+    world = a_world_of(y, payer, made=ago(minutes=40), since=NOW + MINUTE)
+    fleet = a_billed_fleet()
+
+    charged = charge_all(fleet, world, take_inventory(fleet, world))
+
+    assert (charged.entries, charged.payers) == ((), (payer,))
+
+
+@pytest.mark.parametrize(("hours", "known"), [(1, 1), (30, 0)])
+def test_the_payer_of_a_machine_that_is_not_listed_is_kept_a_day(hours: int, known: int) -> None:
+    ledger = Ledger(charged_until=NOW, payers=(a_payer("x", ago(hours=hours)),))
+    world = a_sim_world(ledger=ledger)
+    fleet = a_billed_fleet()
+
+    charged = charge_all(fleet, world, take_inventory(fleet, world))
+
+    assert len(charged.payers) == known
+
+
+def test_the_machines_of_a_silent_provider_are_paid_by_their_payers() -> None:
+    since = ago(minutes=30)
+    world = a_world_of(a_worker(), a_payer("x", since), made=since, since=since)
+    silent = world.altered(providers={"desk": Unknown(unknown="no answer")})
+    fleet = a_billed_fleet()
+
+    charged = charge_all(fleet, silent, take_inventory(fleet, silent))
+
+    assert paid(fleet, silent) == {"x": 3}
+    assert [(each.machine, each.team) for each in charged.payers] == [(NAME, "x")]
+
+
+def test_a_plan_says_who_orders_its_machines() -> None:
+    fleet = a_billed_fleet(max=2)
+    requests = [
+        a_request(id="1", scope="debian", team="x", owner="ann", required=(), count=2),
+    ]
+    world = a_sim_world(requests=tuple(requests))
+    plan = reconcile(fleet, world)
+    creates = [each for each in plan.actions if isinstance(each, Create)]
+
+    payers = [*payers_of(fleet, world, take_inventory(fleet, world), creates)]
+
+    assert [(p.scope, p.team, p.owner) for p in payers] == [("debian", "x", "ann")] * 2
+
+
+def test_a_machine_that_is_created_for_min_is_ordered_by_its_pool() -> None:
+    fleet, world = a_billed_fleet(min=1), a_sim_world()
+    creates = [each for each in reconcile(fleet, world).actions if isinstance(each, Create)]
+
+    (payer,) = payers_of(fleet, world, take_inventory(fleet, world), creates)
+
+    assert (payer.scope, payer.team, payer.owner, payer.tags) == (None, None, None, ())
