@@ -2,6 +2,10 @@
 
 from datetime import UTC, datetime
 
+FIRST_YEAR = 1970
+LAST_YEAR = 2200
+"""Moments that fleet stores and reads are between these years."""
+
 
 def utc_now() -> datetime:
     """Return the present moment, in UTC."""

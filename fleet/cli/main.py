@@ -6,6 +6,7 @@ Only the module of the command that is named is loaded: `fleet VERB` is `fleet/c
 import argparse
 import importlib
 import keyword
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -15,6 +16,7 @@ from typing import NoReturn
 
 from fleet.cli.arguments import Parser
 from fleet.cli.console import TerminalConsole, prepare_streams
+from fleet.clock import FIRST_YEAR, LAST_YEAR, utc_now
 from fleet.errors import FleetError
 
 VERBS = {
@@ -56,6 +58,8 @@ VERBS = {
 }
 """Every command, with the line that `fleet --help` has for it."""
 
+_SURROGATES = re.compile("[\udc80-\udcff]")
+"""Bytes of a name or an argument that are not UTF-8, as Python keeps them."""
 FIRST = """\
 begin with `fleet init`; pages that messages name, as docs/how-to/begin.md, are in
 share/doc/fleet-reconciler of the environment that fleet is installed in
@@ -80,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb = next((each for each in given if not each.startswith("-")), "")
     try:
         args = build_parser(verb, alone=verb in given[:1]).parse_args(given)
+        _check_clock()
         command = _command(args.command)
         # What a command needs beside it is started before it is confined and reads anything.
         with getattr(command, "beside", nullcontext)(args), _confined(args):
@@ -99,12 +104,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of our output has gone, so an error could not be read either.
         return 1
+    except UnicodeEncodeError as error:
+        if not _SURROGATES.search(error.object):
+            raise  # a defect of ours: no name that a person wrote
+        shown = error.object.encode(errors="surrogateescape").decode(errors="backslashreplace")
+        console.note(f"fleet: error: a name has bytes that are not UTF-8: {shown[:200]!r}")
+        return 1
     except OSError as error:
         if error.filename is None:
             raise  # a defect of ours: no file that a person could see to
         console.note(f"fleet: error: {error.filename}: {error.strerror}")
         return 1
     return code
+
+
+def _check_clock() -> None:
+    """Raise FleetError for a clock that no moment of fleet can come from."""
+    now = utc_now()
+    if not FIRST_YEAR <= now.year < LAST_YEAR:
+        raise FleetError(
+            f"this computer's clock is wrong: it says {now:%d} {now:%b} {now.year}; set it to a "
+            f"time between {FIRST_YEAR} and {LAST_YEAR}"
+        )
 
 
 def _confined(args: argparse.Namespace) -> AbstractContextManager[None]:

@@ -1,8 +1,10 @@
 """Findings: what is wrong in a fleet.yaml, where, and what to do."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 Path = tuple[str | int, ...]
@@ -101,7 +103,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     import difflib
 
     word = word.lower()[:100]
-    candidates = {each.lower(): each for each in sorted(known)}
+    candidates = _near(word, _by_lower_case(tuple(known)))
     close = difflib.get_close_matches(word, candidates, n=3, cutoff=0.6)
     if not close:
         return ""
@@ -114,6 +116,26 @@ def nearest(word: str, known: Iterable[str]) -> str:
         ),
     )
     return candidates[best]
+
+
+_MAX_COMPARED = 50
+"""Known words that are compared with a word: thousands of typing errors must not take minutes."""
+
+
+@lru_cache(maxsize=8)
+def _by_lower_case(known: tuple[str, ...]) -> dict[str, str]:
+    """Return known words by their lower case, sorted; many words are compared with the same."""
+    return dict(sorted({each.lower(): each for each in sorted(known)}.items()))
+
+
+def _near(word: str, candidates: dict[str, str]) -> dict[str, str]:
+    """Return the candidates next to a word in the alphabet, or all if there are few."""
+    if len(candidates) <= _MAX_COMPARED:
+        return candidates
+    words = [*candidates]
+    at = bisect_left(words, word)
+    first = max(0, at - _MAX_COMPARED // 2)
+    return {each: candidates[each] for each in words[first : first + _MAX_COMPARED]}
 
 
 def _common_prefix(one: str, other: str) -> int:

@@ -7,7 +7,7 @@ import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cached_property, reduce
 from posixpath import dirname, join, normpath
 from typing import Protocol
 
@@ -39,6 +39,8 @@ class Document:
         self.files = tuple(texts) or (name,)
         self._texts = texts
         self._lines: dict[str, list[str]] = {}
+        self._shown: dict[tuple[str, int], str] = {}
+        """Lines with their secrets masked: many findings may be about one long line."""
         self._values: dict[Path, Node] = {}
         self._keys: dict[Path, Node] = {}
         self._parsed = {each.file for each in roots}
@@ -104,13 +106,23 @@ class Document:
         lines = self._lines_of(file)
         if not 1 <= number <= len(lines):
             return None
+        if (file, number) not in self._shown:
+            self._shown[file, number] = self._masked(file, lines, number - 1)
+        return self._shown[file, number]
+
+    def _masked(self, file: str, lines: list[str], number: int) -> str:
         if file not in self._parsed:
-            return masked_source(lines, number - 1)
-        line = lines[number - 1]
+            return masked_source(lines, number)
+        return masked(_without(lines[number], self._secrets_on.get((file, number), ()), number))
+
+    @cached_property
+    def _secrets_on(self) -> dict[tuple[str, int], list[Node]]:
+        """The secrets on each line of each file, whose lines count from 0 here."""
+        found: dict[tuple[str, int], list[Node]] = {}
         for secret in self._secrets.values():
-            if secret.node.file == file:
-                line = _without(line, secret.node, number - 1)
-        return masked(line)
+            for number in range(secret.node.start[0], secret.node.end[0] + 1):
+                found.setdefault((secret.node.file, number), []).append(secret.node)
+        return found
 
     def _lines_of(self, file: str) -> list[str]:
         if file not in self._lines:
@@ -147,13 +159,14 @@ class Document:
             )
 
 
-def _without(line: str, node: Node, number: int) -> str:
-    """Return a line with a node's characters replaced by stars, one for one."""
-    if not node.start[0] <= number <= node.end[0]:
-        return line
-    start = node.start[1] if number == node.start[0] else 0
-    end = node.end[1] if number == node.end[0] else len(line)
-    return line[:start] + re.sub(r"\S", "*", line[start:end]) + line[end:]
+def _without(line: str, nodes: Iterable[Node], number: int) -> str:
+    """Return a line with the characters of nodes replaced by stars, one for one."""
+    shown = [*line]
+    for node in nodes:
+        start = node.start[1] if number == node.start[0] else 0
+        end = node.end[1] if number == node.end[0] else len(line)
+        shown[start:end] = re.sub(r"\S", "*", line[start:end])
+    return "".join(shown)
 
 
 MAX_CHAIN = 20
@@ -255,8 +268,12 @@ class _Templates:
             self._unknown(name)
         return _part(name), False
 
+    @cached_property
+    def _known(self) -> list[str]:
+        return sorted(each for each in self._written if not holds_secret(each))
+
     def _unknown(self, name: Node) -> None:
-        known = sorted(each for each in self._written if not holds_secret(each))
+        known = self._known
         self._unknowns += 1
         more = f" and {len(known) - _MOST_SHOWN} more" if len(known) > _MOST_SHOWN else ""
         allowed = f"; known: {', '.join(known[:_MOST_SHOWN])}{more}" if known else ""
@@ -404,7 +421,11 @@ class _Reader:
         """Merge every included file into the nodes of the main one."""
         patterns = next((value for key, value in root.entries if key.value == "include"), None)
         done = {self.main}
+        written: dict[object, Node] = {}
         for item in patterns.items if patterns else ():
+            if (first := written.setdefault(item.value, item)) is not item:
+                self._report_repeated(item, first)
+                continue
             for name in self._matching(item):
                 if name not in done:
                     done.add(name)
@@ -479,6 +500,10 @@ class _Reader:
                 self._report_duplicate(key, known[key.value])
         entries = [entry for entry in value.entries if entry[0].value not in known]
         return Node("mapping", value.file, value.start, value.end, entries=entries)
+
+    def _report_repeated(self, item: Node, first: Node) -> None:
+        message = f"repeated pattern, first in {first.span}"
+        self.report(item.span, "invalid-include", message, "keep one of them")
 
     def _report_duplicate(self, key: Node, first: Node) -> None:
         message = f"duplicate key, first in {first.span}"

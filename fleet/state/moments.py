@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from fleet.errors import StoreFailed
 from fleet.model.history import Observed
+from fleet.model.values import in_utc
 from fleet.state.database import MOMENTS, found_in, rows_of
 
 _LEVEL = 9
@@ -60,7 +61,7 @@ def unpack_chain(connection: sa.Connection, first: str) -> dict[datetime, bytes]
     for row in connection.execute(query).mappings():
         world = _unpack(row, world)
         with rows_of(MOMENTS):
-            found[datetime.fromisoformat(row["at"])] = world
+            found[in_utc(datetime.fromisoformat(row["at"]))] = world
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from fleet.errors import FleetError
+from fleet.errors import FileUnreadable, FleetError
 from fleet.schema.model import Fleet
 
 _SQLITE = "sqlite:///"
@@ -62,7 +62,19 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 def sqlite_url(path: Path) -> str:
     """Return SQLAlchemy's URL of a file, whatever its path holds."""
-    return f"{_SQLITE}{quote(str(path))}"
+    return f"{_SQLITE}{_quoted(path)}"
+
+
+def _quoted(path: Path) -> str:
+    """Return a path as a part of a URL; FileUnreadable if its name is not UTF-8."""
+    try:
+        return quote(str(path))
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise FileUnreadable(
+            f"{shown}: no state can be kept there, because the name is not UTF-8; rename the "
+            "folder, or set state.store and state.backend to another one"
+        ) from error
 
 
 def older_store(path: Path) -> tuple[Path, str] | None:
@@ -96,7 +108,7 @@ def find_storage(fleet: Fleet, config: str) -> Storage:
     return Storage(
         folder=folder,
         store=store,
-        backend=f"file://{quote(str(folder))}" if is_file else backend,
+        backend=f"file://{_quoted(folder)}" if is_file else backend,
         uses_folder=is_file or embedded,
         images=base / fleet.state.images,
     )

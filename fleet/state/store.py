@@ -48,6 +48,7 @@ from fleet.state.database import (
     MADE,
     MANIFESTS,
     METADATA,
+    MOMENTS,
     MONTHS,
     ORDERS,
     PAYERS,
@@ -341,11 +342,13 @@ class DatabaseStore(Database):
     def some_moments(self, since: datetime, until: datetime, most: int) -> Iterator[bytes]:
         """Yield at most so many of the worlds that runs observed in a time, spread evenly."""
         with self.begin() as connection:
-            chains = [
-                first
-                for first in list_chains(connection, since, until)
-                if since <= datetime.fromisoformat(first) <= until
-            ]
+            firsts = [*list_chains(connection, since, until)]
+            with rows_of(MOMENTS):
+                chains = [
+                    first
+                    for first in firsts
+                    if since <= in_utc(datetime.fromisoformat(first)) <= until
+                ]
             for first in spread(chains, most):
                 if world := unpack_first(connection, first):
                     yield world

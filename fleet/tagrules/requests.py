@@ -168,6 +168,7 @@ class Judge:
     def _judge(
         self, request: "Request", rules: "Sequence[RuleMatch]", context: QueueContext
     ) -> Asking:
+        required = frozenset(request.required)
         asked = [*_asked(request, stored=context.stored)]
         ruled = [*_by_rules(rules)]
         good = [o for o in (*asked, *ruled) if self._refusal(request, o) is None]
@@ -180,9 +181,9 @@ class Judge:
         unknown = [*self._unknown(request, counted, context)]
         differences: tuple[Difference, ...] = ()
         if context.stored:
-            differences = tuple(_differences([o for o in good if o.tag not in request.required]))
-            good = [origin for origin in good if origin.tag in request.required]
-            counted &= set(request.required)
+            differences = tuple(_differences([o for o in good if o.tag not in required]))
+            good = [origin for origin in good if origin.tag in required]
+            counted &= required
         refused = [
             refusal
             for origin in (*asked, *ruled, *derived)
@@ -196,7 +197,7 @@ class Judge:
             differences=differences,
             held=bool(unknown)
             or any(
-                refusal.tag in request.required
+                refusal.tag in required
                 and (context.stored or not refusal.is_sure or self._needs(request, refusal.tag))
                 for refusal in refused
             ),

@@ -9,6 +9,7 @@ reports a little less than 64 GiB.
 """
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -370,13 +371,29 @@ def pools_providing(fleet: Fleet) -> dict[str, tuple[str, ...]]:
     """Return by known tag (`*` for any ending) the pools that provide it, as fleet.yaml says."""
     known = known_tags(fleet)
     provided = {
-        name: frozenset(each.tag for each in pool_sources(fleet, name, ()))
+        name: _Provided(each.tag for each in pool_sources(fleet, name, ()))
         for name in (sorted(fleet.pools) if known else ())
     }
     return {
-        tag: tuple(name for name, tags in provided.items() if any(_is_of(tag, t) for t in tags))
+        tag: tuple(name for name, tags in provided.items() if tags.has_any_of(tag))
         for tag in known
     }
+
+
+class _Provided:
+    """The tags that a pool provides, to be asked about each of many names."""
+
+    def __init__(self, tags: Iterable[str]) -> None:
+        self._sorted = sorted({*tags})
+        self._names = frozenset(map(tag_name, self._sorted))
+
+    def has_any_of(self, name: str) -> bool:
+        """Return whether a name under `tags` is about one of them."""
+        if name in self._names or not name.endswith("*"):
+            return name in self._names
+        begin = name.removesuffix("*")
+        at = bisect_left(self._sorted, begin)
+        return at < len(self._sorted) and self._sorted[at].startswith(begin)
 
 
 def is_workspace_tag(tag: str) -> bool:
@@ -389,8 +406,11 @@ def weakest(enforcers: Iterable[Enforcer]) -> Enforcer | None:
     return min(enforcers, key=_STRENGTH.index, default=None)
 
 
+_NO_RULE = TagRule.model_construct()
+
+
 def _of_tag(fleet: Fleet, tag: str, queue: str, providing: Iterable[str]) -> Iterator[Enforcement]:
-    rule = fleet.tags.get(tag, TagRule.model_construct())
+    rule = fleet.tags.get(tag, _NO_RULE)
     pools = [fleet.pools[name] for name in providing if serves_queue(fleet.pools[name], queue)]
     recorded = isinstance(fleet.queues[queue], WorldQueue)
     claims: list[tuple[Claim, Path]] = [("tag", ("tags", tag))]
@@ -484,8 +504,3 @@ def _exclusive_at_debusine(pool: AnyPool) -> tuple[Enforcer, str]:
         return "capacity", f"its workers require only {tags}, so Debusine assigns any such request"
     owner = f"an owner of a workspace with {', '.join(own)}" if own else "any workspace owner"
     return "scheduler", f"its workers require {', '.join(given)}, which {owner} can provide"
-
-
-def _is_of(name: str, tag: str) -> bool:
-    """Say whether a name under `tags` is about a tag."""
-    return tag_name(tag) == name or (name.endswith("*") and tag.startswith(name.removesuffix("*")))

@@ -29,6 +29,7 @@ from fleet.model.values import in_utc
 from fleet.planner.durations import Run
 from fleet.planner.turns import Had
 from fleet.state.database import (
+    ABOUT,
     MADE,
     TENANCIES,
     TICKETS,
@@ -260,7 +261,8 @@ class DatabaseTickets:
         """Return when the store was created, in which no older ticket is; None: it is not said."""
         with self._begin() as connection:
             found = value_of(connection, MADE)
-        return _moment(found) if found else None
+        with rows_of(ABOUT):
+            return _moment(found) if found else None
 
     def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
         """Open a ticket for each machine that has none, and return the ids."""

@@ -1,0 +1,22 @@
+"""A clock beyond the years that fleet knows is an error of one line."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from fleet.cli import main
+from tests.rigs.trial import Trial
+
+
+@pytest.mark.parametrize("year", [1, 1969, 2200, 2201, 9999])
+@pytest.mark.parametrize("command", [("plan",), ("validate",), ("status",), ("apply",)])
+def test_a_clock_beyond_its_range_gives_one_line(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, year: int, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(main, "utc_now", lambda: datetime(year, 6, 1, tzinfo=UTC))
+
+    code, said = trial.do(*command)
+
+    assert code == 1
+    assert "clock" in said
+    assert str(year) in said
