@@ -23,6 +23,7 @@ from fleet.migrate.writing import (
     Block,
     Change,
     Imported,
+    Kind,
     Notes,
     comment_text,
     comments,
@@ -89,6 +90,8 @@ def _blank_out(name: str, text: str, tag: re.Match[str], end: int, notes: Notes)
 
 _SECTION = re.compile(r"\s*\[(?P<name>[\w.-]+)\]\s*\Z")
 _READ = "backend"
+_READ_BESIDE = ("builder", "ssh")
+"""Sections from which Copr's backend reads options that are no limits."""
 _MARK = "\0"
 _FOLDED = ("i386", "i586", "i686")
 _MOST = 100_000
@@ -137,8 +140,11 @@ def import_limits(written: Document, text: str, fleet: str, notes: Notes) -> Imp
     limits = _Limits()
     for section, name, parts in _options(written.name, text, notes):
         if section != _READ:
-            now = f"Copr's backend reads only [{_READ}]"
-            notes.change("never-acts", parts[0].place, f"[{section}] {name}", now)
+            is_limit = name in (*_PER_TAG, *_PER_TICKET, "blocked_owners")
+            is_read = section in _READ_BESIDE and not is_limit
+            kind: Kind = "no-equivalent" if is_read else "never-acts"
+            now = "no limit of builds" if is_read else f"Copr reads limits only in [{_READ}]"
+            notes.change(kind, parts[0].place, f"[{section}] {name}", now)
         else:
             _read(name, parts, limits, notes)
     return notes.imported(written, _limit_lines(written.name, fleet, limits))
@@ -339,6 +345,7 @@ def _open_end(pattern: str) -> str:
 
 
 LIST, TABLE = "EXTRA_BUILDCHROOT_TAGS", "EXTRA_BUILDER_TAGS"
+_OPTION = re.compile(rf"^[^#\n]*\b({LIST}|{TABLE})\s*\+?=", re.MULTILINE)
 _TOO_DEEP = (RecursionError, MemoryError)
 _LONGEST_REASON = 1000
 _LONGEST_ABOVE = 300
@@ -365,10 +372,10 @@ def import_copr(
     if isinstance(text, Imported):
         return text
     written, notes = read_plain(name, text), Notes()
-    text = without_jinja(name, text, notes)
+    whole, text = text, without_jinja(name, text, notes)
     if is_backend(text):
         return import_limits(written, text, fleet, notes)
-    rules = [rule for rule in _rules(name, text, notes) if not _is_filled_in(rule, notes)]
+    rules = [rule for rule in _rules(name, text, notes, whole) if not _is_filled_in(rule, notes)]
     imported = notes.imported(written, _lines(name, fleet, rules, notes))
     if recorded is None:
         return imported
@@ -393,7 +400,8 @@ def find_list(text: str) -> tuple[int, int] | None:
     return None
 
 
-def _rules(name: str, text: str, notes: Notes) -> Iterator[Rule]:
+def _rules(name: str, text: str, notes: Notes, whole: str = "") -> Iterator[Rule]:
+    """Yield the rules; `whole` is the text before the parts that Jinja decides were left out."""
     tree = _tree(name, text, notes)
     if tree is None:
         return
@@ -410,7 +418,13 @@ def _rules(name: str, text: str, notes: Notes) -> Iterator[Rule]:
             reader = _Reader(name, text, notes, written)
             reader.refuse(node, "set inside a block, so its value is unknown")
             found = True
-    if not found:
+    hidden = _OPTION.search(whole)
+    if not found and hidden:
+        message = f"{hidden[1]} is set only inside Jinja statements"
+        place = place_of(name, whole, hidden.start(1), len(hidden[1]))
+        hint = "import the file that Ansible wrote on the server"
+        notes.wrong(place, "missing-key", message, hint)
+    elif not found:
         message = f"this file sets neither {LIST} nor {TABLE}"
         notes.wrong(Span(name), "missing-key", message, "import the configuration of the frontend")
 

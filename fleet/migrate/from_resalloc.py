@@ -310,12 +310,16 @@ def _reuse(pool: PoolOptions, notes: Notes) -> dict[str, object]:
                 what = f"{option}: {pool.numbers[option]}"
                 notes.change("never-acts", pool.at(option), what, now)
         return {}
+    if age == 0:
+        now = "every used machine is too old immediately, so no machine is reused"
+        notes.change("changed", pool.at("reuse_max_time"), "reuse_max_time: 0", now)
+        return {}
     found: dict[str, object] = {"opportunity": duration(pool.reuse_seconds)}
     if uses:
         found["max_uses"] = uses + 1
         now = f"max_uses: {uses + 1}, which counts the first use too"
         notes.change("renamed", pool.at("reuse_max_count"), f"reuse_max_count: {uses}", now)
-    found["max_age"] = duration(max(1, age))
+    found["max_age"] = duration(age)
     return found
 
 

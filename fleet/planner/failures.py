@@ -79,7 +79,9 @@ _TIMED_OUT = re.compile(r"\bnew did not finish within \S+ and was stopped")
 _ABANDONED = "its run stopped before `new` ended"
 _SHOWN = 200
 """Letters of a refusal that a sentence about attempts shows."""
-_OURS = re.compile(r"\blocal_fault\b")
+_OURS = re.compile(
+    r"\blocal_fault\b|: the disk (is full|quota is used up)\b|\bdatabase or disk is full\b"
+)
 """What this computer could not do, as on a full disk, says nothing of a machine type."""
 
 

@@ -268,6 +268,24 @@ def test_what_the_backend_says_beside_limits_is_told_without_its_value() -> None
 
 
 @pytest.mark.parametrize(
+    "option", ["timeout=108000", "consecutive_failure_threshold=0", "builder_config=/x"]
+)
+@pytest.mark.parametrize("section", ["builder", "ssh"])
+def test_options_of_other_sections_are_no_limits(section: str, option: str) -> None:
+    found = imported(f"[backend]\nbuilds_max_workers=9\n[{section}]\n{option}\n")
+
+    assert [(change.kind, change.place.line) for change in found.changes] == [("no-equivalent", 4)]
+
+
+@pytest.mark.parametrize("option", ["EXTRA_BUILDCHROOT_TAGS", "EXTRA_BUILDER_TAGS"])
+@pytest.mark.parametrize("begin", ["{% if devel %}", "{%- for x in y -%}", "{% macro a() %}"])
+def test_an_option_inside_jinja_is_found_with_its_line(option: str, begin: str) -> None:
+    (found,) = wrong(imported(f"a = 1\n{begin}\n{option} = []\n"))
+
+    assert found.startswith("copr.conf:3:1: missing-key")
+
+
+@pytest.mark.parametrize(
     ("text", "line"),
     [
         ("[backend]\nbuilds_max_workers\n", 2),

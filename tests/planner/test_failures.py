@@ -71,6 +71,9 @@ def some(results: str, *, minutes: float = 10, **said: object) -> list[Attempt]:
         ("rate_limit_exceeded", "error"),
         ("server_error: something went wrong", "error"),
         ("debian-1: local_fault: /srv/m: No space left on device", "gone"),
+        ("debian-1: /srv/.fleet/sim-desk.json: cannot be written: the disk is full", "gone"),
+        ("/srv/.fleet/x: cannot be written: the disk quota is used up", "gone"),
+        ("the store at /srv/s.db does not answer: database or disk is full", "gone"),
         # AWS
         ("InsufficientFreeAddressesInSubnet: not enough free addresses in subnet", OUT),
         ("UnfulfillableCapacity: no capacity pool can serve it", OUT),

@@ -7,9 +7,10 @@ import pytest
 
 from fleet.apply.config import check_file
 from fleet.report.findings import to_text
-from fleet.schema import source
+from fleet.schema import secrets, source
 from fleet.schema.findings import nearest
 from fleet.tagrules import sources
+from fleet.tagrules.vocabulary import tag_name
 from tests.builders import a_fleet
 
 HEAD = "fleet: demo\n"
@@ -22,8 +23,12 @@ def test_a_long_line_is_masked_once_for_all_its_findings(
     file = tmp_path / "fleet.yaml"
     file.write_text(f"{HEAD}include: [{', '.join([item] * 300)}]\n", encoding="utf-8")
     masked: list[str] = []
-    plain = source.masked
-    monkeypatch.setattr(source, "masked", lambda line: masked.append(line) or plain(line))
+
+    def counting(line: str) -> str:
+        masked.append(line)
+        return secrets.masked(line)
+
+    monkeypatch.setattr(source, "masked", counting)
 
     found = check_file(str(file), date(2026, 11, 21))
     text = to_text(found.findings, found.document)
@@ -43,8 +48,12 @@ def test_pools_of_tags_are_found_without_comparing_each_with_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted: list[str] = []
-    plain = sources.tag_name
-    monkeypatch.setattr(sources, "tag_name", lambda tag: counted.append(tag) or plain(tag))
+
+    def counting(tag: str) -> str:
+        counted.append(tag)
+        return tag_name(tag)
+
+    monkeypatch.setattr(sources, "tag_name", counting)
     many = {f"x{number}": {"exclusive": True} for number in range(400)}
     fleet = a_fleet(tags={**many, "y*": {"exclusive": True}})
     own = [*many, "yes"]
