@@ -19,7 +19,7 @@ from fleet.cli.arguments import Parser, add_file, flag, option
 from fleet.clock import SystemClock
 from fleet.engines.projects import evaluate
 from fleet.errors import EngineAbsent, FleetError, WrongUsage
-from fleet.planner.programme import can_solve
+from fleet.planner.solver import can_solve
 from fleet.ports import Console
 from fleet.schema.model import Fleet
 from fleet.state.store import store_of

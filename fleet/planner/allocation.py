@@ -1,155 +1,106 @@
-"""Allocate: which waiting request is served where, and which machines are created for them.
+"""Allocate requests: which one is served where, and which machines are created for them.
 
-It is a mixed-integer programme per component, the groups, places and limits that share anything:
+`docs/explanation/allocation.md` writes the mixed-integer program out. Ranks are lexicographic: no
+request of a later rank takes what one of an earlier rank could have used. Then the cost is
+minimised. Ties are broken by the priorities of pools, then by name.
 
-    least    sum setup[p] * machines[p] + sum money[g, p] * served[g, p] + sum step[p] * steps[p]
-    where    sum over p of served[g, p] = requests of g, or as many as the order of ranks allows
-             sum over g of share[g, p] * served[g, p] <= room[p]       for workers that exist
-             sum over g of share[g, p] * served[g, p] <= machines[p]   for machines to be made
-             sum over g that share of money[g, p] * served[g, p] <= step[p] * steps[p]
-                 + unused[p] * machines[p] that are shared         for machines billed by steps
-             every limit's row holds
+A small component is solved exactly. A large one is solved in five steps:
 
-where who shares a machine that is billed by steps has no money of its own in the first line.
-Where not everybody can be served, ranks are served strictly in turn: no request of a later rank
-takes what one of an earlier rank could have used. In large components rounding to whole machines
-may cost an earlier rank a request: who may lack is counted.
-docs/explanation/how-a-plan-is-made.md writes it out. Ties are broken by the priorities
-of pools, then by name; of a queue with `prefer: priority` they count before money.
-
-A large component is solved in parts of machines and requests first (`fleet.planner.sifting`). What
-a cheapest answer in parts costs is proven: nothing in whole numbers costs less. Where it serves
-all it is rounded. How many of a rank an answer in parts can serve, those before it having theirs,
-is a bound. Where not all can be served, an answer in parts that serves so many is rounded rank by
-rank (`fleet.planner.dive`). Either is improved where it differs from the cheapest one in parts
-that serves the same, once begun anew from that one (`fleet.planner.reassign`), and who fits then
-is served too, until hardly anything is gained. Nobody waits who would fit anywhere if nobody of a
-later rank were served. The bound of the cost is that of an answer in parts to which rows were
-added that hold of whole numbers.
+1. Relaxation: the maximum of each rank in turn, with fractional requests and machines.
+2. Rounding, rank by rank: integer parts are kept, the rest is placed at the least reduced cost.
+3. Fill: every request that nothing stops is served (`fleet.planner.assignment`).
+4. Repair: where a rank is short of its maximum, a mixed-integer search raises it. Later ranks
+   yield.
+5. Search: large neighbourhood search around the relaxation of the same served requests (RINS:
+   E. Danna, E. Rothberg, C. Le Pape, Mathematical Programming 102, 2005).
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import islice
+from math import inf
+from typing import NamedTuple
 
+from fleet.planner.assignment import Assignment, Blocker, Stop
 from fleet.planner.demand import Group, Ordered, Place, Rank, Row
-from fleet.planner.dive import SMALL, dive
 from fleet.planner.formulation import (
-    BY_NAME,
-    EXACT,
-    Answer,
+    EPSILON,
+    EXACT_PAIRS,
+    TIE_BREAK,
     Component,
     Model,
-    Stop,
-    Stopped,
     components,
 )
-from fleet.planner.moves import move
-from fleet.planner.programme import (
-    GAP,
-    NODES,
-    Solution,
-    can_solve,
+from fleet.planner.solver import GAP, MAX_NODES, Array, Relaxed, RowSum, Solution, can_solve
+
+_RANK_WEIGHT = 2.0
+"""Weight of a request against one of the next rank while ranks are rounded."""
+_WEIGHTED_RANKS = 8
+"""Number of ranks with different weights: 2^8 keeps the numbers of the solver moderate."""
+_FIRST_ITERATIONS = 8
+"""Column generation iterations before the first rank is rounded."""
+_ITERATIONS = 3
+"""Column generation iterations before each later rank is rounded: it starts near its end."""
+_SMALL_RANK = 0.02
+"""Part of all requests up to which ranks are rounded from one relaxation: it halves the time."""
+_REPAIR_COLUMNS = 1_000
+"""Maximum columns of a repair: a tenth of a second each on two cores."""
+_SEARCH_GAP = 1e-2
+"""Relative gap to the bound at which the search of a large component ends."""
+
+
+class Neighbourhoods(NamedTuple):
+    """One pass of the search over all neighbourhoods."""
+
+    size: int
+    """Number of free columns, about."""
+    between: bool = False
+    """Each column stays between its value and that of the relaxation: three times as fast."""
+    cheapest: int = 0
+    """Number of columns of least reduced cost that are free in each block besides."""
+    max_columns: float = inf
+    """Maximum columns of a component for this pass."""
+    nodes: int = 5
+    """Maximum branch-and-bound nodes of each search: most end at the root node."""
+
+
+_PASSES = (
+    Neighbourhoods(200, between=True),
+    Neighbourhoods(400, max_columns=300_000),
+    Neighbourhoods(800, cheapest=3, max_columns=50_000),
+    Neighbourhoods(4_000, cheapest=4_000, max_columns=4_000, nodes=100),
 )
-from fleet.planner.reassign import Pass, assign_anew, reassign
-from fleet.planner.sifting import Relaxed
-
-_Search = tuple[Callable[[Model, Answer, Relaxed], Answer], float]
-"""A search, and how near its bound a cost is near enough before it, as a part of the cost."""
-_BETWEEN, _NEIGHBOURS = Pass(200, between=True), Pass(200)
-_FIRST: _Search = partial(reassign, passes=[_BETWEEN]), 3e-3
-_NEXT: _Search = partial(reassign, passes=[_BETWEEN, _NEIGHBOURS]), 3e-3
-_WIDER: _Search = partial(reassign, passes=[Pass(800, ways=3)]), 3e-3
-_WIDEST: _Search = partial(reassign, passes=[Pass(1_600, ways=40)]), 1e-2
-_OF_FEW: Sequence[_Search] = (_FIRST, (assign_anew, 3e-3), _NEXT, _WIDER, _WIDEST)
-_OF_MANY: Sequence[_Search] = (_FIRST, _NEXT, (assign_anew, 1.9e-2))
-"""What is searched one after the other: among few columns the third again as long as it gains,
-and the last, which takes long, among the fewest only; and among many."""
-_AGAIN, _MANY, _GAIN = 2, 500_000, 1e-4
-"""The search that is gone back to, up to how many columns are few, and what has to be gained, as a
-part of the cost."""
-_TIMES, _WORK, _CUT = 12, 2_600_000, 660_000
-"""How often it is searched at most; of so many columns, those of each time counted again, or all
-that is searched among many; and of how many of these rows are cut first."""
+"""Measured on the worlds of `bench/`, the passes gain 1 to 4 %, 0.5 to 5 % and 0.5 to 1.5 %. The
+last searches a component whole: it gains up to 1.3 % in up to half a second. `max_columns` bounds
+the time of each pass to about a second on two cores."""
 
 
-def serve_all(model: Model) -> Answer | None:
-    """Return an answer near the cheapest one in parts that serves everybody; None: nothing can.
-
-    Rounding may leave somebody out.
-    """
-    relaxed = model.programme.relax(model.everybody())
-    if relaxed is None:
-        return None
-    answer = Answer(model, model.in_whole_requests(relaxed.values.tolist()))
-    return answer if any(answer.left) else improve(model, answer)
-
-
-def improve(model: Model, answer: Answer) -> Answer:
-    """Return an answer that serves the same at no higher cost, or more of an earlier rank."""
-    programme, answer, turn = model.programme, move(model, answer), 0
-    count = len(programme.costs)
-    searches = _OF_MANY if count > _MANY else _OF_FEW if count <= SMALL else _OF_FEW[:-1]
-    times = min(_TIMES, max(len(_OF_MANY), _WORK // count)) if count <= _WORK else 0
-    for nth in range(times):
-        search, near = searches[turn]
-        cut = nth * count <= _CUT or search is assign_anew
-        relaxed = programme.relax(answer.sums(), cut=cut, reached=answer.values())
-        (lacked, cost), money = answer.badness(), answer.cost()
-        if relaxed is None or cost - model.money(relaxed.bound) <= near * money:
-            break
-        found = move(model, search(model, answer, relaxed))
-        badness = found.badness()
-        gains = turn >= _AGAIN and badness < (lacked, cost - _GAIN * money)
-        turn = _AGAIN if gains else turn + 1
-        if badness < (lacked, cost):
-            answer = found
-        if turn == len(searches):
-            break
-    return answer
-
-
-Longer = tuple[tuple[Rank, int], ...]
-"""Ranks, and how many of each may wait longer than necessary."""
-
-
-def serve_in_turn(model: Model) -> Answer:
-    """Return an answer that serves ranks in turn; the blocks of the model are of one rank each."""
-    most = model.programme.most_in_parts([row for row, _ in model.ranks])
-    answer = Answer(model, model.in_whole_requests(dive(model, most)))
-    return improve(model, answer)
-
-
-def _may_lack(model: Model, answer: Answer) -> Longer:
-    """Return of each rank how many may lack still, those before it having what they have."""
-    ranks, served = zip(*answer.sums_by_rank(), strict=True)
-    could = model.programme.most_in_parts(ranks, served, answer.values())
-    found = zip(model.every_rank, could, served, strict=True)
-    return tuple((rank, more - least) for rank, more, least in found if more > least)
+ShortRanks = tuple[tuple[Rank, int], ...]
+"""Ranks, and how many requests of each may wait longer than necessary."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What machines for waiting requests cost, and what is proven about it, as money."""
+    """The cost of machines for waiting requests and its proven bound, as money."""
 
     cost: float = 0.0
     bound: float = 0.0
     relaxed: float = 0.0
     unfinished: bool = False
-    """The search for something cheaper was ended by its limit of nodes."""
+    """The exact search ended at its limit of nodes."""
     rounded: bool = False
-    """In a large component whole requests were only looked for near an answer in parts."""
+    """The component is large: its solution is near the bound, not optimal."""
     unsolved: bool = False
-    """No solver is installed: who comes first was served where it costs least."""
-    longer: Longer = ()
-    """Ranks, and how many requests of each may wait although they could be served."""
+    """No solver is installed: each request was served where it costs least."""
+    longer: ShortRanks = ()
     averaged: float = 0.0
-    """The bound of parts whose requests of different lengths counted as equally long: of the model
-    alone."""
+    """The bound of components whose requests of different lengths counted as equally long: it
+    holds for the model alone."""
 
     def __add__(self, other: "Proof") -> "Proof":
-        """Return the proof of both together: components share nothing."""
+        """Return the proof of two components: they share nothing."""
         return Proof(
             self.cost + other.cost,
             self.bound + other.bound,
@@ -164,23 +115,24 @@ class Proof:
 
 @dataclass
 class Allocation:
-    """Who is served where, how many machines that takes, and what stops the others."""
+    """The served requests, their machines, and the reasons why the others wait."""
 
     served: dict[str, list[tuple[Rank, Ordered]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     """Place to its requests, in the order of service."""
     counts: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    """Group and place to how many of its requests are served there."""
+    """Group and place to the number of its requests there."""
     machines: dict[str, int] = field(default_factory=dict)
+    """Place to its number of new machines."""
     unserved: dict[str, tuple[Stop, ...]] = field(default_factory=dict)
-    """Request to what stops it in each place that fits; no place fits where it is empty."""
+    """Request to the reason at each place that fits; empty if no open place fits."""
     proofs: list[Callable[[], Proof]] = field(default_factory=list)
-    """What proves something about each component when it is asked to."""
+    """One function per component: a simulation calls none."""
 
     @cached_property
     def proof(self) -> Proof:
-        """Return what is proven about all components; a simulation does not ask."""
+        """Return the proof of all components together."""
         return sum((prove() for prove in self.proofs), Proof())
 
 
@@ -189,14 +141,14 @@ def allocate(
     places: Mapping[str, Place],
     rows: Sequence[Row],
     *,
-    exact: int = EXACT,
+    exact: int = EXACT_PAIRS,
     solve: bool | None = None,
 ) -> Allocation:
-    """Return who is served where; a group's places that are not in `places` are closed.
+    """Allocate requests to places; places of a group that are not in `places` are closed.
 
-    Components of more than `exact` pairs of group and place are solved near an answer in parts.
-    Without a solver (`solve`; None: as is installed) each request, in the order of ranks, is
-    served where it costs least at that moment, and nothing is proven of the cost.
+    Components of more than `exact` pairs of group and place are large. Without a solver (`solve`;
+    None: if one is installed) each request is served where it costs least at that moment, in the
+    order of ranks, and no bound is proven.
     """
     solve = can_solve() if solve is None else solve
     allocation = Allocation()
@@ -207,105 +159,316 @@ def allocate(
         else:
             allocation.unserved |= dict.fromkeys([r.key for r in group.requests], ())
     for component in components(open_groups, places, rows):
-        if solve:
-            _solve(component, allocation, exact)
-        else:
-            _serve_in_order(component, allocation, exact)
+        _allocate_component(component, allocation, exact, solve=solve)
     for requests in allocation.served.values():
         requests.sort()
     return allocation
 
 
-def _solve(component: Component, allocation: Allocation, exact: int) -> None:
-    """Solve one component: everybody if possible, else rank by rank."""
-    model = Model(component, by_rank=False, exact=exact)
-    if not model.is_exact:
-        model, answer = _solve_large(component, model)
-        prove: Callable[[], Proof] = partial(_prove_large, model, answer)
-    else:
-        solution = model.programme.solve(model.everybody())
+def _allocate_component(
+    component: Component, allocation: Allocation, exact: int, *, solve: bool
+) -> None:
+    """Allocate the requests of a component."""
+    model = Model(component, by_rank=not solve, exact=exact)
+    if not solve:
+        assignment = Assignment(model)
+        prove: Callable[[], Proof] = partial(_prove_nothing, assignment)
+    elif model.is_exact:
+        solution = model.program.solve(model.all_served())
         if solution is None:
             model = Model(component, by_rank=True, exact=exact)
-            solution = _in_turn(model)
-        answer = Answer(model, model.in_whole_requests(solution.values) if solution else ())
-        prove = partial(_prove, model, solution, answer.cost())
-    allocation.proofs.append(partial(_prove_component, component, answer, prove))
-    _write(model, answer, allocation)
+            solution = _solve_by_rank(model)
+        assignment = Assignment.rounded(model, solution.values) if solution else Assignment(model)
+        prove = partial(_prove_exact, model, solution, assignment.cost())
+    else:
+        served = _serve_all(model)
+        if served is None:
+            model = model if model.ranks else Model(component, by_rank=True, exact=0)
+            served = _repair(model, _round_by_rank(model))
+        assignment = _search(model, served)
+        prove = partial(_prove_large, model, assignment)
+    allocation.proofs.append(partial(_prove_component, component, assignment, prove))
+    _record(model, assignment, allocation)
 
 
-def _serve_in_order(component: Component, allocation: Allocation, exact: int) -> None:
-    """Serve one request after the other, each where it costs least."""
-    model = Model(component, by_rank=True, exact=exact)
-    answer = Answer(model, ())
-    _write(model, answer, allocation)
-    allocation.proofs.append(lambda: Proof(answer.cost(), unsolved=True))
+def _solve_by_rank(model: Model) -> Solution | None:
+    """Return the cheapest solution that serves the maximum of each rank in turn."""
+    rows = [row for row, _ in model.ranks]
+    maxima = model.program.maximize_in_turn(rows)
+    return model.program.solve([*zip(rows, maxima, strict=True)])
 
 
-def _in_turn(model: Model) -> Solution | None:
-    """Serve each rank all it can have once those before it have theirs, then find the cheapest."""
-    ranks = [row for row, _ in model.ranks]
-    most = model.programme.most_in_turn(ranks)
-    return model.programme.solve(list(zip(ranks, most, strict=True)))
+def _serve_all(model: Model) -> Assignment | None:
+    """Return an assignment of all requests near the relaxation; None if rounding leaves any."""
+    relaxed = model.program.relaxation.cheapest(model.all_served())
+    if relaxed is None:
+        return None
+    assignment = Assignment.rounded(model, relaxed.values.tolist())
+    return None if any(assignment.unserved) else assignment
 
 
-def _solve_large(component: Component, model: Model) -> tuple[Model, Answer]:
-    """Serve everybody near an answer in parts if that can be, else rank by rank."""
-    answer = serve_all(model)
-    if answer is None or any(answer.left):
-        model = model if model.ranks else Model(component, by_rank=True, exact=0)
-        answer = serve_in_turn(model)
-    return model, answer
+def _round_by_rank(model: Model) -> Assignment:
+    """Return an assignment near the relaxation in which each rank is at its maximum.
+
+    This is a dive (T. Achterberg, Constraint Integer Programming, 2007, 9.2): one rank is fixed,
+    and the relaxation of those after it is solved again.
+    """
+    import numpy as np
+
+    program, relaxation = model.program, model.program.relaxation
+    rows = [row for row, _ in model.ranks]
+    maxima = relaxation.maxima_in_turn(rows)
+    rank_of = np.full(len(program.costs), -1)
+    for rank, row in enumerate(rows):
+        rank_of[program.row_factors(row) > 0] = rank
+    costs = program.penalized_costs / (
+        model.max_cost() + max(program.penalties.values(), default=0)
+    )
+    rounding = _Rounding(model)
+    upper = np.array(program.uppers, dtype=float)
+    relaxation.bound_rows(rows, [0] * len(rows), maxima)
+    relaxed, requests = rounding.values, 0
+    for rank, row in enumerate(rows):
+        relaxation.bound_rows([row], [0], [maxima[rank]])
+        requests += maxima[rank]
+        if not rank or requests > _SMALL_RANK * sum(maxima):
+            requests = 0
+            relaxation.bound_columns(rounding.values, upper)
+            weights = np.clip(_WEIGHTED_RANKS - rank_of + rank, 0, _WEIGHTED_RANKS)
+            weighted = costs - (rank_of >= 0) * _RANK_WEIGHT**weights
+            for _ in islice(
+                relaxation.iterate(weighted), _ITERATIONS if rank else _FIRST_ITERATIONS
+            ):
+                relaxed = relaxation.values()
+        of_rank = np.flatnonzero(rank_of == rank)
+        rounding.take(of_rank, np.floor(relaxed + EPSILON))
+        rounding.fill(of_rank, relaxation.reduced_costs)
+        upper[of_rank] = rounding.values[of_rank]
+    return Assignment.rounded(model, rounding.values.tolist())
 
 
-def _prove_component(component: Component, answer: Answer, prove: Callable[[], Proof]) -> Proof:
-    """Return the proof of a component; 0 as the bound if its cost depends on averaged lengths."""
-    proof = prove()
-    left = {group for block in answer.left for _, _, group in block}
-    places = {place.key: place for place in component.places}
-    if any(group.is_averaged(places, is_left=group.id in left) for group in component.groups):
-        return replace(proof, bound=0.0, relaxed=0.0, averaged=proof.bound)
-    return proof
+class _Rounding:
+    """Integer values of columns within the slack of all rows."""
+
+    def __init__(self, model: Model) -> None:
+        import numpy as np
+
+        self._numpy, self._model, self._matrix = np, model, model.program.matrix
+        self.values = np.zeros(len(model.program.costs))
+        self._slack = np.array(model.program.row_uppers)
+        self._uppers = np.array(model.program.uppers)
+        self._machine = np.full(len(self.values), -1)
+        for block in model.blocks:
+            self._machine[block.columns] = [model.machines.get(key, -1) for key in block.fits]
+
+    def take(self, columns: Array, targets: Array) -> None:
+        """Raise columns toward their targets as far as they fit."""
+        for column in columns[targets[columns] > self.values[columns]]:
+            while self.values[column] < targets[column] and self._raise(column):
+                pass
+
+    def fill(self, columns: Array, reduced_costs: Array) -> None:
+        """Raise columns as far as they fit, the least reduced cost first."""
+        fitting = self._model.that_fit(columns, self.values, self._slack)
+        for column in fitting[self._numpy.argsort(reduced_costs[fitting], kind="stable")]:
+            while self._raise(column):
+                pass
+
+    def _raise(self, column: int) -> bool:
+        """Add one to a column, and a machine if one is needed; return whether it fits."""
+        if self._fits(column):
+            self._add(column, 1)
+            return True
+        machine = int(self._machine[column])
+        if machine < 0 or not self._fits(machine):
+            return False
+        self._add(machine, 1)
+        if self._fits(column):
+            self._add(column, 1)
+            return True
+        self._add(machine, -1)
+        return False
+
+    def _add(self, column: int, count: int) -> None:
+        rows, factors = self._matrix.column(column)
+        self.values[column] += count
+        self._slack[rows] -= count * factors
+
+    def _fits(self, column: int) -> bool:
+        rows, factors = self._matrix.column(column)
+        is_below = self.values[column] < self._uppers[column]
+        return bool(is_below and (self._slack[rows] - factors).min() >= -EPSILON)
 
 
-def _prove_large(model: Model, answer: Answer) -> Proof:
-    """Return what is proven about an answer that was looked for near one in parts."""
-    longer = _may_lack(model, answer) if any(answer.left) else ()
-    relaxed = model.programme.relax(answer.sums(), seeming=False, reached=answer.values())
-    cost, least, bound = answer.cost(), 0.0, 0.0
-    if relaxed:
-        least, bound = model.money(relaxed.cost), model.money(relaxed.bound)
-    proven = _bound(bound, cost)
-    bounds = proven, min(proven, least)
-    rounded = cost > (1 + GAP) * proven
-    return Proof(cost, *bounds, rounded=rounded, longer=longer)
+def _repair(model: Model, assignment: Assignment) -> Assignment:
+    """Raise each rank that is short of its maximum, given what earlier ranks have.
+
+    Columns of later ranks are left out of the search, so that later ranks yield. Of many columns
+    it takes those that the assignment or the relaxation uses (a restricted master heuristic).
+    """
+    import numpy as np
+
+    program, relaxation = model.program, model.program.relaxation
+    rank_of = np.full(len(program.costs), -1)
+    for rank, (row, _) in enumerate(model.ranks):
+        rank_of[program.row_factors(row) > 0] = rank
+    kept: list[RowSum] = []
+    relaxation.start(assignment.values())
+    for rank, (row, size) in enumerate(model.ranks):
+        _, served = assignment.sums_by_rank()[rank]
+        if served < size and served < relaxation.maximum(row):
+            values = program.dense(assignment.values())
+            columns = np.flatnonzero(rank_of <= rank)
+            if len(columns) > _REPAIR_COLUMNS:
+                is_used = (values > 0) | (relaxation.values() > EPSILON) | (rank_of < 0)
+                columns = np.flatnonzero(is_used & (rank_of <= rank))
+            if len(columns) > _REPAIR_COLUMNS:
+                return assignment
+            raised = program.raise_sum(row, columns, values, kept)
+            raised[rank_of > rank] = values[rank_of > rank]
+            repaired = Assignment.rounded(model, raised.tolist())
+            if repaired.unserved_by_rank() < assignment.unserved_by_rank():
+                assignment = repaired
+        kept.append(assignment.sums_by_rank()[rank])
+        relaxation.bound_rows([row], [kept[-1][1]], [kept[-1][1]])
+    return assignment
 
 
-def _write(model: Model, answer: Answer, allocation: Allocation) -> None:
-    """Write the answer down: who is served where, and what stops the others."""
-    known: dict[Stopped, Stop] = {}
-    for block, at, left in zip(model.blocks, answer.served, answer.left, strict=True):
+def _search(model: Model, assignment: Assignment) -> Assignment:
+    """Return an assignment that serves the same requests for less, or more of an earlier rank."""
+    program = model.program
+    for each in _PASSES:
+        if len(program.costs) > each.max_columns:
+            continue
+        sums = assignment.sums_by_rank() if any(assignment.unserved) else assignment.sums()
+        values = assignment.values()
+        relaxed = program.relaxation.cheapest(sums, reached=values)
+        key = assignment.sort_key()
+        if (
+            relaxed is None
+            or key[1] - model.money(relaxed.cost) <= _SEARCH_GAP * assignment.cost()
+        ):
+            break
+        values = program.dense(values)
+        found = program.search(
+            _neighbourhoods(model, values, relaxed, each),
+            values,
+            sums,
+            toward=relaxed.values if each.between else None,
+            nodes=each.nodes,
+        )
+        better = Assignment.rounded(model, found.tolist())
+        assignment = better if better.sort_key() < key else assignment
+    return assignment
+
+
+def _neighbourhoods(
+    model: Model, values: Array, relaxed: Relaxed, each: Neighbourhoods
+) -> Iterator[Sequence[int]]:
+    """Yield the free columns of places near each other, the largest possible gain first.
+
+    Free are the columns whose value differs from the relaxation, and the cheapest ones of each
+    block. Two places are near if a block has free columns at both.
+    """
+    import numpy as np
+
+    blocks, places = model.pairs
+    differences = abs(values - relaxed.values)
+    order = np.lexsort((relaxed.reduced_costs, blocks))
+    position = np.arange(len(order)) - np.searchsorted(blocks[order], blocks[order])
+    is_cheap = np.zeros(len(order), dtype=bool)
+    is_cheap[order] = position < each.cheapest
+    free = np.flatnonzero(((differences > EPSILON) | is_cheap) & (blocks >= 0))
+    free = free[np.argsort(-differences[free], kind="stable")]
+    columns_at: defaultdict[int, list[int]] = defaultdict(list)
+    places_of: defaultdict[int, list[int]] = defaultdict(list)
+    gains: Counter[int] = Counter()
+    for column in free.tolist():
+        place = int(places[column])
+        columns_at[place].append(column)
+        places_of[int(blocks[column])].append(place)
+        gains[place] += differences[column] * max(0.0, relaxed.reduced_costs[column])
+    machines = [model.machines.get(key) for key in model.places]
+    searched: set[int] = set()
+    for start, _ in gains.most_common():
+        if start in searched:
+            continue
+        found: list[int] = []
+        queue, known = deque([start]), {start}
+        while queue and len(found) < each.size:
+            place = queue.popleft()
+            searched.add(place)
+            found += columns_at[place][: each.size]
+            if (machine := machines[place]) is not None:
+                found.append(machine)
+            near = Counter(
+                other
+                for column in columns_at[place]
+                for other in places_of[int(blocks[column])]
+                if other not in known
+            )
+            queue.extend(other for other, _ in near.most_common())
+            known.update(near)
+        yield sorted(found)
+
+
+def _record(model: Model, assignment: Assignment, allocation: Allocation) -> None:
+    """Record the served requests, the machines, and the reasons why the others wait."""
+    known: dict[Blocker, Stop] = {}
+    for block, at, unserved in zip(
+        model.blocks, assignment.served, assignment.unserved, strict=True
+    ):
         for place, requests in at.items():
             allocation.served[place] += [(rank, request) for rank, request, _ in requests]
             for group, count in Counter([group for _, _, group in requests]).items():
                 allocation.counts[group, place] += count
-        if left:
-            stops = tuple(answer.stops(block, known))
-            allocation.unserved |= dict.fromkeys([r.key for _, r, _ in left], stops)
-    allocation.machines |= {place: n for place, n in answer.machines.items() if n}
+        if unserved:
+            stops = tuple(assignment.stops(block, known))
+            allocation.unserved |= dict.fromkeys([r.key for _, r, _ in unserved], stops)
+    allocation.machines |= {place: n for place, n in assignment.machines.items() if n}
 
 
-def _prove(model: Model, solution: Solution | None, cost: float) -> Proof:
-    """Return what is proven about an answer of this cost."""
+def _prove_component(
+    component: Component, assignment: Assignment, prove: Callable[[], Proof]
+) -> Proof:
+    """Return the proof of a component, without a bound if its cost depends on averaged lengths."""
+    proof = prove()
+    waiting = {group for block in assignment.unserved for _, _, group in block}
+    places = {place.key: place for place in component.places}
+    if any(group.is_averaged(places, is_left=group.id in waiting) for group in component.groups):
+        return replace(proof, bound=0.0, relaxed=0.0, averaged=proof.bound)
+    return proof
+
+
+def _prove_nothing(assignment: Assignment) -> Proof:
+    return Proof(assignment.cost(), unsolved=True)
+
+
+def _prove_exact(model: Model, solution: Solution | None, cost: float) -> Proof:
     if solution is None:
-        return Proof(cost, 0.0, 0.0, unfinished=True)
-    relaxed = model.programme.relax(
-        solution.sums, cut=False, reached=[n for n, value in enumerate(solution.values) if value]
-    )
+        return Proof(cost, unfinished=True)
+    used = [nth for nth, value in enumerate(solution.values) if value]
+    relaxed = model.program.relaxation.cheapest(solution.sums, reached=used)
     least = relaxed.cost if relaxed else 0.0
-    bound = _bound(model.money(max(solution.bound, least)), cost)
-    return Proof(cost, bound, min(bound, model.money(least)), unfinished=solution.nodes >= NODES)
+    bound = _without_tie_breaks(model.money(max(solution.bound, least)), cost)
+    is_unfinished = solution.nodes >= MAX_NODES
+    return Proof(cost, bound, min(bound, model.money(least)), unfinished=is_unfinished)
 
 
-def _bound(bound: float, cost: float) -> float:
-    """Return what is proven of a cost; what rounding is off is no gap."""
-    return cost if cost - bound <= 2 * BY_NAME * cost else bound
+def _prove_large(model: Model, assignment: Assignment) -> Proof:
+    cost, used = assignment.cost(), assignment.values()
+    relaxation = model.program.relaxation
+    relaxed = relaxation.cheapest(assignment.sums(), penalized=False, reached=used)
+    bound = _without_tie_breaks(model.money(relaxed.cost) if relaxed else 0.0, cost)
+    short: ShortRanks = ()
+    if any(assignment.unserved):
+        rows, served = zip(*assignment.sums_by_rank(), strict=True)
+        maxima = relaxation.maxima_in_turn(rows, served, used)
+        found = zip(model.every_rank, maxima, served, strict=True)
+        short = tuple((rank, most - least) for rank, most, least in found if most > least)
+    return Proof(cost, bound, bound, rounded=cost > (1 + GAP) * bound, longer=short)
+
+
+def _without_tie_breaks(bound: float, cost: float) -> float:
+    """Return the bound; the cost itself if they differ by tie breaks alone."""
+    return cost if cost - bound <= 2 * TIE_BREAK * cost else bound

@@ -58,9 +58,9 @@ from fleet.planner.lifecycle.held import is_all_frozen, orders_of
 from fleet.planner.limits import is_booting
 from fleet.planner.notices import find_notices
 from fleet.planner.pool_plan import PoolPlan, is_going
-from fleet.planner.programme import GAP, NODES
 from fleet.planner.promotions import find_promotions
 from fleet.planner.shared_stacks import find_base_changes
+from fleet.planner.solver import GAP, MAX_NODES
 from fleet.planner.staffing import Service, Used, find_unserved, used_of, why_stopped
 from fleet.planner.units import (
     DEAF_SAID,
@@ -605,7 +605,7 @@ def _optimum(decided: Decided) -> Optimum | None:
             if proof.unsolved
             else _AVERAGED
             if proof.averaged > 0
-            else f"the search stopped after {NODES} nodes"
+            else f"the search stopped after {MAX_NODES} nodes"
             if proof.unfinished
             else _NEAR
             if proof.rounded

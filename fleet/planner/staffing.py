@@ -20,9 +20,9 @@ from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Blocked, BudgetVerdict, Cause, Reason, Unserved, rate
 from fleet.planner.allocation import Allocation
+from fleet.planner.assignment import Stop
 from fleet.planner.demand import Ordered, Path, Place, Rank, Row, Signed, Supply
 from fleet.planner.durations import USUAL, kind_at
-from fleet.planner.formulation import Stop
 from fleet.planner.machine_inputs import Option, new_inputs, renamed, why_closed
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
 from fleet.planner.units import State, Unit, is_busy

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from fleet.model.facts import Demand, World
 from fleet.model.plan import Delete, Reason
+from fleet.planner.assignment import Stop
 from fleet.planner.demand import Place, Signed
-from fleet.planner.formulation import Stop
 from fleet.planner.layout import class_of
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import Service

@@ -10,7 +10,7 @@ from random import Random
 
 from fleet.planner.allocation import Allocation, allocate
 from fleet.planner.demand import Fit, Group, Ordered, Place, Rank, Row
-from fleet.planner.formulation import EXACT
+from fleet.planner.formulation import EXACT_PAIRS
 
 _ROUNDING = 1e-6
 CHEAP, DEAR, FREE = "cheap/m/on-demand", "dear/m/on-demand", "cheap"
@@ -57,7 +57,7 @@ class Problem:
     places: tuple[Place, ...]
     rows: tuple[Row, ...]
 
-    def solved(self, exact: int = EXACT, *, solve: bool = True) -> Allocation:
+    def solved(self, exact: int = EXACT_PAIRS, *, solve: bool = True) -> Allocation:
         places = {place.key: place for place in self.places}
         return allocate(self.groups, places, self.rows, exact=exact, solve=solve)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fleet.model.prices import Tariff, bill
 from fleet.planner.allocation import Allocation, allocate
 from fleet.planner.demand import Fit, Group, Ordered, Place, Rank, Row
-from fleet.planner.formulation import EXACT
+from fleet.planner.formulation import EXACT_PAIRS
 from tests.builders.choosing import Problem, a_middling_problem, lost
 
 _ROUNDING = 1e-6
@@ -309,7 +309,7 @@ def test_priorities_of_pools_decide_before_money_or_where_it_is_equal(problem: P
     assert badness(allocation.machines, _given(problem, allocation)) == best
 
 
-@given(problems(), st.sampled_from((EXACT, _LARGE)))
+@given(problems(), st.sampled_from((EXACT_PAIRS, _LARGE)))
 def test_no_limit_is_ever_passed(problem: Problem, exact: int) -> None:
     allocation = problem.solved(exact)
     ours = _given(problem, allocation)
@@ -320,7 +320,7 @@ def test_no_limit_is_ever_passed(problem: Problem, exact: int) -> None:
     assert all(allocation.machines.get(place, 0) >= count for place, count in needed.items())
 
 
-@given(problems(), st.sampled_from((EXACT, _LARGE)))
+@given(problems(), st.sampled_from((EXACT_PAIRS, _LARGE)))
 def test_everybody_is_served_once_or_told_why_not(problem: Problem, exact: int) -> None:
     allocation = problem.solved(exact)
 
@@ -391,7 +391,7 @@ def test_nobody_waits_for_who_came_later_in_its_rank_and_takes_the_same(problem:
 @given(st.one_of(problems(), st.builds(a_middling_problem, st.integers(0, 10**9))))
 def test_what_a_rank_gets_less_in_a_large_component_is_counted(problem: Problem) -> None:
     large = problem.solved(_LARGE)
-    ours, best = problem.lacking(large), problem.lacking(problem.solved(EXACT))
+    ours, best = problem.lacking(large), problem.lacking(problem.solved(EXACT_PAIRS))
 
     worse = (rank for rank in ours if ours[rank] != best[rank])
     rank = next(worse, None)
@@ -401,7 +401,7 @@ def test_what_a_rank_gets_less_in_a_large_component_is_counted(problem: Problem)
 
 @given(
     st.one_of(problems(), st.builds(a_middling_problem, st.integers(0, 10**9))),
-    st.sampled_from((EXACT, _LARGE)),
+    st.sampled_from((EXACT_PAIRS, _LARGE)),
 )
 def test_who_waits_fits_nowhere_even_if_nobody_of_a_later_rank_were_served(
     problem: Problem, exact: int
@@ -410,7 +410,7 @@ def test_who_waits_fits_nowhere_even_if_nobody_of_a_later_rank_were_served(
     assert lost(problem.groups, places, problem.rows, problem.solved(exact)) == 0
 
 
-@given(problems(), st.randoms(use_true_random=False), st.sampled_from((EXACT, _LARGE)))
+@given(problems(), st.randoms(use_true_random=False), st.sampled_from((EXACT_PAIRS, _LARGE)))
 def test_the_order_of_what_is_chosen_among_never_matters(
     problem: Problem, dice: object, exact: int
 ) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fleet.planner.allocation import Allocation
 from fleet.planner.demand import Group, Row
-from fleet.planner.programme import Programme
+from fleet.planner.solver import Program
 from tests.builders.choosing import (
     CHEAP,
     DEAR,
@@ -114,15 +114,15 @@ def test_no_rank_gets_less_than_if_all_was_searched(seed: int) -> None:
     assert large.proof.cost <= 1.05 * whole.proof.cost
 
 
-def test_an_answer_in_parts_bounds_how_many_more_may_be_served() -> None:
-    programme = Programme()
-    columns = programme.columns([1.0, 1.0], 5, whole=False)
-    programme.row(columns, [1.0, 1.0], 6)
+def test_relaxation_bounds_the_requests_of_each_rank_in_turn() -> None:
+    program = Program()
+    columns = program.add_block([1.0, 1.0], 5)
+    program.add_row(columns, [1.0, 1.0], 6)
 
-    rows = [programme.row([each], [1.0]) for each in columns]
+    rows = [program.add_row([column], [1.0]) for column in columns]
 
-    assert programme.most_in_parts(rows) == [5, 1]
-    assert programme.most_in_parts(rows, [4, 0]) == [5, 2]
+    assert program.relaxation.maxima_in_turn(rows) == [5, 1]
+    assert program.relaxation.maxima_in_turn(rows, [4, 0]) == [5, 2]
 
 
 @given(

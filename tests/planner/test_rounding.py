@@ -5,8 +5,9 @@ from dataclasses import replace
 from decimal import Decimal
 
 from fleet.planner.allocation import allocate
+from fleet.planner.assignment import Assignment
 from fleet.planner.demand import Fit, Group, Ordered, Row
-from fleet.planner.formulation import Answer, Component, Model
+from fleet.planner.formulation import Component, Model
 from tests.builders.choosing import CHEAP, FREE, a_place, free_workers
 
 
@@ -15,15 +16,15 @@ def a_group(name: str, rank: int, came: int, *places: str) -> Group:
     return Group(name, (rank,), (request,), {place: Fit() for place in places})
 
 
-def answered(groups: Sequence[Group], counts: Mapping[str, int], *rows: Row) -> Answer:
+def answered(groups: Sequence[Group], counts: Mapping[str, int], *rows: Row) -> Assignment:
     """Return the answer that begins with so many of each group at each place."""
     places = (a_place(CHEAP), free_workers(FREE, 9))
     component = Component(tuple(groups), places, rows)
-    return Answer(Model(component, by_rank=True, exact=0), [counts for _ in groups])
+    return Assignment(Model(component, by_rank=True, exact=0), [counts for _ in groups])
 
 
-def left(answer: Answer) -> list[str]:
-    return [request.key for block in answer.left for _, request, _ in block]
+def left(answer: Assignment) -> list[str]:
+    return [request.key for block in answer.unserved for _, request, _ in block]
 
 
 def test_the_last_rank_is_taken_back_at_a_limit_although_it_came_first() -> None:
@@ -34,7 +35,7 @@ def test_the_last_rank_is_taken_back_at_a_limit_although_it_came_first() -> None
     answer = answered(groups, {FREE: 1}, row)
 
     assert left(answer) == ["early"]
-    assert answer.taken == [1]
+    assert answer.used == [1]
 
 
 def test_who_does_not_count_to_a_limit_is_not_taken_back_for_it() -> None:
