@@ -90,8 +90,6 @@ def measure() -> Report:
             "decide_100k_x_400_s": 3,
             "decide_peak_mib": 1024,
             "growth_10k_to_100k_requests": 1.5,
-            "cost_over_bound_worst_unlimited": 1.005,
-            "cost_over_bound_worst": 1.02,
         },
         floors={f"cost_vs_{name}": 1 for name in BASELINES},
     )

@@ -1,13 +1,14 @@
 """Allocate requests: which one is served where, and which machines are created for them.
 
 `docs/explanation/allocation.md` writes the mixed-integer program out. Ranks are lexicographic: no
-request of a later rank takes what one of an earlier rank could have used. Then the cost is
-minimised. Ties are broken by the priorities of pools, then by name.
+request of a later rank takes capacity that one of an earlier rank could use. Then the cost is
+minimised. Ties go to the pool with the higher priority, then to the earlier name.
 
 A small component is solved exactly. A large one is solved in five steps:
 
 1. Relaxation: the maximum of each rank in turn, with fractional requests and machines.
-2. Rounding, rank by rank: integer parts are kept, the rest is placed at the least reduced cost.
+2. Rounding of each rank in turn: integer parts stay, fractional ones go to the column of least
+   reduced cost.
 3. Fill: every request that nothing stops is served (`fleet.planner.assignment`).
 4. Repair: where a rank is short of its maximum, a mixed-integer search raises it. Later ranks
    yield.

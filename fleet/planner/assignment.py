@@ -24,12 +24,12 @@ _ZERO = Decimal(0)
 Counts = Sequence[Mapping[str, int]]
 """The number of requests at each place, for each block of a model."""
 Blocker = tuple[str, Usage, bool]
-"""A place, the limits that one more request counts to there, and whether it needs a machine."""
+"""A place, the limits that an additional request counts to there, and if it needs a machine."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """A place that fits a request, and the limits that keep it from serving one more."""
+    """A place that fits a request, and the limits that an additional request would exceed."""
 
     place: str
     rows: tuple[Row, ...] = ()
@@ -40,7 +40,7 @@ class Assignment:
     """The requests of a component at their places."""
 
     def __init__(self, model: Model, counts: Counts = ()) -> None:
-        """Assign these counts, rank by rank, and then every unserved request that fits.
+        """Assign these counts by rank, and then every unserved request that fits.
 
         So a request that waits would fit nowhere even if no request of a later rank was served.
         """
@@ -211,7 +211,7 @@ class Assignment:
         return found.items()
 
     def _cheapest_open(self, block: Block, some: Iterable[str]) -> str | None:
-        """Return the place that serves one more request of a block at the least cost."""
+        """Return the open place of least cost for an additional request of a block."""
         places, ways = self._model.places, []
         for key in some:
             share, money = block.fits[key]
@@ -225,12 +225,12 @@ class Assignment:
         return None
 
     def _needs_machine(self, block: Block, place: str) -> bool:
-        """Return whether one more request of a block takes another machine."""
+        """Return whether an additional request of a block takes another machine."""
         after = self._shares[place] + block.fits[place][0]
         return self._model.places[place].makes and after > self.machines.get(place, 0) + EPSILON
 
     def _exceeded(self, place: str, usage: Usage, more: bool) -> Iterator[Row]:  # noqa: FBT001 - of `Blocker`
-        """Yield the limits that one more request with this usage would exceed."""
+        """Yield the limits that an additional request with this usage would exceed."""
         rows = self._model.rows
         needed = dict(usage)
         if more:
@@ -275,7 +275,7 @@ class Assignment:
         """
         is_any = False
         for nth, unserved in enumerate(self.unserved):
-            # If the oldest has no partner, later ones have none either.
+            # If the oldest finds no partner, no later one does.
             while unserved and (
                 found := self._youngest_like(self._model.blocks[nth], unserved[0])
             ):
@@ -311,7 +311,7 @@ class Assignment:
             for waiting in requests
         ]
         heapify(new)
-        # If one of a block has no partner, later ones of it have none either.
+        # If one of a block finds no partner, no later one of it does.
         done: set[tuple[int, str]] = set()
         while new:
             older, nth, place = heappop(new)
@@ -367,7 +367,7 @@ def _positive(model: Model, values: Array) -> Iterator[dict[str, float]]:
 def _cheapest_with_room(
     model: Model, block: Block, some: Sequence[str], room: Mapping[str, float]
 ) -> str | None:
-    """Return the place where one more request costs least, with a new machine if needed."""
+    """Return the place of least cost for an additional request, with a new machine if needed."""
 
     def has_room(place: str) -> bool:
         return room[place] - block.fits[place][0] >= -EPSILON

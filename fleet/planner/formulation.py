@@ -146,7 +146,7 @@ class Block:
     """Place to the limits that one request there counts to."""
     gaps: PriorityGaps
     penalties: dict[str, float] = field(default_factory=dict)
-    """Place to the money that stands for its priority gap where a search is not exact."""
+    """Place to the penalty of its priority gap, as money, if the search is not exact."""
     columns: range = range(0)
     row: int = 0
     """The row that bounds the block by its size."""
@@ -173,7 +173,7 @@ class Model:
         self.places = {place.key: place for place in component.places}
         pairs = sum(len(group.fits) for group in component.groups)
         self.is_exact = pairs <= exact
-        # Limits may keep some requests from being served: then ranks are told apart.
+        # Limits may leave requests unserved: then each rank has its own blocks.
         by_rank = by_rank or (bool(self.rows) and not self.is_exact)
         self.blocks = _merge(component, by_rank=by_rank)
         self._has_gaps = any(block.gaps.places for block in self.blocks)
@@ -213,7 +213,7 @@ class Model:
         return blocks, places
 
     def that_fit(self, columns: Array, values: Array, slack: Array) -> Array:
-        """Return the columns with capacity for one more request, with a new machine if needed."""
+        """Return the columns that can be one larger, with a new machine if needed."""
         program, slack = self.program, slack + EPSILON
         more = [column for column in self.capacity_rows if values[column] < program.uppers[column]]
         slack[[self.capacity_rows[n] for n in program.matrix.that_fit(more, slack)]] = inf
@@ -308,7 +308,7 @@ class Model:
             self._add_billed_steps(key, column)
 
     def _add_billed_steps(self, key: str, column: int) -> None:
-        """Bound the work of shared machines of a place by what setup and steps pay for."""
+        """Bound the work of shared machines of a place by the time paid in setup and steps."""
         place, factors = self.places[key], {column: -float(self.places[key].step)}
         factors[self.machines[key]] = -float(place.unused)
         for block in self.blocks:
@@ -392,7 +392,7 @@ def _in_order(groups: Iterable[Group]) -> list[Waiting]:
 
 
 def _priority_gaps(component: Component) -> dict[str, PriorityGaps]:
-    """Return the gaps of each group; a worker that exists has none."""
+    """Return the gaps of each group; an existing worker has no gap."""
     made = {place.key for place in component.places if place.makes}
     priorities = {
         group.id: {key: fit.priority for key, fit in group.fits.items() if key in made}

@@ -41,7 +41,7 @@ _OPTIONS: dict[str, bool | int | float | str] = {
 _NEIGHBOURHOOD_GAP = 3e-3
 """Gap at which a neighbourhood is solved, as a part of the cost of its columns."""
 _RANK_NODES = 100
-"""Maximum nodes of a search for one more request of a rank: most end at the root node."""
+"""Maximum nodes of a search that raises a rank: most end at the root node."""
 _COUNT_GAP = 1 - 1e-4
 """Counts are integers: a bound less than one above a solution proves it."""
 _EQUAL_COST = 1e-7
@@ -114,7 +114,7 @@ class Program:
     last_costs: dict[int, float] = field(default_factory=dict)
     """Column to a cost that is minimised after `costs`, in an exact search."""
     penalties: dict[int, float] = field(default_factory=dict)
-    """Column to an extra cost that stands for both where a search is not exact."""
+    """Column to the cost that replaces both if a search is not exact."""
 
     def add_column(self, cost: float, upper: float) -> int:
         """Add a column and return its number."""
@@ -139,7 +139,7 @@ class Program:
     def solve(self, sums: Sequence[RowSum]) -> Solution | None:
         """Return the cheapest integer solution with these row sums.
 
-        None if there is none, or none was found within `MAX_NODES`.
+        None if the program is infeasible, or no solution was found within `MAX_NODES`.
         """
         solver = self._load(sums)
         _set_integer(solver, len(self.costs))
@@ -368,7 +368,7 @@ class Matrix:
         return self._rows[at], self._factors[at], self._numpy.append(starts, len(at))
 
     def that_fit(self, columns: Array, slack: Array) -> Array:
-        """Return those of the columns that can be one larger with this slack of rows."""
+        """Return the columns that can be one larger within this slack of rows."""
         np, columns = self._numpy, self._numpy.array(columns, dtype=int)
         at, starts = self._locate(columns)
         exceeds = self._factors[at] > slack[self._rows[at]]
@@ -433,7 +433,7 @@ class Relaxation:
     def cheapest(
         self, sums: Sequence[RowSum], *, penalized: bool = True, reached: Iterable[int] = ()
     ) -> Relaxed | None:
-        """Return the cheapest solution with these row sums; None if there is none.
+        """Return the cheapest solution with these row sums; None if infeasible.
 
         `reached` are the columns of a solution that has these sums, where one is known.
         """
@@ -491,7 +491,7 @@ class Relaxation:
         """Yield the least cost by the active columns and a lower bound by all, each iteration.
 
         Nothing if there is no solution. After each iteration the columns with the most negative
-        reduced costs become active; it ends when there are none.
+        reduced costs become active, until no reduced cost is negative.
         """
         np, self._costs = self._numpy, costs
         _set_costs(self.solver, costs[self._active])
