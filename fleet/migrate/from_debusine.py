@@ -43,6 +43,8 @@ _MOST = {
     "target_max_seconds_per_month": 10**12,
     "max_idle_seconds": 9_999_999,
 }
+_IDLE_SECONDS = 3600
+"""Debusine's own default of max_idle_seconds."""
 _LONGEST = 1000
 WORDS = ("architectures", "provided_tags", "required_tags", "reported_tags", "scopes")
 """Keys that a listing from the server's database has, each with a list of words."""
@@ -314,7 +316,7 @@ def _add(found: _Fleet, pool: ListedPool, notes: Notes) -> None:
             ("image", image),
             *_tags_of(pool, notes),
             ("workers", {"max": _most(pool, notes)}),
-            ("retire", {"idle_after": duration(max(1, pool.limit("max_idle_seconds") or 3600))}),
+            ("retire", _retire(pool, notes)),
         ]
     )
     mode = _mode(pool, machine, notes)
@@ -334,6 +336,18 @@ def _mode(pool: ListedPool, machine: Machine, notes: Notes) -> str | None:
         notes.change("renamed", pool.place, f"pool {pool.name} is disabled", now)
         return "pause"
     return None
+
+
+def _retire(pool: ListedPool, notes: Notes) -> dict[str, object]:
+    seconds = pool.limit("max_idle_seconds")
+    if seconds == 0:
+        now = "idle machines are deleted immediately: after 1s, and before their paid hour ends"
+        notes.change("changed", pool.at("max_idle_seconds"), "max_idle_seconds: 0", now)
+        return {"idle_after": "1s", "at": "once"}
+    if seconds is None and "max_idle_seconds" in pool.limits:
+        now = f"no limit there; fleet needs one, so idle_after is {duration(_IDLE_SECONDS)}"
+        notes.change("to-do", pool.at("max_idle_seconds"), "max_idle_seconds: null", now)
+    return {"idle_after": duration(_IDLE_SECONDS if seconds is None else seconds)}
 
 
 def _most(pool: ListedPool, notes: Notes) -> int:

@@ -168,3 +168,25 @@ def test_what_many_pools_repeat_stands_in_templates() -> None:
     assert str(found.text).endswith("  builder-5:\n    extends: [debusine]\n")
     pools = fleet_of(found).pools
     assert pools["builder-0"] == pools["builder-5"] == a_pool_of(found, "builder-3")
+
+
+@pytest.mark.parametrize(
+    ("written", "idle_after", "at", "kinds"),
+    [
+        ("{max_idle_seconds: 0}", 1, "once", ["changed"]),
+        ("{max_idle_seconds: null}", 3600, None, ["to-do"]),
+        ("{max_idle_seconds: 1}", 1, None, []),
+        ("{}", 3600, None, []),
+    ],
+)
+def test_an_idle_limit_of_zero_is_immediate_and_told(
+    written: str, idle_after: int, at: str | None, kinds: list[str]
+) -> None:
+    imported = of_text(
+        "{provider_type: hetzner, server_type: ccx33, image_name: debian-13, location: fsn1}",
+        written,
+    )
+
+    retire = a_pool_of(imported, "p").retire
+    told = [each.kind for each in imported.changes if "max_idle_seconds" in each.what]
+    assert (retire.idle_after, retire.at, told) == (idle_after, at, kinds)

@@ -156,6 +156,13 @@ def test_an_option_that_can_never_act_is_named(options: str, change: str) -> Non
     assert found.startswith(change)
 
 
+def test_a_reuse_time_of_zero_means_no_reuse_and_is_told() -> None:
+    found = imported("  reuse_opportunity_time: 9\n  reuse_max_time: 0\n")
+
+    assert any("reuse_max_time: 0" in line for line in said(found, "changed"))
+    assert "reuse:" not in str(found.text)
+
+
 @pytest.mark.parametrize(
     "options",
     [
