@@ -10,18 +10,20 @@ waits only for the room of its pool.
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from math import inf
 from typing import NamedTuple
 
 from fleet.model.facts import Demand, World
-from fleet.model.plan import Delete, Reason
+from fleet.model.plan import Create, Delete, Reason
 from fleet.planner.assignment import Stop
 from fleet.planner.demand import Place, Signed
 from fleet.planner.layout import class_of
+from fleet.planner.lifecycle.held import why_frozen
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import Service
-from fleet.planner.units import State, is_busy
+from fleet.planner.units import State, Unit, is_busy
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -130,32 +132,79 @@ def give_up_for_others(
     Return their names. Those tickets then wait, for the same room.
     """
     given_up: set[str] = set()
-    for _, pool_plan in sorted(pool_plans.items()):
-        if pool_plan.pool is None or not pool_plan.pool.reuse or not pool_plan.may_remove:
-            continue
-        in_use = dict(_later_uses(pool_plan))
-        waiting = _waiting_for_room(pool_plan, places, service) if in_use else {}
-        if not waiting:
-            continue
-        for queue in sorted({key.partition("/")[0] for key in waiting}):
-            turns = _turns_of(pool_plan.fleet, world, queue, demand)
-            freed = sum(isinstance(action, Delete) for action in pool_plan.actions)
-            for key in sorted(waiting.keys() & turns.keys(), key=turns.__getitem__)[freed:]:
+    full = [
+        (pool_plan, _waiting_for_room(pool_plan, places, service))
+        for _, pool_plan in sorted(pool_plans.items())
+        if _may_give_up(world, pool_plan)
+    ]
+    queues = {key.partition("/")[0] for _, waiting in full for key in waiting}
+    for queue in sorted(queues if any(_uses(each, in_sandbox=True) for each, _ in full) else ()):
+        turns = _turns_of(full[0][0].fleet, world, queue, demand)
+        helped: set[str] = set()
+        for pool_plan, waiting in full:
+            room = sorted(_room_before(pool_plan, turns))
+            for key in _waiting_in_turn(waiting, turns, helped):
+                if room and room[-1] > turns[key]:
+                    room.pop()
+                    helped.add(key)
+        for pool_plan, waiting in full:
+            in_use = _uses(pool_plan, in_sandbox=True)
+            for key in _waiting_in_turn(waiting, turns, helped):
                 later = {u: turns[k] for u, k in in_use.items() if turns.get(k, -1) > turns[key]}
                 if later:
                     unit = max(later, key=lambda each: (later[each], each))
                     del in_use[unit]
                     _give_up(pool_plan, unit, key, waiting[key], service)
                     given_up.add(unit)
+                    helped.add(key)
     return frozenset(given_up)
 
 
-def _later_uses(pool_plan: PoolPlan) -> Iterator[tuple[str, str]]:
-    """Yield machines in a sandbox that are counted for one ticket of it, and the ticket."""
-    for unit in pool_plan.inventory.having(State.IDLE):
-        counted = pool_plan.used.get(unit.name)
-        if counted and unit.worker is not None and unit.worker.uses:
-            yield unit.name, counted
+def _waiting_in_turn(
+    waiting: Collection[str], turns: Mapping[str, int], helped: Collection[str]
+) -> list[str]:
+    """Return the tickets of a queue that wait for room and are not helped, by turn."""
+    own = (key for key in waiting if key in turns and key not in helped)
+    return sorted(own, key=turns.__getitem__)
+
+
+def _may_give_up(world: World, pool_plan: PoolPlan) -> bool:
+    """Say whether `reuse` keeps machines in a pool, and this run may delete them."""
+    return (
+        pool_plan.pool is not None
+        and pool_plan.pool.reuse is not None
+        and pool_plan.may_remove
+        and not why_frozen(pool_plan.fleet, world, pool_plan.name, "deletes")
+    )
+
+
+def _uses(pool_plan: PoolPlan, *, in_sandbox: bool) -> dict[str, str]:
+    """Return the machines that are free and in a sandbox, or others, and their tickets."""
+
+    def is_kept(unit: Unit) -> bool:
+        return unit.state is State.IDLE and unit.worker is not None and bool(unit.worker.uses)
+
+    return {
+        unit.name: pool_plan.used[unit.name]
+        for unit in pool_plan.inventory.units
+        if unit.name in pool_plan.used
+        and unit.state is not State.BUSY
+        and is_kept(unit) == in_sandbox
+    }
+
+
+def _room_before(pool_plan: PoolPlan, turns: Mapping[str, int]) -> Iterator[float]:
+    """Yield, of each machine that any ticket may get, the turn before which a ticket gets it.
+
+    The hand-out gives machines in no sandbox by turn, whichever tickets a plan counts them for.
+    """
+    counted = [*_uses(pool_plan, in_sandbox=False).values()]
+    for action in pool_plan.actions:
+        if isinstance(action, Create):
+            counted += action.serves[:1]
+        elif isinstance(action, Delete):
+            yield inf
+    yield from (turns[key] for key in counted if key in turns)
 
 
 def _waiting_for_room(

@@ -138,3 +138,63 @@ def test_a_machine_is_reused_when_no_other_owner_waits(story: Story) -> None:
     assert story.served == ["ada"] * 4
     machines = json.loads(story.run("plan", "--json"))["workers"]
     assert [each["worker"] for each in machines] == ["trial-powerful-0001"]
+
+
+def deletions(story: Story) -> list[str]:
+    """Return the machines that a plan deletes."""
+    actions = json.loads(story.run("plan", "--json"))["actions"]
+    return [each["worker"] for each in actions if each["action"] == "delete"]
+
+
+@pytest.mark.parametrize("pool", [(), ("--pool", "powerful")], ids=["all", "pool"])
+def test_tickets_are_served_when_deletions_are_frozen(story: Story, pool: tuple[str, ...]) -> None:
+    story.begin(1)
+    story.open("ada", 6)
+    for _ in range(4):
+        story.step()
+    story.run("freeze", "--deletes", "--for", "3h", "--reason", "looked at", *pool)
+    story.open("ben")
+    before = len(story.served)
+
+    for _ in range(8):
+        story.step()
+
+    # The machine cannot go: it serves its sandbox rather than none.
+    assert story.served[before:].count("ada") >= 2
+
+
+def test_one_machine_is_deleted_when_two_pools_are_full(story: Story) -> None:
+    story.begin(1)
+    path = Path("fleet.yaml")
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text + text[text.index("  powerful:") :].replace("powerful", "second"))
+    story.open("ada", 12)
+    for _ in range(3):
+        story.step(holds=2)
+    story.open("ben")
+    gone = []
+
+    for _ in range(8):
+        gone += deletions(story)
+        story.step(holds=2)
+
+    assert len(gone) == 1
+    assert "ben" in story.served[:5]
+
+
+def test_one_machine_is_deleted_when_the_next_one_boots(story: Story) -> None:
+    story.begin(2)
+    path = Path("fleet.yaml")
+    path.write_text(path.read_text(encoding="utf-8").replace("boot: 30s", "boot: 5m"))
+    story.open("ada", 20)
+    for _ in range(7):
+        story.step()
+    story.open("ben")
+    gone = []
+
+    for _ in range(10):
+        gone += deletions(story)
+        story.step()
+
+    assert len(gone) == 1
+    assert "ben" in story.served

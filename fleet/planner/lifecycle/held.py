@@ -5,7 +5,7 @@ else speaks for its going. What was drained before for another reason goes on to
 """
 
 from fleet.model.facts import Unknown, World
-from fleet.model.orders import FLEET, Freeze, Hold, Order
+from fleet.model.orders import FLEET, Freeze, Frozen, Hold, Order
 from fleet.model.plan import Holding, Reason
 from fleet.planner.inventory import takers_of
 from fleet.planner.pool_plan import PoolPlan
@@ -35,10 +35,10 @@ def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
     )
 
 
-def why_frozen(fleet: Fleet, world: World, pool: str) -> str:
-    """Return why nothing is created in a pool; empty where nobody froze it."""
+def why_frozen(fleet: Fleet, world: World, pool: str, kind: Frozen = "creates") -> str:
+    """Return why no machine of a pool is created, or deleted; empty if that is not frozen."""
     for order in orders_of(fleet, world):
-        if isinstance(order, Freeze) and order.pool in (None, pool) and "creates" in order.stops:
+        if isinstance(order, Freeze) and order.pool in (None, pool) and kind in order.stops:
             return order.sentence
     return ""
 
