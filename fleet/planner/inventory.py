@@ -264,7 +264,7 @@ class Seen:
         for departure in sorted(world.departures, key=lambda each: (each.at, each.registry)):
             self.departures[departure.worker].append(departure)
         self._registered: dict[object, Mapping[str, tuple[str, Worker]]] = {}
-        self._draining: dict[object, frozenset[str]] = {}
+        self._draining: dict[object, Mapping[str, frozenset[str]]] = {}
         self._world = world
         self._fleet = fleet
         self._attended: dict[object, Mapping[str, tuple[Worker, ...]] | Unknown] = {}
@@ -316,16 +316,16 @@ class Seen:
             self._registered[key] = workers_by_machine(registries, self._static)
         return self._registered[key]
 
-    def draining(self, registries: Registries) -> frozenset[str]:
-        """Return the machines to which one of these registries gives no new work."""
+    def draining(self, registries: Registries) -> Mapping[str, frozenset[str]]:
+        """Return machine name to those of these registries that give it no new work."""
         key = _key_of(registries)
         if key not in self._draining:
-            self._draining[key] = frozenset(
-                worker.machine or worker.name
-                for workers in registries.values()
-                for worker in workers
-                if worker.draining
-            )
+            found: defaultdict[str, set[str]] = defaultdict(set)
+            for name, workers in registries.items():
+                for worker in workers:
+                    if worker.draining:
+                        found[worker.machine or worker.name].add(name)
+            self._draining[key] = {name: frozenset(each) for name, each in found.items()}
         return self._draining[key]
 
 
@@ -588,13 +588,14 @@ def _joined(
     """Return a unit with its hold, and with what is known of its drains."""
     held = seen.holds.get(unit.name)
     is_drained = unit.worker is not None and unit.worker.draining
-    is_leaving = unit.name in seen.draining(registries) and not is_drained
+    drained_at = seen.draining(registries).get(unit.name, frozenset())
+    is_leaving = bool(drained_at) and not is_drained
     known = seen.departures.get(unit.name, ())
     if not (held or is_leaving or known):
         return unit
     departures = tuple(each for each in known if _is_of(each, unit))
     unit = replace(unit, held=held, is_leaving=is_leaving, departures=departures)
-    return _given_back(unit, now) if not held and is_of_use(unit) else unit
+    return _given_back(unit, drained_at, now) if not held and is_of_use(unit) else unit
 
 
 def _is_of(departure: Departure, unit: Unit) -> bool:
@@ -603,31 +604,32 @@ def _is_of(departure: Departure, unit: Unit) -> bool:
     return created is None or created <= departure.at
 
 
-def _given_back(unit: Unit, now: datetime) -> Unit:
+def _given_back(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
     """Return a unit as it is once its hold is over: it may work, and was not idle during it.
 
-    What was drained for another reason before the hold goes on to go.
+    `drained_at` are the registries that give it no new work. What was drained for another reason
+    before the hold goes on to go.
     """
-    worker, departures = unit.worker, unit.departures
+    worker = unit.worker
     if worker is None:
         return unit
-    drains = [each for each in departures if each.over is None]
-    resumes = tuple(each for each in drains if each.reason == Reason.HELD.value)
-    if not worker.draining or unit.registry not in {each.registry for each in resumes}:
-        over = [each.over for each in departures if each.over is not None]
-        since = max([*over, worker.since]) if over and worker.since else None
-        if since is None or worker.state is not WorkerState.IDLE or worker.draining:
-            return unit
-        return replace(unit, worker=worker.altered(since=since))
-    if len(resumes) < len(drains):
+    drains = [each for each in unit.departures if each.over is None]
+    is_for_hold = all(each.reason == Reason.HELD.value for each in drains)
+    resumes = tuple(each for each in drains if is_for_hold and each.registry in drained_at)
+    resumed_at = {each.registry for each in resumes}
+    if worker.draining and unit.registry not in resumed_at:
         return unit
+    ends = [each.over for each in unit.departures if each.over is not None]
+    if resumes:
+        ends.append(now)
     resumed = worker.altered(draining=False)
-    if worker.state is WorkerState.IDLE:
-        resumed = resumed.altered(since=now)
+    if worker.state is WorkerState.IDLE and ends and (resumes or worker.since):
+        resumed = resumed.altered(since=max([*ends, worker.since or now]))
     state = unit.state
     if state is State.DRAINING:
         state = registered_state(resumed, now, has_registry=True, overdue=False)
-    return replace(unit, worker=resumed, state=state, is_leaving=False, resumes=resumes)
+    is_leaving = not drained_at <= resumed_at
+    return replace(unit, worker=resumed, state=state, is_leaving=is_leaving, resumes=resumes)
 
 
 def _registries(

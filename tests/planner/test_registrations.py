@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.model.facts import Unknown, Worker, WorkerState, World
+from fleet.model.facts import Departure, Unknown, Worker, WorkerState, World
 from fleet.model.plan import Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -127,3 +127,43 @@ def test_a_queue_with_unknown_workers_holds_back_what_another_says_is_idle() -> 
     world = world.altered(queues=world.queues | {"ubuntu": silent})
 
     assert actions_of(two_queues(), world) == []
+
+
+def held(*registries: str, over: tuple[str, ...] = ()) -> tuple[Departure, ...]:
+    """Return the records of drains for a hold at these queues; at those of `over` it is over."""
+    return tuple(
+        Departure(
+            worker=FIRST,
+            registry=name,
+            reason="held",
+            at=ago(minutes=10),
+            over=ago(minutes=1) if name in over else None,
+        )
+        for name in (*registries, *over)
+    )
+
+
+@pytest.mark.parametrize(
+    ("drained_at", "departures"),
+    [
+        (("debian",), held("debian")),
+        (("ubuntu",), held("ubuntu")),
+        (("debian", "ubuntu"), held("debian", "ubuntu")),
+        (("ubuntu",), held("ubuntu", over=("debian",))),
+        (("ubuntu",), held("ubuntu", "debian")),
+    ],
+    ids=["first", "second", "both", "rest", "undrained"],
+)
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_worker_is_given_back_at_each_queue_when_released(
+    drained_at: tuple[str, ...], departures: tuple[Departure, ...], *, busy: bool
+) -> None:
+    def at(queue: str) -> tuple[Worker, ...]:
+        return (a_worker(draining=queue in drained_at, busy=busy and queue == "debian"),)
+
+    world = registered(at("debian"), at("ubuntu")).altered(departures=departures)
+
+    plan = reconcile(two_queues(), world)
+
+    assert plan.actions == ()
+    assert {each.registry for each in plan.resumes} >= {*drained_at}
