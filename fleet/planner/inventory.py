@@ -264,7 +264,7 @@ class Seen:
         for departure in sorted(world.departures, key=lambda each: (each.at, each.registry)):
             self.departures[departure.worker].append(departure)
         self._registered: dict[object, Mapping[str, tuple[str, Worker]]] = {}
-        self._draining: dict[object, Mapping[str, frozenset[str]]] = {}
+        self._draining: dict[object, tuple[Mapping[str, frozenset[str]], Mapping[str, int]]] = {}
         self._world = world
         self._fleet = fleet
         self._attended: dict[object, Mapping[str, tuple[Worker, ...]] | Unknown] = {}
@@ -318,14 +318,29 @@ class Seen:
 
     def draining(self, registries: Registries) -> Mapping[str, frozenset[str]]:
         """Return machine name to those of these registries that give it no new work."""
+        return self._split(registries)[0]
+
+    def working(self, registries: Registries) -> Mapping[str, int]:
+        """Return machine name to the number of these registries that give it work, from 2 on."""
+        return self._split(registries)[1]
+
+    def _split(
+        self, registries: Registries
+    ) -> tuple[Mapping[str, frozenset[str]], Mapping[str, int]]:
         key = _key_of(registries)
         if key not in self._draining:
-            found: defaultdict[str, set[str]] = defaultdict(set)
+            draining: defaultdict[str, set[str]] = defaultdict(set)
+            working: defaultdict[str, set[str]] = defaultdict(set)
             for name, workers in registries.items():
                 for worker in workers:
                     if worker.draining:
-                        found[worker.machine or worker.name].add(name)
-            self._draining[key] = {name: frozenset(each) for name, each in found.items()}
+                        draining[worker.machine or worker.name].add(name)
+                    elif len(registries) > 1 and worker.state is not WorkerState.DISABLED:
+                        working[worker.machine or worker.name].add(name)
+            self._draining[key] = (
+                {name: frozenset(each) for name, each in draining.items()},
+                {name: len(each) for name, each in working.items() if len(each) > 1},
+            )
         return self._draining[key]
 
 
@@ -590,11 +605,12 @@ def _joined(
     is_drained = unit.worker is not None and unit.worker.draining
     drained_at = seen.draining(registries).get(unit.name, frozenset())
     is_leaving = bool(drained_at) and not is_drained
+    drains = seen.working(registries).get(unit.name, 1)
     known = seen.departures.get(unit.name, ())
-    if not (held or is_leaving or known):
+    if not (held or is_leaving or known or drains > 1):
         return unit
     departures = tuple(each for each in known if _is_of(each, unit))
-    unit = replace(unit, held=held, is_leaving=is_leaving, departures=departures)
+    unit = replace(unit, held=held, is_leaving=is_leaving, drains=drains, departures=departures)
     return _given_back(unit, drained_at, now) if not held and is_of_use(unit) else unit
 
 

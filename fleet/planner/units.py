@@ -256,6 +256,8 @@ class Unit:
     """Its worker is idle and not connected, but was heard a moment ago or is about to connect."""
     is_leaving: bool = False
     """Another queue, where its worker is registered too, gives it no new work."""
+    drains: int = 1
+    """Number of runs that drain it: one for each queue that gives it work."""
     departures: tuple[Departure, ...] = ()
     """Why earlier runs drained it or switched it off, the first one first."""
     resumes: tuple[Departure, ...] = ()

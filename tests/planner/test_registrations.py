@@ -167,3 +167,16 @@ def test_a_worker_is_given_back_at_each_queue_when_released(
 
     assert plan.actions == ()
     assert {each.registry for each in plan.resumes} >= {*drained_at}
+
+
+@pytest.mark.parametrize(
+    ("minutes", "goes"), [(28, False), (29, True), (38, True), (39, False), (59, False)]
+)
+def test_a_worker_of_two_queues_goes_in_time_for_its_hour(minutes: int, *, goes: bool) -> None:
+    # With a run every 10 minutes two drain it, and a third one deletes it within 2 minutes.
+    idle = a_worker(since=ago(days=1))
+    world = registered((idle,), (idle,))
+    listing = a_listing(a_machine(created_at=ago(minutes=minutes)))
+    world = world.altered(providers={"hetzner": listing})
+
+    assert bool(actions_of(two_queues(), world)) is goes

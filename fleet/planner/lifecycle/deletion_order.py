@@ -92,11 +92,13 @@ def _paid_seconds(world: World, pool_plan: PoolPlan, unit: Unit) -> tuple[int, i
 def _runs_to_go(pool_plan: PoolPlan, unit: Unit) -> int:
     """Return how many runs it takes to delete a machine.
 
-    A worker is drained by one run, and deleted by the next that sees it drained and idle. A
-    machine without a registered worker is not drained, nor one that fleet alone gives out.
+    A worker is drained by one run for each of its queues, and deleted by the next that sees it
+    drained and idle. A machine without a registered worker is not drained, nor one that fleet
+    alone gives out.
     """
     queue = pool_plan.fleet.queues.get(unit.registry or "")
-    return 1 if unit.registry is None or isinstance(queue, TicketQueue) else 2
+    is_drained = unit.registry is not None and not isinstance(queue, TicketQueue)
+    return 1 + unit.drains if is_drained else 1
 
 
 def _seconds_between_runs(world: World, pool_plan: PoolPlan) -> int:
