@@ -206,9 +206,14 @@ def _note_unserved(
             if stop.rows:
                 pool_plan = pool_plans[places[stop.place].pool]
                 pool_plan.awaited = True
-                room = ("pools", pool_plan.name, "workers")
-                if all(row.path[:3] == room for row in stop.rows):
+                if waits_for_room(stop, pool_plan.name):
                     pool_plan.short_of_room += waiting[known]
+
+
+def waits_for_room(stop: Stop, pool: str) -> bool:
+    """Say whether only `workers.max` of a pool stops a request, not also `max_starting`, say."""
+    room = ("pools", pool, "workers", "max")
+    return bool(stop.rows) and all(row.path == room for row in stop.rows)
 
 
 def _by_id(stopped: Collection[tuple[Stop, ...]]) -> dict[int, tuple[Stop, ...]]:

@@ -22,7 +22,7 @@ from fleet.planner.demand import Place, Signed
 from fleet.planner.layout import class_of
 from fleet.planner.lifecycle.held import why_frozen
 from fleet.planner.pool_plan import PoolPlan
-from fleet.planner.staffing import Service
+from fleet.planner.staffing import Service, waits_for_room
 from fleet.planner.units import State, Unit, is_busy
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
@@ -211,11 +211,10 @@ def _waiting_for_room(
     pool_plan: PoolPlan, places: Mapping[str, Place], service: Service
 ) -> dict[str, tuple[Stop, ...]]:
     """Return the requests that only the room of a pool keeps from a machine there."""
-    room = ("pools", pool_plan.name, "workers")
 
     def is_short(stop: Stop) -> bool:
-        own = places[stop.place].pool == pool_plan.name
-        return own and bool(stop.rows) and all(row.path[:3] == room for row in stop.rows)
+        name = pool_plan.name
+        return places[stop.place].pool == name and waits_for_room(stop, name)
 
     return {key: stops for key, stops in service.unserved.items() if any(map(is_short, stops))}
 

@@ -198,3 +198,25 @@ def test_one_machine_is_deleted_when_the_next_one_boots(story: Story) -> None:
 
     assert len(gone) == 1
     assert "ben" in story.served
+
+
+def test_no_machine_is_deleted_when_only_one_may_boot(story: Story) -> None:
+    story.begin(4)
+    path = Path("fleet.yaml")
+    text = path.read_text(encoding="utf-8").replace("boot: 30s", "boot: 5m")
+    path.write_text(text)
+    story.open("ada", 2)
+    for _ in range(7):
+        story.step(holds=4)
+    path.write_text(text.replace("max: 4", "max: 4, max_starting: 1"))
+    story.open("ben")
+    story.open("cas")
+    story.step(holds=4)
+    story.open("ada", 2)
+    gone = []
+
+    for _ in range(6):
+        gone += deletions(story)
+        story.step(holds=4)
+
+    assert gone == []
