@@ -6,25 +6,26 @@ each adds actions to the plans of pools.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from fleet.model.digests import config_digest, seal, world_digest
 from fleet.model.facts import World
 from fleet.model.plan import Digests, Plan
 from fleet.model.price_lists import with_price_lists
-from fleet.planner.allocation import Proof, allocate
+from fleet.planner.allocation import Allocation, Proof, allocate
 from fleet.planner.assembly import Decided, assemble
 from fleet.planner.budgets import judge_budgets
-from fleet.planner.demand import sign_demand
+from fleet.planner.demand import Signed, sign_demand
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.layout import lay_out
+from fleet.planner.layout import Layout, lay_out
 from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.lifecycle.replace import replace_due
 from fleet.planner.lifecycle.returned import delete_returned
 from fleet.planner.lifecycle.surplus import dismiss_booting, release_surplus
 from fleet.planner.lifecycle.warm import keep_warm
 from fleet.planner.limits import judge_limits
-from fleet.planner.pool_plan import Headroom
-from fleet.planner.staffing import find_supplies, staff
+from fleet.planner.pool_plan import Headroom, PoolPlan
+from fleet.planner.staffing import Service, find_supplies, staff
 from fleet.planner.turns import give_up_for_others
 from fleet.schema.model import Fleet
 
@@ -52,12 +53,7 @@ def reconcile_unsealed(
     what is proven of the cost. The fleet has the price lists of the world already.
     """
     pool_plans = begin_pool_plans(fleet, world, inventories or take_inventory(fleet, world))
-    supplies = find_supplies(fleet, world, pool_plans)
-    demand = sign_demand(fleet, world, supplies, again=not explained)
-    layout = lay_out(fleet, world, pool_plans, supplies, demand)
-    allocation = allocate(layout.groups, layout.places, layout.rows)
-    service = staff(pool_plans, supplies, layout.places, allocation)
-    give_up_for_others(world, pool_plans, layout.places, demand, service)
+    demand, layout, allocation, service, _ = _staff(fleet, world, pool_plans, again=not explained)
     headroom = Headroom(layout.rows, allocation.machines, allocation.counts)
     last = service.turns + 1
     for pool_plan in pool_plans.values():
@@ -78,9 +74,28 @@ def reconcile_unsealed(
 def find_given_up(fleet: Fleet, world: World) -> frozenset[str]:
     """Return the machines in a sandbox that a plan gives up for tickets that come before."""
     pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
+    return _staff(fleet, world, pool_plans).given_up
+
+
+class _Staffed(NamedTuple):
+    """The requests of a world, and the workers that are counted or created for them."""
+
+    demand: tuple[Signed, ...]
+    layout: Layout
+    allocation: Allocation
+    service: Service
+    given_up: frozenset[str]
+    """Machines that are deleted for tickets of other owners."""
+
+
+def _staff(
+    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], *, again: bool = False
+) -> _Staffed:
+    """Count workers for requests, and add the machines that are created or given up for these."""
     supplies = find_supplies(fleet, world, pool_plans)
-    demand = sign_demand(fleet, world, supplies)
+    demand = sign_demand(fleet, world, supplies, again=again)
     layout = lay_out(fleet, world, pool_plans, supplies, demand)
     allocation = allocate(layout.groups, layout.places, layout.rows)
     service = staff(pool_plans, supplies, layout.places, allocation)
-    return give_up_for_others(world, pool_plans, layout.places, demand, service)
+    given_up = give_up_for_others(world, pool_plans, layout.places, demand, service)
+    return _Staffed(demand, layout, allocation, service, given_up)
