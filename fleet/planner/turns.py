@@ -194,9 +194,9 @@ def _uses(pool_plan: PoolPlan, *, in_sandbox: bool) -> dict[str, str]:
 
 
 def _room_before(pool_plan: PoolPlan, turns: Mapping[str, int]) -> Iterator[float]:
-    """Yield, of each machine that any ticket may get, the turn before which a ticket gets it.
+    """Yield the turn before which a ticket gets it, for each machine without a sandbox.
 
-    The hand-out gives machines in no sandbox by turn, whichever tickets a plan counts them for.
+    The hand-out gives such machines by turn, and a plan may count them for other tickets.
     """
     counted = [*_uses(pool_plan, in_sandbox=False).values()]
     for action in pool_plan.actions:
