@@ -169,13 +169,14 @@ def _waiting_in_turn(
 
 
 def _may_give_up(world: World, pool_plan: PoolPlan) -> bool:
-    """Say whether `reuse` keeps machines in a pool, and this run may delete them."""
-    return (
-        pool_plan.pool is not None
-        and pool_plan.pool.reuse is not None
-        and pool_plan.may_remove
-        and not why_frozen(pool_plan.fleet, world, pool_plan.name, "deletes")
-    )
+    """Say whether `reuse` keeps machines in a pool, and this run may delete them.
+
+    Elsewhere the hand-out would give such a machine to none, and it would stay.
+    """
+    pool = pool_plan.pool
+    if pool is None or pool.reuse is None or pool.mode != "apply" or not pool_plan.may_remove:
+        return False
+    return not why_frozen(pool_plan.fleet, world, pool_plan.name, "deletes")
 
 
 def _uses(pool_plan: PoolPlan, *, in_sandbox: bool) -> dict[str, str]:

@@ -146,13 +146,19 @@ def deletions(story: Story) -> list[str]:
     return [each["worker"] for each in actions if each["action"] == "delete"]
 
 
-@pytest.mark.parametrize("pool", [(), ("--pool", "powerful")], ids=["all", "pool"])
-def test_tickets_are_served_when_deletions_are_frozen(story: Story, pool: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("stop", ["freeze", "freeze of the pool", "observe", "pause"])
+def test_tickets_are_served_when_no_machine_may_be_deleted(story: Story, stop: str) -> None:
     story.begin(1)
     story.open("ada", 6)
     for _ in range(4):
         story.step()
-    story.run("freeze", "--deletes", "--for", "3h", "--reason", "looked at", *pool)
+    if stop.startswith("freeze"):
+        pool = ("--pool", "powerful") if stop != "freeze" else ()
+        story.run("freeze", "--deletes", "--for", "3h", "--reason", "looked at", *pool)
+    else:
+        path = Path("fleet.yaml")
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace("    machine:", f"    mode: {stop}\n    machine:"))
     story.open("ben")
     before = len(story.served)
 
