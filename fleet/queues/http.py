@@ -496,8 +496,8 @@ def _is_reset(error: BaseException | None) -> bool:
 def _retry_after(reply: Reply) -> float:
     """Return how many seconds a server asks to wait; 0: it does not say."""
     said = reply.headers.get("retry-after", "").strip()
-    if re.fullmatch(r"[0-9]{1,9}", said):
-        return int(said)
+    if re.fullmatch("[0-9]+", said):
+        return float(said)  # infinite if it has thousands of digits
     until = read_date(said)
     if until is None:
         return 0

@@ -158,6 +158,8 @@ def test_retry_after_is_kept_when_it_is_short(
     [
         {"Retry-After": "31"},
         {"Retry-After": "999999999"},
+        {"Retry-After": "9999999999"},
+        {"Retry-After": "9" * 5_000},
         DATED | {"Retry-After": "Sat, 21 Nov 2026 12:01:00 GMT"},
     ],
 )
