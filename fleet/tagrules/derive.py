@@ -121,14 +121,14 @@ class UnknownEnvironment:
 
 
 _ARCHITECTURE = "{value.architecture}"
-_ENVIRONMENT_FIELDS = frozenset({"environment", "environment_id"})
+ENVIRONMENT_KEYS = frozenset({"environment", "environment_id"})
 
 
 def is_about_environments(rule: DeriveRule) -> bool:
     """Say whether a rule turns the environment of a request into a tag."""
     if rule.from_ is None or "{" not in rule.ask:
         return False
-    if rule.from_.rpartition(".")[2] not in _ENVIRONMENT_FIELDS:
+    if rule.from_.rpartition(".")[2] not in ENVIRONMENT_KEYS:
         return rule.lookup == ENVIRONMENTS
     return rule.lookup is not None or _ARCHITECTURE in rule.ask
 

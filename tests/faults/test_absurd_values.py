@@ -15,8 +15,10 @@ from fleet.model.facts import Demand, Listing, Unknown
 from fleet.queues.copr import LIST as JOBS
 from fleet.queues.copr import CoprFrontend
 from fleet.schema.model import CoprQueue, HcloudProvider
+from fleet.tagrules.context import QueueContext
+from fleet.tagrules.requests import Judge
 from simulators.hetzner.server import SimulatedHetzner
-from tests.builders import NOW
+from tests.builders import NOW, a_fleet
 from tests.rigs.debusine import METRICS, STATUS, metrics, one_page, read_demand, row, why_unknown
 from tests.rigs.hetzner import DEMO, a_server
 from tests.rigs.loopback import Answer, Loopback, Received
@@ -82,6 +84,22 @@ def test_request_is_bounded_when_a_value_is_absurd(absurd: dict[str, object]) ->
     assert {each.id for each in demand.requests} == {"1", "2"}
     assert not demand.estimate
     assert Demand.model_validate_json(demand.model_dump_json()) == demand
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [HUGE, "x" * 10**6, 77.5, {"id": 77}, [77, {"id": 78}]],
+    ids=lambda each: str(each)[:20],
+)
+def test_request_waits_when_its_environment_is_absurd(environment: object) -> None:
+    rule = {"from": "environment_id", "lookup": "environments", "ask": "env:{value.codename}"}
+    judge = Judge(a_fleet(derive=[rule]), {}, NOW.date())
+
+    with two(task_data={"environment_id": environment}) as server:
+        demand = read_demand(server.url)
+
+    held = {each.id: judge.ask_of(each, QueueContext()).held for each in demand.requests}
+    assert held == {"1": False, "2": True}
 
 
 @pytest.mark.parametrize("absurd", COUNTED, ids=lambda each: str(each)[:60])

@@ -21,7 +21,7 @@ from fleet.model.values import (
     LineTags,
 )
 from fleet.queues.http import Answer
-from fleet.tagrules.derive import at_path
+from fleet.tagrules.derive import ENVIRONMENT_KEYS, at_path
 
 TASK_FIELDS = (
     "host_architecture",
@@ -39,6 +39,8 @@ LONGEST = 10**9
 _TIMEOUT = "timeout.global"
 _ENVIRONMENT = ("task_input_fields", "environment")
 _VALUE_LENGTH = 500
+ABSURD_ENVIRONMENT = "(too large, or no id)"
+"""An environment that is not kept; without it, the request could run on any architecture."""
 _LIST_LENGTH = 1_000
 GROUP_TAG = "task:group:"
 PACKAGE_TAG = "task:source-package:"
@@ -184,13 +186,14 @@ def keep(found: Mapping[str, object]) -> dict[str, Any]:
     """Return what was found at places in task data, as far as it is kept, in its own shape."""
     kept: dict[str, Any] = {}
     for path, value in sorted(found.items()):
-        if at_path(kept, path) is None and _is_shown(value):
-            *above, name = path.split(".")
+        *above, name = path.split(".")
+        is_absurd = name in ENVIRONMENT_KEYS and value is not None and not _is_shown(value)
+        if at_path(kept, path) is None and (is_absurd or _is_shown(value)):
             place = kept
             # What stands in a list is kept under its number: a path leads there as well.
             for step in above:
                 place = place.setdefault(step, {})
-            place[name] = value
+            place[name] = ABSURD_ENVIRONMENT if is_absurd else value
     return kept
 
 
