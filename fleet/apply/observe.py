@@ -67,7 +67,7 @@ REMEMBERED = 50
 _ATTEMPTS = 10_000
 """Maximum attempts of each pool, type and market in which a machine of this store is looked up."""
 _MOST_SKEW = timedelta(minutes=5)
-"""So much the clocks of two computers that apply may differ."""
+"""So much the clocks of two computers that apply, or of a provider, may differ."""
 _JOURNALLED = 20
 """How many runs that ended are looked through for what they deleted."""
 _FRESH = timedelta(hours=24)
@@ -138,7 +138,8 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     listed = {
         name: partial(provider.list, fleet.fleet) for name, provider in sources.providers.items()
     }
-    listings = sources.look(asking("provider", listed))
+    told = asking("provider", listed)
+    listings = sources.look({name: _dated(each, now) for name, each in told.items()})
     desks = {name: queue for name, queue in sources.queues.items() if name in sources.desks}
     others = {
         name: partial(queue.read, now)
@@ -201,6 +202,21 @@ def told_or(otherwise: S, ask: Callable[[], T]) -> T | S:
 
 def _reading(told: QueueReading | Unknown) -> QueueReading:
     return QueueReading(demand=told, workers=told) if isinstance(told, Unknown) else told
+
+
+def _dated(reading: Listing | Unknown, now: datetime) -> Listing | Unknown:
+    """Return a listing without the creation times after now, which are unknown.
+
+    The clock of the provider is wrong then, or its time zone.
+    """
+    if isinstance(reading, Unknown):
+        return reading
+    latest = now + _MOST_SKEW
+    machines = tuple(
+        each.altered(created_at=None) if each.created_at and each.created_at > latest else each
+        for each in reading.machines
+    )
+    return reading.altered(machines=machines)
 
 
 def _stacks(

@@ -1,4 +1,4 @@
-"""A machine whose creation its provider does not tell: its age and its cost are unknown."""
+"""A machine of which no provider returns a possible creation time has no known age or cost."""
 
 import json
 from decimal import Decimal
@@ -16,7 +16,15 @@ CREATED = {
     "left out": "",
     "null": ', "created_at": null',
     "epoch": ', "created_at": "1970-01-01T00:00:00Z"',
+    "in the future": ', "created_at": "2199-01-01T00:00:00Z"',
 }
+LISTING = """#!/bin/sh
+printf '[' && cat listed 2>/dev/null; echo ']'
+"""
+NEW = """#!/bin/sh
+printf '{"name": "%s", "type": "own", "labels": %s, "address": "192.0.2.9", "created_at": "%s"}' \\
+    "$FLEET_MACHINE" "$FLEET_LABELS" "$(date -u -d "$(cat ahead)" +%FT%TZ)" > listed
+"""
 
 
 def fleet_of(hooks: str) -> str:
@@ -119,3 +127,26 @@ def test_a_recorded_machine_is_busy_when_age_and_store_are_lost(begun: Trial) ->
     tickets = {each["owner"]: each for each in json.loads(begun.told("ticket", "list", "--json"))}
     assert tickets["unknown"]["machine"] == "own_f0001"
     assert (str(tickets["eve"]["id"]), tickets["eve"]["machine"]) == (number, "")
+
+
+@pytest.mark.parametrize("ahead", ["6 minutes", "2 hours", "400 days"])
+def test_a_machine_in_use_is_kept_when_its_clock_is_ahead(project: Path, ahead: str) -> None:
+    """As by `date +%FT%TZ` without `-u`, east of Greenwich."""
+    trial = Trial(project)
+    trial.write(fleet_of("new: [sh, new.sh], delete: [rm, listed], list: [sh, list.sh]"))
+    for name, text in (("new.sh", NEW), ("list.sh", LISTING), ("ahead", ahead)):
+        (project / name).write_text(text)
+    trial.init()
+    trial.told("ticket", "open", "--tag", "deb", "--user", "ada")
+    trial.apply()
+    trial.apply()
+    check_unknown(trial, "trial-own-0001")
+    (project / ".fleet/store.db").unlink()
+    trial.told("state", "rebuild", "--apply")
+    trial.told("ticket", "open", "--tag", "deb", "--user", "eve")
+
+    trial.do("apply")
+
+    tickets = {each["owner"]: each for each in json.loads(trial.told("ticket", "list", "--json"))}
+    assert tickets["unknown"]["machine"] == "trial-own-0001"
+    assert tickets["eve"]["machine"] == ""
