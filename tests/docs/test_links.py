@@ -63,13 +63,17 @@ def test_every_page_is_reached_from_the_index() -> None:
 
 def test_the_steps_of_a_plan_are_those_of_reconcile_in_its_order() -> None:
     page = (ROOT / "docs/explanation/how-a-plan-is-made.md").read_text(encoding="utf-8")
-    sources = {"planner/lifecycle/begin": "begin_pool_plans", "reconcile": "reconcile_unsealed"}
+    sources = (
+        ("planner/lifecycle/begin", "begin_pool_plans"),
+        ("reconcile", "_staff"),
+        ("reconcile", "reconcile_unsealed"),
+    )
     body = "".join(
         (ROOT / f"fleet/{module}.py")
         .read_text(encoding="utf-8")
         .partition(f"def {function}(")[2]
         .partition("\ndef ")[0]
-        for module, function in sources.items()
+        for module, function in sources
     )
 
     told = re.findall(r"^\| \d+ \| `(\w+)` \|", page, re.MULTILINE)
