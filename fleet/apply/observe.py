@@ -67,7 +67,7 @@ REMEMBERED = 50
 _ATTEMPTS = 10_000
 """Maximum attempts of each pool, type and market in which a machine of this store is looked up."""
 _MOST_SKEW = timedelta(minutes=5)
-"""So much the clocks of two computers that apply, or of a provider, may differ."""
+"""Maximum difference between the clocks of two computers that apply, or of a provider."""
 _JOURNALLED = 20
 """How many runs that ended are looked through for what they deleted."""
 _FRESH = timedelta(hours=24)

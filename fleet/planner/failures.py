@@ -53,14 +53,15 @@ _NO_STOCK = re.compile(
     r"|cannot_start_capacity|insufficient[ _-]capacity|no more capacity"  # IBM
     r"|(ZONE_)?RESOURCE_POOL_EXHAUSTED(_WITH_DETAILS)?|IP_SPACE_EXHAUSTED|stockout"  # GCP
     r"|not have enough resources available"
+    r"|Out of (host )?capacity"  # Oracle
     r"|SkuNotAvailable|\w*AllocationFailed|Overconstrained\w*AllocationRequest)\b",  # Azure
     re.IGNORECASE,
 )
 _NO_QUOTA = re.compile(
     r"\b(resource_limit_exceeded|\w*LimitExceeded|MaxSpotInstanceCountExceeded"  # Hetzner, AWS
     # A full disk says "Disk quota exceeded".
-    r"|(?<!disk )quota[ _]?(\S+ ){0,4}exceeded"  # OpenStack, IBM, GCP, Azure
-    r"|over_?quota|exceed(s|ing) (\S+ ){0,6}quota)\b",
+    r"|(?<!disk )\w*quota[ _]?(\S+ ){0,4}exceeded"  # OpenStack, IBM, GCP, Azure
+    r"|over[ _-]?quota|exceed(s|ed|ing)? (\S+ ){0,6}quota)\b",
     re.IGNORECASE,
 )
 _TOO_FAST = re.compile(

@@ -105,7 +105,15 @@ def some(results: str, *, minutes: float = 10, **said: object) -> list[Attempt]:
         ("reason: quotaExceeded", "quota"),
         ("Quota exceeded for quota metric 'Queries' and limit 'Queries per minute'", "error"),
         ("reason: rateLimitExceeded", "error"),
+        # Oracle
+        ("Out of host capacity.", OUT),
+        ("Out of capacity for shape VM.Standard.A1.Flex", OUT),
+        # Kubernetes and OpenShift
+        ("pods is forbidden: exceeded quota: compute, requested: cpu=8, used: 8", "quota"),
+        ("tenant is over quota: 20 of 20 cores", "quota"),
+        ("Disk quota exceeded", "error"),
         # Azure
+        ("Code: SubscriptionQuotaExceeded: 10 of 10 cores", "quota"),
         ("Code: SkuNotAvailable: Standard_D16 is not available in westeurope", OUT),
         ("AllocationFailed: Allocation failed.", OUT),
         ("ZonalAllocationFailed: no capacity in zone 2", OUT),
