@@ -344,15 +344,17 @@ def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:
     return tuple(refused)
 
 
-def settle_accounts(
+def settle_accounts(  # noqa: PLR0913 - what was seen, and where to write it
     fleet: Fleet,
     world: World,
     inventories: Mapping[str, PoolInventory],
     sources: Sources,
     tell: Tell,
+    *,
+    may_revert: bool = True,
 ) -> None:
     """Charge the time until now, and record what became of earlier attempts, as was observed."""
-    charge_ledger(fleet, world, inventories, sources.store, tell)
+    charge_ledger(fleet, world, inventories, sources.store, tell, may_revert=may_revert)
     besides = sources.executor.under_way
     forget_departures(world, sources.store)
     settle_attempts(fleet, world, inventories, sources.store, besides=besides)

@@ -115,18 +115,26 @@ def _machine(action: Action | Release, stack: Stack | None) -> str:
     return f"{action.pool}/{action.worker}:{stack.ids.get(action.worker, '') if stack else ''}"
 
 
-def charge_ledger(
-    fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory], store: Store, tell: Tell
+def charge_ledger(  # noqa: PLR0913 - what was seen, and where to write it
+    fleet: Fleet,
+    world: World,
+    inventories: Mapping[str, PoolInventory],
+    store: Store,
+    tell: Tell,
+    *,
+    may_revert: bool,
 ) -> None:
     """Charge the time since the ledger was last charged, before anything is changed.
 
-    Where this run is killed before that, the next one charges the time of both.
+    Where this run is killed before that, the next one charges the time of both. Only a run whose
+    clock was compared with earlier runs may revert charges for hours that have not begun.
     """
     ledger = world.ledger
     if isinstance(ledger, Unknown):
         return
     if ledger.charged_until is not None and world.time <= ledger.charged_until:
-        _take_back(fleet, world.time, ledger.charged_until, store, tell)
+        if may_revert:
+            _take_back(fleet, world.time, ledger.charged_until, store, tell)
         return
     charged = charge_all(fleet, world, inventories)
     charging = Charging(

@@ -265,7 +265,8 @@ def sweep_machines(
     fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell
 ) -> Outcome:
     """Carry out the guarded plan of a sweep; return what became of each pool it touches."""
-    settle_accounts(fleet, world, take_inventory(fleet, world), sources, tell)
+    # Its clock is not compared with earlier runs: one that is behind would revert charges.
+    settle_accounts(fleet, world, take_inventory(fleet, world), sources, tell, may_revert=False)
     held = [action for action in plan.actions if _is_recorded(world, action)]
     unrecorded = [action for action in plan.actions if action not in held]
     pools = sorted({action.pool for action in unrecorded})

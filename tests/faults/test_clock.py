@@ -224,6 +224,26 @@ def test_clock_behind_spends_nothing_anew(trial: Trial, run_at: RunAt, back: str
     assert len(trial.machines()) == 2
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("undo", "--since", "1h", "--apply"),
+        ("sweep", "--expired", "--apply"),
+        ("panic", "--pool", "builders", "--confirm", "builders"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_clock_behind_reverts_no_charges_when_machines_are_deleted(
+    trial: Trial, run_at: RunAt, command: tuple[str, ...]
+) -> None:
+    money = ledger(trial)
+
+    done = run_at(*command, days=-2)
+
+    assert done.returncode in (0, 4), done.stderr
+    assert ledger(trial) == money
+
+
 @pytest.mark.parametrize("lost", ["fleet_runs", "fleet_ledger_mark"])
 def test_clock_behind_is_refused_when_one_witness_is_lost(
     trial: Trial, run_at: RunAt, lost: str
