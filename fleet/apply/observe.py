@@ -171,7 +171,14 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     queues = with_rules(fleet, read, sources.rules, sources.store, asking)
     # Tickets last: one that is opened while a slow source answers is served in this run.
     queues |= {name: desk.read(now) for name, desk in desks.items()}
-    since = {name: told_or(None, desk.known_since) for name, desk in sources.desks.items()}
+    since: dict[str, datetime | None] = {}
+    for name, desk in sources.desks.items():
+        told = _told(desk.known_since)
+        if isinstance(told, Unknown):
+            # A machine may be older than the store, and its user known only to a lost one.
+            queues[name] = queues[name].altered(workers=told)
+        else:
+            since[name] = told
     attempts = partial(told_or, (), partial(sources.store.attempts, _ATTEMPTS))
     recorded = {name for stack in world.known_stacks.values() for name in stack.names}
     queues |= dict(with_forgotten(fleet, queues, listings, since, Records(attempts, recorded)))

@@ -210,6 +210,13 @@ def value_of(connection: sa.Connection, key: str) -> str | None:
     return connection.execute(query).scalar()
 
 
+def number_of(connection: sa.Connection, key: str) -> int:
+    """Return the number under a key; 0 if there is none, StoreFailed if the value is no number."""
+    found = value_of(connection, key)
+    with rows_of(ABOUT):
+        return int(found) if found is not None else 0
+
+
 def read_about(connection: sa.Connection, prefix: str) -> dict[str, str]:
     """Return what stands under the keys that begin so, by the rest of each key."""
     query = sa.select(ABOUT.c.key, ABOUT.c.value).where(ABOUT.c.key.startswith(prefix))
@@ -280,7 +287,7 @@ class LockingConnection:
 def next_fence(connection: sa.Connection) -> int:
     """Return the number of a lock that was just taken: no later one has it."""
     same = ABOUT.c.key == FENCE
-    number = int(value_of(connection, FENCE) or 0) + 1
+    number = number_of(connection, FENCE) + 1
     if number == 1:
         add_about(connection, {FENCE: "1"})
     else:

@@ -65,6 +65,7 @@ from fleet.state.database import (
     found_in,
     make_tables,
     next_fence,
+    number_of,
     read_about,
     read_rows,
     rows_of,
@@ -141,7 +142,7 @@ class DatabaseStore(Database):
     def number_tickets_after(self, highest: int) -> None:
         """Give no ticket this id or a lower one from now on: a lost store may have given it."""
         with self.begin() as connection:
-            known = int(value_of(connection, TICKETS_AFTER) or 0)
+            known = number_of(connection, TICKETS_AFTER)
             write_about(connection, {TICKETS_AFTER: str(max(known, highest))})
 
     def dump(self) -> Rows:

@@ -35,6 +35,7 @@ from fleet.state.database import (
     TICKETS,
     TICKETS_AFTER,
     make_tables,
+    number_of,
     rows_of,
     value_of,
 )
@@ -262,7 +263,7 @@ class DatabaseTickets:
         with self._begin() as connection:
             found = value_of(connection, MADE)
         with rows_of(ABOUT):
-            return _moment(found) if found else None
+            return None if found is None else _moment(found)
 
     def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
         """Open a ticket for each machine that has none, and return the ids."""
@@ -402,7 +403,7 @@ class DatabaseTickets:
         """Insert a ticket and return its id; None where another took that id at this moment."""
         row = {**_row(ticket), "queue": self.queue}
         newest = sa.func.coalesce(sa.func.max(TICKETS.c.id), 0)
-        least = max(least, int(value_of(connection, TICKETS_AFTER) or 0))
+        least = max(least, number_of(connection, TICKETS_AFTER))
         highest = sa.case((newest < least, least), else_=newest)
         number = sa.select(highest + 1).scalar_subquery()
         insert = sa.insert(TICKETS).values(id=number, **row).returning(TICKETS.c.id)

@@ -1,5 +1,6 @@
 """A damaged value in the store is an error of one line, never a traceback."""
 
+import json
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -89,3 +90,47 @@ def test_a_damaged_moment_in_the_store_gives_no_traceback(
             except Exception as error:
                 raise AssertionError((table, column, value, command)) from error
             assert "Traceback" not in done.stderr
+
+
+def set_about(store: Path, key: str, value: str) -> None:
+    """Write a value of the store's own facts, as a damaged disk might."""
+    with closing(sqlite3.connect(store)) as connection:
+        row = "INSERT OR REPLACE INTO fleet_about (key, value) VALUES (?, ?)"
+        connection.execute(row, (key, value))
+        connection.commit()
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "empty"])
+def test_workers_are_unknown_when_the_age_of_the_store_is_damaged(
+    stored: Path, run_fleet: RunFleet, damage: str
+) -> None:
+    folder = stored.parents[1]
+    moment = "2026-11-28T20:30:19.517409+00:00"
+    set_about(stored, "made", DAMAGES[damage](moment) if damage in DAMAGES else "")
+
+    planned = run_fleet("plan", "--json", cwd=folder)
+    applied = run_fleet("apply", cwd=folder)
+
+    assert planned.returncode == 1, planned.stdout
+    (unknown,) = json.loads(planned.stdout)["unknown"]
+    assert "queue work" in unknown, unknown
+    assert "table fleet_about" in unknown, unknown
+    assert applied.returncode == 1, applied.stdout
+    assert "table fleet_about" in " ".join(applied.stdout.split())
+
+
+@pytest.mark.parametrize("value", ["x", "", "-"])
+@pytest.mark.parametrize(
+    ("key", "command"),
+    [("fence", ("apply",)), ("tickets-after", ("ticket", "open", "--tag", "big"))],
+)
+def test_a_command_fails_in_one_line_when_a_stored_number_is_damaged(
+    stored: Path, run_fleet: RunFleet, key: str, command: tuple[str, ...], value: str
+) -> None:
+    set_about(stored, key, value)
+
+    done = run_fleet(*command, cwd=stored.parents[1])
+
+    assert done.returncode == 1
+    assert "table fleet_about" in done.stderr, done
+    assert len(done.stderr.splitlines()) == 1, done
