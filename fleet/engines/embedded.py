@@ -31,6 +31,7 @@ from fleet.engines.projects import (
 from fleet.errors import (
     CreationRefused,
     DeletionPending,
+    FileUnreadable,
     Locked,
     PlanRefused,
     StackFailed,
@@ -302,7 +303,8 @@ class EmbeddedEngine:
                         if isinstance(error, DeletionPending):
                             continue  # it stays recorded until its provider no longer lists it
                         if error:
-                            failed[move.name] = str(error)
+                            is_ours = isinstance(error, StoreFailed | FileUnreadable)
+                            failed[move.name] = f"{'local_fault: ' * is_ours}{error}"
                         elif step := _step(move):
                             progress(step)
                             done.append(step)

@@ -221,7 +221,8 @@ def noting(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise SourceUnreachable(f"{name}: {error}") from error
+        whose = "local_fault: " if isinstance(error, OSError) else ""
+        raise SourceUnreachable(f"{name}: {whose}{error}") from error
 
 
 def _smallest(taken: Iterable[int]) -> int:
