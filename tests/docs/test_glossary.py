@@ -13,6 +13,6 @@ def test_a_word_that_stands_twice_says_each_time_what_it_is_said_of() -> None:
     for row in ROW.finditer((ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")):
         meanings[row["word"]].append(row["meaning"])
 
-    assert 26 < len(meanings) <= 60
+    assert 26 < len(meanings) <= 61
     twice = {word: said for word, said in meanings.items() if len(said) > 1}
     assert [w for w, said in twice.items() if not all(m.startswith("Of a") for m in said)] == []

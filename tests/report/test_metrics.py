@@ -80,7 +80,7 @@ def test_every_metric_of_a_fleet_with_everything(golden: Golden) -> None:
     world = a_past_world().altered(providers={"hetzner": a_listing(expired)})
     last = LastRun(ago(minutes=2), succeeded=True)
 
-    text = metrics_to_text(fleet, last, Seen(world, plan, versions()))
+    text = metrics_to_text(fleet, last, Seen(world, plan, versions()), wrong_tokens=3)
 
     assert read_metrics(text)
     golden("metrics.txt", text)
