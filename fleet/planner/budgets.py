@@ -176,6 +176,7 @@ class Lifetimes:
         self._zone = ZoneInfo(fleet.money.time_zone)
         self.owners = owners_of(fleet, world, holdings)
         self._ends = self._expected_ends()
+        self._earliest = tuple(map(self._earliest_end_of, holdings, self._ends))
         self._serving: dict[str, list[int]] = {}
         for number, holding in enumerate(holdings):
             if holding.unit is None or _serves(holding.unit):
@@ -205,6 +206,10 @@ class Lifetimes:
         if work_of(holding) is not None:
             until = released_at(self._fleet, holding, self._free_at(holding))
         return self._ends[number] if until == NEVER else until
+
+    def _owned_at_least_until(self, number: int) -> datetime:
+        """Return until when its payer pays for a machine if it gets no more work."""
+        return min(self._owned_until(number), self._earliest[number])
 
     def _made(self, place: Place, window: Window, *, hours: bool) -> Decimal:
         """Return what a new machine is billed in a window, whatever it serves within target_wait.
@@ -265,7 +270,11 @@ class Lifetimes:
             ready = self._now if ready == NEVER else ready
             latest = ready + timedelta(seconds=self._wait(place, length))
             gone = self._gone(
-                holding.tariff, holding.created_at, self._served(latest, length), patience
+                holding.tariff,
+                holding.created_at,
+                self._served(latest, length),
+                patience,
+                self._looks,
             )
             start, end = max(ready, window.start), min(window.end, gone)
             if start < end:
@@ -288,10 +297,14 @@ class Lifetimes:
         """Return how much more its payer is billed for the machine for which that is the most."""
         patience, most = self._patience(place.pool), _NONE
         for number in own:
-            holding, end = self._holdings[number], self._owned_until(number)
+            holding, end = self._holdings[number], self._owned_at_least_until(number)
             latest = _after(self._ready_of(holding), self._wait(place, length))
             gone = self._gone(
-                holding.tariff, holding.created_at, self._served(latest, length), patience
+                holding.tariff,
+                holding.created_at,
+                self._served(latest, length),
+                patience,
+                self._looks,
             )
             life = self._life(holding.tariff, holding.created_at, window, hours=hours)
             both = _billed(life, window, max(gone, end)) - _billed(life, window, end)
@@ -309,7 +322,7 @@ class Lifetimes:
         wait, patience, most = self._wait(place, length), self._patience(place.pool), _NONE
         for holding, ready, end, life, before in self.going(place.pool, window, hours=hours):
             served = self._served(_after(ready, wait), length)
-            gone = self._gone(holding.tariff, holding.created_at, served, patience)
+            gone = self._gone(holding.tariff, holding.created_at, served, patience, self._looks)
             most = max(most, _billed(life, window, max(gone, end)) - before)
         return most
 
@@ -319,7 +332,7 @@ class Lifetimes:
         """Return the machines of a pool that go: when each is ready and gone, and its bill."""
         found = []
         for number in self._serving.get(pool, ()):
-            holding, end = self._holdings[number], self._ends[number]
+            holding, end = self._holdings[number], self._earliest[number]
             if end != NEVER:
                 life = self._life(holding.tariff, holding.created_at, window, hours=hours)
                 billed = _billed(life, window, end)
@@ -327,7 +340,7 @@ class Lifetimes:
         return found
 
     def _expected_ends(self) -> tuple[datetime, ...]:
-        ends = [self._end_of(holding) for holding in self._holdings]
+        ends = [self._end_of(holding, self._looks) for holding in self._holdings]
         by_pool: dict[str, list[int]] = {}
         for number, holding in enumerate(self._holdings):
             by_pool.setdefault(holding.pool, []).append(number)
@@ -340,8 +353,20 @@ class Lifetimes:
                     ends[number] = NEVER
         return tuple(ends)
 
-    def _end_of(self, holding: Holding) -> datetime:
-        """Return when an existing machine is expected to be gone."""
+    def _earliest_end_of(self, holding: Holding, end: datetime) -> datetime:
+        """Return when a machine can be gone at the earliest; NEVER: it stays.
+
+        A request adds its steps from then on: the last run of a paid step deletes the machine,
+        unless the request keeps it. Steps shorter than two runs are reserved as they are.
+        """
+        tariff, unit = holding.tariff or _NO_PRICE, holding.unit
+        if end == NEVER or unit is None or tariff.increment < self._looks.total_seconds():
+            return end
+        is_drained = not isinstance(self._fleet.queues.get(unit.registry or ""), TicketQueue)
+        return min(end, self._end_of(holding, self._looks / 2 if is_drained else timedelta()))
+
+    def _end_of(self, holding: Holding, looks: timedelta) -> datetime:
+        """Return when an existing machine is gone, where runs take so long to look."""
         unit = holding.unit
         pool = self._fleet.pools.get(holding.pool)
         if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):
@@ -351,14 +376,14 @@ class Lifetimes:
             idle_since = self._free_at(holding)
             patience = timedelta() if unit.worker.draining else patience
         elif unit.state in _GOING:
-            return self._now + self._looks
+            return self._now + looks
         elif unit.state is State.IDLE or unit.returning:
             idle_since = unit.since or self._now
         elif unit.state in (State.STARTING, State.UNFINISHED):
             idle_since = max(self._now, self._ready_of(holding))
         else:
             return NEVER  # what it does is unknown, so it stays
-        return self._gone(holding.tariff, holding.created_at, idle_since, patience)
+        return self._gone(holding.tariff, holding.created_at, idle_since, patience, looks)
 
     def _free_at(self, holding: Holding) -> datetime:
         """Return when the work on a machine is expected to end; NEVER: nothing says so.
@@ -379,16 +404,17 @@ class Lifetimes:
         created_at: datetime,
         idle_since: datetime,
         patience: timedelta,
+        looks: timedelta,
     ) -> datetime:
         """Return when a machine is gone that has nothing to do from a moment on."""
         if idle_since == NEVER:
             return NEVER
-        seen = max(self._now, idle_since + patience) + self._looks
+        seen = max(self._now, idle_since + patience) + looks
         return paid_until(tariff or _NO_PRICE, created_at, seen)
 
     def _gone_when_idle(self, place: Place, idle_since: datetime) -> datetime:
         tariff = self._tariff(place, hours=False)
-        return self._gone(tariff, self._now, idle_since, self._patience(place.pool))
+        return self._gone(tariff, self._now, idle_since, self._patience(place.pool), self._looks)
 
     def _ready(self, place: Place) -> datetime:
         """Return when a machine that is made now can work."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,67 @@ def test_a_plan_keeps_the_limit_where_a_machine_waits_for_its_build(
 
     assert (made, budgets["kde"]["spent"]) == (0, "6.0000")
     assert (budgets["kde"]["reserved"], budgets["kde"]["planned"]) == ("0.0000", "0.0000")
+
+
+MACHINE = {
+    "name": "bud-mighty-0001",
+    "id": "m1",
+    "pool": "mighty",
+    "type": "mighty",
+    "state": "running",
+}
+INPUTS = {"name": "bud-mighty-0001", "type": "mighty", "image": "b"}
+STACK = {"engine": "embedded", "provider": "cloud", "serial": 1, "workers": [INPUTS]}
+
+
+def write_used_machine(project: Path, waiting: Mapping[str, object], minutes: int) -> None:
+    """Write a recording of a machine of this age, 6 EUR charged to its payer; a request waits."""
+    now = datetime.fromisoformat(NOW)
+    created = str(now - timedelta(minutes=minutes))
+    idle = str(now - timedelta(minutes=30))
+    worker = {
+        "name": "bud-mighty-0001",
+        "machine": "bud-mighty-0001",
+        "pool": "mighty",
+        "state": "idle",
+        "provides": ["mighty"],
+        "since": idle,
+    }
+    payer = {"pool": "mighty", "team": "kde", "owner": "ann", "tags": ["mighty"]}
+    write_world(
+        project,
+        waiting,
+        providers={
+            "cloud": {
+                "machines": [MACHINE | {"created_at": created}],
+                "workers": [worker],
+                "read_at": NOW,
+            }
+        },
+        stacks={"mighty": STACK | {"ids": {"bud-mighty-0001": "m1"}}},
+        ledger={
+            "charges": [payer | {"seconds": [3000] * 3, "money": ["6"] * 3}],
+            "charged_until": NOW,
+            "payers": [payer | {"machine": "bud-mighty-0001", "since": idle}],
+        },
+    )
+
+
+@pytest.mark.parametrize("only", ["team: kde", "owner: ann", "tags: [mighty]", ""])
+@pytest.mark.parametrize(("queues", "minutes"), [(TICKETS, 50), (RECORDED, 40), (RECORDED, 48)])
+def test_a_spent_budget_buys_no_hour_when_one_ends(
+    project: Path, run_fleet: RunFleet, only: str, queues: str, minutes: int
+) -> None:
+    """The last run that can delete the machine counts the next hour to a request that keeps it."""
+    only = f"{only}, " if only else ""
+    write_fleet(project, f"{{kde: {{{only}per_day: 6 EUR}}}}", queues=queues)
+    write_used_machine(project, {"team": "kde", "owner": "ann"}, minutes)
+
+    plan = json.loads(run_fleet("plan", "--world", "world.json", "--json").stdout)
+
+    budget = next(each for each in plan["budgets"] if not each.get("coming"))
+    assert Decimal(budget["planned"]) == 0
+    assert plan["unserved"]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleet.explain.simulation.replay import Replay, Task
@@ -173,13 +173,7 @@ def test_teams_that_share_machines_pay_their_bill_together(
         assert each.spent + each.reserved + each.planned <= each.limit + Decimal("0.0001")
 
 
-@given(
-    JOBS,
-    st.sampled_from(["1s", "1m"]),
-    FILTERS,
-    POOLS,
-    st.integers(1, 30),
-)
+@given(JOBS, st.sampled_from(["1s", "1m"]), FILTERS, POOLS, st.integers(1, 30))
 def test_no_payer_of_tickets_is_billed_more_than_its_limit(
     jobs: list[tuple[int, int, str]],
     increment: str,
@@ -188,9 +182,33 @@ def test_no_payer_of_tickets_is_billed_more_than_its_limit(
     amount: int,
 ) -> None:
     """Work takes as long as is expected, and fleet itself assigns it."""
+    assert_limits_hold(jobs, {"increment": increment}, kind, pool, amount)
+
+
+@given(JOBS, BILLINGS, FILTERS, st.sampled_from([None, "30m", "2h"]), st.integers(1, 30))
+@example([(0, 60, "x")] * 3, {"increment": "1h"}, "team", None, 6)
+def test_no_payer_of_tickets_passes_its_limit_by_a_paid_hour(
+    jobs: list[tuple[int, int, str]],
+    billing: dict[str, str],
+    kind: str,
+    target_wait: str | None,
+    amount: int,
+) -> None:
+    """The last run that can delete a machine gives it no work that the limit cannot pay."""
+    assert_limits_hold(jobs, billing, kind, {"target_wait": target_wait}, amount)
+
+
+def assert_limits_hold(
+    jobs: list[tuple[int, int, str]],
+    billing: dict[str, str],
+    kind: str,
+    pool: dict[str, object],
+    amount: int,
+) -> None:
+    """Check that each team with a pool of its own is billed no more than its limit."""
     budgets = {team: limit_of(kind, team, amount) for team in TEAMS}
 
-    story = story_of(jobs, {"increment": increment}, budgets, own_pools(pool), "tickets")
+    story = story_of(jobs, billing, budgets, own_pools(pool), "tickets")
 
     paid = story.paid("team")
     assert all(money <= amount for team, money in paid.items() if team)
