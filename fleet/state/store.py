@@ -658,7 +658,7 @@ class DatabaseStore(Database):
     ) -> None:
         """Remember these, each in place of an earlier one, and forget those that are gone."""
         rows = {_departure_key(each): each.model_dump_json() for each in departures}
-        with self._transaction() as connection:
+        with self.begin() as connection:
             write_about(connection, rows, drop=map(_departure_key, gone))
 
     def price_lists(self) -> Mapping[str, PriceList]:
