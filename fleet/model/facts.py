@@ -357,7 +357,7 @@ class Work(Value):
     )
     scope: str | None = None
     workspace: str | None = Field(None, exclude_if=not_)
-    groups: tuple[str, ...] = Field((), exclude_if=not_)
+    groups: Annotated[tuple[str, ...], AfterValidator(sorted_tags)] = Field((), exclude_if=not_)
     team: str | None = None
     sandbox: str | None = None
 
