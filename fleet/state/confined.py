@@ -141,7 +141,12 @@ def announce_connection(address: str) -> None:
     sys.audit("fleet.connect", address)
 
 
-_MERGE_REQUEST = ("CI_MERGE_REQUEST_IID", "GITHUB_HEAD_REF", "FLEET_UNTRUSTED")
+_MERGE_REQUEST = (
+    "CI_MERGE_REQUEST_IID",
+    "CI_EXTERNAL_PULL_REQUEST_IID",
+    "GITHUB_HEAD_REF",
+    "FLEET_UNTRUSTED",
+)
 """Set in the job of a merge request, by GitLab, by GitHub and Forgejo, or by the job's author."""
 
 

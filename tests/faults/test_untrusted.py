@@ -191,6 +191,27 @@ CONNECTS = [
 ]
 
 
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "CI_MERGE_REQUEST_IID",
+        "CI_EXTERNAL_PULL_REQUEST_IID",
+        "GITHUB_HEAD_REF",
+        "FLEET_UNTRUSTED",
+    ],
+)
+def test_plan_connects_nowhere_when_a_variable_names_a_request(
+    run_fleet: RunFleet, folder: Path, server: socket.socket, variable: str
+) -> None:
+    with_connection(folder, "copr rules", server)
+
+    done = run_fleet("plan", cwd=folder, env={variable: "7"})
+
+    assert done.returncode == 4, done.stderr
+    with pytest.raises(BlockingIOError):
+        server.accept()
+
+
 @pytest.mark.parametrize("arguments", CONNECTS, ids=" ".join)
 def test_no_command_of_a_merge_request_connects(
     run_fleet: RunFleet, folder: Path, server: socket.socket, arguments: tuple[str, ...]
