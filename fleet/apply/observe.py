@@ -173,12 +173,12 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     queues |= {name: desk.read(now) for name, desk in desks.items()}
     since: dict[str, datetime | None] = {}
     for name, desk in sources.desks.items():
-        told = _told(desk.known_since)
-        if isinstance(told, Unknown):
+        began = _told(desk.known_since)
+        if isinstance(began, Unknown):
             # A machine may be older than the store, and its user known only to a lost one.
-            queues[name] = queues[name].altered(workers=told)
+            queues[name] = queues[name].altered(workers=began)
         else:
-            since[name] = told
+            since[name] = began
     attempts = partial(told_or, (), partial(sources.store.attempts, _ATTEMPTS))
     recorded = {name for stack in world.known_stacks.values() for name in stack.names}
     queues |= dict(with_forgotten(fleet, queues, listings, since, Records(attempts, recorded)))
