@@ -76,6 +76,22 @@ def test_a_creation_is_finished_when_only_another_type_is_closed() -> None:
     assert actions_of(plan) == [("create", FIRST, Reason.INTERRUPTED)]
 
 
+def test_finished_creation_has_the_same_bytes_in_any_order_of_labels() -> None:
+    labels = {"fleet": "debian-ci", "pool": "builders", "digest": "d1"}
+    worlds = [
+        a_sim_world(
+            stacks={
+                "builders": begun(FIRST).altered(workers=(some_inputs(name=FIRST, labels=own),))
+            }
+        )
+        for own in (labels, dict(reversed(labels.items())))
+    ]
+
+    one, other = (reconcile(a_sim_fleet(), world).model_dump_json() for world in worlds)
+
+    assert one == other
+
+
 def test_a_paused_pool_finishes_nothing() -> None:
     fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", mode="pause")})
 

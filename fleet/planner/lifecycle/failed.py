@@ -157,6 +157,9 @@ def _why_undeleted(unit: Unit) -> str:
     return f"deleting since {since:%Y-%m-%d %H:%M} UTC: its provider still lists it"
 
 
+_TABLES = "labels", "settings"
+
+
 def _why_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
     """Return why the pool creates no machine this way now; empty while it may."""
     way = inputs.type, market_of(inputs)
@@ -185,4 +188,6 @@ def _finish_creations(pool_plan: PoolPlan) -> None:
         because = "an earlier apply was interrupted while creating it"
         exists = unit.machine is not None
         why = Why(Reason.INTERRUPTED, Cause.KNOWLEDGE, because, exists=exists)
-        pool_plan.create(unit.inputs, why)
+        # The order in which a stack lists them must not change the bytes of a plan.
+        tables = {name: dict(sorted(getattr(unit.inputs, name).items())) for name in _TABLES}
+        pool_plan.create(unit.inputs.altered(**tables), why)
