@@ -119,9 +119,14 @@ class Window:
 
     def why(self, inventory: PoolInventory, unit: Unit) -> str:
         """Return why a machine is to go; nothing where it was not made then."""
-        created = unit.machine.created_at if unit.machine else None
         is_ours = unit.name in self.made and inventory.pool in (self.pools or {inventory.pool})
-        if not is_ours or created is None or not self.since <= created <= self.until:
+        if not is_ours or unit.machine is None:
+            return ""
+        created = unit.machine.created_at
+        if created is None:
+            # As of a run whose clock was ahead: its attempt is the only date.
+            return "created at an unknown time, undone by `fleet undo`"
+        if not self.since <= created <= self.until:
             return ""
         return f"created {write_time(created)}, undone by `fleet undo`"
 

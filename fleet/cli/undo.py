@@ -37,9 +37,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
         if args.run
         else (now - timedelta(seconds=args.since), now)
     )
-    made = frozenset(
-        each.worker for each in sources.store.attempts(_MADE) if since <= each.at <= until
-    )
+    latest: dict[str, datetime] = {}
+    for attempt in sources.store.attempts(_MADE):
+        latest[attempt.worker] = max(attempt.at, latest.get(attempt.worker, attempt.at))
+    # A name that a later run used again is another machine.
+    made = frozenset(worker for worker, at in latest.items() if since <= at <= until)
     window = Window(since, until, made, frozenset(args.pool))
     undo = partial(undo_creations, window=window)
     deletion = Deletion(undo, "fleet apply", frozenset(), may_stay=True)
