@@ -253,7 +253,7 @@ def test_a_part_that_failed_after_it_was_made_is_finished_by_the_next_run(
 ) -> None:
     skip_without_plugin()
     base = hetzner_base(tmp_path, api)
-    api.fail(Fault("GET", "/firewalls/*", status=400, code="invalid_input"))
+    api.fail(Fault("GET", "/firewalls/*", status=400, code="invalid_input", count=1))
 
     with pytest.raises(StackFailed):
         base.up(REF, [FIREWALL], quiet)
