@@ -226,7 +226,7 @@ class OwnInterface:
         """Return what each `list` is given beside the fleet: one is enough."""
         return [{}]
 
-    def is_empty(self, failure: CommandFailed) -> bool:  # noqa: ARG002 - Resalloc's needs it
+    def is_empty(self, failure: CommandFailed, going: Collection[str]) -> bool:  # noqa: ARG002 - Resalloc's needs them
         """Say whether a `list` that failed all the same said that there is no machine."""
         return False
 
@@ -316,14 +316,15 @@ class ResallocInterface:
         none = {"RESALLOC_ID": "0", "RESALLOC_NAME": "None", "RESALLOC_ID_IN_POOL": "None"}
         return [{**none, "RESALLOC_POOL_ID": pool} for pool in sorted(pools)]
 
-    def is_empty(self, failure: CommandFailed) -> bool:
+    def is_empty(self, failure: CommandFailed, going: Collection[str]) -> bool:
         """Say whether a `list` that failed all the same said that there is no machine.
 
-        As `grep` says it: it prints nothing. Never where a machine is known to have been made.
+        As `grep` says it: it prints nothing. Never where a machine is known to have been made,
+        unless its `delete` is under way (`going`) or ended.
         """
         prints, complains = failure.prints or (True, True)
         made = {name for name, memo in self._memos().items() if memo.said is not None}
-        if prints or made - self._memory.deleting().keys():
+        if prints or made - self._memory.deleting().keys() - set(going):
             return False
         return self._ignores_exit or (not complains and self._memory.has_listed())
 

@@ -105,6 +105,8 @@ class HookMachines:
         self._look_turn = threading.Lock()
         self._looked_at = float("-inf")
         """When the latest list after a deletion began."""
+        self._going: set[str] = set()
+        """Machines whose `delete` began in this run and did not fail."""
         self._cut = threading.Event()
         """While it is set, commands end, and none is begun."""
         # One for all providers of the fleet: counters are shared.
@@ -182,10 +184,12 @@ class HookMachines:
         now = self._clock.now()
         if self._around.looks and accepted and accepted.at <= now < accepted.again(self._limit):
             raise DeletionPending(f"{machine.name}: deleting since {accepted.since:%F %H:%M}Z")
+        self._going.add(machine.name)
         try:
             with self._room():
                 self._run("delete", _machine_fields(machine))
         except CommandFailed as failure:
+            self._going.discard(machine.name)
             if self._find(machine_id) is not None:
                 with noting(machine.name):
                     self._memory.note_undeleted(machine.name, str(failure), self._clock.now())
@@ -279,7 +283,7 @@ class HookMachines:
         try:
             return self._run("list", {"fleet": fleet}, more=more)
         except CommandFailed as failure:
-            if self._interface.is_empty(failure):
+            if self._interface.is_empty(failure, self._going):
                 return ""
             raise
 
