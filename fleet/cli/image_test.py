@@ -8,16 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.apply.config import load_config, read_seconds
 from fleet.apply.wire import registries_of
 from fleet.cli.output import show
 from fleet.clock import utc_now
-from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage
-from fleet.images.boot import CONSOLE, Booted, Trial, boot_image, choose_accelerator
+from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage, needing
 from fleet.images.checks import WORKER, check_image, open_disk
-from fleet.images.fake_debusine import Backend, FakeDebusine, Proxy, Stage
 from fleet.images.folder import QCOW2, find_build, list_versions, measure, verify, write_manifest
 from fleet.images.promote import change_version, find_version, recipe_of
 from fleet.model.images import Manifest, Test, VersionTests, after_tests, recipe_digest
@@ -27,6 +25,10 @@ from fleet.schema.model import DebusineQueue, Fleet, ImageRecipe
 from fleet.state.secrets import HostSecrets
 from fleet.state.storage import find_storage
 from fleet.state.store import DatabaseStore
+
+if TYPE_CHECKING:
+    from fleet.images.boot import Booted
+    from fleet.images.fake_debusine import Backend, Stage
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -123,9 +125,9 @@ _NOTICED = 60
 class _Server(NamedTuple):
     """Where the worker registers, with which token, and how far it has to come there."""
 
-    backend: Backend
+    backend: "Backend"
     token: str
-    goal: Stage
+    goal: "Stage"
 
 
 def boot(
@@ -138,6 +140,9 @@ def boot(
             f"{folder}: cannot boot an image for {manifest.architecture} here, only {_BOOTED}; "
             "test it without --boot"
         )
+    with needing("images", "booting an image", FleetError):
+        from fleet.images.boot import CONSOLE, Trial, boot_image, choose_accelerator
+
     at, began = utc_now(), time.monotonic()
     console.progress("checking for kvm")
     accelerator = choose_accelerator() if args.accelerator == "auto" else args.accelerator
@@ -164,7 +169,7 @@ def boot(
     return manifest.altered(files=files), test, _notes(booted)
 
 
-def _notes(booted: Booted) -> tuple[str, ...]:
+def _notes(booted: "Booted") -> tuple[str, ...]:
     if booted.problems or booted.provides:
         return ()
     told_none = (
@@ -177,6 +182,8 @@ def _notes(booted: Booted) -> tuple[str, ...]:
 @contextmanager
 def _server(fleet: Fleet, args: argparse.Namespace, limit: int) -> Iterator[_Server]:
     """Have a server wait for the worker meanwhile: one made for this test, or a queue's own."""
+    from fleet.images.fake_debusine import FakeDebusine, Proxy, Stage
+
     if not args.queue:
         token = secrets.token_hex(32)
         yield _Server(FakeDebusine(token), token, Stage.ASKED)

@@ -4,27 +4,26 @@ A backend answers the worker: a fake Debusine, or a proxy to a real server. The 
 and then has none.
 """
 
-import base64
-import hashlib
-import http.client
 import json
-import socket
-import ssl
-import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler
-from io import BufferedIOBase
 from socket import SHUT_RDWR
-from typing import NamedTuple, Protocol, Self
-from urllib.parse import urlsplit
+from typing import Protocol, Self, cast
 
-from fleet.queues.http import BackgroundServer, LoopbackServer
+import httpx
+from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.http11 import Request as OpeningRequest
+from websockets.server import ServerProtocol
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
+
+from fleet.queues.http import BackgroundServer, LoopbackServer, trusted
 
 _REGISTER = "/api/1.0/worker/register/"
 CONNECT = "/api/ws/1.0/worker/connect/"
@@ -34,6 +33,8 @@ _WORK = "/api/1.0/work-request/"
 _ENDED = "/completed/"
 _MAX_BODY = 64 << 20
 """Bytes of a request or an answer; more is refused."""
+_CLOSE_SECONDS = 1
+"""How long a worker has to confirm that its websocket is closed."""
 
 
 class Stage(IntEnum):
@@ -78,16 +79,20 @@ class Backend(Protocol):
     def answer(self, request: Request) -> Answer:
         """Return the answer to a request."""
 
-    def connect(
-        self, handler: BaseHTTPRequestHandler, request: Request, on_status: Callable[[int], None]
-    ) -> None:
-        """Answer with a websocket and pass messages until either side ends; or refuse it.
+    def connect(self, request: Request, accept: "Accept") -> None:
+        """Accept a websocket and pass messages until either side ends; or raise Refused."""
 
-        `on_status` is called with the status before that is sent.
-        """
 
-    def close(self) -> None:
-        """End every websocket."""
+Accept = Callable[[], AbstractContextManager[Connection]]
+"""Opens the websocket that a worker requests."""
+
+
+class Refused(Exception):
+    """A worker gets no websocket."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
 class WorkerServer(BackgroundServer):
@@ -100,6 +105,7 @@ class WorkerServer(BackgroundServer):
         self._reached: dict[Stage, float] = {}
         self._provides: tuple[str, ...] = ()
         self._refusals: list[str] = []
+        self._websockets: set[Connection] = set()
         super().__init__(LoopbackServer(self._handler()))
 
     def __enter__(self) -> Self:
@@ -108,7 +114,9 @@ class WorkerServer(BackgroundServer):
 
     def __exit__(self, *reason: object) -> None:
         super().__exit__(*reason)
-        self._backend.close()
+        for each in tuple(self._websockets):
+            with suppress(OSError):
+                each.socket.shutdown(SHUT_RDWR)
 
     @property
     def provides(self) -> tuple[str, ...]:
@@ -186,14 +194,42 @@ class WorkerServer(BackgroundServer):
         request = Request(handler.command, handler.path, headers, body)
         if headers.get("upgrade", "").lower() == "websocket":
             handler.close_connection = True
-            self._backend.connect(handler, request, lambda status: self._note(request, status))
+            self._connect(handler, request)
             return
         answer = self._backend.answer(request)
         self._note(request, answer.status)
-        send(handler, answer)
+        _send(handler, answer)
+
+    def _connect(self, handler: BaseHTTPRequestHandler, request: Request) -> None:
+        """Have the backend talk over a websocket, where it accepts one."""
+
+        @contextmanager
+        def accept() -> Iterator[Connection]:
+            self._note(request, 101)
+            with _accept(handler) as websocket:
+                self._websockets.add(websocket)
+                yield websocket
+                self._websockets.discard(websocket)
+
+        try:
+            self._backend.connect(request, accept)
+        except Refused as refused:
+            self._note(request, refused.status)
+            handler.send_error(refused.status)
 
 
-def send(handler: BaseHTTPRequestHandler, answer: Answer) -> None:
+def _accept(handler: BaseHTTPRequestHandler) -> Connection:
+    """Return the websocket that a request opens; http.server has read its head already."""
+    lines = [handler.requestline, *(f"{name}: {text}" for name, text in handler.headers.items())]
+    protocol = ServerProtocol()
+    protocol.receive_data("\r\n".join((*lines, "", "")).encode())
+    for request in protocol.events_received():
+        protocol.send_response(protocol.accept(cast("OpeningRequest", request)))
+    handler.wfile.write(b"".join(protocol.data_to_send()))
+    return Connection(handler.connection, protocol, close_timeout=_CLOSE_SECONDS)
+
+
+def _send(handler: BaseHTTPRequestHandler, answer: Answer) -> None:
     """Send an answer whole."""
     handler.send_response_only(answer.status)
     for name, value in answer.headers.items():
@@ -233,72 +269,40 @@ def _tags_of(body: bytes) -> tuple[str, ...]:
     return tuple(sorted({str(each) for each in tags})) if isinstance(tags, list) else ()
 
 
-_ACCEPT = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 says so
-_TEXT, _CLOSE, _PING, _PONG = 0x1, 0x8, 0x9, 0xA
-_FINAL = 0x80
-_LENGTH = 0x7F
-_SHORT = 126
-_MAX_FRAME = 1 << 20
-
-
 class FakeDebusine:
     """Takes the worker of one token, and sends it what Debusine sends a new worker."""
 
     def __init__(self, token: str) -> None:
         self._token = token
         self._worker_token = ""
-        self._connected: set[BaseHTTPRequestHandler] = set()
-        self._lock = threading.Lock()
+        self._connected: set[Connection] = set()
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to a request."""
         match request.method, request.path:
-            case "POST", "/api/1.0/worker/register/":
+            case "POST", path if path == _REGISTER:
                 return self._register(request)
-            case "PUT", "/api/1.0/worker/dynamic-metadata/" if self._is_known(request):
-                self._tell("work_request_available")
+            case "PUT", path if path == _METADATA and self._is_known(request):
+                for each in tuple(self._connected):
+                    _tell(each, "work_request_available")
                 return Answer(204)
-            case "POST", "/api/1.0/work-request/get-next-for-worker/" if self._is_known(request):
+            case "POST", path if path == _FETCH and self._is_known(request):
                 return Answer(204)
             case _:
                 return _problem(404 if self._is_known(request) else 403, "not for you")
 
-    def connect(
-        self, handler: BaseHTTPRequestHandler, request: Request, on_status: Callable[[int], None]
-    ) -> None:
+    def connect(self, request: Request, accept: Accept) -> None:
         """Ask a worker that has registered what it can do, by websocket, until it ends."""
         if request.path != CONNECT or not self._is_known(request):
-            on_status(403)
-            handler.send_error(403)
-            return
-        key = request.headers.get("sec-websocket-key", "")
-        digest = hashlib.sha1(f"{key}{_ACCEPT}".encode(), usedforsecurity=False).digest()
-        on_status(101)
-        handler.send_response_only(101)
-        handler.send_header("Upgrade", "websocket")
-        handler.send_header("Connection", "Upgrade")
-        handler.send_header("Sec-WebSocket-Accept", base64.b64encode(digest).decode())
-        handler.end_headers()
-        self._serve(handler)
-
-    def close(self) -> None:
-        """End every websocket."""
-        with self._lock:
-            for each in self._connected:
-                with suppress(OSError):
-                    each.connection.shutdown(SHUT_RDWR)
-
-    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
-        with self._lock:
-            self._connected.add(handler)
-        self._tell("connected")
-        self._tell("request_dynamic_metadata")
-        with suppress(OSError, EOFError):
-            while (frame := _read(handler.rfile)).kind != _CLOSE:
-                if frame.kind == _PING:
-                    self._send(handler, _PONG, frame.body)
-        with self._lock:
-            self._connected.discard(handler)
+            raise Refused(403)
+        with accept() as websocket:
+            self._connected.add(websocket)
+            _tell(websocket, "connected")
+            _tell(websocket, "request_dynamic_metadata")
+            with suppress(WebSocketException):
+                for _ in websocket:
+                    pass
+            self._connected.discard(websocket)
 
     def _register(self, request: Request) -> Answer:
         if not compare_digest(request.token.encode(), self._token.encode()):
@@ -314,44 +318,10 @@ class FakeDebusine:
             request.token.encode(), self._worker_token.encode()
         )
 
-    def _tell(self, text: str) -> None:
-        message = json.dumps({"type": "websocket.send", "text": text}).encode()
-        with self._lock:
-            connected = tuple(self._connected)
-        for each in connected:
-            with suppress(OSError):
-                self._send(each, _TEXT, message)
 
-    def _send(self, handler: BaseHTTPRequestHandler, kind: int, body: bytes) -> None:
-        """Send a frame; every message is short."""
-        with self._lock:
-            handler.wfile.write(bytes((_FINAL | kind, len(body))) + body)
-
-
-class _Frame(NamedTuple):
-    kind: int
-    body: bytes
-
-
-def _read(stream: BufferedIOBase) -> _Frame:
-    """Return the next frame of a client, which masks what it sends."""
-    first, second = _exactly(stream, 2)
-    length = second & _LENGTH
-    if length >= _SHORT:
-        form = ">H" if length == _SHORT else ">Q"
-        (length,) = struct.unpack(form, _exactly(stream, struct.calcsize(form)))
-    if length > _MAX_FRAME:
-        raise EOFError
-    mask = _exactly(stream, 4)
-    body = _exactly(stream, length)
-    return _Frame(first & 0x0F, bytes(each ^ mask[at % 4] for at, each in enumerate(body)))
-
-
-def _exactly(stream: BufferedIOBase, count: int) -> bytes:
-    found = stream.read(count)
-    if len(found) < count:
-        raise EOFError
-    return found
+def _tell(websocket: Connection, text: str) -> None:
+    with suppress(WebSocketException):
+        websocket.send(json.dumps({"type": "websocket.send", "text": text}))
 
 
 def _problem(status: int, title: str) -> Answer:
@@ -360,11 +330,10 @@ def _problem(status: int, title: str) -> Answer:
 
 
 _SECONDS = 60
-_CHUNK = 65536
-_LONGEST_HEAD = 65536
+_HANDSHAKE = "sec-websocket-"
 # Headers of one connection.
 _HOP_BY_HOP = frozenset(
-    ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "accept-encoding")
+    ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "upgrade")
 )
 
 
@@ -373,98 +342,60 @@ class Proxy:
 
     def __init__(self, url: str) -> None:
         """`url` is the server's base URL, as in `queues.*.url`."""
-        parts = urlsplit(url)
-        self._is_safe = parts.scheme == "https"
-        self._host = parts.hostname or ""
-        self._port = parts.port or (443 if self._is_safe else 80)
-        self._named = parts.netloc.rpartition("@")[2]
-        self._base = parts.path.rstrip("/")
-        self._open: set[socket.socket] = set()
-        self._lock = threading.Lock()
+        self._url = httpx.URL(url.rstrip("/"))
 
     def answer(self, request: Request) -> Answer:
         """Return the server's answer to a request; 502 where it gives none."""
-        kind = http.client.HTTPSConnection if self._is_safe else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=_SECONDS)
-        headers = {"Host": self._named, **_forwarded(request.headers)}
+        headers = {**_forwarded(request.headers), "accept-encoding": "identity"}
         try:
-            connection.request(
-                request.method, self._base + request.path, request.body or None, headers
+            answer = httpx.request(
+                request.method,
+                f"{self._url}{request.path}",
+                content=request.body or None,
+                headers=headers,
+                timeout=_SECONDS,
+                verify=trusted(),
             )
-            answer = connection.getresponse()
-            return Answer(answer.status, answer.read(), _forwarded(dict(answer.getheaders())))
-        except (OSError, http.client.HTTPException) as error:
-            text = json.dumps({"title": f"{self._named} gives no answer: {error}"})
-            return Answer(502, text.encode(), {"Content-Type": "application/problem+json"})
-        finally:
-            connection.close()
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return _problem(502, f"{self._url.host} gives no answer: {error}")
+        return Answer(answer.status_code, answer.content, _forwarded(answer.headers))
 
-    def connect(
-        self, handler: BaseHTTPRequestHandler, request: Request, on_status: Callable[[int], None]
-    ) -> None:
+    def connect(self, request: Request, accept: Accept) -> None:
         """Open the same websocket at the server, and pass messages until either side ends."""
-        try:
-            upstream = self._dial()
-        except OSError:
-            on_status(502)
-            handler.send_error(502)
-            return
-        with upstream, suppress(OSError):
-            with self._lock:
-                self._open.add(upstream)
-            upstream.sendall(self._opening(request))
-            first = _read_head(upstream)
-            on_status(int(first.split(b" ", 2)[1]))
-            handler.wfile.write(first)
-            back = threading.Thread(target=_forward_back, args=(upstream, handler), daemon=True)
+        is_safe = self._url.scheme == "https"
+        url = self._url.copy_with(scheme="wss" if is_safe else "ws")
+        with ExitStack() as stack:
+            try:
+                opening = connect(
+                    f"{url}{request.path}",
+                    additional_headers=_forwarded(request.headers),
+                    user_agent_header=None,
+                    open_timeout=_SECONDS,
+                    close_timeout=_CLOSE_SECONDS,
+                    ssl=trusted() if is_safe else None,
+                )
+                upstream = stack.enter_context(opening)
+            except InvalidStatus as refused:
+                raise Refused(refused.response.status_code) from refused
+            except (OSError, WebSocketException) as error:
+                raise Refused(502) from error
+            websocket = stack.enter_context(accept())
+            back = threading.Thread(target=_pass_on, args=(upstream, websocket), daemon=True)
             back.start()
-            while sent := handler.rfile.read1(_CHUNK):
-                upstream.sendall(sent)
-        with self._lock:
-            self._open.discard(upstream)
-
-    def close(self) -> None:
-        """End every websocket."""
-        with self._lock:
-            for each in self._open:
-                with suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-
-    def _dial(self) -> socket.socket:
-        plain = socket.create_connection((self._host, self._port), timeout=_SECONDS)
-        if not self._is_safe:
-            return plain
-        return ssl.create_default_context().wrap_socket(plain, server_hostname=self._host)
-
-    def _opening(self, request: Request) -> bytes:
-        lines = [
-            f"GET {self._base}{request.path} HTTP/1.1",
-            f"Host: {self._named}",
-            "Connection: Upgrade",
-            *(f"{name}: {value}" for name, value in _forwarded(request.headers).items()),
-        ]
-        return "\r\n".join((*lines, "", "")).encode()
+            _pass_on(websocket, upstream)
+            back.join()
 
 
-def _forward_back(upstream: socket.socket, handler: BaseHTTPRequestHandler) -> None:
-    with suppress(OSError):
-        upstream.settimeout(None)
-        while received := upstream.recv(_CHUNK):
-            handler.wfile.write(received)
-    with suppress(OSError):
-        handler.connection.shutdown(socket.SHUT_RDWR)
-
-
-def _read_head(upstream: socket.socket) -> bytes:
-    """Return a server's answer to the opening, and what of the messages came along."""
-    found = b""
-    while b"\r\n\r\n" not in found:
-        received = upstream.recv(_CHUNK)
-        if not received or len(found) > _LONGEST_HEAD:
-            raise ConnectionError
-        found += received
-    return found
+def _pass_on(source: Connection, target: Connection) -> None:
+    """Pass messages on until either side ends, then end the other."""
+    with suppress(WebSocketException), target:
+        for message in source:
+            target.send(message)
 
 
 def _forwarded(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if name.lower() not in _HOP_BY_HOP}
+    return {
+        name: value
+        for name, value in headers.items()
+        if name.lower() not in _HOP_BY_HOP and not name.lower().startswith(_HANDSHAKE)
+    }

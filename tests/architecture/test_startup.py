@@ -22,6 +22,7 @@ HEAVY = {
     "pulumi_hcloud",
     "re2",
     "sqlalchemy",
+    "websockets",
 }
 PROBE = """
 import sys

@@ -1,10 +1,13 @@
 """A server records how far a worker comes, before a fake Debusine or a real server."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from websockets.sync.client import connect
+from websockets.sync.server import ServerConnection, serve
 
 from fleet.images.fake_debusine import FakeDebusine, Proxy, Stage, WorkerServer
 from fleet.queues.http import BackgroundServer, LoopbackServer
@@ -163,3 +166,25 @@ def test_work_is_followed_to_its_end() -> None:
         ended = server.wait_for(Stage.ENDED, 5)
 
     assert (fetched, ended_before, ended) == (True, False, True)
+
+
+@pytest.mark.parametrize("sent", ["x" * 200_000, b"\x00\xff", ["in ", "two frames"]], ids=type)
+def test_a_websocket_passes_messages_on_when_proxied(sent: str | bytes | list[str]) -> None:
+    with (
+        serve(_echo, "127.0.0.1", 0) as real,
+        WorkerServer(TOKEN, Proxy(f"http://127.0.0.1:{real.socket.getsockname()[1]}")) as server,
+    ):
+        thread = threading.Thread(target=real.serve_forever)
+        thread.start()
+        with connect(f"ws://127.0.0.1:{server.port}/api/ws/1.0/worker/connect/") as websocket:
+            websocket.send(sent)
+            answer = websocket.recv(10)
+        real.shutdown()
+        thread.join()
+
+    assert answer == ("".join(sent) if isinstance(sent, list) else sent)
+
+
+def _echo(websocket: ServerConnection) -> None:
+    for message in websocket:
+        websocket.send(message)
