@@ -32,15 +32,24 @@ class TicketState(StrEnum):
 
 
 _IDS_FROM = datetime(2020, 1, 1, tzinfo=UTC)
+_MAX_BURST = 86_400
+"""Maximum number of tickets that a lost store opened beyond one per second of its life."""
+_MAX_START = 2**31 - 2**24
+"""Maximum start of ids: clients take ids below 2^31, and 16 million remain to be given."""
+
+
+def first_id(now: datetime) -> int:
+    """Return the id after which the ids of a new store start: the seconds since 2020.
+
+    A store that was lost without a trace opened less than one ticket per second of its life, so
+    it gave only lower ids. They stay below 2^31 until 2087.
+    """
+    return min(max(0, int((now - _IDS_FROM).total_seconds())), _MAX_START)
 
 
 def highest_id_of_lost(now: datetime) -> int:
-    """Return an id that no lost store has given so far: the seconds since 2020.
-
-    A store that replaces a lost one continues after it, below 2^31 until 2088. A lost store that
-    opened less than one ticket per second has given only lower ids.
-    """
-    return max(0, int((now - _IDS_FROM).total_seconds()))
+    """Return an id that a store known to be lost did not reach, even if it opened many at once."""
+    return min(first_id(now) + _MAX_BURST, _MAX_START)
 
 
 OPEN = frozenset({TicketState.WAITING, TicketState.READY})

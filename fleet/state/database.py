@@ -241,7 +241,7 @@ def add_about(connection: sa.Connection, values: Mapping[str, str]) -> None:
 MADE = "made"
 """The key under which stands when the store was created, empty; an older fleet wrote none."""
 TICKETS_AFTER = "tickets-after"
-"""The key of the id after which ticket ids start; only a store that may replace another has it."""
+"""The key of the id after which ticket ids start; an older fleet wrote none and starts at 1."""
 FENCE = "fence"
 """The key under which the number of the latest lock stands."""
 # Each transaction reads these two; to build a statement takes longer than to run it.

@@ -35,6 +35,7 @@ from fleet.model.images import Manifest, Move, Version
 from fleet.model.log import Chain, LogEntry, Mark
 from fleet.model.months import Tally
 from fleet.model.orders import Order
+from fleet.model.tickets import first_id
 from fleet.model.values import in_utc
 from fleet.ports import Charging, Noted, Since, StackRecord
 from fleet.schema.model import Fleet
@@ -134,10 +135,11 @@ class DatabaseStore(Database):
     def init(self, now: datetime | None = None) -> bool:
         """Create the store; False when it exists already and is this fleet's.
 
-        `now`: what is older than that, it cannot know of; None: it is not to replace another.
+        `now`: what is older than that, it cannot know of, and its ticket ids start after those of
+        any store that may be lost; None: it is not to replace another.
         """
-        rows: Rows = {"about": [{"key": MADE, "value": now.isoformat()}]} if now else {}
-        return self._create(rows)
+        about = {MADE: now.isoformat(), TICKETS_AFTER: str(first_id(now))} if now else {}
+        return self._create({"about": [{"key": key, "value": about[key]} for key in about]})
 
     def number_tickets_after(self, highest: int) -> None:
         """Give no ticket this id or a lower one from now on: a lost store may have given it."""

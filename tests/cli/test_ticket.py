@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 import sqlite3
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,10 +15,12 @@ from fleet.cli.console import TerminalConsole
 from fleet.cli.main import build_parser
 from fleet.cli.ticket import run
 from fleet.model.facts import WorkerInputs
+from fleet.model.tickets import first_id, highest_id_of_lost
 from fleet.tickets.handout import ITS_TURN
 from tests.builders.sentences import tells
 from tests.fakes.engine import FixedClock
 from tests.fakes.waiter import FakeWaiter
+from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
 
 POOLS = {
@@ -561,11 +565,66 @@ def test_lost_ids_are_not_given_again_when_an_export_is_imported(counter: Trial)
     assert int(open_ticket(counter, tag="arch_x86_64")) > later
 
 
+@pytest.fixture
+def real_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start the ids of a new store where they start outside the tests."""
+    monkeypatch.setattr("fleet.state.store.first_id", first_id)
+
+
+def days_later(days: int) -> Callable[[datetime], int]:
+    """Return the start of ids that a store has which is created so many days from now."""
+    return lambda now: first_id(now + timedelta(days=days))
+
+
+@pytest.mark.usefixtures("real_ids")
+def test_lost_ids_are_not_given_again_when_nothing_is_left(
+    counter: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of fleet is lost with the store, each time before a machine was created."""
+    given: list[int] = []
+    for days in range(3):
+        monkeypatch.setattr("fleet.state.store.first_id", days_later(days))
+        shutil.rmtree(counter.folder / ".fleet")
+        counter.told("state", "init")
+        given += [int(open_ticket(counter)) for _ in range(3)]
+
+    assert given == sorted(set(given))
+    assert given[-1] < 2**31
+
+
+@pytest.mark.usefixtures("real_ids")
+def test_lost_ids_are_not_given_again_when_fleet_init_made_it(
+    run_fleet: RunFleet,
+) -> None:
+    assert run_fleet("init", "--queue", "tickets").returncode == 0
+
+    opened = run_fleet("ticket", "open", "--tag", "worker:class:small")
+
+    assert int(opened.stdout) > first_id(datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_ids_go_on_when_an_older_fleet_started_at_1(counter: Trial) -> None:
+    open_ticket(counter)
+    with sqlite3.connect(counter.folder / ".fleet/store.db") as connection:
+        connection.execute("delete from fleet_about where key = 'tickets-after'")
+    connection.close()
+
+    assert open_ticket(counter) == "2"
+
+
+@pytest.mark.parametrize("year", [1970, 2019, 2087, 2199])
+def test_ids_start_below_2_31_when_the_clock_is_far_off(year: int) -> None:
+    now = datetime(year, 6, 1, tzinfo=UTC)
+
+    assert 0 <= first_id(now) <= highest_id_of_lost(now) < 2**31 - 10**6
+
+
 LISTS = {"machines": "cat listed", "unknown": "exit 1", "none": "echo []"}
 
 
 @pytest.mark.parametrize("known", LISTS)
-def test_ticket_ids_start_at_1_only_when_no_machine_is_there(project: Path, known: str) -> None:
+@pytest.mark.usefixtures("real_ids")
+def test_ticket_ids_skip_a_burst_when_a_machine_may_be_there(project: Path, known: str) -> None:
     """The folder of fleet is gone with the store; machines are at their provider."""
     commands = f'new: [sh, -c, "exit 1"], delete: ["true"], list: [sh, -c, "{LISTS[known]}"]'
     pool = "{provider: desk, machine: {cores: 2, memory: 8GiB, price: 1 EUR/h}, image: trixie,"
@@ -580,7 +639,7 @@ def test_ticket_ids_start_at_1_only_when_no_machine_is_there(project: Path, know
 
     number = open_ticket(trial, tag="deb")
 
-    assert (number == "1") is (known == "none")
+    assert (int(number) <= first_id(datetime.now(UTC)) + 1) is (known == "none")
 
 
 def test_an_old_machine_is_busy_when_its_store_is_of_the_future(counter: Trial) -> None:

@@ -61,6 +61,7 @@ class Walk(Shell):
         self._clock = folder / "clock"
         self._clock.write_text(str(monday().timestamp()), encoding="utf-8")
         self.environment["WALK_CLOCK"] = str(self._clock)
+        self.environment["TICKETS_AFTER"] = "0"  # commands of a story name its tickets 1, 2, 3
         self.add("later", LATER)
         self.words: dict[str, str] = {}
         """What a page says, and what it is here: addresses of servers that play a part."""
