@@ -14,6 +14,7 @@ HEAVY = {
     "ansible_runner",
     "boto3",
     "botocore",
+    "hcloud",
     "highspy",
     "httpx",
     "jinja2",

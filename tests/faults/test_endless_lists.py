@@ -177,7 +177,8 @@ def hetzner() -> Iterator[Loopback]:
             entries = [sold | {"name": f"t{page}", "id": page}]
         if name == "images":
             entries = [{"id": page, "labels": {}}]
-        pages = {"pagination": {"next_page": page + 1, "total_entries": 2}}
+        place = {"page": page, "per_page": 1}
+        pages = {"pagination": place | {"next_page": page + 1, "total_entries": 2}}
         return Answer(200, json.dumps({name: entries, "meta": pages}).encode())
 
     with Loopback(answer) as server:
@@ -220,7 +221,8 @@ def test_snapshots_are_refused_when_hetzners_list_never_ends(hetzner: Loopback) 
 
 
 def test_snapshots_are_refused_when_the_list_leads_back(hetzner: Loopback) -> None:
-    pages = {"pagination": {"next_page": 1, "total_entries": None}}
+    place = {"page": 1, "per_page": 50}
+    pages = {"pagination": place | {"next_page": 1, "total_entries": None}}
     body = json.dumps({"images": [], "meta": pages}).encode()
     hetzner.faults.instead["/images"] = Answer(200, body)
 

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.hcloud.images import Hetzner
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.errors import PublicationRefused, SourceUnreachable
 from fleet.model.facts import Listing
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
+from tests.rigs.loopback import Answer, Loopback
 from tests.rigs.publishing import MIB, VERSION, Watcher, a_build, some_disk
 from tests.rigs.rescue import RescueRig
 from tests.rigs.sshd import Sshd
@@ -148,6 +150,9 @@ def test_a_disk_that_cannot_be_written_is_said_in_the_machines_own_words(
         Fault(method="POST", path="/servers/*/actions/enable_rescue", answer_lost=True, count=1),
         Fault(method="POST", path="/servers/*/actions/poweroff", code="locked", count=1),
         Fault(method="POST", path="/servers/*/actions/create_image", answer_lost=True, count=1),
+        Fault(
+            method="POST", path="/servers/*/actions/create_image", status=504, done=True, count=1
+        ),
         Fault(method="PUT", path="/images/*", status=503, count=1),
         Fault(method="DELETE", path="/servers/*", answer_lost=True, count=1),
         Fault(method="DELETE", path="/ssh_keys/*", status=502, count=1),
@@ -165,6 +170,15 @@ def test_a_request_that_fails_once_is_made_again_and_nothing_is_made_twice(
     assert fault.seen
     assert [each["state"] for each in snapshots(rig)] == ["whole"]
     assert rig.left() == []
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"images": 7}', b"\xff", b'{"images": [{}]}'])
+def test_uploads_are_unreachable_when_an_answer_has_another_shape(body: bytes) -> None:
+    with Loopback(lambda _: Answer(200, body)) as server:
+        api = Hetzner("x", base_url=server.url, pause=lambda _: None, tries=2)
+
+        with pytest.raises(SourceUnreachable, match="images"):
+            api.images("fleet==debian-ci")
 
 
 def test_another_type_is_taken_where_the_smallest_is_out_of_stock(

@@ -58,12 +58,9 @@ class PagedAnswer(Answer):
         return sum(len(part) for _, part in self if isinstance(part, tuple))
 
 
-def check_length(address: str, listed: int, pagination: Pagination) -> None:
+def check_length(address: str, listed: int, counted: int | None, *, is_last: bool) -> None:
     """Raise SourceUnreachable if more was listed than the server counts, or less at the end."""
-    counted = pagination.total_entries
-    if counted is None:
-        return
-    if listed > counted or (pagination.next_page is None and listed < counted):
+    if counted is not None and (listed > counted or (is_last and listed < counted)):
         raise SourceUnreachable(
             f"{address} listed {listed} entries, but counts {counted}: they changed while they "
             "were read, or the list is not whole; the next run tries again"
@@ -142,9 +139,10 @@ class Reading:
             asked = {**query, "page": str(number), "per_page": str(_PER_PAGE)}
             page = self.get(path, asked, shape)
             listed += page.length
-            check_length(f"{self._reader.base}{path}", listed, page.meta.pagination)
+            counted, following = page.meta.pagination.total_entries, page.meta.pagination.next_page
+            address = f"{self._reader.base}{path}"
+            check_length(address, listed, counted, is_last=following is None)
             yield page
-            following = page.meta.pagination.next_page
             if following is None:
                 return
             before, number = number, following

@@ -8,12 +8,13 @@ tested before the snapshot is taken.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+from hcloud.images import BoundImage
+
 from fleet.clouds.hcloud.images import (
-    Found,
     HcloudSite,
     Hetzner,
     Order,
@@ -77,16 +78,14 @@ class InstanceBuilder:
         with (
             drafting(self.images, order, tell) as draft,
             held(lock) as holder,
-            self.api.session(),
         ):
             try:
                 manifest, snapshot = _Run(self, draft).bake(holder)
                 manifest = draft.finish(manifest)
-                self.api.relabel(snapshot, {**snapshot.labels, "state": "whole"})
+                self.api.relabel(snapshot, {**(snapshot.labels or {}), "state": "whole"})
             except (PublicationRefused, SourceUnreachable, RoleFailed) as error:
                 raise BuildFailed(str(error)) from error
-        at = datetime.fromisoformat(snapshot.created)
-        return manifest, Publication(id=str(snapshot.id), at=at, verified=False)
+        return manifest, Publication(id=str(snapshot.id), at=snapshot.created, verified=False)
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class _Run:
     builder: InstanceBuilder
     draft: Draft
 
-    def bake(self, holder: str) -> tuple[Manifest, Found]:
+    def bake(self, holder: str) -> tuple[Manifest, BoundImage]:
         """Return what came of it; the machine is gone then."""
         site, api, draft = self.builder.site, self.builder.api, self.draft
         draft.say("machine")

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 
 from fleet.clouds.cloud import Cloud
 from fleet.clouds.hcloud.machines import HcloudMachines, HcloudShared
 from fleet.clouds.hcloud.prices import HcloudPrices
+from fleet.errors import SourceUnreachable, needing
 from fleet.model.facts import Unknown
 from fleet.model.images import Publication
 from fleet.ports import ImageBuilder, PriceReader, Publisher
@@ -37,18 +39,20 @@ class Hcloud(Cloud[HcloudProvider]):
         """Return what reads the price list of this project's location."""
         return HcloudPrices(self.declared, self._token)
 
-    # httpx and ssh are slow to load, and few commands bake or upload.
+    # The client and ssh are slow to load, and few commands bake or upload.
     def publisher(self) -> Publisher:
         """Return what makes snapshots of images."""
-        from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
+        with self._needing_client():
+            from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
 
         site = HcloudSite(self.site.fleet.fleet, self.declared.location, self.site.name)
         return HcloudPublisher(site, self._token)
 
     def builder(self) -> ImageBuilder[Publication]:
         """Return what bakes on a temporary server."""
-        from fleet.clouds.hcloud.bake import InstanceBuilder
-        from fleet.clouds.hcloud.images import HcloudSite, Hetzner
+        with self._needing_client():
+            from fleet.clouds.hcloud.bake import InstanceBuilder
+            from fleet.clouds.hcloud.images import HcloudSite, Hetzner
 
         site = HcloudSite(self.site.fleet.fleet, self.declared.location, self.site.name)
         folder = self.site.storage.images.resolve()
@@ -56,7 +60,8 @@ class Hcloud(Cloud[HcloudProvider]):
 
     def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:
         """Yield servers and keys of builds and uploads that died."""
-        from fleet.clouds.hcloud.images import Hetzner, left_temporary
+        with self._needing_client():
+            from fleet.clouds.hcloud.images import Hetzner, left_temporary
 
         api = Hetzner(self._token, pause=time.sleep, tries=_TRIES)
         return left_temporary(api, self.site.fleet.fleet, before, delete=delete)
@@ -65,6 +70,9 @@ class Hcloud(Cloud[HcloudProvider]):
         """Yield what the API does not say of a token and a project."""
         yield "rights", "its API does not show whether the token can write; it needs Read & Write"
         yield "quotas", "its API does not show a project's limits; see Limits in its console"
+
+    def _needing_client(self) -> AbstractContextManager[None]:
+        return needing("hcloud", f"an image at provider {self.site.name}", SourceUnreachable)
 
     @property
     def _token(self) -> str:

@@ -15,6 +15,7 @@ one that is still labelled as partial needs nothing but its label.
 
 import hashlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,17 +23,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from hcloud import APIException, Client, HCloudException
+from hcloud.actions import BoundAction
+from hcloud.images import BoundImage, Image
+from hcloud.locations import Location
+from hcloud.server_types import BoundServerType, ServerType
+from hcloud.servers import BoundServer
+from hcloud.ssh_keys import BoundSSHKey
+from requests import RequestException
 
 from fleet.clouds.hcloud.api import (
     ARCHITECTURES,
     MAX_PAGES,
-    Labels,
-    Meta,
     advise,
-    authorized,
     check_length,
     endless,
     endpoint,
@@ -43,109 +48,42 @@ from fleet.images.disk import disk_of, raw_disk
 from fleet.images.programs import Tell, held
 from fleet.images.ssh import KeyPair, Ssh, Writing, new_key, write_disk
 from fleet.model.images import Manifest, Publication, Rental, Upload
-from fleet.model.values import Id, Line, LongText
-
-if TYPE_CHECKING:
-    from fleet.queues.http import Reader, Reply
-
 
 _TRIES = 8
-_LONGEST_SECONDS = 6 * 3600
+_SECONDS = 10, 60
+"""Limits for a connection and for an answer."""
 _POLLS = 1200
 _POLL_SECONDS = 3
-_PER_PAGE = "50"
-_AGAIN = frozenset({409, 423, 429, 500, 502, 503, 504})
-_GONE = 404
-_OUT_OF_STOCK = 412
-_TAKEN = "uniqueness_error"
-Body = Mapping[str, object]
-Method = Literal["GET", "POST", "PUT", "DELETE"]
+_PER_PAGE = 50
+_AGAIN: frozenset[int | str] = frozenset(
+    {
+        *(408, 409, 423, 429),
+        *("bad_gateway", "conflict", "locked", "maintenance", "rate_limit_exceeded"),
+        *("server_error", "service_error", "timeout", "unavailable"),
+    }
+)
+"""Codes of 4xx without a body, and of errors, after which a repetition may help."""
+_CLIENTS_FAULT = range(400, 500)
+_OUT_OF_STOCK = frozenset({"placement_error", "resource_unavailable"})
 Kind = Literal["servers", "ssh_keys"]
-Shape = TypeVar("Shape")
+Labels = Mapping[str, str]
+T = TypeVar("T")
 
 
 class OutOfStock(SourceUnreachable):
     """There is no server of that type now."""
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class _Taken(SourceUnreachable):
+    """Another object has the same name or key."""
 
 
-class Failure(_Answer):
-    """Why the API says no."""
-
-    code: Line = ""
-    message: LongText = ""
-
-    def __str__(self) -> str:
-        return ": ".join(filter(None, (self.code, self.message)))
-
-
-class Address(_Answer):
-    """A public address."""
-
-    ip: Line
-
-
-class PublicNet(_Answer):
-    """The public addresses of a server."""
-
-    ipv4: Address | None = None
-
-
-class Found(_Answer):
-    """A server, a key or an image: as much of it as publishing looks at."""
-
-    id: Id
-    name: Line | None = None
-    labels: Labels = Field(default_factory=dict)
-    status: Line = ""
-    created: Line = ""
-    description: Line | None = None
-    public_net: PublicNet = PublicNet()
-
-
-class Price(_Answer):
-    """What a server type costs somewhere."""
-
-    location: Line
-    price_hourly: Labels
-
-
-class ServerType(_Answer):
-    """What is sold."""
-
-    name: Line
-    architecture: Line
-    disk: int = Field(ge=0, le=2**30, description="In GB.")
-    deprecation: object = None
-    prices: tuple[Price, ...] = ()
-
-
-class _Action(_Answer):
-    id: Id
-    status: Line
-    error: Failure | None = None
-
-
-class _Reply(_Answer):
-    """Any answer of the API; each request looks at one part of it."""
-
-    server: Found | None = None
-    image: Found | None = None
-    ssh_key: Found | None = None
-    servers: tuple[Found, ...] = ()
-    images: tuple[Found, ...] = ()
-    ssh_keys: tuple[Found, ...] = ()
-    server_types: tuple[ServerType, ...] = ()
-    action: _Action | None = None
-    error: Failure | None = None
-    meta: Meta | None = None
+class _Gone(SourceUnreachable):
+    """What is asked for does not exist."""
 
 
 class Hetzner:
-    """One project."""
+    """One project, by the official client."""
 
     def __init__(
         self,
@@ -155,86 +93,100 @@ class Hetzner:
         pause: Callable[[float], None],
         tries: int = _TRIES,
     ) -> None:
-        self._headers = authorized(token)
         self._base = base_url or endpoint()
+        self._client = Client(token, self._base, application_name="fleet", timeout=_SECONDS)
+        # It would repeat any POST after a 504, and a snapshot has no name that refuses a second.
+        self._client._client._retry_max_retries = 0  # noqa: SLF001 - no setting of it is public
+        trusted = (os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
+        self._client._client._session.verify = next(filter(None, trusted), True)  # noqa: SLF001 - same
         self._pause = pause
         self._tries = tries
-        self._reader: Reader | None = None
 
-    @contextmanager
-    def session(self) -> "Iterator[Reader]":
-        """Keep the connection while in here, however often it is entered."""
-        # httpx is slow to load, and most commands publish nothing.
-        from fleet.queues.http import Limits, Reader
-
-        if self._reader is not None:
-            yield self._reader
-            return
-        # `_ask` and `_make` repeat requests themselves.
-        with Reader(self._base, limits=Limits(total=_LONGEST_SECONDS), tries=1) as reader:
-            self._reader = reader
-            try:
-                yield reader
-            finally:
-                self._reader = None
-
-    def images(self, selector: str) -> tuple[Found, ...]:
+    def images(self, selector: str) -> list[BoundImage]:
         """Return the snapshots whose labels match."""
-        query = {"type": "snapshot", "label_selector": selector}
-        return self._listed("/images", query, lambda page: page.images)
+        query = {"type": ["snapshot"], "label_selector": selector}
+        return self._listed("images", self._client.images.get_list, query)
 
-    def labelled(self, kind: Kind, selector: str) -> tuple[Found, ...]:
+    def labelled(self, kind: Kind, selector: str) -> list[Any]:
         """Return the servers or keys whose labels match."""
-        query = {"label_selector": selector}
-        return self._listed(f"/{kind}", query, lambda page: getattr(page, kind))
+        listed = getattr(self._client, kind).get_list
+        return self._listed(kind, listed, {"label_selector": selector})
 
-    def system_images(self, architecture: str) -> tuple[Found, ...]:
+    def system_images(self, architecture: str) -> list[BoundImage]:
         """Return Hetzner's own images, of an architecture as it names them."""
-        query = {"type": "system", "architecture": architecture}
-        return self._listed("/images", query, lambda page: page.images)
+        query = {"type": ["system"], "architecture": [architecture]}
+        return self._listed("images", self._client.images.get_list, query)
 
-    def server_types(self) -> tuple[ServerType, ...]:
-        """Return what is sold."""
-        return self._listed("/server_types", {}, lambda page: page.server_types)
+    def server_types(self) -> list[BoundServerType]:
+        """Return the server types that are sold."""
+        return self._listed("server_types", self._client.server_types.get_list, {})
 
-    def image(self, number: int | str) -> Found | None:
+    def image(self, number: int | str) -> BoundImage | None:
         """Return an image; None where there is none."""
-        return self._ask("GET", f"/images/{number}").image
+        call = partial(self._client.images.get_by_id, int(number))
+        return self._ask(f"image {number}", call)
 
-    def relabel(self, image: Found, labels: Mapping[str, str]) -> None:
+    def relabel(self, image: BoundImage, labels: Labels) -> None:
         """Give an image other labels."""
-        if self._ask("PUT", f"/images/{image.id}", {"labels": dict(labels)}).image is None:
+        update = partial(self._client.images.update, image, labels=dict(labels))
+        if self._ask(f"image {image.id}", update) is None:
             raise SourceUnreachable(f"image {image.id} is gone from Hetzner")
 
-    def delete(self, kind: str, number: int | str) -> None:
+    def delete(self, found: BoundServer | BoundSSHKey | BoundImage) -> None:
         """Delete a server, a key or an image; one that is gone is fine."""
-        self._ask("DELETE", f"/{kind}/{number}")
+        self._ask(f"deletion of {found.id}", found.delete)
 
-    def make_key(self, body: Body) -> Found:
+    def make_key(self, name: str, public_key: str, labels: Labels) -> BoundSSHKey:
         """Make an ssh key, or find the one that was made while its answer got lost."""
-        made = self._make("/ssh_keys", body, partial(self.labelled, "ssh_keys")).ssh_key
-        return _require(made, "ssh key")
+        make = partial(self._client.ssh_keys.create, name, public_key, dict(labels))
+        listed = partial(self.labelled, "ssh_keys")
+        made: BoundSSHKey = self._make(f"ssh key {name}", make, labels, listed)
+        return made
 
-    def make_server(self, body: Body) -> Found:
+    def make_server(self, name: str, labels: Labels, **options: Any) -> BoundServer:  # noqa: ANN401 - the client's own
         """Make a server, or find the one that was made; raises OutOfStock."""
-        made = self._make("/servers", body, partial(self.labelled, "servers")).server
-        return _require(made, "server")
 
-    def act(self, server: Found, command: str, body: Body | None = None) -> None:
+        def make() -> BoundServer:
+            return self._client.servers.create(name, labels=dict(labels), **options).server
+
+        listed = partial(self.labelled, "servers")
+        made: BoundServer = self._make(f"server {name}", make, labels, listed)
+        return made
+
+    def act(self, server: BoundServer, action: Callable[[], BoundAction], name: str) -> None:
         """Have a server do something that may be done twice, and wait for its end."""
-        reply = self._ask("POST", f"/servers/{server.id}/actions/{command}", body or {})
-        self._wait(_require(reply.action, command))
+        what = f"{name} of server {server.name}"
+        begun = self._found(what, action)
+        for _ in range(_POLLS):
+            if begun.status == "error":
+                raise SourceUnreachable(f"Hetzner: {what} failed: {begun.error}")
+            if begun.status == "success":
+                return
+            self._pause(_POLL_SECONDS)
+            begun = self._found(what, partial(self._client.actions.get_by_id, begun.id))
+        raise SourceUnreachable(f"Hetzner: action {begun.id} does not end")
 
-    def snapshot(self, server: Found, body: Body) -> Found:
-        """Take a snapshot of a server's disk, and wait until it can be booted."""
-        path = f"/servers/{server.id}/actions/create_image"
-        taken = _require(self._make(path, body, self.images).image, "snapshot")
-        return self.await_image(taken)
+    def rescue(self, server: BoundServer, key: BoundSSHKey) -> None:
+        """Boot the rescue system, which the holder of a key may enter."""
+        enable = partial(server.enable_rescue, "linux64", [str(key.id)])
+        self.act(server, lambda: enable().action, "enable_rescue")
+        self.act(server, server.power_on, "poweron")
 
-    def await_image(self, image: Found) -> Found:
+    def snapshot(self, server: BoundServer, description: str, labels: Labels) -> BoundImage:
+        """Turn a server off, take a snapshot of its disk, and wait until it can be booted."""
+        self.act(server, server.power_off, "poweroff")
+        self._await_off(server)
+
+        def make() -> BoundImage:
+            return server.create_image(description, "snapshot", dict(labels)).image
+
+        what = f"create_image of server {server.name}"
+        return self.await_image(self._make(what, make, labels, self.images))
+
+    def await_image(self, image: BoundImage) -> BoundImage:
         """Wait until an image can be booted."""
         for _ in range(_POLLS):
-            now = self.image(image.id)
+            now = self.image(image.id or 0)
             if now is None or now.status == "unavailable":
                 break
             if now.status == "available":
@@ -242,116 +194,100 @@ class Hetzner:
             self._pause(_POLL_SECONDS)
         raise SourceUnreachable(f"snapshot {image.id} never became available at Hetzner")
 
-    def await_status(self, server: Found, status: str) -> None:
-        """Wait until a server is in a state."""
+    def _await_off(self, server: BoundServer) -> None:
+        get = partial(self._client.servers.get_by_id, server.id or 0)
         for _ in range(_POLLS):
-            now = self._ask("GET", f"/servers/{server.id}").server
-            if now is None:
-                raise SourceUnreachable(f"server {server.name} is gone from Hetzner")
-            if now.status == status:
+            if self._found(f"server {server.name}", get).status == "off":
                 return
             self._pause(_POLL_SECONDS)
-        raise SourceUnreachable(f"server {server.name} never became {status}")
+        raise SourceUnreachable(f"server {server.name} never became off")
 
-    def _make(self, path: str, body: Body, listed: Callable[[str], tuple[Found, ...]]) -> _Reply:
-        """Post what makes something; what has the same name or labels already is it."""
-        labels = body["labels"]
-        assert isinstance(labels, dict)  # noqa: S101 - all that is made here is labelled
+    def _make(
+        self, what: str, make: Callable[[], T], labels: Labels, listed: Callable[[str], list[T]]
+    ) -> T:
+        """Create an object; an object of the same name or labels is that object."""
         for attempt in range(self._tries):
-            reply = self._once("POST", path, body)
-            if reply.error is None:
-                return reply
+            try:
+                return self._once(what, make)
+            except OutOfStock:
+                raise
+            except SourceUnreachable as error:
+                last = error
             # Without an answer it may have been made all the same.
             if found := listed(_selector(labels)):
-                return _Reply(server=found[0], image=found[0], ssh_key=found[0])
-            if reply.error.code == _TAKEN:
+                return found[0]
+            if isinstance(last, _Taken):
                 raise PublicationRefused(
-                    f"at Hetzner there is another {path.strip('/')} of the same name or key, "
-                    f"{body.get('name')}, without fleet's labels; rename or delete it"
-                )
+                    f"{what}: at Hetzner another has the same name or key, without fleet's "
+                    "labels; rename or delete it"
+                ) from last
             self._pause(2**attempt)
-        raise SourceUnreachable(f"{self._base}{path} makes nothing: {reply.error}")
-
-    def _wait(self, action: _Action) -> None:
-        for _ in range(_POLLS):
-            if action.status == "error":
-                raise SourceUnreachable(f"Hetzner: {action.error or Failure()}")
-            if action.status == "success":
-                return
-            self._pause(_POLL_SECONDS)
-            action = _require(self._ask("GET", f"/actions/{action.id}").action, "action")
-        raise SourceUnreachable(f"Hetzner: action {action.id} does not end")
+        raise SourceUnreachable(f"{last} ({self._tries} times)") from last
 
     def _listed(
-        self, path: str, query: Mapping[str, str], part: Callable[[_Reply], tuple[Shape, ...]]
-    ) -> tuple[Shape, ...]:
+        self, kind: str, listed: Callable[..., Any], query: Mapping[str, Any]
+    ) -> list[Any]:
         """Return all pages of a listing, or raise: half of it would read as what is gone."""
-        found: list[Shape] = []
+        address = f"{self._base}/{kind}"
+        found: list[Any] = []
         number, before = 1, 0
         while before < number <= MAX_PAGES:
-            asked = {**query, "sort": "id:asc", "page": str(number), "per_page": _PER_PAGE}
-            page = self._ask("GET", path, query=asked)
-            found += part(page)
-            pagination = _require(page.meta, "pages").pagination
-            check_length(f"{self._base}{path}", len(found), pagination)
+            call = partial(listed, page=number, per_page=_PER_PAGE, **query)
+            page = self._found(f"list of {kind}", call)
+            found += page[0]
+            pagination = page.meta.pagination
+            if pagination is None:
+                raise SourceUnreachable(f"Hetzner did not return the pages of {address}")
+            is_last = pagination.next_page is None
+            check_length(address, len(found), pagination.total_entries, is_last=is_last)
             if pagination.next_page is None:
-                return tuple(found)
+                return found
             before, number = number, pagination.next_page
-        raise endless(f"{self._base}{path}", before, number)
+        raise endless(address, before, number)
 
-    def _ask(
-        self,
-        method: Method,
-        path: str,
-        body: Body | None = None,
-        query: Mapping[str, str] | None = None,
-    ) -> _Reply:
-        """Ask until there is an answer that asking again would not change; empty: it is gone."""
+    def _found(self, what: str, call: Callable[[], T]) -> T:
+        found = self._ask(what, call)
+        if found is None:
+            raise SourceUnreachable(f"{what} is gone from Hetzner")
+        return found
+
+    def _ask(self, what: str, call: Callable[[], T]) -> T | None:
+        """Call until there is an answer that no repetition would change; None: it is gone."""
         for attempt in range(self._tries):
-            reply = self._once(method, path, body, query)
-            if reply.error is None:
-                return reply
+            try:
+                return self._once(what, call)
+            except _Gone:
+                return None
+            except SourceUnreachable as error:
+                last = error
             self._pause(2**attempt)
-        raise SourceUnreachable(f"{self._base}{path}: {reply.error} ({self._tries} times)")
+        raise SourceUnreachable(f"{last} ({self._tries} times)") from last
 
-    def _once(
-        self,
-        method: Method,
-        path: str,
-        body: Body | None = None,
-        query: Mapping[str, str] | None = None,
-    ) -> _Reply:
-        """Return an answer; with an error where there was none, or asking again may help."""
+    def _once(self, what: str, call: Callable[[], T]) -> T:
+        """Return an answer; raises PublicationRefused where a repetition would not help."""
         try:
-            with self.session() as reader:
-                if method == "GET":
-                    return _judged(reader.get(path, query or {}, self._headers))
-                return _judged(reader.change(method, path, self._headers, body))
-        except OutOfStock:
-            raise
-        except SourceUnreachable as error:
-            return _Reply(error=Failure(message=str(error)))
+            return call()
+        except APIException as error:
+            raise _judged(f"{self._base}: {what}", error) from error
+        except (HCloudException, RequestException) as error:
+            raise SourceUnreachable(f"{self._base}: {what} got no answer: {error}") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise SourceUnreachable(f"{self._base}: {what} got an unexpected answer") from error
 
 
-def _judged(reply: "Reply") -> _Reply:
-    """Return an answer; with an error where asking again may help."""
-    good = reply.status < 300  # noqa: PLR2004 - HTTP's own
-    content = reply.parse(_Reply) if reply.body else _Reply()
-    failure = content.error or Failure()
-    if good or (reply.status == _GONE and failure.code == "not_found"):
-        return content if good else _Reply()
-    if reply.status == _OUT_OF_STOCK:
-        raise OutOfStock(f"Hetzner: {failure}")
-    if reply.status in _AGAIN:
-        return _Reply(error=content.error or Failure(code=str(reply.status)))
-    why = str(failure) or advise(reply.status)
-    raise PublicationRefused(f"{reply.address} refused ({reply.status}): {why}")
-
-
-def _require(value: Shape | None, what: str) -> Shape:
-    if value is None:
-        raise SourceUnreachable(f"Hetzner did not return the {what}")
-    return value
+def _judged(what: str, error: APIException) -> FleetError:
+    """Return the meaning of a refusal."""
+    said = f"{what} was refused ({error.code}): "
+    if error.code == "not_found":
+        return _Gone(f"{said}{error.message}")
+    if error.code in _OUT_OF_STOCK:
+        return OutOfStock(f"Hetzner: {error.code}: {error.message}")
+    if error.code == "uniqueness_error":
+        return _Taken(f"{said}{error.message}")
+    if error.code in _AGAIN or (isinstance(error.code, int) and error.code not in _CLIENTS_FAULT):
+        return SourceUnreachable(f"{said}{error.message}")
+    why = advise(error.code) if isinstance(error.code, int) else error.message
+    return PublicationRefused(f"{said}{why}")
 
 
 HOLDER = "holder"
@@ -412,7 +348,7 @@ class Order:
 class Rented:
     """A machine that lets us in, and since when it exists."""
 
-    server: Found
+    server: BoundServer
     ssh: Ssh
     type: str
     location: str
@@ -434,10 +370,9 @@ def temporary_machine(api: Hetzner, order: Order, entry: Entry) -> Iterator[Rent
         try:
             since = time.monotonic()
             server, kind = _make(api, order, pair)
-            address = server.public_net.ipv4
-            if address is None:
+            if server.public_net is None or server.public_net.ipv4 is None:
                 raise SourceUnreachable(f"server {order.name} was given no address")
-            ssh = entry.connect(address.ip, pair)
+            ssh = entry.connect(server.public_net.ipv4.ip, pair)
             ssh.wait(entry.pause, _SSH_TRIES)
             yield Rented(server, ssh, kind, order.location, since)
         finally:
@@ -448,9 +383,9 @@ def left_temporary(api: Hetzner, fleet: str, before: datetime, *, delete: bool) 
     """Say which temporary machines and keys were made before a moment, and delete them or not."""
     selector = f"fleet=={fleet},{TEMPORARY}"
     found = [(kind, each) for kind in _KINDS for each in api.labelled(kind, selector)]
-    left = [(kind, each) for kind, each in found if datetime.fromisoformat(each.created) < before]
-    for kind, each in left if delete else ():
-        api.delete(kind, each.id)
+    left = [(kind, each) for kind, each in found if each.created < before]
+    for _, each in left if delete else ():
+        api.delete(each)
     return tuple(f"{kind.rstrip('s').replace('_', ' ')} {each.name}" for kind, each in left)
 
 
@@ -472,42 +407,40 @@ def _delete_all(api: Hetzner, selector: str) -> None:
     for kind in _KINDS:
         try:
             for each in api.labelled(kind, selector):
-                api.delete(kind, each.id)
+                api.delete(each)
         except FleetError as error:
             failed = failed or error
     if failed:
         raise failed
 
 
-def _make(api: Hetzner, order: Order, pair: KeyPair) -> tuple[Found, str]:
+def _make(api: Hetzner, order: Order, pair: KeyPair) -> tuple[BoundServer, str]:
     """Return a server that boots, and its type."""
-    key = api.make_key({"name": order.name, "public_key": pair.public, "labels": order.labels})
-    body = {
-        "name": order.name,
-        "image": _stock_image(api, order),
-        "location": order.location,
-        "ssh_keys": [key.id],
-        "labels": order.labels,
+    key = api.make_key(order.name, pair.public, order.labels)
+    options = {
+        "image": Image(id=_stock_image(api, order)),
+        "location": Location(name=order.location),
+        "ssh_keys": [key],
         "start_after_create": order.stock_image is not None,
     }
-    server, kind = _of_any_type(api, order, body)
+    server, kind = _of_any_type(api, order, options)
     if order.stock_image is None:
-        api.act(server, "enable_rescue", {"type": "linux64", "ssh_keys": [key.id]})
-        api.act(server, "poweron")
+        api.rescue(server, key)
     return server, kind
 
 
-def _of_any_type(api: Hetzner, order: Order, body: Mapping[str, object]) -> tuple[Found, str]:
+def _of_any_type(
+    api: Hetzner, order: Order, options: Mapping[str, object]
+) -> tuple[BoundServer, str]:
     """Make a server of the smallest type that has the disk and is in stock; return which.
 
     A snapshot boots only where the disk is as large as that of the server it is from.
     """
     fitting = sorted(
-        (each.disk, price, each.name)
+        (each.disk or 0, price, each.name or "")
         for each in api.server_types()
-        if each.deprecation is None
-        and each.architecture == _HETZNERS.get(order.architecture)
-        and each.disk * _GB >= order.disk_bytes
+        if each.architecture == _HETZNERS.get(order.architecture)
+        and (each.disk or 0) * _GB >= order.disk_bytes
         and (price := _price(each, order.location)) is not None
     )
     if not fitting:
@@ -516,16 +449,21 @@ def _of_any_type(api: Hetzner, order: Order, body: Mapping[str, object]) -> tupl
             f"{order.disk_bytes} bytes"
         )
     for _, _, name in fitting:
+        kind = ServerType(name=name)
         try:
-            return api.make_server({**body, "server_type": name}), name
+            return api.make_server(order.name, order.labels, server_type=kind, **options), name
         except OutOfStock as error:
             out = error
     raise SourceUnreachable(f"{out} (the last of {len(fitting)} types at {order.location})")
 
 
-def _price(sold: ServerType, location: str) -> float | None:
-    at = [each for each in sold.prices if each.location == location]
-    return float(at[0].price_hourly.get("net", "0")) if at else None
+def _price(sold: BoundServerType, location: str) -> float | None:
+    """Return the price per hour at a location; None where the type is not sold there any more."""
+    phased_out = {each.location.name for each in sold.locations or () if each.deprecation}
+    at = [each for each in sold.prices or () if each["location"] == location]
+    if not at or location in phased_out:
+        return None
+    return float(at[0]["price_hourly"].get("net", "0"))
 
 
 def _stock_image(api: Hetzner, order: Order) -> int:
@@ -537,10 +475,10 @@ def _stock_image(api: Hetzner, order: Order) -> int:
             f"Hetzner has no image {order.stock_image or ''} for {order.architecture}; it has: "
             f"{', '.join(sorted(each.name or '' for each in sold)) or 'none'}"
         )
-    return max(found, key=lambda each: ("debian" in (each.name or ""), each.id)).id
+    return max(("debian" in (each.name or ""), each.id or 0) for each in found)[1]
 
 
-def _selector(labels: Mapping[str, str]) -> str:
+def _selector(labels: Labels) -> str:
     return ",".join(f"{key}=={text}" for key, text in labels.items())
 
 
@@ -570,7 +508,7 @@ class HcloudPublisher:
     def uploads(self) -> tuple[Upload, ...]:
         """Return the snapshots with this fleet's mark."""
         found = self._api.images(f"fleet=={self._site.fleet},image,version")
-        ours = [each for each in found if each.labels.get("fleet") == self._site.fleet]
+        ours = [each for each in found if _labels(each).get("fleet") == self._site.fleet]
         uploads = (_upload(each) for each in ours)
         return tuple(sorted(uploads, key=lambda each: (each.image, each.version)))
 
@@ -580,42 +518,40 @@ class HcloudPublisher:
         is_there = manifest.way == "instance"
         identity = manifest.digest if is_there else disk_of(manifest)[1].sha256
         lock = Path(folder).parent / ".publish-hcloud.lock"
-        with held(lock) as holder, self._api.session():
+        with held(lock) as holder:
             known = self._found(manifest, identity)
             found, rental = (
                 (known, None) if known else self._take(manifest, Path(folder), holder, tell)
             )
-            if found.labels.get("state") != "whole":
+            if _labels(found).get("state") != "whole":
                 found = self._api.await_image(found)
-                self._api.relabel(found, {**found.labels, "state": "whole"})
-        at = datetime.fromisoformat(found.created)
-        return Publication(id=str(found.id), at=at, verified=True, rental=rental)
+                self._api.relabel(found, {**_labels(found), "state": "whole"})
+        return Publication(id=str(found.id), at=found.created, verified=True, rental=rental)
 
     def delete(self, upload_id: str) -> None:
         """Delete a snapshot."""
         found = self._api.image(upload_id)
         if found is None:
             return
-        if found.labels.get("fleet") != self._site.fleet:
+        if _labels(found).get("fleet") != self._site.fleet:
             raise PublicationRefused(
                 f"image {upload_id} at Hetzner does not carry the label fleet={self._site.fleet}"
             )
-        self._api.delete("images", upload_id)
+        self._api.delete(found)
 
     def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
         """Delete snapshots that are not whole, temporary servers and their keys."""
-        with self._api.session():
-            old = [each for each in self.uploads() if each.was_left(before, but_for)]
-            for each in old:
-                self.delete(each.id)
-            removed = (f"snapshot {each.id} of {each.image} {each.version}" for each in old)
-            return (*removed, *left_temporary(self._api, self._site.fleet, before, delete=True))
+        old = [each for each in self.uploads() if each.was_left(before, but_for)]
+        for each in old:
+            self.delete(each.id)
+        removed = (f"snapshot {each.id} of {each.image} {each.version}" for each in old)
+        return (*removed, *left_temporary(self._api, self._site.fleet, before, delete=True))
 
-    def _found(self, manifest: Manifest, sha256: str) -> Found | None:
+    def _found(self, manifest: Manifest, sha256: str) -> BoundImage | None:
         marks = {"fleet": self._site.fleet, "image": manifest.image, "version": manifest.version}
         found = self._api.images(_selector(marks))
         for each in found:
-            if each.labels.get("sha256") != sha256[:SHORT]:
+            if _labels(each).get("sha256") != sha256[:SHORT]:
                 raise PublicationRefused(
                     f"snapshot {each.id} at Hetzner has another disk of {manifest.image} "
                     f"{manifest.version}, {each.description}; delete it if nothing uses it"
@@ -624,7 +560,7 @@ class HcloudPublisher:
 
     def _take(
         self, manifest: Manifest, folder: Path, holder: str, tell: Tell
-    ) -> tuple[Found, Rental]:
+    ) -> tuple[BoundImage, Rental]:
         """Return the snapshot, and the machine that it was made on."""
         _, disk = disk_of(manifest)
         site = self._site
@@ -648,11 +584,9 @@ class HcloudPublisher:
 
 
 def take_snapshot(
-    api: Hetzner, server: Found, fleet: str, manifest: Manifest, sha256: str
-) -> Found:
+    api: Hetzner, server: BoundServer, fleet: str, manifest: Manifest, sha256: str
+) -> BoundImage:
     """Turn a server off and return the snapshot of its disk, labelled as not yet whole."""
-    api.act(server, "poweroff")
-    api.await_status(server, "off")
     labels = {
         "fleet": fleet,
         "image": manifest.image,
@@ -661,16 +595,20 @@ def take_snapshot(
         "state": "partial",
     }
     said = f"{fleet}: {manifest.image} {manifest.version} sha256:{sha256}"
-    return api.snapshot(server, {"type": "snapshot", "description": said, "labels": labels})
+    return api.snapshot(server, said, labels)
 
 
-def _upload(image: Found) -> Upload:
-    labels = image.labels
+def _labels(image: BoundImage) -> dict[str, str]:
+    return image.labels or {}
+
+
+def _upload(image: BoundImage) -> Upload:
+    labels = _labels(image)
     return Upload(
         id=str(image.id),
         image=labels["image"],
         version=labels["version"],
         sha256=labels.get("sha256", ""),
         whole=labels.get("state") == "whole",
-        since=datetime.fromisoformat(image.created),
+        since=image.created,
     )
