@@ -39,18 +39,21 @@ class Checked(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-def check_file(
+def check_file(  # noqa: PLR0913 - all that decides what a file says
     name: str,
     today: date,
     files: Files | None = None,
     recorded: "Recorded | None" = None,
     world: "World | None" = None,
+    *,
+    changes: str = "",
 ) -> Checked:
     """Return everything that is to be said about a file, and what was recorded if it is given.
 
-    `recorded` are the names in a recorded queue; the price lists of `world` count as in its plan.
+    `recorded` are the names in a recorded queue; the price lists of `world` count as in its plan;
+    `changes` are as those of `load`.
     """
-    loaded = load(name, files or LocalFiles(within=dirname(name)))
+    loaded = load(name, files or LocalFiles(within=dirname(name)), changes)
     if loaded.rest is not None and world is not None and world.prices:
         from fleet.model.price_lists import with_price_lists
 
@@ -105,12 +108,12 @@ class Config:
     warnings: "tuple[Warning_, ...]"
 
 
-def load_config(args: argparse.Namespace, console: "Console") -> Config:
+def load_config(args: argparse.Namespace, console: "Console", changes: str = "") -> Config:
     """Return the fleet.yaml named; says all that is wrong and raises when it is invalid.
 
     Raises PlanRefused in a merge request's pipeline for what is not approved yet.
     """
-    checked = check_file(args.file, utc_now().date())
+    checked = check_file(args.file, utc_now().date(), changes=changes)
     config = to_config(checked)
     if config is None:
         console.note(to_text(checked.findings, checked.document))

@@ -1,6 +1,7 @@
 """Replay recorded demand under this fleet.yaml, and compare it with another."""
 
 import argparse
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -37,6 +38,16 @@ def arguments(parser: Parser) -> None:
         choices=sorted({*POLICIES} - {"fleet"}),
         help="compare with what this would have decided for the same pools: it is what was before",
     )
+    parser.add_argument(
+        "--set",
+        dest="changes",
+        metavar="KEY=VALUE",
+        type=_change,
+        action="append",
+        default=[],
+        help="another value of a key of this fleet.yaml, as pools.builders.retire.idle_after=1h; "
+        "may be repeated. Without --against, what was before is this fleet.yaml as it is",
+    )
     option(
         parser,
         "--seed",
@@ -54,7 +65,7 @@ def arguments(parser: Parser) -> None:
 @contextmanager
 def beside(args: argparse.Namespace) -> Iterator[None]:
     """Start what this process may not start any more: git, who reads, who replays the other."""
-    compared = bool(args.base or args.policy)
+    compared = bool(args.base or args.policy or args.changes)
     with reading_base(args), processes(compared=compared) as args.other:
         yield
 
@@ -80,10 +91,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return 0
     console.progress(f"replaying {history.name}")
     task = Task(config.fleet, seed=args.seed)
+    if args.changes:
+        changed = load_config(args, console, "\n".join(args.changes))
+        task = Task(changed.fleet, seed=args.seed)
     if isinstance(args.other, Receiver):
-        against = f"policy {args.policy}" if args.policy else args.base
+        against = f"policy {args.policy}" if args.policy else args.base or args.file
         after = simulate(task, told, args.other.waited)
-        found = compare(args.other.found(), after, against, args.other.pairs)
+        found = compare(args.other.found(), after, against, args.other.pairs, args.changes)
     else:
         found = simulate(task, told)
     if isinstance(found, Unknown):
@@ -96,3 +110,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
     else:
         show(args, console, found, tables_to_lines(report))
     return 0
+
+
+def _change(text: str) -> str:
+    """Return a key and its value as a line of fleet.yaml."""
+    found = re.fullmatch(r"([^\s.=]+(?:\.[^\s.=]+){0,30})=(.*)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, as cadence=5m")
+    return f"{found[1]}: {found[2]}"

@@ -64,7 +64,8 @@ def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
         f"fleet runs every {write_duration(simulation.cadence)}; policy {after.policy}"
     )
     if before is not None:
-        yield f"Before is {simulation.against}, after is this fleet.yaml."
+        changes = f" with {', '.join(simulation.changed)}" if simulation.changed else ""
+        yield f"Before is {simulation.against}, after is this fleet.yaml{changes}."
 
 
 def _sections(simulation: Simulation) -> Iterator[Section]:

@@ -338,9 +338,12 @@ class Loaded(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-def load(name: str, files: Files) -> Loaded:
-    """Return the fleet of a file and those it includes."""
-    document = read_document(name, files)
+def load(name: str, files: Files, changes: str = "") -> Loaded:
+    """Return the fleet of a file and those it includes.
+
+    `changes` are lines KEY: VALUE, as `pools.builders.workers.max: 4`, that win over the files.
+    """
+    document = read_document(name, files, changes)
     rest = None
     findings = list(document.findings)
     if isinstance(document.value, dict):

@@ -18,6 +18,8 @@ from fleet.schema.secrets import find_secrets, holds_secret, masked, masked_sour
 from fleet.schema.units import NAME_PATTERN, follows
 
 INLINE_SECRET = "inline-secret"  # noqa: S105 - the id of a rule
+CHANGES = "--set"
+"""The name that findings give the values of the command line."""
 
 
 class Document:
@@ -36,7 +38,7 @@ class Document:
         self.name = name
         self.partial = partial
         """Pools that extend unknown templates, so that keys may be missing."""
-        self.files = tuple(texts) or (name,)
+        self.files = tuple(each for each in texts if each != CHANGES) or (name,)
         self._texts = texts
         self._lines: dict[str, list[str]] = {}
         self._shown: dict[tuple[str, int], str] = {}
@@ -346,8 +348,8 @@ class Files(Protocol):
         """Return the names that match, sorted."""
 
 
-def read_document(name: str, files: Files) -> Document:
-    """Return a file and those it includes as one document."""
+def read_document(name: str, files: Files, changes: str = "") -> Document:
+    """Return a file and those it includes as one document; `changes` are as those of `load`."""
     reader = _Reader(name, files)
     root = reader.read(name)
     if root is not None and root.kind != "mapping":
@@ -362,6 +364,8 @@ def read_document(name: str, files: Files) -> Document:
             message = f"templates expand the pools to more than {MAX_MERGED} values"
             reader.report(root.span, "too-complex", message, "use smaller templates")
             root = None
+    if root is not None and changes:
+        root = reader.change(root, changes)
     return Document(
         name,
         root=root,
@@ -430,6 +434,36 @@ class _Reader:
                 if name not in done:
                     done.add(name)
                     self._merge(root, self.read(name))
+
+    def change(self, root: Node, changes: str) -> Node:
+        """Return the nodes with other values, each of which a line writes as KEY: VALUE."""
+        self.texts[CHANGES] = changes
+        parsed = parse(changes, CHANGES)
+        self.findings += parsed.findings
+        written = None if parsed.root is None else self._within_limit(parsed.root)
+        if written is not None and written.kind == "mapping":
+            for key, value in written.entries:
+                root = self._with_value(root, key, key.value.split("."), value)
+        elif not parsed.findings:
+            self.report(Span(CHANGES), "wrong-type", "expected KEY=VALUE, as cadence=5m")
+        return root
+
+    def _with_value(self, node: Node, key: Node, path: Sequence[str], value: Node) -> Node:
+        """Return a mapping with another value at a path; pools share the nodes of templates."""
+        step, *rest = path
+        entries = {each.value: (each, there) for each, there in node.entries}
+        _, there = entries.get(step, (key, _part(key)))
+        if rest and there.kind != "mapping":
+            if there.value is not None or there.kind != "scalar":
+                name = key.value.removesuffix(f".{'.'.join(rest)}")
+                self.report(
+                    key.span, "wrong-type", f"{name} is not a mapping", f"set {name} itself"
+                )
+                return node
+            there = _part(key)
+        own = Node("scalar", key.file, key.start, key.end, value=step)
+        entries[step] = own, self._with_value(there, key, rest, value) if rest else value
+        return _part(node, entries.values())
 
     def report(self, span: Span, rule: str, message: str, hint: str = "") -> None:
         """Add a finding."""

@@ -172,6 +172,123 @@ def test_a_history_of_another_fleet_is_refused(recorded: Trial) -> None:
     assert "other" in said
 
 
+IDLE = "pools.builders.retire.idle_after"
+
+
+def test_a_key_is_compared_with_the_file_when_it_is_set(recorded: Trial) -> None:
+    found = simulated(recorded, "--set", f"{IDLE}=2h")
+    file = simulated(recorded)
+
+    assert found["changed"] == [f"{IDLE}: 2h"]
+    assert found["against"] == "fleet.yaml"
+    assert found["before"] == file["after"]
+    assert found["after"]["config"] != file["after"]["config"]
+
+
+def test_a_set_key_is_as_if_it_stood_in_the_file(recorded: Trial) -> None:
+    (recorded.folder / "fleet.yaml").rename(recorded.folder / "was.yaml")
+    shutil.copy(recorded.folder / "main.yaml", recorded.folder / "fleet.yaml")
+
+    found = simulated(recorded, "--set", f"{IDLE}=5m", "--set", "pools.builders.workers.spare=0")
+    other = simulated(recorded, "--file", "was.yaml", "--against", "fleet.yaml")
+
+    assert found | {"changed": []} == other
+
+
+def test_a_set_key_wins_over_a_template_and_an_included_file(recorded: Trial) -> None:
+    pool = BUILDERS.replace("{", "{extends: [lasting], ", 1).replace(
+        "retire: {idle_after: 10m}", ""
+    )
+    (recorded.folder / "pools.yaml").write_text(f"pools: {{builders: {pool}}}\n", "utf-8")
+    templates = "templates: {lasting: {retire: {idle_after: 3h}}}\n"
+    text = fleet_yaml(pools={}).replace("pools: {}\n", "")
+    recorded.write(f"{text}{templates}include: [pools.yaml]\n")
+
+    plain, found = simulated(recorded), simulated(recorded, "--set", f"{IDLE}=5m")
+
+    recorded.write(f"{text}{templates.replace('3h', '5m')}include: [pools.yaml]\n")
+    wanted = simulated(recorded)
+    assert (found["before"], found["after"]) == (plain["after"], wanted["after"])
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "cadence=20m",
+        "pools.builders.machine=ccx43",
+        "pools.builders.workers={max: 1}",
+        "guards.throttle.create.count=1",
+        "tags.worker:class:powerful={on_demand: true}",
+    ],
+)
+def test_any_key_can_be_set(recorded: Trial, key: str) -> None:
+    found = simulated(recorded, "--set", key)
+
+    assert found["after"]["config"] != found["before"]["config"]
+
+
+def test_keys_are_set_on_this_side_when_there_is_another(recorded: Trial) -> None:
+    found = simulated(recorded, "--against", "main.yaml", "--set", f"{IDLE}=1m")
+    plain = simulated(recorded, "--against", "main.yaml")
+
+    assert found["before"] == plain["before"]
+    assert found["against"] == "main.yaml"
+    assert found["after"]["config"] not in (plain["after"]["config"], plain["before"]["config"])
+
+
+def test_the_text_names_what_is_set(recorded: Trial) -> None:
+    said = recorded.told("simulate", "--history", HISTORY, "--set", f"{IDLE}=2h")
+
+    assert tells(said, f"{IDLE}: 2h")
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        (f"{IDLE}=soon", ("--set:1:", "soon")),
+        ("pools.builders.idle_after=1h", ("--set:1:", "unknown-key", "idle_after")),
+        ("pools.other.retire.idle_after=1h", ("pools.other",)),
+        ("pools.builders.workers.min=9", ("min", "max")),
+        ("cadence.every=1h", ("--set:1:", "mapping")),
+        ("pools.builders.machine.type=ccx43", ("--set:1:", "pools.builders.machine")),
+        ("pools.builders.machine=[ccx33", ("--set:1:",)),
+        ("templates.big.machine=ccx33", ("--set:1:", "templates")),
+    ],
+)
+def test_a_key_is_refused_when_its_file_would_be_invalid(
+    recorded: Trial, key: str, says: tuple[str, ...]
+) -> None:
+    code, said = recorded.do("simulate", "--history", HISTORY, "--set", key)
+
+    assert (code, tells(said, *says), "Traceback" in said) == (1, True, False), said
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "cadence",
+        "=1h",
+        ".cadence=1h",
+        "a b=1",
+        "-=5",
+        "cadence=1h\nfleet: x",
+        "a" + 99 * ".a" + "=1",
+    ],
+)
+def test_a_key_is_refused_when_it_has_no_value(recorded: Trial, key: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        recorded.do("simulate", "--history", HISTORY, "--set", key)
+
+    assert left.value.code == 2
+
+
+@pytest.mark.parametrize("key", ["#=5", "[a]=5", "cadence=1h]", "cadence=\udcff"])
+def test_a_key_that_is_no_yaml_is_told(recorded: Trial, key: str) -> None:
+    code, said = recorded.do("simulate", "--history", HISTORY, "--set", key)
+
+    assert (code, "--set:1:" in said, "Traceback" in said) == (1, True, False), said
+
+
 def test_a_policy_of_others_is_what_was_before(recorded: Trial) -> None:
     found = simulated(recorded, "--policy", "fixed")
 

@@ -131,6 +131,10 @@ class Simulation(Value):
     lost: int = Field(0, description="Spot machines seen to be taken back while they worked.")
     lost_of: int = Field(0, description="Machine time of spot machines in the history, seconds.")
     against: str = Field("", description="What was compared with; empty: nothing.")
+    changed: tuple[str, ...] = Field(
+        (),
+        description="Keys with the values that `--set` gave them; the others are of fleet.yaml.",
+    )
     before: Side | None = None
     after: Side
     worse: tuple[Worse, ...] = Field((), description="Those that lose most, that one first.")

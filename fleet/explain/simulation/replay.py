@@ -125,13 +125,18 @@ def simulate(
 
 
 def compare(
-    before: Simulation | Unknown, after: Simulation | Unknown, against: str, pairs: Pairs
+    before: Simulation | Unknown,
+    after: Simulation | Unknown,
+    against: str,
+    pairs: Pairs,
+    changed: Iterable[str] = (),
 ) -> Simulation | Unknown:
     """Return both as one; the pairs are of the waits of both."""
     if isinstance(before, Unknown) or isinstance(after, Unknown):
         return before if isinstance(before, Unknown) else after
     return after.altered(
         against=against,
+        changed=tuple(changed),
         before=before.after,
         worse=pairs.worst(),
         worse_count=pairs.worse,
