@@ -17,9 +17,9 @@ from fleet.ports import Console
 from fleet.queues.debusine.pools import list_by_command, list_by_sql
 from fleet.queues.recorded import read_world
 from fleet.report.findings import to_text
-from fleet.schema.edit import PatchedFiles
 from fleet.schema.findings import has_errors
 from fleet.schema.model import EnvSecret
+from fleet.schema.source import check_size
 from fleet.schema.units import FLEET_NAME_PATTERN, follows
 from fleet.state.files import LocalFiles, replace_file
 from fleet.state.history import RecordedFiles
@@ -160,9 +160,23 @@ def _write_scripts(folder: Path, scripts: Iterable[tuple[str, str]]) -> None:
 
 def check_text(text: str) -> None:
     """Refuse what `fleet validate` would refuse."""
-    written = PatchedFiles(LocalFiles(), {"fleet.yaml": text})
-    checked = check_file("fleet.yaml", utc_now().date(), written)
+    checked = check_file("fleet.yaml", utc_now().date(), _Written(text))
     if has_errors(checked.findings):
         wrong = [finding for finding in checked.findings if finding.severity == "error"]
         told = to_text(wrong, checked.document)
         raise FleetError(f"the result is not valid:\n\n{told}")
+
+
+class _Written(LocalFiles):
+    """The files of this folder, as if a text was in its fleet.yaml."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def read(self, name: str, limit: int) -> bytes:
+        if name != "fleet.yaml":
+            return super().read(name, limit)
+        content = self._text.encode()
+        check_size(name, len(content), limit)
+        return content

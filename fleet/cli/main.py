@@ -17,7 +17,7 @@ from typing import NoReturn
 from fleet.cli.arguments import Parser
 from fleet.cli.console import TerminalConsole, prepare_streams
 from fleet.clock import FIRST_YEAR, LAST_YEAR, utc_now
-from fleet.errors import FleetError
+from fleet.errors import FleetError, WrongUsage
 
 VERBS = {
     "init": "begin a fleet: write fleet.yaml and what belongs beside it",
@@ -26,7 +26,6 @@ VERBS = {
     "observe": "record all facts that a plan is made from, without secrets",
     "plan": "show which machines should exist, at what cost and why",
     "simulate": "replay recorded demand, and show what a change would have cost and saved",
-    "tune": "propose settings of pools for a target or a budget, from recorded demand",
     "check": "run the policies beside fleet.yaml over the plan and the configuration",
     "report": "report a month, or a saved plan as a comment of a merge request",
     "apply": "plan and apply the changes",
@@ -57,6 +56,13 @@ VERBS = {
     "completion": "print a shell completion script",
 }
 """Every command, with the line that `fleet --help` has for it."""
+REMOVED = {
+    "tune": "use `fleet simulate --set KEY=VALUE` (docs/how-to/simulate-a-change.md)",
+}
+"""Commands, and their options and words, that version 0.3 removed: what to use instead.
+
+A row is deleted one release later.
+"""
 
 _SURROGATES = re.compile("[\udc80-\udcff]")
 """Bytes of a name or an argument that are not UTF-8, as Python keeps them."""
@@ -83,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     verb = next((each for each in given if not each.startswith("-")), "")
     try:
+        _refuse_removed(verb, given)
         args = build_parser(verb, alone=verb in given[:1]).parse_args(given)
         _check_clock()
         command = _command(args.command)
@@ -116,6 +123,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.note(f"fleet: error: {error.filename}: {error.strerror}")
         return 1
     return code
+
+
+def _refuse_removed(verb: str, given: Sequence[str]) -> None:
+    """Raise WrongUsage for a command line of an earlier version; it says what to use instead."""
+    written = [verb, *(f"{verb} {each.partition('=')[0]}" for each in given)]
+    for each in written:
+        if each in REMOVED:
+            raise WrongUsage(f"`fleet {each}` no longer exists; {REMOVED[each]}")
 
 
 def _check_clock() -> None:

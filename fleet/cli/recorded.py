@@ -63,7 +63,7 @@ class Recorded:
         """Yield the worlds in order of time; raises WrongUsage for one of another fleet."""
         latest: datetime | None = None
         moments = Moments()
-        for content in self.contents():
+        for content in self._contents():
             world = moments.world_of(self.name, content)
             if world.fleet != self.fleet.fleet:
                 raise WrongUsage(
@@ -74,7 +74,7 @@ class Recorded:
                 latest = world.time
                 yield world
 
-    def contents(self) -> Iterator[bytes]:
+    def _contents(self) -> Iterator[bytes]:
         """Yield the moments as JSON, the oldest first."""
         if self.file:
             return read_moments(self.file, self.since, self.until)

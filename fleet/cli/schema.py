@@ -16,7 +16,7 @@ def arguments(parser: Parser) -> None:
         "document",
         nargs="?",
         default="fleet",
-        choices=["fleet", "world", "plan", "findings", "simulation", "tuning"],
+        choices=["fleet", "world", "plan", "findings", "simulation"],
         help="the document (default: fleet)",
     )
     option(parser, "--out", "FILE", "write it to FILE instead")
@@ -59,10 +59,6 @@ def _document(name: str) -> tuple[Any, str, Direction]:
             from fleet.explain.simulation.figures import Simulation
 
             return Simulation, "What recorded demand comes to: fleet simulate --json", "written"
-        case "tuning":
-            from fleet.explain.simulation.tuning import Tuning
-
-            return Tuning, "What to change for a goal: fleet tune --json", "written"
         case _:
             from fleet.schema.model import Fleet
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fleet.explain.history import Span
 
-HEIGHT = 100
+_HEIGHT = 100
 _WORDY = 14
 """In percent: how wide a gap has to be for a word to fit."""
 
@@ -191,4 +191,4 @@ def _steps(values: Sequence[float | None], slots: range, top: float) -> str:
 
 
 def _y(value: float, top: float) -> str:
-    return f"{HEIGHT - HEIGHT * value / top:.1f}".removesuffix(".0")
+    return f"{_HEIGHT - _HEIGHT * value / top:.1f}".removesuffix(".0")

@@ -56,7 +56,7 @@ def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
             f"Over {over}{short} {what} would have cost {words.cents(before.money)} -> "
             f"{words.cents(after.money)} {currency}"
             f"{'' if short else _share(before.money, after.money)}; p95 of "
-            f"waits {format_wait(before.waits.most)} -> {format_wait(after.waits.most)}"
+            f"waits {_wait(before.waits.most)} -> {_wait(after.waits.most)}"
         )
     yield (
         f"{words.many(simulation.requests, 'request')} from {words.time(simulation.start)} to "
@@ -123,18 +123,16 @@ def _span(simulation: Simulation, side: Side) -> Span:
 def _distribution(name: str, key: str, shares: Sequence[int]) -> Panel:
     """Return the plot of what each share of the requests waits at most."""
     minutes = [seconds / 60 for seconds in shares]
-    span = Span(ANY_TIME, timedelta(hours=1), len(minutes), timedelta(hours=1))
+    span = Span(_ANY_TIME, timedelta(hours=1), len(minutes), timedelta(hours=1))
     ticks = tuple(Tick(float(share), f"{share} %") for share in _QUANTILES)
     plot = stepped(name, span, minutes)._replace(days=ticks)
-    told = ", ".join(
-        f"{share} % wait at most {format_wait(shares[share - 1])}" for share in _QUANTILES
-    )
+    told = ", ".join(f"{share} % wait at most {_wait(shares[share - 1])}" for share in _QUANTILES)
     return Panel(
         key, name, (Key("", "minutes that a share of the requests waits at most"),), plot, told
     )
 
 
-ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 """The axis of shares has no time; its ticks are its own."""
 
 
@@ -147,9 +145,9 @@ def _figures(simulation: Simulation, sides: Sequence[Side]) -> Section:
         ("machines at once, at most", lambda side: str(side.most)),
         ("requests that started", lambda side: str(side.waits.requests)),
         ("requests never served", lambda side: str(side.waits.never)),
-        ("wait, p50", lambda side: format_wait(side.waits.half)),
-        ("wait, p95", lambda side: format_wait(side.waits.most)),
-        ("wait, longest", lambda side: format_wait(side.waits.longest)),
+        ("wait, p50", lambda side: _wait(side.waits.half)),
+        ("wait, p95", lambda side: _wait(side.waits.most)),
+        ("wait, longest", lambda side: _wait(side.waits.longest)),
     ]
     return Section(
         "figures",
@@ -164,9 +162,9 @@ def _waits(key: str, heading: str, noun: str, sides: Sequence[Sequence[WaitFigur
     by_name = [{row.name: row for row in side} for side in sides]
     figures: list[tuple[str, Callable[[WaitFigures], str]]] = [
         ("requests", lambda row: str(row.requests)),
-        ("p50", lambda row: format_wait(row.half)),
-        ("p95", lambda row: format_wait(row.most)),
-        ("longest", lambda row: format_wait(row.longest)),
+        ("p50", lambda row: _wait(row.half)),
+        ("p95", lambda row: _wait(row.most)),
+        ("longest", lambda row: _wait(row.longest)),
         ("never", lambda row: str(row.never)),
     ]
     return _side_by_side(key, heading, noun, (list(rows), by_name), figures)
@@ -224,8 +222,8 @@ def _worse(simulation: Simulation) -> Section:
     rows = tuple(
         (
             each.request,
-            format_wait(each.before, "never served"),
-            format_wait(each.after, "never served"),
+            _wait(each.before, "never served"),
+            _wait(each.after, "never served"),
         )
         for each in simulation.worse
     )
@@ -257,6 +255,6 @@ def _percent(share: float | None) -> str:
     return _NOTHING if share is None else f"{share:.1f} %"
 
 
-def format_wait(seconds: int | None, none: str = _NOTHING) -> str:
+def _wait(seconds: int | None, none: str = _NOTHING) -> str:
     """Return a wait in two units."""
     return none if seconds is None else words.duration(timedelta(seconds=seconds))

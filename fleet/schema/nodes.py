@@ -27,10 +27,10 @@ _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\.[0-9]{1,30}([eE][-+]?[0-9]{1,
 _NOT_NUMBERS = re.compile(r"[-+]?\.(inf|Inf|INF|nan|NaN|NAN)\Z")
 NUMBERS = (_WHOLE, _DECIMAL, _NOT_NUMBERS)
 """What is not text although it has no quotes."""
-LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 # Compiled by YAML's own reader already, and such a wide class takes 3 ms to compile again.
 _NOT_PRINTABLE = yaml.reader.Reader.NON_PRINTABLE
-BYTE_ORDER_MARK = "\ufeff"
+_BYTE_ORDER_MARK = "\ufeff"
 _TOO_DEEP = ("too-complex", f"nested more than {MAX_DEPTH} levels deep")
 _TOO_MANY = (
     "too-complex",
@@ -85,7 +85,7 @@ class Parsed(NamedTuple):
 def parse(text: str, file: str) -> Parsed:
     """Return the nodes of a file's text."""
     strange = _NOT_PRINTABLE.search(text)
-    at = strange.start() if strange else text.find(BYTE_ORDER_MARK)
+    at = strange.start() if strange else text.find(_BYTE_ORDER_MARK)
     if at >= 0:
         return Parsed(None, (_not_text(text, at, file),))
     builder = _Builder(file)
@@ -102,7 +102,7 @@ def parse(text: str, file: str) -> Parsed:
 
 def lines_of(text: str) -> list[str]:
     """Return the lines of a text as YAML counts them."""
-    return LINE_BREAK.split(text)
+    return _LINE_BREAK.split(text)
 
 
 def place_of(file: str, text: str, offset: int, length: int = 1) -> Span:

@@ -65,18 +65,6 @@ class Document:
             return node.span
         return self.span(path[:-1]) if path else Span(self.name)
 
-    def node(self, path: Path) -> Node | None:
-        """Return the value at a path with its place; None where nothing is written there."""
-        return self._values.get(path)
-
-    def key(self, path: Path) -> Node | None:
-        """Return the key at a path with its place; None where nothing is written there."""
-        return self._keys.get(path)
-
-    def text(self, file: str) -> str:
-        """Return what a file holds, secrets included."""
-        return self._texts[file]
-
     def locate(self, finding: Finding) -> Finding:
         """Return a finding with its place."""
         path = tuple("***" if holds_secret(str(part)) else part for part in finding.path)

@@ -10,7 +10,7 @@ from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT, RunFleet
 from tools.reference import PAGE, page
 
-DOCUMENTS = ["fleet", "world", "plan", "findings", "simulation", "tuning"]
+DOCUMENTS = ["fleet", "world", "plan", "findings", "simulation"]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -2,7 +2,4 @@
 
 Begin with `replay.py`. `demand.py` turns worlds into jobs and other events, `farm.py` is the
 scripted world that answers a plan, and `figures.py` what comes out.
-
-`fleet tune` searches with it: `knobs.py` are the settings, `trials.py` what one of them comes to
-for a goal, `tuning.py` the search.
 """

@@ -152,20 +152,15 @@ class Simulation(Value):
         return self.altered(unknown=tuple(_limits(self)))
 
 
-def limits_of_past(start: datetime, end: datetime) -> Iterator[str]:
-    """Yield what the past between two moments cannot tell."""
-    if end - start < _DAY:
-        length = write_duration(end - start)
+def _limits(simulation: Simulation) -> Iterator[str]:
+    """Yield what a simulation cannot know, and what was assumed in this one."""
+    if simulation.is_short:
+        length = write_duration(simulation.end - simulation.start)
         yield (
             f"Only {length} were replayed: demand repeats by day, and in less than one a boot or "
             "a paid hour outweighs a change; choose an earlier --from, or record for longer"
         )
     yield "Work that nobody submitted because waits were long is in no history"
-
-
-def _limits(simulation: Simulation) -> Iterator[str]:
-    """Yield what a simulation cannot know, and what was assumed in this one."""
-    yield from limits_of_past(simulation.start, simulation.end)
     yield "Workers of static pools and of other provisioners stay those of the first moment"
     if simulation.unseen:
         yield (

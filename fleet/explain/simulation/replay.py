@@ -74,7 +74,7 @@ def read_events(worlds: Iterable[World]) -> Iterator[Told]:
     """
     past, skipped, worlds = Past(), 0, iter(worlds)
     for first in worlds:
-        if is_readable(first):
+        if _is_readable(first):
             yield first
             yield from past.events(chain((first,), worlds))
             yield Read(skipped + past.worlds, past.latest or first.time, past.unseen)
@@ -144,7 +144,7 @@ def compare(
     )
 
 
-def is_readable(world: World) -> bool:
+def _is_readable(world: World) -> bool:
     """Say whether a simulation can begin with a world."""
     if isinstance(world.stacks, Unknown):
         return False
@@ -152,11 +152,6 @@ def is_readable(world: World) -> bool:
     parts += [reading.demand for reading in world.queues.values()]
     parts += [reading.workers for reading in world.queues.values() if reading.workers is not None]
     return not any(isinstance(part, Unknown) for part in parts)
-
-
-def powerful_tags(fleet: Fleet) -> set[str]:
-    """Return the tags that make a request one of the class `powerful`."""
-    return {tag for rule in fleet.powerful for tag in rule.ask}
 
 
 class Replay:
@@ -388,7 +383,7 @@ class _Sums:
 
     def __init__(self, fleet: Fleet, start: datetime) -> None:
         self._fleet, self._start = fleet, start
-        self._powerful = powerful_tags(fleet)
+        self._powerful = {tag for rule in fleet.powerful for tag in rule.ask}
         self._all = WaitCounter()
         self._classes = {POWERFUL: WaitCounter(), ORDINARY: WaitCounter()}
         self._owners: defaultdict[str, WaitCounter] = defaultdict(WaitCounter)
