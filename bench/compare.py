@@ -11,13 +11,13 @@ from datetime import timedelta
 from decimal import Decimal
 
 from bench.plots import marks
+from bench.policies import POLICIES
 from bench.report import Report
+from bench.scaling import view_of, waiting_of
 from bench.workloads import DAYS, QUEUE, START, Workload, workloads
 from fleet.explain.simulation.demand import Job
 from fleet.explain.simulation.figures import Side
-from fleet.explain.simulation.policies import POLICIES
-from fleet.explain.simulation.replay import Replay, Task
-from fleet.explain.simulation.scaling import Policy, view_of, waiting_of
+from fleet.explain.simulation.replay import Decide, Replay, Task
 from fleet.model.facts import Demand, QueueReading, World
 from fleet.planner.inventory import take_inventory
 from fleet.planner.lifecycle.begin import begin_pool_plans
@@ -32,9 +32,9 @@ def measure() -> Report:
     for workload in workloads():
         bound = bound_of(workload)
         figures[f"{workload.name}_bound_eur"] = float(bound)
-        sides = {name: replay(workload, name, policy) for name, policy in POLICIES.items()}
+        sides = {name: replay(workload, policy) for name, policy in POLICIES.items()}
         # Debusine's rule with an hour for the queue to clear, asked of fleet.
-        sides["fleet_target_wait_1h"] = replay(patient(workload), "fleet", POLICIES["fleet"])
+        sides["fleet_target_wait_1h"] = replay(patient(workload), POLICIES["fleet"])
         for name, side in sides.items():
             key = f"{workload.name}_{name}"
             figures[f"{key}_eur"] = float(side.money or 0)
@@ -57,12 +57,11 @@ def _plot(workload: str, bound: Decimal, sides: Mapping[str, Side]) -> str:
     return marks(workload, ("p95 of the waits, minutes", "EUR over the bound"), points)
 
 
-def replay(workload: Workload, name: str, policy: Policy) -> Side:
+def replay(workload: Workload, policy: Decide) -> Side:
     """Return what a policy comes to on a workload, from an empty fleet to two days after."""
     empty = QueueReading(demand=Demand(read_at=START), workers=None)
     first = World(fleet=workload.fleet.fleet, time=START, queues={QUEUE: empty})
-    task = Task(workload.fleet, policy=name)
-    replaying = Replay(task, first, lambda _, __: None, policy)
+    replaying = Replay(Task(workload.fleet), first, lambda _, __: None, policy)
     for job in workload.jobs:
         replaying.feed(job)
     return replaying.finish(START + timedelta(days=DAYS + 2))

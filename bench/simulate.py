@@ -21,8 +21,7 @@ from bench.report import Report
 from bench.worlds import NOW, QUEUE, Size, scene_of
 from fleet.__main__ import COLLECTION
 from fleet.explain.simulation.demand import Job, Past
-from fleet.explain.simulation.replay import Replay, Task
-from fleet.explain.simulation.scaling import ours
+from fleet.explain.simulation.replay import Replay, Task, decide
 from fleet.model.facts import Demand, Listing, QueueReading, Request, World
 from fleet.model.plan import Plan
 from fleet.planner.inventory import PoolInventory
@@ -76,7 +75,7 @@ def _days(fleet: Fleet, jobs: Iterable[Job], days: int) -> tuple[list[float], Se
 
     def watched(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
         seen.append(world)
-        return ours(fleet, world, inventories)
+        return decide(fleet, world, inventories)
 
     replay = Replay(Task(fleet), _first(fleet), lambda _, __: None, watched)
     took = [0.0] * days

@@ -57,6 +57,8 @@ VERBS = {
 }
 """Every command, with the line that `fleet --help` has for it."""
 REMOVED = {
+    "simulate --policy": "use `python -m bench compare` in a clone of the repository"
+    " (docs/how-to/run-the-benchmark.md)",
     "tune": "use `fleet simulate --set KEY=VALUE` (docs/how-to/simulate-a-change.md)",
 }
 """Commands, and their options and words, that version 0.3 removed: what to use instead.

@@ -12,7 +12,6 @@ from fleet.cli.output import show
 from fleet.cli.recorded import add_history, recorded
 from fleet.cli.second import Reader, Receiver, Sender, processes
 from fleet.errors import FileUnreadable
-from fleet.explain.simulation.policies import POLICIES
 from fleet.explain.simulation.replay import Task, compare, read_events, simulate
 from fleet.model.facts import Unknown
 from fleet.ports import Console
@@ -25,18 +24,12 @@ def arguments(parser: Parser) -> None:
     """Declare what `fleet simulate` takes."""
     add_file(parser)
     add_history(parser)
-    compared = parser.add_mutually_exclusive_group()
-    compared.add_argument(
+    parser.add_argument(
         "--against",
         dest="base",
         metavar="REF",
         help="compare with fleet.yaml as of this revision of git, as origin/main, or with a "
         "file: what was before",
-    )
-    compared.add_argument(
-        "--policy",
-        choices=sorted({*POLICIES} - {"fleet"}),
-        help="compare with what this would have decided for the same pools: it is what was before",
     )
     parser.add_argument(
         "--set",
@@ -65,7 +58,7 @@ def arguments(parser: Parser) -> None:
 @contextmanager
 def beside(args: argparse.Namespace) -> Iterator[None]:
     """Start what this process may not start any more: git, who reads, who replays the other."""
-    compared = bool(args.base or args.policy or args.changes)
+    compared = bool(args.base or args.changes)
     with reading_base(args), processes(compared=compared) as args.other:
         yield
 
@@ -86,17 +79,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
         base = loaded
     told = args.other.told()
     if isinstance(args.other, Sender):
-        task = Task((base or config).fleet, args.policy or "fleet", args.seed)
+        task = Task((base or config).fleet, args.seed)
         args.other.end(simulate(task, told, args.other.waited))
         return 0
     console.progress(f"replaying {history.name}")
-    task = Task(config.fleet, seed=args.seed)
+    task = Task(config.fleet, args.seed)
     if args.changes:
         changed = load_config(args, console, "\n".join(args.changes))
-        task = Task(changed.fleet, seed=args.seed)
+        task = Task(changed.fleet, args.seed)
     if isinstance(args.other, Receiver):
-        against = f"policy {args.policy}" if args.policy else args.base or args.file
         after = simulate(task, told, args.other.waited)
+        against = args.base or args.file
         found = compare(args.other.found(), after, against, args.other.pairs, args.changes)
     else:
         found = simulate(task, told)

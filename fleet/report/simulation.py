@@ -49,11 +49,8 @@ def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
     if before is None:
         yield f"{simulation.fleet}: {words.cents(after.money)} {currency} in {length}{short}"
     else:
-        what = "this change"
-        if before.policy != after.policy:
-            what = f"fleet instead of policy {before.policy}"
         yield (
-            f"Over {over}{short} {what} would have cost {words.cents(before.money)} -> "
+            f"Over {over}{short} this change would have cost {words.cents(before.money)} -> "
             f"{words.cents(after.money)} {currency}"
             f"{'' if short else _share(before.money, after.money)}; p95 of "
             f"waits {_wait(before.waits.most)} -> {_wait(after.waits.most)}"
@@ -61,7 +58,7 @@ def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
     yield (
         f"{words.many(simulation.requests, 'request')} from {words.time(simulation.start)} to "
         f"{words.time(simulation.end)}, from {words.many(simulation.worlds, 'recorded moment')}; "
-        f"fleet runs every {write_duration(simulation.cadence)}; policy {after.policy}"
+        f"fleet runs every {write_duration(simulation.cadence)}"
     )
     if before is not None:
         changes = f" with {', '.join(simulation.changed)}" if simulation.changed else ""

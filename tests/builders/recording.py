@@ -6,8 +6,7 @@ from pathlib import Path
 from random import Random
 
 from fleet.explain.simulation.demand import Job
-from fleet.explain.simulation.replay import Replay, Task
-from fleet.explain.simulation.scaling import ours
+from fleet.explain.simulation.replay import Replay, Task, decide
 from fleet.model.facts import (
     Demand,
     Listing,
@@ -66,7 +65,7 @@ def record(fleet: Fleet, jobs: Iterable[Job], start: datetime, end: datetime) ->
 
     def watched(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
         seen.append(world)
-        return ours(fleet, world, inventories)
+        return decide(fleet, world, inventories)
 
     empty = QueueReading(demand=Demand(read_at=start), workers=None)
     first = World(fleet=fleet.fleet, time=start, queues=dict.fromkeys(fleet.queues, empty))

@@ -153,7 +153,7 @@ def test_what_cannot_be_replayed_is_told(
     assert (ended, tells in said, "Traceback" in said) == (code, True, False)
 
 
-@pytest.mark.parametrize("args", [("--from", "yesterday"), ("--policy", "luck")])
+@pytest.mark.parametrize("args", [("--from", "yesterday"), ("--seed", "luck")])
 def test_wrong_usage_is_refused(recorded: Trial, args: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as left:
         recorded.do("simulate", "--history", HISTORY, *args)
@@ -287,13 +287,6 @@ def test_a_key_that_is_no_yaml_is_told(recorded: Trial, key: str) -> None:
     code, said = recorded.do("simulate", "--history", HISTORY, "--set", key)
 
     assert (code, "--set:1:" in said, "Traceback" in said) == (1, True, False), said
-
-
-def test_a_policy_of_others_is_what_was_before(recorded: Trial) -> None:
-    found = simulated(recorded, "--policy", "fixed")
-
-    assert (found["before"]["policy"], found["after"]["policy"]) == ("fixed", "fleet")
-    assert float(found["before"]["money"]) > float(found["after"]["money"])
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from fleet.explain.simulation.demand import HORIZON, Booted, Job, Lost, Past, Refused
 from fleet.explain.simulation.farm import Farm
 from fleet.explain.simulation.figures import Pairs, Simulation, WaitCounter
-from fleet.explain.simulation.replay import Task, compare, read_events, simulate
-from fleet.explain.simulation.scaling import ours
+from fleet.explain.simulation.replay import Task, compare, decide, read_events, simulate
 from fleet.model.facts import Ledger, Request, Unknown, Worker, WorkerState, World
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
@@ -171,7 +170,7 @@ def test_spot_machines_are_taken_back_as_often_as_in_the_history(seed: int) -> N
     for nth in range(3):
         farm.arrive(a_job(nth, NOW, 10 * 3600))
     world = farm.observe(Ledger())
-    plan = ours(fleet, world, take_inventory(fleet, world))
+    plan = decide(fleet, world, take_inventory(fleet, world))
     farm.carry_out(plan)
     made = sorted(farm.boxes)
 
@@ -192,7 +191,9 @@ def test_a_simulation_decides_what_every_golden_plan_decides() -> None:
     for folder in FOLDERS:
         fleet, world = load_fleet(folder), load_world(folder)
         seen = plan_of(folder).model_dump(exclude=UNEXPLAINED)
-        decided = ours(fleet, world, take_inventory(fleet, world)).model_dump(exclude=UNEXPLAINED)
+        decided = decide(fleet, world, take_inventory(fleet, world)).model_dump(
+            exclude=UNEXPLAINED
+        )
         for pool in (*seen["pools"], *decided["pools"]):
             pool.pop("because")
         assert decided == seen, folder.name

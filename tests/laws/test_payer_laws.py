@@ -9,8 +9,7 @@ from decimal import Decimal
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleet.explain.simulation.replay import Replay, Task
-from fleet.explain.simulation.scaling import ours
+from fleet.explain.simulation.replay import Replay, Task, decide
 from fleet.model.facts import Demand, Entry, Ledger, Machine, QueueReading, World
 from fleet.model.plan import BudgetVerdict, Delete, Plan
 from fleet.model.prices import Life, Tariff
@@ -61,7 +60,7 @@ class Story:
         self.machines |= {
             (m.name, m.created_at): m for _, m in world.machines() if m.created_at is not None
         }
-        plan = ours(fleet, world, inventory)
+        plan = decide(fleet, world, inventory)
         self.budgets += [each for each in plan.budgets if each.planned]
         deleted = {each.worker for each in plan.actions if isinstance(each, Delete)}
         for key in self.machines.keys() - self.gone.keys():

@@ -82,7 +82,6 @@ class Side(Value):
     """What one fleet.yaml came to."""
 
     config: str = Field(description="Digest of the configuration.")
-    policy: str
     waits: WaitFigures
     classes: tuple[WaitFigures, ...] = ()
     owners: tuple[WaitFigures, ...] = Field((), description="Those with most requests.")

@@ -24,9 +24,8 @@ from fleet.explain.simulation.figures import (
     WaitCounter,
     owner_rows,
 )
-from fleet.explain.simulation.policies import POLICIES
-from fleet.explain.simulation.scaling import Policy
 from fleet.explain.tallies import ORDINARY, POWERFUL
+from fleet.guard import guard
 from fleet.model.digests import config_digest
 from fleet.model.facts import Charge, Ledger, MachinePayer, Market, Unknown, World
 from fleet.model.plan import Create, Plan, Reason
@@ -36,6 +35,7 @@ from fleet.planner.failures import RESET
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.ledger import charge_all, periods
 from fleet.planner.payers import payers_of
+from fleet.reconcile import reconcile_unsealed
 from fleet.schema.model import Fleet, Pool
 
 _NO_OWNER = "no owner"
@@ -46,7 +46,6 @@ class Task:
     """What is simulated."""
 
     fleet: Fleet
-    policy: str = "fleet"
     seed: int = 0
     skips: bool = True
     """Leave out runs that would do nothing; the result is the same."""
@@ -82,6 +81,16 @@ def read_events(worlds: Iterable[World]) -> Iterator[Told]:
         skipped += 1
     some = "no recorded moment has all its queues, providers and stacks"
     yield Unknown(unknown=some if skipped else "nothing was recorded in this time")
+
+
+Decide = Callable[[Fleet, World, Mapping[str, PoolInventory]], Plan]
+"""Decides in each run; the simulation carries out the plan."""
+
+
+def decide(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
+    """Decide as `fleet plan` does, without what only a saved or shown plan needs."""
+    told = with_price_lists(fleet, world)
+    return guard(fleet, reconcile_unsealed(told, world, inventories, explained=False))
 
 
 def simulate(
@@ -157,11 +166,9 @@ def _is_readable(world: World) -> bool:
 class Replay:
     """One fleet.yaml on its way through a history."""
 
-    def __init__(
-        self, task: Task, first: World, waited: Waited, policy: Policy | None = None
-    ) -> None:
+    def __init__(self, task: Task, first: World, waited: Waited, decide: Decide = decide) -> None:
         self._fleet = fleet = task.fleet
-        self._policy, self._name = policy or POLICIES[task.policy], task.policy
+        self._decide = decide
         self._skips = task.skips
         self._waited = waited
         self._start = self._next = first.time
@@ -199,7 +206,7 @@ class Replay:
             self._sums.wait(job, None)
             self._waited(job.key, None)
         self._sums.config = config_digest(self._fleet)
-        return self._sums.side(self._farm, end, self._name)
+        return self._sums.side(self._farm, end)
 
     def _run_until(self, at: datetime, *, with_last: bool = False) -> None:
         """Run at each cadence before a moment."""
@@ -220,7 +227,7 @@ class Replay:
         world = farm.observe(self._ledger.read(farm.now))
         inventories = take_inventory(self._fleet, world)
         self._ledger.charge(world, inventories)
-        plan = self._policy(self._fleet, world, inventories)
+        plan = self._decide(self._fleet, world, inventories)
         self._ledger.order(world, inventories, plan)
         self._sums.see(plan, farm)
         farm.carry_out(plan)
@@ -441,7 +448,7 @@ class _Sums:
         self.unscaled += noted.unscaled
         farm.forget()
 
-    def side(self, farm: Farm, end: datetime, policy: str) -> Side:
+    def side(self, farm: Farm, end: datetime) -> Side:
         """Return all figures; machines that are still there are counted up to the end."""
         for box in farm.boxes.values():
             if box.began is not None:
@@ -469,7 +476,6 @@ class _Sums:
         money = [pool.money for pool in pools]
         return Side(
             config=self.config,
-            policy=policy,
             waits=self._all.figures("", with_shares=True),
             classes=tuple(each.figures(name) for name, each in self._classes.items()),
             owners=owner_rows(self._owners),

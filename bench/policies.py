@@ -1,4 +1,4 @@
-"""What decides in a simulation: fleet, or what others do, as their documentation and code say.
+"""Decide as others do, as their documentation and code say, in a simulation of fleet's.
 
 A policy of others answers what it wants of each pool; `scaling` carries that out with fleet's own
 plans of pools, so that names, prices, boots and deletions are the same for all. What differs is
@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
 
-from fleet.explain.simulation.scaling import Policy, View, Waiting, Wanted, ours, scaled
+from bench.scaling import View, Waiting, Wanted, scaled
+from fleet.explain.simulation.replay import Decide, decide
 
 
 def fixed(views: Sequence[View], _: Sequence[Waiting]) -> Mapping[str, Wanted]:
@@ -161,8 +162,8 @@ def first_fit(views: Sequence[View], waiting: Sequence[Waiting]) -> Mapping[str,
     return {pool: Wanted(count) for pool, count in made.items()}
 
 
-POLICIES: Mapping[str, Policy] = {
-    "fleet": ours,
+POLICIES: Mapping[str, Decide] = {
+    "fleet": decide,
     "fixed": scaled(fixed),
     "resalloc": scaled(resalloc),
     "taskcluster": scaled(taskcluster),

@@ -1,10 +1,10 @@
-"""What a policy is: fleet's own, and one that says what it wants of each pool."""
+"""Carry out a policy that says how many machines it wants of each pool."""
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.guard import guard
+from fleet.explain.simulation.replay import Decide
 from fleet.model.facts import World
 from fleet.model.plan import Cause, Plan, Reason
 from fleet.model.price_lists import with_price_lists
@@ -17,17 +17,7 @@ from fleet.planner.lifecycle.warm import make_one
 from fleet.planner.pool_plan import PoolPlan, Why
 from fleet.planner.staffing import Service, find_supplies
 from fleet.planner.units import State
-from fleet.reconcile import reconcile_unsealed
 from fleet.schema.model import Fleet, Pool
-
-Policy = Callable[[Fleet, World, Mapping[str, PoolInventory]], Plan]
-"""Decides in each run; what it returns is carried out."""
-
-
-def ours(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
-    """Decide as `fleet plan` does; nobody saves or reads the plan."""
-    told = with_price_lists(fleet, world)
-    return guard(fleet, reconcile_unsealed(told, world, inventories, explained=False))
 
 
 class View(NamedTuple):
@@ -69,7 +59,7 @@ Wants = Callable[[Sequence[View], Sequence[Waiting]], Mapping[str, Wanted]]
 _WHY = Why(Reason.BELOW_MIN, Cause.DEMAND, "its policy wants one more")
 
 
-def scaled(wants: Wants, idle_after: int | None = None) -> Policy:
+def scaled(wants: Wants, idle_after: int | None = None) -> Decide:
     """Return the policy that has what is wanted, up to `workers.max` and `max_starting`.
 
     What is idle for `idle_after` seconds (None: as long as the pool says) goes, beyond what is
