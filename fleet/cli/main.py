@@ -61,9 +61,9 @@ REMOVED = {
     " (docs/how-to/run-the-benchmark.md)",
     "tune": "use `fleet simulate --set KEY=VALUE` (docs/how-to/simulate-a-change.md)",
 }
-"""Commands, and their options and words, that version 0.3 removed: what to use instead.
+"""The replacement of each command or option that the next release removes.
 
-A row is deleted one release later.
+The release after that one removes the row.
 """
 
 _SURROGATES = re.compile("[\udc80-\udcff]")
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse_removed(verb: str, given: Sequence[str]) -> None:
-    """Raise WrongUsage for a command line of an earlier version; it says what to use instead."""
+    """Raise WrongUsage, which names the replacement, for a command line of an earlier version."""
     written = [verb, *(f"{verb} {each.partition('=')[0]}" for each in given)]
     for each in written:
         if each in REMOVED:

@@ -152,7 +152,7 @@ class Simulation(Value):
 
 
 def _limits(simulation: Simulation) -> Iterator[str]:
-    """Yield what a simulation cannot know, and what was assumed in this one."""
+    """Yield the limits of a simulation, and the assumptions of this one."""
     if simulation.is_short:
         length = write_duration(simulation.end - simulation.start)
         yield (
