@@ -38,6 +38,37 @@ def test_a_machine_above_max_is_deleted_as_above_max(idle: Trial) -> None:
     assert planned(idle) == {ONE: ("delete", "above-max")}
 
 
+def without_departures(trial: Trial) -> dict[str, tuple[str, str]]:
+    """Return what a plan does where the record of departures is not in the world."""
+    world = {**trial.world(), "departures": []}
+    (trial.folder / "world.json").write_text(json.dumps(world), encoding="utf-8")
+    plan = json.loads(trial.told("plan", "--world", "world.json", "--json"))
+    return {each["worker"]: (each["action"], each["reason"]) for each in plan["actions"]}
+
+
+def test_a_drained_machine_is_above_max_when_no_record_is_there(idle: Trial) -> None:
+    lower_max(idle)
+    idle.apply()
+
+    assert without_departures(idle) == {ONE: ("delete", "above-max")}
+
+
+def test_a_drained_machine_is_idle_when_no_record_is_there(idle: Trial) -> None:
+    idle.age(minutes=30)
+    idle.apply()
+
+    assert without_departures(idle)[ONE] == ("delete", "idle-too-long")
+
+
+def test_one_of_two_drained_is_above_max_when_no_record_is_there(idle: Trial) -> None:
+    idle.age(minutes=30)
+    idle.apply()
+    lower_max(idle)
+
+    reasons = [reason for _, reason in without_departures(idle).values()]
+    assert sorted(reasons) == ["above-max", "idle-too-long"]
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -143,6 +174,7 @@ def test_a_record_is_forgotten_when_its_machine_is_gone(idle: Trial) -> None:
 def test_a_new_machine_of_the_name_has_no_old_reason(idle: Trial) -> None:
     lower_max(idle)
     idle.apply()
+    declare(idle, "workers: {max: 1}", "workers: {max: 4}")
     idle.told("observe", "--out", "seen.json")
     recorded = (idle.folder / "seen.json").read_text(encoding="utf-8")
     newer = (datetime.now(UTC) + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,5 +1,7 @@
 """Delete what was drained; drain what config no longer wants and what is above `workers.max`."""
 
+from collections.abc import Iterable
+
 from fleet.model.facts import World
 from fleet.model.plan import Reason
 from fleet.planner.lifecycle.deletion_order import scale_down_order, youngest_first
@@ -9,7 +11,12 @@ from fleet.schema.model import TicketQueue
 
 
 def delete_drained(pool_plan: PoolPlan) -> None:
-    """Delete what was observed drained and idle; a busy one stays until it is done."""
+    """Delete what was observed drained and idle; a busy one stays until it is done.
+
+    The reason of its drain is in the record of its departure. Without that record, as in an older
+    world, it is the first that still holds.
+    """
+    above = _count_above_max(pool_plan, pool_plan.inventory.units)
     for unit in pool_plan.inventory.having(State.DRAINING):
         due = pool_plan.due.get(unit.name)
         returned = _why_returned(pool_plan, unit)
@@ -17,8 +24,10 @@ def delete_drained(pool_plan: PoolPlan) -> None:
             pool_plan.delete(unit, Reason.TICKET_RETURNED, returned)
             continue
         idle = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
-        reason = pool_plan.unwanted or (due[0] if due else idle)
+        otherwise = Reason.ABOVE_MAX if above > 0 else idle
+        reason = pool_plan.unwanted or (due[0] if due else otherwise)
         pool_plan.delete(unit, reason, "drained and idle")
+        above -= 1
     for unit in pool_plan.inventory.having(State.DISABLED):
         because = f"its worker is disabled{gives_back(unit)}"
         pool_plan.delete(unit, Reason.DISABLED, because)
@@ -56,19 +65,26 @@ def drain_above_max(world: World, pool_plan: PoolPlan) -> None:
 
     A busy worker ends what it runs.
     """
-    if pool_plan.pool is None:
+    seen = _seen(pool_plan.staying)
+    above = _count_above_max(pool_plan, seen)
+    if above <= 0:
         return
-    # What only one witness saw may be an error: nothing is scaled down because of it.
-    seen = [u for u in pool_plan.staying if u.state not in (State.MISSING, State.UNRECORDED)]
-    held, limit = len(seen), pool_plan.pool.workers.max
-    if held <= limit:
-        return
-    because = f"the pool holds {held}, workers.max is {limit}"
-    booting = youngest_first(pool_plan.booting)[: held - limit]
+    because = f"the pool holds {len(seen)}, workers.max is {len(seen) - above}"
+    booting = youngest_first(pool_plan.booting)[:above]
     for unit in booting:
         pool_plan.delete(unit, Reason.ABOVE_MAX, because)
     order = scale_down_order(world, pool_plan, seen)
     states = (State.DISCONNECTED, State.IDLE, State.BUSY)
     ready = [unit for state in states for unit in order if unit.state is state]
-    for unit in ready[: held - limit - len(booting)]:
+    for unit in ready[: above - len(booting)]:
         pool_plan.drain(unit, Reason.ABOVE_MAX, because)
+
+
+def _count_above_max(pool_plan: PoolPlan, units: Iterable[Unit]) -> int:
+    """Return the number of units beyond `workers.max`; 0 or less if none is."""
+    return len(_seen(units)) - pool_plan.pool.workers.max if pool_plan.pool else 0
+
+
+def _seen(units: Iterable[Unit]) -> list[Unit]:
+    """Return the units without those of one witness, which may be an error."""
+    return [u for u in units if u.state not in (State.MISSING, State.UNRECORDED)]
