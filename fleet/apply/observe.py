@@ -29,7 +29,6 @@ from fleet.model.facts import (
     Worker,
     World,
 )
-from fleet.model.orders import Order
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.values import first_mistake
 from fleet.observation import OBSERVATION_SECONDS
@@ -149,6 +148,9 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     read = {name: _reading(each) for name, each in asking("queue", others).items()}
     stacks = _stacks(fleet, sources, listings, asking)
     before = partial(told_or, (), sources.store.absences)
+    attempts = _recorded(lambda: sources.store.attempts(REMEMBERED))
+    departures = _recorded(sources.store.departures)
+    records = {"attempts": attempts, "departures": departures}
     world = World(
         fleet=fleet.fleet,
         time=now,
@@ -159,10 +161,10 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         bases=read_bases(fleet, sources.bases, asking),
         images=_told(lambda: tuple(each.fact for each in sources.store.image_versions())),
         ledger=_told(lambda: _ledger(fleet, sources.store, now)),
-        # Without a store nothing is made anyway.
-        attempts=told_or((), lambda: sources.store.attempts(REMEMBERED)),
-        orders=_orders(sources.store, now),
-        departures=told_or((), sources.store.departures),
+        attempts=() if isinstance(attempts, Unknown) else attempts,
+        orders=_recorded(partial(sources.store.orders, now)),
+        departures=() if isinstance(departures, Unknown) else departures,
+        unread={name: each.unknown for name, each in records.items() if isinstance(each, Unknown)},
         members=_members(sources),
         runs=_told(lambda: ended_runs(sources.store, now)),
         delete_seconds=_delete_seconds(sources.store),
@@ -179,9 +181,10 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
             queues[name] = queues[name].altered(workers=began)
         else:
             since[name] = began
-    attempts = partial(told_or, (), partial(sources.store.attempts, _ATTEMPTS))
+    every_attempt = partial(told_or, (), partial(sources.store.attempts, _ATTEMPTS))
     recorded = {name for stack in world.known_stacks.values() for name in stack.names}
-    queues |= dict(with_forgotten(fleet, queues, listings, since, Records(attempts, recorded)))
+    known = Records(every_attempt, recorded)
+    queues |= dict(with_forgotten(fleet, queues, listings, since, known))
     queues |= dict(_with_packages(fleet, queues))
     world = world.altered(queues=dict(sorted(queues.items())))
     # Where it cannot be read how far approvals were used, none may be used.
@@ -198,6 +201,16 @@ def _told(ask: Callable[[], T]) -> T | Unknown:
     try:
         return ask()
     except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+
+
+def _recorded(ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | Unknown:
+    """Return the records of the store; none without a store, which nothing is recorded in."""
+    try:
+        return ask()
+    except StoreMissing:
+        return ()
+    except StoreFailed as error:
         return Unknown(unknown=str(error))
 
 
@@ -535,16 +548,6 @@ def _building(worker: Worker, package: str | None) -> Worker:
     if worker.work is None or worker.work.package or package is None:
         return worker
     return worker.altered(work=worker.work.altered(package=package))
-
-
-def _orders(store: Store, now: datetime) -> tuple[Order, ...] | Unknown:
-    """Return the orders in force; without a store nobody can have given any."""
-    try:
-        return store.orders(now)
-    except StoreMissing:
-        return ()
-    except StoreFailed as error:
-        return Unknown(unknown=str(error))
 
 
 def _approved(store: Store, world: World) -> dict[str, int]:

@@ -657,6 +657,12 @@ class World(Value):
         description="Workers that earlier runs drained or switched off, and why.",
         exclude_if=not_,
     )
+    unread: dict[Literal["attempts", "departures"], str] = Field(
+        default_factory=dict,
+        description="Records that the store has and that cannot be read, each with the reason: "
+        "they are empty here.",
+        exclude_if=not_,
+    )
     members: dict[str, Tags] | Unknown = Field(
         default_factory=dict, description="Group to its users, from the file of `members`."
     )

@@ -538,12 +538,10 @@ class DatabaseStore(Database):
 
     def orders(self, now: datetime) -> tuple[Order, ...]:
         """Return what operators ordered that is in force then, sorted by its key."""
-        query = sa.select(ORDERS.c.order).where(_is_in_force(now)).order_by(ORDERS.c.key)
         with self.begin() as connection:
-            written = found_in(connection, ORDERS, query).scalars().all()
-        what = "an order (a freeze, a hold or an approval)"
-        with _readable(what):
-            return tuple(map(_ORDER.validate_json, written))
+            rows = _order_rows(connection)
+        with rows_of(ORDERS), _readable("an order (a freeze, a hold or an approval)"):
+            return tuple(_order_of(row) for row in rows if not _is_over(row, now))
 
     def place_order(self, order: Order, entry: LogEntry, console: str = "") -> None:
         """Write down an order in place of one of the same key, and into the log, both or neither.
@@ -555,8 +553,8 @@ class DatabaseStore(Database):
             append_entries(connection, [entry])
             ORDERS.create(connection, checkfirst=True)
             write_about(connection, ABOUT_FORMAT)
-            gone = [ORDERS.c.key == order.key, *_long_over(connection, order.at)]
-            connection.execute(sa.delete(ORDERS).where(sa.or_(*gone)))
+            gone = {order.key, *_long_over(connection, order.at)}
+            connection.execute(sa.delete(ORDERS).where(ORDERS.c.key.in_(gone)))
             connection.execute(sa.insert(ORDERS), [row | {"order": order.model_dump_json()}])
 
     def lift_orders(self, orders: Mapping[str, LogEntry]) -> frozenset[str]:
@@ -880,12 +878,32 @@ def _charge(payer: dict[str, Any], sums: Sequence[Any]) -> Charge:
     )
 
 
-def _is_in_force(now: datetime) -> sa.ColumnElement[bool]:
-    return ORDERS.c.until > now.isoformat()
+def _order_rows(connection: sa.Connection) -> Sequence[sa.Row[Any]]:
+    query = sa.select(ORDERS.c.key, ORDERS.c.until, ORDERS.c.order).order_by(ORDERS.c.key)
+    return found_in(connection, ORDERS, query).all()
 
 
-def _long_over(connection: sa.Connection, now: datetime) -> Iterator[sa.ColumnElement[bool]]:
-    """Yield which orders nobody's clock can take for one in force.
+def _order_of(row: sa.Row[Any]) -> Order:
+    """Return the order of a row; ValueError if the row says two different things of it."""
+    order = _ORDER.validate_json(row.order)
+    if (row.key, in_utc(datetime.fromisoformat(row.until))) != (order.key, order.until):
+        raise ValueError(f"{row.key} until {row.until} is also {order.key} until {order.until}")
+    return order
+
+
+def _is_over(row: sa.Row[Any], now: datetime) -> bool:
+    """Say whether all that a row says of its end is over; an unreadable end is not."""
+    try:
+        until = in_utc(datetime.fromisoformat(row.until))
+    except ValueError:
+        return False
+    with suppress(ValidationError):  # another release of fleet may have written it
+        until = max(until, _ORDER.validate_json(row.order).until)
+    return until <= now
+
+
+def _long_over(connection: sa.Connection, now: datetime) -> Iterator[str]:
+    """Yield the keys of orders that nobody's clock can take for one in force.
 
     The clock of who orders may be ahead by any time, that of the last run by `_ORDERED` at most.
     """
@@ -893,7 +911,8 @@ def _long_over(connection: sa.Connection, now: datetime) -> Iterator[sa.ColumnEl
     if started is not None:
         with rows_of(RUNS):
             latest = min(now, datetime.fromisoformat(started))
-        yield sa.not_(_is_in_force(latest - _ORDERED))
+        rows = _order_rows(connection)
+        yield from (row.key for row in rows if _is_over(row, latest - _ORDERED))
 
 
 def _of(table: sa.Table, image: str, version: str) -> tuple[sa.ColumnElement[bool], ...]:

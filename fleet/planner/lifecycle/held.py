@@ -4,6 +4,8 @@ Its worker is drained. Once the hold is over it is given back: it gets work agai
 else speaks for its going. What was drained before for another reason goes on to go.
 """
 
+from collections.abc import Mapping
+
 from fleet.model.facts import Unknown, World
 from fleet.model.orders import FLEET, Freeze, Frozen, Hold, Order
 from fleet.model.plan import Holding, Reason
@@ -15,24 +17,33 @@ from fleet.schema.units import write_duration
 
 HELD = 86400
 """Seconds that a machine which failed to boot is held."""
+_FORBIDS: Mapping[str, Frozen] = {"attempts": "creates", "departures": "deletes"}
+"""Record to the actions that it may forbid: those of a failing way, those of a released hold."""
 
 
 def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
     """Return the orders in force, by the pools' names of today.
 
-    Where they cannot be read, everything is frozen: the orders are unknown.
+    Where they cannot be read, everything is frozen: the orders are unknown. An unread record
+    freezes what it might forbid.
     """
+    freeze = Freeze(by=FLEET, at=world.time, until=world.time, reason="")
     if isinstance(world.orders, Unknown):
         because = f"what operators ordered is unknown: {world.orders.unknown}"
-        return (Freeze(by=FLEET, at=world.time, until=world.time, reason=because),)
+        return (freeze.altered(reason=because),)
     takers = takers_of(fleet, world)
-    return tuple(
+    orders = (
         order
         if isinstance(order, Hold) or order.pool not in takers
         else order.altered(pool=takers[order.pool])
         for order in world.orders
         if order.until > world.time
     )
+    unread = (
+        freeze.altered(reason=f"{record} are unknown: {because}", stops=(_FORBIDS[record],))
+        for record, because in sorted(world.unread.items())
+    )
+    return (*orders, *unread)
 
 
 def why_frozen(fleet: Fleet, world: World, pool: str, kind: Frozen = "creates") -> str:
