@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
 from operator import methodcaller
 
@@ -49,31 +48,45 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
     sources = [each for name in fleet.pools for each in pool_sources(fleet, name, ())]
     provided = {tag_name(each.tag) for each in sources}
     written = {tag_name(each.tag) for each in sources if each.source != "machine"}
-    yield from _check_mentions(mentioned, provided, asked, declared)
+    yield from _check_unprovided(mentioned, provided)
+    lacking = asked - provided
     for name in sorted(fleet.tags):
-        yield from _check_declared(fleet, name, provided, written)
+        for finding in _check_declared(fleet, name, provided, written):
+            lacking.add(name)
+            yield finding
+    yield from _check_unasked(mentioned, asked | declared, lacking)
     for number, rule in enumerate(fleet.derive):
         yield from _check_derived(number, rule, provided, asked | declared | provided)
     yield from _check_preferred(fleet)
 
 
-def _check_mentions(
-    mentioned: Iterable[Mention],
-    provided: Collection[str],
-    asked: AbstractSet[str],
-    declared: AbstractSet[str],
+def _check_unprovided(
+    mentioned: Iterable[Mention], provided: Collection[str]
 ) -> Iterator[Finding]:
+    """Warn of a tag that is asked for and that no pool provides."""
     for mention in mentioned:
         name = tag_name(mention.tag)
         if mention.role == "asked" and name not in provided:
             message = f"no pool provides {name}, so requests for it wait forever"
             hint = _similar(name, provided) or "add it to `provides` of a pool that has it"
             yield unwise(message, mention.path, hint=hint)
-        elif mention.role != "asked" and name not in asked | declared:
-            near = _similar(name, asked | declared)
-            if near:
-                message = f"nothing asks for {name} or declares it"
-                yield unwise(message, mention.path, hint=near)
+
+
+def _check_unasked(
+    mentioned: Iterable[Mention], known: Collection[str], lacking: Collection[str]
+) -> Iterator[Finding]:
+    """Warn of a provided or required tag that is similar to a known one.
+
+    If no pool provides the known tag (`lacking`), that has its own finding.
+    """
+    for mention in mentioned:
+        name = tag_name(mention.tag)
+        if mention.role == "asked" or name in known:
+            continue
+        near = _nearest(name, known)
+        if near and not (mention.role == "provided" and near in lacking):
+            message = f"nothing asks for {name} or declares it"
+            yield unwise(message, mention.path, hint=f"did you mean '{near}'?")
 
 
 def _check_declared(
@@ -160,13 +173,18 @@ def _check_derived(
 
 
 def _similar(tag: str, known: Collection[str]) -> str:
-    """Return a hint if a tag is similar to a known one, not counting different digits."""
+    """Return a hint if a tag is similar to a known one."""
+    near = _nearest(tag, known)
+    return f"did you mean '{near}'?" if near else ""
+
+
+def _nearest(tag: str, known: Collection[str]) -> str:
+    """Return the known tag that is most similar, not counting different digits; empty if none."""
     if not known:
         return ""
     shape = _DIGITS.sub("0", tag)
     others = [each for each in sorted(known) if each != tag and _DIGITS.sub("0", each) != shape]
-    close = get_close_matches(tag, others, n=1, cutoff=_NEAR)
-    return f"did you mean '{close[0]}'?" if close else ""
+    return next(iter(get_close_matches(tag, others, n=1, cutoff=_NEAR)), "")
 
 
 def forbidden_tag(fleet: Fleet) -> Iterator[Finding]:
