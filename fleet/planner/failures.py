@@ -82,6 +82,7 @@ _SHOWN = 200
 """Letters of a refusal that a sentence about attempts shows."""
 _OURS = re.compile(
     r"\blocal_fault\b|: the disk (is full|quota is used up)\b|\bdatabase or disk is full\b"
+    r"|\S*pulumi\S*: (no space left on device|disk quota exceeded)"  # its files and plugins
 )
 """What this computer could not do, as on a full disk, says nothing of a machine type."""
 

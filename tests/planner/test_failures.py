@@ -74,6 +74,12 @@ def some(results: str, *, minutes: float = 10, **said: object) -> list[Attempt]:
         ("debian-1: /srv/.fleet/sim-desk.json: cannot be written: the disk is full", "gone"),
         ("/srv/.fleet/x: cannot be written: the disk quota is used up", "gone"),
         ("the store at /srv/s.db does not answer: database or disk is full", "gone"),
+        ("saving: write /srv/.fleet/.pulumi/stacks/a.json: no space left on device", "gone"),
+        ("open /root/.pulumi/plugins/x: disk quota exceeded", "gone"),
+        ("mkdir /tmp/pulumi-41: no space left on device", "gone"),
+        # A provider's own disk
+        ("Error: write /var/lib/incus/disks/p.img: no space left on device", "error"),
+        ("d-1: new failed: no space left on volume; what ran: sh new.sh", "error"),
         # AWS
         ("InsufficientFreeAddressesInSubnet: not enough free addresses in subnet", OUT),
         ("UnfulfillableCapacity: no capacity pool can serve it", OUT),
