@@ -63,7 +63,7 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
 def _check_unprovided(
     mentioned: Iterable[Mention], provided: Collection[str]
 ) -> Iterator[Finding]:
-    """Warn of a tag that is asked for and that no pool provides."""
+    """Warn of a requested tag that no pool provides."""
     for mention in mentioned:
         name = tag_name(mention.tag)
         if mention.role == "asked" and name not in provided:

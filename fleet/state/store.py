@@ -903,9 +903,9 @@ def _is_over(row: sa.Row[Any], now: datetime) -> bool:
 
 
 def _long_over(connection: sa.Connection, now: datetime) -> Iterator[str]:
-    """Yield the keys of orders that nobody's clock can take for one in force.
+    """Yield the keys of orders that are over by every clock.
 
-    The clock of who orders may be ahead by any time, that of the last run by `_ORDERED` at most.
+    The clock of an operator may be ahead by any time, that of the last run by `_ORDERED` at most.
     """
     started = connection.execute(sa.select(sa.func.max(RUNS.c.started))).scalar()
     if started is not None:

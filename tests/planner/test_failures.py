@@ -75,7 +75,7 @@ def some(results: str, *, minutes: float = 10, **said: object) -> list[Attempt]:
         ("/srv/.fleet/x: cannot be written: the disk quota is used up", "gone"),
         ("the store at /srv/s.db does not answer: database or disk is full", "gone"),
         ("saving: write /srv/.fleet/.pulumi/stacks/a.json: no space left on device", "gone"),
-        ("open /root/.pulumi/plugins/x: disk quota exceeded", "gone"),
+        ("open /srv/.pulumi/plugins/x: disk quota exceeded", "gone"),
         ("mkdir /tmp/pulumi-41: no space left on device", "gone"),
         # A provider's own disk
         ("Error: write /var/lib/incus/disks/p.img: no space left on device", "error"),

@@ -22,7 +22,7 @@ _FORBIDS: Mapping[str, Frozen] = {"attempts": "creates", "departures": "deletes"
 
 
 def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
-    """Return the orders in force, by the pools' names of today.
+    """Return the active orders, by the current names of pools.
 
     Where they cannot be read, everything is frozen: the orders are unknown. An unread record
     freezes what it might forbid.

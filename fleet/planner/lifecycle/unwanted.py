@@ -81,7 +81,7 @@ def drain_above_max(world: World, pool_plan: PoolPlan) -> None:
 
 
 def _count_above_max(pool_plan: PoolPlan, units: Iterable[Unit]) -> int:
-    """Return the number of units beyond `workers.max`; 0 or less if none is."""
+    """Return the number of units beyond `workers.max`; 0 or less if it is kept."""
     return len(_seen(units)) - pool_plan.pool.workers.max if pool_plan.pool else 0
 
 
