@@ -24,10 +24,10 @@ from pydantic import ValidationError
 
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, PublicationRefused, SourceUnreachable
-from fleet.images.disk import disk_of
 from fleet.images.folder import MANIFEST
+from fleet.images.pipeline import Pipeline, Work
 from fleet.images.programs import Tell, Total
-from fleet.model.images import Manifest, Publication, Upload
+from fleet.model.images import Manifest, Upload
 from fleet.model.values import Value
 from fleet.state.files import LocalFiles, replace_file
 from fleet.state.s3 import S3Prefix
@@ -81,75 +81,69 @@ def _key(mark: _Mark) -> str:
     return f"{mark.image}/{mark.version}/{MARK}"
 
 
-class StorePublisher:
+class StorePublisher(Pipeline):
     """One store: Publisher."""
 
+    kind, noun = "store", "upload"
+
     def __init__(self, shelf: Shelf, fleet: str, *, now: Callable[[], datetime] = utc_now) -> None:
+        super().__init__(fleet)
+        self.place = shelf.address
         self._shelf = shelf
-        self._fleet = fleet
         self._now = now
 
-    def uploads(self) -> tuple[Upload, ...]:
-        """Return every folder that carries this fleet's mark, in its own place: no copy."""
-        keys = [key for key in self._shelf.keys("") if key.endswith(f"/{MARK}")]
-        marks = ((key, self._mark(key)) for key in keys)
-        found = (
-            self._upload(mark)
-            for key, mark in marks
-            if mark and mark.fleet == self._fleet and key == _key(mark)
-        )
-        return tuple(sorted(found, key=lambda each: (each.image, each.version)))
+    def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
+        """Yield every folder that carries this fleet's mark, in its own place: no copy."""
+        below = "/".join((*version, "")) if version else ""
+        keys = [key for key in self._shelf.keys(below) if key.endswith(f"/{MARK}")]
+        for key in keys:
+            mark = self._mark(key)
+            if mark and mark.fleet == self.fleet and key == _key(mark):
+                yield self._upload(mark)
 
-    def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
+    def upload(self, work: Work, known: Upload | None) -> tuple[Upload, None]:  # noqa: ARG002 - what is there is compared
         """Write the folder of a version, read every file back and mark it as whole."""
-        disk, file = disk_of(manifest)
-        wanted = _Mark(
-            fleet=self._fleet,
-            image=manifest.image,
-            version=manifest.version,
-            sha256=file.sha256,
-            state="partial",
-            at=self._now(),
-        )
+        manifest = work.manifest
         before = f"{manifest.image}/{manifest.version}/"
         # In this order: one who publishes the same at once writes the mark first.
         there = [key for key in self._shelf.keys(before) if "/." not in key]
-        found = self._mark(before + MARK)
-        if found is None and there:
+        mark = self._mark(before + MARK)
+        if there and (not mark or (mark.fleet, mark.sha256) != (self.fleet, work.content)):
+            owner = f"has another disk, of fleet {mark.fleet}" if mark else f"has no mark {MARK}"
             raise PublicationRefused(
-                f"{self._shelf.address}/{before} has files without the mark {MARK}, so it is not "
-                "fleet's; move them away"
+                f"{self.place}/{before} {owner}: it is another upload than fleet {self.fleet}'s; "
+                "move it away"
             )
-        if found and (found.fleet, found.sha256) != (wanted.fleet, wanted.sha256):
-            raise PublicationRefused(
-                f"{self._shelf.address}/{before} has another disk, of fleet {found.fleet} with "
-                f"sha256 {found.sha256[:12]}…; delete that folder if nothing uses it"
-            )
-        if found is None or found.state == "partial":
-            self._write(wanted, manifest, Path(folder), tell)
-            found = wanted
-        return Publication(id=self._address(found, disk), at=found.at, verified=True)
+        wanted = _Mark(
+            fleet=self.fleet,
+            image=manifest.image,
+            version=manifest.version,
+            sha256=work.content,
+            state="partial",
+            at=self._now(),
+        )
+        self._write(wanted, manifest, work.folder, work.tell)
+        return self._upload(wanted.altered(state="whole")), None
 
-    def delete(self, upload_id: str) -> None:
-        """Remove the folder that an upload is in; its mark goes last."""
-        key = upload_id.removeprefix(f"{self._shelf.address}/")
-        before, _, name = key.rpartition("/")
-        if not before or not name or key == upload_id:
-            return
+    def owner(self, upload_id: str) -> str | None:
+        """Return the fleet in the mark of the folder that an upload is in."""
+        before = self._before(upload_id)
+        if not before:
+            return None
         self._shelf.reach()
-        mark = self._mark(f"{before}/{MARK}")
-        if mark is None:
-            return
-        if mark.fleet != self._fleet:
-            raise PublicationRefused(f"{upload_id} is of fleet {mark.fleet}, not {self._fleet}")
-        self._remove(f"{before}/")
+        mark = self._mark(before + MARK)
+        return None if mark is None else mark.fleet
 
-    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
-        """Remove folders that are not whole and were begun before a moment."""
-        old = [each for each in self.uploads() if each.was_left(before, but_for)]
-        for each in old:
-            self._remove(f"{each.image}/{each.version}/")
-        return tuple(f"{self._shelf.address}/{each.image}/{each.version}" for each in old)
+    def remove(self, upload_id: str) -> None:
+        """Remove the folder that an upload is in; its mark goes last."""
+        if before := self._before(upload_id):  # else it would be all keys
+            self._remove(before)
+
+    def _before(self, upload_id: str) -> str:
+        """Return the keys' beginning of an upload; empty where it is of another store."""
+        key = upload_id.removeprefix(f"{self.place}/")
+        before, slash, name = key.rpartition("/")
+        return before + slash if name and key != upload_id else ""
 
     def _write(self, mark: _Mark, manifest: Manifest, folder: Path, tell: Tell) -> None:
         before = f"{mark.image}/{mark.version}/"
@@ -170,7 +164,7 @@ class StorePublisher:
                 # What is there would be gone on with by the next run as if it were right.
                 self._remove(before)
                 raise PublicationRefused(
-                    f"{self._shelf.address}/{before}{name} has sha256 {seen or 'none'} where "
+                    f"{self.place}/{before}{name} has sha256 {seen or 'none'} where "
                     f"{sums[name]} was written; does the file in {folder} still match its "
                     "manifest? The upload was removed"
                 )
@@ -194,7 +188,7 @@ class StorePublisher:
             return _Mark.model_validate_json(content)
         except ValidationError as error:
             raise PublicationRefused(
-                f"{self._shelf.address}/{key} is no mark of fleet; move it away"
+                f"{self.place}/{key} is no mark of fleet; move it away"
             ) from error
 
     def _upload(self, mark: _Mark) -> Upload:
@@ -210,7 +204,7 @@ class StorePublisher:
         )
 
     def _address(self, mark: _Mark, disk: str) -> str:
-        return f"{self._shelf.address}/{mark.image}/{mark.version}/{disk}"
+        return f"{self.place}/{mark.image}/{mark.version}/{disk}"
 
 
 _PIECE = 1 << 20

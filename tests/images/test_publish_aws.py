@@ -15,7 +15,7 @@ from tests.builders import NOW
 from tests.fakes.aws import Amazon
 from tests.fakes.ebs import REGION, Registrar, StrictAccount
 from tests.rigs.process import ROOT
-from tests.rigs.publishing import VERSION, Watcher, a_build, some_disk
+from tests.rigs.publishing import VERSION, Watcher, a_build, amazon_blocks, some_disk
 from tests.rigs.repeats import slow_but
 
 PAGE = ROOT / "docs/how-to/publish-an-image.md"
@@ -153,14 +153,6 @@ def test_a_snapshot_that_holds_something_else_is_deleted(there: Registrar, folde
 
     assert publisher(there).uploads() == ()
     assert there.images == {}
-
-
-def amazon_blocks() -> list[dict[int, Any]]:
-    """Return the blocks that moto keeps, to be spoilt."""
-    from moto.ebs.models import ebs_backends
-
-    accounts = [backend for regions in ebs_backends.values() for backend in regions.values()]
-    return [each.blocks for backend in accounts for each in backend.snapshots.values()]
 
 
 def test_the_policy_allows_every_call_that_is_seen_and_no_other(

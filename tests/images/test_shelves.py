@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from fleet.errors import FileUnreadable, SourceUnreachable
 from fleet.images.stores import Directory, StorePublisher
 from tests.builders import NOW
-from tests.rigs.publishing import VERSION, Watcher, a_build
+from tests.rigs.publishing import MIB, VERSION, Watcher, a_build, some_disk
 
 HOUR = timedelta(hours=1)
 
@@ -32,6 +33,21 @@ def test_a_copy_of_a_partial_folder_does_not_have_the_whole_one_deleted(tmp_path
     assert cleaned == ()
     assert [each.whole for each in publisher.uploads()] == [True]
     assert (root / "trixie" / VERSION / "disk.raw").exists()
+
+
+def test_store_holds_one_whole_upload_when_two_computers_publish(tmp_path: Path) -> None:
+    builds = [tmp_path / name / "trixie" / VERSION for name in ("one", "other")]
+    manifests = [a_build(build, disk=some_disk(size=8 * MIB)) for build in builds]
+
+    with ThreadPoolExecutor(2) as pool:
+        both = [
+            pool.submit(a_store(tmp_path / "store").publish, manifest, str(build), Watcher())
+            for manifest, build in zip(manifests, builds, strict=True)
+        ]
+        published = {each.result().id for each in both}
+
+    (upload,) = a_store(tmp_path / "store").uploads()
+    assert (published, upload.whole) == ({upload.id}, True)
 
 
 def test_what_a_directory_that_is_not_there_held_is_not_taken_for_deleted(tmp_path: Path) -> None:

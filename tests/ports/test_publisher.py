@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from fleet.errors import PublicationRefused, SourceUnreachable
+from fleet.errors import FleetError, PublicationRefused, SourceUnreachable
+from fleet.model.images import Transfer
 from tests.builders import NOW
 from tests.rigs.publishing import MIB, PLACES, VERSION, Place, Watcher, a_build, sha256, some_disk
 
@@ -61,6 +62,25 @@ def test_progress_is_told_in_bytes_until_all_are_read_back(place: Place, folder:
     up, back = watcher.last("upload"), watcher.last("read back")
     assert up.done == up.total >= len(some_disk())
     assert back.done == back.total >= len(some_disk())
+
+
+def test_upload_is_never_whole_when_the_copy_was_spoilt(place: Place, folder: Path) -> None:
+    class Spoiling(Watcher):
+        def __call__(self, transfer: Transfer) -> None:
+            is_sent = transfer.phase == "upload" and transfer.done == transfer.total
+            if is_sent or (transfer.phase == "read back" and not self.heard):
+                place.spoil()
+            if transfer.phase == "read back":
+                self.heard.append(transfer)
+
+    publisher, manifest = place.open("debian-ci"), a_build(folder, disk=BIG)
+
+    with suppress(FleetError):
+        publisher.publish(manifest, str(folder), Spoiling())
+
+    assert not any(each.whole for each in publisher.uploads()) or (
+        place.holds(publisher.publish(manifest, str(folder), Watcher()))[: len(BIG)] == BIG
+    )
 
 
 def test_publishing_again_uploads_nothing(place: Place, folder: Path) -> None:

@@ -6,10 +6,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fleet.clouds.aws.images import AwsPublisher
+from fleet.clouds.aws.images import BLOCK, AwsPublisher
 from fleet.errors import SourceUnreachable
 from fleet.images.stores import Bucket, Directory, StorePublisher
 from fleet.model.images import File, Manifest, Publication, Transfer
@@ -25,6 +26,7 @@ MIB = 1 << 20
 VERSION = "20261121T203000Z"
 PART = 5 * MIB
 """The least that S3 takes as one of several parts."""
+ROTTEN = b"rotten" * 100
 
 
 def some_disk(*, size: int = MIB + 512, seed: bytes = b"trixie") -> bytes:
@@ -90,6 +92,8 @@ class Place:
     """Open it for a fleet; `later` is how much later than NOW."""
     holds: Callable[[Publication], bytes]
     """Tell what machines would boot."""
+    spoil: Callable[[], None]
+    """Change the bytes of every disk that it holds."""
     keeps_partial: bool = True
     """Whether what was uploaded stays when the connection breaks off."""
 
@@ -100,6 +104,7 @@ def fake_place(_: pytest.FixtureRequest, __: ExitStack, ___: Path) -> Place:
     return Place(
         lambda fleet, later=timedelta(0): FakePublisher(account, fleet, NOW + later),
         lambda published: bytes(account.content[published.id]),
+        lambda: None,
     )
 
 
@@ -110,7 +115,11 @@ def directory_place(_: pytest.FixtureRequest, __: ExitStack, folder: Path) -> Pl
     def opened(fleet: str, later: timedelta = timedelta(0)) -> Publisher:
         return StorePublisher(Directory(root), fleet, now=lambda: NOW + later)
 
-    return Place(opened, lambda it: Path(it.id.removeprefix("file://")).read_bytes())
+    def spoil() -> None:
+        for disk in root.rglob("disk.raw"):
+            disk.write_bytes(ROTTEN)
+
+    return Place(opened, lambda it: Path(it.id.removeprefix("file://")).read_bytes(), spoil)
 
 
 def moto_place(request: pytest.FixtureRequest, _: ExitStack, __: Path) -> Place:
@@ -138,16 +147,27 @@ def _bucket_place(request: pytest.FixtureRequest, kind: str) -> Place:
         assert content is not None
         return content
 
-    return Place(opened, holds)
+    def spoil() -> None:
+        bucket = Bucket(url)
+        for key in bucket.keys(""):
+            if key.endswith("disk.raw"):
+                bucket.write(key, ROTTEN)
+
+    return Place(opened, holds, spoil)
 
 
 def hcloud_place(_: pytest.FixtureRequest, stack: ExitStack, folder: Path) -> Place:
     """Return a simulated project of Hetzner Cloud."""
     api = stack.enter_context(SimulatedHetzner(now=lambda: NOW))
     rig = RescueRig(folder / "hetzner", api)
+
+    def spoil() -> None:
+        rig.disk.write_bytes(ROTTEN)
+
     return Place(
         lambda fleet, **_: rig.publisher(fleet),
         lambda it: rig.snapshots[int(it.id)],
+        spoil,
         keeps_partial=False,
     )
 
@@ -161,7 +181,20 @@ def aws_place(_: pytest.FixtureRequest, stack: ExitStack, __: Path) -> Place:
         account = StrictAccount(REGION, there, NOW + later)
         return AwsPublisher(fleet, REGION, account=account, pause=lambda _: None)
 
-    return Place(opened, lambda it: there.volume(it.id))
+    def spoil() -> None:
+        for blocks in amazon_blocks():
+            for block in blocks.values():
+                block.block_data = b"rotten".ljust(BLOCK, b"\0")
+
+    return Place(opened, lambda it: there.volume(it.id), spoil)
+
+
+def amazon_blocks() -> list[dict[int, Any]]:
+    """Return the blocks that moto keeps, to be spoilt."""
+    from moto.ebs.models import ebs_backends
+
+    accounts = [backend for regions in ebs_backends.values() for backend in regions.values()]
+    return [each.blocks for backend in accounts for each in backend.snapshots.values()]
 
 
 PLACES = (

@@ -20,9 +20,10 @@ from typing import Any
 
 from fleet.clouds.aws.account import MARK, AwsAccount, code_of
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.images.disk import disk_of, raw_disk
-from fleet.images.programs import Tell, Total, held
-from fleet.model.images import Manifest, Publication, Upload
+from fleet.images.disk import raw_disk
+from fleet.images.pipeline import Pipeline, Work
+from fleet.images.programs import Tell, Total
+from fleet.model.images import Manifest, Upload
 
 BLOCK = 512 * 1024
 _ZEROS = bytes(BLOCK)
@@ -177,8 +178,10 @@ _GONE = frozenset(
 Tags = dict[str, str]
 
 
-class AwsPublisher:
+class AwsPublisher(Pipeline):
     """One account and region: Publisher."""
+
+    kind, place = "aws", "AWS"
 
     def __init__(
         self,
@@ -188,72 +191,63 @@ class AwsPublisher:
         account: AwsAccount | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._fleet = fleet
+        super().__init__(fleet)
         self._account = account or AwsAccount(region, connections=16, tries=_TRIES)
         self._pause = pause
 
-    def uploads(self) -> tuple[Upload, ...]:
-        """Return the AMIs with this fleet's mark, and the snapshots that none is made of."""
-        images, snapshots = self._images(), self._snapshots()
+    def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
+        """Yield the AMIs with this fleet's mark, and the snapshots that none is made of."""
+        marks = _marks(*version) if version else {}
+        images = self._listed("images", marks, Owners=["self"])
         finished = {_version(each) for each in images}
-        loose = [each for each in snapshots if _version(each) not in finished]
-        found = [
-            *(_upload(each, each["ImageId"], each["CreationDate"]) for each in images),
-            *(_upload(each, each["SnapshotId"], each["StartTime"]) for each in loose),
-        ]
-        return tuple(sorted(found, key=lambda each: (each.image, each.version)))
+        for each in images:
+            yield _upload(each, each["ImageId"], each["CreationDate"])
+        for each in self._snapshots(marks):
+            if _version(each) not in finished:
+                yield _upload(each, each["SnapshotId"], each["StartTime"])
 
-    def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
+    def upload(self, work: Work, known: Upload | None) -> tuple[Upload, None]:
         """Register an AMI of the disk of a version."""
-        _, file = disk_of(manifest)
+        manifest = work.manifest
         _architecture(manifest)
-        marks = {f"{MARK}:image": manifest.image, f"{MARK}:version": manifest.version}
-        tags = {MARK: self._fleet, **marks, f"{MARK}:sha256": file.sha256}
-        with held(Path(folder).parent / ".publish-aws.lock"):
-            image = self._same(self._images(marks), tags)
-            if image is None:
-                with raw_disk(manifest, Path(folder)) as raw:
-                    disk = read_disk(raw, tell)
-                    snapshot = self._snapshot(disk, tags, Path(folder).parent, tell)
-                image = self._register(snapshot, manifest, tags)
-        return Publication(id=image["ImageId"], at=_moment(image["CreationDate"]), verified=True)
+        sha256 = {f"{MARK}:sha256": work.content}
+        tags = {MARK: self.fleet, **_marks(manifest.image, manifest.version), **sha256}
+        with raw_disk(manifest, work.folder) as raw:
+            disk = read_disk(raw, work.tell)
+            snapshot = self._snapshot(disk, tags, known, work)
+        image = self._register(snapshot, manifest, tags)
+        return _upload(image, image["ImageId"], image["CreationDate"]), None
 
-    def delete(self, upload_id: str) -> None:
+    def owner(self, upload_id: str) -> str | None:
+        """Return the fleet in the tags of an AMI or a snapshot."""
+        found = self._one(upload_id)
+        return None if found is None else _tags(found).get(MARK, "")
+
+    def remove(self, upload_id: str) -> None:
         """Deregister an AMI and delete its snapshot, or delete a snapshot that has none."""
-        is_image = upload_id.startswith("ami-")
-        found = self._image(upload_id) if is_image else self._one_snapshot(upload_id)
+        found = self._one(upload_id)
         if found is None:
             return
-        tags = _tags(found)
-        if tags.get(MARK) != self._fleet:
-            raise PublicationRefused(
-                f"{upload_id} at AWS does not carry the tag {MARK}={self._fleet}"
-            )
-        if is_image:
+        snapshots = [upload_id]
+        if upload_id.startswith("ami-"):
             self._call("DeregisterImage", lambda ec2: ec2.deregister_image(ImageId=upload_id))
-        of_it = {key: tags[key] for key in (f"{MARK}:image", f"{MARK}:version")}
-        for snapshot in self._snapshots(of_it):
-            self._drop(snapshot["SnapshotId"])
+            of_it = self._snapshots(_marks(*_version(found)))
+            snapshots = [each["SnapshotId"] for each in of_it]
+        for each in snapshots:
+            self._drop(each)
 
-    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
-        """Delete snapshots that no AMI is made of."""
-        old = [each for each in self.uploads() if each.was_left(before, but_for)]
-        for each in old:
-            self._drop(each.id)
-        return tuple(f"snapshot {each.id} of {each.image} {each.version}" for each in old)
-
-    def _snapshot(self, disk: Disk, tags: Tags, folder: Path, tell: Tell) -> str:
+    def _snapshot(self, disk: Disk, tags: Tags, known: Upload | None, work: Work) -> str:
         """Return a snapshot that holds the disk and was read back."""
-        marks = {key: text for key, text in tags.items() if not key.endswith("sha256")}
-        found = [each for each in self._snapshots(marks) if each["State"] != "error"]
-        known = self._same(found, tags)
-        snapshot = known["SnapshotId"] if known else self._start(disk, tags)
-        noted = folder / f".publish-{snapshot}.blocks"
+        begun = self._one(known.id) if known else None
+        if begun is None or begun["State"] == "error":
+            begun = {"SnapshotId": self._start(disk, tags), "State": "pending"}
+        snapshot = str(begun["SnapshotId"])
+        noted = work.folder.parent / f".publish-{snapshot}.blocks"
         with self._account.asked("ebs", "writing a snapshot") as ebs:
-            if not known or known["State"] == "pending":
-                put_blocks(ebs, snapshot, disk, Noted(noted), tell)
+            if begun["State"] == "pending":
+                put_blocks(ebs, snapshot, disk, Noted(noted), work.tell)
                 self._seal(ebs, snapshot, disk)
-            wrong = differing_blocks(ebs, snapshot, disk, tell)
+            wrong = differing_blocks(ebs, snapshot, disk, work.tell)
         noted.unlink(missing_ok=True)
         if wrong:
             self._drop(snapshot)
@@ -283,17 +277,17 @@ class AwsPublisher:
             if status != "pending":
                 break
             self._pause(_POLL_SECONDS)
-            there = self._one_snapshot(snapshot)
+            there = self._one(snapshot)
             status = there["State"] if there else "gone"
         if status != "completed":
             raise SourceUnreachable(f"snapshot {snapshot} at AWS is {status}; publish again")
 
     def _register(self, snapshot: str, manifest: Manifest, tags: Tags) -> Any:  # noqa: ANN401 - same
         """Return the AMI of a snapshot, made now or by somebody else at the same time."""
-        name = f"{self._fleet}-{manifest.image}-{manifest.version}"
+        name = f"{self.fleet}-{manifest.image}-{manifest.version}"
         asked = {
             "Name": name,
-            "Description": f"{self._fleet}: {manifest.image} {manifest.version}",
+            "Description": f"{self.fleet}: {manifest.image} {manifest.version}",
             "Architecture": _architecture(manifest),
             "RootDeviceName": _ROOT,
             "BlockDeviceMappings": [
@@ -314,38 +308,23 @@ class AwsPublisher:
         }
         image = self._call("RegisterImage", lambda ec2: ec2.register_image(**asked)["ImageId"])
         if image is None:
-            marks = {key: tags[key] for key in (f"{MARK}:image", f"{MARK}:version")}
-            there = self._same(self._images(marks), tags)
-            if there is None:
+            same = self._listed("images", tags, Owners=["self"])
+            if not same:
                 raise PublicationRefused(f"AWS has another AMI of the name {name}; deregister it")
-            image = there["ImageId"]
+            image = same[0]["ImageId"]
         for _ in range(_POLLS):
-            found = self._image(image)
+            found = self._one(image)
             if found and found["State"] == "available":
                 return found
             self._pause(_POLL_SECONDS)
         raise SourceUnreachable(f"{image} never became available at AWS")
 
-    def _same(self, found: list[Any], tags: Tags) -> Any | None:  # noqa: ANN401 - same
-        """Return what holds the same disk; raises where something of the version does not."""
-        for each in found:
-            if _tags(each).get(f"{MARK}:sha256") != tags[f"{MARK}:sha256"]:
-                what = each.get("ImageId") or each["SnapshotId"]
-                raise PublicationRefused(
-                    f"{what} at AWS has another disk of {tags[f'{MARK}:image']} "
-                    f"{tags[f'{MARK}:version']}; delete it if nothing uses it"
-                )
-        return found[0] if found else None
-
-    def _images(self, marks: Tags | None = None) -> list[Any]:
-        return self._listed("images", marks or {}, Owners=["self"])
-
-    def _snapshots(self, marks: Tags | None = None) -> list[Any]:
-        return self._listed("snapshots", marks or {}, OwnerIds=["self"])
+    def _snapshots(self, marks: Tags) -> list[Any]:
+        return self._listed("snapshots", marks, OwnerIds=["self"])
 
     def _listed(self, kind: str, marks: Tags, **owned: Any) -> list[Any]:  # noqa: ANN401 - same
         """Return all that carries this fleet's mark and these tags, and names its version."""
-        wanted = {MARK: self._fleet, **marks}
+        wanted = {MARK: self.fleet, **marks}
         chosen = [{"Name": f"tag:{key}", "Values": [text]} for key, text in wanted.items()]
         with self._account.asked("ec2", f"Describe{kind.capitalize()}") as ec2:
             pages = ec2.get_paginator(f"describe_{kind}").paginate(Filters=chosen, **owned)
@@ -353,15 +332,15 @@ class AwsPublisher:
         ours = [each for each in found if wanted.items() <= _tags(each).items()]
         return [each for each in ours if f"{MARK}:version" in _tags(each)]
 
-    def _image(self, image: str) -> Any | None:  # noqa: ANN401 - same
-        told = self._call("DescribeImages", lambda ec2: ec2.describe_images(ImageIds=[image]))
-        return next(iter(told["Images"]), None) if told else None
-
-    def _one_snapshot(self, snapshot: str) -> Any | None:  # noqa: ANN401 - same
-        told = self._call(
-            "DescribeSnapshots", lambda ec2: ec2.describe_snapshots(SnapshotIds=[snapshot])
-        )
-        return next(iter(told["Snapshots"]), None) if told else None
+    def _one(self, upload_id: str) -> Any | None:  # noqa: ANN401 - same
+        """Return an AMI or a snapshot; None where it is gone."""
+        if upload_id.startswith("ami-"):
+            kind, asked = "Images", {"ImageIds": [upload_id]}
+        else:
+            kind, asked = "Snapshots", {"SnapshotIds": [upload_id]}
+        name = f"describe_{kind.lower()}"
+        told = self._call(f"Describe{kind}", lambda ec2: getattr(ec2, name)(**asked))
+        return next(iter(told[kind]), None) if told else None
 
     def _drop(self, snapshot: str) -> None:
         self._call("DeleteSnapshot", lambda ec2: ec2.delete_snapshot(SnapshotId=snapshot))
@@ -377,6 +356,10 @@ class AwsPublisher:
                 if code_of(error) in _GONE or code_of(error) == _TAKEN:
                     return None
                 raise
+
+
+def _marks(image: str, version: str) -> Tags:
+    return {f"{MARK}:image": image, f"{MARK}:version": version}
 
 
 def _architecture(manifest: Manifest) -> str:

@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from hcloud import APIException, Client, HCloudException
@@ -44,10 +43,10 @@ from fleet.clouds.hcloud.api import (
 )
 from fleet.clouds.hcloud.machines import TEMPORARY
 from fleet.errors import FleetError, PublicationRefused, SourceUnreachable
-from fleet.images.disk import disk_of, raw_disk
-from fleet.images.programs import Tell, held
+from fleet.images.disk import raw_disk
+from fleet.images.pipeline import Pipeline, Work
 from fleet.images.ssh import KeyPair, Ssh, Writing, new_key, write_disk
-from fleet.model.images import Manifest, Publication, Rental, Upload
+from fleet.model.images import Manifest, Rental, Upload
 
 _TRIES = 8
 _SECONDS = 10, 60
@@ -132,9 +131,14 @@ class Hetzner:
         if self._ask(f"image {image.id}", update) is None:
             raise SourceUnreachable(f"image {image.id} is gone from Hetzner")
 
-    def delete(self, found: BoundServer | BoundSSHKey | BoundImage) -> None:
-        """Delete a server, a key or an image; one that is gone is fine."""
+    def delete(self, found: BoundServer | BoundSSHKey) -> None:
+        """Delete a server or a key; one that is gone is fine."""
         self._ask(f"deletion of {found.id}", found.delete)
+
+    def delete_image(self, number: str) -> None:
+        """Delete an image; one that is gone is fine."""
+        delete = partial(self._client.images.delete, Image(id=int(number)))
+        self._ask(f"deletion of image {number}", delete)
 
     def make_key(self, name: str, public_key: str, labels: Labels) -> BoundSSHKey:
         """Make an ssh key, or find the one that was made while its answer got lost."""
@@ -498,73 +502,54 @@ class HcloudSite:
     writing: Writing = field(default_factory=Writing)
 
 
-class HcloudPublisher:
+class HcloudPublisher(Pipeline):
     """One project: Publisher."""
 
+    kind, place = "hcloud", "Hetzner"
+
     def __init__(self, site: HcloudSite, token: str, *, base_url: str | None = None) -> None:
+        super().__init__(site.fleet)
         self._site = site
         self._api = Hetzner(token, base_url=base_url, pause=site.entry.pause)
 
-    def uploads(self) -> tuple[Upload, ...]:
-        """Return the snapshots with this fleet's mark."""
-        found = self._api.images(f"fleet=={self._site.fleet},image,version")
-        ours = [each for each in found if _labels(each).get("fleet") == self._site.fleet]
-        uploads = (_upload(each) for each in ours)
-        return tuple(sorted(uploads, key=lambda each: (each.image, each.version)))
+    def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
+        """Yield the snapshots with this fleet's mark."""
+        marks = "image,version"
+        if version:
+            marks = _selector({"image": version[0], "version": version[1]})
+        for each in self._api.images(f"fleet=={self.fleet},{marks}"):
+            if _labels(each).get("fleet") == self.fleet:
+                yield _upload(each)
 
-    def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
-        """Have a snapshot hold the disk of a version."""
-        # What was baked on a machine there is a snapshot already, and has no disk here.
-        is_there = manifest.way == "instance"
-        identity = manifest.digest if is_there else disk_of(manifest)[1].sha256
-        lock = Path(folder).parent / ".publish-hcloud.lock"
-        with held(lock) as holder:
-            known = self._found(manifest, identity)
-            found, rental = (
-                (known, None) if known else self._take(manifest, Path(folder), holder, tell)
-            )
-            if _labels(found).get("state") != "whole":
-                found = self._api.await_image(found)
-                self._api.relabel(found, {**_labels(found), "state": "whole"})
-        return Publication(id=str(found.id), at=found.created, verified=True, rental=rental)
+    def upload(self, work: Work, known: Upload | None) -> tuple[Upload, Rental | None]:
+        """Take a snapshot of the disk, and label it as whole; return the machine that was used."""
+        if known:
+            taken, rental = self._api.image(known.id), None
+        else:
+            taken, rental = self._take(work)
+        if taken is None:
+            raise SourceUnreachable("a snapshot is gone from Hetzner; publish again")
+        taken = self._api.await_image(taken)
+        self._api.relabel(taken, {**_labels(taken), "state": "whole"})
+        return _upload(taken), rental
 
-    def delete(self, upload_id: str) -> None:
-        """Delete a snapshot."""
+    def owner(self, upload_id: str) -> str | None:
+        """Return the fleet in the labels of a snapshot."""
         found = self._api.image(upload_id)
-        if found is None:
-            return
-        if _labels(found).get("fleet") != self._site.fleet:
-            raise PublicationRefused(
-                f"image {upload_id} at Hetzner does not carry the label fleet={self._site.fleet}"
-            )
-        self._api.delete(found)
+        return None if found is None else _labels(found).get("fleet", "")
 
-    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
-        """Delete snapshots that are not whole, temporary servers and their keys."""
-        old = [each for each in self.uploads() if each.was_left(before, but_for)]
-        for each in old:
-            self.delete(each.id)
-        removed = (f"snapshot {each.id} of {each.image} {each.version}" for each in old)
-        return (*removed, *left_temporary(self._api, self._site.fleet, before, delete=True))
+    def remove(self, upload_id: str) -> None:
+        """Delete a snapshot."""
+        self._api.delete_image(upload_id)
 
-    def _found(self, manifest: Manifest, sha256: str) -> BoundImage | None:
-        marks = {"fleet": self._site.fleet, "image": manifest.image, "version": manifest.version}
-        found = self._api.images(_selector(marks))
-        for each in found:
-            if _labels(each).get("sha256") != sha256[:SHORT]:
-                raise PublicationRefused(
-                    f"snapshot {each.id} at Hetzner has another disk of {manifest.image} "
-                    f"{manifest.version}, {each.description}; delete it if nothing uses it"
-                )
-        return found[0] if found else None
+    def clean_others(self, before: datetime) -> tuple[str, ...]:
+        """Delete temporary servers and their keys."""
+        return left_temporary(self._api, self.fleet, before, delete=True)
 
-    def _take(
-        self, manifest: Manifest, folder: Path, holder: str, tell: Tell
-    ) -> tuple[BoundImage, Rental]:
-        """Return the snapshot, and the machine that it was made on."""
-        _, disk = disk_of(manifest)
-        site = self._site
-        with raw_disk(manifest, folder) as raw:
+    def _take(self, work: Work) -> tuple[BoundImage, Rental]:
+        """Return a snapshot of the disk, and the machine that it was made on."""
+        site, manifest = self._site, work.manifest
+        with raw_disk(manifest, work.folder) as raw:
             order = Order(
                 purpose="publish",
                 fleet=site.fleet,
@@ -572,15 +557,15 @@ class HcloudPublisher:
                 version=manifest.version,
                 architecture=manifest.architecture,
                 location=site.location,
-                holder=holder,
+                holder=work.holder,
                 disk_bytes=raw.stat().st_size,
             )
             with temporary_machine(self._api, order, site.entry) as rented:
-                write_disk(rented.ssh, raw, tell, site.writing)
-                snapshot = take_snapshot(
-                    *(self._api, rented.server, site.fleet, manifest, disk.sha256)
+                write_disk(rented.ssh, raw, work.tell, site.writing)
+                taken = take_snapshot(
+                    *(self._api, rented.server, site.fleet, manifest, work.content)
                 )
-                return snapshot, rented.rental(site.provider)
+                return taken, rented.rental(site.provider)
 
 
 def take_snapshot(
