@@ -13,32 +13,34 @@ import resource
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from threading import Timer
 from time import perf_counter, process_time
+from typing import Any
 
 import yaml
 
-from bench.reconcile import MIB, grouped, plan_of
 from bench.report import held_mib
-from bench.worlds import NOW, QUEUE, Size, document_of, scene_of, world_of
+from bench.worlds import NOW, QUEUE, Size, document_of, grouped, scene_of, world_of
 from fleet.__main__ import COLLECTION
+from fleet.guard import guard
 from fleet.model.facts import Demand, Ledger, Listing, QueueReading, Request, World
 from fleet.model.plan import Plan
 from fleet.planner.allocation import allocate
-from fleet.planner.demand import sign_demand
+from fleet.planner.demand import Rank, sign_demand
 from fleet.planner.inventory import take_inventory
-from fleet.planner.layout import lay_out
+from fleet.planner.layout import Layout, lay_out
 from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.staffing import find_supplies
+from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders.choosing import lost
 
-Answer = dict[str, float]
-"""Figures; without `seconds`: it did not end in the time it had, which is `limit_s`."""
+Answer = dict[str, Any]
+"""Figures; without `seconds`: it took `limit_s` of the processor and was ended."""
 _COUNT = re.compile(r"[^0-9]")
 TYPES = 400
 """As in Karpenter's benchmark, and so is what they are and cost."""
@@ -63,13 +65,13 @@ def main() -> None:
     took, worked = [], []
     for left in reversed(range(rounds)):
         began, begun = perf_counter(), process_time()
-        plan = plan_of(fleet, world)
+        plan = guard(fleet, reconcile(fleet, world))
         took.append(perf_counter() - began)
         worked.append(process_time() - begun)
         if left:
             del plan  # to let go of it is no part of the next decision
     figures = {"seconds": min(took), "worked_s": min(worked)} | told(fleet, plan)
-    print("bench:" + json.dumps(figures | {"lost": lost_in(fleet, world)}))
+    print("bench:" + json.dumps(figures | checked(fleet, world)))
 
 
 def write_files(folder: Path, size: Size) -> None:
@@ -100,14 +102,26 @@ def told(fleet: Fleet, plan: Plan) -> Answer:
     return figures
 
 
-def lost_in(fleet: Fleet, world: World) -> int:
-    """Return how many requests a decision lets wait in favour of a later rank, as is checked."""
+def checked(fleet: Fleet, world: World) -> dict[str, float | list[int]]:
+    """Return what an allocation costs, and of whom it lets wait, each rank and as is checked."""
+    layout = layout_of(fleet, world)
+    found = allocate(layout.groups, layout.places, layout.rows)
+    unserved: Counter[Rank] = Counter()
+    for group in layout.groups:
+        unserved[group.rank] += sum(request.key in found.unserved for request in group.requests)
+    return {
+        "lost": lost(layout.groups, layout.places, layout.rows, found),
+        "unserved": [unserved[rank] for rank in sorted(unserved)],
+        "cost": found.proof.cost,
+    }
+
+
+def layout_of(fleet: Fleet, world: World) -> Layout:
+    """Return what a decision allocates."""
     pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
     supplies = find_supplies(fleet, world, pool_plans)
     demand = sign_demand(fleet, world, supplies)
-    layout = lay_out(fleet, world, pool_plans, supplies, demand)
-    found = allocate(layout.groups, layout.places, layout.rows)
-    return lost(layout.groups, layout.places, layout.rows, found)
+    return lay_out(fleet, world, pool_plans, supplies, demand)
 
 
 def of_asks(asks: Sequence[tuple[int, int, int]]) -> tuple[Fleet, World]:
@@ -162,48 +176,35 @@ def _price(n: int) -> float:
     return 0.1 * n + 0.1 * 2 * n * _GIB
 
 
-def decide(case: Mapping[str, object], limit: float) -> Answer:
+def decide(case: Mapping[str, object], limit: int) -> Answer:
     """Return what a process of its own says about a case."""
     return run_alone([sys.executable, "-m", "bench.one", json.dumps(case)], limit)
 
 
 def run_alone(
-    command: Sequence[str], limit: float, environment: Mapping[str, str] | None = None
+    command: Sequence[str], limit: int, environment: Mapping[str, str] | None = None
 ) -> Answer:
     """Return what a program says after `bench:`, how long it ran, and the most that it held."""
     began, own = perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | (environment or {}),
-        start_new_session=True,
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | (environment or {})
     )
-    timer = Timer(limit, _kill, (process.pid,))
-    timer.start()
-    try:
-        with process.stdout or nullcontext() as told:
-            printed = told.read() if told else ""
-        _, status, usage = os.wait4(process.pid, 0)
-    finally:
-        timer.cancel()
+    resource.prlimit(process.pid, resource.RLIMIT_CPU, (limit, limit))
+    with process.stdout or nullcontext() as told:
+        printed = told.read() if told else ""
+    _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     took = perf_counter() - began
-    if process.returncode == -signal.SIGKILL and took >= limit:
+    if process.returncode == -signal.SIGKILL and usage.ru_utime + usage.ru_stime >= limit - 1:
         return {"limit_s": limit}
     if process.returncode:
         raise SystemExit(f"bench: {command[0]} ended with {process.returncode}: {printed[-500:]}")
     worked = usage.ru_utime + usage.ru_stime
     figures: Answer = {"whole_s": took, "worked_s": worked}
     if usage.ru_maxrss > own:  # else it is what this program held when it started the other
-        figures["peak_mib"] = usage.ru_maxrss / MIB
+        figures["peak_mib"] = usage.ru_maxrss / 1024
     _, found, answer = printed.rpartition("bench:")
     return figures | (json.loads(answer.splitlines()[0]) if found else {})
-
-
-def _kill(process: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process, signal.SIGKILL)
 
 
 if __name__ == "__main__":

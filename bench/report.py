@@ -6,6 +6,16 @@ import re
 import resource
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Point(NamedTuple):
+    """A figure that must hold."""
+
+    name: str
+    must: str
+    value: float
+    holds: bool
 
 
 @dataclass(frozen=True)
@@ -21,6 +31,23 @@ class Report:
     """Ratios that should be at least this."""
     plots: dict[str, str] = field(default_factory=dict)
     """SVG files, by name."""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """What docs/benchmark.md shows of single cases."""
+
+    def points(self) -> list[Point]:
+        """Return the figures and ratios that have a limit."""
+        bounds = [(name, bound, True) for name, bound in self.targets.items()]
+        bounds += [(name, bound, False) for name, bound in self.floors.items()]
+        return [
+            Point(
+                name,
+                f"at {'most' if is_target else 'least'} {bound:g}",
+                value,
+                value <= bound if is_target else value >= bound,
+            )
+            for name, bound, is_target in bounds
+            if (value := (self.figures | self.ratios).get(name)) is not None
+        ]
 
     def as_json(self) -> dict[str, object]:
         """Return the form that other programs read."""
@@ -28,31 +55,28 @@ class Report:
             "name": self.name,
             "machine": describe_machine(),
             "figures": {name: round(value, 4) for name, value in self.figures.items()},
-            "ratios": {name: round(value, 3) for name, value in self.ratios.items()},
+            "ratios": {name: round(value, 4) for name, value in self.ratios.items()},
+            "points": [point._asdict() for point in self.points()],
+            "rows": self.rows,
         }
 
     def as_table(self) -> str:
         """Return the form that people read."""
-        width = max(map(len, (*self.figures, *self.ratios)))
+        width = max(map(len, (*self.figures, *self.ratios)), default=0)
+        verdicts = {
+            each.name: f"  ({each.must}: {'ok' if each.holds else 'MISSED'})"
+            for each in self.points()
+        }
         lines = [f"{self.name} on {describe_machine()}"]
         lines += [
-            f"  {name:<{width}}  {value:10.{1 if value >= 10 else 3}f}{self._verdict(name, value)}"  # noqa: PLR2004 - few digits where they would be noise
+            f"  {name:<{width}}  {value:10.{1 if value >= 10 else 3}f}{verdicts.get(name, '')}"  # noqa: PLR2004 - few digits where they would be noise
             for name, value in self.figures.items()
         ]
         lines += [
-            f"  {name:<{width}}  {value:10.2f}{self._verdict(name, value)}"
+            f"  {name:<{width}}  {value:10.3f}{verdicts.get(name, '')}"
             for name, value in self.ratios.items()
         ]
         return "\n".join(lines)
-
-    def _verdict(self, name: str, value: float) -> str:
-        if name in self.targets:
-            good, bound = value <= self.targets[name], f"at most {self.targets[name]:g}"
-        elif name in self.floors:
-            good, bound = value >= self.floors[name], f"at least {self.floors[name]:g}"
-        else:
-            return ""
-        return f"  ({bound}: {'ok' if good else 'MISSED'})"
 
 
 def held_mib(process: int | None = None) -> float:

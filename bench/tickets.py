@@ -70,12 +70,6 @@ def measure() -> Report:
         name="tickets",
         figures=figures,
         ratios=ratios,
-        targets={
-            "pass_5000_x_400_s": 0.3,
-            "pass_1000_x_50_unusable_s": 0.05,
-            "open_at_10000_s": 0.005,
-            "first_ticket_s": 1,
-        },
         floors={"vs_resalloc_pass": 100},
     )
 

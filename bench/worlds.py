@@ -16,6 +16,7 @@ number in all and per submitter, and a scope to money per day.
 """
 
 import random
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -66,7 +67,7 @@ class Size:
         kind = "limited" if self.limited else "unlimited"
         return (
             f"{self.requests} requests in {self.signatures} signatures, {self.pools} pools, "
-            f"{self.workers} workers, {kind}"
+            f"{self.workers} workers, seed {self.seed}, {kind}"
         )
 
 
@@ -149,6 +150,21 @@ def world_of(scene: Scene) -> World:
         stacks={name: _stack(scene.fleet, name, boxes) for name, boxes in stacks.items() if boxes},
         ledger=Ledger(charged_until=scene.time),
     )
+
+
+def grouped(scene: Scene) -> Scene:
+    """Return the same scene as SQL tells it: alike requests as one, with their count."""
+    alike: defaultdict[tuple[object, ...], list[Request]] = defaultdict(list)
+    for request in scene.requests:
+        key = (request.task, request.required, request.provided, request.priority)
+        alike[*key, request.expected_seconds, request.requester, request.scope].append(request)
+    requests = (
+        min(each, key=lambda r: (r.pending_since or NOW, r.id)).model_copy(
+            update={"count": len(each)}
+        )
+        for each in alike.values()
+    )
+    return replace(scene, requests=tuple(requests))
 
 
 def pool_of(fleet: Fleet, name: str) -> Pool:

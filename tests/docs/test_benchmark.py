@@ -1,17 +1,21 @@
-"""The benchmark's page says what its committed result says, and calls a missed point missed."""
+"""The benchmark's page shows what its committed result holds, and a missed point fails a run."""
 
 import json
-from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
+from bench import __main__ as bench
+from bench import reconcile
+from bench.explain import WORLDS
+from bench.plan import MIB, MIB_LIMITED, ROWS
 from bench.public import main
-from bench.public_page import Result, files, page, points, verdict
+from bench.public_page import Result, files, missed, page
+from bench.reconcile import beside_best
+from bench.report import Report
 from tests.rigs.process import ROOT
 
 DOCS = ROOT / "docs"
-QUICK = 0.001
 
 
 def committed() -> Result:
@@ -19,51 +23,19 @@ def committed() -> Result:
     return result
 
 
-def verdicts(result: Result) -> dict[str, str]:
-    return {point.name: verdict(point) for point in points(result)}
-
-
-def a_result(**changed: object) -> Result:
-    decision = {
-        "requests": 1_000,
-        "signatures": 30,
-        "pools": 40,
-        "workers": 9,
-        "seed": 7,
-        "limited": False,
-        "seconds": 0.1,
-        "worked_s": 0.1,
-        "peak_mib": 90.0,
-        "machines": 7,
-        "lost": 0,
-        "may_lack": 0,
-        "over_bound": 1.0,
-    }
-    side = {"seconds": QUICK, "hourly": 5.0, "peak_mib": 90.0, "machines": 7}
-    pods = {"requests": 20_000, "alone": False, "ours": side, "theirs": side | {"seconds": 1.0}}
-    limited = decision | {"limited": True}
-    result: Result = {
+def a_result(*reports: Report) -> Result:
+    return {
         "size": "whole",
         "began": "2026-11-26",
         "machine": "two cores",
         "load": 0.1,
         "versions": {"fleet": "1"},
-        "decisions": [decision, decision | {"requests": 10_000}, limited],
-        "command": {
-            kind: {"whole_s": 4.0, "worked_s": 3.0, "peak_mib": 600.0}
-            for kind in ("unlimited", "limited")
-        },
-        "karpenter": [pods, pods | {"alone": True}],
-        "others": {
-            "debusine": {"vs_create_new_workers": 30.0},
-            "tickets": {"vs_resalloc_pass": 300.0},
-        },
-        "absent": {},
+        "reports": {report.name: report.as_json() for report in reports},
+        "absent": {"debusine": "there is no chroot"},
     }
-    return result | changed
 
 
-def test_the_page_and_its_plots_are_made_of_the_committed_result() -> None:
+def test_page_and_plots_equal_the_committed_result() -> None:
     written = {
         path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8")
         for path in (DOCS / "benchmark.md", *sorted((DOCS / "benchmark").glob("*.svg")))
@@ -72,67 +44,87 @@ def test_the_page_and_its_plots_are_made_of_the_committed_result() -> None:
     assert files(committed()) == written
 
 
-def test_every_point_can_hold() -> None:
-    assert set(verdicts(a_result()).values()) == {"holds"}
+@pytest.mark.parametrize(("value", "holds"), [(0.8, True), (0.81, False), (80.0, False)])
+def test_point_is_missed_when_its_ratio_is_above(value: float, *, holds: bool) -> None:
+    result = a_result(
+        Report("plan", {}, {"10,000 requests, K": value}, {"10,000 requests, K": 0.8})
+    )
+
+    assert missed(result) == ([] if holds else ["10,000 requests, K"])
+    assert ("**missed**" in page(result, [])) is not holds
 
 
-def test_a_point_that_is_not_reached_is_called_missed() -> None:
-    slow = deepcopy(a_result())
-    slow["command"]["unlimited"]["whole_s"] = 5.1
-    slow["command"]["limited"] = {"limit_s": 60}
-    slow["decisions"][1]["worked_s"] = 0.16
-    slow["decisions"][2] |= {"over_bound": 1.021, "lost": 1}
-    slow["karpenter"][1]["ours"] |= {"hourly": 5.1}
-    slow["others"] = {
-        "debusine": {"vs_create_new_workers": 19.9},
-        "tickets": {"vs_resalloc_pass": 99.0},
+def test_floor_is_missed_when_its_ratio_is_below() -> None:
+    report = Report("karpenter", {}, {"times faster": 9.9}, floors={"times faster": 10})
+
+    assert [point.holds for point in report.points()] == [False]
+
+
+def test_unmeasured_figure_is_no_point() -> None:
+    result = a_result(Report("plan", {"a, MiB": 400.0}, {}, {"a, MiB": 400, "a, K": 0.25}))
+
+    assert missed(result) == []
+    assert "there is no chroot" in page(result, [])
+
+
+@pytest.mark.parametrize(("most", "code"), [(1.0, 0), (0.9, 1)])
+def test_bench_exits_1_when_a_point_is_missed(
+    most: float, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        reconcile, "measure", lambda: Report("reconcile", {}, {"cost": 1.0}, {"cost": most})
+    )
+    monkeypatch.setattr("sys.argv", ["bench", "reconcile"])
+
+    assert bench.main() == code
+    assert ("MISSED" in capsys.readouterr().out) is bool(code)
+
+
+def test_points_are_those_of_the_issue() -> None:
+    assert [most for _, *most in ROWS.values()] == [[0.25, 0.3], [0.8, 1.3], [0.75, 2.4]]
+    assert (MIB, MIB_LIMITED) == (400, 900)
+    assert {size.requests: most for most, size in WORLDS.items()} == {
+        140: 1.5,
+        2_600: 2,
+        10_000: 3,
     }
-
-    told = verdicts(slow)
-
-    assert set(told.values()) == {"**missed**"}
-    assert page(slow, []).count("**missed**") == len(told)
+    assert [*reconcile.TARGETS.values()] == [1.5, 1.0005, 1.01, 1.03, 0]
 
 
-def test_what_did_not_end_is_missed_whatever_the_rest_says() -> None:
-    late = a_result()
-    late["decisions"][2] = {
-        key: value
-        for key, value in late["decisions"][2].items()
-        if key not in {"seconds", "over_bound", "lost", "may_lack"}
-    } | {"limit_s": 60, "signatures": 9_000}
-    late["karpenter"][0]["ours"] = {"limit_s": 60}
+@pytest.mark.parametrize(
+    ("unserved", "cost", "over", "short"),
+    [
+        ([0, 3], 10.1, 1.01, 0),
+        ([1, 0], 9.0, 0.9, 1),
+        ([0, 1], 12.0, 1.0, -2),
+    ],
+)
+def test_cost_counts_as_equal_when_more_is_served(
+    unserved: list[int], cost: float, over: float, short: int
+) -> None:
+    best = {"unserved": [0, 3], "cost": 10.0}
 
-    told = verdicts(late)
+    found = beside_best({"unserved": unserved, "cost": cost}, best)
 
-    assert (told["ranks"], told["karpenter"]) == ("**missed**", "**missed**")
-
-
-def test_what_is_not_measured_gets_no_verdict() -> None:
-    absent = a_result(karpenter=[], others={}, absent={"karpenter": "there is no go"})
-
-    told = verdicts(absent)
-
-    assert {told[name] for name in ("karpenter", "create_new_workers", "resalloc_pass")} == {
-        "no verdict"
-    }
-    assert "there is no go" in page(absent, [])
+    assert found == {"over_best": pytest.approx(over), "short": short}
 
 
-def test_a_quick_run_says_nothing_about_larger_sizes() -> None:
-    told = verdicts(a_result(size="quick"))
+def test_decision_without_end_misses_its_cost() -> None:
+    assert beside_best({"limit_s": 300}, {"unserved": [], "cost": 1.0})["over_best"] > 2
 
-    assert {name for name, word in told.items() if word != "no verdict"} <= {
-        "bound-small",
-        "ranks",
-    }
+
+def test_every_world_with_a_best_known_cost_is_measured() -> None:
+    known = json.loads(reconcile.BEST_KNOWN.read_text(encoding="utf-8"))
+
+    assert known.keys() <= {str(size) for size in reconcile.WORLDS}
+    assert all(each.keys() >= {"solver", "processor_s", "date"} for each in known.values())
 
 
 @pytest.mark.slow
-def test_the_smallest_run_writes_the_page_that_its_result_says(tmp_path: Path) -> None:
+def test_smallest_run_writes_the_page_of_its_result(tmp_path: Path) -> None:
     assert main(["--smallest", "--alone", "--out", str(tmp_path)]) == 0
 
     result = json.loads((tmp_path / "benchmark/result.json").read_text(encoding="utf-8"))
-    assert result["command"].keys() == {"unlimited", "limited"}
+    assert result["reports"].keys() >= {"plan", "explain", "reconcile"}
     for name, text in files(result).items():
         assert (tmp_path / name).read_text(encoding="utf-8") == text
