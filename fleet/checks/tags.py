@@ -7,8 +7,18 @@ from operator import methodcaller
 
 from fleet.checks.findings import unwise, wrong
 from fleet.model.prices import find_types, sold_types
+from fleet.model.tickets import SANDBOX
 from fleet.schema.findings import Finding, did_you_mean, nearest, quoted
-from fleet.schema.model import DebusineQueue, DeriveRule, Fleet, Pool, WorldQueue
+from fleet.schema.model import (
+    CoprQueue,
+    DebusineQueue,
+    DeriveRule,
+    Fleet,
+    Pool,
+    TicketQueue,
+    WorldQueue,
+    serves_queue,
+)
 from fleet.schema.remembered import remembered
 from fleet.tagrules.context import ENVIRONMENTS
 from fleet.tagrules.derive import find_cycle, is_placeholder, number_of, placeholders
@@ -36,10 +46,13 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a tag that no pool provides, or that is similar to another one."""
+    """Warn of a tag that no pool or request provides, or that is similar to another one."""
     if not fleet.pools:
         return
-    mentioned = tuple(mentions(fleet))
+    missing = tuple(_check_required(fleet))
+    yield from missing
+    found = {finding.path for finding in missing}
+    mentioned = tuple(each for each in mentions(fleet) if each.path not in found)
     asked = {tag_name(m.tag) for m in mentioned if m.role == "asked"}
     declared = {name for name in fleet.tags if not name.endswith("*")}
     prefers = any(pool.priorities for pool in fleet.dynamic_pools.values())
@@ -58,6 +71,19 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
     for number, rule in enumerate(fleet.derive):
         yield from _check_derived(number, rule, provided, asked | declared | provided)
     yield from _check_preferred(fleet)
+
+
+def _check_required(fleet: Fleet) -> Iterator[Finding]:
+    """Warn of a tag that a pool requires and that no request of its queues can provide."""
+    for name, pool in fleet.dynamic_pools.items():
+        served = [queue for key, queue in fleet.queues.items() if serves_queue(pool, key)]
+        if not served or not all(isinstance(each, TicketQueue | CoprQueue) for each in served):
+            continue
+        for number, tag in enumerate(pool.requires):
+            if not tag.startswith(SANDBOX):
+                message = f"no ticket or build of Copr provides {tag}, so pool {name} serves none"
+                hint = f"remove it; they provide only `{SANDBOX}NAME`"
+                yield unwise(message, ("pools", name, "requires", number), hint=hint)
 
 
 def _check_unprovided(
