@@ -1,8 +1,7 @@
-"""Run a fleet's own policies in a process that can do nothing but judge, and find what fails.
+"""Run a fleet's own policies with pytest, and turn their failures into findings.
 
-The process is started before anything of a merge request is read, because from then on no program
-may be started (`fleet.state.confined`): it waits for its task, and has no secret, no network and
-no time without end (`fleet.apply.policy_runner`).
+Policies are programs: they run with the rights of the process that calls `run_policies`. A merge
+request's policies run in a job of their own (docs/explanation/threat-model.md).
 """
 
 import glob
@@ -13,138 +12,161 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
-from posixpath import basename, join
-from typing import NamedTuple
+from operator import attrgetter
+from pathlib import Path
+from posixpath import basename, dirname, join
+from threading import Thread
+from typing import IO, NamedTuple
 
-from fleet.apply.policy_runner import ABSENT, Means, Task
-from fleet.errors import FleetError, add_extra
-from fleet.model.policies import Failure, PolicyFile, PolicyTest
+from pydantic import ValidationError
+
+from fleet.model.policies import Failure, PolicyTest
 from fleet.report.terminal import clean
 from fleet.schema.findings import Finding, Span
 from fleet.schema.source import Document
-from fleet.state.files import LocalFiles
 
 FOLDER = "policies"
 """Where policies are, beside fleet.yaml."""
 SECONDS = 60
-_STARTING = 30
-"""How long the process may take beside that: to start, and to end."""
-_MOST_BYTES = 1_000_000
-_FAILED, _BROKEN = "failed-policy", "broken-policy"
+"""Time limit of one run of pytest: the policies of a folder take a few."""
+FACTS = "facts.json"
+"""The JSON of each fixture, in the folder of one run."""
+RESULTS = "results.jsonl"
+"""A line for each test that pytest found, and another for its result."""
+END = "end"
+"""Last line of the results of a finished run."""
+_WHOLE = (0, 1, 5)
+"""Exit codes of pytest after a whole run: all tests passed, some failed, no test was found."""
+_MAX_OUTPUT = 16 * 1024
+_OPTIONS = (
+    *("-p", "fleet.apply.policy_plugin", "-p", "no:terminal", "-p", "no:cacheprovider"),
+    *("-c", os.devnull, "--import-mode", "importlib", "-o", "python_files=*.py"),
+    *("--capture", "no", "--continue-on-collection-errors"),
+)
+"""No configuration but these, and no file written: a policy means the same everywhere."""
 
 
-class Ran(NamedTuple):
-    """What came of policies, and what kept them in."""
+class PolicyRun(NamedTuple):
+    """The results of policies."""
 
-    files: tuple[PolicyFile, ...]
-    means: Means
-
-
-class PolicyProcess:
-    """The process that runs policies; it has read nothing of a merge request."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def run(
-        self, files: Sequence[str], given: Mapping[str, str | None], seconds: float = SECONDS
-    ) -> Ran:
-        """Return what came of these files, by the names given here; raises FleetError."""
-        names = {os.path.abspath(name): name for name in files}  # noqa: PTH100 - links stay links
-        task = Task(files=tuple(names), given=given, seconds=seconds)
-        try:
-            out, err = self._process.communicate(task.model_dump_json(), seconds + _STARTING)
-        except subprocess.TimeoutExpired:
-            raise FleetError(f"policies did not end within {seconds + _STARTING:.0f} s") from None
-        lines = out.splitlines()
-        if lines == [json.dumps({"absent": ABSENT})]:
-            raise FleetError(
-                f"policies need {ABSENT}, which is not installed: {add_extra('policies')}"
-            )
-        if len(lines) != len(names) + 1 or not out.endswith("\n"):
-            last = err.strip().splitlines()[-1:] or [f"status {self._process.returncode}"]
-            raise FleetError(f"policies could not be run: {last[0]}")
-        means, *results = lines
-        found = [PolicyFile.model_validate_json(each) for each in results]
-        named = [each.altered(file=names[each.file]) for each in found]
-        return Ran(tuple(named), Means.model_validate_json(means))
+    tests: Sequence[PolicyTest]
+    output: str
+    """The first characters that they printed."""
+    is_whole: bool = True
+    """Whether pytest finished, with a result for each test."""
 
 
-@contextmanager
-def policy_process() -> Iterator[PolicyProcess]:
-    """Start the process that waits for policies, and end it with all that it started."""
-    with tempfile.TemporaryDirectory(prefix="fleet-policies-") as home:
-        # No variable of the job: not its tokens, and nothing that Python or pytest look at.
-        environment = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": home,
-            "LANG": "C.UTF-8",
-        }
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-m", "fleet.apply.policy_runner"],
-            cwd=home,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        )
-        with process:
-            try:
-                yield PolicyProcess(process)
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-
-
-def find_policies(folder: str) -> dict[str, PolicyFile | None]:
-    """Return the policies of a folder; those that cannot be read with what that comes to.
-
-    Files that begin with `_`, and conftest.py, are none.
-    """
+def find_policies(folder: str) -> list[str]:
+    """Return the policies of a folder: no conftest.py, no name that begins with `_`."""
     names = sorted(glob.glob(join(glob.escape(folder), "*.py")))  # noqa: PTH207 - as written
-    return {name: _unreadable(name, folder) for name in names if _is_policy(basename(name))}
+    return [name for name in names if not basename(name).startswith(("_", "conftest.py"))]
 
 
-def _is_policy(name: str) -> bool:
-    return not name.startswith("_") and name != "conftest.py"
+def run_policies(files: Sequence[str], facts: Mapping[str, str | None]) -> PolicyRun:
+    """Run pytest over these files; if it does not finish, over each file alone."""
+    names = {os.path.abspath(name): name for name in files}  # noqa: PTH100 - links stay links
+    regular = [name for name in names if Path(name).is_file()]
+    with tempfile.TemporaryDirectory(prefix="fleet-policies-") as folder:
+        Path(folder, FACTS).write_text(json.dumps(facts), encoding="utf-8")
+        runs = [_run_pytest(regular, folder)] if regular else []
+        if len(regular) > 1 and not runs[0].is_whole:
+            # A file that ends the process, or does not end, hides no other.
+            runs = [_run_pytest([name], folder) for name in regular]
+    found = [test for run in runs for test in run.tests]
+    found += [_broken(name, "is no regular file") for name in names if name not in regular]
+    tests = sorted((each.altered(file=names[each.file]) for each in found), key=attrgetter("file"))
+    return PolicyRun(tests, "".join(run.output for run in runs))
 
 
-def _unreadable(name: str, folder: str) -> PolicyFile | None:
-    """Return what comes of a pipe, a device, a link that leads elsewhere; None of a file."""
+def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:
+    """Run pytest over files of one folder, each by its absolute path."""
+    results = Path(folder, RESULTS)
+    results.write_text("", encoding="utf-8")
+    home = dirname(files[0])
+    process = subprocess.Popen(  # noqa: S603 - pytest, with words of ours
+        [
+            *(sys.executable, "-P", "-m", "pytest", "--fleet-folder", folder, *_OPTIONS),
+            # Modules are named from their folder on: a policy `json.py` is `policies.json`.
+            *("--rootdir", dirname(home), "--confcutdir", home, *files),
+        ],
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    printed = bytearray()
+    reader = Thread(target=_read, args=(process.stdout, printed), daemon=True)
+    reader.start()
     try:
-        LocalFiles(within=folder).read(name, _MOST_BYTES)
-    except FleetError as error:
-        failure = Failure(message=str(error).removeprefix(f"{name}: "))
-        test = PolicyTest(name="import", outcome="broken", failures=(failure,))
-        return PolicyFile(file=name, tests=(test,))
-    return None
+        status = process.wait(SECONDS)
+        ending = f"ended its process {'by signal' if status < 0 else 'with status'} {abs(status)}"
+    except subprocess.TimeoutExpired:
+        ending = f"did not finish within {SECONDS} s and was stopped"
+    finally:
+        # Processes that a policy started and left end too.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    reader.join(1)
+    tests: dict[tuple[str, str], PolicyTest] = {}
+    lines = results.read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n")
+    for line in lines:
+        with suppress(ValidationError):  # the last one, or one cut short as the process ended
+            test = PolicyTest.model_validate_json(line)
+            tests[test.file, test.name] = test
+    is_whole = process.returncode in _WHOLE and lines[-1] == END
+    is_whole &= all(map(_is_finished, tests.values()))
+    reason = "" if is_whole else ending
+    complete = [test for file in files for test in _complete(file, [*tests.values()], reason)]
+    return PolicyRun(complete, printed.decode(errors="replace"), is_whole)
 
 
-def find_failures(files: Sequence[PolicyFile], document: Document) -> Iterator[Finding]:
-    """Yield what policies object to, and which of them did not come to an end.
+def _read(stream: IO[bytes], printed: bytearray) -> None:
+    """Read until the stream ends, and keep the beginning."""
+    with stream:
+        while data := os.read(stream.fileno(), _MAX_OUTPUT):
+            printed += data[: _MAX_OUTPUT - len(printed)]
 
-    An objection that names a key of fleet.yaml stands there, any other at its line of the policy.
+
+def _is_finished(test: PolicyTest) -> bool:
+    return test.outcome != "broken" or bool(test.failures)
+
+
+def _complete(file: str, tests: Sequence[PolicyTest], ending: str) -> Iterator[PolicyTest]:
+    """Yield the results of one file: tests that did not finish are broken."""
+    own = [test for test in tests if test.file == file]
+    reason = ending or "has no function test_…, so it checks nothing"
+    if all(map(_is_finished, own)) and (ending or not own):
+        yield _broken(file, reason)
+    for test in own:
+        if _is_finished(test):
+            yield test
+        else:
+            yield test.altered(failures=(Failure(message=reason, line=test.line),))
+            reason = "was not run: an earlier test of its file did not finish"
+
+
+def _broken(file: str, message: str) -> PolicyTest:
+    failure = Failure(message=message)
+    return PolicyTest(file=file, name="import", outcome="broken", failures=(failure,))
+
+
+def find_failures(tests: Sequence[PolicyTest], document: Document) -> Iterator[Finding]:
+    """Yield the objections of policies, and the policies that did not finish.
+
+    The place of a finding is the key of fleet.yaml that it names, or else its line of the policy.
     """
-    for file in files:
-        for test in file.tests:
-            rule = _BROKEN if test.outcome == "broken" else _FAILED
-            for failure in test.failures:
-                message = clean(f"{test.name}: {failure.message}")
-                if failure.path:
-                    message += f" ({file.file}:{failure.line})"
-                    yield document.locate(Finding(rule, message, path=failure.path))
-                else:
-                    yield _at(file.file, failure.line, Finding(rule, message, path=(test.name,)))
-            if test.more:
-                message = f"{clean(test.name)}: {test.more} more objections, which are not shown"
-                yield _at(file.file, test.line, Finding(rule, message, path=(test.name,)))
-
-
-def _at(file: str, line: int, finding: Finding) -> Finding:
-    return replace(finding, span=Span(file, line, 1, line, 1))
+    for test in tests:
+        rule = "broken-policy" if test.outcome == "broken" else "failed-policy"
+        for failure in test.failures:
+            message = clean(f"{test.name}: {failure.message}")
+            if failure.path:
+                message += f" ({test.file}:{failure.line})"
+                yield document.locate(Finding(rule, message, path=failure.path))
+            else:
+                span = Span(test.file, failure.line, 1, failure.line, 1)
+                yield replace(Finding(rule, message, path=(test.name,)), span=span)

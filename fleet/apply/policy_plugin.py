@@ -1,28 +1,25 @@
-"""The fixtures of policies, and what pytest is asked to tell of them.
+"""The fixtures of policies, and a record of each test: a plugin of pytest.
 
-It runs inside the process that runs policies (`fleet.apply.policy_runner`); importing it needs
-pytest.
+`fleet check` runs pytest with it (`fleet.apply.policies`); importing it needs pytest.
 """
 
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fleet.errors import Confined
+from fleet.apply.policies import END, FACTS, RESULTS
 from fleet.explain.changes import ComparedPlan
 from fleet.model.facts import World
 from fleet.model.policies import Failure, Outcome, PolicyTest
 from fleet.schema.model import Fleet
 
-_OFF = "terminal", "cacheprovider", "faulthandler", "junitxml", "stepwise", "pastebin", "logging"
-"""Plugins of pytest that write files, or to a terminal."""
-_MOST_FAILURES = 50
-_MOST_MESSAGE, _MOST_TEXT = 500, 4000
+_MAX_MESSAGE = 500
+_MAX_TEXT = 4000
 
 
 class Require:
@@ -31,216 +28,183 @@ class Require:
     def __init__(self, file: str) -> None:
         self._file = file
         self.failures: list[Failure] = []
-        self.more = 0
 
     def __call__(self, holds: object, message: str, *, at: Sequence[str | int] = ()) -> None:
         """Object with this message where it does not hold; `at` is the key of fleet.yaml."""
         if holds:
             return
-        if len(self.failures) >= _MOST_FAILURES:
-            self.more += 1
-            return
         frames = traceback.extract_stack(sys._getframe(1))  # noqa: SLF001 - the line that called
         line = next((f.lineno for f in reversed(frames) if f.filename == self._file), None)
-        path = tuple(each if type(each) is int else str(each)[:200] for each in at)[:20]
+        path = tuple(each if type(each) is int else str(each) for each in at)
         self.failures.append(Failure(message=_cut(message), line=line or 1, path=path))
 
 
-class Policies:
-    """A plugin of pytest for one file: gives it its fixtures, tells what came of each test."""
+_REQUIRE = pytest.StashKey[Require]()
+_ERROR = pytest.StashKey[BaseException]()
+_REPORTS = pytest.StashKey[list[pytest.TestReport]]()
 
-    def __init__(
-        self,
-        file: str,
-        given: Mapping[str, str | None],
-        *,
-        tell: Callable[[str, object], None],
-        refused: Sequence[str],
-    ) -> None:
-        self._file = file
-        self._given = given
-        self._tell = tell
-        self._refused = refused
-        self._tried: list[str] = []
-        self._require = Require(file)
-        self._failure: Failure | None = None
-        self._outcome: Outcome = "passed"
 
-    # A value of its own for each test: what one does to it, the next does not see.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that names the folder of facts and results."""
+    parser.addoption("--fleet-folder", type=Path, help="facts and results of `fleet check`")
 
-    @pytest.fixture
-    def fleet(self) -> Fleet:
-        """Return the configuration of the merge request, with its templates and included files."""
-        return Fleet.model_validate(json.loads(self._given["fleet"] or ""))
 
-    @pytest.fixture
-    def base(self) -> Fleet | None:
-        """Return the configuration of the target branch; None without one."""
-        text = self._given["base"]
-        return None if text is None else Fleet.model_validate(json.loads(text))
+def pytest_configure(config: pytest.Config) -> None:
+    """Let policies import the files that they share."""
+    sys.path.append(str(Path(config.args[0]).parent))
 
-    @pytest.fixture
-    def plan(self) -> ComparedPlan:
-        """Return the plan; `plan.change` is the difference from the plan of the base."""
-        return ComparedPlan.model_validate_json(self._given["plan"] or "")
 
-    @pytest.fixture
-    def world(self) -> World:
-        """Return the observation that the plan was made from."""
-        return World.model_validate_json(self._given["world"] or "")
+# Each test gets values of its own: no test sees the changes of another.
 
-    @pytest.fixture
-    def require(self) -> Require:
-        """Return what objects to something and goes on."""
-        return self._require
 
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Tell which tests there are, so that none is forgotten should this process end."""
-        if self._refused:
-            failure = Failure(message=f"{_cut(self._refused[0])} (and went on)")
-            test = PolicyTest(name="import", outcome="broken", failures=(failure,))
-            self._tell("test", test.model_dump(mode="json"))
-        self._tell("tests", [[_name(item), _line(item)] for item in session.items])
+@pytest.fixture(scope="session")
+def fleet_facts(pytestconfig: pytest.Config) -> Mapping[str, str | None]:
+    """Return the JSON of each fixture."""
+    text = (pytestconfig.getoption("--fleet-folder") / FACTS).read_text(encoding="utf-8")
+    facts: dict[str, str | None] = json.loads(text)
+    return facts
 
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Tell which test begins."""
-        self._require = Require(self._file)
-        self._failure, self._outcome, self._tried = None, "passed", []
-        self._tell("begins", _last(nodeid))
 
-    def pytest_exception_interact(
-        self, node: pytest.Item | pytest.Collector, call: pytest.CallInfo[Any]
-    ) -> None:
-        """Note the first error of a test; tell one that kept the file from being read."""
-        if call.excinfo is None:
-            return
-        error = call.excinfo.value
-        failure = Failure(message=_message(error), line=_line_of(error, self._file))
-        if not isinstance(node, pytest.Item):
-            test = PolicyTest(
-                name="import",
-                line=failure.line,
-                outcome="broken",
-                failures=(failure,),
-                text=_cut(str(error), _MOST_TEXT),
-            )
-            self._tell("test", test.model_dump(mode="json"))
-        elif self._failure is None:
-            self._failure = failure
-            self._outcome = "failed" if _is_objection(error) else "broken"
+@pytest.fixture
+def fleet(fleet_facts: Mapping[str, str | None]) -> Fleet:
+    """Return the configuration of the merge request, with its templates and included files."""
+    return Fleet.model_validate(json.loads(fleet_facts["fleet"] or ""))
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Tell what came of a test when all of it is over."""
-        self._reports: list[pytest.TestReport] = []
-        result = yield
-        self._tell("test", self._result(item).model_dump(mode="json"))
-        return result
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_setup(self) -> Iterator[None]:
-        """Note what a test tries while it is prepared, runs, and is tidied up."""
-        # Between these, pytest itself looks for sources that it could show.
-        before = len(self._refused)
-        try:
-            return (yield)
-        finally:
-            self._tried += self._refused[before:]
+@pytest.fixture
+def base(fleet_facts: Mapping[str, str | None]) -> Fleet | None:
+    """Return the configuration of the target branch; None without one."""
+    text = fleet_facts["base"]
+    return None if text is None else Fleet.model_validate(json.loads(text))
 
-    pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep what pytest says of the parts of a test."""
-        self._reports.append(report)
+@pytest.fixture
+def plan(fleet_facts: Mapping[str, str | None]) -> ComparedPlan:
+    """Return the plan; `plan.change` is the difference from the plan of the base."""
+    return ComparedPlan.model_validate_json(fleet_facts["plan"] or "")
 
-    def _result(self, item: pytest.Item) -> PolicyTest:
-        tried = self._tried
-        failures = [*self._require.failures, *filter(None, [self._failure])]
-        outcome = self._outcome
-        if outcome == "passed" and self._require.failures:
-            outcome = "failed"
-        if tried and not any("refused: " in each.message for each in failures):
-            failures.append(Failure(message=f"{_cut(tried[0])} (and went on)", line=_line(item)))
-        if tried:
-            outcome = "broken"
-        if outcome == "passed" and any(report.skipped for report in self._reports):
-            outcome = "skipped"
-        if outcome == "passed" and (bad := [r for r in self._reports if r.failed]):
-            # A strict xfail that passed, and the like: pytest has no error to show.
-            outcome = "failed"
-            failures.append(Failure(message=_cut(bad[0].longreprtext), line=_line(item)))
-        return PolicyTest(
-            name=_name(item),
-            line=_line(item),
-            outcome=outcome,
-            seconds=round(sum(report.duration for report in self._reports), 3),
-            failures=tuple(failures),
-            more=self._require.more,
-            text=_cut("\n".join(r.longreprtext for r in self._reports if r.failed), _MOST_TEXT),
-        )
+
+@pytest.fixture
+def world(fleet_facts: Mapping[str, str | None]) -> World:
+    """Return the observation that the plan was made from."""
+    return World.model_validate_json(fleet_facts["world"] or "")
+
+
+@pytest.fixture
+def require(request: pytest.FixtureRequest) -> Require:
+    """Return the function that objects and goes on."""
+    objects = Require(str(request.path))
+    request.node.stash[_REQUIRE] = objects
+    return objects
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Record each test as broken, which it stays if the process ends before the test does."""
+    for item in session.items:
+        _record(item, _test(item, "broken"))
+
+
+def pytest_exception_interact(
+    node: pytest.Item | pytest.Collector, call: pytest.CallInfo[Any]
+) -> None:
+    """Keep the first error of a test; record an error that kept a file from being read."""
+    if call.excinfo is None:
+        return
+    error = call.excinfo.value
+    if isinstance(node, pytest.Item):
+        node.stash.setdefault(_ERROR, error)
+        return
+    file, failure = str(node.path), _failure(error, str(node.path))
+    text = _cut(str(error), _MAX_TEXT)
+    test = PolicyTest(
+        file=file,
+        name="import",
+        line=failure.line,
+        outcome="broken",
+        failures=(failure,),
+        text=text,
+    )
+    _record(node, test)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Keep the reports of the parts of a test."""
+    report = yield
+    item.stash.setdefault(_REPORTS, []).append(report)  # type: ignore[arg-type]
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Record the result of a test after its last part."""
+    ran = yield
+    reports = item.stash.get(_REPORTS, [])
+    failures = [*item.stash[_REQUIRE].failures] if _REQUIRE in item.stash else []
+    outcome: Outcome = "failed" if failures else "passed"
+    if error := item.stash.get(_ERROR, None):
+        failures.append(_failure(error, str(item.path)))
+        outcome = "failed" if _is_objection(error) else "broken"
+    elif failed := [report for report in reports if report.failed]:
+        # A strict xfail that passed, and the like: pytest has no error to show.
+        failures.append(Failure(message=_cut(failed[0].longreprtext), line=_line(item)))
+        outcome = "failed"
+    elif not failures and any(report.skipped for report in reports):
+        outcome = "skipped"
+    seconds = round(sum(report.duration for report in reports), 3)
+    text = _cut("\n".join(r.longreprtext for r in reports if r.failed), _MAX_TEXT)
+    test = _test(item, outcome)
+    _record(item, test.altered(failures=tuple(failures), seconds=seconds, text=text))
+    return ran
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Record that pytest finished."""
+    _append(session.config, END)
+
+
+def _test(item: pytest.Item, outcome: Outcome) -> PolicyTest:
+    name = _cut(item.nodeid.partition("::")[2])
+    return PolicyTest(file=str(item.path), name=name, line=_line(item), outcome=outcome)
+
+
+def _record(node: pytest.Item | pytest.Collector, test: PolicyTest) -> None:
+    _append(node.config, test.model_dump_json())
+
+
+def _append(config: pytest.Config, line: str) -> None:
+    with (config.getoption("--fleet-folder") / RESULTS).open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
 
 
 def _is_objection(error: BaseException) -> bool:
-    """Say whether a policy objects, as with `assert`; any other error is one of its own."""
+    """Return whether a policy objects, as with `assert`; any other error is one of its own."""
     return isinstance(error, AssertionError | pytest.fail.Exception)
 
 
-def _message(error: BaseException) -> str:
-    """Return the first line of an error; what is no objection says what kind it is."""
-    told = getattr(error, "msg", None) if isinstance(error, SyntaxError) else None
-    first = next(iter(str(told or error).strip().splitlines()), "")
+def _failure(error: BaseException, file: str) -> Failure:
+    """Return the first line of an error and its last line of this file; 1 if it passed none."""
     if isinstance(error, pytest.Collector.CollectError) and error.__cause__ is not None:
-        return _message(error.__cause__)
-    if first and (_is_objection(error) or isinstance(error, Confined)):
-        return _cut(first)
-    if isinstance(error, pytest.FixtureLookupError):
-        return _cut(str(error.msg or f"there is no fixture {error.argname!r}"))
-    return _cut(f"{type(error).__name__}: {first}" if first else type(error).__name__)
-
-
-def _line_of(error: BaseException, file: str) -> int:
-    """Return the last line of this file that an error passed; 1 where it passed none."""
-    cause = error.__cause__
-    if isinstance(error, pytest.Collector.CollectError) and cause is not None:
-        return _line_of(cause, file)
+        error = error.__cause__
     if isinstance(error, SyntaxError) and error.filename == file:
-        return error.lineno or 1
+        return Failure(
+            message=_cut(f"{type(error).__name__}: {error.msg}"), line=error.lineno or 1
+        )
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file and frame.lineno]
-    return lines[-1] if lines else 1
+    first = next(iter(str(error).strip().splitlines()), "")
+    if isinstance(error, pytest.FixtureLookupError):
+        first = error.msg or f"there is no fixture {error.argname!r}"
+    elif not (first and _is_objection(error)):
+        first = f"{type(error).__name__}: {first}".removesuffix(": ")
+    return Failure(message=_cut(first), line=lines[-1] if lines else 1)
 
 
 def _line(item: pytest.Item) -> int:
     return (item.location[1] or 0) + 1
 
 
-def _name(item: pytest.Item) -> str:
-    return _last(item.nodeid)
-
-
-def _last(nodeid: str) -> str:
-    return _cut(nodeid.partition("::")[2])
-
-
-def _cut(text: str, most: int = _MOST_MESSAGE) -> str:
-    # Half a pair of a surrogate is no text that could be told.
+def _cut(text: str, most: int = _MAX_MESSAGE) -> str:
+    # Half a pair of a surrogate cannot be written as UTF-8.
     text = str(text)[: most + 1].encode(errors="replace").decode()
     return text if len(text) <= most else f"{text[:most]}…"
-
-
-def run(file: Path, policies: Policies) -> int:
-    """Run the tests of one file, with no configuration and no plugin but these.
-
-    Returns the exit code of pytest.
-    """
-    folder = str(file.parent)
-    sys.path.append(folder)  # what several policies share, in a file of its own
-    return pytest.main(
-        [
-            str(file),
-            *(word for name in _OFF for word in ("-p", f"no:{name}")),
-            *("-c", "/dev/null", "--rootdir", folder, "--confcutdir", folder),
-            *("--import-mode", "importlib", "--capture", "no", "-o", "python_files=*.py"),
-        ],
-        plugins=[policies],
-    )

@@ -99,6 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with getattr(command, "beside", nullcontext)(args), _confined(args):
             # A verb of several actions has what carries out each; any other, one `run`.
             code: int = (getattr(args, "carry_out", None) or command.run)(args, console)
+        # Policies are programs: `fleet check` runs them when it has read all that is confined.
+        if after := getattr(command, "after", None):
+            code = after(args, console)
     except FleetError as error:
         told = str(error).split("\n")
         # Only what is indented follows: no name in it may forge a line of ours.

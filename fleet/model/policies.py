@@ -1,4 +1,4 @@
-"""What came of a fleet's own policies: one result for each test function of each file."""
+"""Results of a fleet's own policies: one for each test function of each file."""
 
 from typing import Literal
 
@@ -7,11 +7,11 @@ from pydantic import Field
 from fleet.model.values import Value
 
 Outcome = Literal["passed", "failed", "broken", "skipped"]
-"""`failed`: the policy does not hold. `broken`: the policy itself did not come to an end."""
+"""`failed`: the policy does not hold. `broken`: the policy itself is wrong or did not finish."""
 
 
 class Failure(Value):
-    """One thing that a policy objects to, or that is wrong with the policy itself."""
+    """One objection of a policy, or one error of the policy itself."""
 
     message: str
     line: int = Field(1, description="Line of the policy, counted from 1.")
@@ -19,21 +19,12 @@ class Failure(Value):
 
 
 class PolicyTest(Value):
-    """One test function of a policy, or the file where it could not be read at all."""
+    """One test function of a policy, or `import` for a file that could not be read."""
 
+    file: str
     name: str
     line: int = 1
     outcome: Outcome
     seconds: float = 0
     failures: tuple[Failure, ...] = ()
-    more: int = Field(0, description="Further failures, which are only counted.")
-    text: str = Field("", description="What pytest shows of the failure.")
-
-
-class PolicyFile(Value):
-    """What came of one file of policies."""
-
-    file: str
-    tests: tuple[PolicyTest, ...] = ()
-    output: str = Field("", description="The beginning of what it printed.")
-    dropped: int = Field(0, description="Bytes that it printed beyond that.")
+    text: str = Field("", description="The failure as pytest shows it.")

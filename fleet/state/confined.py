@@ -1,9 +1,9 @@
 """Confine what reads an unapproved fleet.yaml: no program, no connection, few files.
 
-Python's audit events tell of each of these before it happens (PEP 578). This catches mistakes of
-fleet's own code, whose commands with `--world` need none of it; it is no sandbox for other code:
-for policies, `fleet.state.sandbox` is. A merge request's job without `--world` starts no program
-and opens no connection either, whatever its command.
+Python's audit events report each of these before it happens (PEP 578). This catches mistakes of
+fleet's own code, whose commands with `--world` need none of it; it is no sandbox for other code,
+and policies run outside of it. A merge request's job without `--world` starts no program and opens
+no connection either, whatever its command.
 """
 
 import os
@@ -39,23 +39,7 @@ _CONNECTS = frozenset(
     }
 )
 _WRITES = os.O_WRONLY | os.O_RDWR
-_CHANGES = frozenset(
-    {
-        "os.chmod",
-        "os.chown",
-        "os.link",
-        "os.mkdir",
-        "os.remove",
-        "os.rename",
-        "os.rmdir",
-        "os.symlink",
-        "os.truncate",
-        "os.utime",
-    }
-)
 _DATABASE = "sqlite3.connect"
-_REACHES = ("ctypes.", "gc.get_", "os.kill", "signal.pthread_kill", "socket.__new__")
-"""What leads around these rules, or into another process; begins of events."""
 
 
 class _Bounds:
@@ -90,24 +74,6 @@ class _Bounds:
                 raise Confined(f"refused: {path} would be {how}")
 
 
-def confine(folders: Iterable[str], refused: Callable[[str], None]) -> None:
-    """Refuse, for as long as this process lives, all but reading these folders.
-
-    `refused` is told of each attempt too, in case the code that tried swallows the error.
-    """
-    bounds = _Bounds(folders, [])
-
-    def check(event: str, arguments: tuple[object, ...]) -> None:
-        try:
-            bounds.check(event, arguments)
-            _check_more(event, arguments)
-        except Confined as error:
-            refused(str(error))
-            raise
-
-    sys.addaudithook(check)
-
-
 def _below(folders: Iterable[str]) -> tuple[str, ...]:
     """Return how the paths of folders and of what is in them begin."""
     return tuple(folder.rstrip("/") + "/" for folder in folders)
@@ -117,14 +83,6 @@ def _own() -> Iterator[str]:
     """Yield where Python, its packages and its time zones are."""
     yield from (sys.prefix, sys.base_prefix, *zoneinfo.TZPATH)
     yield from filter(None, sys.path)
-
-
-def _check_more(event: str, arguments: tuple[object, ...]) -> None:
-    """Refuse what changes files without opening them, and what leads around these rules."""
-    if event in _CHANGES:
-        raise Confined(f"refused: files would be changed ({event}: {arguments[0]!r})")
-    if event.startswith(_REACHES):
-        raise Confined(f"refused: {event} leads out of what is confined")
 
 
 def _check_reach(event: str, arguments: tuple[object, ...]) -> None:

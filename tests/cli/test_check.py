@@ -3,18 +3,16 @@
 import json
 import os
 import shutil
-from collections.abc import Sequence
+import time
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from fleet.apply.policies import Ran
-from fleet.apply.policy_runner import Means
+from fleet.apply import policies as applied
 from fleet.cli import check
-from fleet.cli.console import TerminalConsole
-from fleet.cli.main import build_parser
-from fleet.model.policies import PolicyFile
+from fleet.model.policies import Failure, PolicyTest
+from fleet.schema.source import Document
 from tests.builders.sentences import tells
 from tests.rigs.process import Completed, RunFleet, unwrapped
 
@@ -249,49 +247,6 @@ def test_a_policy_that_one_test_changes_is_whole_for_the_next(
 
 
 @pytest.mark.slow
-def test_what_is_no_file_of_the_folder_is_a_finding_and_others_are_judged(
-    policed: Path, run_fleet: RunFleet
-) -> None:
-    os.mkfifo(policed / "policies/pipe.py")
-    (policed / "policies/link.py").symlink_to("/etc/passwd")
-    (policed / "policies/device.py").symlink_to("/dev/zero")
-    (policed / "policies/nowhere.py").symlink_to("absent")
-    (policed / "policies/large.py").write_text("#" * 1_000_001)
-    (policed / "policies/folder.py").mkdir()
-
-    ran = run_fleet("check", "--world", "world.json", "--json")
-
-    broken = {place[0] for place in places(ran) if place[2] == "broken-policy"}
-    assert (ran.returncode, ran.stderr) == (1, "")
-    assert broken == {
-        f"policies/{name}.py" for name in ("device", "folder", "large", "link", "nowhere", "pipe")
-    }
-    assert len(places(ran)) == len(broken) + 3
-
-
-class NoKernel:
-    """A process that runs policies where the kernel lends no hand."""
-
-    def run(self, files: Sequence[str], *_: object) -> Ran:
-        return Ran(
-            tuple(PolicyFile(file=each) for each in files), Means(network=False, files=True)
-        )
-
-
-def test_where_the_kernel_lends_no_hand_it_is_said(
-    policed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(policed)
-    args = build_parser("check").parse_args(["check", "--world", "world.json"])
-    args.process = NoKernel()
-
-    code = check.run(args, TerminalConsole())
-
-    assert code == 0
-    assert "namespaces" in capsys.readouterr().err
-
-
-@pytest.mark.slow
 def test_policies_share_files_that_begin_with_an_underscore(
     policed: Path, run_fleet: RunFleet
 ) -> None:
@@ -306,3 +261,203 @@ def test_policies_share_files_that_begin_with_an_underscore(
     ran = run_fleet("check", "--world", "world.json")
 
     assert ran.returncode == 0, ran.stdout
+
+
+GOOD = "def test_good(fleet):\n    assert fleet.fleet == 'policed'\n"
+"""A policy that holds."""
+BROKEN = {
+    "syntax": ("def test_x(:\n", {"import": 1}),
+    "imports": ("import not_installed\n", {"import": 1}),
+    "quits": ("def test_a():\n    raise SystemExit(0)\n", {"test_a": 2}),
+    "raises": ("def test_a():\n    raise ValueError('\u2028')\n", {"test_a": 2}),
+    "deep": ("def test_a():\n    test_a()\n", {"test_a": 2}),
+    "fixture": ("def test_a(nowhere): pass\n", {"test_a": 1}),
+    "empty": ("x = 1\n", {"import": 1}),
+    "json": ("import json\ndef test_a():\n    json.loads('')\n", {"test_a": 3}),
+    "binary": ("\0", {"import": 1}),
+}
+"""Policies that do not come to an end: the test and the line of each finding."""
+ENDING = {
+    "ends": ("import os\ndef test_a(): pass\ndef test_b():\n    os._exit(0)\n", {"test_b": 3}),
+    "ends_early": (
+        "import os\ndef test_a():\n    os._exit(1)\ndef test_b(): pass\n",
+        {"test_a": 2, "test_b": 4},
+    ),
+    "ends_at_import": ("import os\nos._exit(0)\n", {"import": 1}),
+    "exits_at_import": ("raise SystemExit(0)\n", {"import": 1}),
+    "ends_after": (
+        "import atexit, os\natexit.register(os._exit, 7)\ndef test_a(): pass\n",
+        {"import": 1},
+    ),
+    "aborts": ("import os\ndef test_a():\n    os.abort()\n", {"test_a": 2}),
+    "interrupts": ("def test_a():\n    raise KeyboardInterrupt\n", {"test_a": 1}),
+    "exits": ("import pytest\ndef test_a():\n    pytest.exit('enough')\n", {"test_a": 2}),
+}
+"""Policies that end their process too."""
+
+
+def broken(ran: Completed) -> dict[str, dict[str, int]]:
+    """Return the tests that did not come to an end, with the line of each, by file."""
+    found: dict[str, dict[str, int]] = {}
+    for each in json.loads(ran.stdout)["findings"]:
+        if each["rule"] == "broken-policy":
+            file, line = Path(each["span"]["file"]).stem, each["span"]["line"]
+            found.setdefault(file, {})[each["path"][0]] = line
+    return found
+
+
+@pytest.mark.parametrize(
+    "policies", [BROKEN, pytest.param(ENDING, marks=pytest.mark.slow)], ids=["broken", "ending"]
+)
+def test_check_finds_broken_policies_and_runs_the_others(
+    policed: Path, run_fleet: RunFleet, policies: dict[str, tuple[str, dict[str, int]]]
+) -> None:
+    for name, (text, _) in policies.items():
+        (policed / f"policies/{name}.py").write_text(text, encoding="utf-8")
+
+    ran = run_fleet("check", "--world", "world.json", "--json", "--junit", "junit.xml")
+
+    root = ET.parse(policed / "junit.xml").getroot()  # noqa: S314 - what this program wrote
+    good = root.find(".//testcase[@name='test_holds']")
+    expected = {name: found for name, (_, found) in policies.items()}
+    assert (ran.returncode, broken(ran)) == (1, expected), ran.stdout
+    assert len(places(ran)) == 3 + sum(map(len, expected.values()))
+    assert good is not None
+    assert [*good] == []
+
+
+@pytest.mark.slow
+def test_check_ends_when_a_policy_never_ends(
+    policed: Path, run_fleet: RunFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applied, "SECONDS", 15)
+    (policed / "policies/own.py").write_text(
+        "import subprocess\ndef test_a():\n    subprocess.run(['sleep', '987654'])\n"
+        "def test_b(): pass\n"
+    )
+    (policed / "policies/zero.py").write_text(GOOD, encoding="utf-8")
+    began = time.monotonic()
+
+    ran = run_fleet("check", "--world", "world.json", "--json")
+
+    assert time.monotonic() - began < 90
+    assert (ran.returncode, broken(ran)) == (1, {"own": {"test_a": 2, "test_b": 4}})
+    assert len(places(ran)) == 2
+    assert not [each for each in Path("/proc").iterdir() if b"987654" in _command_line(each)]
+
+
+def _command_line(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.slow
+def test_check_shows_the_first_lines_when_a_policy_prints_much(
+    policed: Path, run_fleet: RunFleet
+) -> None:
+    (policed / "policies/own.py").write_text(
+        "def test_a():\n    print('\\x1b[2J first')\n    for _ in range(100_000):\n"
+        "        print('x' * 1000)\n"
+    )
+
+    ran = run_fleet("check", "--world", "world.json")
+
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (0, 18), ran.stderr
+    assert len(ran.stderr) < 20 * 220
+    assert "first" in ran.stderr
+    assert "\x1b" not in ran.stderr
+
+
+@pytest.mark.slow
+def test_check_says_so_when_a_policy_is_no_regular_file(
+    policed: Path, run_fleet: RunFleet
+) -> None:
+    os.mkfifo(policed / "policies/pipe.py")
+    (policed / "policies/device.py").symlink_to("/dev/zero")
+    (policed / "policies/nowhere.py").symlink_to("absent")
+    (policed / "policies/folder.py").mkdir()
+
+    ran = run_fleet("check", "--world", "world.json", "--json")
+
+    found = {place[0] for place in places(ran) if place[2] == "broken-policy"}
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert found == {f"policies/{name}.py" for name in ("device", "folder", "nowhere", "pipe")}
+    assert len(places(ran)) == len(found) + 3
+
+
+@pytest.mark.slow
+def test_check_shows_the_error_when_conftest_is_broken(policed: Path, run_fleet: RunFleet) -> None:
+    (policed / "policies/conftest.py").write_text("import not_installed\n")
+
+    ran = run_fleet("check", "--world", "world.json", "--json")
+
+    assert (ran.returncode, broken(ran)) == (1, {"own": {"import": 1}})
+    assert "not_installed" in ran.stderr
+
+
+MERGE_REQUEST = {"CI_MERGE_REQUEST_IID": "7"}
+
+
+def test_check_runs_no_policy_of_a_merge_request_unless_named(
+    policed: Path, run_fleet: RunFleet
+) -> None:
+    (policed / "policies/own.py").write_text("open('ran', 'w').close()\n" + GOOD)
+
+    refused = run_fleet("check", "--world", "world.json", env=MERGE_REQUEST)
+    was_run = (policed / "ran").exists()
+    named = run_fleet(
+        "check", "--world", "world.json", "--policies", "policies", env=MERGE_REQUEST
+    )
+
+    assert (refused.returncode, refused.stdout, was_run) == (4, "", False)
+    assert "--policies" in refused.stderr
+    assert (named.returncode, named.stderr) == (0, "")
+    assert (policed / "ran").exists()
+
+
+def test_check_of_a_merge_request_passes_when_it_has_no_policy(
+    policed: Path, run_fleet: RunFleet
+) -> None:
+    shutil.rmtree(policed / "policies")
+
+    ran = run_fleet("check", "--world", "world.json", env=MERGE_REQUEST)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_check_names_the_extra_when_pytest_is_missing(
+    run_fleet: RunFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "find_spec", lambda _: None)
+
+    ran = run_fleet("check", "--world", "world.json")
+
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "[policies]" in ran.stderr
+
+
+@pytest.mark.slow
+def test_check_takes_no_pytest_settings_of_others(policed: Path, run_fleet: RunFleet) -> None:
+    (policed / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    (policed / "policies/pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    (policed / "pytest.py").write_text("raise SystemExit('not this one')\n")
+    (policed / "policies/json.py").write_text(GOOD)
+    (policed / "policies/own.py").write_text(GOOD)
+
+    ran = run_fleet("check", "--world", "world.json", env={"PYTEST_ADDOPTS": "--no-such-option"})
+
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
+    assert not [*policed.rglob("__pycache__"), *policed.rglob(".pytest_cache")]
+
+
+def test_messages_of_policies_are_printable() -> None:
+    hostile = "\x1b[2J\u202e\n::error::"
+    failure = Failure(message=hostile)
+    test = PolicyTest(file="policies/x.py", name=hostile, outcome="failed", failures=(failure,))
+    document = Document("fleet.yaml", root=None, texts={}, roots=(), findings=())
+
+    (finding,) = applied.find_failures([test], document)
+
+    assert finding.message.isprintable()

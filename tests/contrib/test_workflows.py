@@ -161,6 +161,53 @@ def test_a_pull_request_at_github_is_simulated_where_there_is_a_history(runner: 
     assert "1.86 EUR" in Path(runner.environment["GITHUB_STEP_SUMMARY"]).read_text()
 
 
+POLICY = """\
+def test_has_all_pools(fleet):
+    assert len(fleet.pools) == {pools}
+"""
+
+
+def test_policies_at_github_have_a_job_without_secret_or_token() -> None:
+    read = yaml.safe_load(GITHUB.read_text(encoding="utf-8"))
+
+    job = read["jobs"]["policies"]
+    *_, saved = job["steps"]
+    checkout = job["steps"][0]
+    assert (job["needs"], job["permissions"]) == ("plan", {"contents": "read"})
+    assert job["timeout-minutes"] == 10
+    assert "secrets." not in json.dumps(job)
+    assert "github.token" not in json.dumps(job)
+    assert [step for step in job["steps"] if "env" in step] == []
+    assert checkout["with"]["persist-credentials"] is False
+    assert saved["with"]["name"] == "policies"
+    assert saved["with"]["path"].split() == ["policies.json", "policies.xml"]
+    plans = read["jobs"]["plan"]["steps"]
+    assert [each["name"] for each in plans if "fleet check " in each.get("run", "")] == []
+    assert "world.json.zst" in plans[-1]["with"]["path"].split()
+
+
+@pytest.mark.parametrize(
+    ("folder", "code"), [("policies", 0), (".base/policies", 1), ("nowhere", 0)]
+)
+def test_policies_at_github_are_those_that_the_workflow_names(
+    runner: Runner, folder: str, code: int
+) -> None:
+    git(runner.folder, "checkout", "--quiet", "--detach", "HEAD^1")
+    (runner.folder / "policies").mkdir()
+    for pools in (3, 2):
+        (runner.folder / "policies/own.py").write_text(POLICY.format(pools=pools))
+        git(runner.folder, "add", "policies")
+        git(runner.folder, "commit", "--quiet", "--message", "policies")
+    shutil.copy(runner.folder.parent / "artifact/world.json", runner.folder)
+    check = steps(GITHUB, "policies")["check"]["run"].replace("world.json.zst", "world.json")
+
+    ran = runner.run({"run": check}, GITHUB_HEAD_REF="change", FLEET_POLICIES=folder)
+
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    assert (runner.folder / "policies.xml").exists() is (folder != "nowhere")
+    assert (runner.folder / "policies.json").exists() is (folder != "nowhere")
+
+
 def test_the_default_branch_keeps_what_its_store_has(runner: Runner) -> None:
     step = steps(GITHUB, "observe")["history"]
     without = runner.run(step)
@@ -259,3 +306,50 @@ def test_a_pull_request_at_forgejo_gets_one_comment(runner: Runner, tmp_path: Pa
     assert "`big`" in own["body"]
     assert "1.86 EUR" in own["body"]
     assert not (runner.folder / "header").exists()
+
+
+def test_policies_at_forgejo_have_a_job_without_secret() -> None:
+    read = yaml.safe_load(FORGEJO.read_text(encoding="utf-8"))
+
+    job = read["jobs"]["policies"]
+    named = {step["name"]: step for step in job["steps"] if "name" in step}
+    assert (job["needs"], job["timeout-minutes"]) == ("plans", 10)
+    assert "secrets." not in json.dumps(job)
+    assert {name for name, step in named.items() if "env" in step} == {"fetch"}
+    assert "--policies base/policies" in named["check"]["run"]
+    assert job["steps"][-1]["with"] == {"name": "policies", "path": "policies-*"}
+    assert "fleet check " not in json.dumps(read["jobs"]["plans"])
+
+
+@pytest.mark.skipif(not shutil.which("jq"), reason="no jq")
+def test_policies_of_the_default_branch_judge_each_pull_request_at_forgejo(
+    runner: Runner, tmp_path: Path
+) -> None:
+    git(runner.folder, "checkout", "--quiet", "-B", "main", "HEAD^1")
+    (runner.folder / "policies").mkdir()
+    (runner.folder / "policies/own.py").write_text(POLICY.format(pools=2))
+    git(runner.folder, "add", "policies")
+    git(runner.folder, "commit", "--quiet", "--message", "policies")
+    git(runner.folder, "checkout", "--quiet", "change")
+    (runner.folder / "policies").mkdir()
+    (runner.folder / "policies/own.py").write_text("open('pwned', 'w')\n")
+    git(runner.folder, "add", "policies")
+    git(runner.folder, "commit", "--quiet", "--message", "other policies")
+    git(runner.folder, "clone", "--quiet", "--bare", ".", str(tmp_path / "hub.git"))
+    git(tmp_path / "hub.git", "update-ref", "refs/pull/5/head", "change")
+    shutil.rmtree(runner.folder)
+    runner.folder.mkdir()
+    shutil.copy(tmp_path / "artifact/world.json", runner.folder)
+    (runner.folder / "pulls.json").write_text('[{"number": 5}]')
+    named = steps(FORGEJO, "policies")
+    settings = {"REPOSITORY": str(tmp_path / "hub.git"), "TOKEN": "made-up", "GITHUB_SHA": "main"}
+
+    fetched = runner.run(named["fetch"], **settings)
+    checked = runner.run(named["check"])
+
+    assert (fetched.returncode, checked.returncode) == (0, 0), fetched.stderr + checked.stderr
+    assert "failed-policy" in checked.stdout
+    assert len(json.loads((runner.folder / "policies-5.json").read_text())) == 1
+    assert "test_has_all_pools" in (runner.folder / "policies-5.xml").read_text()
+    assert not (runner.folder / "pwned").exists()
+    assert "made-up" not in (runner.folder / ".git/config").read_text()

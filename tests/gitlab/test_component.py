@@ -40,9 +40,10 @@ POLICY = """\
 def test_pools_are_small(fleet):
     assert fleet.pools["builders"].workers.max == 2
 """
+PLANNED = ("plan.md", "plan.json", "terraform.json", "world.json.zst")
 BASE = "https://gitlab.example.org"
 SERVED = f"{BASE}:443"
-JUDGING = {"fleet validate", "fleet plan", "fleet simulate"}
+JUDGING = {"fleet validate", "fleet plan", "fleet policies", "fleet simulate"}
 HOLDING = {"fleet observe", "fleet history", "fleet apply", "fleet images due", "pages"}
 
 
@@ -174,14 +175,18 @@ def test_a_merge_request_is_planned_with_no_more_than_its_job_token(
     text = (machines.folder / "fleet.yaml").read_text(encoding="utf-8")
     changed = text.replace("max: 2, min: 1", "max: 2, min: 2")
     (machines.folder / "fleet.yaml").write_text(changed, encoding="utf-8")
-    (machines.folder / "policies").mkdir()
-    (machines.folder / "policies" / "size.py").write_text(POLICY, encoding="utf-8")
+    policies = machines.folder / "policies"
+    policies.mkdir()
+    (policies / "size.py").write_text(POLICY, encoding="utf-8")
     target = machines.target_branch(f"file://{machines.folder}")
 
     with Gitlab(world.read_bytes()) as gitlab:
         world.unlink()
         validated = machines.run("fleet validate", *MERGE_REQUEST)
         planned = machines.run("fleet plan", *MERGE_REQUEST, *gitlab.variables, *target)
+        was_run = (machines.folder / "policies.xml").exists()
+        made = {name: (machines.folder / name).read_bytes() for name in PLANNED}
+        checked = machines.run("fleet policies", *MERGE_REQUEST, *gitlab.variables, *target)
 
     assert validated.returncode == 0, validated.stdout + validated.stderr
     assert planned.returncode == 0, planned.stdout + planned.stderr
@@ -195,9 +200,58 @@ def test_a_merge_request_is_planned_with_no_more_than_its_job_token(
     assert tells(plan, "| pool `builders` |", "1", "2", "1", "ccx33")
     quality = (machines.folder / "code-quality.json").read_text(encoding="utf-8")
     assert json.loads(quality) == []
-    policies = (machines.folder / "policies.xml").read_text(encoding="utf-8")
-    assert "test_pools_are_small" in policies
-    assert "<failure" not in policies
+    assert (checked.returncode, was_run) == (0, False), checked.stdout + checked.stderr
+    junit = (machines.folder / "policies.xml").read_text(encoding="utf-8")
+    assert "test_pools_are_small" in junit
+    assert "<failure" not in junit
+    assert {name: (machines.folder / name).read_bytes() for name in PLANNED} == made
+
+
+def test_policies_have_a_job_that_keeps_two_reports_and_no_secret(own_lines: Machines) -> None:
+    found = own_lines.expanded(*MERGE_REQUEST)
+
+    job, plan = found["fleet policies"], found["fleet plan"]
+    needed = [need["job"] if isinstance(need, dict) else need for need in job["needs"]]
+    assert needed == ["fleet plan"]
+    assert job["timeout"] == "10 minutes"
+    assert job["cache"] == []
+    assert not {"environment", "variables", "secrets", "id_tokens"} & job.keys()
+    assert "paths" not in job["artifacts"]
+    kept = {str(path) for path in job["artifacts"]["reports"].values()}
+    assert job["artifacts"]["reports"].keys() == {"codequality", "junit"}
+    assert not kept & {
+        *plan["artifacts"]["paths"],
+        *map(str, plan["artifacts"]["reports"].values()),
+    }
+    assert [name for name, each in found.items() if "fleet check " in str(each.get("script"))] == [
+        "fleet policies"
+    ]
+
+
+@pytest.mark.parametrize("base", ["max: 1", ""], ids=["of the base", "base without any"])
+def test_policies_of_the_target_branch_decide_where_they_are_named(
+    own_lines: Machines, base: str
+) -> None:
+    with (own_lines.folder / ".gitlab-ci.yml").open("a", encoding="utf-8") as file:
+        file.write("      policies: .base/policies\n")
+    policies = own_lines.folder / "policies"
+    policies.mkdir()
+    policy = POLICY.replace("== 2", "== 1") if base else ""
+    (policies / ("size.py" if base else "size.txt")).write_text(policy, encoding="utf-8")
+    own_lines.git("add", "--all")
+    own_lines.git("commit", "--quiet", "--message", "policies")
+    observed = own_lines.run("fleet observe", *SCHEDULE)
+    assert observed.returncode == 0, observed.stdout + observed.stderr
+    target = own_lines.target_branch(f"file://{own_lines.folder}")
+    (policies / "size.py").write_text("def test_nothing(): pass\n", encoding="utf-8")
+
+    found = own_lines.run("fleet policies", *MERGE_REQUEST, *target)
+    unread = own_lines.run("fleet policies", *MERGE_REQUEST)
+
+    assert found.returncode == (1 if base else 0), found.stdout + found.stderr
+    assert ("failed-policy" in found.stdout) is bool(base)
+    # It is not judged by no policy where the target branch cannot be fetched.
+    assert unread.returncode == 1
 
 
 def test_a_merge_request_says_what_it_would_have_cost(machines: Machines) -> None:

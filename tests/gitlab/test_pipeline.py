@@ -106,7 +106,7 @@ PUBLISHED = {"observe", "history", "apply", "documentation", "pages"}
 def test_a_merge_request_is_judged_and_changes_no_machine(pipeline: Pipeline) -> None:
     listed = pipeline.run("--list-csv", *MERGE_REQUEST)
 
-    judging = {"validate", "plan", "simulate"}
+    judging = {"validate", "plan", "policies", "simulate"}
     assert jobs(listed) == judging | {"lint", "tests", "documentation"}, listed.stderr
 
 
