@@ -108,7 +108,7 @@ def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:
         ending = f"did not finish within {SECONDS} s and was stopped"
     finally:
         # Processes that a policy started and left end too.
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     reader.join(1)

@@ -164,7 +164,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _test(item: pytest.Item, outcome: Outcome) -> PolicyTest:
-    name = _cut(item.nodeid.partition("::")[2])
+    name = item.nodeid.partition("::")[2]
     return PolicyTest(file=str(item.path), name=name, line=_line(item), outcome=outcome)
 
 

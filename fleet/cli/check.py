@@ -33,8 +33,8 @@ def arguments(parser: Parser) -> None:
         parser,
         "--policies",
         "FOLDER",
-        "folder of the policies; pytest runs them with your rights (default: policies in the "
-        "folder of fleet.yaml; required in the job of a merge request)",
+        "folder of the policies, which pytest runs with your rights, with --world too (default: "
+        "policies in the folder of fleet.yaml; required in the job of a merge request)",
     )
     flag(parser, "--json", "print findings as JSON")
     option(

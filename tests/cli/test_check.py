@@ -452,6 +452,30 @@ def test_check_takes_no_pytest_settings_of_others(policed: Path, run_fleet: RunF
     assert not [*policed.rglob("__pycache__"), *policed.rglob(".pytest_cache")]
 
 
+@pytest.mark.slow
+def test_check_keeps_each_result_when_names_are_long(policed: Path, run_fleet: RunFleet) -> None:
+    (policed / "policies/own.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize('x', ['a' * 900 + '1', 'a' * 900 + '2'])\n"
+        "def test_long(x):\n    assert x.endswith('2')\n"
+        "@pytest.mark.xfail(strict=True)\ndef test_strict(): pass\n"
+        "@pytest.mark.xfail\ndef test_expected():\n    assert False\n"
+        "def test_skips():\n    pytest.skip('no')\n"
+        "def test_twice(require):\n    require(False, 'one')\n    assert False, 'two'\n"
+        "class TestOf:\n    def test_inside(self):\n        assert 1 == 2\n"
+    )
+
+    ran = run_fleet("check", "--world", "world.json", "--json", "--junit", "junit.xml")
+
+    root = ET.parse(policed / "junit.xml").getroot()  # noqa: S314 - what this program wrote
+    cases = [*root.iter("testcase")]
+    kinds = [part.tag for case in cases for part in case]
+    lines = sorted(place[1] for place in places(ran))
+    assert (ran.returncode, len(cases)) == (1, 7)
+    assert sorted(kinds) == [*["failure"] * 4, *["skipped"] * 2]
+    assert lines == [4, 5, 13, 14, 17]
+
+
 def test_messages_of_policies_are_printable() -> None:
     hostile = "\x1b[2J\u202e\n::error::"
     failure = Failure(message=hostile)
