@@ -322,7 +322,7 @@ def test_policies_at_forgejo_have_a_job_without_secret() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("jq"), reason="no jq")
-def test_policies_of_the_default_branch_judge_each_pull_request_at_forgejo(
+def test_forgejo_checks_pull_requests_with_policies_of_default_branch(
     runner: Runner, tmp_path: Path
 ) -> None:
     git(runner.folder, "checkout", "--quiet", "-B", "main", "HEAD^1")
