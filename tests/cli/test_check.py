@@ -330,17 +330,16 @@ def test_check_finds_broken_policies_and_runs_the_others(
 def test_check_ends_when_a_policy_never_ends(
     policed: Path, run_fleet: RunFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(applied, "SECONDS", 15)
+    monkeypatch.setattr(applied, "SECONDS", 20)  # a start takes half a second of an idle machine
     (policed / "policies/own.py").write_text(
         "import subprocess\ndef test_a():\n    subprocess.run(['sleep', '987654'])\n"
         "def test_b(): pass\n"
     )
-    (policed / "policies/zero.py").write_text(GOOD, encoding="utf-8")
     began = time.monotonic()
 
     ran = run_fleet("check", "--world", "world.json", "--json")
 
-    assert time.monotonic() - began < 90
+    assert time.monotonic() - began < 60
     assert (ran.returncode, broken(ran)) == (1, {"own": {"test_a": 2, "test_b": 4}})
     assert len(places(ran)) == 2
     assert not [each for each in Path("/proc").iterdir() if b"987654" in _command_line(each)]
@@ -456,8 +455,8 @@ def test_check_takes_no_pytest_settings_of_others(policed: Path, run_fleet: RunF
 def test_check_keeps_each_result_when_names_are_long(policed: Path, run_fleet: RunFleet) -> None:
     (policed / "policies/own.py").write_text(
         "import pytest\n"
-        "@pytest.mark.parametrize('x', ['a' * 900 + '1', 'a' * 900 + '2'])\n"
-        "def test_long(x):\n    assert x.endswith('2')\n"
+        f"def test_{'a' * 600}1():\n    assert False\n"
+        f"def test_{'a' * 600}2(): pass\n"
         "@pytest.mark.xfail(strict=True)\ndef test_strict(): pass\n"
         "@pytest.mark.xfail\ndef test_expected():\n    assert False\n"
         "def test_skips():\n    pytest.skip('no')\n"
@@ -473,7 +472,7 @@ def test_check_keeps_each_result_when_names_are_long(policed: Path, run_fleet: R
     lines = sorted(place[1] for place in places(ran))
     assert (ran.returncode, len(cases)) == (1, 7)
     assert sorted(kinds) == [*["failure"] * 4, *["skipped"] * 2]
-    assert lines == [4, 5, 13, 14, 17]
+    assert lines == [3, 5, 13, 14, 17]
 
 
 def test_messages_of_policies_are_printable() -> None:
