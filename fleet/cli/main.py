@@ -49,7 +49,6 @@ VERBS = {
     "prices": "check the price catalogue",
     "ticket": "request a machine by tags, and release it",
     "serve": "serve tickets to Resalloc clients, and apply",
-    "shadow": "compare fleet with a running Resalloc",
     "export": "export tag rules to the queue that assigns work",
     "import": "write a fleet.yaml from another system's configuration",
     "debusine": "prepare a Debusine server for fleet",
@@ -57,6 +56,7 @@ VERBS = {
 }
 """Every command, with the line that `fleet --help` has for it."""
 REMOVED = {
+    "shadow": "use `mode: observe` and `fleet plan` (docs/how-to/run-beside-resalloc.md)",
     "simulate --policy": "use `python -m bench compare` in a clone of the repository"
     " (docs/how-to/run-the-benchmark.md)",
     "tune": "use `fleet simulate --set KEY=VALUE` (docs/how-to/simulate-a-change.md)",

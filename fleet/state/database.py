@@ -268,7 +268,7 @@ class LockingConnection:
     """
 
     def __init__(self, url: sa.URL) -> None:
-        self._engine = announced(sa.create_engine(url, poolclass=sa.NullPool))
+        self._engine = _announced(sa.create_engine(url, poolclass=sa.NullPool))
         self._connection: sa.Connection | None = None
 
     def take(self, fleet: str) -> bool:
@@ -488,10 +488,10 @@ def _pooled_engine(url: sa.URL) -> sa.Engine:
         connect_args={"prepare_threshold": None},
     )
     atexit.register(engine.dispose)
-    return announced(engine)
+    return _announced(engine)
 
 
-def announced(engine: sa.Engine) -> sa.Engine:
+def _announced(engine: sa.Engine) -> sa.Engine:
     """Return an engine of a server, each of whose connections raises an audit event first."""
 
     @sa.event.listens_for(engine, "do_connect")
@@ -503,7 +503,7 @@ def announced(engine: sa.Engine) -> sa.Engine:
 
 def _with_driver(url: str) -> sa.URL:
     """Return a URL with the driver that is a dependency, whatever SQLAlchemy's default is."""
-    parsed = read_url(url)
+    parsed = _read_url(url)
     if parsed is None:
         raise StoreFailed(_NO_STORE)
     if parsed.drivername in ("postgres", "postgresql"):
@@ -513,7 +513,7 @@ def _with_driver(url: str) -> sa.URL:
     return parsed
 
 
-def read_url(text: str) -> sa.URL | None:
+def _read_url(text: str) -> sa.URL | None:
     """Return a database's URL; None where it is none, and nothing of it is repeated.
 
     What a password holds that is not percent-encoded may look like a port, or like a host.

@@ -1,11 +1,13 @@
 """Fleet takes one pool after the other from a Resalloc that runs on, and gives them back."""
 
-import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.rigs.process import ROOT
 from tests.rigs.resalloc_server import ResallocServer
 from tests.rigs.trial import Trial
 
@@ -135,29 +137,53 @@ def test_pools_move_one_after_the_other_and_back_while_both_run(sides: Sides) ->
     assert busy not in sides.deleted()
 
 
-@pytest.mark.slow
-def test_a_shadow_beside_it_sees_both_pools_and_deletes_none(sides: Sides) -> None:
-    sides.resalloc.take("hv")
+def scripts_of_the_page(folder: Path) -> None:
+    """Write the programs of run-beside-resalloc.md."""
+    text = (ROOT / "docs/how-to/run-beside-resalloc.md").read_text(encoding="utf-8")
+    for name in ("tickets.py", "compare.py"):
+        found = re.search(rf"<!-- file: {name} -->\n```python\n(.*?)```", text, re.DOTALL)
+        assert found is not None
+        (folder / name).write_text(found[1], encoding="utf-8")
+
+
+def run_script(folder: Path, name: str, given: str) -> str:
+    program = [sys.executable, name]
+    done = subprocess.run(
+        program, cwd=folder, input=given, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("taken", [(3, 1), pytest.param((40, 5), marks=pytest.mark.slow)])
+def test_an_observed_fleet_plans_beside_resalloc_and_touches_nothing(
+    sides: Sides, taken: tuple[int, int]
+) -> None:
+    """What the guide says, with more tickets than a run may make machines for."""
+    hv, aws = taken
+    for pool, number in (("hv", hv), ("aws", aws)):
+        for _ in range(number):
+            sides.resalloc.take(pool, "arch_x86_64")
     sides.resalloc.run()
-    shadow = sides.folder / "shadow"
-    shadow.mkdir()
-    (shadow / "url").write_text(sides.resalloc.database.url, encoding="utf-8")
-    (shadow / "fleet.yaml").write_text(
-        "fleet: shadow\nproviders: {desk: {kind: sim}}\nqueues: {tickets: {kind: tickets}}\n"
-        "images: {b: {existing: {desk: b}, provides: [arch_x86_64, hv]}}\n"
-        "pools: {hv-01-prod: {provider: desk, machine: ccx13, image: b, workers: {max: 3}}}\n",
-        encoding="utf-8",
-    )
-    before = sides.machines("")
+    folder, before = sides.folder, sides.machines("")
+    scripts_of_the_page(folder)
+    (folder / "resources.txt").write_text(sides.resalloc.resource_list(), encoding="utf-8")
+    world = run_script(folder, "tickets.py", sides.resalloc.ticket_list())
+    (folder / "tickets.json").write_text(world.replace("beside", "copr"), encoding="utf-8")
+    path = folder / "fleet.yaml"
+    text = path.read_text(encoding="utf-8").replace("mode: pause", "mode: observe")
+    text = re.sub(r", max_starting: \d+", "", re.sub(r"max: \d+", "max: 60", text))
+    text = re.sub(r"  tickets: .*", "  resalloc: {kind: world, path: tickets.json}", text)
+    path.write_text(text, encoding="utf-8")
 
-    code, said = Trial(shadow).do(
-        *("shadow", "run", "--resalloc", "url", "--log", "log", "--for", "1s", "--every", "1s")
-    )
+    code, plan = sides.fleet.do("plan", "--json")
+    compared = run_script(folder, "compare.py", plan).splitlines()
+    applied, _ = sides.fleet.do("apply")
 
-    assert code == 0, said
-    look = json.loads((shadow / "log").read_text(encoding="utf-8").splitlines()[0])
-    assert look["resalloc"]["machines"] == {"aws_prod": 1, "hv_01_prod": 2}
-    assert look["unpriced"] == ["aws_prod"]
-    assert float(look["resalloc"]["cost"]) > 0
-    assert sides.machines("") == before
+    assert (code, applied) == (0, 0), plan
+    rows = {cells[0]: cells[1:] for cells in map(str.split, compared[1:-1])}
+    spare = {"hv_01_prod": 2, "aws_prod": 1}
+    wanted = {"hv_01_prod": hv, "aws_prod": aws}
+    theirs = {name: len(sides.machines(name)) for name in wanted}
+    assert rows == {n: [str(theirs[n]), str(wanted[n] + spare[n])] for n in wanted}
+    assert sides.machines("") == before == sides.resalloc.names()
     assert sides.deleted() == []

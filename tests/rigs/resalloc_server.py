@@ -7,7 +7,6 @@ machine whose tags have the highest priorities, one of its sandbox before all.
 """
 
 import os
-import sqlite3
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
@@ -20,8 +19,6 @@ from typing import Any
 from xmlrpc.server import SimpleXMLRPCServer
 
 import yaml
-
-from tests.rigs.resalloc_tables import Resalloc
 
 _OF_ITS_SANDBOX = 500
 _PASS_SECONDS = 0.05
@@ -55,11 +52,10 @@ class Asked:
 
 
 class ResallocServer:
-    """A Resalloc over a folder with a pools.yaml, and its database as far as fleet reads it."""
+    """A Resalloc over a folder with a pools.yaml."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.database = Resalloc(folder / "resalloc.db")
         self.resources: dict[int, Resource] = {}
         self.tickets: dict[int, Asked] = {}
         self._last = self._taken = 0
@@ -71,7 +67,6 @@ class ResallocServer:
         with self._changed:
             self._taken += 1
             self.tickets[self._taken] = Asked(frozenset(tags), sandbox)
-            self.database.ticket(self._taken, *tags)
             return self._taken
 
     def machine_of(self, ticket: int) -> str:
@@ -82,7 +77,6 @@ class ResallocServer:
         """Close a ticket; its machine goes, or waits for its sandbox, with the next pass."""
         with self._changed:
             del self.tickets[number]
-            self.database.close(number)
         return True
 
     def delete_unused(self) -> None:
@@ -91,8 +85,27 @@ class ResallocServer:
             self.delete(each)
 
     def names(self) -> list[str]:
-        """Return what `resalloc-maint resource-list` lists."""
+        """Return the names of its machines."""
         return sorted(each.name for each in self._all())
+
+    def resource_list(self) -> str:
+        """Return what `resalloc-maint resource-list` prints."""
+        pools = self._pools()
+        return "".join(
+            f"{each.number} - {each.name} pool={each.pool} "
+            f"tags={','.join(pools[each.pool]['provides'])} status=UP releases={each.uses} "
+            f"ticket={each.ticket or 'NULL'}\n"
+            for each in self._all()
+        )
+
+    def ticket_list(self) -> str:
+        """Return what `resalloc-maint ticket-list` prints."""
+        lines = []
+        for number, asked in self.tickets.items():
+            machine = self.machine_of(number)
+            more = f" resource={machine}" if machine else ""
+            lines.append(f"{number} - state=OPEN tags={','.join(sorted(asked.tags))}{more}\n")
+        return "".join(lines)
 
     @contextmanager
     def serving(self) -> Iterator[str]:
@@ -240,14 +253,12 @@ class ResallocServer:
         told = {f"RESALLOC_NAMED_COUNTER_{key}": str(n) for key, n in made.counters.items()}
         made.output = self._do(pool["cmd_new"], name, made.name, **told)
         self.resources[made.number] = made
-        self.database.machine(made.number, name)
 
     def delete(self, resource: Resource) -> None:
         """Do `resalloc-maint resource-delete NAME`."""
         pool = self._pools()[resource.pool]
         self._do(pool["cmd_delete"], resource.pool, resource.name)
         del self.resources[resource.number]
-        self._sql("UPDATE resources SET state = 'ENDED' WHERE id = ?", resource.number)
 
     def _waiting(self) -> list[tuple[int, Asked]]:
         held = {r.ticket for r in self._all()}
@@ -278,8 +289,6 @@ class ResallocServer:
                 found.sandbox = asked.sandbox or f"only for {number}"
                 found.taken_at = found.taken_at or monotonic()
                 self._changed.notify_all()
-            self._sql("UPDATE resources SET ticket_id = ? WHERE id = ?", number, found.number)
-            self._sql("UPDATE tickets SET resource_id = ? WHERE id = ?", found.number, number)
 
     def _do(self, command: str, pool: str, name: str, **more: str) -> str:
         """Run a command as Resalloc does: its exit status is ignored."""
@@ -292,11 +301,6 @@ class ResallocServer:
             text=True,
             check=False,
         ).stdout
-
-    def _sql(self, statement: str, *values: object) -> None:
-        with sqlite3.connect(self.folder / "resalloc.db") as connection:
-            connection.execute(statement, values)
-        connection.close()
 
 
 def _score(pool: Mapping[str, Any], asked: Asked) -> int:

@@ -157,29 +157,6 @@ def farm(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Farm]:
         yield farm
 
 
-def shadow_yaml(farm: Farm) -> str:
-    """Return a fleet of the same pools at simulated clouds, as the guide has one written."""
-    pools = {
-        name.replace("_", "-"): {
-            "provider": "desk",
-            "machine": "ccx13",
-            "image": "b",
-            "provides": [t["name"] if isinstance(t, dict) else t for t in pool["tags"]],
-            "workers": {"max": pool["max"]},
-        }
-        for name, pool in farm.pools.items()
-    }
-    return yaml.safe_dump(
-        {
-            "fleet": "shadow",
-            "providers": {"desk": {"kind": "sim"}},
-            "queues": {"tickets": {"kind": "tickets"}},
-            "images": {"b": {"existing": {"desk": "b"}}},
-            "pools": pools,
-        }
-    )
-
-
 @pytest.mark.engine
 @pytest.mark.parametrize("tickets", [12, pytest.param(48, marks=pytest.mark.long)])
 def test_a_production_moves_cloud_by_cloud_works_for_a_day_and_moves_back(
@@ -235,15 +212,17 @@ def test_a_production_moves_cloud_by_cloud_works_for_a_day_and_moves_back(
 
 
 def look_on(farm: Farm) -> None:
-    """Have a shadow look at the Resalloc once; it sees every machine and touches none."""
-    shadow = farm.folder / "shadow"
-    shadow.mkdir()
-    (shadow / "url").write_text(farm.resalloc.database.url, encoding="utf-8")
-    (shadow / "fleet.yaml").write_text(shadow_yaml(farm), encoding="utf-8")
-    watch = ("shadow", "run", "--resalloc", "url", "--log", "log", "--for", "1s", "--every", "1s")
-    assert Trial(shadow).do(*watch)[0] == 0
-    look = json.loads((shadow / "log").read_text(encoding="utf-8").splitlines()[0])
-    assert sum(look["resalloc"]["machines"].values()) == len(farm.machines())
+    """Have fleet observe every pool once; it plans machines in all of them and touches none."""
+    before = farm.machines()
+    farm.at_fleet([*farm.pools], "observe")
+    farm.run()
+    plan = json.loads(farm.do("plan", "--json"))
+    farm.at_fleet([*farm.pools], "pause")
+
+    spare = {each["pool"] for each in plan["withheld"] if each["action"] == "create"}
+    assert spare == {each.pool for each in farm.resalloc.resources.values()}
+    assert farm.machines() == before
+    farm.is_whole()
 
 
 def a_day(farm: Farm, tickets: int) -> None:
