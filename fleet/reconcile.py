@@ -6,6 +6,7 @@ each adds actions to the plans of pools.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from fleet.model.digests import config_digest, seal, world_digest
@@ -26,7 +27,7 @@ from fleet.planner.lifecycle.warm import keep_warm
 from fleet.planner.limits import judge_limits
 from fleet.planner.pool_plan import Headroom, PoolPlan
 from fleet.planner.staffing import Service, find_supplies, staff
-from fleet.planner.turns import give_up_for_others
+from fleet.planner.turns import Overtaking, find_overtaken, give_up_for_others, keep_for_turns
 from fleet.schema.model import Fleet
 
 
@@ -72,7 +73,7 @@ def reconcile_unsealed(
 
 
 def find_given_up(fleet: Fleet, world: World) -> frozenset[str]:
-    """Return the machines in a sandbox that a plan gives up for tickets that come before."""
+    """Return the machines that a plan gives up, or does not use, for tickets that come before."""
     pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
     return _staff(fleet, world, pool_plans).given_up
 
@@ -85,7 +86,7 @@ class _Staffed(NamedTuple):
     allocation: Allocation
     service: Service
     given_up: frozenset[str]
-    """Machines that are deleted for tickets of other owners."""
+    """Machines that are deleted, or assigned to no ticket, for tickets of other owners."""
 
 
 def _staff(
@@ -95,7 +96,14 @@ def _staff(
     supplies = find_supplies(fleet, world, pool_plans)
     demand = sign_demand(fleet, world, supplies, again=again)
     layout = lay_out(fleet, world, pool_plans, supplies, demand)
-    allocation = allocate(layout.groups, layout.places, layout.rows)
+    allocation = by_age = allocate(layout.groups, layout.places, layout.rows)
+    if overtaken := find_overtaken(fleet, world, demand, layout, by_age):
+        by_turn = [replace(signed, turns=overtaken) for signed in demand]
+        layout = lay_out(fleet, world, pool_plans, supplies, by_turn)
+        allocation = allocate(layout.groups, layout.places, layout.rows)
     service = staff(pool_plans, supplies, layout.places, allocation)
     given_up = give_up_for_others(world, pool_plans, layout.places, demand, service)
+    if overtaken:
+        before = Overtaking(overtaken, by_age, allocation)
+        given_up |= keep_for_turns(world, pool_plans, layout.places, before, service)
     return _Staffed(demand, layout, allocation, service, given_up)

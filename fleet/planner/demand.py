@@ -126,6 +126,8 @@ class Signed:
     """How their time depends on the machine, and how long they may run."""
     ruled: tuple[Ruled, ...] = ()
     """Where fleet itself assigns: the tags that rules of fleet.yaml give some of them."""
+    turns: Mapping[str, "Rank"] = field(default_factory=dict, compare=False)
+    """Request to its rank by turn, if others would overtake it by age or cost."""
 
 
 class _Kind(NamedTuple):

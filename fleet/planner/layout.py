@@ -178,8 +178,7 @@ def _groups(
         classed = class_of(fleet, vocabulary, signed.ask.required)
         timing = signed.timing if signed.timing and signed.timing.said else None
         preferred = _preferred(fleet, signed)
-        for steps, requests in _by_age(signed.requests, world.time).items():
-            rank: Rank = (classed, -signed.priority, -steps)
+        for rank, requests in _by_rank(signed, classed, world.time):
             for able, in_time in _in_time(signed, requests, known[fitting], choices, places):
                 for length, alike in _by_length(in_time, lengths).items():
                     alone = length, timing, signed.last_of, preferred
@@ -285,6 +284,18 @@ def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> i
         if "priority" in fleet.tags[name].model_fields_set
     }
     return 1 if 1 in classes else min(classes, default=0)
+
+
+def _by_rank(signed: Signed, classed: int, now: datetime) -> Iterator[tuple[Rank, list[Ordered]]]:
+    """Yield requests by rank: that of their turn, or else of their priority and age."""
+    requests: Sequence[Ordered] = signed.requests
+    if signed.turns:
+        for each in requests:
+            if each.key in signed.turns:
+                yield signed.turns[each.key], [each]
+        requests = [each for each in requests if each.key not in signed.turns]
+    for steps, alike in _by_age(requests, now).items():
+        yield (classed, -signed.priority, -steps), alike
 
 
 def _by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[Ordered]]:

@@ -222,6 +222,11 @@ def limited_tags(
     )
 
 
+def has_limits(fleet: Fleet) -> bool:
+    """Return whether any tag or queue has a limit."""
+    return any(_limits(fleet))
+
+
 def _limits(fleet: Fleet) -> Iterator[_Limit]:
     for tag, rule in sorted(fleet.tags.items()):
         for of, most in limits_of(rule.limits):

@@ -5,7 +5,8 @@ had since all owners that wait are there, or stands before it with, more one for
 `ageing` that it waits. Steps of waiting in which its owner had machines count once only.
 
 A machine in a sandbox that only later tickets may have is given up where a ticket before them
-waits only for the room of its pool.
+waits only for the room of its pool. A ticket comes before later ones of other owners at the limits
+of tags and queues, and at budgets.
 """
 
 from bisect import bisect_left
@@ -17,9 +18,10 @@ from typing import NamedTuple
 
 from fleet.model.facts import Demand, World
 from fleet.model.plan import Create, Delete, Reason
+from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
-from fleet.planner.demand import Place, Signed
-from fleet.planner.layout import class_of
+from fleet.planner.demand import Group, Place, Rank, Row, Signed
+from fleet.planner.layout import Layout, class_of
 from fleet.planner.lifecycle.held import why_frozen
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import Service, waits_for_room
@@ -31,6 +33,9 @@ PRIORITY = 100
 """Places that one priority is ahead."""
 CLASS = 10**9
 """More than any ticket's standing."""
+
+_RANKS = 8
+"""Ranks of overtaken tickets at one limit: each one takes time to solve."""
 
 
 class Waiting(NamedTuple):
@@ -158,6 +163,129 @@ def give_up_for_others(
                     given_up.add(unit)
                     helped.add(key)
     return frozenset(given_up)
+
+
+def find_overtaken(
+    fleet: Fleet, world: World, demand: Sequence[Signed], layout: Layout, by_age: Allocation
+) -> dict[str, Rank]:
+    """Return the ranks of tickets which a limit stops, but not later tickets of other owners.
+
+    `by_age` is the allocation by priority, age and cost. A limit that serves a number of tickets
+    of a queue serves as many of the first by turn, if their machines can be created.
+    """
+    stopped = _stopped_at(fleet, by_age)
+    if not stopped:
+        return {}
+    group_of = {each.key: group for group in layout.groups for each in group.requests}
+    served_by: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for place, requests in by_age.served.items():
+        for _, each in requests:
+            served_by[group_of[each.key].id, place].append(each.key)
+    found: dict[str, Rank] = {}
+    for queue in sorted({key.partition("/")[0] for keys in stopped.values() for key in keys}):
+        owners = _owners_of(world, queue)
+        if len({*owners.values()}) > 1:
+            turns = _turns_of(fleet, world, queue, demand)
+            for row, waiting in stopped.items():
+                own = turns.keys() & waiting
+                served = turns.keys() & {*_served_at(row, served_by)}
+                ranks = _rank_overtaken(own, served, turns, owners, group_of)
+                found |= {key: min(rank, found.get(key, rank)) for key, rank in ranks}
+    return found
+
+
+def _stopped_at(fleet: Fleet, by_age: Allocation) -> dict[Row, set[str]]:
+    """Return the tickets that each limit stops, unless another one is reached by running work."""
+    stopped: defaultdict[Row, set[str]] = defaultdict(set)
+    desks = {name for name, queue in fleet.queues.items() if isinstance(queue, TicketQueue)}
+    for key, stops in by_age.unserved.items():
+        for stop in stops if key.partition("/")[0] in desks else ():
+            # No order makes room for a ticket at a limit that is reached already.
+            if all(row.room > 0 for row in stop.rows):
+                for row in stop.rows:
+                    if row.path[2:3] != ("workers",):
+                        stopped[row].add(key)
+    return stopped
+
+
+def _owners_of(world: World, queue: str) -> dict[str, str]:
+    """Return the owner of each waiting ticket of a queue."""
+    demand = world.queues[queue].demand
+    requests = demand.requests if isinstance(demand, Demand) else ()
+    return {f"{queue}/{each.id}": each.owner or "" for each in requests}
+
+
+def _served_at(row: Row, served: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[str]:
+    """Yield the served requests that count to a limit; `served` has them by group and place."""
+    pairs = {pair for pair, amount in row.requests.items() if amount and pair in served}
+    if row.machines:
+        pairs |= {(group, place) for group, place in served if row.machines.get(place)}
+    for pair in pairs:
+        yield from served[pair]
+
+
+def _rank_overtaken(
+    waiting: Collection[str],
+    served: Collection[str],
+    turns: Mapping[str, int],
+    owners: Mapping[str, str],
+    group_of: Mapping[str, Group],
+) -> Iterator[tuple[str, Rank]]:
+    """Yield the first tickets by turn at one limit with their ranks, if others overtook them."""
+    in_turn_here = sorted({*waiting, *served}, key=turns.__getitem__)
+    due, others = in_turn_here[: len(served)], in_turn_here[len(served) :]
+    passed = {owners[key] for key in due if key in waiting}
+    overtaking = {owners[key] for key in others if key in served}
+    if len(passed | overtaking) < 2:  # noqa: PLR2004 - an owner does not overtake itself
+        return
+    best = min(group_of[key].rank for key in others)
+    steps = min(_RANKS, len(due))
+    for nth, key in enumerate(due):
+        ahead = steps - nth * steps // len(due)
+        yield key, min(group_of[key].rank, (*best[:2], best[2] - ahead))
+
+
+class Overtaking(NamedTuple):
+    """Tickets that others overtook, and the allocations by age and by turn."""
+
+    ranks: Mapping[str, Rank]
+    by_age: Allocation
+    by_turn: Allocation
+
+
+def keep_for_turns(
+    world: World,
+    pool_plans: Mapping[str, PoolPlan],
+    places: Mapping[str, Place],
+    overtaking: Overtaking,
+    service: Service,
+) -> frozenset[str]:
+    """Return the free machines that only later tickets may have, while those before them boot.
+
+    Given out, they would count to the limit that the others wait for. A machine that boots for
+    longer than its pool expects keeps none: the pool or a guard may refuse to create it.
+    """
+    by_age, by_turn = overtaking.by_age.served, overtaking.by_turn.served
+    helped = overtaking.ranks.keys() & overtaking.by_age.unserved.keys()
+    waits = [
+        pool.boot.expected + 3 * pool_plan.fleet.cadence
+        for at, requests in by_turn.items()
+        if (pool_plan := pool_plans.get(places[at].pool)) and (pool := pool_plan.pool)
+        if pool.mode == "apply" and any(each.key in helped for _, each in requests)
+    ]
+    pools = {
+        places[at].pool
+        for at, requests in by_age.items()
+        if not places[at].makes and len(requests) > len(by_turn.get(at, ()))
+    }
+    used = {*service.by_worker.values()}
+    return frozenset(
+        unit.name
+        for name in pools & pool_plans.keys()
+        for unit in pool_plans[name].inventory.having(State.IDLE)
+        if unit.name not in used and unit.since is not None
+        if (world.time - unit.since).total_seconds() <= max(waits, default=-1)
+    )
 
 
 def _waiting_in_turn(

@@ -24,7 +24,7 @@ from fleet.planner.inventory import desks_of, take_inventory
 from fleet.planner.layout import class_of, lay_out, priority_at
 from fleet.planner.ledger import periods
 from fleet.planner.lifecycle.begin import begin_pool_plans
-from fleet.planner.limits import limits_on
+from fleet.planner.limits import has_limits, limits_on
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import find_supplies
 from fleet.planner.teams import Teams, teams_of
@@ -261,7 +261,7 @@ class HandOut:
         self._supplies = find_supplies(fleet, world, self._pool_plans)
         self._demand = sign_demand(fleet, world, self._supplies)
         self._taken = {*besides}
-        if _may_give_up(self._pool_plans):
+        if _may_give_up(self._pool_plans) or _may_overtake(fleet, self._pool_plans):
             self._taken |= find_given_up(with_price_lists(fleet, world), world)
         self._group_of: dict[str, str] = {}
         self._budgets: list[Budget] = []
@@ -349,6 +349,13 @@ def _may_give_up(pool_plans: Mapping[str, PoolPlan]) -> bool:
         and len(pool_plan.inventory.units) >= pool_plan.pool.workers.max
         and any(u.worker and u.worker.uses for u in pool_plan.inventory.having(State.IDLE))
         for pool_plan in pool_plans.values()
+    )
+
+
+def _may_overtake(fleet: Fleet, pool_plans: Mapping[str, PoolPlan]) -> bool:
+    """Say whether a machine is free that a ticket may get before others at a limit or a budget."""
+    return (has_limits(fleet) or bool(spending_limits(fleet))) and any(
+        pool_plan.inventory.having(State.IDLE) for pool_plan in pool_plans.values()
     )
 
 

@@ -50,10 +50,13 @@ class Story:
         Path("fleet.yaml").write_text(text, encoding="utf-8")
         self.run("state", "init")
 
-    def open(self, user: str, count: int = 1, sandbox: str = "", tags: str = "big") -> None:
-        own = ("--sandbox", sandbox or f"{user}/ping")
+    def open(
+        self, user: str, count: int = 1, sandbox: str = "", tags: str = "big", team: str = ""
+    ) -> None:
+        own = ["--sandbox", sandbox or f"{user}/ping", *(("--team", team) if team else ())]
+        own += [f"--tag={tag}" for tag in tags.split(",")]
         for _ in range(count):
-            self.run("ticket", "open", "--tag", tags, "--user", user, *own)
+            self.run("ticket", "open", "--user", user, *own)
 
     def step(self, holds: int = 2) -> None:
         """Run once, a minute later; who has had a machine for so many runs gives it back."""
@@ -226,3 +229,82 @@ def test_no_machine_is_deleted_when_only_one_may_boot(story: Story) -> None:
         story.step(holds=4)
 
     assert gone == []
+
+
+def change(old: str, new: str) -> None:
+    """Change fleet.yaml."""
+    path = Path("fleet.yaml")
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+SECOND = """\
+  second:
+    provider: desk
+    machine: ccx63
+    image: builder
+    provides: [big, only]
+    workers: {max: 2}
+"""
+TOTAL = ("images:", "tags: {big: {limits: {total: 1}}}\nimages:")
+PER_TEAM = ("images:", "tags: {big: {limits: {per: {team: 1}}}}\nimages:")
+QUEUE = ("kind: tickets", "kind: tickets, limits: {total: 1}")
+TWO = (
+    "images:",
+    "tags: {big: {limits: {total: 1}}, other: {limits: {total: 1}}}\nimages:",
+)
+HOURS = ("images:", "budgets: {all: {machine_hours_per_hour: 1}}\nimages:")
+
+
+@pytest.mark.parametrize(
+    ("limit", "tags", "reuse"),
+    [
+        pytest.param(TOTAL, "big", REUSE, id="a tag in total"),
+        pytest.param(TOTAL, "big,only", "", id="a tag in total, another pool, no reuse"),
+        pytest.param(PER_TEAM, "big,only", REUSE, id="a tag per team, another pool"),
+        pytest.param(QUEUE, "big,other", REUSE, id="a queue in total"),
+        pytest.param(TWO, "big,other", REUSE, id="two limits"),
+        pytest.param(HOURS, "big,only", "", id="a budget of hours, another pool"),
+    ],
+)
+def test_a_newcomer_waits_for_one_turn_when_a_limit_is_reached(
+    story: Story, limit: tuple[str, str], tags: str, reuse: str
+) -> None:
+    story.begin(4, reuse)
+    change(*limit)
+    with Path("fleet.yaml").open("a", encoding="utf-8") as file:
+        file.write(SECOND)
+    story.open("ada", 8, tags="big,other", team="blue")
+    for _ in range(6):
+        story.step()
+    before = len(story.served)
+    story.open("ben", tags=tags, team="blue")
+
+    for _ in range(9):
+        story.step()
+
+    assert "ben" in story.served[before : before + 2]
+
+
+@pytest.mark.parametrize("stop", ["freeze", "observe", "pause", "slow boot"])
+def test_a_machine_is_reused_when_no_other_is_created(story: Story, stop: str) -> None:
+    story.begin(4)
+    change(*TOTAL)
+    story.open("ada", 8)
+    for _ in range(4):
+        story.step()
+    if stop == "freeze":
+        story.run("freeze", "--creates", "--for", "3h", "--reason", "looked at")
+    elif stop == "slow boot":
+        change("boot: 30s", "boot: 30m")
+    else:
+        change("    machine:", f"    mode: {stop}\n    machine:")
+    story.open("ben")
+    before = len(story.served)
+
+    for _ in range(12):
+        story.step()
+
+    # The limit is not kept free for a machine that never comes.
+    assert story.served[before:].count("ada") >= 2
