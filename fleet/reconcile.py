@@ -102,7 +102,7 @@ def _staff(
         layout = lay_out(fleet, world, pool_plans, supplies, by_turn)
         allocation = allocate(layout.groups, layout.places, layout.rows)
     service = staff(pool_plans, supplies, layout.places, allocation)
-    given_up = give_up_for_others(world, pool_plans, layout.places, demand, service)
+    given_up = give_up_for_others(world, pool_plans, layout, demand, service)
     if overtaken:
         before = Overtaking(overtaken, by_age, allocation)
         given_up |= keep_for_turns(world, pool_plans, layout.places, before, service)

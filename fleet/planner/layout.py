@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import cached_property
 from itertools import accumulate
 from math import gcd
 
@@ -49,6 +50,11 @@ class Layout:
     accounts: tuple[Account, ...]
     uses: tuple[Use, ...]
     """What counts to the limits of tags and queues."""
+
+    @cached_property
+    def group_of(self) -> Mapping[str, Group]:
+        """Return the group of each request."""
+        return {each.key: group for group in self.groups for each in group.requests}
 
 
 def lay_out(
@@ -289,11 +295,9 @@ def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> i
 def _by_rank(signed: Signed, classed: int, now: datetime) -> Iterator[tuple[Rank, list[Ordered]]]:
     """Yield requests by rank: that of their turn, or else of their priority and age."""
     requests: Sequence[Ordered] = signed.requests
-    if signed.turns:
-        for each in requests:
-            if each.key in signed.turns:
-                yield signed.turns[each.key], [each]
-        requests = [each for each in requests if each.key not in signed.turns]
+    if turns := signed.turns:
+        yield from ((turns[each.key], [each]) for each in requests if each.key in turns)
+        requests = [each for each in requests if each.key not in turns]
     for steps, alike in _by_age(requests, now).items():
         yield (classed, -signed.priority, -steps), alike
 

@@ -5,8 +5,8 @@ had since all owners that wait are there, or stands before it with, more one for
 `ageing` that it waits. Steps of waiting in which its owner had machines count once only.
 
 A machine in a sandbox that only later tickets may have is given up where a ticket before them
-waits only for the room of its pool. A ticket comes before later ones of other owners at the limits
-of tags and queues, and at budgets.
+waits only for the room of its pool, and for limits that they count to. A ticket comes before later
+ones of other owners at the limits of tags and queues, and at budgets.
 """
 
 from bisect import bisect_left
@@ -128,7 +128,7 @@ def in_turn(
 def give_up_for_others(
     world: World,
     pool_plans: Mapping[str, PoolPlan],
-    places: Mapping[str, Place],
+    layout: Layout,
     demand: Sequence[Signed],
     service: Service,
 ) -> frozenset[str]:
@@ -138,7 +138,7 @@ def give_up_for_others(
     """
     given_up: set[str] = set()
     full = [
-        (pool_plan, _waiting_for_room(pool_plan, places, service))
+        (pool_plan, _waiting_for_room(pool_plan, layout.places, service))
         for _, pool_plan in sorted(pool_plans.items())
         if _may_give_up(world, pool_plan)
     ]
@@ -155,11 +155,16 @@ def give_up_for_others(
         for pool_plan, waiting in full:
             in_use = _uses(pool_plan, in_sandbox=True)
             for key in _waiting_in_turn(waiting, turns, helped):
-                later = {u: turns[k] for u, k in in_use.items() if turns.get(k, -1) > turns[key]}
+                later = {
+                    unit: turns[other]
+                    for unit, other in in_use.items()
+                    if turns.get(other, -1) > turns[key]
+                    if _frees_limits(layout, pool_plan.name, other, waiting[key])
+                }
                 if later:
                     unit = max(later, key=lambda each: (later[each], each))
                     del in_use[unit]
-                    _give_up(pool_plan, unit, key, waiting[key], service)
+                    _give_up(pool_plan, unit, key, service)
                     given_up.add(unit)
                     helped.add(key)
     return frozenset(given_up)
@@ -176,7 +181,7 @@ def find_overtaken(
     stopped = _stopped_at(fleet, by_age)
     if not stopped:
         return {}
-    group_of = {each.key: group for group in layout.groups for each in group.requests}
+    group_of = layout.group_of
     served_by: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for place, requests in by_age.served.items():
         for _, each in requests:
@@ -339,13 +344,33 @@ def _room_before(pool_plan: PoolPlan, turns: Mapping[str, int]) -> Iterator[floa
 def _waiting_for_room(
     pool_plan: PoolPlan, places: Mapping[str, Place], service: Service
 ) -> dict[str, tuple[Stop, ...]]:
-    """Return the requests that only the room of a pool keeps from a machine there."""
+    """Return the requests that only the room of a pool keeps from a machine there, with why.
+
+    A limit that other requests of this plan use up may keep them from it too.
+    """
 
     def is_short(stop: Stop) -> bool:
-        name = pool_plan.name
-        return places[stop.place].pool == name and waits_for_room(stop, name)
+        others = tuple(row for row in stop.rows if not _is_used_up(row))
+        is_here = places[stop.place].pool == pool_plan.name
+        return is_here and waits_for_room(Stop(stop.place, others), pool_plan.name)
 
-    return {key: stops for key, stops in service.unserved.items() if any(map(is_short, stops))}
+    short = ((key, tuple(filter(is_short, stops))) for key, stops in service.unserved.items())
+    return {key: stops for key, stops in short if stops}
+
+
+def _is_used_up(row: Row) -> bool:
+    """Say whether a limit of a tag or queue is reached only by the requests of this plan."""
+    return row.path[0] in {"tags", "queues"} and row.room > 0
+
+
+def _frees_limits(layout: Layout, pool: str, key: str, stops: Iterable[Stop]) -> bool:
+    """Say whether a request with a machine of a pool counts to all limits that stop another."""
+    group, places = layout.group_of[key], layout.places
+    own = [at for at in group.fits if places[at].pool == pool and not places[at].makes]
+    limits = (filter(_is_used_up, stop.rows) for stop in stops)
+    return any(
+        all((group.id, at) in row.requests for row in rows for at in own) for rows in limits
+    )
 
 
 def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) -> dict[str, int]:
@@ -378,10 +403,9 @@ def turns_behind(world: World, queue: str) -> dict[int, int]:
     return {int(number): places for number, places in behind.items() if number.isdecimal()}
 
 
-def _give_up(
-    pool_plan: PoolPlan, name: str, key: str, stops: tuple[Stop, ...], service: Service
-) -> None:
-    """Delete a machine, and have the tickets that it is counted for wait."""
+def _give_up(pool_plan: PoolPlan, name: str, key: str, service: Service) -> None:
+    """Delete a machine for a ticket, and have the tickets that it is counted for wait."""
+    stops = service.unserved[key]
     counted = {each for each, unit in service.by_worker.items() if unit == name}
     service.by_worker = {k: u for k, u in service.by_worker.items() if k not in counted}
     service.unserved = {**service.unserved, **dict.fromkeys(counted, stops)}

@@ -267,7 +267,7 @@ class HandOut:
         self._budgets: list[Budget] = []
         if spending_limits(fleet):
             layout = lay_out(fleet, world, self._pool_plans, self._supplies, self._demand)
-            self._group_of = {e.key: group.id for group in layout.groups for e in group.requests}
+            self._group_of = {key: group.id for key, group in layout.group_of.items()}
             rows = [account.row for account in layout.accounts]
             self._budgets = [Budget(r.room, r.requests) for r in rows]
 

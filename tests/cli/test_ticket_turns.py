@@ -258,20 +258,24 @@ HOURS = ("images:", "budgets: {all: {machine_hours_per_hour: 1}}\nimages:")
 
 
 @pytest.mark.parametrize(
-    ("limit", "tags", "reuse"),
+    ("limit", "tags", "reuse", "most"),
     [
-        pytest.param(TOTAL, "big", REUSE, id="a tag in total"),
-        pytest.param(TOTAL, "big,only", "", id="a tag in total, another pool, no reuse"),
-        pytest.param(PER_TEAM, "big,only", REUSE, id="a tag per team, another pool"),
-        pytest.param(QUEUE, "big,other", REUSE, id="a queue in total"),
-        pytest.param(TWO, "big,other", REUSE, id="two limits"),
-        pytest.param(HOURS, "big,only", "", id="a budget of hours, another pool"),
+        pytest.param(TOTAL, "big", REUSE, 4, id="a tag in total"),
+        pytest.param(TOTAL, "big,only", "", 4, id="a tag in total, another pool, no reuse"),
+        pytest.param(PER_TEAM, "big,only", REUSE, 4, id="a tag per team, another pool"),
+        pytest.param(QUEUE, "big,other", REUSE, 4, id="a queue in total"),
+        pytest.param(TWO, "big,other", REUSE, 4, id="two limits"),
+        pytest.param(HOURS, "big,only", "", 4, id="a budget of hours, another pool"),
+        pytest.param(TOTAL, "big,other", REUSE, 1, id="a tag in total, a full pool"),
+        pytest.param(PER_TEAM, "big,other", REUSE, 1, id="a tag per team, a full pool"),
+        pytest.param(QUEUE, "big,other", REUSE, 1, id="a queue in total, a full pool"),
+        pytest.param(TWO, "big,other", REUSE, 1, id="two limits, a full pool"),
     ],
 )
 def test_a_newcomer_waits_for_one_turn_when_a_limit_is_reached(
-    story: Story, limit: tuple[str, str], tags: str, reuse: str
+    story: Story, limit: tuple[str, str], tags: str, reuse: str, most: int
 ) -> None:
-    story.begin(4, reuse)
+    story.begin(most, reuse)
     change(*limit)
     with Path("fleet.yaml").open("a", encoding="utf-8") as file:
         file.write(SECOND)
