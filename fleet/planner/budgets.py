@@ -41,6 +41,7 @@ from fleet.planner.ledger import (
     unused,
     work_of,
 )
+from fleet.planner.pool_plan import is_going
 from fleet.planner.units import NEVER, State, Unit, is_busy
 from fleet.schema.limits import Budget
 from fleet.schema.model import Fleet, Money, Pool, TicketQueue
@@ -345,13 +346,23 @@ class Lifetimes:
         for number, holding in enumerate(self._holdings):
             by_pool.setdefault(holding.pool, []).append(number)
         for name, numbers in by_pool.items():
-            pool = self._fleet.pools.get(name)
-            if isinstance(pool, Pool) and pool.mode != "drain" and not self._on_demand(name):
-                stay = max(pool.workers.min, pool.workers.spare)
-                # What goes last stays for min and spare.
-                for number in sorted(numbers, key=lambda n: ends[n], reverse=True)[:stay]:
-                    ends[number] = NEVER
+            # What goes last stays for min and spare.
+            stay = self._count_to_stay(name)
+            for number in sorted(numbers, key=lambda n: ends[n], reverse=True)[:stay]:
+                ends[number] = NEVER
         return tuple(ends)
+
+    def _count_to_stay(self, name: str) -> int:
+        """Return how many machines of a pool are there to stay, for min and spare."""
+        pool = self._fleet.pools.get(name)
+        if not isinstance(pool, Pool) or pool.mode == "drain" or self._on_demand(name):
+            return 0
+        return max(pool.workers.min, pool.workers.spare)
+
+    def is_short(self, name: str) -> bool:
+        """Return whether a pool has fewer machines than are there to stay."""
+        units = (holding.unit for holding in self._holdings if holding.pool == name)
+        return sum(not (unit and is_going(unit)) for unit in units) < self._count_to_stay(name)
 
     def _earliest_end_of(self, holding: Holding, end: datetime) -> datetime:
         """Return when a machine can be gone at the earliest; NEVER: it stays.
@@ -599,6 +610,7 @@ class _Books:
         self._lives = Lifetimes(
             fleet, world, self._holdings, shared, images_by_pool(fleet, world, inventory)
         )
+        self._short = {name for name in self._places_of if self._lives.is_short(name)}
         self._paid_by: dict[str, frozenset[int]] = {}
         self._periods = {period.name: period for period in periods(fleet, world.time)}
         self._charges = charges_of(fleet, world)
@@ -713,10 +725,19 @@ class _Books:
             path=limit.path,
             because=because,
             room=room,
-            machines=_some((p.key, lives.made(p, window, hours=hours)) for p in whole),
+            machines=_some((p.key, self._machine(limit, p, window)) for p in whole),
             requests=self._requests(limit, places, window),
             kept=_some((p.key, lives.kept(p, window, hours=hours)) for p in kept),
         )
+
+    def _machine(self, limit: SpendingLimit, place: Place, window: Window) -> Decimal:
+        """Return what a machine that is made for requests takes of a limit that counts it."""
+        cost = self._lives.kept if self._is_kept(limit, place) else self._lives.made
+        return cost(place, window, hours=limit.unit == HOURS)
+
+    def _is_kept(self, limit: SpendingLimit, place: Place) -> bool:
+        """Say whether a machine that is made at a place for requests is there to stay."""
+        return limit.only is None and place.makes and place.pool in self._short
 
     def _is_alone_at(self, limit: SpendingLimit, place: Place) -> bool:
         """Say whether a limit counts every machine that is made at a place for requests."""
@@ -735,6 +756,8 @@ class _Books:
         for place in places:
             is_alone = place.makes and self._is_alone_at(limit, place)
             own = lives.own(place.pool, paid) if limit.only and not place.makes else ()
+            if self._is_kept(limit, place):
+                continue
             for length, pairs in lengths[place.key].items():
                 if is_alone or limit.only is None:
                     amount = lives.more(place, length, window, hours=hours)

@@ -3,6 +3,8 @@
 from datetime import datetime
 from decimal import Decimal
 
+import pytest
+
 from fleet.planner.budgets import judge_budgets
 from tests.builders import NOW, a_worker
 from tests.builders.budgeting import (
@@ -45,6 +47,38 @@ def test_a_machine_made_to_stay_takes_both_periods_to_their_end() -> None:
     today, tomorrow = accounts(a_budgeted_fleet({"per_day": "99 EUR"}), a_spent_world())
 
     assert these(today.row.kept[NEW.key], tomorrow.row.kept[NEW.key]) == (16, 24)
+
+
+@pytest.mark.parametrize("key", ["min", "spare"])
+@pytest.mark.parametrize("increment", ["1s", "1h"])
+@pytest.mark.parametrize(
+    ("of_pool", "overrides"),
+    [
+        ({"per_day": "99 EUR"}, {}),
+        (None, {"budgets": {"all": {"per_day": "99 EUR"}}}),
+        (None, {"budgets": {"all": {"machine_hours_per_day": 99}}}),
+    ],
+    ids=["of a pool", "of all", "of hours"],
+)
+def test_first_machines_take_both_periods_when_a_pool_is_short(
+    of_pool: dict[str, str] | None, overrides: dict[str, object], increment: str, key: str
+) -> None:
+    billed = {"desk": {"kind": "sim", "billing": {"increment": increment}}}
+    fleet = a_budgeted_fleet(of_pool, pool={key: 1}, providers=billed, **overrides)
+
+    for duration in (HOUR, None):
+        today, tomorrow = accounts(fleet, a_spent_world(), a_group(duration))
+
+        assert these(today.row.machines[NEW.key], tomorrow.row.machines[NEW.key]) == (16, 24)
+        assert ("g", NEW.key) not in {*today.row.requests, *tomorrow.row.requests}
+
+
+def test_a_new_machine_is_counted_to_its_end_when_enough_stay() -> None:
+    fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"min": 1})
+
+    today, _ = accounts(fleet, a_spent_world(a_worker()))
+
+    assert rounded(today.row.machines[NEW.key]) == rounded(TAIL)
 
 
 def test_a_request_of_unknown_duration_takes_both_periods_to_their_end() -> None:

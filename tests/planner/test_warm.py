@@ -1,5 +1,7 @@
 """What a pool says of its warm capacity where a limit keeps it from making a machine."""
 
+import pytest
+
 from fleet.model.facts import World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -75,8 +77,23 @@ def test_a_spare_machine_is_kept_back_by_a_budget_that_waiting_requests_use() ->
     said = because(fleet, world)
 
     assert tells(said, "workers.spare", "1", "1", "builders")
-    assert tells(said, "0.62", "1.40 EUR", "0.78", "machine", "1.00")
+    assert tells(said, "0.40", "1.40 EUR", "1.00", "machine", "1.00")
     assert "0.00 planned" not in said
+
+
+@pytest.mark.parametrize("key", ["min", "spare"])
+@pytest.mark.parametrize("limit", ["per_day", "per_month"])
+def test_a_machine_that_stays_passes_no_budget_when_a_request_waits(key: str, limit: str) -> None:
+    machine = {"type": "ccx33", "price": "1 EUR/h"}
+    fleet = fleet_with(machine=machine, budget={limit: "20 EUR"}, **{key: 1})
+    world = a_sim_world(requests=(a_request(expected_seconds=600),), ledger=a_ledger())
+
+    plan = reconcile(fleet, world)
+
+    # It would cost more today or tomorrow than the budget allows, idle after the request.
+    assert plan.actions == ()
+    assert [each.path for each in plan.unserved] == [("pools", "builders", "budget", limit)]
+    assert tells(plan.pools[0].because, f"workers.{key}")
 
 
 def test_why_a_pool_makes_no_machine_at_all_is_said_once() -> None:
