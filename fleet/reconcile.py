@@ -27,7 +27,13 @@ from fleet.planner.lifecycle.warm import keep_warm
 from fleet.planner.limits import judge_limits
 from fleet.planner.pool_plan import Headroom, PoolPlan
 from fleet.planner.staffing import Service, find_supplies, staff
-from fleet.planner.turns import Overtaking, find_overtaken, give_up_for_others, keep_for_turns
+from fleet.planner.turns import (
+    Chosen,
+    Overtaking,
+    find_overtaken,
+    give_up_for_others,
+    keep_for_turns,
+)
 from fleet.schema.model import Fleet
 
 
@@ -102,7 +108,8 @@ def _staff(
         layout = lay_out(fleet, world, pool_plans, supplies, by_turn)
         allocation = allocate(layout.groups, layout.places, layout.rows)
     service = staff(pool_plans, supplies, layout.places, allocation)
-    given_up = give_up_for_others(world, pool_plans, layout, demand, service)
+    chosen = Chosen(layout, allocation)
+    given_up = give_up_for_others(world, pool_plans, chosen, demand, service)
     if overtaken:
         before = Overtaking(overtaken, by_age, allocation)
         given_up |= keep_for_turns(world, pool_plans, layout.places, before, service)

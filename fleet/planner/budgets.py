@@ -346,7 +346,7 @@ class Lifetimes:
         for number, holding in enumerate(self._holdings):
             by_pool.setdefault(holding.pool, []).append(number)
         for name, numbers in by_pool.items():
-            # What goes last stays for min and spare.
+            # The last ones to go stay for min and spare.
             stay = self._count_to_stay(name)
             for number in sorted(numbers, key=lambda n: ends[n], reverse=True)[:stay]:
                 ends[number] = NEVER
@@ -731,7 +731,7 @@ class _Books:
         )
 
     def _machine(self, limit: SpendingLimit, place: Place, window: Window) -> Decimal:
-        """Return what a machine that is made for requests takes of a limit that counts it."""
+        """Return the amount of a limit for a machine that is made for requests."""
         cost = self._lives.kept if self._is_kept(limit, place) else self._lives.made
         return cost(place, window, hours=limit.unit == HOURS)
 

@@ -5,14 +5,17 @@ had since all owners that wait are there, or stands before it with, more one for
 `ageing` that it waits. Steps of waiting in which its owner had machines count once only.
 
 A machine in a sandbox that only later tickets may have is given up where a ticket before them
-waits only for the room of its pool, and for limits that they count to. A ticket comes before later
-ones of other owners at the limits of tags and queues, and at budgets.
+waits only for the room of its pool, and for limits and budgets that they count to. A ticket comes
+before later ones of other owners at the limits of tags and queues, and at budgets.
 """
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
+from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
@@ -125,10 +128,48 @@ def in_turn(
     return [t.id for t in sorted(oldest_first, key=lambda t: (-standing[t.id], t.since, t.id))]
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """The requests, places and limits of a run, and the allocation among them."""
+
+    layout: Layout
+    allocation: Allocation
+
+    @cached_property
+    def left(self) -> Mapping[Row, Decimal]:
+        """Return the amount that the allocation leaves of each limit."""
+        made, served = self.allocation.machines, self.allocation.counts
+        return {row: row.room - row.taken(made, served) for row in self.layout.rows}
+
+    def needed(self, key: str, place: str, row: Row) -> Decimal:
+        """Return the amount of a limit that a request takes with a new machine at a place."""
+        amount = row.requests.get((self.layout.group_of[key].id, place), Decimal(0))
+        return amount + row.machines.get(place, Decimal(0))
+
+    def is_used_up(self, key: str, place: str, row: Row) -> bool:
+        """Say whether only other requests of this plan leave a request too little of a limit."""
+        return row.path[2:3] != ("workers",) and self.needed(key, place, row) <= row.room
+
+    def frees(self, pool: str, key: str, other: str, stops: Iterable[Stop]) -> bool:
+        """Say whether a request without its machine of a pool leaves another enough of limits.
+
+        The room of the pool itself is free once the machine is deleted.
+        """
+        group, places = self.layout.group_of[key], self.layout.places
+        own = [at for at in group.fits if places[at].pool == pool and not places[at].makes]
+
+        def is_free(row: Row, place: str) -> bool:
+            freed = min((row.requests.get((group.id, at), Decimal(0)) for at in own), default=0)
+            is_room = row.path[2:3] == ("workers",)
+            return is_room or self.left[row] + freed >= self.needed(other, place, row)
+
+        return any(all(is_free(row, stop.place) for row in stop.rows) for stop in stops)
+
+
 def give_up_for_others(
     world: World,
     pool_plans: Mapping[str, PoolPlan],
-    layout: Layout,
+    chosen: Chosen,
     demand: Sequence[Signed],
     service: Service,
 ) -> frozenset[str]:
@@ -138,7 +179,7 @@ def give_up_for_others(
     """
     given_up: set[str] = set()
     full = [
-        (pool_plan, _waiting_for_room(pool_plan, layout.places, service))
+        (pool_plan, _waiting_for_room(pool_plan, chosen, service))
         for _, pool_plan in sorted(pool_plans.items())
         if _may_give_up(world, pool_plan)
     ]
@@ -159,7 +200,7 @@ def give_up_for_others(
                     unit: turns[other]
                     for unit, other in in_use.items()
                     if turns.get(other, -1) > turns[key]
-                    if _frees_limits(layout, pool_plan.name, other, waiting[key])
+                    if chosen.frees(pool_plan.name, other, key, waiting[key])
                 }
                 if later:
                     unit = max(later, key=lambda each: (later[each], each))
@@ -342,35 +383,24 @@ def _room_before(pool_plan: PoolPlan, turns: Mapping[str, int]) -> Iterator[floa
 
 
 def _waiting_for_room(
-    pool_plan: PoolPlan, places: Mapping[str, Place], service: Service
+    pool_plan: PoolPlan, chosen: Chosen, service: Service
 ) -> dict[str, tuple[Stop, ...]]:
     """Return the requests that only the room of a pool keeps from a machine there, with why.
 
-    A limit that other requests of this plan use up may keep them from it too.
+    A limit or budget that other requests of this plan use up may keep them from it too.
     """
 
-    def is_short(stop: Stop) -> bool:
-        others = tuple(row for row in stop.rows if not _is_used_up(row))
-        is_here = places[stop.place].pool == pool_plan.name
-        return is_here and waits_for_room(Stop(stop.place, others), pool_plan.name)
+    def is_short(key: str, stop: Stop) -> bool:
+        place = stop.place
+        others = tuple(row for row in stop.rows if not chosen.is_used_up(key, place, row))
+        is_here = chosen.layout.places[place].pool == pool_plan.name
+        return is_here and waits_for_room(Stop(place, others), pool_plan.name)
 
-    short = ((key, tuple(filter(is_short, stops))) for key, stops in service.unserved.items())
-    return {key: stops for key, stops in short if stops}
-
-
-def _is_used_up(row: Row) -> bool:
-    """Say whether a limit of a tag or queue is reached only by the requests of this plan."""
-    return row.path[0] in {"tags", "queues"} and row.room > 0
-
-
-def _frees_limits(layout: Layout, pool: str, key: str, stops: Iterable[Stop]) -> bool:
-    """Say whether a request with a machine of a pool counts to all limits that stop another."""
-    group, places = layout.group_of[key], layout.places
-    own = [at for at in group.fits if places[at].pool == pool and not places[at].makes]
-    limits = (filter(_is_used_up, stop.rows) for stop in stops)
-    return any(
-        all((group.id, at) in row.requests for row in rows for at in own) for rows in limits
+    short = (
+        (key, tuple(stop for stop in stops if is_short(key, stop)))
+        for key, stops in service.unserved.items()
     )
+    return {key: stops for key, stops in short if stops}
 
 
 def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) -> dict[str, int]:

@@ -254,6 +254,7 @@ TWO = (
     "images:",
     "tags: {big: {limits: {total: 1}}, other: {limits: {total: 1}}}\nimages:",
 )
+MONEY = ("images:", "budgets: {all: {per_day: 40 EUR}}\nimages:")
 HOURS = ("images:", "budgets: {all: {machine_hours_per_hour: 1}}\nimages:")
 
 
@@ -270,6 +271,7 @@ HOURS = ("images:", "budgets: {all: {machine_hours_per_hour: 1}}\nimages:")
         pytest.param(PER_TEAM, "big,other", REUSE, 1, id="a tag per team, a full pool"),
         pytest.param(QUEUE, "big,other", REUSE, 1, id="a queue in total, a full pool"),
         pytest.param(TWO, "big,other", REUSE, 1, id="two limits, a full pool"),
+        pytest.param(MONEY, "big,other", REUSE, 1, id="a budget of a day, a full pool"),
     ],
 )
 def test_a_newcomer_waits_for_one_turn_when_a_limit_is_reached(
