@@ -65,8 +65,11 @@ REMEMBERED = 50
 """How many tries of each pool, machine type and market a decision rests on, the latest ones."""
 _ATTEMPTS = 10_000
 """Maximum attempts of each pool, type and market in which a machine of this store is looked up."""
-_MOST_SKEW = timedelta(minutes=5)
-"""Maximum difference between the clocks of two computers that apply, or of a provider."""
+_MAX_AHEAD = timedelta(minutes=5)
+"""Maximum time by which another clock may date a run or machine later than now.
+
+Later dates are not believed, although a run goes on with MAX_SKEW.
+"""
 _JOURNALLED = 20
 """How many runs that ended are looked through for what they deleted."""
 _FRESH = timedelta(hours=24)
@@ -231,7 +234,7 @@ def _dated(reading: Listing | Unknown, now: datetime) -> Listing | Unknown:
     """
     if isinstance(reading, Unknown):
         return reading
-    latest = now + _MOST_SKEW
+    latest = now + _MAX_AHEAD
     machines = tuple(
         each.altered(created_at=None) if each.created_at and each.created_at > latest else each
         for each in reading.machines
@@ -418,7 +421,7 @@ def ended_runs(store: Store, now: datetime) -> tuple[datetime, ...]:
     """
     latest = store.ended_runs(assembly.REMEMBERED)
     began = (datetime.fromisoformat(run["started"]) for run in reversed(latest))
-    return tuple(moment for moment in began if moment <= now + _MOST_SKEW)
+    return tuple(moment for moment in began if moment <= now + _MAX_AHEAD)
 
 
 def _delete_seconds(store: Store) -> int | None:

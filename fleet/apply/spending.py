@@ -9,6 +9,7 @@ so that no approval lets more pass than its count.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
+from fleet.apply.timer import MAX_SKEW
 from fleet.model.facts import Stack, Unknown, Worker, WorkerState, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, ApprovalVerdict, Create, Drain, Release
@@ -153,9 +154,12 @@ def charge_ledger(  # noqa: PLR0913 - what was seen, and where to write it
 
 
 def _take_back(fleet: Fleet, now: datetime, until: datetime, store: Store, tell: Tell) -> None:
-    """Take back what a run charged for hours that have not begun; this one stays as charged."""
+    """Revert the charges of a run for hours that have not started; those of this hour stay.
+
+    If the clocks of two runs differ by at most MAX_SKEW, the hour has started for one of them.
+    """
     end = periods(fleet, now)[0].end
-    if until <= end:
+    if until <= max(end, now + MAX_SKEW):
         return
     tell(
         f"the ledger was charged until {until:%Y-%m-%d %H:%M} UTC, later than now, by a run "

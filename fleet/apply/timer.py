@@ -132,7 +132,11 @@ class WakeableTimer(Signals):
         return not self.is_ending()
 
 
-_MOST_SKEW = timedelta(minutes=10)
+MAX_SKEW = timedelta(minutes=10)
+"""Difference of clocks with which a run goes on: fleets survive minutes, and NTP keeps seconds.
+
+`fleet doctor` reports much less, before runs are refused.
+"""
 _MOST_LEAP = timedelta(days=31)
 """A longer pause between runs is rarer than a wrong clock."""
 _RUNS = 10
@@ -146,7 +150,7 @@ TRUST = "; if this clock is right, run `fleet apply --trust-clock` once"
 def check_skew(store: Store, now: datetime, fix: str = "") -> None:
     """Raise PlanRefused where the clock of the store's server differs by much."""
     theirs = store.server_time()
-    if theirs is not None and abs(now - theirs) > _MOST_SKEW:
+    if theirs is not None and abs(now - theirs) > MAX_SKEW:
         skew = write_duration(abs(now - theirs))
         ahead = "ahead of" if now > theirs else "behind"
         raise refusal(
@@ -164,7 +168,7 @@ def check_servers(world: World, fix: str = "") -> None:
         for name, each in readings.items()
         if isinstance(each, QueueReading | Listing) and each.clock_ahead is not None
     }
-    if told and min(map(abs, told.values())) > _MOST_SKEW / timedelta(minutes=1):
+    if told and min(map(abs, told.values())) > MAX_SKEW / timedelta(minutes=1):
         name, minutes = min(told.items(), key=lambda each: abs(each[1]))
         skew = write_duration(abs(minutes) * 60)
         raise refusal(
@@ -196,7 +200,7 @@ def check_witnesses(fleet: Fleet, store: Store, world: World) -> None:
     odd = _why_behind(store, world.time)
     until = None if isinstance(world.ledger, Unknown) else world.ledger.charged_until
     # A run that reverts charges leaves the ledger charged to the end of its hour.
-    most = max(world.time + _MOST_SKEW, periods(fleet, world.time)[0].end)
+    most = max(world.time + MAX_SKEW, periods(fleet, world.time)[0].end)
     if not odd and until is not None and until > most:
         odd = _why_odd(world.time, until, "the end of what the ledger was charged for")
     if odd:
@@ -206,14 +210,14 @@ def check_witnesses(fleet: Fleet, store: Store, world: World) -> None:
 def _why_behind(store: Store, now: datetime) -> str:
     ended = (datetime.fromisoformat(run["ended"]) for run in store.ended_runs(1))
     last = max(ended, default=now)
-    return _why_odd(now, last, _LAST_RUN) if now < last - _MOST_SKEW else ""
+    return _why_odd(now, last, _LAST_RUN) if now < last - MAX_SKEW else ""
 
 
 def _why_leapt(store: Store, now: datetime) -> str:
     # A run without a plan may have been refused because its clock was wrong.
     runs = (run for run in store.last_runs(_RUNS) if run["plan"] or not run["ended"])
     began = [datetime.fromisoformat(run["started"]) for run in runs]
-    last = max((each for each in began if each <= now + _MOST_SKEW), default=now)
+    last = max((each for each in began if each <= now + MAX_SKEW), default=now)
     return _why_odd(now, last, _LAST_RUN) if now > last + _MOST_LEAP else ""
 
 

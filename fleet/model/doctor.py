@@ -12,8 +12,8 @@ from pydantic import Field
 from fleet.model.values import Moment, Value
 from fleet.schema.units import write_duration
 
-_MOST_SKEW = 60
-"""Seconds that two clocks may differ; what is read from further ahead is unknown."""
+_REPORTED_SKEW = 60
+"""Seconds of difference from which a clock is reported: runs are refused from ten minutes on."""
 _COMMAND = re.compile(r"`([^` ]+ [^`]+)`")
 
 Result = Literal["ok", "wrong", "notice", "unchecked"]
@@ -115,8 +115,8 @@ def judge_clock(about: str, *, theirs: datetime | None, ours: datetime) -> Findi
     if theirs is None:
         return Finding(about=about, result="unchecked", said="it reports no time")
     skew = int((theirs - ours).total_seconds())
-    if abs(skew) <= _MOST_SKEW:
-        return Finding(about=about, result="ok", said=f"within {_MOST_SKEW} s of this clock")
+    if abs(skew) <= _REPORTED_SKEW:
+        return Finding(about=about, result="ok", said=f"within {_REPORTED_SKEW} s of this clock")
     ahead = "ahead of" if skew > 0 else "behind"
     said = f"its clock is {write_duration(abs(skew))} {ahead} this computer's"
     return wrong(about, said, "timedatectl set-ntp true, on the computer with the wrong clock")

@@ -141,6 +141,30 @@ def test_a_clock_that_went_back_charges_nothing_and_moves_nothing(store: Databas
     assert ledger_at(0, store) == before
 
 
+@pytest.mark.parametrize(
+    ("charged", "now"), [(61, 59), (65, 58), (69, 59), (24 * 60 + 4, 24 * 60 - 5)]
+)
+def test_a_clock_reverts_no_charge_when_it_is_minutes_behind(
+    store: DatabaseStore, charged: int, now: int
+) -> None:
+    apply(world_at(0, store), store)
+    apply(world_at(charged, store), store)
+    before = ledger_at(charged, store)
+
+    said = apply(world_at(now, store), store)
+
+    assert (ledger_at(charged, store), said) == (before, [])
+
+
+def test_a_clock_reverts_the_next_hour_when_it_is_far_behind(store: DatabaseStore) -> None:
+    apply(world_at(0, store), store)
+    apply(world_at(72, store), store)
+
+    apply(world_at(59, store), store)
+
+    assert ledger_at(72, store).charged_until == NOW + timedelta(minutes=60)
+
+
 def test_hours_to_come_that_a_clock_ahead_charged_do_not_count(store: DatabaseStore) -> None:
     apply(world_at(0, store), store)
     apply(world_at(24 * 60, store), store)
