@@ -1,40 +1,30 @@
 """Open a temporary machine over ssh: a key for it alone, writing its disk, reading its files.
 
-A killed run cannot remove its own: the run that makes the next one does. A lock, which the kernel
-releases with the process, shows whether a key is still in use.
-
-The machine is new, so its host key is unknown: the first connection takes it, into a file of
-its own, and every later one must meet the same.
+The machine is new, so its host key is unknown: the first connection takes it, into a file of its
+own, and every later one must meet the same. All commands share one connection of the system's ssh
+(ControlMaster), so that they run even when the logins of the machine are closed.
 """
 
-import fcntl
 import hashlib
-import json
 import os
-import shlex
 import shutil
 import subprocess
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from fleet.errors import PublicationRefused, SourceUnreachable
 from fleet.images.checks import Node
 from fleet.images.programs import Tell, Total
 
-_PREFIX = "fleet-ssh-"
-
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A key that was made for one machine; `folder` also holds what hosts it met."""
+    """A key that was made for one machine; `folder` also holds its host key and connection."""
 
     folder: Path
 
@@ -44,73 +34,42 @@ class KeyPair:
         return self.folder / "key"
 
     @property
+    def known_hosts(self) -> Path:
+        """Return the file of the host keys that were met."""
+        return self.folder / "known_hosts"
+
+    @property
     def public(self) -> str:
         """Return the public key, as one line."""
         return (self.folder / "key.pub").read_text(encoding="utf-8").strip()
 
 
 @contextmanager
-def new_key(comment: str) -> Iterator[KeyPair]:
-    """Yield a new key, gone afterwards, and with it those of killed runs."""
-    _remove_leavings()
-    with _folder() as folder:
+def new_key(holder: str, comment: str) -> Iterator[KeyPair]:
+    """Yield a new key, gone afterwards, and with it the key of a killed run with the same word."""
+    folder = Path(tempfile.gettempdir(), f"fleet-ssh-{holder}")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    try:
         pair = KeyPair(folder)
-        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment]
-        try:
-            done = subprocess.run(  # noqa: S603 - a fixed program, no shell
-                [*command, "-f", str(pair.private)],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        except FileNotFoundError:
-            raise PublicationRefused(
-                "this needs ssh-keygen and ssh, which are not here; install openssh-client"
-            ) from None
-        if done.returncode:
-            raise PublicationRefused(f"ssh-keygen made no key: {done.stderr.strip()}")
+        made = _run(
+            *("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", "key"),
+            cwd=folder,
+        )
+        if made.status:
+            raise PublicationRefused(f"ssh-keygen made no key: {made.complaint}")
         yield pair
+    finally:
+        with suppress(PublicationRefused):
+            _run("ssh", "-O", "exit", f"-oControlPath={_SOCKET}", "machine", cwd=folder)
+        shutil.rmtree(folder)
 
 
-@contextmanager
-def _folder() -> Iterator[Path]:
-    """Yield a new folder that is locked, removed afterwards."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        try:
-            lock = os.open(folder, os.O_RDONLY)
-        except FileNotFoundError:  # somebody took it for left in the moment before
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.exists():  # the same, a moment later
-                continue
-            try:
-                yield folder
-            finally:
-                shutil.rmtree(folder)
-            return
-        finally:
-            os.close(lock)
-
-
-def _remove_leavings() -> None:
-    """Remove the folders of ours that no process has locked any more."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # somebody else's, in use, or gone meanwhile
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(lock).st_uid == os.geteuid():
-                    shutil.rmtree(folder)
-            finally:
-                os.close(lock)
-
-
-SILENCE = 30 * 60
-"""Seconds: a machine may take as long over the checksum of a disk."""
+LIMIT = 3600
+"""Seconds for one command: an upgrade of a whole system takes some minutes."""
 _CONNECTION_LOST = 255
+_SOCKET = "connection"
+"""The socket of the shared connection, from the key's folder: a whole path may be too long."""
 _OPTIONS = (
     "IdentitiesOnly=yes",
     "BatchMode=yes",
@@ -119,8 +78,52 @@ _OPTIONS = (
     "ConnectTimeout=10",
     "ServerAliveInterval=10",
     "ServerAliveCountMax=3",
+    "ControlMaster=auto",
+    f"ControlPath={_SOCKET}",
+    "ControlPersist=600",
 )
-_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+
+
+@dataclass(frozen=True)
+class _Done:
+    status: int
+    output: bytes
+    complaint: str
+    """The last line on standard error."""
+
+
+def _run(
+    *command: str, cwd: Path, sent: bytes = b"", log: Path | None = None, limit: float = LIMIT
+) -> _Done:
+    """Run a program to its end; its output goes to the log, where there is one."""
+    # Files, not pipes: the process of the shared connection keeps them open.
+    with (
+        log.open("ab") if log else tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as complaints,
+    ):
+        try:
+            done = subprocess.run(  # noqa: S603 - a fixed program, no shell on this side
+                command,
+                cwd=cwd,
+                input=sent,
+                stdout=output,
+                stderr=complaints,
+                env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
+                check=False,
+                timeout=limit,
+                start_new_session=True,  # a Ctrl-C is ours to answer, in order
+            )
+        except FileNotFoundError:
+            raise PublicationRefused(
+                "this needs ssh-keygen and ssh, which are not here; install openssh-client"
+            ) from None
+        complaints.seek(0)
+        lines = complaints.read().decode(errors="replace").splitlines()
+        kept = [line for line in lines if "Permanently added" not in line]
+        if not log:
+            output.seek(0)
+        content = b"" if log else output.read()
+        return _Done(done.returncode, content, kept[-1] if kept else "it says nothing")
 
 
 @dataclass(frozen=True)
@@ -135,17 +138,17 @@ class Ssh:
     """One machine."""
 
     def __init__(
-        self, host: str, pair: KeyPair, door: Door | None = None, silence: float = SILENCE
+        self, host: str, pair: KeyPair, door: Door | None = None, limit: float = LIMIT
     ) -> None:
-        """Give up a script that takes nothing and says nothing for that many seconds."""
+        """Give up a script that has not ended after so many seconds."""
         self.host = host
         self.pair = pair
         self.door = door or Door()
-        self._silence = silence
+        self._limit = limit
 
     def command(self, script: str) -> list[str]:
         """Return the command line that runs a script of sh there."""
-        options = [*_OPTIONS, f"UserKnownHostsFile={self.pair.folder / 'known_hosts'}"]
+        options = [*_OPTIONS, f"UserKnownHostsFile={self.pair.known_hosts}"]
         named = [part for option in options for part in ("-o", option)]
         door = ["-i", str(self.pair.private), "-p", str(self.door.port)]
         return [
@@ -171,140 +174,27 @@ class Ssh:
             else:
                 return
 
-    def run(self, script: str, sent: Iterable[bytes] = ()) -> str:
-        """Run a script, given these pieces, and return what it says."""
-        return "".join(self.lines(script, sent))
+    def run(self, script: str, sent: bytes = b"", log: Path | None = None) -> str:
+        """Run a script with this input, and return its output, or append that to the log.
 
-    def lines(self, script: str, sent: Iterable[bytes] = ()) -> Iterator[str]:
-        """Run a script, given these pieces, and yield each line that it says.
-
-        Raises SourceUnreachable where the connection is lost, PublicationRefused where the script
-        fails; what `sent` raises ends both.
+        Raises SourceUnreachable where the connection is lost or the script does not end,
+        PublicationRefused where the script fails.
         """
-        with ThreadPoolExecutor(1) as sender, self._running(script) as talk:
-            # What it says is read meanwhile: it may wait for that before it reads on.
-            sending = sender.submit(talk.send, sent)
-            for line in talk.lines():
-                yield line.decode(errors="replace")
-            sending.result()
-
-    @contextmanager
-    def conversation(self, script: str) -> Iterator[Callable[[str], str]]:
-        """Run a script that answers every line with one, and yield what asks it.
-
-        It goes on when logins to the machine are closed. Raises as `lines` does, and
-        SourceUnreachable where the script ends before it was told to.
-        """
-
-        def ask(line: str) -> str:
-            try:
-                talk.stdin.write(f"{line}\n".encode())
-                talk.stdin.flush()
-            except BrokenPipeError:
-                raise EOFError from None
-            if not (answer := next(talk.lines(), b"")):
-                raise EOFError
-            return answer.decode(errors="replace")
-
-        with self._running(script) as talk:
-            yield ask
-            talk.stdin.close()
-
-    @contextmanager
-    def _running(self, script: str) -> Iterator["_Talk"]:
-        """Run a script as long as the block lasts, and judge how it ended; EOFError: too early."""
         try:
-            process = subprocess.Popen(  # noqa: S603 - a fixed program, no shell on this side
-                self.command(script),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=_ENVIRONMENT,
-                start_new_session=True,  # a Ctrl-C is ours to answer, in order
+            done = _run(
+                *self.command(script), cwd=self.pair.folder, sent=sent, log=log, limit=self._limit
             )
-        except FileNotFoundError:
-            raise PublicationRefused(
-                "this needs ssh, which is not here; install openssh-client"
+        except subprocess.TimeoutExpired:
+            raise SourceUnreachable(
+                f"ssh to {self.host}: a command did not end within {self._limit:g} s"
             ) from None
-        talk = _Talk(process)
-        early = False
-        with process, talk.bounded(self._silence):
-            try:
-                yield talk
-            except EOFError:
-                early = True
-            except BaseException:
-                process.kill()
-                raise
-            finally:
-                process.wait()
-                with suppress(BrokenPipeError):  # what it was not given any more
-                    talk.stdin.close()
-        if talk.is_late:
-            raise SourceUnreachable(f"ssh to {self.host}: no data for {self._silence:g} s")
-        self._judge(process.returncode, b"".join(talk.complaints).decode(errors="replace"))
-        if early:
-            raise SourceUnreachable(f"ssh to {self.host}: the connection ended early")
-
-    def _judge(self, status: int, said: str) -> None:
-        lines = [line for line in said.splitlines() if "Permanently added" not in line]
-        last = lines[-1] if lines else "it says nothing"
-        if status == _CONNECTION_LOST:
-            raise SourceUnreachable(f"ssh to {self.host}: {last}")
-        if status:
-            raise PublicationRefused(f"on {self.host} a command failed ({status}): {last}")
-
-
-class _Talk:
-    """What is said to a script and by it."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        if not (process.stdin and process.stdout and process.stderr):
-            raise TypeError(process)
-        self._process = process
-        self.stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
-        self.complaints: list[bytes] = []
-        self.is_late = False
-        self._last = time.monotonic()
-
-    def send(self, sent: Iterable[bytes]) -> None:
-        """Give it all of that; what `sent` raises ends it."""
-        try:
-            # Who does not listen any more says why by its status.
-            with suppress(BrokenPipeError):
-                for piece in sent:
-                    self.stdin.write(piece)
-                    self._last = time.monotonic()
-                self.stdin.close()
-        except BaseException:
-            self._process.kill()
-            raise
-
-    def lines(self) -> Iterator[bytes]:
-        """Yield each line that it says."""
-        for line in self._stdout:
-            self._last = time.monotonic()
-            yield line
-
-    @contextmanager
-    def bounded(self, silence: float) -> Iterator[None]:
-        """Hear its complaints meanwhile, and end it where neither side has said anything."""
-        is_over = threading.Event()
-
-        def watch() -> None:
-            while not is_over.wait(max(0.0, self._last + silence - time.monotonic())):
-                if time.monotonic() >= self._last + silence:
-                    self.is_late = True
-                    self._process.kill()
-                    return
-
-        with ThreadPoolExecutor(2) as others:
-            others.submit(self.complaints.extend, self._stderr)
-            others.submit(watch)
-            try:
-                yield
-            finally:
-                is_over.set()
+        if done.status == _CONNECTION_LOST:
+            raise SourceUnreachable(f"ssh to {self.host}: {done.complaint}")
+        if done.status:
+            raise PublicationRefused(
+                f"on {self.host} a command failed ({done.status}): {done.complaint}"
+            )
+        return done.output.decode(errors="replace")
 
 
 _MIB = 1 << 20
@@ -317,7 +207,7 @@ class Writing:
 
     device: str = "/dev/sda"
     piece_mib: int = 16
-    """What is sent again after a connection was lost."""
+    """The size of a piece, which one command writes or reads back."""
     pause: Callable[[float], None] = time.sleep
 
 
@@ -326,16 +216,17 @@ def write_disk(ssh: Ssh, raw: Path, tell: Tell, writing: Writing) -> None:
 
     A connection that is lost is made again, and only pieces that differ are sent again.
     """
-    size = raw.stat().st_size
-    ours = _ours(raw, writing.piece_mib * _MIB, Total(tell, "prepare", size))
+    ours = _sums(raw, writing, Total(tell, "prepare", raw.stat().st_size))
     wrong: Sequence[int] = range(len(ours))
-    _empty(ssh, writing.device)
+    device = quote(writing.device)
+    # A block device gives back its blocks where it can: else the snapshot holds what was there.
+    ssh.run(f"if [ -b {device} ]; then blkdiscard -f {device} 2>/dev/null || true; fi")
     for attempt in range(_TRIES):
         try:
             if attempt:
-                wrong = _differing(ssh, writing, ours, Total(_nobody, "read back", size))
-            _send(ssh, raw, writing, wrong, Total(tell, "upload", size))
-            wrong = _differing(ssh, writing, ours, Total(tell, "read back", size))
+                wrong = _differing(ssh, raw, writing, ours, lambda _: None)
+            _send(ssh, raw, writing, wrong, tell)
+            wrong = _differing(ssh, raw, writing, ours, tell)
         except SourceUnreachable as error:
             lost = error
         else:
@@ -349,140 +240,95 @@ def write_disk(ssh: Ssh, raw: Path, tell: Tell, writing: Writing) -> None:
     raise SourceUnreachable(f"{lost} (the last of {_TRIES} tries)") from lost
 
 
-def _empty(ssh: Ssh, device: str) -> None:
-    """Give back all blocks of a device where it can: else the snapshot holds what was there."""
-    named = shlex.quote(device)
-    ssh.run(f"if [ -b {named} ]; then blkdiscard -f {named} 2>/dev/null || true; fi")
+def _send(ssh: Ssh, raw: Path, writing: Writing, numbers: Sequence[int], tell: Tell) -> None:
+    total = Total(tell, "upload", raw.stat().st_size)
+    total.move(total.total - sum(len(piece) for _, piece in _pieces(raw, writing, numbers)))
+    for number, piece in _pieces(raw, writing, numbers):
+        ssh.run(
+            f"dd of={quote(writing.device)} bs=1M seek={number * writing.piece_mib} "
+            "iflag=fullblock conv=notrunc,fsync 2>/dev/null",
+            piece,
+        )
+        total.move(len(piece))
 
 
-def _send(ssh: Ssh, raw: Path, writing: Writing, numbers: Sequence[int], total: Total) -> None:
-    if not numbers:
-        return
-    mib = writing.piece_mib
-    # Each dd takes its piece of what comes in; only the last piece may be shorter.
-    script = (
-        f"set -e; for i in {' '.join(map(str, numbers))}; do "
-        f"dd of={shlex.quote(writing.device)} bs=1M count={mib} seek=$((i*{mib})) "
-        "iflag=fullblock conv=notrunc,fsync 2>/dev/null; done"
-    )
-    right = total.total - sum(min(mib * _MIB, total.total - i * mib * _MIB) for i in numbers)
-    total.move(right)
-    ssh.run(script, _pieces(raw, numbers, mib * _MIB, total))
-
-
-def _pieces(raw: Path, numbers: Sequence[int], size: int, total: Total) -> Iterator[bytes]:
-    with raw.open("rb") as file:
-        for number in numbers:
-            file.seek(number * size)
-            left = size
-            while left and (part := file.read(min(_MIB, left))):
-                yield part
-                left -= len(part)
-                total.move(len(part))
-
-
-def _differing(ssh: Ssh, writing: Writing, ours: Sequence[str], total: Total) -> list[int]:
+def _differing(
+    ssh: Ssh, raw: Path, writing: Writing, ours: Sequence[str], tell: Tell
+) -> list[int]:
     """Return the numbers of the pieces that are not there as they should be."""
-    named, piece_mib = shlex.quote(writing.device), writing.piece_mib
-    rest = total.total - (len(ours) - 1) * piece_mib * _MIB
+    device, mib, size = quote(writing.device), writing.piece_mib, raw.stat().st_size
+    total = Total(tell, "read back", size)
     # Past the caches of that device: what counts is what it gives back.
-    script = (
-        f"set -e; sync; blockdev --flushbufs {named} 2>/dev/null || true; "
-        f"i=0; while [ $i -lt {len(ours)} ]; do n={piece_mib * _MIB}; "
-        f"[ $i -lt {len(ours) - 1} ] || n={rest}; "
-        f"dd if={named} bs=1M count={piece_mib} skip=$((i*{piece_mib})) 2>/dev/null "
-        "| head -c $n | sha256sum; i=$((i+1)); done"
-    )
-    theirs = []
-    for line in ssh.lines(script):
-        theirs.append(line[:64])
-        total.move(piece_mib * _MIB)
-    if len(theirs) != len(ours):
-        raise SourceUnreachable(f"{ssh.host} did not read back all of {writing.device}")
-    return [number for number, each in enumerate(ours) if theirs[number] != each]
+    ssh.run(f"sync; blockdev --flushbufs {device} 2>/dev/null || true")
+    wrong = []
+    for number, ours_of_it in enumerate(ours):
+        length = min(mib * _MIB, size - number * mib * _MIB)
+        theirs = ssh.run(
+            f"dd if={device} bs=1M count={mib} skip={number * mib} 2>/dev/null "
+            f"| head -c {length} | sha256sum"
+        )
+        if theirs[:64] != ours_of_it:
+            wrong.append(number)
+        total.move(length)
+    return wrong
 
 
-def _ours(raw: Path, size: int, total: Total) -> list[str]:
+def _sums(raw: Path, writing: Writing, total: Total) -> list[str]:
     sums = []
-    with raw.open("rb") as file:
-        while piece := file.read(size):
-            sums.append(hashlib.sha256(piece).hexdigest())
-            total.move(len(piece))
+    for _, piece in _pieces(raw, writing, range(-(-total.total // (writing.piece_mib * _MIB)))):
+        sums.append(hashlib.sha256(piece).hexdigest())
+        total.move(len(piece))
     return sums
 
 
-def _nobody(_: object) -> None:
-    """Hear nothing."""
+def _pieces(raw: Path, writing: Writing, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    size = writing.piece_mib * _MIB
+    with raw.open("rb") as file:
+        for number in numbers:
+            file.seek(number * size)
+            yield number, file.read(size)
 
 
-_READER = """
-import json, os, stat, sys
-
-LONGEST = 1 << 20
-
-def node(path):
-    try:
-        found = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    target = os.readlink(path) if stat.S_ISLNK(found.st_mode) else ""
-    return [found.st_mode, found.st_uid, found.st_gid, found.st_size, target]
-
-def names(path):
-    try:
-        return sorted(os.listdir(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-def text(path):
-    found = node(path)
-    if found is None or not stat.S_ISREG(found[0]) or found[3] > LONGEST:
-        return ""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
-
-for line in sys.stdin:
-    what, path = json.loads(line)
-    print(json.dumps({"node": node, "names": names, "text": text}[what](path)), flush=True)
+_NODE = """[ -e "$p" ] || [ -L "$p" ] || exit 0
+stat -c '%f %u %g %s' "$p"; [ ! -L "$p" ] || readlink -n "$p"
 """
-"""What answers there: it leaves no file, and imports nothing once the machine is cleaned."""
+_NAMES = """[ -d "$p" ] || exit 0
+find "$p/" -mindepth 1 -maxdepth 1 -printf '%f\\0'
+"""
+_TEXT = """[ -f "$p" ] && [ ! -L "$p" ] && [ "$(stat -c %s "$p")" -le 1048576 ] || exit 0
+cat "$p"
+"""
+"""Nothing that is checked is longer."""
 
 
 class RemoteTree:
     """The files of a machine that is on: Tree."""
 
-    def __init__(self, ask: Callable[[str], str]) -> None:
-        self._ask = ask
+    def __init__(self, ssh: Ssh) -> None:
+        self._ssh = ssh
 
     def node(self, path: str) -> Node | None:
         """Return what lies there; None where nothing does."""
-        found = self._answer("node", path)
-        return None if found is None else Node(*found)
-
-    def names(self, path: str) -> tuple[str, ...]:
-        """Return what a folder holds, sorted; nothing where there is none."""
-        return tuple(self._answer("names", path))
-
-    def text(self, path: str) -> str:
-        """Return what a file holds; empty where there is none."""
-        return str(self._answer("text", path))
-
-    def _answer(self, what: str, path: str) -> Any:  # noqa: ANN401 - JSON of three kinds
-        answer = self._ask(json.dumps([what, path]))
+        answer = self._ask(path, _NODE)
+        if not answer:
+            return None
+        numbers, _, target = answer.partition("\n")
         try:
-            return json.loads(answer)
+            mode, uid, gid, size = numbers.split()
+            return Node(int(mode, 16), int(uid), int(gid), int(size), target)
         except ValueError:
             raise SourceUnreachable(
                 f"asked for {path}, the machine answers {answer[:60]!r}: does the shell of its "
                 "root print something?"
             ) from None
 
+    def names(self, path: str) -> tuple[str, ...]:
+        """Return what a folder holds, sorted; nothing where there is none."""
+        return tuple(sorted(self._ask(path, _NAMES).split("\0")[:-1]))
 
-@contextmanager
-def open_tree(ssh: Ssh) -> Iterator[RemoteTree]:
-    """Yield the files of a machine; they can be read even when its logins are closed."""
-    with ssh.conversation(f"exec python3 -I -c {quote(_READER)}") as ask:
-        tree = RemoteTree(ask)
-        # Until it answers, who looks may not be inside yet.
-        tree.node("/")
-        yield tree
+    def text(self, path: str) -> str:
+        """Return what a file holds; empty where there is none."""
+        return self._ask(path, _TEXT)
+
+    def _ask(self, path: str, script: str) -> str:
+        return self._ssh.run(f"p={quote(path)}\n{script}")

@@ -6,7 +6,6 @@ The token is no argument: tests of leaks that run beside it look at those of all
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fleet.clouds.hcloud.bake import InstanceBuilder
@@ -23,9 +22,9 @@ from tests.rigs.rescue import Shell
 class Idle(Ssh):
     """A machine that does nothing."""
 
-    def lines(self, script: str, sent: Iterable[bytes] = ()) -> Iterator[str]:
-        del script, sent
-        return iter(())
+    def run(self, script: str, sent: bytes = b"", log: Path | None = None) -> str:
+        del script, sent, log
+        return ""
 
 
 def _do_not_wait(_: float) -> None:

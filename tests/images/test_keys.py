@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="need
 KILLED = """
 import os, signal
 from fleet.images.ssh import new_key
-with new_key("killed"):
+with new_key("word", "killed"):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -31,7 +30,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_key_is_gone_afterwards(place: Path) -> None:
-    with new_key("test") as pair:
+    with new_key("word", "test") as pair:
         assert pair.public.endswith(" test")
         assert pair.private.stat().st_mode & 0o077 == 0
         assert list(place.iterdir()) == [pair.folder]
@@ -44,44 +43,25 @@ def test_a_key_that_was_never_made_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("PATH", str(place))
 
-    with pytest.raises(PublicationRefused, match="install openssh-client"), new_key("test"):
+    with pytest.raises(PublicationRefused, match="install openssh-client"), new_key("word", ""):
         raise AssertionError
 
     assert list(place.iterdir()) == []
 
 
-def test_the_key_of_a_killed_run_goes_with_the_next_and_one_in_use_stays(place: Path) -> None:
+def test_the_key_of_a_killed_run_goes_with_the_next_and_another_stays(place: Path) -> None:
     died = subprocess.run([sys.executable, "-c", KILLED], check=False)
     (left,) = place.iterdir()
     assert (died.returncode, (left / "key").exists()) == (-signal.SIGKILL, True)
 
-    with new_key("first") as first, new_key("second") as second:
-        assert sorted(place.iterdir()) == sorted([first.folder, second.folder])
-
-
-def test_a_folder_that_another_run_removes_at_once_is_made_again(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make, made = tempfile.mkdtemp, list[Path]()
-
-    def make_one(*, prefix: str) -> str:
-        made.append(Path(make(prefix=prefix)))
-        if len(made) == 1:
-            made[0].rmdir()
-        return str(made[-1])
-
-    monkeypatch.setattr("tempfile.mkdtemp", make_one)
-
-    with new_key("test") as pair:
-        assert list(place.iterdir()) == [pair.folder]
-    assert len(made) == 2
+    with new_key("other", "test") as other, new_key("word", "test") as own:
+        assert sorted(place.iterdir()) == sorted([other.folder, own.folder])
+    assert list(place.iterdir()) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can have a folder be somebody else's")
-def test_what_is_somebody_elses_stays(place: Path) -> None:
-    theirs = place / "fleet-ssh-theirs"
-    theirs.mkdir()
-    os.chown(theirs, 65534, 65534)
+def test_key_is_refused_when_its_folder_cannot_be_removed(place: Path) -> None:
+    (place / "fleet-ssh-word").symlink_to(place.parent)
 
-    with new_key("test"):
-        assert theirs.exists()
+    with pytest.raises(FileExistsError), new_key("word", "test"):
+        raise AssertionError

@@ -2,14 +2,20 @@
 
 import os
 import stat
+import subprocess
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
 
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.images.ssh import RemoteTree, Ssh, new_key, open_tree
+from fleet.images.ssh import KeyPair, RemoteTree, Ssh, new_key
 from tests.rigs.sshd import Sshd
+
+
+def a_key(name: str) -> AbstractContextManager[KeyPair]:
+    return new_key(f"{name}-{os.getpid()}", "test")
 
 
 @pytest.fixture(scope="module")
@@ -20,15 +26,14 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 @pytest.fixture(scope="module")
 def ssh(sshd: Sshd) -> Iterator[Ssh]:
-    with new_key("test") as pair:
+    with a_key("machine") as pair:
         sshd.let_in([pair.public])
         yield Ssh("127.0.0.1", pair, sshd.door)
 
 
 @pytest.fixture(scope="module")
-def tree(ssh: Ssh) -> Iterator[RemoteTree]:
-    with open_tree(ssh) as opened:
-        yield opened
+def tree(ssh: Ssh) -> RemoteTree:
+    return RemoteTree(ssh)
 
 
 def test_files_folders_and_links_are_told_as_they_are(tree: RemoteTree, tmp_path: Path) -> None:
@@ -57,70 +62,87 @@ def test_what_is_not_there_is_told_as_nothing(tree: RemoteTree, tmp_path: Path) 
     assert tree.text(f"{tmp_path}/nothing") == tree.text(str(tmp_path)) == ""
 
 
-def test_it_is_read_on_when_nobody_may_enter_any_more(sshd: Sshd, tmp_path: Path) -> None:
+def test_machine_is_read_when_its_logins_are_closed(sshd: Sshd, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("still here", encoding="utf-8")
-    with new_key("test") as pair:
-        with sshd.keys.open("a", encoding="utf-8") as keys:
-            keys.write(f"{pair.public}\n")
-        ssh = Ssh("127.0.0.1", pair, sshd.door)
+    with a_key("own") as pair, a_key("other") as other:
         before = sshd.keys.read_text(encoding="utf-8")
+        with sshd.keys.open("a", encoding="utf-8") as keys:
+            keys.write(f"{pair.public}\n{other.public}\n")
+        ssh = Ssh("127.0.0.1", pair, sshd.door)
+        ssh.wait(lambda _: None, 1)
 
-        with open_tree(ssh) as opened:
-            sshd.let_in(line for line in before.splitlines() if line != pair.public)
+        sshd.let_in(before.splitlines())
 
-            with pytest.raises(SourceUnreachable, match="Permission denied"):
-                ssh.run("true")
-            assert opened.text(f"{tmp_path}/file") == "still here"
+        with pytest.raises(SourceUnreachable, match="Permission denied"):
+            Ssh("127.0.0.1", other, sshd.door).run("true")
+        assert RemoteTree(ssh).text(f"{tmp_path}/file") == "still here"
+
+
+def running_in(folder: Path) -> list[str]:
+    """Return the processes whose working directory is a folder, also when it is gone."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if str((process / "cwd").readlink()).startswith(str(folder)):
+                found.append(process.name)
+    return found
+
+
+def test_connection_ends_when_its_key_goes(sshd: Sshd) -> None:
+    before = sshd.keys.read_text(encoding="utf-8")
+    with a_key("own") as pair:
+        sshd.let_in([*before.splitlines(), pair.public])
+        Ssh("127.0.0.1", pair, sshd.door).run("true")
+        is_open = bool(running_in(pair.folder))
+
+    assert (is_open, running_in(pair.folder)) == (True, [])
+
+
+def test_command_connects_again_when_the_shared_connection_is_lost(ssh: Ssh) -> None:
+    ssh.run("true")
+    end = ["ssh", "-O", "exit", "-o", "ControlPath=connection", "machine"]
+    subprocess.run(end, cwd=ssh.pair.folder, check=True)
+
+    assert ssh.run("echo here") == "here\n"
 
 
 def test_a_program_that_is_missing_is_told_as_such(ssh: Ssh) -> None:
-    with (
-        pytest.raises(PublicationRefused, match=r"127\.0\.0\.1 .*\(127\): .*no-such-program"),
-        ssh.conversation("exec no-such-program") as ask,
-    ):
-        ask("anything")
+    with pytest.raises(PublicationRefused, match=r"127\.0\.0\.1 .*\(127\): .*no-such-program"):
+        ssh.run("exec no-such-program")
 
 
-def test_one_that_ends_before_it_is_told_to_is_unreachable(ssh: Ssh) -> None:
-    with (
-        pytest.raises(SourceUnreachable, match=r"127\.0\.0\.1.* early"),
-        ssh.conversation("true") as ask,
-    ):
-        ask("anything")
+def test_an_answer_that_is_none_is_told_as_it_came(ssh: Ssh) -> None:
+    class Chatty(Ssh):
+        def run(self, script: str, sent: bytes = b"", log: Path | None = None) -> str:
+            return f"Welcome!\n{super().run(script, sent, log)}"
 
-
-def test_an_answer_that_is_none_is_told_as_it_came() -> None:
     with pytest.raises(SourceUnreachable, match="answers 'Welcome!"):
-        RemoteTree(lambda _: "Welcome!\n").names("/etc")
+        RemoteTree(Chatty(ssh.host, ssh.pair, ssh.door)).node("/etc")
 
 
 @pytest.mark.slow
 def test_a_machine_that_answers_before_it_has_read_all_is_heard(ssh: Ssh) -> None:
-    piece = b"x" * 1023 + b"\n"
+    sent = (b"x" * 1023 + b"\n") * 4096
 
-    said = ssh.run("cat", (piece for _ in range(4096)))
-
-    assert len(said) == 4096 * 1024
+    assert ssh.run("cat", sent).encode() == sent
 
 
-def test_what_cannot_be_read_here_ends_the_script_there(ssh: Ssh) -> None:
-    def broken() -> Iterator[bytes]:
-        yield b"x"
-        raise OSError("the disk is gone")
+def test_output_goes_to_the_log_when_a_script_fails(ssh: Ssh, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("before\n", encoding="utf-8")
 
-    with pytest.raises(OSError, match="the disk is gone"):
-        ssh.run("cat; sleep 600", broken())
+    with pytest.raises(PublicationRefused, match=r"\(3\): why"):
+        ssh.run("echo said; echo why >&2; exit 3", log=log)
+
+    assert log.read_text(encoding="utf-8") == "before\nsaid\n"
 
 
-def test_a_script_that_says_nothing_is_given_up(ssh: Ssh) -> None:
-    hasty = Ssh(ssh.host, ssh.pair, ssh.door, silence=1)
+def test_a_script_that_does_not_end_is_given_up(ssh: Ssh) -> None:
+    hasty = Ssh(ssh.host, ssh.pair, ssh.door, limit=1)
 
     with pytest.raises(SourceUnreachable, match="1 s"):
         hasty.run("sleep 600")
 
 
-def test_who_stops_listening_ends_the_script(ssh: Ssh) -> None:
-    lines = ssh.lines("yes", (b"x" * 65536 for _ in range(64)))
-
-    assert next(lines) == "y\n"
-    lines.close()  # type: ignore[attr-defined] # it is a generator
+def test_input_that_nobody_reads_fails_nothing(ssh: Ssh) -> None:
+    assert ssh.run("echo done", b"x" * (1 << 22)) == "done\n"

@@ -1,9 +1,6 @@
 """Bake on machines of the simulated Hetzner: files in memory, and a made-up role."""
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import astuple
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fleet.clouds.hcloud.bake import CLEAN, InstanceBuilder
@@ -35,30 +32,17 @@ class Machine(Ssh):
     files: ImageTree
     fails_at: str = ""
 
-    def lines(self, script: str, sent: Iterable[bytes] = ()) -> Iterator[str]:
+    def run(self, script: str, sent: bytes = b"", log: Path | None = None) -> str:
         assert not sent
         self.asked.append(script)
         if script == self.fails_at:
             raise SourceUnreachable("the connection is lost")
         if script == CLEAN:
             self.files.remove(LOGIN)
-        return iter(TOLD if script == LIST_PACKAGES else ["done\n"])
-
-    @contextmanager
-    def conversation(self, script: str) -> Iterator[Callable[[str], str]]:
-        self.asked.append(script)
-        assert self.files.node(LOGIN), "nobody may enter it any more"
-        yield self._answer
-
-    def _answer(self, line: str) -> str:
-        what, path = json.loads(line)
-        match what:
-            case "node":
-                node = self.files.node(path)
-                return json.dumps(node and astuple(node))
-            case "names":
-                return json.dumps(self.files.names(path))
-        return json.dumps(self.files.text(path))
+        if log:
+            with log.open("a", encoding="utf-8") as file:
+                file.write("done\n")
+        return "".join(TOLD) if script == LIST_PACKAGES else ""
 
 
 class MachineRig:
@@ -76,7 +60,8 @@ class MachineRig:
         self.steps: list[BuildStep] = []
         self.role: Callable[[], None] = lambda: None
         self.hetzner = RescueRig(images.parent / "hetzner", api)
-        site = HcloudSite("debian-ci", "fsn1", "hetzner", Entry(self._connect, lambda _: None))
+        entry = Entry(self._connect, lambda _: self.files, lambda _: None)
+        site = HcloudSite("debian-ci", "fsn1", "hetzner", entry)
         hetzner = Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None)
         self.builder = InstanceBuilder(images, site, hetzner, self._run_role)
 

@@ -27,7 +27,7 @@ from fleet.images.debusine_build import LIST_PACKAGES, read_packages
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.programs import held
 from fleet.images.role import Host, RoleFailed, run_role, ssh_host, why_not
-from fleet.images.ssh import Ssh, open_tree
+from fleet.images.ssh import Ssh
 from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_variables
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
@@ -109,12 +109,10 @@ class _Run:
                 told = partial(draft.say, "role")
                 self.builder.role(ssh_host_of(ssh), variables, log=draft.log, told=told)
             with draft.phase("packages"):
-                packages = read_packages(ssh.lines(LIST_PACKAGES))
-            # Once it is clean no login works, so the reader connects before that.
-            with open_tree(ssh) as tree:
-                with draft.phase("clean"):
-                    self._run(ssh, CLEAN)
-                test = self._test(tree)
+                packages = read_packages(ssh.run(LIST_PACKAGES).splitlines())
+            with draft.phase("clean"):
+                self._run(ssh, CLEAN)
+            test = self._test(site.entry.tree(ssh))
             manifest = manifest_of(draft.order, "instance", packages, draft.seconds)
             manifest = manifest.altered(tests=(test,))
             with draft.phase("snapshot"):
@@ -152,12 +150,10 @@ class _Run:
         )
 
     def _run(self, ssh: Ssh, script: str) -> None:
-        with self.draft.log.open("a", encoding="utf-8") as log:
-            for line in ssh.lines(script):
-                log.write(line)
+        ssh.run(script, log=self.draft.log)
 
 
 def ssh_host_of(ssh: Ssh) -> Host:
     """Return a machine as Ansible enters it: with the same key, and the host key that was met."""
-    known_hosts = ssh.pair.folder / "known_hosts"
-    return ssh_host(ssh.host, port=ssh.door.port, key=ssh.pair.private, known_hosts=known_hosts)
+    pair = ssh.pair
+    return ssh_host(ssh.host, port=ssh.door.port, key=pair.private, known_hosts=pair.known_hosts)

@@ -43,9 +43,10 @@ from fleet.clouds.hcloud.api import (
 )
 from fleet.clouds.hcloud.machines import TEMPORARY
 from fleet.errors import FleetError, PublicationRefused, SourceUnreachable
+from fleet.images.checks import Tree
 from fleet.images.disk import raw_disk
 from fleet.images.pipeline import Pipeline, Work
-from fleet.images.ssh import KeyPair, Ssh, Writing, new_key, write_disk
+from fleet.images.ssh import KeyPair, RemoteTree, Ssh, Writing, new_key, write_disk
 from fleet.model.images import Manifest, Rental, Upload
 
 _TRIES = 8
@@ -307,6 +308,7 @@ class Entry:
     """How machines are entered, and what is done while one boots."""
 
     connect: Callable[[str, KeyPair], Ssh] = Ssh
+    tree: Callable[[Ssh], Tree] = RemoteTree
     pause: Callable[[float], None] = time.sleep
 
 
@@ -370,7 +372,7 @@ class Rented:
 def temporary_machine(api: Hetzner, order: Order, entry: Entry) -> Iterator[Rented]:
     """Yield a machine that lets us in; it is deleted whatever happens."""
     _clear(api, order)
-    with new_key(order.name) as pair:
+    with new_key(order.holder, order.name) as pair:
         try:
             since = time.monotonic()
             server, kind = _make(api, order, pair)
