@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fleet.clouds.hcloud.bake import InstanceBuilder
 from fleet.clouds.hcloud.images import Entry, HcloudPublisher, HcloudSite, Hetzner
+from fleet.clouds.hcloud.ssh import Ssh, Writing
 from fleet.images.folder import read_manifest
-from fleet.images.ssh import Ssh, Writing
 from fleet.model.images import BuildOrder, BuildStep, Transfer
 from fleet.schema.pools import ImageRecipe
 from simulators.hetzner.server import TOKEN

@@ -12,10 +12,10 @@ import pytest
 
 from fleet.clouds.hcloud.bake import InstanceBuilder
 from fleet.clouds.hcloud.images import Entry, HcloudSite, Hetzner
+from fleet.clouds.hcloud.ssh import Door, Ssh
 from fleet.images.due import sources_of
 from fleet.images.role import Host, run_role
 from fleet.images.roots import kept
-from fleet.images.ssh import Door, Ssh
 from fleet.model.images import BuildOrder, BuildStep
 from fleet.model.values import digest
 from fleet.schema.pools import ImageRecipe

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.hcloud.ssh import new_key
 from fleet.errors import PublicationRefused
-from fleet.images.ssh import new_key
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 KILLED = """
 import os, signal
-from fleet.images.ssh import new_key
+from fleet.clouds.hcloud.ssh import new_key
 with new_key("word", "killed"):
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fleet.clouds.hcloud.ssh import KeyPair, RemoteTree, Ssh, new_key
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.images.ssh import KeyPair, RemoteTree, Ssh, new_key
 from tests.rigs.sshd import Sshd
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from fleet.clouds.hcloud.bake import CLEAN, InstanceBuilder
 from fleet.clouds.hcloud.images import Entry, HcloudSite, Hetzner
+from fleet.clouds.hcloud.ssh import KeyPair, Ssh
 from fleet.errors import SourceUnreachable
 from fleet.images.debusine_build import LIST_PACKAGES
 from fleet.images.role import Host
-from fleet.images.ssh import KeyPair, Ssh
 from fleet.model.images import BuildOrder, BuildStep
 from fleet.schema.pools import ImageRecipe
 from simulators.hetzner.server import SimulatedHetzner

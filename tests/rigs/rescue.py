@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from fleet.clouds.hcloud.images import Entry, HcloudPublisher, HcloudSite
-from fleet.images.ssh import Ssh, Writing
+from fleet.clouds.hcloud.ssh import Ssh, Writing
 from simulators.hetzner.server import SimulatedHetzner
 from simulators.hetzner.wire import Request
 from tests.rigs.sshd import Sshd

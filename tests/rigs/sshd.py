@@ -11,7 +11,7 @@ from typing import Self
 
 import pytest
 
-from fleet.images.ssh import Door
+from fleet.clouds.hcloud.ssh import Door
 
 _SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 

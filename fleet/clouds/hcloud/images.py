@@ -42,11 +42,11 @@ from fleet.clouds.hcloud.api import (
     endpoint,
 )
 from fleet.clouds.hcloud.machines import TEMPORARY
+from fleet.clouds.hcloud.ssh import KeyPair, RemoteTree, Ssh, Writing, new_key, write_disk
 from fleet.errors import FleetError, PublicationRefused, SourceUnreachable
 from fleet.images.checks import Tree
 from fleet.images.disk import raw_disk
 from fleet.images.pipeline import Pipeline, Work
-from fleet.images.ssh import KeyPair, RemoteTree, Ssh, Writing, new_key, write_disk
 from fleet.model.images import Manifest, Rental, Upload
 
 _TRIES = 8
