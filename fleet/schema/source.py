@@ -431,7 +431,12 @@ class _Reader:
         written = None if parsed.root is None else self._within_limit(parsed.root)
         if written is not None and written.kind == "mapping":
             for key, value in written.entries:
-                root = self._with_value(root, key, key.value.split("."), value)
+                path = key.value.split(".")
+                if path[0] in _ONLY_MAIN:
+                    message = f"{path[0]} cannot be set on the command line"
+                    self.report(key.span, "wrong-value", message, f"write it in {self.main}")
+                else:
+                    root = self._with_value(root, key, path, value)
         elif not parsed.findings:
             self.report(Span(CHANGES), "wrong-type", "expected KEY=VALUE, as cadence=5m")
         return root

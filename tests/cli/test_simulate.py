@@ -253,6 +253,9 @@ def test_the_text_names_what_is_set(recorded: Trial) -> None:
         ("pools.builders.machine.type=ccx43", ("--set:1:", "pools.builders.machine")),
         ("pools.builders.machine=[ccx33", ("--set:1:",)),
         ("templates.big.machine=ccx33", ("--set:1:", "templates")),
+        ("include=[more.yaml]", ("--set:1:", "include")),
+        ("fleet=other", ("--set:1:", "fleet")),
+        ("state.store=sqlite:////nowhere/store.db", ("--set:1:", "state")),
     ],
 )
 def test_a_key_is_refused_when_its_file_would_be_invalid(
@@ -280,6 +283,13 @@ def test_a_key_is_refused_when_it_has_no_value(recorded: Trial, key: str) -> Non
         recorded.do("simulate", "--history", HISTORY, "--set", key)
 
     assert left.value.code == 2
+
+
+def test_a_key_that_is_set_twice_is_told(recorded: Trial) -> None:
+    twice = ("--set", "cadence=5m", "--set", "cadence=6m")
+    code, said = recorded.do("simulate", "--history", HISTORY, *twice)
+
+    assert (code, tells(said, "--set:2:", "duplicate-key")) == (1, True), said
 
 
 @pytest.mark.parametrize("key", ["#=5", "[a]=5", "cadence=1h]", "cadence=\udcff"])
