@@ -2,17 +2,14 @@
 
 import argparse
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from fleet.apply.config import load_config
 from fleet.apply.plan import load_base, reading_base
 from fleet.cli.arguments import Parser, add_file, flag, option
 from fleet.cli.output import show
 from fleet.cli.recorded import add_history, recorded
-from fleet.cli.second import Reader, Receiver, Sender, processes
 from fleet.errors import FileUnreadable
-from fleet.explain.simulation.replay import Task, compare, read_events, simulate
+from fleet.explain.simulation.replay import Task, read_events, simulate
 from fleet.model.facts import Unknown
 from fleet.ports import Console
 from fleet.report.simulation import simulation_tables
@@ -55,44 +52,28 @@ def arguments(parser: Parser) -> None:
     flag(form, "--markdown", "print Markdown")
 
 
-@contextmanager
-def beside(args: argparse.Namespace) -> Iterator[None]:
-    """Start what this process may not start any more: git, who reads, who replays the other."""
-    compared = bool(args.base or args.changes)
-    with reading_base(args), processes(compared=compared) as args.other:
-        yield
+beside = reading_base
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print what recorded demand comes to; exit 1 where no moment of it can be used."""
     config = load_config(args, console)
     history = recorded(args, config.fleet)
-    if isinstance(args.other, Reader):
-        args.other.tell(read_events(history.worlds()))
-        return 0
-    base = None
+    task = Task(config.fleet, args.seed)
+    before = task if args.changes else None
     if args.base:
         loaded = load_base(args, config.fleet.fleet)
         if isinstance(loaded, Unknown):
             named = "" if isinstance(args.revision, Unknown | None) else f" {args.base}"
             raise FileUnreadable(f"cannot compare with --against{named}: {loaded.unknown}")
-        base = loaded
-    told = args.other.told()
-    if isinstance(args.other, Sender):
-        task = Task((base or config).fleet, args.seed)
-        args.other.end(simulate(task, told, args.other.waited))
-        return 0
-    console.progress(f"replaying {history.name}")
-    task = Task(config.fleet, args.seed)
+        before = Task(loaded.fleet, args.seed)
     if args.changes:
         changed = load_config(args, console, "\n".join(args.changes))
         task = Task(changed.fleet, args.seed)
-    if isinstance(args.other, Receiver):
-        after = simulate(task, told, args.other.waited)
-        against = args.base or args.file
-        found = compare(args.other.found(), after, against, args.other.pairs, args.changes)
-    else:
-        found = simulate(task, told)
+    console.progress(f"replaying {history.name}")
+    told = read_events(history.worlds())
+    against = args.base or args.file
+    found = simulate(task, told, before, against=against, changed=args.changes)
     if isinstance(found, Unknown):
         raise FileUnreadable(f"{history.name}: {found.unknown}")
     report = simulation_tables(found, latest=args.until is None)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 
 from fleet.explain.simulation.demand import HORIZON, Booted, Job, Lost, Past, Refused
 from fleet.explain.simulation.farm import Farm
-from fleet.explain.simulation.figures import Pairs, Simulation, WaitCounter
-from fleet.explain.simulation.replay import Task, compare, decide, read_events, simulate
+from fleet.explain.simulation.figures import Simulation, WaitCounter
+from fleet.explain.simulation.replay import Task, decide, read_events, simulate
 from fleet.model.facts import Ledger, Request, Unknown, Worker, WorkerState, World
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
@@ -303,15 +302,9 @@ def test_equal_input_gives_equal_bytes() -> None:
 def test_fewer_machines_make_requests_wait_longer() -> None:
     jobs = [a_job(n, NOW + MINUTE, 3000) for n in range(1, 7)]
     worlds = list(record_fixed(jobs, NOW, NOW + timedelta(hours=6), every=EVERY, machines=6))
-    pairs = Pairs()
-    before, after = (
-        simulate(
-            Task(a_trial(workers={"max": most})), read_events(worlds), partial(pairs.add, side)
-        )
-        for side, most in enumerate((6, 1))
-    )
+    before, after = (Task(a_trial(workers={"max": most})) for most in (6, 1))
 
-    found = compare(before, after, "", pairs)
+    found = simulate(after, read_events(worlds), before)
 
     assert isinstance(found, Simulation)
     assert found.before is not None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -94,15 +95,26 @@ def decide(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory])
 
 
 def simulate(
-    task: Task, told: Iterator[Told], waited: Waited = lambda _, __: None
+    task: Task,
+    told: Iterator[Told],
+    before: Task | None = None,
+    *,
+    against: str = "",
+    changed: Iterable[str] = (),
 ) -> Simulation | Unknown:
-    """Return what recorded demand (`read_events`) comes to, as `after`."""
+    """Return the result of recorded demand (`read_events`), as `after`; `before`: to compare with.
+
+    Both sides get each event before either gets the next one: a history is read once, and only
+    the waits that one side is ahead are kept.
+    """
     first = next(told)
     if isinstance(first, Unknown):
         return first
     if not isinstance(first, World):
         raise TypeError(first)
-    replay = Replay(task, first, waited)
+    pairs = Pairs()
+    sides = [Replay(task, first, partial(pairs.add, 1) if before else _ignore)]
+    sides += [Replay(before, first, partial(pairs.add, 0))] if before else []
     requests = withdrawn = lost = lost_of = 0
     read = Read(0, first.time, 0)
     for event in told:
@@ -114,9 +126,10 @@ def simulate(
         if isinstance(event, Read):
             read = event
         elif isinstance(event, Event):
-            replay.feed(event)
-    side = replay.finish(read.end)
-    return Simulation(
+            for side in sides:
+                side.feed(event)
+    after, *others = [side.finish(read.end) for side in sides]
+    found = Simulation(
         fleet=task.fleet.fleet,
         start=first.time,
         end=read.end,
@@ -129,28 +142,22 @@ def simulate(
         lost=lost,
         lost_of=lost_of,
         worlds=read.worlds,
-        after=side,
+        after=after,
     ).with_limits()
-
-
-def compare(
-    before: Simulation | Unknown,
-    after: Simulation | Unknown,
-    against: str,
-    pairs: Pairs,
-    changed: Iterable[str] = (),
-) -> Simulation | Unknown:
-    """Return both as one; the pairs are of the waits of both."""
-    if isinstance(before, Unknown) or isinstance(after, Unknown):
-        return before if isinstance(before, Unknown) else after
-    return after.altered(
+    if not others:
+        return found
+    return found.altered(
         against=against,
         changed=tuple(changed),
-        before=before.after,
+        before=others[0],
         worse=pairs.worst(),
         worse_count=pairs.worse,
         better_count=pairs.better,
     )
+
+
+def _ignore(_: str, __: int | None) -> None:
+    """Take a wait that is compared with no other."""
 
 
 def _is_readable(world: World) -> bool:
