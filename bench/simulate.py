@@ -25,7 +25,7 @@ from fleet.explain.simulation.replay import Replay, Task, decide
 from fleet.model.facts import Demand, Listing, QueueReading, Request, World
 from fleet.model.plan import Plan
 from fleet.planner.inventory import PoolInventory
-from fleet.queues.recorded import Moments
+from fleet.queues.recorded import world_of
 from fleet.schema.model import Fleet
 
 POOLS, SIGNATURES = 20, 300
@@ -89,9 +89,8 @@ def _days(fleet: Fleet, jobs: Iterable[Job], days: int) -> tuple[list[float], Se
 def _read_ms(worlds: Sequence[World]) -> float:
     """Return the milliseconds that reading each of some moments in a row takes."""
     texts = [world.model_dump_json().encode() for world in worlds]
-    moments = Moments()
     begin = process_time()
-    sum(1 for _ in Past().events(moments.world_of("history", text) for text in texts))
+    sum(1 for _ in Past().events(world_of("history", text) for text in texts))
     return 1000 * (process_time() - begin) / len(texts)
 
 

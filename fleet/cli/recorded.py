@@ -9,7 +9,7 @@ from fleet.cli.arguments import moment_of, past_time
 from fleet.clock import utc_now
 from fleet.errors import WrongUsage
 from fleet.model.facts import World
-from fleet.queues.recorded import Moments
+from fleet.queues.recorded import world_of
 from fleet.schema.model import Fleet
 from fleet.state.history import read_moments
 from fleet.state.store import store_of
@@ -62,9 +62,8 @@ class Recorded:
     def worlds(self) -> Iterator[World]:
         """Yield the worlds in order of time; raises WrongUsage for one of another fleet."""
         latest: datetime | None = None
-        moments = Moments()
         for content in self._contents():
-            world = moments.world_of(self.name, content)
+            world = world_of(self.name, content)
             if world.fleet != self.fleet.fleet:
                 raise WrongUsage(
                     f"{self.name} was recorded by fleet {world.fleet}, and {self.config} is fleet "

@@ -2,18 +2,15 @@
 
 import re
 from datetime import datetime
-from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from fleet.errors import FileUnreadable, SourceUnreachable
-from fleet.model.facts import Attempt, Demand, QueueReading, Request, Unknown, World
-from fleet.model.values import Value
+from fleet.model.facts import QueueReading, Unknown, World
 from fleet.schema import model
 from fleet.schema.source import Files
 
-Each = TypeVar("Each", bound=Value)
 _LIMIT_BYTES = 200 * 1000 * 1000
 _FORMAT = "fleet-world-1"
 _SHOWN = 3
@@ -68,73 +65,6 @@ def world_of(name: str, content: bytes) -> World:
         if errors[0]["type"] == "json_invalid":
             raise FileUnreadable(_not_json(name, errors[0]["msg"])) from error
         raise FileUnreadable(_not_a_world(name, content, errors)) from error
-
-
-class _Lists(Generic[Each]):
-    """Takes lists of one kind out of JSON; what is written as it was before is the same object.
-
-    Within a string a quote is escaped, so `},{"id":` divides two objects of a list wherever it
-    stands in JSON. Divided there, an inner list leaves a part that is no object: a ValueError.
-    """
-
-    def __init__(self, kind: type[Each], key: bytes, begin: bytes, end: bytes) -> None:
-        """Take the lists of a key: how each object in them begins, and what follows a list."""
-        self._kind, self._begin, self._end = kind, begin, b"}" + end
-        self._key, self._between = key + begin, b"}," + begin
-        self._before: dict[bytes, Each] = {}
-
-    def cut(self, content: bytes) -> tuple[bytes, list[tuple[Each, ...]]]:
-        """Return JSON with the first object alone in each list, and the whole lists."""
-        kept, *others = content.split(self._key)
-        parts, known, lists = [kept], dict[bytes, Each](), []
-        for other in others:
-            objects, end, after = other.partition(self._end)
-            texts = objects.split(self._between)
-            for text in texts:
-                known[text] = self._before.get(text) or self._read(text)
-            lists.append(tuple(known[text] for text in texts))
-            parts += self._key, texts[0], end, after
-        self._before = known
-        return b"".join(parts), lists
-
-    def _read(self, text: bytes) -> Each:
-        return self._kind.model_validate_json(self._begin + text + b"}")
-
-
-class Moments:
-    """Reads one moment of a history after the other.
-
-    Most of a long queue waited at the moment before too, and most attempts are those of then:
-    they are not even parsed again, and are the same objects.
-    """
-
-    def __init__(self) -> None:
-        self._requests = _Lists(Request, b'"requests":[', b'{"id":', b'],"stored":')
-        self._attempts = _Lists(Attempt, b'"attempts":[', b'{"pool":', b'],"approved":')
-
-    def world_of(self, name: str, content: bytes) -> World:
-        """Return what `world_of` returns, and raise what it raises."""
-        try:
-            return self._read(content)
-        except ValueError:
-            return world_of(name, content)  # says where
-
-    def _read(self, content: bytes) -> World:
-        content, requests = self._requests.cut(content)
-        content, attempts = self._attempts.cut(content)
-        world = World.model_validate_json(content)
-        waiting = {
-            name: reading.demand
-            for name, reading in world.queues.items()
-            if isinstance(reading.demand, Demand) and reading.demand.requests
-        }
-        begun = [*(demand.requests for demand in waiting.values()), world.attempts]
-        if begun != [whole[:1] for whole in (*requests, *(attempts or [()]))]:
-            raise ValueError(begun)  # another list was cut, or one is written another way
-        queues = dict(world.queues)
-        for (name, demand), whole in zip(waiting.items(), requests, strict=True):
-            queues[name] = queues[name].altered(demand=demand.altered(requests=whole))
-        return world.altered(queues=queues, attempts=(*attempts, ())[0])
 
 
 def _not_json(name: str, message: str) -> str:
