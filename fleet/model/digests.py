@@ -167,7 +167,7 @@ def _machine(machine: Machine) -> bytes:
 
 
 def _json(value: Value, *, exclude: set[str] | dict[str, set[str]] | None = None) -> bytes:
-    return value.__pydantic_serializer__.to_json(value, exclude=exclude)
+    return value.model_dump_json(exclude=exclude).encode()
 
 
 def _canonical_bytes(value: Value, exclude: dict[str, Any] | None = None) -> bytes:
