@@ -14,6 +14,8 @@ from fleet.clock import SystemClock, utc_now
 from fleet.clouds.cloud import AnyCloud, label_time
 from fleet.clouds.kinds import clouds_of
 from fleet.clouds.ready import ReadyLooks, Slots, TcpProber
+from fleet.engines.embedded import EmbeddedEngine, LocalCloud
+from fleet.engines.pulumi import PulumiBase, PulumiEngine
 from fleet.errors import EngineAbsent, SecretMissing, WrongUsage
 from fleet.migrate.delivery import path_of
 from fleet.migrate.from_copr import CoprAllowList
@@ -159,16 +161,12 @@ def engines_of(
     def engine(name: str) -> Engine:
         own = {key: each for key, each in clouds.items() if each.declared.engine == name}
         if name == "embedded":
-            from fleet.engines.embedded import EmbeddedEngine, LocalCloud
-
             made = {key: each.machines for key, each in own.items()}
             return EmbeddedEngine(
                 storage.embedded,
                 {key: each for key, each in made.items() if isinstance(each, LocalCloud)},
                 unreliable_listings={key for key, each in own.items() if not each.lists_all},
             )
-        from fleet.engines.pulumi import PulumiEngine
-
         labels = labels_of_new(fleet, now, os.environ)
         return PulumiEngine(
             storage.backend,
@@ -196,8 +194,6 @@ def _shared_stacks(
     sharing = {name: each for name, each in clouds.items() if each.has_shared_stack}
     if not sharing:
         return {}
-    from fleet.engines.pulumi import PulumiBase
-
     return {
         name: PulumiBase(
             storage.backend,

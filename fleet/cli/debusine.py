@@ -8,6 +8,7 @@ from fleet.apply.config import load_config
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
 from fleet.errors import FleetError, WrongUsage
 from fleet.ports import Console
+from fleet.queues.debusine.connection import identify, reading
 from fleet.queues.debusine.grants import Standing, compare, rights, write_grants
 from fleet.schema.model import AdminDsn, DebusineQueue, Fleet, SecretRef
 from fleet.state.secrets import HostSecrets
@@ -65,8 +66,6 @@ def _print(args: argparse.Namespace, console: Console) -> int:
 
 
 def _check(args: argparse.Namespace, fleet: Fleet) -> Iterator[tuple[str, Standing]]:
-    from fleet.queues.debusine.connection import identify, reading
-
     secrets = HostSecrets.beside(args.file)
     for name, reference in sorted(_references(args, fleet).items()):
         with reading(secrets.read(reference)) as connection:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fleet.apply.config import load_config
+from fleet.apply.metrics import metrics_of
 from fleet.apply.observe import ended_runs
 from fleet.apply.plan import observe_and_plan
 from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag, option
@@ -49,8 +50,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
     plan = decision.plan
     store = None if args.world else store_of(decision.config.fleet, args.file)
     if args.metrics:
-        from fleet.apply.metrics import metrics_of
-
         LocalFiles().write_text(args.metrics, metrics_of(decision, store))
     if args.site:
         from fleet.apply.pages import shown_of

@@ -25,6 +25,7 @@ from fleet.state.database import name_user
 from fleet.state.store import store_of
 from fleet.tagrules.names import PARTS
 from fleet.tagrules.requests import Memberships
+from fleet.tickets.client import run as ask_server
 from fleet.tickets.handout import Judged, judge, why_all_wait, why_refused, why_waits
 from fleet.tickets.store import DatabaseTickets
 
@@ -185,8 +186,6 @@ def run(
 ) -> int:
     """Run an action on tickets; return 0 where a ticket is ready, opened or closed."""
     if getattr(args, "server", None):
-        from fleet.tickets.client import run as ask_server
-
         return ask_server(args, console, waiter or Signals(), clock or SystemClock())
     if getattr(args, "netrc", None):
         raise WrongUsage("--netrc needs --server")

@@ -28,6 +28,7 @@ from fleet.model.prices import find_type, types_named
 from fleet.planner.units import Unit
 from fleet.schema.model import CoprQueue, DebusineQueue, Duration, Fleet, Pool, WorldQueue
 from fleet.schema.remembered import remembered
+from fleet.tagrules.allow import BadPattern, compile_pattern
 from fleet.tagrules.names import names_of
 
 Made = Callable[[], Iterable[Attempt]]
@@ -380,9 +381,6 @@ def is_about(pattern: str | None, names: Iterable[str]) -> bool:
     """Say whether a pattern takes one of these names; no pattern takes all."""
     if pattern is None:
         return True
-    # Patterns need RE2, which a file without them does not load.
-    from fleet.tagrules.allow import BadPattern, compile_pattern
-
     try:
         return any(compile_pattern(pattern).takes(name) for name in names)
     except BadPattern:

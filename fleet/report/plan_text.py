@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
+from typing import Literal, NamedTuple, assert_never
 
+from fleet.explain.changes import Comparison
 from fleet.model.facts import Unknown
 from fleet.model.orders import sentences
 from fleet.model.plan import (
@@ -28,6 +29,7 @@ from fleet.model.plan import (
     Unserved,
 )
 from fleet.report import words
+from fleet.report.comparison import comparison_sections
 from fleet.report.status import (
     PoolStatus,
     budgets_section,
@@ -49,9 +51,6 @@ from fleet.report.terminal import (
 from fleet.schema.findings import yaml_key
 from fleet.tagrules.export import describe_rules
 
-if TYPE_CHECKING:
-    from fleet.explain.changes import Comparison
-
 _MOST_ALIKE = 5
 _MOST_CHANGED = 5
 _SHOWN_ALIKE = 3
@@ -71,7 +70,7 @@ _RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GRE
 
 
 def plan_to_text(
-    plan: Plan, *, colour: bool, change: "Comparison | None" = None, age: str = ""
+    plan: Plan, *, colour: bool, change: Comparison | None = None, age: str = ""
 ) -> str:
     """Return the plan as text for a terminal or a log, above it what a change does.
 
@@ -101,12 +100,9 @@ def plan_to_text(
     return lines_to_text(lines, colour=colour)
 
 
-def _compared(change: "Comparison | None", plan: Plan) -> Iterable[Iterable[Line]]:
+def _compared(change: Comparison | None, plan: Plan) -> Iterable[Iterable[Line]]:
     if change is None:
         return ()
-    # Few plans are compared, and what explains a difference takes a while to load.
-    from fleet.report.comparison import comparison_sections
-
     return comparison_sections(change, plan.included)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -395,8 +396,6 @@ class Database:
         )
 
     def _newer(self, about: Mapping[str, str]) -> str:
-        from importlib.metadata import version  # it is slow to load, and seldom needed
-
         needs = f"fleet {about['needs']} or later" if "needs" in about else "a later fleet"
         ours = version("fleet-reconciler")
         return (

@@ -20,6 +20,7 @@ from typing import BinaryIO, TypeVar
 
 from fleet.errors import FileUnreadable, touching
 from fleet.state.files import LocalFiles
+from fleet.state.zstd import zstd
 
 _LEVEL = 12  # 19 is 7 % smaller, and takes 40 times as long
 _MOST_BYTES = 200 * 1000 * 1000
@@ -45,8 +46,6 @@ class Appended:
 
 def append(name: str, line: str, at: datetime) -> Appended:
     """Add what was observed at a moment; a history is begun where there is none."""
-    from fleet.state.zstd import zstd
-
     parameter = zstd.CompressionParameter
     options = {int(parameter.compression_level): _LEVEL, int(parameter.checksum_flag): 1}
     frame = zstd.compress(line.encode(), options=options)
@@ -206,8 +205,6 @@ def _write(file: BinaryIO, content: bytes) -> None:
 
 
 def _unpacked(name: str, frame: bytes) -> bytes:
-    from fleet.state.zstd import zstd
-
     try:
         if (zstd.get_frame_info(frame).decompressed_size or 0) > _MOST_BYTES:
             raise FileUnreadable(f"{name}: a moment is larger than {_MOST_BYTES // 10**6} MB")

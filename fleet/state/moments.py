@@ -15,6 +15,7 @@ from fleet.errors import StoreFailed
 from fleet.model.history import Observed
 from fleet.model.values import in_utc
 from fleet.state.database import MOMENTS, found_in, rows_of
+from fleet.state.zstd import zstd
 
 _LEVEL = 9
 _LEAST = 8
@@ -78,8 +79,6 @@ def _pack_after(connection: sa.Connection, observed: Observed, at: str) -> tuple
 
 
 def _pack(world: bytes, before: bytes) -> bytes:
-    from fleet.state.zstd import zstd
-
     parameter = zstd.CompressionParameter
     window = max(20, min(27, (len(world) + len(before)).bit_length()))
     options: dict[int, int] = {parameter.compression_level: _LEVEL, parameter.window_log: window}
@@ -87,8 +86,6 @@ def _pack(world: bytes, before: bytes) -> bytes:
 
 
 def _unpack(row: Mapping[Any, Any], before: bytes) -> bytes:
-    from fleet.state.zstd import zstd
-
     try:
         packed = base64.b85decode(row["world"])
         return zstd.decompress(packed, _dictionary(before))
@@ -99,7 +96,5 @@ def _unpack(row: Mapping[Any, Any], before: bytes) -> bytes:
         ) from error
 
 
-def _dictionary(before: bytes) -> Any:  # noqa: ANN401 - zstd's type, which loads slowly
-    from fleet.state.zstd import zstd
-
+def _dictionary(before: bytes) -> zstd.ZstdDict | tuple[zstd.ZstdDict, int] | None:
     return zstd.ZstdDict(before, is_raw=True).as_undigested_dict if len(before) >= _LEAST else None

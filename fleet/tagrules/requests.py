@@ -15,6 +15,7 @@ from fleet.schema.findings import Path
 from fleet.schema.model import Askers, Fleet
 from fleet.schema.remembered import remembered
 from fleet.schema.rules import Asker, Otherwise
+from fleet.tagrules.allow import AllowList, RuleMatch
 from fleet.tagrules.context import QueueContext
 from fleet.tagrules.derive import derive, find_unknown_environments
 from fleet.tagrules.names import is_source_build
@@ -22,9 +23,8 @@ from fleet.tagrules.offers import Ask
 from fleet.tagrules.vocabulary import Vocabulary, read_minimums, tag_name
 
 if TYPE_CHECKING:
-    # Checks of fleet.yaml need this package and neither facts nor RE2.
+    # Checks of fleet.yaml need this package and no facts.
     from fleet.model.facts import Request, Unknown
-    from fleet.tagrules.allow import AllowList, RuleMatch
 
 Memberships = Union[Mapping[str, Collection[str]], "Unknown"]
 """Group to its users; Unknown if they could not be read."""
@@ -109,10 +109,7 @@ class Judge:
         self._vocabulary = Vocabulary(self.fleet)
         self._allowed: AllowList | None = None
         if self.fleet.powerful:
-            # Patterns need RE2, which a file without them does not load.
-            from fleet.tagrules import allow
-
-            self._allowed = allow.AllowList(self.fleet, self.today)
+            self._allowed = AllowList(self.fleet, self.today)
         self._history = any(rule.history is not None for rule in self.fleet.derive)
         self._permissions = any(rule.asked_by is not None for rule in self.fleet.tags.values())
 

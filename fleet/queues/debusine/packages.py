@@ -24,13 +24,13 @@ from fleet.planner.durations import Run, is_about, patterns_of
 from fleet.queues.debusine import changes
 from fleet.queues.debusine.rows import GROUP_TAG, PACKAGE_TAG, package_of
 from fleet.schema.model import Fleet
+from fleet.tagrules.allow import AllowList
 from fleet.tagrules.context import ENVIRONMENTS, QueueContext
 from fleet.tagrules.derive import needed_by_history
 from fleet.tagrules.names import ANY_ARCHITECTURE, SOURCE_ARCHITECTURE, names_of
 
 if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
-    from fleet.tagrules.allow import AllowList
 
 
 _LOOKED_AT = 200_000
@@ -268,7 +268,7 @@ class Decider:
         self._tasks: defaultdict[str, set[str]] = defaultdict(set)
         for task, package in self._context.history:
             self._tasks[package].add(task)
-        self._allowed = _compile(fleet, today) if fleet.powerful else None
+        self._allowed = AllowList(fleet, today) if fleet.powerful else None
         self._timed = patterns_of(fleet)
 
     def of_package(self, of: SourcePackage, architectures: Iterable[str]) -> _Decided | None:
@@ -349,13 +349,6 @@ def read_packages(
             classes[source] = numbers.setdefault(decided, len(numbers))
     by_architecture = any(len(set(decided.taken)) > 1 for decided in numbers)
     return Packages(decider, classes, history, by_architecture)
-
-
-def _compile(fleet: Fleet, today: date) -> "AllowList":
-    # Patterns need RE2, which a file without them does not load.
-    from fleet.tagrules.allow import AllowList
-
-    return AllowList(fleet, today)
 
 
 def _architectures(connection: "Connection", values: dict[str, object]) -> tuple[str, ...]:
