@@ -17,7 +17,7 @@ from bench.report import Report
 from bench.worlds import Size
 
 ROWS = {
-    "1,000 requests": (Size(1_000, 800, 400, 200), 0.25, 0.3),
+    "1,000 requests": (Size(1_000, 800, 400, 2_000), 0.25, 0.3),
     "10,000 requests nearly all different": (Size(10_000, 8_000, 400, 2_000), 0.8, 1.3),
     "100,000 requests in 8,000 signatures": (Size(100_000, 8_000, 400, 2_000), 0.75, 2.4),
 }
