@@ -5,8 +5,7 @@ import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
-from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -115,10 +114,7 @@ def is_out_of_range(error: ValidationError) -> bool:
 
 
 class Word(StrEnum):
-    """One of a few words; that of StrEnum takes a call of Python's own to tell what is written."""
-
-    if not TYPE_CHECKING:  # which would take it for one of the words
-        value = property(attrgetter("_value_"))
+    """One of a few words."""
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)

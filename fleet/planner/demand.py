@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from functools import cached_property, partial
-from itertools import chain, repeat
+from functools import cached_property
+from itertools import chain
 from math import inf
 from operator import itemgetter
 from sys import intern
@@ -309,15 +309,11 @@ def ordered(queue: str, request: Request, expected: Expected = (None, None)) -> 
     key, first = f"{queue}/{request.id}", request.pending_since
     priority, own = -request.priority, request.id
     seconds, timing = expected
-    if request.count == 1:
-        order = (priority, since, queue, number, own, 1)
-        return [tuple.__new__(Ordered, (order, key, seconds, first, timing))]
-    turns = range(1, request.count + 1)
-    orders = zip(*map(repeat, (priority, since, queue, number, own)), turns, strict=False)
-    keys = [f"{key}#{nth}" for nth in turns]
-    # Made without a call of Python's own for each: there are hundreds of thousands.
-    alike = zip(orders, keys, repeat(seconds), repeat(first), repeat(timing), strict=False)
-    return list(map(partial(tuple.__new__, Ordered), alike))
+    ids = [key] if request.count == 1 else [f"{key}#{n}" for n in range(1, request.count + 1)]
+    return [
+        Ordered((priority, since, queue, number, own, nth), each, seconds, first, timing)
+        for nth, each in enumerate(ids, 1)
+    ]
 
 
 def _shape(asking: Asking) -> Shape:
