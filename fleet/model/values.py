@@ -24,8 +24,12 @@ class Value(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     def altered(self, **changes: object) -> Self:
-        """Return the same with these fields changed, unchecked."""
-        return self.model_copy(update=changes)
+        """Return the same with these fields changed, unchecked; the same fields count as set."""
+        made = self.model_copy(update=changes)
+        # Copies share one set, else the plan of 100,000 requests takes 416 MiB instead of 338:
+        # `python -m bench plan` allows it 400.
+        object.__setattr__(made, "__pydantic_fields_set__", self.model_fields_set)
+        return made
 
 
 def sorted_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
