@@ -14,28 +14,28 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import NamedTuple
 
 from fleet.errors import FleetError, SourceUnreachable
 from fleet.images.programs import ProgramFailed, run
 from fleet.model.apt_sources import Source, archives, version_key
 from fleet.model.values import digest
-
-if TYPE_CHECKING:
-    import httpx
+from fleet.state.files import replace_file
 
 _SIGNED = b"-----BEGIN PGP SIGNED MESSAGE-----"
 _DATE = re.compile(rb"^Date: (.+)$", re.MULTILINE)
 _LINE = re.compile(r"deb (?:\[[^\]]*\] )?(\S+) (\S+) (.+)")
-_SECONDS = 20.0
+_SECONDS = 30.0
+_MOST_BYTES = 100 * 1000 * 1000
 _SHOW = 'sed "s/^/SOURCE /" "$1"/etc/apt/sources.list >&2; exit 1'
-_NOT_FOUND = 404
+_NOT_FOUND, _NOT_MODIFIED = 404, 304
 _WITHOUT_UPDATES = ("sid", "unstable", "experimental")
 _NEXT = "name a mirror that works: --mirror URL, FLEET_MIRROR, or `mirror` in the recipe"
 
@@ -95,7 +95,7 @@ def _signed(place: str) -> bytes | None:
             answer = _get(place + name)
         except SourceUnreachable:
             return None
-        if answer.is_success:
+        if answer.is_good:
             return answer.content
     return None
 
@@ -125,10 +125,10 @@ def _release(uri: str, suite: str) -> bytes | None:
     """Return the signed Release file of a suite; None where the archive has no such suite."""
     url = f"{uri}/dists/{suite}/InRelease"
     answer = _get(url)
-    if answer.status_code == _NOT_FOUND:
+    if answer.status == _NOT_FOUND:
         return None
-    if answer.is_error:
-        raise SourceUnreachable(f"{url} answers {answer.status_code}; {_NEXT}")
+    if not answer.is_good:
+        raise SourceUnreachable(f"{url} answers {answer.status}; {_NEXT}")
     if not answer.content.startswith(_SIGNED) or _DATE.search(answer.content) is None:
         raise SourceUnreachable(
             f"{uri} is no Debian archive: what it answers for dists/{suite}/InRelease is no "
@@ -137,13 +137,32 @@ def _release(uri: str, suite: str) -> bytes | None:
     return answer.content
 
 
-def _get(url: str) -> "httpx.Response":
+class _Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def is_good(self) -> bool:
+        return 200 <= self.status < 300  # noqa: PLR2004 - HTTP's own
+
+
+def _get(url: str, headers: Mapping[str, str] = MappingProxyType({})) -> _Answer:
     import httpx
 
     from fleet.queues.http import trusted
 
     try:
-        return httpx.get(url, timeout=_SECONDS, follow_redirects=True, verify=trusted())
+        with (
+            httpx.Client(timeout=_SECONDS, follow_redirects=True, verify=trusted()) as client,
+            client.stream("GET", url, headers=dict(headers)) as answer,
+        ):
+            content = bytearray()
+            for piece in answer.iter_bytes():
+                content += piece
+                if len(content) > _MOST_BYTES:
+                    raise SourceUnreachable(f"{url} is larger than any list of packages")
+            return _Answer(answer.status_code, answer.headers, bytes(content))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise SourceUnreachable(f"{url} does not answer: {error}; {_NEXT}") from error
 
@@ -158,30 +177,7 @@ def _moment(release: bytes) -> int:
     return int(moment.replace(tzinfo=UTC).timestamp())
 
 
-_INDEX_SECONDS = 60
-_NO_INDEX, _NOT_MODIFIED = 404, 304
-_MOST_BYTES = 100 * 1000 * 1000
-
-
-class _Opener(Protocol):
-    def __call__(self, packed: BytesIO, /) -> Iterable[bytes]: ...
-
-
-class _Kept(NamedTuple):
-    """A list as it was read before."""
-
-    asked: dict[str, str]
-    """Request headers that ask whether it is another one now."""
-    versions: dict[str, str]
-
-
-class _Answer(NamedTuple):
-    packed: bytes | None
-    """None: it is the same as before."""
-    asks: dict[str, str]
-    """Request headers that ask later whether it is another one then."""
-
-
+_Opener = Callable[[BytesIO], Iterable[bytes]]
 _FORMS: tuple[tuple[str, _Opener], ...] = ((".xz", lzma.open), (".gz", gzip.open))
 
 
@@ -194,67 +190,40 @@ def read_index(source: Source, cache: Path) -> dict[str, str]:
     folder = f"dists/{source.suite}/{source.component}/binary-{source.architecture}"
     base = f"{source.uri.rstrip('/')}/{folder}/Packages"
     for ending, unpack in _FORMS:
-        place = cache / f"{digest(base + ending)}.json"
-        kept = _read_kept(place)
-        answer = _fetch(base + ending, kept.asked)
-        if answer is None:
+        url = base + ending
+        place = cache / f"{digest(url)}.json"
+        asked, kept = _read_kept(place)
+        answer = _get(url, asked)
+        if answer.status == _NOT_FOUND:
             continue
-        if answer.packed is None:
-            return kept.versions
+        if asked and answer.status == _NOT_MODIFIED:
+            return kept
+        if not answer.is_good:
+            raise SourceUnreachable(f"{url} answers {answer.status}")
         try:
-            found = _newest(unpack(BytesIO(answer.packed)))
+            found = _newest(unpack(BytesIO(answer.content)))
         except (lzma.LZMAError, zlib.error, OSError, EOFError, UnicodeDecodeError) as error:
-            raise SourceUnreachable(f"{base}{ending} is no list of packages: {error}") from error
-        if answer.asks:
-            _keep(place, _Kept(answer.asks, found))
+            raise SourceUnreachable(f"{url} is no list of packages: {error}") from error
+        if asks := _asks(answer.headers):
+            _keep(place, asks, found)
         return found
     return {}
 
 
-def _read_kept(place: Path) -> _Kept:
-    """Return what was kept; nothing where it is not there, or was written by half."""
-    with suppress(OSError, ValueError, TypeError):
-        return _Kept(**json.loads(place.read_text(encoding="utf-8")))
-    return _Kept({}, {})
+def _read_kept(place: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the headers that ask for a newer list, and the list that was kept, if it is whole."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        kept = json.loads(place.read_text(encoding="utf-8"))
+        return kept["asked"], kept["versions"]
+    return {}, {}
 
 
-def _keep(place: Path, kept: _Kept) -> None:
-    partial = place.with_suffix(".partial")
+def _keep(place: Path, asked: Mapping[str, str], versions: Mapping[str, str]) -> None:
     with suppress(OSError):  # it is read again then
         place.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(kept._asdict()), encoding="utf-8")
-        partial.replace(place)
-
-
-def _fetch(url: str, asked: Mapping[str, str]) -> _Answer | None:
-    """Return what is there; None where nothing is."""
-    import httpx
-
-    from fleet.queues.http import trusted
-
-    try:
-        with httpx.stream(
-            "GET",
-            url,
-            headers=dict(asked),
-            timeout=_INDEX_SECONDS,
-            follow_redirects=True,
-            verify=trusted(),
-        ) as answer:
-            if answer.status_code == _NO_INDEX:
-                return None
-            if asked and answer.status_code == _NOT_MODIFIED:
-                return _Answer(None, {})
-            if answer.is_error:
-                raise SourceUnreachable(f"{url} answers {answer.status_code}")
-            content = bytearray()
-            for piece in answer.iter_bytes():
-                content += piece
-                if len(content) > _MOST_BYTES:
-                    raise SourceUnreachable(f"{url} is larger than any list of packages")
-            return _Answer(bytes(content), _asks(answer.headers))
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SourceUnreachable(f"{url} does not answer: {error}") from error
+        replace_file(
+            place, json.dumps({"asked": asked, "versions": versions}).encode(), mode=0o644
+        )
 
 
 def _asks(headers: Mapping[str, str]) -> dict[str, str]:
