@@ -332,6 +332,8 @@ _NO_LOADER = (
 _SECTOR = 512
 _FAST_LINK = 60
 """A link that is shorter than this lies in its inode."""
+_UNPACKING = 1800
+"""Seconds to unpack a disk."""
 _LONGEST = 1 << 20
 """Bytes of a file that are read at most; nothing that is checked is longer."""
 
@@ -436,18 +438,18 @@ def open_disk(path: Path) -> Iterator[Disk]:
             yield Disk(file, str(path))
         return
     with tempfile.TemporaryFile(dir=path.parent) as file:
-        _unpack(path, file)
+        unpack_disk(path, file)
         yield Disk(file, str(path))
 
 
-def _unpack(path: Path, file: IO[bytes]) -> None:
-    """Write a qcow2 disk as a raw one into a file, sparsely."""
+def unpack_disk(path: Path, file: IO[bytes]) -> None:
+    """Write a qcow2 disk as a raw one into an open file, sparsely."""
     told = run_on(file, "qemu-img", "info", "--output=json", str(path))
     if told.returncode:
         raise FileUnreadable(f"{path}: {_last(told.stderr)}")
     os.ftruncate(file.fileno(), json.loads(told.stdout)["virtual-size"])
     target = ("-n", "--target-is-zero", "-O", "raw", str(path), _descriptor(file))
-    done = run_on(file, "qemu-img", "convert", "-f", "qcow2", *target)
+    done = run_on(file, "qemu-img", "convert", "-f", "qcow2", *target, seconds=_UNPACKING)
     if done.returncode:
         raise FileUnreadable(f"{path}: {_last(done.stderr)}")
 

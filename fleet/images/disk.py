@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryFile
 from typing import Any
 
 from fleet.errors import BuildFailed, PublicationRefused
 from fleet.images import folder, role
 from fleet.images.bake import Baked, Order, explained, read_messages
+from fleet.images.checks import unpack_disk
 from fleet.images.diskfile import bootable, lacking, programs
 from fleet.images.folder import QCOW2, RAW, Draft, Tell, manifest_of
 from fleet.images.programs import find, missing
@@ -186,9 +187,6 @@ def _runs(architecture: str) -> bool:
     return told.returncode == 0
 
 
-_SECONDS = 1800
-
-
 def disk_of(manifest: Manifest) -> tuple[str, File]:
     """Return the name of a version's disk and what it holds: what tells two versions apart."""
     for name in (QCOW2, RAW):
@@ -202,29 +200,12 @@ def disk_of(manifest: Manifest) -> tuple[str, File]:
 
 @contextmanager
 def raw_disk(manifest: Manifest, folder: Path) -> Iterator[Path]:
-    """Yield a version's disk as raw bytes; one that has to be made is gone afterwards."""
+    """Yield a version's disk as raw bytes; one that has to be made has no name to be left by."""
     if RAW in manifest.files:
         yield folder / RAW
         return
     name, _ = disk_of(manifest)
     # Beside the images, where room for disks is; it is sparse.
-    with TemporaryDirectory(dir=folder.parent, prefix=".raw-") as made:
-        raw = Path(made) / RAW
-        _convert(folder / name, raw)
-        yield raw
-
-
-def _convert(source: Path, raw: Path) -> None:
-    command = ["qemu-img", "convert", "-f", "qcow2", "-O", "raw", str(source), str(raw)]
-    try:
-        done = subprocess.run(  # noqa: S603 - a fixed program, no shell
-            command, capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
-    except FileNotFoundError:
-        raise PublicationRefused(
-            "publishing to a cloud needs qemu-img, which is not here; install qemu-utils"
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise PublicationRefused(f"{source}: qemu-img took more than {_SECONDS} s") from None
-    if done.returncode:
-        raise PublicationRefused(f"{source} cannot be read as a disk: {done.stderr.strip()}")
+    with TemporaryFile(dir=folder.parent) as file:
+        unpack_disk(folder / name, file)
+        yield Path(f"/dev/fd/{file.fileno()}")

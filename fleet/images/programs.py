@@ -107,9 +107,9 @@ def run(
 
 
 def run_on(
-    file: IO[bytes], program: str, *args: str, stdin: bytes = b""
+    file: IO[bytes], program: str, *args: str, stdin: bytes = b"", seconds: float = _SECONDS
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program that has an open file, for two minutes at most; it speaks English.
+    """Run a program that has an open file, for a limited time; it speaks English.
 
     Raises FleetError with what to install where the program is not there.
     """
@@ -118,7 +118,7 @@ def run_on(
         input=stdin,
         capture_output=True,
         check=False,
-        timeout=_SECONDS,
+        timeout=seconds,
         pass_fds=(file.fileno(),),
         env={**os.environ, "LC_ALL": "C.UTF-8", "PAGER": "cat", "DEBUGFS_PAGER": "cat"},
     )
