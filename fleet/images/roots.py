@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleet.images.packages import LIST_PACKAGES, read_packages
 from fleet.images.programs import ENVIRONMENT, run
 from fleet.images.sources import Archive
 from fleet.model.images import Package
@@ -171,10 +172,6 @@ _REMOVED = (
 )
 """Files of the machine that baked it, logs, caches: each would differ in every build."""
 
-_QUERY = "${Package}\\t${Version}\\t${Architecture}\\t${source:Package}\\t${source:Version}\\n"
-# The release as sources name it: what a mirror calls stable is another one after the next release.
-_TARGETS = "$(FILENAME) $(RELEASE)/$(COMPONENT) at $(REPO_URI)"
-
 
 @contextmanager
 def furnished(root: Path, log: Path) -> Iterator[None]:
@@ -217,55 +214,7 @@ def clean(root: Path) -> None:
 
 def installed(root: Path, log: Path) -> tuple[Package, ...]:
     """Return the packages of a root; where each came from while apt's lists are still there."""
-    known = _listed(root, log)
-    found = []
-    for line in run("chroot", root, "dpkg-query", "-W", "-f", _QUERY, log=log).splitlines():
-        name, version, architecture, source, source_version = line.split("\t")
-        origin, sha256 = known.get((name, version, architecture), ("", ""))
-        found.append(
-            Package(
-                name=name,
-                version=version,
-                architecture=architecture,
-                source=source,
-                source_version=source_version,
-                origin=origin,
-                sha256=sha256,
-            )
-        )
-    return tuple(sorted(found, key=lambda package: (package.name, package.architecture)))
-
-
-def _listed(root: Path, log: Path) -> dict[tuple[str, str, str], tuple[str, str]]:
-    """Return what apt's lists say of packages: where from, and the checksum."""
-    found: dict[tuple[str, str, str], tuple[str, str]] = {}
-    command = ("apt-get", "indextargets", "--format", _TARGETS, "Created-By: Packages")
-    for line in run("chroot", root, *command, log=log).splitlines():
-        name, _, origin = line.partition(" ")
-        path = root / name.lstrip("/")
-        if path.exists():
-            with path.open(encoding="utf-8", errors="replace") as text:
-                for fields in _stanzas(text):
-                    key = (fields["Package"], fields["Version"], fields["Architecture"])
-                    found.setdefault(key, (origin, fields.get("SHA256", "")))
-    return found
-
-
-_WANTED = ("Package", "Version", "Architecture", "SHA256")
-
-
-def _stanzas(lines: Iterator[str]) -> Iterator[dict[str, str]]:
-    fields: dict[str, str] = {}
-    for line in lines:
-        if line == "\n":
-            if fields:
-                yield fields
-            fields = {}
-        elif line.startswith(_WANTED):
-            name, _, value = line.partition(":")
-            fields[name] = value.strip()
-    if fields:
-        yield fields
+    return read_packages(run("chroot", root, "sh", "-c", LIST_PACKAGES, log=log).splitlines())
 
 
 def _resolve_by_itself(root: Path) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fleet.images.debusine_build import (
+from fleet.images.debusine_task import (
     LISTED,
     archive_of_the_role,
     customization_script,
-    read_packages,
     task_data,
 )
+from fleet.images.packages import read_packages
 from fleet.model.images import role_variables
 from fleet.schema.model import ImageRecipe
 from tests.ansible import roots

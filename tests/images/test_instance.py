@@ -13,7 +13,7 @@ from fleet.clouds.hcloud.bake import CLEAN, READY
 from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
 from fleet.errors import BuildFailed
 from fleet.images import folder
-from fleet.images.debusine_build import LIST_PACKAGES, read_packages
+from fleet.images.packages import LIST_PACKAGES, read_packages
 from fleet.images.role import RoleFailed
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from fleet.images.folder import sbom_of
+from fleet.images.packages import sbom_of
 from fleet.model.images import Package
 from tests.builders.sentences import tells
 from tests.builders.versioning import a_manifest

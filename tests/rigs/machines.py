@@ -7,7 +7,7 @@ from fleet.clouds.hcloud.bake import CLEAN, InstanceBuilder
 from fleet.clouds.hcloud.images import Entry, HcloudSite, Hetzner
 from fleet.clouds.hcloud.ssh import KeyPair, Ssh
 from fleet.errors import SourceUnreachable
-from fleet.images.debusine_build import LIST_PACKAGES
+from fleet.images.packages import LIST_PACKAGES
 from fleet.images.role import Host
 from fleet.model.images import BuildOrder, BuildStep
 from fleet.schema.pools import ImageRecipe

@@ -24,8 +24,8 @@ from fleet.clouds.hcloud.images import (
 from fleet.clouds.hcloud.ssh import Ssh
 from fleet.errors import BuildFailed, PublicationRefused, SourceUnreachable
 from fleet.images.checks import Tree, check_image
-from fleet.images.debusine_build import LIST_PACKAGES, read_packages
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
+from fleet.images.packages import LIST_PACKAGES, read_packages
 from fleet.images.programs import held
 from fleet.images.role import Host, RoleFailed, run_role, ssh_host, why_not
 from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_variables

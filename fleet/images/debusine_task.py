@@ -1,0 +1,176 @@
+"""Describe an image as the task by which a Debusine server bakes it.
+
+The task makes a root of Debian by packages, runs one script in it and makes it a disk. The script
+carries the role debusine_worker with it and runs it there, so that the image is the same role's.
+"""
+
+import gzip
+import io
+import json
+import shlex
+import tarfile
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from posixpath import dirname
+
+from fleet.images.packages import LIST_PACKAGES
+from fleet.images.programs import last_of
+from fleet.images.roots import kernel_of, packages_of
+from fleet.model.images import BuildOrder, role_variables
+from fleet.schema.pools import ImageRecipe
+from fleet.state.storage import shipped_folder
+
+TASK = "simplesystemimagebuild"
+_RUNNER = "ansible-core"
+_FIRST = ("ca-certificates", "zstd")
+"""What the task itself installs: enough to reach the archive and to pack the kernel's initrd.
+
+The script installs the rest. Debusine writes the task's packages into the name of its record of
+the run, which may have 255 letters: with all of them it cannot record that the request ended, and
+aborts and retries it although the worker succeeded.
+"""
+_WIDTH = 76
+_GIB = 4
+"""Size of the root; it grows to the machine's disk at the first boot."""
+_SCRIPT = """\
+#!/bin/sh
+# Written by fleet: runs the Ansible role debusine_worker in the root of an image.
+set -eu
+export HOME=/root LC_ALL=C.UTF-8 ANSIBLE_NOCOLOR=1
+work=$(mktemp -d)
+base64 --decode >"$work/role.tar" <<'END_OF_ROLE'
+{role}END_OF_ROLE
+tar --extract --file "$work/role.tar" --directory "$work"
+apt-get --quiet update
+DEBIAN_FRONTEND=noninteractive apt-get --yes --quiet --no-install-recommends install \\
+    {wanted}
+ansible-playbook --inventory localhost, --connection local \\
+    --extra-vars {variables} "$work/ansible/worker.yml"
+rm -rf "$work" ~root/.ansible
+apt-get --yes --quiet purge --autoremove {runner}
+# The task runs mkfs.ext4 in the locale C, which refuses other than ASCII names: a CA has one.
+LC_ALL=C find / -xdev -depth -name '*[! -~]*' -print -delete
+LC_ALL=C sed --in-place '/[^ -~]/d' /etc/ca-certificates.conf
+update-ca-certificates --fresh
+# The task's debefivm-create lets anybody in as root, names the machine and keeps apt's lists.
+usermod --password '*' root
+rm -f /etc/systemd/system/serial-getty@.service.d/autologin.conf
+echo localhost >/etc/hostname
+sed --in-place '/^127[.]0[.]1[.]1 /d' /etc/hosts
+apt-get clean
+mkdir -p {folder}
+{{
+{packages}}} >{listed}
+rm -rf /var/lib/apt/lists/*
+"""
+LISTED = "/usr/share/fleet/packages.tsv"
+"""Where the image lists its packages: only it knows where they came from."""
+
+
+def why_not(recipe: ImageRecipe, mirror: str | None) -> str:
+    """Return why Debusine's task cannot make this image; empty when it can."""
+    if mirror is None:
+        return (
+            "Debusine's task needs the archive that its worker bakes from: use --mirror URL, or "
+            "set `mirror` in the recipe"
+        )
+    if recipe.snapshot:
+        return "Debusine's task cannot use an archive whose lists have expired (`snapshot`)"
+    return ""
+
+
+def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dict[str, object]:
+    """Return the data of the task; `kernel` is the package of the kernel that images boot."""
+    return {
+        "bootstrap_options": {
+            "architecture": recipe.architecture,
+            "variant": "minbase",
+            "extra_packages": list(_FIRST),
+        },
+        "bootstrap_repositories": [
+            {"mirror": uri, "suite": suite, "components": ["main"]}
+            for uri, suite in _repositories(recipe.suite, mirror.rstrip("/"))
+        ],
+        "customization_script": script,
+        "disk_image": {
+            "format": "qcow2",
+            "kernel_package": kernel,
+            "partitions": [{"size": _GIB, "filesystem": "ext4", "mountpoint": "/"}],
+        },
+    }
+
+
+def customization_script(
+    role: bytes, variables: Mapping[str, object], packages: Sequence[str]
+) -> str:
+    """Return the script; `role` is a tar archive of the folder `ansible`.
+
+    `packages` are those of any image's base.
+    """
+    encoded = b64encode(role).decode()
+    lines = (encoded[at : at + _WIDTH] + "\n" for at in range(0, len(encoded), _WIDTH))
+    said = shlex.quote(json.dumps(variables, sort_keys=True))
+    return _SCRIPT.format(
+        role="".join(lines),
+        variables=said,
+        runner=_RUNNER,
+        wanted=" ".join(sorted({*packages, _RUNNER, "python3-apt"})),
+        packages=LIST_PACKAGES,
+        folder=dirname(LISTED),
+        listed=LISTED,
+    )
+
+
+def _repositories(suite: str, mirror: str) -> list[tuple[str, str]]:
+    if suite == "sid":
+        return [(mirror, suite)]
+    return [
+        (mirror, suite),
+        (mirror, f"{suite}-updates"),
+        (f"{mirror}-security", f"{suite}-security"),
+    ]
+
+
+def request_data(order: BuildOrder, mirror: str) -> dict[str, object]:
+    """Return the data of the task for one build."""
+    architecture = order.recipe.architecture
+    kernel = kernel_of(architecture)
+    packages = [each for each in packages_of(architecture) if each != kernel]
+    variables = role_variables(order.recipe)
+    script = customization_script(archive_of_the_role(), variables, packages)
+    # Else two requests of one recipe were the same, and one could be taken for the other's retry.
+    script += f"# Image {order.image}, version {order.version}.\n"
+    return task_data(order.recipe, mirror, kernel, script)
+
+
+def archive_of_the_role() -> bytes:
+    """Return the folder of the role and its play as an archive, the same for the same files."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.add(shipped_folder("ansible"), "ansible", filter=_plain)
+    return gzip.compress(archive.getvalue(), mtime=0)
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Keep of a file its name and content, and nothing of Python's caches."""
+    if "__pycache__" in member.name:
+        return None
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = "root"
+    return member
+
+
+_FATAL = "fatal: "
+"""What Ansible begins the line with that says why a task failed."""
+_LONGEST = 2000
+"""Letters of that line that are shown."""
+
+
+def failure_of(log: str) -> str:
+    """Return of a log what tells most: the task of the role that failed, else its last lines."""
+    lines = log.splitlines()
+    fatal = next((at for at, line in enumerate(lines) if line.startswith(_FATAL)), None)
+    if fatal is None:
+        return last_of(log)
+    tasks = [line.rstrip(" *") for line in lines[:fatal] if line.startswith("TASK [")]
+    return "\n".join(f"  {line[:_LONGEST]}" for line in (*tasks[-1:], lines[fatal]))

@@ -1,0 +1,109 @@
+"""List the packages of an image with their origins, and write its bill of materials."""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC
+from typing import Any
+from urllib.parse import quote
+from uuid import NAMESPACE_URL, uuid5
+
+from fleet.model.images import Manifest, Package
+
+LIST_PACKAGES = """set -e
+python3 - <<'END'
+import apt_pkg
+apt_pkg.init()
+cache = apt_pkg.Cache(None)
+sources, records = apt_pkg.SourceList(), apt_pkg.PackageRecords(cache)
+sources.read_main_list()
+for package in cache.packages:
+    version = package.current_ver
+    if version is None:
+        continue
+    origin = checksum = ""
+    for file, place in version.file_list:
+        records.lookup((file, place))
+        index = sources.find_index(file)
+        if index is not None:
+            uri, release = index.describe.split()[:2]
+            found = records.hashes.find("sha256")
+            origin, checksum = f"{release} at {uri}", found.hashvalue if found else ""
+            break
+    source = records.source_pkg or package.name, records.source_ver or version.ver_str
+    print(package.name, version.ver_str, version.arch, *source, origin, checksum, sep="\\t")
+END
+"""
+"""Each package with its source, and which archive has it with which checksum."""
+
+
+def read_packages(lines: Iterable[str]) -> tuple[Package, ...]:
+    """Return the packages that a machine told of, with where they came from."""
+    rows = (line.rstrip("\n").split("\t") for line in lines)
+    names = ("name", "version", "architecture", "source", "source_version", "origin", "sha256")
+    found = (Package.model_validate(dict(zip(names, row, strict=True))) for row in rows)
+    return tuple(sorted(found, key=lambda each: (each.name, each.architecture)))
+
+
+def sbom_of(manifest: Manifest) -> str:
+    """Return the bill of materials of a version."""
+    name = f"{manifest.image}-{manifest.version}"
+    packages = [_package(each, manifest.suite) for each in manifest.packages]
+    image = {
+        "SPDXID": "SPDXRef-image",
+        "name": manifest.image,
+        "versionInfo": manifest.version,
+        "downloadLocation": "NOASSERTION",
+        "filesAnalyzed": False,
+        "primaryPackagePurpose": "OPERATING-SYSTEM",
+    }
+    whole = {
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "name": name,
+        "documentNamespace": f"urn:uuid:{uuid5(NAMESPACE_URL, f'{name}:{manifest.digest}')}",
+        "creationInfo": {
+            "created": manifest.built_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "creators": ["Tool: fleet"],
+        },
+        "packages": [image, *packages],
+        "relationships": [
+            _relation("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-image"),
+            *(_relation("SPDXRef-image", "CONTAINS", each["SPDXID"]) for each in packages),
+        ],
+    }
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def _package(package: Package, suite: str) -> dict[str, Any]:
+    kind = "SPDXRef-" + "".join(
+        letter if letter.isalnum() or letter in ".-" else "-"
+        for letter in f"{package.name}-{package.architecture}"
+    )
+    version = quote(package.version, safe="")
+    address = (
+        f"pkg:deb/debian/{quote(package.name, safe='')}@{version}"
+        f"?arch={package.architecture}&distro={suite}"
+    )
+    found: dict[str, Any] = {
+        "SPDXID": kind,
+        "name": package.name,
+        "versionInfo": package.version,
+        "downloadLocation": "NOASSERTION",
+        "filesAnalyzed": False,
+        "sourceInfo": f"built from {package.source} {package.source_version}",
+        "externalRefs": [
+            {
+                "referenceCategory": "PACKAGE-MANAGER",
+                "referenceType": "purl",
+                "referenceLocator": address,
+            }
+        ],
+    }
+    if package.sha256:
+        found["checksums"] = [{"algorithm": "SHA256", "checksumValue": package.sha256}]
+    return found
+
+
+def _relation(one: str, kind: str, other: str) -> dict[str, str]:
+    return {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
