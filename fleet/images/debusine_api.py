@@ -27,7 +27,7 @@ class _Shape(BaseModel):
 
 
 class Request(_Shape):
-    """A work request, as the server tells of it."""
+    """A work request, as the server describes it."""
 
     id: int
     status: str
@@ -56,7 +56,7 @@ class File(_Shape):
 
 
 class Artifact(_Shape):
-    """What a work request made."""
+    """A result of a work request."""
 
     category: str
     data: dict[str, Any]
@@ -105,7 +105,7 @@ class Server:
         return found
 
     def abort(self, number: int) -> str:
-        """Have the server give up a work request, if it still can; say what became of that."""
+        """Have the server abort a work request, if it still can; return the outcome in words."""
         try:
             answer = self._client.post(self._at(f"work-request/{number}/abort/"))
         except httpx.HTTPError as error:
@@ -150,7 +150,7 @@ class Server:
         return f"{self.url}/api/1.0/{path}"
 
     def _check(self, answer: httpx.Response) -> None:
-        """Refuse an answer that is none, in the server's words where it has some."""
+        """Raise BuildFailed for a refusal, in the server's words if it has some."""
         if answer.status_code < _OK:
             return
         answer.read()
@@ -179,6 +179,6 @@ def _is_again(request: Request, earlier: Request) -> bool:
 
 
 def _likeness(request: Request, retries: int) -> tuple[object, ...]:
-    """Return what of a request stays when it is tried again, and how often it was then."""
+    """Return the parts of a request that a retry keeps, and the number of its retries."""
     count = int(request.workflow_data.get("retry_count", 0)) + retries
     return (request.created_by, request.workspace, request.task_data, count)

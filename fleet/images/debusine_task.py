@@ -23,7 +23,7 @@ from fleet.state.storage import shipped_folder
 TASK = "simplesystemimagebuild"
 _RUNNER = "ansible-core"
 _FIRST = ("ca-certificates", "zstd")
-"""What the task itself installs: enough to reach the archive and to pack the kernel's initrd.
+"""Packages that the task itself installs: to reach the archive and to pack the initrd.
 
 The script installs the rest. Debusine writes the task's packages into the name of its record of
 the run, which may have 255 letters: with all of them it cannot record that the request ended, and
@@ -167,7 +167,7 @@ _LONGEST = 2000
 
 
 def failure_of(log: str) -> str:
-    """Return of a log what tells most: the task of the role that failed, else its last lines."""
+    """Return the failed task of the role from a log, else the last lines of the log."""
     lines = log.splitlines()
     fatal = next((at for at, line in enumerate(lines) if line.startswith(_FATAL)), None)
     if fatal is None:

@@ -111,7 +111,7 @@ def run_on(
 ) -> "subprocess.CompletedProcess[bytes]":
     """Run a program that has an open file, for a limited time; it speaks English.
 
-    Raises FleetError with what to install where the program is not there.
+    Raises FleetError with the package to install if the program is missing.
     """
     return subprocess.run(  # noqa: S603 - programs of our own choice
         [need(program), *args],

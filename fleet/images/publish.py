@@ -76,18 +76,15 @@ def publish_version(
 ) -> Publishing:
     """Publish to each place, remember what was, and return what became of each."""
     manifest = consigned.manifest
-    done = []
-    for place, open_publisher in publishers.items():
-        try:
-            publisher = open_publisher()
-            removed = publisher.clean(now - LEFT_AFTER, (manifest.image, manifest.version))
-            publication = publisher.publish(manifest, consigned.folder, partial(tell, place))
-            remember_publication(store, manifest, place, publication)
-        except FleetError as error:
-            done.append(Published(place=place, error=str(error)))
-        else:
-            done.append(Published(place=place, id=publication.id, removed=removed))
-    return Publishing(image=manifest.image, version=manifest.version, places=tuple(done))
+
+    def publish(place: str, publisher: Publisher) -> Published:
+        removed = publisher.clean(now - LEFT_AFTER, (manifest.image, manifest.version))
+        publication = publisher.publish(manifest, consigned.folder, partial(tell, place))
+        remember_publication(store, manifest, place, publication)
+        return Published(place=place, id=publication.id, removed=removed)
+
+    places = _at_each(publishers, publish)
+    return Publishing(image=manifest.image, version=manifest.version, places=places)
 
 
 def remember_publication(
@@ -102,15 +99,24 @@ def remember_publication(
 
 def clean_places(image: str, publishers: Publishers, now: datetime) -> Publishing:
     """Remove what runs that died left at each place; publish nothing."""
+
+    def clean(place: str, publisher: Publisher) -> Published:
+        return Published(place=place, removed=publisher.clean(now - LEFT_AFTER))
+
+    return Publishing(image=image, places=_at_each(publishers, clean))
+
+
+def _at_each(
+    publishers: Publishers, act: Callable[[str, Publisher], Published]
+) -> tuple[Published, ...]:
+    """Act at each place, whatever fails at another."""
     done = []
     for place, open_publisher in publishers.items():
         try:
-            removed = open_publisher().clean(now - LEFT_AFTER)
+            done.append(act(place, open_publisher()))
         except FleetError as error:
             done.append(Published(place=place, error=str(error)))
-        else:
-            done.append(Published(place=place, removed=removed))
-    return Publishing(image=image, places=tuple(done))
+    return tuple(done)
 
 
 def _with(version: Version, *, place: str, publication: Publication) -> Version:

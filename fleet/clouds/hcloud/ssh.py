@@ -140,7 +140,7 @@ class Ssh:
     def __init__(
         self, host: str, pair: KeyPair, door: Door | None = None, limit: float = LIMIT
     ) -> None:
-        """Give up a script that has not ended after so many seconds."""
+        """`limit` is how many seconds one script may take."""
         self.host = host
         self.pair = pair
         self.door = door or Door()
@@ -219,7 +219,7 @@ def write_disk(ssh: Ssh, raw: Path, tell: Tell, writing: Writing) -> None:
     ours = _sums(raw, writing, Total(tell, "prepare", raw.stat().st_size))
     wrong: Sequence[int] = range(len(ours))
     device = quote(writing.device)
-    # A block device gives back its blocks where it can: else the snapshot holds what was there.
+    # A block device discards its blocks if it can: else the snapshot holds the old content.
     ssh.run(f"if [ -b {device} ]; then blkdiscard -f {device} 2>/dev/null || true; fi")
     for attempt in range(_TRIES):
         try:
@@ -308,7 +308,7 @@ class RemoteTree:
         self._ssh = ssh
 
     def node(self, path: str) -> Node | None:
-        """Return what lies there; None where nothing does."""
+        """Return the file, folder or link at a path; None if it does not exist."""
         answer = self._ask(path, _NODE)
         if not answer:
             return None
@@ -323,11 +323,11 @@ class RemoteTree:
             ) from None
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return what a folder holds, sorted; nothing where there is none."""
+        """Return the names in a folder, sorted; empty if it does not exist."""
         return tuple(sorted(self._ask(path, _NAMES).split("\0")[:-1]))
 
     def text(self, path: str) -> str:
-        """Return what a file holds; empty where there is none."""
+        """Return the content of a file; empty if it does not exist."""
         return self._ask(path, _TEXT)
 
     def _ask(self, path: str, script: str) -> str:
