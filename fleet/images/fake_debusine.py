@@ -205,8 +205,7 @@ class WorkerServer(BackgroundServer):
 
         @contextmanager
         def accept() -> Iterator[Connection]:
-            self._note(request, 101)
-            with _accept(handler) as websocket:
+            with _accept(handler, lambda status: self._note(request, status)) as websocket:
                 self._websockets.add(websocket)
                 yield websocket
                 self._websockets.discard(websocket)
@@ -218,13 +217,18 @@ class WorkerServer(BackgroundServer):
             handler.send_error(refused.status)
 
 
-def _accept(handler: BaseHTTPRequestHandler) -> Connection:
-    """Return the websocket that a request opens; http.server has read its head already."""
+def _accept(handler: BaseHTTPRequestHandler, note: Callable[[int], None]) -> Connection:
+    """Return the websocket that a request opens; http.server has read its head already.
+
+    `note` is called with the status before that is sent.
+    """
     lines = [handler.requestline, *(f"{name}: {text}" for name, text in handler.headers.items())]
     protocol = ServerProtocol()
     protocol.receive_data("\r\n".join((*lines, "", "")).encode())
     for request in protocol.events_received():
-        protocol.send_response(protocol.accept(cast("OpeningRequest", request)))
+        response = protocol.accept(cast("OpeningRequest", request))
+        note(response.status_code)
+        protocol.send_response(response)
     handler.wfile.write(b"".join(protocol.data_to_send()))
     return Connection(handler.connection, protocol, close_timeout=_CLOSE_SECONDS)
 

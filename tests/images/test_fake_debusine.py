@@ -1,5 +1,6 @@
 """A server records how far a worker comes, before a fake Debusine or a real server."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,9 +10,9 @@ import pytest
 from websockets.sync.client import connect
 from websockets.sync.server import ServerConnection, serve
 
-from fleet.images.fake_debusine import FakeDebusine, Proxy, Stage, WorkerServer
+from fleet.images.fake_debusine import CONNECT, FakeDebusine, Proxy, Stage, WorkerServer
 from fleet.queues.http import BackgroundServer, LoopbackServer
-from tests.rigs.worker_client import TAGS, WorkerClient
+from tests.rigs.worker_client import OWN, TAGS, WorkerClient
 
 TOKEN = "a" * 64
 
@@ -94,6 +95,19 @@ def test_the_websocket_is_accepted_as_the_protocol_asks(worker: WorkerClient) ->
     with worker.connected() as websocket:
         assert websocket.headers["upgrade"] == "websocket"
         assert len(websocket.headers["sec-websocket-accept"]) == 28
+
+
+def test_worker_is_not_connected_when_its_handshake_lacks_the_key(
+    server: WorkerServer, worker: WorkerClient
+) -> None:
+    worker.register(TOKEN)
+    lines = (f"GET {CONNECT} HTTP/1.1", "Host: x", f"token: {OWN}", "Upgrade: websocket")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall("\r\n".join((*lines, "Connection: Upgrade", "", "")).encode())
+        status = connection.makefile("rb").readline().split()[1]
+
+    assert status in (b"400", b"426")
+    assert not server.wait_for(Stage.CONNECTED, 0.01)
 
 
 def test_what_is_open_ends_with_the_reception() -> None:
