@@ -1,5 +1,6 @@
 """Publishing to Hetzner: rescue system, ssh, snapshot, and nothing left behind."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.hcloud.images import Hetzner
+from fleet.clouds.hcloud.images import Entry, HcloudPublisher, HcloudSite, Hetzner
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.errors import PublicationRefused, SourceUnreachable
 from fleet.model.facts import Listing
@@ -22,6 +23,7 @@ from tests.rigs.publishing import MIB, VERSION, Watcher, a_build, some_disk
 from tests.rigs.rescue import RescueRig
 from tests.rigs.sshd import Sshd
 
+MARK = {"fleet": "debian-ci", "image": "trixie", "version": VERSION}
 BIG = some_disk(size=4 * MIB + 512)
 
 
@@ -178,7 +180,27 @@ def test_uploads_are_unreachable_when_an_answer_has_another_shape(body: bytes) -
         api = Hetzner("x", base_url=server.url, pause=lambda _: None, tries=2)
 
         with pytest.raises(SourceUnreachable, match="images"):
-            api.images("fleet==debian-ci")
+            api.images({"fleet": "debian-ci"})
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"id": 7, "labels": None, "created": "2026-11-21T06:00:00Z"},
+        {"id": 7, "labels": MARK},
+        {"id": 7, "labels": MARK, "created": "yesterday"},
+        {"id": 7, "labels": ["fleet"]},
+    ],
+    ids=["no-labels", "no-date", "no-time", "list-of-labels"],
+)
+def test_uploads_are_unreachable_when_an_image_has_another_shape(image: object) -> None:
+    place = {"page": 1, "per_page": 50, "next_page": None, "total_entries": 1}
+    body = json.dumps({"images": [image], "meta": {"pagination": place}}).encode()
+    with Loopback(lambda _: Answer(200, body)) as server:
+        site = HcloudSite("debian-ci", "fsn1", entry=Entry(pause=lambda _: None))
+
+        with pytest.raises(SourceUnreachable, match="image"):
+            HcloudPublisher(site, "x", base_url=server.url).uploads()
 
 
 def test_another_type_is_taken_where_the_smallest_is_out_of_stock(

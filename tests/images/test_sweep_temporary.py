@@ -1,16 +1,19 @@
 """`fleet sweep` also finds machines that a build or an upload left that died."""
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
 from fleet.cli.sweep import sweep_temporary
+from fleet.clouds.hcloud.images import Hetzner, left_temporary
 from fleet.schema.model import Fleet
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.rigs.hetzner import a_server
+from tests.rigs.loopback import Answer, Loopback, Received
 
 FLEET = Fleet.model_validate(
     {
@@ -79,6 +82,23 @@ def test_it_is_deleted_and_nothing_else(api: SimulatedHetzner) -> None:
 
     assert names(api) == ["worker", "theirs"]
     assert len(console.notes) == 1
+
+
+@pytest.mark.parametrize("labels", [{}, {"fleet": "demo"}, {**LEFT, "fleet": "other"}])
+def test_machine_stays_when_the_server_ignores_the_selector(labels: dict[str, str]) -> None:
+    server = {"id": 7, "name": "theirs", "labels": labels, "created": "2026-11-21T06:00:00Z"}
+    place = {"page": 1, "per_page": 50, "next_page": None, "total_entries": 1}
+
+    def answer(received: Received) -> Answer:
+        name = received.path.rpartition("/")[2]
+        return Answer(200, json.dumps({name: [server], "meta": {"pagination": place}}).encode())
+
+    with Loopback(answer) as loopback:
+        api = Hetzner("x", base_url=loopback.url, pause=lambda _: None)
+        left = left_temporary(api, "demo", LATER, delete=True)
+
+    assert left == ()
+    assert {each.method for each in loopback.received} == {"GET"}
 
 
 def test_one_that_may_still_be_in_use_stays(api: SimulatedHetzner) -> None:

@@ -102,15 +102,26 @@ class Hetzner:
         self._pause = pause
         self._tries = tries
 
-    def images(self, selector: str) -> list[BoundImage]:
-        """Return the snapshots whose labels match."""
-        query = {"type": ["snapshot"], "label_selector": selector}
-        return self._listed("images", self._client.images.get_list, query)
+    def images(self, labels: Labels, *also: str) -> list[BoundImage]:
+        """Return the snapshots with these labels, and with any value of others."""
+        return self._marked("images", labels, also, type=["snapshot"])
 
-    def labelled(self, kind: Kind, selector: str) -> list[Any]:
-        """Return the servers or keys whose labels match."""
-        listed = getattr(self._client, kind).get_list
-        return self._listed(kind, listed, {"label_selector": selector})
+    def labelled(self, kind: Kind, labels: Labels, *also: str) -> list[Any]:
+        """Return the servers or keys with these labels, and with any value of others."""
+        return self._marked(kind, labels, also)
+
+    def _marked(
+        self, kind: str, labels: Labels, also: tuple[str, ...], **query: object
+    ) -> list[Any]:
+        query["label_selector"] = ",".join((*(f"{k}=={v}" for k, v in labels.items()), *also))
+        found = self._listed(kind, getattr(self._client, kind).get_list, query)
+        # Whatever the server selects: what is returned here may be deleted.
+        with _reading(f"list of {kind}"):
+            return [
+                each
+                for each in found
+                if labels.items() <= each.labels.items() and {*also} <= each.labels.keys()
+            ]
 
     def system_images(self, architecture: str) -> list[BoundImage]:
         """Return Hetzner's own images, of an architecture as it names them."""
@@ -144,8 +155,8 @@ class Hetzner:
     def make_key(self, name: str, public_key: str, labels: Labels) -> BoundSSHKey:
         """Make an ssh key, or find the one that was made while its answer got lost."""
         make = partial(self._client.ssh_keys.create, name, public_key, dict(labels))
-        listed = partial(self.labelled, "ssh_keys")
-        made: BoundSSHKey = self._make(f"ssh key {name}", make, labels, listed)
+        listed = partial(self.labelled, "ssh_keys", labels)
+        made: BoundSSHKey = self._make(f"ssh key {name}", make, listed)
         return made
 
     def make_server(self, name: str, labels: Labels, **options: Any) -> BoundServer:  # noqa: ANN401 - the client's own
@@ -154,8 +165,8 @@ class Hetzner:
         def make() -> BoundServer:
             return self._client.servers.create(name, labels=dict(labels), **options).server
 
-        listed = partial(self.labelled, "servers")
-        made: BoundServer = self._make(f"server {name}", make, labels, listed)
+        listed = partial(self.labelled, "servers", labels)
+        made: BoundServer = self._make(f"server {name}", make, listed)
         return made
 
     def act(self, server: BoundServer, action: Callable[[], BoundAction], name: str) -> None:
@@ -186,7 +197,8 @@ class Hetzner:
             return server.create_image(description, "snapshot", dict(labels)).image
 
         what = f"create_image of server {server.name}"
-        return self.await_image(self._make(what, make, labels, self.images))
+        taken = partial(self.images, labels)
+        return self.await_image(self._make(what, make, taken))
 
     def await_image(self, image: BoundImage) -> BoundImage:
         """Wait until an image can be booted."""
@@ -207,9 +219,7 @@ class Hetzner:
             self._pause(_POLL_SECONDS)
         raise SourceUnreachable(f"server {server.name} never became off")
 
-    def _make(
-        self, what: str, make: Callable[[], T], labels: Labels, listed: Callable[[str], list[T]]
-    ) -> T:
+    def _make(self, what: str, make: Callable[[], T], listed: Callable[[], list[T]]) -> T:
         """Create an object; an object of the same name or labels is that object."""
         for attempt in range(self._tries):
             try:
@@ -219,7 +229,7 @@ class Hetzner:
             except SourceUnreachable as error:
                 last = error
             # Without an answer it may have been made all the same.
-            if found := listed(_selector(labels)):
+            if found := listed():
                 return found[0]
             if isinstance(last, _Taken):
                 raise PublicationRefused(
@@ -271,13 +281,21 @@ class Hetzner:
     def _once(self, what: str, call: Callable[[], T]) -> T:
         """Return an answer; raises PublicationRefused where a repetition would not help."""
         try:
-            return call()
+            with _reading(f"{self._base}: {what}"):
+                return call()
         except APIException as error:
             raise _judged(f"{self._base}: {what}", error) from error
         except (HCloudException, RequestException) as error:
             raise SourceUnreachable(f"{self._base}: {what} got no answer: {error}") from error
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise SourceUnreachable(f"{self._base}: {what} got an unexpected answer") from error
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Raise SourceUnreachable for an answer of another form: the client does not check it."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise SourceUnreachable(f"{what} got an unexpected answer from Hetzner") from error
 
 
 def _judged(what: str, error: APIException) -> FleetError:
@@ -382,14 +400,15 @@ def temporary_machine(api: Hetzner, order: Order, entry: Entry) -> Iterator[Rent
             ssh.wait(entry.pause, _SSH_TRIES)
             yield Rented(server, ssh, kind, order.location, since)
         finally:
-            _delete_all(api, _selector(order.labels))
+            _delete_all(api, order.labels)
 
 
 def left_temporary(api: Hetzner, fleet: str, before: datetime, *, delete: bool) -> tuple[str, ...]:
     """Say which temporary machines and keys were made before a moment, and delete them or not."""
-    selector = f"fleet=={fleet},{TEMPORARY}"
-    found = [(kind, each) for kind in _KINDS for each in api.labelled(kind, selector)]
-    left = [(kind, each) for kind, each in found if each.created < before]
+    mark = {"fleet": fleet}
+    found = [(kind, each) for kind in _KINDS for each in api.labelled(kind, mark, TEMPORARY)]
+    with _reading("the list of temporary machines"):
+        left = [(kind, each) for kind, each in found if each.created < before]
     for _, each in left if delete else ():
         api.delete(each)
     return tuple(f"{kind.rstrip('s').replace('_', ' ')} {each.name}" for kind, each in left)
@@ -398,9 +417,9 @@ def left_temporary(api: Hetzner, fleet: str, before: datetime, *, delete: bool) 
 def _clear(api: Hetzner, order: Order) -> None:
     """Delete what a dead run of ours left; raises where somebody else works on this version."""
     ours = {key: order.labels[key] for key in ("fleet", TEMPORARY, HOLDER)}
-    _delete_all(api, _selector(ours))
+    _delete_all(api, ours)
     theirs = {key: order.labels[key] for key in ("fleet", TEMPORARY, "image", "version")}
-    for server in api.labelled("servers", _selector(theirs)):
+    for server in api.labelled("servers", theirs):
         raise SourceUnreachable(
             f"another run works on this version, or died: server {server.name} was created at "
             f"{server.created}; try again later, or run "
@@ -408,11 +427,11 @@ def _clear(api: Hetzner, order: Order) -> None:
         )
 
 
-def _delete_all(api: Hetzner, selector: str) -> None:
+def _delete_all(api: Hetzner, labels: Labels) -> None:
     failed: FleetError | None = None
     for kind in _KINDS:
         try:
-            for each in api.labelled(kind, selector):
+            for each in api.labelled(kind, labels):
                 api.delete(each)
         except FleetError as error:
             failed = failed or error
@@ -442,13 +461,15 @@ def _of_any_type(
 
     A snapshot boots only where the disk is as large as that of the server it is from.
     """
-    fitting = sorted(
-        (each.disk or 0, price, each.name or "")
-        for each in api.server_types()
-        if each.architecture == _HETZNERS.get(order.architecture)
-        and (each.disk or 0) * _GB >= order.disk_bytes
-        and (price := _price(each, order.location)) is not None
-    )
+    sold = api.server_types()
+    with _reading("the list of server types"):
+        fitting = sorted(
+            (each.disk or 0, price, each.name or "")
+            for each in sold
+            if each.architecture == _HETZNERS.get(order.architecture)
+            and (each.disk or 0) * _GB >= order.disk_bytes
+            and (price := _price(each, order.location)) is not None
+        )
     if not fitting:
         raise PublicationRefused(
             f"Hetzner sells no server for {order.architecture} at {order.location} with a disk of "
@@ -484,10 +505,6 @@ def _stock_image(api: Hetzner, order: Order) -> int:
     return max(("debian" in (each.name or ""), each.id or 0) for each in found)[1]
 
 
-def _selector(labels: Labels) -> str:
-    return ",".join(f"{key}=={text}" for key, text in labels.items())
-
-
 SHORT = 32
 """Digits of a checksum that a label has room for; the description holds all."""
 
@@ -516,12 +533,12 @@ class HcloudPublisher(Pipeline):
 
     def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
         """Yield the snapshots with this fleet's mark."""
-        marks = "image,version"
         if version:
-            marks = _selector({"image": version[0], "version": version[1]})
-        for each in self._api.images(f"fleet=={self.fleet},{marks}"):
-            if _labels(each).get("fleet") == self.fleet:
-                yield _upload(each)
+            marks = {"fleet": self.fleet, "image": version[0], "version": version[1]}
+            yield from map(_upload, self._api.images(marks))
+        else:
+            marks = {"fleet": self.fleet}
+            yield from map(_upload, self._api.images(marks, "image", "version"))
 
     def upload(self, work: Work, known: Upload | None) -> tuple[Upload, Rental | None]:
         """Take a snapshot of the disk, and label it as whole; return the machine that was used."""
@@ -590,12 +607,13 @@ def _labels(image: BoundImage) -> dict[str, str]:
 
 
 def _upload(image: BoundImage) -> Upload:
-    labels = _labels(image)
-    return Upload(
-        id=str(image.id),
-        image=labels["image"],
-        version=labels["version"],
-        sha256=labels.get("sha256", ""),
-        whole=labels.get("state") == "whole",
-        since=image.created,
-    )
+    with _reading(f"image {image.id}"):
+        labels = _labels(image)
+        return Upload(
+            id=str(image.id),
+            image=labels["image"],
+            version=labels["version"],
+            sha256=labels.get("sha256", ""),
+            whole=labels.get("state") == "whole",
+            since=image.created,
+        )
