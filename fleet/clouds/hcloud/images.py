@@ -115,7 +115,7 @@ class Hetzner:
     ) -> list[Any]:
         query["label_selector"] = ",".join((*(f"{k}=={v}" for k, v in labels.items()), *also))
         found = self._listed(kind, getattr(self._client, kind).get_list, query)
-        # Whatever the server selects: what is returned here may be deleted.
+        # The caller may delete these, so the selection of the server is checked.
         with _reading(f"list of {kind}"):
             return [
                 each
