@@ -20,11 +20,10 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import islice
-from math import inf
+from math import floor, inf
 from typing import NamedTuple
 
-from fleet.planner.assignment import Assignment, Blocker, Stop
+from fleet.planner.assignment import Assignment, Stop
 from fleet.planner.demand import Group, Ordered, Place, Rank, Row
 from fleet.planner.formulation import (
     EPSILON,
@@ -34,7 +33,18 @@ from fleet.planner.formulation import (
     Model,
     components,
 )
-from fleet.planner.solver import GAP, MAX_NODES, Array, Relaxed, RowSum, Solution, can_solve
+from fleet.planner.solver import (
+    COUNT_GAP,
+    GAP,
+    MAX_NODES,
+    TOLERANCE,
+    Array,
+    Objective,
+    Relaxation,
+    Relaxed,
+    Solution,
+    can_solve,
+)
 
 _RANK_WEIGHT = 2.0
 """Weight of a request against one of the next rank while ranks are rounded."""
@@ -47,7 +57,12 @@ _ITERATIONS = 3
 _SMALL_RANK = 0.02
 """Part of all requests up to which ranks are rounded from one relaxation: it halves the time."""
 _REPAIR_COLUMNS = 1_000
-"""Maximum columns of a repair: a tenth of a second each on two cores."""
+"""Maximum pairs of a repair among those that are used: a tenth of a second each. With 1,500 the
+ranks of 10,000 requests in 100 limited pools take 9 s instead of 5."""
+_RANK_NODES = 100
+"""Maximum nodes of a search that raises a rank: most end at the root node."""
+_NEIGHBOURHOOD_GAP = 3e-3
+"""Gap at which a neighbourhood is solved, as a part of the cost of its columns."""
 _SEARCH_GAP = 1e-2
 """Relative gap to the bound at which the search of a large component ends."""
 
@@ -172,39 +187,52 @@ def _allocate_component(
     """Allocate the requests of a component."""
     model = Model(component, by_rank=not solve, exact=exact)
     if not solve:
-        assignment = Assignment(model)
-        prove: Callable[[], Proof] = partial(_prove_nothing, assignment)
+        assignment = Assignment.rounded(model, {})
+        prove: Callable[[float], Proof] = partial(Proof, unsolved=True)
     elif model.is_exact:
-        solution = model.program.solve(model.all_served())
+        solution = model.program.solve(_objectives(model), serve_all=True)
         if solution is None:
             model = Model(component, by_rank=True, exact=exact)
-            solution = _solve_by_rank(model)
-        assignment = Assignment.rounded(model, solution.values) if solution else Assignment(model)
-        prove = partial(_prove_exact, model, solution, assignment.cost())
+            solution = model.program.solve(_objectives(model), serve_all=False)
+        assignment = Assignment.rounded(model, model.counts(solution.values) if solution else {})
+        prove = partial(_prove_exact, model, solution)
     else:
         served = _serve_all(model)
+        short: ShortRanks = ()
         if served is None:
-            model = model if model.ranks else Model(component, by_rank=True, exact=0)
-            served = _repair(model, _round_by_rank(model))
+            model = model if model.by_rank else Model(component, by_rank=True, exact=0)
+            served, short = _repair(model, _round_by_rank(model))
         assignment = _search(model, served)
-        prove = partial(_prove_large, model, assignment)
-    allocation.proofs.append(partial(_prove_component, component, assignment, prove))
+        prove = partial(_prove_large, model, assignment.values(), short)
+    allocation.proofs.append(partial(_prove, component, assignment, prove))
     _record(model, assignment, allocation)
 
 
-def _solve_by_rank(model: Model) -> Solution | None:
-    """Return the cheapest solution that serves the maximum of each rank in turn."""
-    rows = [row for row, _ in model.ranks]
-    maxima = model.program.maximize_in_turn(rows)
-    return model.program.solve([*zip(rows, maxima, strict=True)])
+def _objectives(model: Model) -> Iterator[Objective]:
+    """Yield the objectives of an exact search: the requests of each rank, priorities, costs."""
+    program = model.program
+    for blocks in model.blocks_by_rank if program.rank_rows else ():
+        yield Objective(program.count_costs(blocks))
+    yield Objective(program.first_costs)
+    yield Objective(program.costs, is_count=False)
+    yield Objective(program.last_costs, is_count=False)
 
 
 def _serve_all(model: Model) -> Assignment | None:
     """Return an assignment of all requests near the relaxation; None if rounding leaves any."""
-    relaxed = model.program.relaxation.cheapest(model.all_served())
+    program, relaxation = model.program, Relaxation(model.program)
+    costs, every = program.count_costs(range(len(model.blocks))), program.uppers[program.totals]
+    least = 0.5 - every.sum()
+    most = relaxation.minimize(costs, stop=lambda cost, bound: cost < least or bound > least)
+    if most is None or costs @ most.values > least:
+        return None
+    relaxation.bound_columns(program.totals, every, every)
+    relaxed = relaxation.minimize(program.costs + program.penalties)
     if relaxed is None:
         return None
-    assignment = Assignment.rounded(model, relaxed.values.tolist())
+    # A difference below a millionth of a machine's cost is a tie: then money decides.
+    prices = relaxed.reduced_costs.round(3)
+    assignment = Assignment.rounded(model, model.counts(relaxed.values), prices)
     return None if any(assignment.unserved) else assignment
 
 
@@ -216,156 +244,123 @@ def _round_by_rank(model: Model) -> Assignment:
     """
     import numpy as np
 
-    program, relaxation = model.program, model.program.relaxation
-    rows = [row for row, _ in model.ranks]
-    maxima = relaxation.maxima_in_turn(rows)
-    rank_of = np.full(len(program.costs), -1)
-    for rank, row in enumerate(rows):
-        rank_of[program.row_factors(row) > 0] = rank
-    costs = program.penalized_costs / (
-        model.max_cost() + max(program.penalties.values(), default=0)
-    )
-    rounding = _Rounding(model)
-    upper = np.array(program.uppers, dtype=float)
-    relaxation.bound_rows(rows, [0] * len(rows), maxima)
-    relaxed, requests = rounding.values, 0
-    for rank, row in enumerate(rows):
-        relaxation.bound_rows([row], [0], [maxima[rank]])
+    program, relaxation = model.program, Relaxation(model.program)
+    maxima: list[int] = []
+    for blocks, row in zip(model.blocks_by_rank, program.rank_rows, strict=True):
+        maxima.append(_maximum(relaxation, program.count_costs(blocks)))
+        relaxation.bound_row(row, maxima[-1], inf)
+    for row, most in zip(program.rank_rows, maxima, strict=True):
+        relaxation.bound_row(row, 0, most)
+    costs = program.costs + program.penalties
+    costs /= costs.max() or 1.0
+    machines = program.machines[program.machines >= 0]
+    assignment, relaxed, requests = Assignment(model), None, 0
+    for rank, blocks in enumerate(model.blocks_by_rank):
         requests += maxima[rank]
-        if not rank or requests > _SMALL_RANK * sum(maxima):
-            requests = 0
-            relaxation.bound_columns(rounding.values, upper)
-            weights = np.clip(_WEIGHTED_RANKS - rank_of + rank, 0, _WEIGHTED_RANKS)
-            weighted = costs - (rank_of >= 0) * _RANK_WEIGHT**weights
-            for _ in islice(
-                relaxation.iterate(weighted), _ITERATIONS if rank else _FIRST_ITERATIONS
-            ):
-                relaxed = relaxation.values()
-        of_rank = np.flatnonzero(rank_of == rank)
-        rounding.take(of_rank, np.floor(relaxed + EPSILON))
-        rounding.fill(of_rank, relaxation.reduced_costs)
-        upper[of_rank] = rounding.values[of_rank]
-    return Assignment.rounded(model, rounding.values.tolist())
-
-
-class _Rounding:
-    """Integer values of columns within the slack of all rows."""
-
-    def __init__(self, model: Model) -> None:
-        import numpy as np
-
-        self._numpy, self._model, self._matrix = np, model, model.program.matrix
-        self.values = np.zeros(len(model.program.costs))
-        self._slack = np.array(model.program.row_uppers)
-        self._uppers = np.array(model.program.uppers)
-        self._machine = np.full(len(self.values), -1)
-        for block in model.blocks:
-            self._machine[block.columns] = [model.machines.get(key, -1) for key in block.fits]
-
-    def take(self, columns: Array, targets: Array) -> None:
-        """Raise columns toward their targets as far as they fit."""
-        for column in columns[targets[columns] > self.values[columns]]:
-            while self.values[column] < targets[column] and self._raise(column):
-                pass
-
-    def fill(self, columns: Array, reduced_costs: Array) -> None:
-        """Raise columns as far as they fit, the least reduced cost first."""
-        fitting = self._model.that_fit(columns, self.values, self._slack)
-        for column in fitting[self._numpy.argsort(reduced_costs[fitting], kind="stable")]:
-            while self._raise(column):
-                pass
-
-    def _raise(self, column: int) -> bool:
-        """Add one to a column, and a machine if one is needed; return whether it fits."""
-        if self._fits(column):
-            self._add(column, 1)
-            return True
-        machine = int(self._machine[column])
-        if machine < 0 or not self._fits(machine):
-            return False
-        self._add(machine, 1)
-        if self._fits(column):
-            self._add(column, 1)
-            return True
-        self._add(machine, -1)
-        return False
-
-    def _add(self, column: int, count: int) -> None:
-        rows, factors = self._matrix.column(column)
-        self.values[column] += count
-        self._slack[rows] -= count * factors
-
-    def _fits(self, column: int) -> bool:
-        rows, factors = self._matrix.column(column)
-        is_below = self.values[column] < self._uppers[column]
-        return bool(is_below and (self._slack[rows] - factors).min() >= -EPSILON)
-
-
-def _repair(model: Model, assignment: Assignment) -> Assignment:
-    """Raise each rank that is short of its maximum, given what earlier ranks have.
-
-    Columns of later ranks are left out of the search, so that later ranks yield. Of many columns
-    it takes those that the assignment or the relaxation uses (a restricted master heuristic).
-    """
-    import numpy as np
-
-    program, relaxation = model.program, model.program.relaxation
-    rank_of = np.full(len(program.costs), -1)
-    for rank, (row, _) in enumerate(model.ranks):
-        rank_of[program.row_factors(row) > 0] = rank
-    kept: list[RowSum] = []
-    relaxation.start(assignment.values())
-    for rank, (row, size) in enumerate(model.ranks):
-        _, served = assignment.sums_by_rank()[rank]
-        if served < size and served < relaxation.maximum(row):
-            values = program.dense(assignment.values())
-            columns = np.flatnonzero(rank_of <= rank)
-            if len(columns) > _REPAIR_COLUMNS:
-                is_used = (values > 0) | (relaxation.values() > EPSILON) | (rank_of < 0)
-                columns = np.flatnonzero(is_used & (rank_of <= rank))
-            if len(columns) > _REPAIR_COLUMNS:
-                return assignment
-            raised = program.raise_sum(row, columns, values, kept)
-            raised[rank_of > rank] = values[rank_of > rank]
-            repaired = Assignment.rounded(model, raised.tolist())
-            if repaired.unserved_by_rank() < assignment.unserved_by_rank():
-                assignment = repaired
-        kept.append(assignment.sums_by_rank()[rank])
-        relaxation.bound_rows([row], [kept[-1][1]], [kept[-1][1]])
+        if relaxed is None or requests > _SMALL_RANK * sum(maxima):
+            values, requests = assignment.values(), 0
+            uppers: Array = np.where(program.is_until(rank - 1), values, program.uppers)
+            uppers[machines] = program.uppers[machines]
+            relaxation.bound_columns(np.arange(len(values)), values, uppers)
+            weights = np.clip(_WEIGHTED_RANKS - program.rank + rank, 0, _WEIGHTED_RANKS)
+            weighted = costs.copy()
+            weighted[program.totals] -= _RANK_WEIGHT**weights
+            iterations = _ITERATIONS if relaxed else _FIRST_ITERATIONS
+            relaxed = relaxation.minimize(weighted, iterations=iterations) or relaxed
+        if relaxed is not None:
+            counts = model.counts(relaxed.values)
+            assignment.add(blocks, counts, relaxed.reduced_costs)
     return assignment
 
 
+def _maximum(relaxation: Relaxation, costs: Array) -> int:
+    """Return the maximum of requests that the relaxation serves, rounded down."""
+    found = relaxation.minimize(
+        costs, stop=lambda cost, bound: floor(TOLERANCE - cost) == floor(TOLERANCE - bound)
+    )
+    return floor(TOLERANCE - found.bound) if found else 0
+
+
+def _repair(model: Model, assignment: Assignment) -> tuple[Assignment, ShortRanks]:
+    """Raise each rank that is short of its maximum, given what earlier ranks have.
+
+    Return the ranks that stay short too. Later ranks yield: their columns are left out of the
+    search. Of many columns it takes those that the assignment or the relaxation uses (a restricted
+    master heuristic).
+    """
+    import numpy as np
+
+    program, pairs, short = model.program, len(model.program.block), []
+    relaxation = Relaxation(program, assignment.values().nonzero()[0])
+    lower, upper = program.row_bounds()
+    for rank, (blocks, row) in enumerate(
+        zip(model.blocks_by_rank, program.rank_rows, strict=True)
+    ):
+        costs, values = program.count_costs(blocks), assignment.values()
+        size, served = int(program.uppers[program.totals[blocks]].sum()), -round(costs @ values)
+        most = _maximum(relaxation, costs) if served < size else size
+        if served < most:
+            is_earlier, is_used = program.is_until(rank), values > 0
+            is_used |= relaxation.values() > EPSILON
+            is_used[pairs:] = True
+            choices = (is_earlier, EXACT_PAIRS), (is_earlier & is_used, _REPAIR_COLUMNS)
+            small = [free for free, most_pairs in choices if free[:pairs].sum() <= most_pairs]
+            for is_free in small[:1]:
+                found = program.search(
+                    [np.flatnonzero(is_free)], np.where(is_earlier, values, 0.0), costs,
+                    (lower, upper), nodes=_RANK_NODES, gap=COUNT_GAP / max(1, served),
+                )  # fmt: skip
+                counts = model.counts(np.where(is_earlier, found, values))
+                repaired = Assignment.rounded(model, counts)
+                if repaired.unserved_by_rank() < assignment.unserved_by_rank():
+                    assignment, served = repaired, -round(costs @ repaired.values())
+            if served < most:
+                short.append((model.every_rank[rank], most - served))
+        lower[row] = served
+        relaxation.bound_row(row, served, inf)
+    return assignment, tuple(short)
+
+
 def _search(model: Model, assignment: Assignment) -> Assignment:
-    """Return an assignment that serves the same requests for less, or more of an earlier rank."""
-    program = model.program
+    """Return an assignment of equal counts by rank for less, or with more of an earlier rank."""
+    program, costs = model.program, model.program.costs + model.program.penalties
     for each in _PASSES:
-        if len(program.costs) > each.max_columns:
+        if len(program.block) > each.max_columns:
             continue
-        sums = assignment.sums_by_rank() if any(assignment.unserved) else assignment.sums()
-        values = assignment.values()
-        relaxed = program.relaxation.cheapest(sums, reached=values)
-        key = assignment.sort_key()
-        if (
-            relaxed is None
-            or key[1] - model.money(relaxed.cost) <= _SEARCH_GAP * assignment.cost()
-        ):
+        key, values, by_rank = assignment.sort_key(), assignment.values(), any(assignment.unserved)
+        relaxed = _relax(model, values, costs, by_rank=by_rank)
+        if relaxed is None or key[1] - model.money(relaxed.bound) <= _SEARCH_GAP * key[1]:
             break
-        values = program.dense(values)
+        lower, upper = program.row_bounds()
+        sums = program.row_sums(values).round()
+        lower[program.rank_rows] = upper[program.rank_rows] = sums[program.rank_rows]
         found = program.search(
-            _neighbourhoods(model, values, relaxed, each),
-            values,
-            sums,
+            _neighbourhoods(model, values, relaxed, each, by_rank=by_rank),
+            values, costs, (lower, upper),
+            nodes=each.nodes, gap=_NEIGHBOURHOOD_GAP,
             toward=relaxed.values if each.between else None,
-            nodes=each.nodes,
-        )
-        better = Assignment.rounded(model, found.tolist())
+        )  # fmt: skip
+        better = Assignment.rounded(model, model.counts(found))
         assignment = better if better.sort_key() < key else assignment
     return assignment
 
 
+def _relax(model: Model, values: Array, costs: Array, *, by_rank: bool) -> Relaxed | None:
+    """Return the relaxation that serves as many requests of each rank, or else of each block."""
+    program = model.program
+    relaxation = Relaxation(program, values.nonzero()[0])
+    if by_rank:
+        sums = program.row_sums(values).round()
+        for row in program.rank_rows:
+            relaxation.bound_row(row, sums[row], sums[row])
+    else:
+        relaxation.bound_columns(program.totals, values[program.totals], values[program.totals])
+    return relaxation.minimize(costs)
+
+
 def _neighbourhoods(
-    model: Model, values: Array, relaxed: Relaxed, each: Neighbourhoods
-) -> Iterator[Sequence[int]]:
+    model: Model, values: Array, relaxed: Relaxed, each: Neighbourhoods, *, by_rank: bool
+) -> Iterator[Array]:
     """Yield the free columns of places near each other, the largest possible gain first.
 
     Free are the columns whose value differs from the relaxation, and the cheapest ones of each
@@ -373,26 +368,25 @@ def _neighbourhoods(
     """
     import numpy as np
 
-    blocks, places = model.pairs
-    differences = abs(values - relaxed.values)
-    order = np.lexsort((relaxed.reduced_costs, blocks))
-    position = np.arange(len(order)) - np.searchsorted(blocks[order], blocks[order])
-    is_cheap = np.zeros(len(order), dtype=bool)
-    is_cheap[order] = position < each.cheapest
-    free = np.flatnonzero(((differences > EPSILON) | is_cheap) & (blocks >= 0))
+    program = model.program
+    blocks, places, pairs = program.block, program.place, len(program.block)
+    prices = relaxed.reduced_costs[:pairs]
+    differences = abs(values - relaxed.values)[:pairs]
+    is_free = differences > EPSILON
+    order = np.lexsort((prices, blocks))
+    is_free[order[np.arange(pairs) - np.searchsorted(blocks, blocks) < each.cheapest]] = True
+    free = np.flatnonzero(is_free)
     free = free[np.argsort(-differences[free], kind="stable")]
     columns_at: defaultdict[int, list[int]] = defaultdict(list)
     places_of: defaultdict[int, list[int]] = defaultdict(list)
-    gains: Counter[int] = Counter()
-    for column in free.tolist():
-        place = int(places[column])
+    pair = (part.tolist() for part in (blocks[free], places[free], free))
+    for block, place, column in zip(*pair, strict=True):
         columns_at[place].append(column)
-        places_of[int(blocks[column])].append(place)
-        gains[place] += differences[column] * max(0.0, relaxed.reduced_costs[column])
-    machines = [model.machines.get(key) for key in model.places]
+        places_of[block].append(place)
+    gains = np.bincount(places[free], differences[free] * np.maximum(0.0, prices[free]))
     searched: set[int] = set()
-    for start, _ in gains.most_common():
-        if start in searched:
+    for start in np.argsort(-gains, kind="stable").tolist():
+        if start in searched or start not in columns_at:
             continue
         found: list[int] = []
         queue, known = deque([start]), {start}
@@ -400,22 +394,20 @@ def _neighbourhoods(
             place = queue.popleft()
             searched.add(place)
             found += columns_at[place][: each.size]
-            if (machine := machines[place]) is not None:
-                found.append(machine)
-            near = Counter(
-                other
-                for column in columns_at[place]
-                for other in places_of[int(blocks[column])]
-                if other not in known
-            )
+            others = (other for n in columns_at[place] for other in places_of[blocks[n]])
+            near = Counter(other for other in others if other not in known)
             queue.extend(other for other, _ in near.most_common())
             known.update(near)
-        yield sorted(found)
+        machines = program.machines[places[found]]
+        # By rank, one request can be served instead of another one of its rank.
+        totals = program.totals[blocks[found]] if by_rank else []
+        yield np.unique(np.array([*found, *machines[machines >= 0], *totals]))
 
 
 def _record(model: Model, assignment: Assignment, allocation: Allocation) -> None:
     """Record the served requests, the machines, and the reasons why the others wait."""
-    known: dict[Blocker, Stop] = {}
+    known: dict[object, Stop] = {}
+    equal: dict[tuple[int, ...], tuple[Stop, ...]] = {}
     for block, at, unserved in zip(
         model.blocks, assignment.served, assignment.unserved, strict=True
     ):
@@ -425,15 +417,14 @@ def _record(model: Model, assignment: Assignment, allocation: Allocation) -> Non
                 allocation.counts[group, place] += count
         if unserved:
             stops = tuple(assignment.stops(block, known))
+            stops = equal.setdefault(tuple(map(id, stops)), stops)
             allocation.unserved |= dict.fromkeys([r.key for _, r, _ in unserved], stops)
     allocation.machines |= {place: n for place, n in assignment.machines.items() if n}
 
 
-def _prove_component(
-    component: Component, assignment: Assignment, prove: Callable[[], Proof]
-) -> Proof:
+def _prove(component: Component, assignment: Assignment, prove: Callable[[float], Proof]) -> Proof:
     """Return the proof of a component, without a bound if its cost depends on averaged lengths."""
-    proof = prove()
+    proof = prove(assignment.cost())
     waiting = {group for block in assignment.unserved for _, _, group in block}
     places = {place.key: place for place in component.places}
     if any(group.is_averaged(places, is_left=group.id in waiting) for group in component.groups):
@@ -441,32 +432,19 @@ def _prove_component(
     return proof
 
 
-def _prove_nothing(assignment: Assignment) -> Proof:
-    return Proof(assignment.cost(), unsolved=True)
-
-
 def _prove_exact(model: Model, solution: Solution | None, cost: float) -> Proof:
     if solution is None:
         return Proof(cost, unfinished=True)
-    used = [nth for nth, value in enumerate(solution.values) if value]
-    relaxed = model.program.relaxation.cheapest(solution.sums, reached=used)
-    least = relaxed.cost if relaxed else 0.0
+    relaxed = _relax(model, solution.values, model.program.costs, by_rank=False)
+    least = relaxed.bound if relaxed else 0.0
     bound = _without_tie_breaks(model.money(max(solution.bound, least)), cost)
     is_unfinished = solution.nodes >= MAX_NODES
     return Proof(cost, bound, min(bound, model.money(least)), unfinished=is_unfinished)
 
 
-def _prove_large(model: Model, assignment: Assignment) -> Proof:
-    cost, used = assignment.cost(), assignment.values()
-    relaxation = model.program.relaxation
-    relaxed = relaxation.cheapest(assignment.sums(), penalized=False, reached=used)
-    bound = _without_tie_breaks(model.money(relaxed.cost) if relaxed else 0.0, cost)
-    short: ShortRanks = ()
-    if any(assignment.unserved):
-        rows, served = zip(*assignment.sums_by_rank(), strict=True)
-        maxima = relaxation.maxima_in_turn(rows, served, used)
-        found = zip(model.every_rank, maxima, served, strict=True)
-        short = tuple((rank, most - least) for rank, most, least in found if most > least)
+def _prove_large(model: Model, values: Array, short: ShortRanks, cost: float) -> Proof:
+    relaxed = _relax(model, values, model.program.costs, by_rank=False)
+    bound = _without_tie_breaks(model.money(relaxed.bound) if relaxed else 0.0, cost)
     return Proof(cost, bound, bound, rounded=cost > (1 + GAP) * bound, longer=short)
 
 

@@ -1,21 +1,21 @@
 """Formulate allocation as mixed-integer programs, one for each component of the fleet.
 
 Components share no demand and no limit, so that a change in one corner of a fleet never moves
-what is decided in another. `docs/explanation/allocation.md` writes the program out.
+what is decided in another. `docs/explanation/allocation.md` writes the program out; `formulate`
+builds its variables and constraints.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from itertools import groupby
 from math import ceil, floor, inf
-from operator import attrgetter
-from typing import NamedTuple
+from operator import attrgetter, itemgetter
 
-from fleet.planner.demand import Group, Ordered, Place, Rank, Row
-from fleet.planner.solver import ROW_MARGIN, Array, Program, RowSum
+from fleet.planner.demand import Fit, Group, Ordered, Place, Rank, Row
+from fleet.planner.solver import ROW_MARGIN, Array, Program
 
 EPSILON = 1e-6
 """Rounding error of shares and counts."""
@@ -27,13 +27,13 @@ _STEP_PAIRS = 200
 """Maximum pairs for which billed steps of shared machines are variables: they cost much time."""
 _MIN_SETUP_COST = 1000.0
 """Scaled cost of the cheapest machine: far above the solver's tolerances."""
+_ZERO = Decimal(0)
 
 Waiting = tuple[Rank, Ordered, str]
 """A request, its rank and its group."""
 Usage = tuple[tuple[int, Decimal], ...]
 """Numbers of limits, and the amount that one request takes of each."""
 _Node = tuple[str, str]
-_Fits = tuple[tuple[str, float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -49,335 +49,208 @@ def components(
     groups: Sequence[Group], places: Mapping[str, Place], rows: Sequence[Row]
 ) -> Iterator[Component]:
     """Yield the components, in canonical order; a limit that cannot bind joins nothing."""
-    joined = _UnionFind()
-    demand = _join_demand(joined, groups, places)
-    sizes = {group.id: len(group.requests) for group in groups}
-    binding = [row for row in rows if _can_bind(row, sizes, demand)]
-    for number, row in enumerate(binding):
-        members_of = dict.fromkeys(("group", g) for g, place in row.requests if place in demand)
-        members_of |= dict.fromkeys(("place", place) for place in row.machines if place in demand)
-        for root in {joined.root(node) for node in members_of}:
-            joined.join(("row", str(number)), root)
-    parts: defaultdict[_Node, tuple[list[Group], list[Place], list[Row]]]
-    parts = defaultdict(lambda: ([], [], []))
-    for group in groups:
-        parts[joined.root(("group", group.id))][0].append(group)
-    for key in sorted(demand):
-        parts[joined.root(("place", key))][1].append(places[key])
-    for number, row in enumerate(binding):
-        if ("row", str(number)) in joined:
-            parts[joined.root(("row", str(number)))][2].append(row)
-    for part in parts.values():
-        yield Component(tuple(part[0]), tuple(part[1]), tuple(part[2]))
-
-
-def _join_demand(
-    joined: "_UnionFind", groups: Sequence[Group], places: Mapping[str, Place]
-) -> dict[str, int]:
-    """Join groups with the places that they fit; return the requests that fit each place."""
+    sets = _Sets()
     fitting: defaultdict[tuple[str, ...], list[Group]] = defaultdict(list)
     for group in groups:
         fitting[tuple(group.fits)].append(group)
     demand: defaultdict[str, int] = defaultdict(int)
     for keys, members in fitting.items():
-        first, size = ("group", members[0].id), sum(len(group.requests) for group in members)
-        for group in members[1:]:
-            joined.join(first, ("group", group.id))
-        for place in keys:
-            if place in places:
-                joined.join(first, ("place", place))
-                demand[place] += size
-    return demand
+        known = [place for place in keys if place in places]
+        sets.join(*[("group", group.id) for group in members], *[("place", p) for p in known])
+        for place in known:
+            demand[place] += sum(len(group.requests) for group in members)
+    sizes = {group.id: len(group.requests) for group in groups}
+    parts: defaultdict[_Node, tuple[list[Group], list[Place], list[Row]]]
+    parts = defaultdict(lambda: ([], [], []))
+    counted = []
+    for row in rows:
+        if _can_bind(row, sizes, demand):
+            nodes = [("place", place) for place in row.machines if place in demand]
+            at = {group for group, place in row.requests if place in demand}
+            nodes += [("group", group) for group in sorted(at)]
+            sets.join(*nodes)
+            counted += [(row, nodes[0])] if nodes else []
+    for group in groups:
+        parts[sets.first(("group", group.id))][0].append(group)
+    for key in sorted(demand):
+        parts[sets.first(("place", key))][1].append(places[key])
+    for row, node in counted:
+        parts[sets.first(node)][2].append(row)
+    for part in parts.values():
+        yield Component(tuple(part[0]), tuple(part[1]), tuple(part[2]))
 
 
 def _can_bind(row: Row, sizes: Mapping[str, int], demand: Mapping[str, int]) -> bool:
     """Return whether serving all requests in the most expensive way could reach a limit."""
     used = sum((n * demand[place] for place, n in row.machines.items() if place in demand), _ZERO)
-    most: defaultdict[str, Decimal] = defaultdict(Decimal)
+    if used > row.room:
+        return True
+    most: dict[str, Decimal] = {}
     for (group, _), factor in row.requests.items():
-        most[group] = max(most[group], factor)
+        most[group] = max(most.get(group, _ZERO), factor)
     used += sum((sizes.get(group, 0) * factor for group, factor in most.items()), _ZERO)
     return used > row.room
 
 
-_ZERO = Decimal(0)
-
-
-class _UnionFind:
-    """Sets of names (R. Tarjan, Journal of the ACM 22, 1975)."""
+class _Sets:
+    """Disjoint sets of nodes (union-find: R. Tarjan, Journal of the ACM 22, 1975)."""
 
     def __init__(self) -> None:
         self._parent: dict[_Node, _Node] = {}
 
-    def __contains__(self, node: _Node) -> bool:
-        return node in self._parent
+    def first(self, node: _Node) -> _Node:
+        """Return the first node of a set."""
+        while (parent := self._parent.setdefault(node, node)) != node:
+            self._parent[node] = node = self._parent[parent]
+        return node
 
-    def root(self, node: _Node) -> _Node:
-        parent = self._parent.setdefault(node, node)
-        while parent != self._parent[parent]:
-            self._parent[parent] = self._parent[self._parent[parent]]
-            parent = self._parent[parent]
-        return parent
-
-    def join(self, one: _Node, other: _Node) -> None:
-        first, second = sorted((self.root(one), self.root(other)))
-        self._parent[second] = first
-
-
-class PriorityGaps(NamedTuple):
-    """How many priorities each place of new machines is behind a group's best one."""
-
-    before_money: bool = False
-    """The gaps count before money, not only where costs are equal."""
-    places: tuple[tuple[str, int], ...] = ()
-    """Places with a gap, by name."""
+    def join(self, *nodes: _Node) -> None:
+        """Join the sets of these nodes."""
+        firsts = sorted({self.first(node) for node in nodes})
+        self._parent |= dict.fromkeys(firsts[1:], firsts[0]) if firsts else {}
 
 
 @dataclass
 class Block:
-    """Groups that take the same of the same places and limits, as columns of the program."""
+    """Groups that take the same of the same places and limits."""
 
     rank: Rank
     requests: list[Waiting]
     """In the order of service."""
-    fits: dict[str, tuple[float, float]]
-    """Place to the share of a machine and the money of one request."""
-    usage: Mapping[str, Usage]
-    """Place to the limits that one request there counts to."""
-    gaps: PriorityGaps
-    penalties: dict[str, float] = field(default_factory=dict)
-    """Place to the penalty of its priority gap, as money, if the search is not exact."""
-    columns: range = range(0)
-    row: int = 0
-    """The row that bounds the block by its size."""
+    fits: Mapping[str, Fit]
+    places: Mapping[str, int]
+    """Open place to its position among the columns of the block, by name."""
+    group: str
+    """The group that limits count; of several groups the first, which no limit counts."""
+    gaps: Mapping[str, int]
+    """Place of new machines to its number of priorities behind the group's best one."""
+    gaps_first: bool
+    """The gaps count before money, not only where costs are equal."""
+    first_column: int = 0
 
-    @property
-    def size(self) -> int:
-        """Return the number of requests."""
-        return len(self.requests)
-
-
-_Kind = tuple[_Fits, frozenset[tuple[str, Usage]], PriorityGaps, Rank | None]
+    def column(self, place: str) -> int:
+        """Return the column of the number of requests at a place."""
+        return self.first_column + self.places[place]
 
 
 class Model:
-    """A component as a program, and the way back from its columns."""
+    """A component in blocks, with the limits of each place."""
 
     def __init__(self, component: Component, *, by_rank: bool, exact: int = EXACT_PAIRS) -> None:
         self.rows = component.rows
         self.rows_of: defaultdict[str, list[int]] = defaultdict(list)
         """Place to the limits that its machines count to."""
+        self._counting: defaultdict[str, list[int]] = defaultdict(list)
+        """Place to the limits that some request there counts to."""
+        self.places = {place.key: place for place in component.places}
         for number, row in enumerate(self.rows):
             for place in row.machines:
                 self.rows_of[place].append(number)
-        self.places = {place.key: place for place in component.places}
-        pairs = sum(len(group.fits) for group in component.groups)
-        self.is_exact = pairs <= exact
+            for place in {place for _, place in row.requests}:
+                self._counting[place].append(number)
+        self.pairs = sum(len(group.fits) for group in component.groups)
+        self.is_exact = self.pairs <= exact
         # Limits may leave requests unserved: then each rank has its own blocks.
-        by_rank = by_rank or (bool(self.rows) and not self.is_exact)
-        self.blocks = _merge(component, by_rank=by_rank)
-        self._has_gaps = any(block.gaps.places for block in self.blocks)
-        self.program = Program()
-        self.machines = self._add_machines()
-        """Place to the column of its number of new machines."""
-        self.capacity_rows: dict[int, int] = {}
-        """Column of new machines to the row that bounds the requests served there."""
-        self.steps = self._add_steps() if self.is_exact and pairs <= _STEP_PAIRS else {}
-        """Place to the column of the further steps of time that its machines are billed."""
-        self._add_blocks()
-        if self._has_gaps:
-            self._add_priority_gaps()
-        self._add_limits()
-        self.ranks = self._add_ranks() if by_rank else []
-        """The row of each rank's requests and their number, the earliest rank first."""
-
-    def all_served(self) -> list[RowSum]:
-        """Return the sums of block rows if every request is served."""
-        return [(block.row, block.size) for block in self.blocks]
+        self.by_rank = by_rank or (bool(self.rows) and not self.is_exact)
+        self.blocks = self._merge(component)
+        self.every_rank = sorted({rank for block in self.blocks for rank, _, _ in block.requests})
+        """The ranks of all requests, the earliest first."""
+        of_rank = groupby(range(len(self.blocks)), lambda nth: self.blocks[nth].rank)
+        self.blocks_by_rank = [[*blocks] for _, blocks in of_rank]
+        setups = [float(place.setup) for place in component.places if place.setup > 0]
+        self.scale = _MIN_SETUP_COST / min(setups, default=1.0)
+        """Factor from money to the costs of the program."""
+        self.steps = self._count_steps() if self.is_exact and self.pairs <= _STEP_PAIRS else {}
+        """Place to the maximum of further steps of time that its shared machines are billed."""
 
     @cached_property
-    def every_rank(self) -> list[Rank]:
-        """Return the ranks of all requests, the earliest first."""
-        return sorted({rank for block in self.blocks for rank, _, _ in block.requests})
+    def program(self) -> Program:
+        """Return the variables and constraints."""
+        return _Formulation(self).program()
 
     @cached_property
-    def pairs(self) -> tuple[Array, Array]:
-        """Return the number of the block and of the place of each column; -1 for all others."""
+    def penalties(self) -> Mapping[bool, float]:
+        """Return the penalty of a gap that counts before money, and of one after, as money."""
+        setups = [float(place.setup) for place in self.places.values()]
+        work = [float(b.fits[key].money) for b in self.blocks if b.gaps for key in b.places]
+        least = _MIN_SETUP_COST / self.scale
+        # Above the difference between any two ways to serve one request.
+        return {True: 4 * (least + max(setups) + max(work)), False: TIE_BREAK * least}
+
+    def penalty(self, block: Block, place: str) -> float:
+        """Return the penalty of the priority gap of one request at a place, as money."""
+        return block.gaps[place] * self.penalties[block.gaps_first] if block.gaps else 0.0
+
+    def usage(self, block: Block, place: str) -> Usage:
+        """Return the limits that one request of a block counts to at a place."""
+        at, rows = (block.group, place), self.rows
+        numbers = self._counting.get(place, ())
+        return tuple([(n, rows[n].requests[at]) for n in numbers if at in rows[n].requests])
+
+    def counts(self, values: Array) -> dict[int, dict[str, int]]:
+        """Return the integer parts of served requests, by block and place."""
         import numpy as np
 
-        number = {key: nth for nth, key in enumerate(self.places)}
-        blocks, places = (np.full(len(self.program.costs), -1) for _ in range(2))
-        for nth, block in enumerate(self.blocks):
-            blocks[block.columns] = nth
-            places[block.columns] = [number[key] for key in block.fits]
-        return blocks, places
-
-    def that_fit(self, columns: Array, values: Array, slack: Array) -> Array:
-        """Return the columns that can be one larger, with a new machine if needed."""
-        program, slack = self.program, slack + EPSILON
-        more = [column for column in self.capacity_rows if values[column] < program.uppers[column]]
-        slack[[self.capacity_rows[n] for n in program.matrix.that_fit(more, slack)]] = inf
-        return program.matrix.that_fit(columns, slack)
-
-    def max_cost(self) -> float:
-        """Return a scaled cost above that of any way to serve one request."""
-        return _MIN_SETUP_COST + 2 * sum(sorted(self.program.costs)[-2:])
+        program, keys = self.program, [*self.places]
+        pairs = np.floor(values[: len(program.block)] + EPSILON)
+        found = defaultdict[int, dict[str, int]](dict)
+        for column in pairs.nonzero()[0].tolist():
+            found[int(program.block[column])][keys[program.place[column]]] = int(pairs[column])
+        return found
 
     def money(self, cost: float) -> float:
         """Return the money of a scaled cost, less what tie breaks may have added."""
-        return cost / self._scale / (1 + TIE_BREAK)
+        return cost / self.scale / (1 + TIE_BREAK)
 
-    def _add_machines(self) -> dict[str, int]:
-        made = [place for place in self.places.values() if place.makes]
-        setups = [float(place.setup) for place in made if place.setup > 0]
-        self._scale = _MIN_SETUP_COST / min(setups, default=1.0)
-        shares: defaultdict[str, float] = defaultdict(float)
-        for block in self.blocks:
-            size = block.size
-            for key, (share, _) in block.fits.items():
-                shares[key] += share * size
-        # Priorities count before names, where there are any.
-        name_last = self.is_exact and self._has_gaps
-        found = {}
-        for turn, place in enumerate(made):
-            by_name = TIE_BREAK * turn / len(made)
-            cost = float(place.setup) * (1 if name_last else 1 + by_name) * self._scale
-            # A machine that costs nothing is not made while a worker is free.
-            cost = cost or TIE_BREAK * (1 + turn)
-            # Else the relaxation would use a part of a machine where a limit allows no whole one.
-            rows = [self.rows[number] for number in self.rows_of[place.key]]
-            limits = [int(row.room // n) for row in rows if (n := row.machines[place.key]) > 0]
-            column = self.program.add_column(
-                cost, max(0, min([ceil(shares[place.key] - EPSILON), *limits]))
-            )
-            found[place.key] = column
-            if name_last:
-                self.program.last_costs[column] = by_name
-        return found
-
-    def _add_priority_gaps(self) -> None:
-        much, little = 2 * self.max_cost(), TIE_BREAK * _MIN_SETUP_COST
-        for block in self.blocks:
-            columns = dict(zip(block.fits, block.columns, strict=True))
-            first = block.gaps.before_money
-            for place, gap in block.gaps.places:
-                penalty = gap * (much if first else little)
-                block.penalties[place] = penalty / self._scale
-                if not self.is_exact:
-                    self.program.penalties[columns[place]] = penalty
-                elif first:
-                    self.program.first_costs[columns[place]] = float(gap)
-                else:
-                    self.program.last_costs[columns[place]] = float(gap)
-
-    def _add_steps(self) -> dict[str, int]:
-        """Add the steps of time that requests sharing machines are billed as a whole."""
+    def _count_steps(self) -> dict[str, float]:
+        """Return the maximum of further steps of time that the machines of a place are billed."""
         shared: defaultdict[str, float] = defaultdict(float)
         for block in self.blocks:
-            for key, (share, money) in block.fits.items():
-                if share < 1 and self.places[key].step and key in self.machines:
-                    shared[key] += money * block.size
-        found = {}
-        for key, money in sorted(shared.items()):
-            step = float(self.places[key].step)
-            found[key] = self.program.add_column(step * self._scale, ceil(money / step + 1))
-        return found
+            for key in block.places:
+                fit, place = block.fits[key], self.places[key]
+                if fit.share < 1 and place.step and place.makes:
+                    shared[key] += float(fit.money) * len(block.requests)
+        return {
+            key: ceil(money / float(self.places[key].step) + 1)
+            for key, money in sorted(shared.items())
+        }
 
-    def _add_blocks(self) -> None:
-        at: dict[str, list[int]] = {key: [] for key in self.places}
-        shares: dict[str, list[float]] = {key: [] for key in self.places}
-        for block in self.blocks:
-            costs = [
-                0.0 if key in self.steps and share < 1 else money * self._scale
-                for key, (share, money) in block.fits.items()
-            ]
-            block.columns = self.program.add_block(costs, block.size)
-            for column, (key, (share, _)) in zip(block.columns, block.fits.items(), strict=True):
-                at[key].append(column)
-                shares[key].append(share)
-            block.row = self.program.add_row(block.columns, [1.0] * len(costs), block.size)
-        for key, place in self.places.items():
-            if place.makes:
-                columns, factors = [*at[key], self.machines[key]], [*shares[key], -1.0]
-                self.capacity_rows[self.machines[key]] = self.program.add_row(columns, factors, 0)
-            else:
-                self.program.add_row(at[key], shares[key], place.room)
-                if not self.is_exact:
-                    self._add_part_of_machine(at[key], shares[key], place.room)
-        for key, column in self.steps.items():
-            self._add_billed_steps(key, column)
-
-    def _add_billed_steps(self, key: str, column: int) -> None:
-        """Bound the work of shared machines of a place by the time paid in setup and steps."""
-        place, factors = self.places[key], {column: -float(self.places[key].step)}
-        factors[self.machines[key]] = -float(place.unused)
-        for block in self.blocks:
-            if key in block.fits:
-                share, money = block.fits[key]
-                own = block.columns[[*block.fits].index(key)]
-                factors[own] = money if share < 1 else float(place.unused)
-        self.program.add_row([*factors], [*factors.values()], 0.0)
-
-    def _add_part_of_machine(
-        self, columns: Sequence[int], shares: Sequence[float], room: float
-    ) -> None:
-        """Add Gomory's cut for a place with a part of a machine: larger requests cannot use it."""
-        machines = floor(room + EPSILON)
-        part = room - machines
-        if part > EPSILON:
-            larger = [n for n, share in enumerate(shares) if share > part]
-            factors = [(shares[n] - part) / (1 - part) for n in larger]
-            self.program.add_row([columns[n] for n in larger], factors, float(machines))
-
-    def _add_limits(self) -> None:
-        entries: list[dict[int, float]] = [
-            {self.machines[p]: float(n) for p, n in row.machines.items() if p in self.machines}
-            for row in self.rows
-        ]
-        for block in self.blocks if self.rows else ():
-            for place, column in zip(block.fits, block.columns, strict=True):
-                for number, factor in block.usage.get(place, ()):
-                    entries[number][column] = float(factor)
-        for row, own in zip(self.rows, entries, strict=True):
-            # An exact solution is taken as it is; any other one is checked when it is rounded.
-            is_integer = row.room == row.room.to_integral_value()
-            margin = ROW_MARGIN if self.is_exact and not is_integer else 0
-            self.program.add_row([*own], [*own.values()], float(row.room) - margin)
-
-    def _add_ranks(self) -> list[RowSum]:
-        columns: defaultdict[Rank, list[int]] = defaultdict(list)
-        sizes: Counter[Rank] = Counter()
-        for block in self.blocks:
-            columns[block.rank] += block.columns
-            sizes[block.rank] += block.size
-        add = self.program.add_row
-        return [(add(own := columns[n], [1.0] * len(own)), sizes[n]) for n in self.every_rank]
-
-
-def _merge(component: Component, *, by_rank: bool) -> list[Block]:
-    """Merge groups that take the same of the same places and limits."""
-    known = {place.key for place in component.places}
-    usage, gaps = _usage(component, known), _priority_gaps(component)
-    merged: defaultdict[
-        tuple[_Fits, frozenset[tuple[str, Usage]], PriorityGaps, Rank | None], list[Group]
-    ]
-    merged = defaultdict(list)
-    for group in component.groups:
-        fits: _Fits = tuple(
-            [
-                (p, fit.share, float(fit.money))
-                for p, fit in sorted(group.fits.items())
-                if p in known
-            ]
-        )
-        own = frozenset(usage[group.id].items())
-        merged[fits, own, gaps[group.id], group.rank if by_rank else None].append(group)
-    blocks = []
-    for (fits, own, own_gaps, _), groups in merged.items():
-        requests = _in_order(groups)
-        each = {place: (share, money) for place, share, money in fits}
-        blocks.append(Block(requests[0][0], requests, each, dict(own), own_gaps))
-    return sorted(blocks, key=lambda block: block.requests[0])
+    def _merge(self, component: Component) -> list[Block]:
+        """Merge groups that take the same of the same places, unless a limit counts them."""
+        counted = {group for row in self.rows for group, _ in row.requests}
+        positions: dict[tuple[str, ...], dict[str, int]] = {}
+        merged: defaultdict[object, list[Group]] = defaultdict(list)
+        gaps = _priority_gaps(component)
+        for group in component.groups:
+            rank = group.rank if self.by_rank else None
+            own = (*sorted(gaps[group.id].items()), group.by_priority) if gaps else ()
+            each: object = group.id
+            if group.id not in counted:
+                each = tuple([(k, f.share, f.money) for k, f in sorted(group.fits.items())])
+            merged[each, own, rank].append(group)
+        blocks = []
+        for groups in merged.values():
+            first = groups[0]
+            keys = tuple(first.fits)
+            if keys not in positions:
+                known = sorted(key for key in keys if key in self.places)
+                positions[keys] = {key: nth for nth, key in enumerate(known)}
+            requests = _in_order(groups)
+            own_gaps = gaps.get(first.id, {})
+            places = positions[keys]
+            each_gap = {key: own_gaps.get(key, 0) for key in places} if any(own_gaps) else {}
+            blocks.append(
+                Block(
+                    requests[0][0],
+                    requests,
+                    first.fits,
+                    places,
+                    first.id,
+                    each_gap,
+                    first.by_priority,
+                )
+            )
+        return sorted(blocks, key=lambda block: block.requests[0])
 
 
 def _in_order(groups: Iterable[Group]) -> list[Waiting]:
@@ -391,35 +264,199 @@ def _in_order(groups: Iterable[Group]) -> list[Waiting]:
     return found
 
 
-def _priority_gaps(component: Component) -> dict[str, PriorityGaps]:
-    """Return the gaps of each group; an existing worker has no gap."""
+def _priority_gaps(component: Component) -> dict[str, dict[str, int]]:
+    """Return the gaps of each group; an existing worker has none. Empty if no group has any."""
     made = {place.key for place in component.places if place.makes}
-    priorities = {
-        group.id: {key: fit.priority for key, fit in group.fits.items() if key in made}
-        for group in component.groups
-    }
-    levels = sorted({n for own in priorities.values() for n in own.values()}, reverse=True)
+    levels = sorted(
+        {f.priority for g in component.groups for key, f in g.fits.items() if key in made},
+        reverse=True,
+    )
     if len(levels) <= 1:
-        return {group.id: PriorityGaps() for group in component.groups}
+        return {}
     level_of = {priority: nth for nth, priority in enumerate(levels)}
     found = {}
     for group in component.groups:
-        own = {key: level_of[n] for key, n in priorities[group.id].items()}
+        own = {key: level_of[fit.priority] for key, fit in group.fits.items() if key in made}
         best = min(own.values(), default=0)
-        places = sorted((key, level - best) for key, level in own.items() if level > best)
-        found[group.id] = PriorityGaps(group.by_priority, tuple(places))
+        found[group.id] = {key: level - best for key, level in own.items() if level > best}
     return found
 
 
-def _usage(component: Component, known: Collection[str]) -> dict[str, dict[str, Usage]]:
-    """Return the limits that one request of each group counts to at each place."""
-    found: defaultdict[str, defaultdict[str, list[tuple[int, Decimal]]]]
-    found = defaultdict(lambda: defaultdict(list))
-    for number, row in enumerate(component.rows):
-        for (group, place), factor in row.requests.items():
-            if place in known:
-                found[group][place].append((number, factor))
-    return {
-        group.id: {place: tuple(own) for place, own in found[group.id].items()}
-        for group in component.groups
-    }
+class _Formulation:
+    """The variables and constraints of a model, in arrays.
+
+    Columns: served(block, place) of every pair, machines(place), total(block), which is the sum of
+    a block's served requests, and steps(place). Rows: blocks, places, limits, and what is added.
+    """
+
+    def __init__(self, model: Model) -> None:
+        import numpy as np
+
+        self._numpy, self._model = np, model
+        self._entries: list[tuple[Array, Array, Array]] = []
+        """Row, column and factor of entries."""
+        self._row_uppers: list[float] = []
+        self._number = {key: nth for nth, key in enumerate(model.places)}
+        self._made = [key for key, place in model.places.items() if place.makes]
+        self._sizes = np.array([len(block.requests) for block in model.blocks], dtype=float)
+        shares: list[float] = []
+        money: list[float] = []
+        places: list[Array] = []
+        arrays: dict[int, Array] = {}
+        for block in model.blocks:
+            block.first_column = len(shares)
+            keys = [*block.places]
+            fits = [block.fits[key] for key in keys]
+            shares += map(itemgetter(0), fits)
+            money += map(float, map(itemgetter(1), fits))
+            if id(block.places) not in arrays:
+                arrays[id(block.places)] = np.array([self._number[key] for key in keys], dtype=int)
+            places.append(arrays[id(block.places)])
+        self._shares, self._money = np.array(shares), np.array(money)
+        self._place = np.concatenate([*places, np.zeros(0, dtype=int)])
+        counts = [len(block.places) for block in model.blocks]
+        self._block = np.repeat(np.arange(len(counts)), counts)
+
+    def program(self) -> Program:
+        """Return the program."""
+        np, model, pairs = self._numpy, self._model, len(self._block)
+        machines = {key: pairs + nth for nth, key in enumerate(self._made)}
+        totals = range(pairs + len(machines), pairs + len(machines) + len(model.blocks))
+        steps = model.steps
+        step_columns = {key: totals.stop + nth for nth, key in enumerate(steps)}
+        costs, by_name = self._machine_costs()
+        work = self._money * model.scale
+        if steps:
+            is_stepped = np.isin(self._place, [self._number[key] for key in steps])
+            work[is_stepped & (self._shares < 1)] = 0.0
+        served = np.arange(pairs)
+        self._entries.append((self._block, served, np.ones(pairs)))
+        self._entries.append((len(totals) + self._place, served, self._shares))
+        self._add(range(len(totals)), totals, [-1.0] * len(totals))
+        self._row_uppers += [0.0] * len(totals)
+        self._add_places(machines)
+        self._add_limits(machines)
+        for key, column in step_columns.items():
+            self._add_billed_steps(key, column, machines[key])
+        rank_rows = self._add_ranks(totals) if model.by_rank else []
+        step_cost = [float(model.places[key].step) * model.scale for key in steps]
+        zeros = np.zeros(len(totals) + len(steps))
+        gaps = np.zeros((2, len(costs) + pairs + len(zeros)))
+        for block in model.blocks:
+            for place, gap in block.gaps.items():
+                gaps[0 if block.gaps_first else 1, block.column(place)] = gap
+        if gaps.any():
+            gaps[1, pairs : pairs + len(costs)] = by_name
+            if model.is_exact:  # Priorities count before names.
+                costs /= 1 + by_name
+        all_costs = np.concatenate([work, costs, np.zeros(len(totals)), step_cost])
+        all_uppers = np.concatenate(
+            [self._sizes[self._block], self._machine_uppers(), self._sizes, [*steps.values()]]
+        )
+        penalties = np.zeros(len(all_costs))
+        if gaps.any() and not model.is_exact:
+            much, little = (model.penalties[first] * model.scale for first in (True, False))
+            penalties[:pairs] = much * gaps[0, :pairs] + little * gaps[1, :pairs]
+        return Program(
+            costs=all_costs,
+            uppers=all_uppers,
+            penalties=penalties,
+            first_costs=gaps[0],
+            last_costs=gaps[1],
+            row_uppers=np.array(self._row_uppers),
+            entries=tuple(np.concatenate(part) for part in zip(*self._entries, strict=True)),
+            block=self._block,
+            place=self._place,
+            machines=np.array([machines.get(key, -1) for key in model.places], dtype=int),
+            totals=np.array(totals, dtype=int),
+            rank_rows=rank_rows,
+            steps=step_columns,
+            rank=np.array([nth for nth, own in enumerate(model.blocks_by_rank) for _ in own]),
+        )
+
+    def _add(self, rows: Sequence[int], columns: Sequence[int], factors: Sequence[float]) -> None:
+        np = self._numpy
+        self._entries.append(
+            (
+                np.array(rows, dtype=int),
+                np.array(columns, dtype=int),
+                np.array(factors, dtype=float),
+            )
+        )
+
+    def _add_row(self, factors: Mapping[int, float], upper: float) -> int:
+        row = len(self._row_uppers)
+        self._add([row] * len(factors), [*factors], [*factors.values()])
+        self._row_uppers.append(upper)
+        return row
+
+    def _add_places(self, machines: Mapping[str, int]) -> None:
+        """Add the capacity of each place."""
+        np, first = self._numpy, len(self._row_uppers)
+        at = {key: first + self._number[key] for key in machines}
+        self._add([*at.values()], [*machines.values()], [-1.0] * len(at))
+        for place in self._model.places.values():
+            self._row_uppers.append(0.0 if place.makes else place.room)
+        for nth, place in enumerate(self._model.places.values()):
+            part = place.room - floor(place.room + EPSILON)
+            if part > EPSILON and not place.makes and not self._model.is_exact:
+                # Gomory's cut for a part of a machine: larger requests cannot use it.
+                larger = np.flatnonzero((self._place == nth) & (self._shares > part))
+                factors = (self._shares[larger] - part) / (1 - part)
+                cut = dict(zip(larger.tolist(), factors.tolist(), strict=True))
+                self._add_row(cut, float(floor(place.room + EPSILON)))
+
+    def _add_limits(self, machines: Mapping[str, int]) -> None:
+        """Add each limit, for machines and for requests."""
+        block_of = {block.group: block for block in self._model.blocks}
+        for row in self._model.rows:
+            factors = {machines[p]: float(n) for p, n in row.machines.items() if p in machines}
+            for (group, place), amount in row.requests.items():
+                if (block := block_of.get(group)) is not None and place in block.places:
+                    factors[block.first_column + block.places[place]] = float(amount)
+            # An exact solution is taken as it is; any other one is checked when it is rounded.
+            is_integer = row.room == row.room.to_integral_value()
+            margin = ROW_MARGIN if self._model.is_exact and not is_integer else 0
+            self._add_row(factors, float(row.room) - margin)
+
+    def _add_ranks(self, totals: range) -> list[int]:
+        """Add a row for the number of served requests of each rank, without a bound."""
+        return [
+            self._add_row({totals[nth]: 1.0 for nth in blocks}, inf)
+            for blocks in self._model.blocks_by_rank
+        ]
+
+    def _machine_costs(self) -> tuple[Array, Array]:
+        """Return the cost of a machine of each place, and the tie break by name."""
+        np, scale = self._numpy, self._model.scale
+        setups = np.array([float(self._model.places[key].setup) for key in self._made])
+        turns = np.arange(len(setups))
+        by_name = TIE_BREAK * turns / max(1, len(setups))
+        # A machine that costs nothing is not made while a worker is free.
+        return np.where(setups, setups * (1 + by_name) * scale, TIE_BREAK * (1 + turns)), by_name
+
+    def _machine_uppers(self) -> list[float]:
+        """Return the maximum of machines at each place: for all requests, and by each limit.
+
+        Else the relaxation would use a part of a machine where a limit allows no whole one.
+        """
+        np, model = self._numpy, self._model
+        shares = np.bincount(
+            self._place, self._shares * self._sizes[self._block], len(model.places)
+        )
+        found = []
+        for key in self._made:
+            rows = [model.rows[number] for number in model.rows_of[key]]
+            limits = [int(row.room // n) for row in rows if (n := row.machines[key]) > 0]
+            found.append(max(0, min([ceil(shares[self._number[key]] - EPSILON), *limits])))
+        return found
+
+    def _add_billed_steps(self, key: str, column: int, machine: int) -> None:
+        """Bound the work of shared machines of a place by the time paid in setup and steps."""
+        place = self._model.places[key]
+        factors = {column: -float(place.step), machine: -float(place.unused)}
+        for block in self._model.blocks:
+            if key in block.places:
+                fit = block.fits[key]
+                factors[block.column(key)] = float(fit.money if fit.share < 1 else place.unused)
+        self._add_row(factors, 0.0)

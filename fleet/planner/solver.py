@@ -6,19 +6,19 @@ million columns of which a solution uses a few thousand (R. Bixby and others, Ve
 linear programming, Operations Research 40, 1992).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
-from math import floor, inf
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import highspy
 
 Array = Any
 """An array of numpy, which loads only if a program is solved."""
-RowSum = tuple[int, int]
-"""The number of a row, and the sum that it must have."""
+Bounds = tuple[Array, Array]
+"""The lower and the upper bounds of rows."""
 GAP = 1e-4
 """Relative gap at which an exact search ends. HiGHS's own default; a plan prints it."""
 MAX_NODES = 2000
@@ -26,42 +26,28 @@ MAX_NODES = 2000
 TOLERANCE = 1e-6
 """Feasibility tolerance of the solver, for rows and for integrality."""
 ROW_MARGIN = 2e-6
-"""Distance that exact searches keep from a limit that is not an integer: twice the tolerance."""
-_OPTIONS: dict[str, bool | int | float | str] = {
+"""Distance that searches keep from a limit that is not an integer: twice the tolerance."""
+COUNT_GAP = 1 - 1e-4
+"""Counts are integers: a bound less than one above a solution proves it."""
+_EQUAL_COST = 1e-7
+"""Difference below which two scaled costs are equal: HiGHS's dual feasibility tolerance."""
+_COLUMNS_PER_BLOCK = 3
+"""Columns generated per block and iteration: with one, three times as many iterations."""
+_FEW_COLUMNS = 5_000
+"""Up to this number all columns are active from the start: generation only adds iterations."""
+_MAX_COST = 40.0
+"""Scaled cost of the most expensive column: HiGHS asks for moderate numbers."""
+_OPTIONS: Mapping[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,
     "parallel": "off",
     "random_seed": 0,
-    "mip_rel_gap": GAP,
     "mip_abs_gap": 0.0,
-    "mip_max_nodes": MAX_NODES,
     # It looks for a first solution; here a first solution is always known or trivial.
     "mip_heuristic_run_feasibility_jump": False,
 }
-_NEIGHBOURHOOD_GAP = 3e-3
-"""Gap at which a neighbourhood is solved, as a part of the cost of its columns."""
-_RANK_NODES = 100
-"""Maximum nodes of a search that raises a rank: most end at the root node."""
-_COUNT_GAP = 1 - 1e-4
-"""Counts are integers: a bound less than one above a solution proves it."""
-_EQUAL_COST = 1e-7
-"""Relative and absolute difference below which two costs are equal."""
-_MIN_GAIN = 1e-7
-"""Least reduced cost, in units of the scaled cost, for which a column is generated."""
-_COLUMNS_PER_BLOCK = 3
-"""Columns generated per block and iteration: with one, three times as many iterations."""
-_BOUND_GAP = 1e-7
-"""Relative gap between the restricted and the full relaxation at which generation ends."""
-_FEW_COLUMNS = 1_000
-"""Up to this number all columns are active from the start."""
-_MAX_COST = 40.0
-"""Scaled cost of the most expensive column: HiGHS asks for moderate numbers."""
-_GOLDEN_RATIO = 0.6180339887498949
-"""The fractional parts of its multiples are evenly spread."""
 _PRIMAL_SIMPLEX = 4
 """HiGHS's number for the primal simplex method: new columns keep the basis primal feasible."""
-_idle_solvers: list["highspy.Highs"] = []
-"""Empty solvers to use again: creating one takes as long as solving a small program."""
 
 
 @cache
@@ -74,184 +60,199 @@ def can_solve() -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Solution:
-    """An integer solution, and a proven bound of its cost."""
+class Objective(NamedTuple):
+    """One of the objectives that are minimized in turn."""
 
-    values: tuple[float, ...]
+    costs: Array
+    is_count: bool = True
+    """Its values are integers."""
+
+
+class Solution(NamedTuple):
+    """An integer solution, a proven bound of its cost, and the nodes of the search."""
+
+    values: Array
     bound: float
-    sums: Sequence[RowSum]
-    """The row sums that were required."""
     nodes: int
 
 
-@dataclass(frozen=True)
-class Relaxed:
-    """An optimal solution of the linear relaxation; no integer solution costs less."""
+class Relaxed(NamedTuple):
+    """A solution of the linear relaxation; no integer solution has a cost below the bound."""
 
     values: Array
-    """Column to value: an array of numpy."""
-    cost: float
+    bound: float
     reduced_costs: Array
-    """Column to reduced cost: an array of numpy."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Program:
-    """Columns (variables from 0 to an upper bound) and rows (upper bounds of weighted sums)."""
+    """Columns, which are integers from 0 to an upper bound, and rows, which bound weighted sums.
 
-    costs: list[float] = field(default_factory=list)
-    uppers: list[float] = field(default_factory=list)
-    block_starts: list[int] = field(default_factory=list)
-    """The first column of each block: columns whose sum is at most the upper bound of each."""
-    row_uppers: list[float] = field(default_factory=list)
-    row_ends: list[int] = field(default_factory=list)
-    """Row to its end in `index` and `factors`."""
-    index: list[int] = field(default_factory=list)
-    factors: list[float] = field(default_factory=list)
-    first_costs: dict[int, float] = field(default_factory=dict)
-    """Column to a cost that is minimised before `costs`, in an exact search."""
-    last_costs: dict[int, float] = field(default_factory=dict)
-    """Column to a cost that is minimised after `costs`, in an exact search."""
-    penalties: dict[int, float] = field(default_factory=dict)
-    """Column to the cost that replaces both if a search is not exact."""
+    The first columns, one for each element of `block`, count the requests of a block at a place.
+    """
 
-    def add_column(self, cost: float, upper: float) -> int:
-        """Add a column and return its number."""
-        return self.add_block([cost], upper)[0]
+    costs: Array
+    penalties: Array
+    """Costs in addition to `costs` for a search that has one objective."""
+    first_costs: Array
+    """Costs that are minimized before `costs`, in an exact search."""
+    last_costs: Array
+    """Costs that are minimized after `costs`, in an exact search."""
+    uppers: Array
+    row_uppers: Array
+    """Upper bound of each row. The first rows, one per block, are equal to it."""
+    entries: tuple[Array, Array, Array]
+    """Row, column and factor of each entry: first those of requests in the row of their block,
+    then those of requests in the row of their place."""
+    block: Array
+    place: Array
+    machines: Array
+    """Place to the column of its number of new machines; -1 for existing workers."""
+    totals: Array
+    """Block to the column of its number of served requests."""
+    rank: Array
+    """Block to its rank."""
+    rank_rows: Sequence[int]
+    """Rank to the row of its number of served requests."""
+    steps: Mapping[str, int]
+    """Place to the column of the further steps of time that its machines are billed."""
 
-    def add_block(self, costs: Sequence[float], upper: float) -> range:
-        """Add a column per cost and return their numbers; a row bounds their sum by `upper`."""
-        first = len(self.costs)
-        self.block_starts.append(first)
-        self.costs += costs
-        self.uppers += [upper] * len(costs)
-        return range(first, len(self.costs))
+    @cached_property
+    def by_column(self) -> tuple[Array, Array, Array]:
+        """Return the start of each column, and the row and factor of each entry by column."""
+        import numpy as np
 
-    def add_row(self, columns: Sequence[int], factors: Sequence[float], upper: float = inf) -> int:
-        """Add `sum(factor * column) <= upper` and return the number of the row."""
-        self.index += columns
-        self.factors += factors
-        self.row_ends.append(len(self.index))
-        self.row_uppers.append(upper)
-        return len(self.row_ends) - 1
+        rows, columns, factors = self.entries
+        order = np.argsort(columns, kind="stable")
+        starts = np.searchsorted(columns[order], np.arange(len(self.costs) + 1))
+        return starts, rows[order].astype("int32"), factors[order]
 
-    def solve(self, sums: Sequence[RowSum]) -> Solution | None:
-        """Return the cheapest integer solution with these row sums.
+    def select(self, columns: Array) -> tuple[Array, Array, Array]:
+        """Return the start of each of these columns, and the row and factor of each entry."""
+        import numpy as np
 
-        None if the program is infeasible, or no solution was found within `MAX_NODES`.
-        """
-        solver = self._load(sums)
-        _set_integer(solver, len(self.costs))
-        if self.first_costs:
-            first = self.dense(self.first_costs)
-            _set_costs(solver, first)
-            _bound_cost(solver, first, (run(solver) or 0.0) + 0.5)
-            _set_costs(solver, self._costs)
-        cost = run(solver)
-        if cost is None:
-            _release(solver)
-            return None
-        found = Solution(
-            tuple(solver.getSolution().col_value),
-            min(cost, float(solver.getInfo().mip_dual_bound)),
-            sums,
-            int(solver.getInfo().mip_node_count),
-        )
-        if self.last_costs:
-            _bound_cost(solver, self._costs, cost * (1 + _EQUAL_COST) + _EQUAL_COST)
-            _set_costs(solver, self.dense(self.last_costs))
-            _set_start(solver, self._numpy.array(found.values))
-            if run(solver) is not None:
-                found = replace(found, values=tuple(solver.getSolution().col_value))
-        _release(solver)
+        starts, rows, factors = self.by_column
+        lengths = starts[columns + 1] - starts[columns]
+        ends = np.cumsum(lengths)
+        at = np.repeat(starts[columns] - ends + lengths, lengths) + np.arange(lengths.sum())
+        return np.append(0, ends), rows[at], factors[at]
+
+    def row_sums(self, values: Array) -> Array:
+        """Return the sum of each row."""
+        import numpy as np
+
+        rows, columns, factors = self.entries
+        return np.bincount(rows, factors * values[columns], len(self.row_uppers))
+
+    def row_bounds(self) -> Bounds:
+        """Return the bounds of each row."""
+        import numpy as np
+
+        lower = np.full(len(self.row_uppers), -inf)
+        lower[: len(self.totals)] = 0.0
+        return lower, self.row_uppers.copy()
+
+    def is_until(self, rank: int) -> Array:
+        """Return whether each column is of this rank or an earlier one, or of no rank."""
+        import numpy as np
+
+        found = np.ones(len(self.costs), dtype=bool)
+        found[: len(self.block)] = self.rank[self.block] <= rank
+        found[self.totals] = self.rank <= rank
         return found
 
-    def maximize_in_turn(self, rows: Sequence[int]) -> list[int]:
-        """Return the maximum integer sum of each row, in turn: earlier rows keep theirs."""
-        solver = self._load(())
-        _set_integer(solver, len(self.costs))
-        solver.setOptionValue("mip_abs_gap", _COUNT_GAP)
-        solver.setOptionValue("mip_rel_gap", 0.0)
-        sums: list[int] = []
-        for row in rows:
-            _set_costs(solver, -self.row_factors(row))
-            sums.append(floor(-(run(solver) or 0.0) + GAP))
-            solver.changeRowBounds(row, sums[-1] - TOLERANCE, inf)
-        _release(solver)
-        return sums
+    def count_costs(self, blocks: Sequence[int]) -> Array:
+        """Return the costs for which the least cost serves most requests of some blocks."""
+        import numpy as np
 
-    def raise_sum(
-        self,
-        row: int,
-        columns: Array,
-        values: Array,
-        kept: Sequence[RowSum],
-    ) -> Array:
-        """Return integer values of these columns with the largest sum of a row found.
+        costs = np.zeros(len(self.costs))
+        costs[self.totals[blocks]] = -1.0
+        return costs
 
-        All other columns are 0; the rows of `kept` have at least these sums. The search starts
-        from `values`.
+    def solve(self, objectives: Iterable[Objective], *, serve_all: bool) -> Solution | None:
+        """Return the best solution by several objectives, one after the other.
+
+        None if the program is infeasible, or no solution was found within `MAX_NODES`. Bound and
+        nodes are those of the last objective that is no count, before `last_costs`.
         """
-        np = self._numpy
-        solver = self._load((), columns)
-        for name, value in (("mip_max_nodes", _RANK_NODES), ("mip_abs_gap", _COUNT_GAP)):
-            solver.setOptionValue(name, value)
-        for each, least in kept:
-            solver.changeRowBounds(each, least - TOLERANCE, inf)
-        _set_costs(solver, -self.row_factors(row)[columns])
-        _set_integer(solver, len(columns))
-        _set_start(solver, values[columns])
-        raised = values
-        if run(solver) is not None:
-            raised = np.zeros(len(values))
-            raised[columns] = np.round(solver.getSolution().col_value)
-        _release(solver)
-        return raised
+        import numpy as np
 
-    def search(
+        solver = _load(self, np.arange(len(self.costs)))
+        if serve_all:
+            every = self.uppers[self.totals]
+            solver.changeColsBounds(len(every), self.totals.astype("int32"), every, every)
+        _set_integer(solver, len(self.costs))
+        found: Solution | None = None
+        for costs, is_count in objectives:
+            if not costs.any() and (is_count or found):
+                continue
+            _set_options(
+                solver,
+                mip_max_nodes=MAX_NODES,
+                mip_abs_gap=COUNT_GAP if is_count else 0.0,
+                mip_rel_gap=0.0 if is_count else GAP,
+            )
+            _set_costs(solver, costs)
+            if found is not None:
+                _set_start(solver, found.values)
+            cost = run(solver)
+            if cost is None:
+                break
+            info, values = solver.getInfo(), np.array(solver.getSolution().col_value)
+            bound, nodes = min(cost, float(info.mip_dual_bound)), int(info.mip_node_count)
+            if costs is self.last_costs and found is not None:
+                bound, nodes = found.bound, found.nodes
+            found = Solution(values, bound, nodes)
+            some = costs.nonzero()[0].astype("int32")
+            limit = cost + 0.5 if is_count else cost * (1 + _EQUAL_COST) + _EQUAL_COST
+            solver.addRow(-inf, limit, len(some), some, costs[some])
+        return found
+
+    def search(  # noqa: PLR0913 - a search has these limits
         self,
-        neighbourhoods: Iterable[Sequence[int]],
+        neighbourhoods: Iterable[Array],
         values: Array,
-        sums: Sequence[RowSum],
+        costs: Array,
+        row_bounds: Bounds,
         *,
         nodes: int,
+        gap: float,
         toward: Array = None,
     ) -> Array:
-        """Return integer values with the same row sums at no higher cost.
+        """Return integer values within the same row bounds at no higher cost.
 
         The columns of each neighbourhood are free in turn, all others fixed. With `toward`, each
         free column stays between its value and the one that it has there. Each search ends after
-        this number of nodes.
+        this number of nodes, or at this gap relative to the cost of its columns.
         """
-        np, values = self._numpy, values.copy()
-        used, (lower, upper) = self._row_sums(values), self._row_bounds(sums)
+        import numpy as np
+
+        values, used = values.copy(), self.row_sums(values)
+        lower, upper = row_bounds
         lower, upper = lower - used, upper - ROW_MARGIN * (upper != np.floor(upper)) - used
-        for neighbourhood in neighbourhoods:
-            free = np.array(neighbourhood)
-            rows, factors, starts = self.matrix.select(free)
+        for free in neighbourhoods:
+            starts, rows, factors = self.select(free)
             some, index = np.unique(rows, return_inverse=True)
-            given, costs = values[free], self.penalized_costs[free]
+            given, own_costs = values[free], costs[free]
             own = np.bincount(index, factors * np.repeat(given, np.diff(starts)), len(some))
-            bounds = lower[some] + own, np.maximum(upper[some], 0.0) + own
-            solver = _loaded(costs, self._uppers[free], bounds, (starts, index, factors))
+            bounds = np.minimum(lower[some], 0.0) + own, np.maximum(upper[some], 0.0) + own
+            solver = _loaded(own_costs, self.uppers[free], bounds, (starts, index, factors))
             if toward is not None:
                 low = np.minimum(given, np.maximum(0, np.floor(toward[free] + TOLERANCE)))
-                high = np.minimum(
-                    self._uppers[free], np.maximum(given, np.ceil(toward[free] - TOLERANCE))
-                )
+                high = np.maximum(given, np.ceil(toward[free] - TOLERANCE))
+                high = np.minimum(self.uppers[free], high)
                 solver.changeColsBounds(len(free), _numbers(len(free)), low, high)
             _set_integer(solver, len(free))
-            cost = float((costs * given).sum())
-            for name, value in (
-                ("mip_max_nodes", nodes),
-                ("mip_rel_gap", 0.0),
-                ("mip_abs_gap", _NEIGHBOURHOOD_GAP * cost),
-                ("mip_allow_restart", False),
+            cost = float((own_costs * given).sum())
+            _set_options(
+                solver,
+                mip_max_nodes=nodes,
+                mip_rel_gap=0.0,
+                mip_abs_gap=gap * abs(cost),
+                mip_allow_restart=False,
                 # A third of the time, for solutions that the other heuristics find as well.
-                ("mip_heuristic_run_root_reduced_cost", False),
-            ):
-                solver.setOptionValue(name, value)
+                mip_heuristic_run_root_reduced_cost=False,
+            )
             _set_start(solver, given)
             found = run(solver)
             if found is not None and found < cost:
@@ -260,287 +261,106 @@ class Program:
                 change = np.bincount(index, factors * moved, len(some))
                 lower[some] -= change
                 upper[some] -= change
-            _release(solver)
         return values
-
-    def row_factors(self, *rows: int) -> Array:
-        """Return the factor of each column in these rows, added up."""
-        found = self._numpy.zeros(len(self.costs))
-        for row in rows:
-            own = slice(self.row_ends[row - 1] if row else 0, self.row_ends[row])
-            found[self._entries[1][own]] += self._entries[2][own]
-        return found
-
-    def slack(self, values: Array) -> Array:
-        """Return the difference between the upper bound of each row and its sum."""
-        return self.row_uppers - self._row_sums(values)
-
-    @cached_property
-    def relaxation(self) -> "Relaxation":
-        """Return the linear relaxation; the program is complete from then on."""
-        return Relaxation(self)
-
-    @cached_property
-    def matrix(self) -> "Matrix":
-        """Return the entries by column; the program is complete from then on."""
-        return Matrix(*self._entries, len(self.costs))
-
-    @cached_property
-    def penalized_costs(self) -> Array:
-        """Return the cost of each column with its penalty."""
-        return self._costs + self.dense(self.penalties)
-
-    def _row_sums(self, values: Array) -> Array:
-        rows, index, factors = self._entries
-        return self._numpy.bincount(rows, factors * values[index], len(self.row_ends))
-
-    def dense(self, sparse: Mapping[int, float]) -> Array:
-        """Return an array of all columns; those that are not named are 0."""
-        found = self._numpy.zeros(len(self.costs))
-        found[[*sparse]] = [*sparse.values()]
-        return found
-
-    @cached_property
-    def _numpy(self) -> Array:
-        import numpy as np
-
-        return np
-
-    @cached_property
-    def _entries(self) -> tuple[Array, Array, Array]:
-        """Return the row, the column and the factor of each entry."""
-        np = self._numpy
-        rows = np.repeat(np.arange(len(self.row_ends)), np.diff([0, *self.row_ends]))
-        return rows, np.array(self.index, dtype="int32"), np.array(self.factors, dtype=float)
-
-    @cached_property
-    def _costs(self) -> Array:
-        return self._numpy.array(self.costs, dtype=float)
-
-    @cached_property
-    def _uppers(self) -> Array:
-        return self._numpy.array(self.uppers, dtype=float)
-
-    def _row_bounds(self, sums: Sequence[RowSum]) -> tuple[Array, Array]:
-        """Return the lower and upper bound of each row; the rows of `sums` have both equal."""
-        lower = self._numpy.full(len(self.row_ends), -inf)
-        upper = self._numpy.array(self.row_uppers, dtype=float)
-        fixed = [row for row, _ in sums]
-        lower[fixed] = upper[fixed] = [number for _, number in sums]
-        return lower, upper
-
-    def _load(self, sums: Sequence[RowSum], columns: Array = None) -> "highspy.Highs":
-        """Return a solver with these row sums, of all columns or of some."""
-        np = self._numpy
-        rows, index, factors = self._entries
-        costs, uppers = self._costs, self._uppers
-        if columns is not None:
-            position = np.full(len(costs), -1, dtype="int32")
-            position[columns] = np.arange(len(columns))
-            known = position[index] >= 0
-            rows, index, factors = rows[known], position[index[known]], factors[known]
-            costs, uppers = costs[columns], uppers[columns]
-        starts = np.searchsorted(rows, np.arange(len(self.row_ends) + 1))
-        return _loaded(
-            costs, uppers, self._row_bounds(sums), (starts, index, factors), by_row=True
-        )
-
-
-class Matrix:
-    """The entries of a program by column."""
-
-    def __init__(self, rows: Array, columns: Array, factors: Array, count: int) -> None:
-        import numpy as np
-
-        self._numpy = np
-        order = np.argsort(columns, kind="stable")
-        self._rows, self._factors = rows[order], factors[order]
-        self._starts = np.searchsorted(columns[order], np.arange(count + 1))
-
-    def column(self, column: int) -> tuple[Array, Array]:
-        """Return the rows of a column and its factors there."""
-        own = slice(self._starts[column], self._starts[column + 1])
-        return self._rows[own], self._factors[own]
-
-    def select(self, columns: Array) -> tuple[Array, Array, Array]:
-        """Return the rows and factors of columns, and the start of each column in them."""
-        at, starts = self._locate(columns)
-        return self._rows[at], self._factors[at], self._numpy.append(starts, len(at))
-
-    def that_fit(self, columns: Array, slack: Array) -> Array:
-        """Return the columns that can be one larger within this slack of rows."""
-        np, columns = self._numpy, self._numpy.array(columns, dtype=int)
-        at, starts = self._locate(columns)
-        exceeds = self._factors[at] > slack[self._rows[at]]
-        return columns[~np.logical_or.reduceat(exceeds, starts)] if len(columns) else columns
-
-    def _locate(self, columns: Array) -> tuple[Array, Array]:
-        np, first = self._numpy, self._starts[columns]
-        lengths = self._starts[columns + 1] - first
-        starts = np.cumsum(lengths) - lengths
-        return np.repeat(first - starts, lengths) + np.arange(lengths.sum()), starts
 
 
 class Relaxation:
     """The linear relaxation of a program, solved by column generation.
 
-    `start` comes first; then rows and columns are bounded, and one objective follows the other.
-    Each continues from the basis of the one before.
+    Bounds can change, and one objective follows the other: each continues from the basis of the
+    one before. `active`: the columns of a solution from which it starts.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, active: Sequence[int] = ()) -> None:
         import numpy as np
 
         self._numpy, self._program = np, program
-        count = len(program.costs)
-        self._block_starts = np.array(program.block_starts)
-        self._sizes = np.diff([*self._block_starts, count])
-        self._block = np.repeat(np.arange(len(self._sizes)), self._sizes)
-        # Equal columns take turns: else all blocks get the same place first.
-        self._turns = np.arange(count) * _GOLDEN_RATIO % 1
-        self._uppers = np.array(program.uppers, dtype=float)
-        self._by_block, self._by_column = self._split(*program._entries)  # noqa: SLF001 - one class in two parts
+        count, pairs = len(program.costs), len(program.block)
+        self._lower, self._upper = np.zeros(count), program.uppers.copy()
+        self._costs = np.zeros(count)
+        self._first = np.flatnonzero(np.diff(program.block, prepend=-1))
+        """First column of each block."""
+        self._lengths = np.diff(self._first, append=pairs)
+        # Equal columns take turns, by the golden ratio: else all blocks get the same place first,
+        # and 1,000 requests in 400 limited pools take six times as long.
+        self._turns = np.arange(pairs) * 0.6180339887498949 % 1
+        self._is_active = np.arange(count) >= (pairs if pairs > _FEW_COLUMNS else 0)
+        self._is_active[np.array(active, dtype=int)] = True
+        self._active = np.flatnonzero(self._is_active)
+        self.solver = _load(program, self._active)
+        _set_options(
+            self.solver,
+            simplex_strategy=_PRIMAL_SIMPLEX,
+            presolve="off",
+            # A maximum that was rounded down can be required then.
+            primal_feasibility_tolerance=TOLERANCE,
+        )
 
-    def start(self, active: Iterable[int] = ()) -> None:
-        """Forget all bounds and sums, and activate these columns."""
-        np, count = self._numpy, len(self._uppers)
-        self._lower, self._upper, self._costs = np.zeros(count), self._uppers, np.zeros(count)
-        self.reduced_costs = np.zeros(count)
-        self._is_active, self._active = np.zeros(count, dtype=bool), np.zeros(0, dtype=int)
-        self.solver = self._program._load((), [])  # noqa: SLF001 - see above
-        self.solver.setOptionValue("simplex_strategy", _PRIMAL_SIMPLEX)
-        self.solver.setOptionValue("presolve", "off")
-        # A maximum that was rounded down can be required then.
-        self.solver.setOptionValue("primal_feasibility_tolerance", TOLERANCE)
-        single = self._block_starts[self._sizes == 1]
-        every = np.arange(count)
-        self._activate(every if count <= _FEW_COLUMNS else np.union1d(single, [*active]))
+    def bound_row(self, row: int, lower: float, upper: float) -> None:
+        """Bound the sum of a row."""
+        self.solver.changeRowBounds(row, lower, upper)
 
-    def bound_rows(
-        self, rows: Sequence[int], lower: Sequence[float], upper: Sequence[float]
-    ) -> None:
-        """Bound the sum of each of these rows."""
-        for bounds in zip(rows, lower, upper, strict=True):
-            self.solver.changeRowBounds(*bounds)
-
-    def bound_columns(self, lower: Array, upper: Array) -> None:
-        """Bound every column."""
-        self._lower, self._upper = lower, upper
-        self._activate(self._numpy.flatnonzero((lower > 0) & ~self._is_active))
-        bounds = lower[self._active], upper[self._active]
+    def bound_columns(self, columns: Array, lower: Array, upper: Array) -> None:
+        """Bound some columns."""
+        self._lower[columns], self._upper[columns] = lower, upper
+        self._activate(self._numpy.flatnonzero((self._lower > 0) & ~self._is_active))
+        bounds = self._lower[self._active], self._upper[self._active]
         self.solver.changeColsBounds(len(self._active), _numbers(len(self._active)), *bounds)
 
-    def cheapest(
-        self, sums: Sequence[RowSum], *, penalized: bool = True, reached: Iterable[int] = ()
+    def minimize(
+        self,
+        costs: Array,
+        *,
+        iterations: float = inf,
+        stop: Callable[[float, float], bool] = lambda *_: False,
     ) -> Relaxed | None:
-        """Return the cheapest solution with these row sums; None if infeasible.
+        """Return the solution of least cost; None if there is none.
 
-        `reached` are the columns of a solution that has these sums, where one is known.
+        Column generation ends when no reduced cost is negative, after a number of iterations, or
+        where `stop` is true of the least cost by the active columns and the bound by all.
         """
-        rows, numbers = [row for row, _ in sums], [number for _, number in sums]
-        active = [*reached]
-        self.start(active)
-        if not active:
-            self.bound_rows(rows, [-inf] * len(rows), numbers)
-            for _, bound in self.iterate(-self._program.row_factors(*rows)):
-                if -bound < sum(numbers) - TOLERANCE:
-                    return None
-        self.bound_rows(rows, numbers, numbers)
-        program = self._program
-        costs = program.penalized_costs if penalized else program._costs  # noqa: SLF001 - see above
-        scale = float(costs.max()) / _MAX_COST or 1.0
-        lowest: float | None = None
-        for cost, lowest in self.iterate(costs / scale):
-            if cost - lowest <= _BOUND_GAP * cost:
-                break
-        if lowest is None:
-            return None
-        return Relaxed(self.values(), lowest * scale, self.reduced_costs * scale)
-
-    def maximum(self, row: int) -> int:
-        """Return the maximum sum of a row, rounded down."""
-        found = 0
-        for cost, bound in self.iterate(-self._program.row_factors(row)):
-            found = floor(-cost + TOLERANCE)
-            if found == floor(-bound + TOLERANCE):
-                break
-        return found
-
-    def maxima_in_turn(
-        self, rows: Sequence[int], kept: Sequence[int] | None = None, reached: Iterable[int] = ()
-    ) -> list[int]:
-        """Return the maximum of each row, in turn.
-
-        Earlier rows keep their sums: their maxima, or those in `kept`, which the columns of
-        `reached` have.
-        """
-        self.start(reached)
-        found: list[int] = []
-        for nth, row in enumerate(rows):
-            found.append(self.maximum(row))
-            self.bound_rows([row], [found[-1] if kept is None else kept[nth]], [inf])
-        return found
+        np, program, pairs = self._numpy, self._program, len(self._program.block)
+        scale = float(abs(costs).max()) / _MAX_COST or 1.0
+        self._costs = costs / scale
+        _set_costs(self.solver, self._costs[self._active])
+        while (cost := run(self.solver, relaxed=True)) is not None:
+            reduced = self._costs - self._weigh(np.array(self.solver.getSolution().row_dual))
+            is_fixed = self._is_active[:pairs] | (self._upper[:pairs] == 0)
+            gains = np.where(is_fixed, 0.0, -reduced[:pairs])
+            best = np.maximum(np.maximum.reduceat(gains, self._first), 0.0)
+            # No block can gain more than all of its upper bound at its best column.
+            bound = cost - float((best * program.uppers[self._first]).sum())
+            some = gains > np.repeat(np.maximum(_EQUAL_COST, best / 2), self._lengths)
+            some, iterations = np.flatnonzero(some), iterations - 1
+            is_near = cost - bound <= _EQUAL_COST * abs(cost)
+            if is_near or iterations <= 0 or not len(some) or stop(cost * scale, bound * scale):
+                return Relaxed(self.values(), bound * scale, reduced * scale)
+            blocks = program.block[some]
+            order = np.lexsort((self._turns[some], -gains[some], blocks))
+            position = np.arange(len(some)) - np.searchsorted(blocks, blocks)
+            self._activate(some[order[position < _COLUMNS_PER_BLOCK]])
+        return None
 
     def values(self) -> Array:
         """Return the value of each column."""
-        values = self._numpy.zeros(len(self._upper))
+        values = self._numpy.zeros(len(self._costs))
         values[self._active] = self.solver.getSolution().col_value
         return values
 
-    def iterate(self, costs: Array) -> Iterator[tuple[float, float]]:
-        """Yield the least cost by the active columns and a lower bound by all, each iteration.
-
-        Nothing if there is no solution. After each iteration the columns with the most negative
-        reduced costs become active, until no reduced cost is negative.
-        """
-        np, self._costs = self._numpy, costs
-        _set_costs(self.solver, costs[self._active])
-        while (cost := run(self.solver, relaxed=True)) is not None:
-            self.reduced_costs = costs - self._weigh(np.array(self.solver.getSolution().row_dual))
-            fixed = self._is_active | (self._upper == 0)
-            gains = np.where(fixed, 0.0, -self.reduced_costs)
-            best = np.maximum.reduceat(gains, self._block_starts)
-            # No block can gain more than all of its upper bound at its best column.
-            yield (
-                cost,
-                cost - float((np.maximum(best, 0.0) * self._uppers[self._block_starts]).sum()),
-            )
-            some = np.flatnonzero(gains > np.repeat(np.maximum(_MIN_GAIN, best / 2), self._sizes))
-            if not len(some):
-                return
-            blocks = self._block[some]
-            order = np.lexsort((self._turns[some], -gains[some], blocks))
-            place_in_block = np.arange(len(some)) - np.searchsorted(blocks, blocks)
-            self._activate(some[order[place_in_block < _COLUMNS_PER_BLOCK]])
-
-    def _split(self, rows: Array, columns: Array, factors: Array) -> tuple[Array, Array]:
-        """Return entries with one factor for a whole block, and all others by column."""
-        np, blocks = self._numpy, self._block[columns]
-        is_first = (np.diff(rows, prepend=-1) != 0) | (np.diff(blocks, prepend=-1) != 0)
-        first = np.flatnonzero(is_first)
-        lengths = np.diff(first, append=len(rows))
-        equal = np.maximum.reduceat(factors, first) == np.minimum.reduceat(factors, first)
-        equal &= lengths == self._sizes[blocks[first]]
-        some, other = first[equal], np.flatnonzero(~np.repeat(equal, lengths))
-        # Sorted by column they are added up in half the time.
-        other = other[np.argsort(columns[other], kind="stable")]
-        by_column = rows[other], columns[other].astype(int), factors[other]
-        return (rows[some], blocks[some], factors[some]), by_column
-
     def _weigh(self, duals: Array) -> Array:
         """Return the sum of factor times dual for each column."""
-        np, (rows, blocks, factors) = self._numpy, self._by_block
-        found = np.repeat(
-            np.bincount(blocks, factors * duals[rows], len(self._sizes)), self._sizes
-        )
-        rows, columns, factors = self._by_column
-        return found + np.bincount(columns, factors * duals[rows], len(found))
+        np, pairs, entries = self._numpy, len(self._program.block), self._program.entries
+        rows, columns, factors = (part[2 * pairs :] for part in entries)
+        found = np.bincount(columns, factors * duals[rows], len(self._costs))
+        found[:pairs] += np.repeat(duals[: len(self._first)], self._lengths)
+        rows, _, factors = (part[pairs : 2 * pairs] for part in entries)
+        found[:pairs] += factors * duals[rows]
+        return found
 
     def _activate(self, columns: Array) -> None:
-        columns = columns.astype(int)
-        rows, factors, starts = self._program.matrix.select(columns)
+        starts, rows, factors = self._program.select(columns)
         bounds = self._lower[columns], self._upper[columns]
-        entries = starts[:-1].astype("int32"), rows.astype("int32"), factors
+        entries = starts[:-1].astype("int32"), rows, factors
         self.solver.addCols(len(columns), self._costs[columns], *bounds, len(rows), *entries)
         self._active = self._numpy.append(self._active, columns)
         self._is_active[columns] = True
@@ -567,6 +387,11 @@ def _numbers(count: int) -> Array:
     return np.arange(count, dtype="int32")
 
 
+def _set_options(solver: "highspy.Highs", **options: bool | float | str) -> None:
+    for name, value in options.items():
+        solver.setOptionValue(name, value)
+
+
 def _set_integer(solver: "highspy.Highs", count: int) -> None:
     solver.changeColsIntegrality(count, _numbers(count), _numbers(count).astype("uint8") * 0 + 1)
 
@@ -579,41 +404,27 @@ def _set_start(solver: "highspy.Highs", values: Array) -> None:
     solver.setSolution(len(values), _numbers(len(values)), values)
 
 
-def _bound_cost(solver: "highspy.Highs", costs: Array, upper: float) -> None:
-    columns = costs.nonzero()[0].astype("int32")
-    solver.addRow(-inf, upper, len(columns), columns, costs[columns])
+def _load(program: Program, columns: Array) -> "highspy.Highs":
+    """Return a solver of some columns and all rows of a program."""
+    costs, uppers = program.costs[columns], program.uppers[columns]
+    return _loaded(costs, uppers, program.row_bounds(), program.select(columns))
 
 
 def _loaded(
-    costs: Array,
-    uppers: Array,
-    row_bounds: tuple[Array, Array],
-    entries: tuple[Array, Array, Array],
-    *,
-    by_row: bool = False,
+    costs: Array, uppers: Array, row_bounds: Bounds, entries: tuple[Array, Array, Array]
 ) -> "highspy.Highs":
-    """Return a solver of these columns and rows.
-
-    Entries are the start of each column (or row), then the other's number and the factor of each.
-    """
+    """Return a solver of these columns and rows, with the entries by column."""
     import highspy
     import numpy as np
 
-    solver = _idle_solvers.pop() if _idle_solvers else highspy.Highs()  # type: ignore[no-untyped-call]  # the library's own gap
-    for name, value in _OPTIONS.items():
-        solver.setOptionValue(name, value)
-    lp, orders = highspy.HighsLp(), highspy.MatrixFormat
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]  # the library's own gap
+    _set_options(solver, **_OPTIONS)
+    lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(costs), len(row_bounds[0])
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = costs, np.zeros(len(costs)), uppers
     lp.row_lower_, lp.row_upper_ = row_bounds
-    lp.a_matrix_.format_ = orders.kRowwise if by_row else orders.kColwise
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
     starts, index, lp.a_matrix_.value_ = entries
     lp.a_matrix_.start_, lp.a_matrix_.index_ = starts.astype("int32"), index.astype("int32")
     solver.passModel(lp)
     return solver
-
-
-def _release(solver: "highspy.Highs") -> None:
-    """Empty the solver and keep it for the next program."""
-    solver.clear()
-    _idle_solvers.append(solver)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from fleet.planner.allocation import Allocation
 from fleet.planner.demand import Group, Row
-from fleet.planner.solver import Program
 from tests.builders.choosing import (
     CHEAP,
     DEAR,
@@ -112,17 +111,6 @@ def test_no_rank_gets_less_than_if_all_was_searched(seed: int) -> None:
 
     assert problem.lacking(large) == problem.lacking(whole)
     assert large.proof.cost <= 1.05 * whole.proof.cost
-
-
-def test_relaxation_bounds_the_requests_of_each_rank_in_turn() -> None:
-    program = Program()
-    columns = program.add_block([1.0, 1.0], 5)
-    program.add_row(columns, [1.0, 1.0], 6)
-
-    rows = [program.add_row([column], [1.0]) for column in columns]
-
-    assert program.relaxation.maxima_in_turn(rows) == [5, 1]
-    assert program.relaxation.maxima_in_turn(rows, [4, 0]) == [5, 2]
 
 
 @given(

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,9 +12,9 @@ import pytest
 
 from fleet.planner.allocation import Allocation, allocate
 from fleet.planner.assignment import Assignment
-from fleet.planner.demand import Fit, Group, Ordered, Place
-from fleet.planner.formulation import Model, components
-from fleet.planner.solver import Program
+from fleet.planner.demand import Fit, Group, Ordered, Place, Row
+from fleet.planner.formulation import Component, Model, components
+from fleet.planner.solver import Program, Relaxation
 from tests.builders.choosing import a_middling_problem
 
 FREE = {f"free{n:02}": Place(f"free{n:02}", "free", makes=False, room=1.0) for n in range(20)}
@@ -100,52 +101,71 @@ def test_large_component_costs_little_more_than_the_exact_search(seed: int) -> N
     assert large <= 1.01 * best + 1e-6
 
 
-def test_raise_sum_serves_one_more_of_a_rank_when_a_later_rank_yields() -> None:
-    program = Program()
-    columns = np.array([*program.add_block([1.0], 2), *program.add_block([1.0], 2)])
-    first, second = (program.add_row([int(column)], [1.0], 2) for column in columns)
-    program.add_row(columns.tolist(), [1.0, 1.0], 2)
+NEAR, FAR = "a/m/on-demand", "b/m/on-demand"
 
-    raised = program.raise_sum(first, columns[:1], np.array([1.0, 1.0]), [])
-    kept = program.raise_sum(second, columns, np.array([2.0, 0.0]), [(first, 2)])
 
-    assert raised.tolist() == [2, 0]
-    assert kept.tolist() == [2, 0]
+def two_ranks(*rows: Row) -> Program:
+    """Return the program of two requests of an earlier and two of a later rank at one place."""
+    place = Place(NEAR, "a", makes=False, room=9.0)
+    groups = [
+        replace(a_group(1), id=f"g{rank}", rank=(rank,), fits={NEAR: Fit()}) for rank in (0, 1)
+    ]
+    return Model(Component(tuple(groups), (place,), rows), by_rank=True, exact=0).program
+
+
+def limit_both(room: str) -> Row:
+    takes = {(f"g{rank}", NEAR): Decimal(1) for rank in (0, 1)}
+    return Row(("x",), "at x", Decimal(room), requests=takes)
+
+
+def test_search_serves_one_more_of_a_rank_when_a_later_rank_yields() -> None:
+    program = two_ranks(limit_both("2"))
+    values = np.array([1.0, 1.0, 1.0, 1.0])
+    values[2:] = 0.0
+    values[program.totals] = values[:2]
+    first = program.count_costs([0])
+
+    raised = program.search(
+        [np.arange(len(values))], values, first, program.row_bounds(), nodes=9, gap=0.1
+    )
+
+    assert raised[:2].tolist() == [2, 0]
 
 
 def test_search_moves_requests_to_cheaper_columns_with_the_same_sums() -> None:
-    program = Program()
-    columns = program.add_block([3.0, 1.0], 2)
-    row = program.add_row(columns, [1.0, 1.0], 2)
-    program.add_row([columns[1]], [1.0], 1.5)
+    places = tuple(
+        Place(key, key[0], makes=False, room=room) for key, room in ((NEAR, 1.0), (FAR, 9.0))
+    )
+    fits = {NEAR: Fit(), FAR: Fit()}
+    component = Component((replace(a_group(1), fits=fits),), places, ())
+    program = Model(component, by_rank=False, exact=0).program
+    values, costs = np.array([0.0, 2.0, 2.0]), np.array([1.0, 3.0, 0.0])
 
-    values = program.search([columns], np.array([2.0, 0.0]), [(row, 2)], nodes=1)
+    found = program.search([np.arange(2)], values, costs, program.row_bounds(), nodes=1, gap=0.0)
 
-    assert values.tolist() == [1, 1]
+    assert found.tolist() == [1, 1, 2]
 
 
 def test_relaxation_reaches_the_maxima_that_it_found() -> None:
-    program = Program()
-    columns = program.add_block([1.0, 1.0], 5)
-    program.add_row([columns[0]], [1.0], 2)
-    program.add_row(columns, [1.0, 1.0], 2.99995)
-    rows = [program.add_row([column], [1.0]) for column in columns]
-
-    maxima = program.relaxation.maxima_in_turn(rows)
+    program = two_ranks(limit_both("2.99995"))
+    relaxation = Relaxation(program)
+    maxima = []
+    for rank, row in enumerate(program.rank_rows):
+        found = relaxation.minimize(program.count_costs([rank]))
+        assert found is not None
+        maxima.append(int(1e-6 - found.bound))
+        relaxation.bound_row(row, maxima[-1], np.inf)
 
     assert maxima == [2, 0]
-    assert program.relaxation.cheapest([*zip(rows, maxima, strict=True)]) is not None
+    assert relaxation.minimize(program.costs) is not None
 
 
 def test_relaxation_yields_no_bound_when_the_solver_stopped_early() -> None:
-    program = Program()
-    columns = program.add_block([1.0], 5)
-    program.add_row(columns, [1.0], 5)
-    relaxation = program.relaxation
-    relaxation.start()
+    program = two_ranks()
+    relaxation = Relaxation(program)
     relaxation.solver.setOptionValue("simplex_iteration_limit", 0)
 
-    assert not [*relaxation.iterate(np.array([-1.0]))]
+    assert relaxation.minimize(program.count_costs([0])) is None
 
 
 def test_assignment_serves_a_request_left_by_rounding_at_least_cost() -> None:
@@ -158,7 +178,7 @@ def test_assignment_serves_a_request_left_by_rounding_at_least_cost() -> None:
     fits = {near: Fit(0.5, Decimal(0)), far: Fit(1.0, Decimal(5))}
     (component,) = components([Group("g", (0,), requests, fits)], places, ())
 
-    assignment = Assignment(Model(component, by_rank=False, exact=0), [{near: 1}])
+    assignment = Assignment.rounded(Model(component, by_rank=False, exact=0), {0: {near: 1}})
 
     assert [{place: len(own) for place, own in at.items()} for at in assignment.served] == [
         {near: 2, far: 1}

@@ -20,7 +20,8 @@ def answered(groups: Sequence[Group], counts: Mapping[str, int], *rows: Row) -> 
     """Return the answer that begins with so many of each group at each place."""
     places = (a_place(CHEAP), free_workers(FREE, 9))
     component = Component(tuple(groups), places, rows)
-    return Assignment(Model(component, by_rank=True, exact=0), [counts for _ in groups])
+    model = Model(component, by_rank=True, exact=0)
+    return Assignment.rounded(model, dict.fromkeys(range(len(model.blocks)), counts))
 
 
 def left(answer: Assignment) -> list[str]:

@@ -1,0 +1,65 @@
+"""Allocations of whole worlds, checked against a program that shares no code with the planner."""
+
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+
+from bench.worlds import Size, document_of, scene_of, world_of
+from fleet.planner.allocation import Allocation, allocate
+from fleet.planner.demand import sign_demand
+from fleet.planner.inventory import take_inventory
+from fleet.planner.layout import Layout, lay_out
+from fleet.planner.lifecycle.begin import begin_pool_plans
+from fleet.planner.staffing import find_supplies
+from fleet.schema.model import Fleet
+from tests.builders.independent import Plain, count_served, find_violations, machines_needed
+from tests.rigs.repeats import slow_but
+
+_EVERY_DAY = (0, 6, 12, 18, 24)
+_SIZES = (
+    (500, 60, 10, 20),
+    (700, 120, 12, 40),
+    (1_000, 150, 20, 60),
+    (1_500, 200, 24, 80),
+    (2_000, 300, 30, 100),
+    (4_000, 400, 40, 150),
+)
+"""Requests, signatures, pools and workers."""
+
+
+@cache
+def allocated(seed: int) -> tuple[Layout, Allocation]:
+    """Return a world with limits, budgets, `target_wait` and `otherwise`, and its allocation."""
+    size = Size(*_SIZES[seed % len(_SIZES)], limited=True, seed=seed)
+    scene, document = scene_of(size), document_of(size)
+    tags = document["tags"]
+    assert isinstance(tags, dict)
+    tags["worker:class:powerful"]["otherwise"] = {"after": "30m", "drop": True}
+    fleet, world = Fleet.model_validate(document), world_of(scene)
+    pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
+    supplies = find_supplies(fleet, world, pool_plans)
+    demand = sign_demand(fleet, world, supplies)
+    layout = lay_out(fleet, world, pool_plans, supplies, demand)
+    return layout, allocate(layout.groups, layout.places, layout.rows)
+
+
+def worlds(every_day: Sequence[int] = _EVERY_DAY) -> list[object]:
+    return slow_but(every_day, range(30))
+
+
+@pytest.mark.parametrize("seed", worlds())
+def test_allocation_violates_no_constraint(seed: int) -> None:
+    layout, found = allocated(seed)
+
+    assert [*find_violations(layout.groups, layout.places, layout.rows, found)] == []
+    needed = machines_needed(layout.groups, layout.places, found)
+    assert needed == {place: count for place, count in found.machines.items() if count}
+
+
+@pytest.mark.parametrize("seed", worlds())
+def test_no_rank_can_serve_one_more_request_when_earlier_ranks_keep_theirs(seed: int) -> None:
+    layout, found = allocated(seed)
+    plain = Plain(layout.groups, layout.places, layout.rows)
+
+    assert plain.first_short_rank(count_served(layout.groups, found)) is None
