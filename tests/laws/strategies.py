@@ -174,7 +174,8 @@ def whole(kind: Any, name: str = "", nth: int = 0) -> Any:  # noqa: ANN401 - a t
         inner = [arguments[0]] * 2 if arguments[1] is ... else arguments
         return tuple(whole(each, name, 2 * nth + n) for n, each in enumerate(inner))
     if get_origin(kind) is dict:
-        return {f"{name}-{n}": whole(arguments[1], name, 2 * nth + n) for n in range(2)}
+        keys = [whole(arguments[0], name, n) for n in range(2)]
+        return {key: whole(arguments[1], name, 2 * nth + n) for n, key in enumerate(keys)}
     if issubclass(kind, Value):
         fields = kind.model_fields.items()
         return kind.model_validate({key: whole(each.annotation, key, nth) for key, each in fields})
