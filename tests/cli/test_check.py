@@ -461,7 +461,7 @@ def test_check_keeps_each_result_when_names_are_long(policed: Path, run_fleet: R
         "@pytest.mark.xfail\ndef test_expected():\n    assert False\n"
         "def test_skips():\n    pytest.skip('no')\n"
         "def test_twice(require):\n    require(False, 'one')\n    assert False, 'two'\n"
-        "class TestOf:\n    def test_inside(self):\n        assert 1 == 2\n"
+        "class TestAll:\n    def test_inside(self):\n        assert 1 == 2\n"
     )
 
     ran = run_fleet("check", "--world", "world.json", "--json", "--junit", "junit.xml")
