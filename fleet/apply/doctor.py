@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleet.apply.observe import Sources
+from fleet.apply.timer import find_clock_faults
 from fleet.errors import FleetError, SecretMissing, StoreFailed, StoreMissing
 from fleet.explain.doctor import find_steps, find_waits, judge_demand
 from fleet.explain.request import Case
@@ -26,6 +27,7 @@ from fleet.tagrules.export import describe_rules, has_own_rules, places_of
 
 _STORE = "state, store"
 _NO_RUN = "no run yet"
+_SET_CLOCK = "timedatectl set-ntp true; fleet apply --trust-clock, if this clock is right"
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,7 @@ def _state(case: Case, asked: Asked) -> Iterator[Finding]:
     try:
         runs = asked.sources.store.last_runs(1)
         holder = asked.lock()
+        faults = find_clock_faults(case.fleet, asked.sources.store, case.world)
     except (StoreMissing, StoreFailed) as error:
         found = wrong(_STORE, str(error), "fleet state init")
         # Who only looks at a queue needs no store.
@@ -235,6 +238,9 @@ def _state(case: Case, asked: Asked) -> Iterator[Finding]:
         began = datetime.fromisoformat(runs[0]["started"])
         ran = f"last run started at {began:%Y-%m-%d %H:%M} UTC"
     yield Finding(about=_STORE, result="ok", said=ran)
+    for fault in faults if case.fleet.pools else ():  # without pools there is nothing to apply
+        said = f"`fleet apply` refuses this clock: {fault}"
+        yield Finding(about="state, clock", result="wrong", said=said, fix=_SET_CLOCK)
     if isinstance(case.world.ledger, Unknown) and spending_limits(case.fleet):
         yield wrong("state, spending", case.world.ledger.unknown, "see money in fleet.yaml")
     if holder is not None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from fleet.apply.config import Config, check_file, load_config
 from fleet.apply.observe import Sources, observe
+from fleet.apply.timer import TRUST, find_clock_faults
 from fleet.checks import rule_of
 from fleet.checks.machines import missing_price, old_prices, unknown_machine_type
 from fleet.clock import utc_now
@@ -28,7 +29,7 @@ from fleet.explain.sensitive import find_sensitive
 from fleet.guard import guard
 from fleet.model.digests import config_digest
 from fleet.model.facts import QueueReading, Unknown, World
-from fleet.model.plan import Plan
+from fleet.model.plan import Plan, Warning_
 from fleet.model.price_lists import with_price_lists
 from fleet.observation import Observation, observing
 from fleet.planner.inventory import PoolInventory
@@ -165,6 +166,22 @@ def _load_past(decision: Decision, console: Console) -> list[World]:
         console.note(f"fleet: warning: earlier moments are left out: {error}")
         return []
     return [each for each in worlds if each.fleet == world.fleet]
+
+
+def warn_of_clock(decision: Decision) -> Decision:
+    """Return a decision whose plan first warns of a clock that an apply refuses."""
+    fleet, world, store = decision.config.fleet, decision.world, decision.store
+    faults: tuple[str, ...] = ()
+    if store is not None and not isinstance(world.runs, Unknown):
+        # An apply does not reach this check either if the store fails.
+        with suppress(StoreFailed, StoreMissing):
+            faults = find_clock_faults(fleet, store, world)
+    warnings = (
+        Warning_(rule="wrong-clock", message=f"`fleet apply` refuses this clock: {each}{TRUST}")
+        for each in faults
+    )
+    plan = decision.plan
+    return replace(decision, plan=plan.altered(warnings=(*warnings, *plan.warnings)))
 
 
 def _recent(decision: Decision) -> list[bytes]:

@@ -39,7 +39,12 @@ from fleet.apply.selection import (
 from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.spending import charge_ledger
 from fleet.apply.tickets import Seen, hand_out_all, note_failures, note_waits
-from fleet.apply.timer import TRUST, Signals, check_clock, check_servers, check_witnesses
+from fleet.apply.timer import (
+    Signals,
+    find_faults_at_start,
+    find_faults_of_world,
+    refuse_clock,
+)
 from fleet.apply.unrecorded import by_pool, with_orphans
 from fleet.apply.wire import lock_owner, wire
 from fleet.clock import utc_now
@@ -177,7 +182,7 @@ class _Run:
             )
         check_selection(self.options.selection, self.fleet, store)
         if not self.options.trusts_clock:
-            check_clock(store, self.started)
+            refuse_clock(find_faults_at_start(store, self.started))
         self.log.begin(dead)
         store.begin_run(started=self.started)
         self.sources.prepare()
@@ -197,8 +202,7 @@ class _Run:
     def _check_clock(self, world: World) -> None:
         store = self.sources.store
         try:
-            check_servers(world, TRUST)
-            check_witnesses(self.fleet, store, world)
+            refuse_clock(find_faults_of_world(self.fleet, store, world))
         except PlanRefused as error:
             # Without an end this run would be compared with the clock of the next one.
             outcome = Outcome(plan="", refused=(str(error),)).model_dump_json()

@@ -21,7 +21,7 @@ from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
 from fleet.apply.plan import look
 from fleet.apply.record import RunLog
 from fleet.apply.run import apply_plan, settle_accounts
-from fleet.apply.timer import Signals, check_servers, check_skew
+from fleet.apply.timer import Signals, find_server_skew, find_store_skew, refuse_clock
 from fleet.apply.unrecorded import by_pool, delete_unrecorded_machines, machine_at
 from fleet.apply.wire import lock_owner
 from fleet.clock import utc_now
@@ -407,7 +407,7 @@ def _delete(
         executor as (many, cut),
     ):
         world = look(config, sources, console)
-        check_servers(world)
+        refuse_clock(find_server_skew(world), fix="")
         plan = guard(config.fleet, deletion.decide(config.fleet, world))
         if not args.json:
             console.out(
@@ -434,7 +434,7 @@ def _locked(store: Store, now: datetime, console: Console, deletion: Deletion) -
         try:
             stack.enter_context(store.lock(lock_owner(), now))
             # A sweep of a fleet without runs comes long after the last run.
-            check_skew(store, now)
+            refuse_clock(find_store_skew(store, now), fix="")
         except (StoreMissing, StoreFailed) as error:
             if deletion.named is not None:
                 raise

@@ -7,7 +7,7 @@ that were begun. A second one in the middle of a step cuts that short too.
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import FrameType
@@ -147,21 +147,48 @@ _LAST_RUN = "the last run of this fleet"
 TRUST = "; if this clock is right, run `fleet apply --trust-clock` once"
 
 
-def check_skew(store: Store, now: datetime, fix: str = "") -> None:
-    """Raise PlanRefused where the clock of the store's server differs by much."""
+def find_clock_faults(fleet: Fleet, store: Store, world: World) -> tuple[str, ...]:
+    """Return the reasons for which an apply at the time of a world refuses its clock."""
+    faults = (
+        *find_faults_at_start(store, world.time),
+        *find_faults_of_world(fleet, store, world),
+    )
+    return tuple(dict.fromkeys(faults))
+
+
+def find_faults_at_start(store: Store, now: datetime) -> Iterator[str]:
+    """Yield how the clock differs from the store's server and from the runs before."""
+    yield from find_store_skew(store, now)
+    if odd := why_odd(store, now):
+        yield odd
+
+
+def find_faults_of_world(fleet: Fleet, store: Store, world: World) -> Iterator[str]:
+    """Yield how the clock differs from the servers that were asked and from earlier records."""
+    yield from find_server_skew(world)
+    yield from _find_later_records(fleet, store, world)
+
+
+def refuse_clock(faults: Iterable[str], fix: str = TRUST) -> None:
+    """Raise PlanRefused for the first of these faults of the clock."""
+    for fault in faults:
+        raise refusal(f"{fault}{fix}")
+
+
+def find_store_skew(store: Store, now: datetime) -> Iterator[str]:
+    """Yield a difference of more than MAX_SKEW from the clock of the store's server."""
     theirs = store.server_time()
     if theirs is not None and abs(now - theirs) > MAX_SKEW:
         skew = write_duration(abs(now - theirs))
         ahead = "ahead of" if now > theirs else "behind"
-        raise refusal(
-            f"this computer's clock says {write_time(now)}, {skew} "
-            f"{ahead} the server of state.store; correct the wrong one (`timedatectl set-ntp "
-            f"true`){fix}"
+        yield (
+            f"this computer's clock says {write_time(now)}, {skew} {ahead} the server of "
+            "state.store; correct the wrong one (`timedatectl set-ntp true`)"
         )
 
 
-def check_servers(world: World, fix: str = "") -> None:
-    """Raise PlanRefused where no server that was asked has about the time of this computer."""
+def find_server_skew(world: World) -> Iterator[str]:
+    """Yield a fault if no server that was asked has about the time of this computer."""
     told = {
         f"{kind} {name}": each.clock_ahead
         for kind, readings in (("queue", world.queues), ("provider", world.providers))
@@ -171,11 +198,10 @@ def check_servers(world: World, fix: str = "") -> None:
     if told and min(map(abs, told.values())) > MAX_SKEW / timedelta(minutes=1):
         name, minutes = min(told.items(), key=lambda each: abs(each[1]))
         skew = write_duration(abs(minutes) * 60)
-        raise refusal(
+        yield (
             f"this computer's clock says {write_time(world.time)}, "
             f"{skew} {'behind' if minutes > 0 else 'ahead of'} the server of {name}, and no "
-            "other server agrees with it; correct the wrong one (`timedatectl set-ntp "
-            f"true`){fix}"
+            "other server agrees with it; correct the wrong one (`timedatectl set-ntp true`)"
         )
 
 
@@ -184,15 +210,8 @@ def why_odd(store: Store, now: datetime) -> str:
     return _why_behind(store, now) or _why_leapt(store, now)
 
 
-def check_clock(store: Store, now: datetime) -> None:
-    """Raise PlanRefused if the clock differs from the store's server or from the runs before."""
-    check_skew(store, now, TRUST)
-    if odd := why_odd(store, now):
-        raise refusal(f"{odd}{TRUST}")
-
-
-def check_witnesses(fleet: Fleet, store: Store, world: World) -> None:
-    """Raise PlanRefused if earlier runs or the ledger were recorded later than this world.
+def _find_later_records(fleet: Fleet, store: Store, world: World) -> Iterator[str]:
+    """Yield a fault if earlier runs or the ledger were recorded later than this world.
 
     The server of a queue or of the store may run on this computer, so its clock proves nothing
     against these. Planned by a clock that is behind, spent budgets would be available again.
@@ -204,7 +223,7 @@ def check_witnesses(fleet: Fleet, store: Store, world: World) -> None:
     if not odd and until is not None and until > most:
         odd = _why_odd(world.time, until, "the end of what the ledger was charged for")
     if odd:
-        raise refusal(f"{odd}{TRUST}")
+        yield odd
 
 
 def _why_behind(store: Store, now: datetime) -> str:

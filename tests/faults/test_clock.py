@@ -358,3 +358,77 @@ def test_what_a_cache_kept_is_no_clock(project: Path, run_at: RunAt) -> None:
         applied = run_at("apply")
 
     assert applied.returncode == 0, applied.stderr
+
+
+WRONG = {
+    "behind": {"minutes": -15},
+    "two days behind": {"days": -2},
+    "ahead": {"days": 32},
+}
+
+
+def clock_warnings(done: Completed) -> list[int]:
+    """Return where a plan has warnings of a clock among all that it warns of."""
+    warnings = json.loads(done.stdout)["warnings"]
+    return [n for n, each in enumerate(warnings) if each["rule"] == "wrong-clock"]
+
+
+def clock_findings(done: Completed) -> list[dict[str, Any]]:
+    findings = json.loads(done.stdout)["findings"]
+    return [each for each in findings if each["about"] == "state, clock"]
+
+
+@pytest.mark.parametrize("clock", slow_but(["behind"], list(WRONG)))
+@pytest.mark.usefixtures("trial")
+def test_clock_is_reported_when_apply_refuses_it(run_at: RunAt, clock: str) -> None:
+    planned = run_at("plan", "--json", **WRONG[clock])
+    shown = run_at("plan", **WRONG[clock])
+    judged = run_at("doctor", "--json", **WRONG[clock])
+    refused = run_at("apply", **WRONG[clock])
+
+    assert (planned.returncode, shown.returncode) == (0, 0), planned.stderr
+    assert clock_warnings(planned) == [0]
+    assert "--trust-clock" in shown.stdout
+    (found,) = clock_findings(judged)
+    assert (judged.returncode, found["result"]) == (1, "wrong")
+    assert "timedatectl set-ntp true" in found["fix"]
+    assert refused.returncode == 4
+
+
+@pytest.mark.usefixtures("trial")
+def test_clock_is_unreported_when_apply_goes_on_with_it(run_at: RunAt) -> None:
+    planned = run_at("plan", "--json", minutes=-8)
+    judged = run_at("doctor", "--json", minutes=-8)
+
+    assert clock_warnings(planned) == []
+    assert clock_findings(judged) == []
+
+
+def test_clock_is_reported_when_only_the_ledger_is_later(trial: Trial, run_at: RunAt) -> None:
+    with store_of(trial) as connection:
+        connection.execute("DELETE FROM fleet_runs")
+
+    planned = run_at("plan", "--json", days=-2)
+    judged = run_at("doctor", "--json", days=-2)
+
+    assert clock_warnings(planned) == [0]
+    assert len(clock_findings(judged)) == 1
+
+
+def test_clock_is_reported_when_no_server_agrees(project: Path, run_at: RunAt) -> None:
+    trial = Trial(project)
+    with _debusine(Date=_by_the_clock(12)) as server:
+        _asks(trial, debian=server)
+        planned = run_at("plan", "--json")
+        judged = run_at("doctor", "--json")
+
+    assert clock_warnings(planned) == [0]
+    assert len(clock_findings(judged)) == 1
+
+
+def test_clock_is_unreported_when_the_world_is_recorded(trial: Trial, run_at: RunAt) -> None:
+    trial.told("observe", "--out", "world.json")
+
+    planned = run_at("plan", "--world", "world.json", "--json", days=-2)
+
+    assert clock_warnings(planned) == []
