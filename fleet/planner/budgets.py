@@ -754,10 +754,10 @@ class _Books:
         lengths, found = self._lengths_of(limit), dict[tuple[str, str], Decimal]()
         paid = self._paid(limit)
         for place in places:
-            is_alone = place.makes and self._is_alone_at(limit, place)
-            own = lives.own(place.pool, paid) if limit.only and not place.makes else ()
             if self._is_kept(limit, place):
                 continue
+            is_alone = place.makes and self._is_alone_at(limit, place)
+            own = lives.own(place.pool, paid) if limit.only and not place.makes else ()
             for length, pairs in lengths[place.key].items():
                 if is_alone or limit.only is None:
                     amount = lives.more(place, length, window, hours=hours)

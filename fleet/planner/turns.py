@@ -148,7 +148,7 @@ class Chosen:
 
     def is_used_up(self, key: str, place: str, row: Row) -> bool:
         """Say whether only other requests of this plan leave a request too little of a limit."""
-        return row.path[2:3] != ("workers",) and self.needed(key, place, row) <= row.room
+        return not _is_room(row) and self.needed(key, place, row) <= row.room
 
     def frees(self, pool: str, key: str, other: str, stops: Iterable[Stop]) -> bool:
         """Say whether a request without its machine of a pool leaves another enough of limits.
@@ -160,8 +160,7 @@ class Chosen:
 
         def is_free(row: Row, place: str) -> bool:
             freed = min((row.requests.get((group.id, at), Decimal(0)) for at in own), default=0)
-            is_room = row.path[2:3] == ("workers",)
-            return is_room or self.left[row] + freed >= self.needed(other, place, row)
+            return _is_room(row) or self.left[row] + freed >= self.needed(other, place, row)
 
         return any(all(is_free(row, stop.place) for row in stop.rows) for stop in stops)
 
@@ -240,6 +239,11 @@ def find_overtaken(
     return found
 
 
+def _is_room(row: Row) -> bool:
+    """Say whether a limit is the room of a pool: a key of its `workers`."""
+    return row.path[2:3] == ("workers",)
+
+
 def _stopped_at(fleet: Fleet, by_age: Allocation) -> dict[Row, set[str]]:
     """Return the tickets that each limit stops, unless another one is reached by running work."""
     stopped: defaultdict[Row, set[str]] = defaultdict(set)
@@ -249,7 +253,7 @@ def _stopped_at(fleet: Fleet, by_age: Allocation) -> dict[Row, set[str]]:
             # No order makes room for a ticket at a limit that is reached already.
             if all(row.room > 0 for row in stop.rows):
                 for row in stop.rows:
-                    if row.path[2:3] != ("workers",):
+                    if not _is_room(row):
                         stopped[row].add(key)
     return stopped
 
