@@ -164,7 +164,7 @@ def find_faults_at_start(store: Store, now: datetime) -> Iterator[str]:
 
 
 def find_faults_of_world(fleet: Fleet, store: Store, world: World) -> Iterator[str]:
-    """Yield how the clock differs from the servers that were asked and from earlier records."""
+    """Yield how the clock differs from those of queues and providers, and from earlier records."""
     yield from find_server_skew(world)
     yield from _find_later_records(fleet, store, world)
 
@@ -188,7 +188,7 @@ def find_store_skew(store: Store, now: datetime) -> Iterator[str]:
 
 
 def find_server_skew(world: World) -> Iterator[str]:
-    """Yield a fault if no server that was asked has about the time of this computer."""
+    """Yield a fault if every queue and provider that has a clock differs from this computer."""
     told = {
         f"{kind} {name}": each.clock_ahead
         for kind, readings in (("queue", world.queues), ("provider", world.providers))

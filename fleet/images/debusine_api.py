@@ -90,7 +90,7 @@ class Server:
 
         It does so where the worker was lost. No answer of the server names the newer request, so
         it is the first after it in which all is the same that stays so: the task, whose script
-        says which build it is for, by whom and where. What a person aborted is not tried again.
+        identifies the build. The server does not retry a request that a person aborted.
         """
         if request.status != _ABORTED or request.aborted_by is not None:
             return None

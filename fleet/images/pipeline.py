@@ -95,7 +95,7 @@ class Pipeline(ABC):
         self.remove(upload_id)
 
     def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
-        """Remove uploads that are not whole and were begun before a moment."""
+        """Remove partial uploads that are older than a moment."""
         old = [each for each in self.uploads() if each.was_left(before, but_for)]
         for each in old:
             self.remove(each.id)

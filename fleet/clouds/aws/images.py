@@ -196,7 +196,7 @@ class AwsPublisher(Pipeline):
         self._pause = pause
 
     def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
-        """Yield the AMIs with this fleet's mark, and the snapshots that none is made of."""
+        """Yield the AMIs with this fleet's mark, and the snapshots without an AMI."""
         marks = _marks(*version) if version else {}
         images = self._listed("images", marks, Owners=["self"])
         finished = {_version(each) for each in images}

@@ -79,7 +79,7 @@ class _Taken(SourceUnreachable):
 
 
 class _Gone(SourceUnreachable):
-    """What is asked for does not exist."""
+    """The server, key or image does not exist."""
 
 
 class Hetzner:
