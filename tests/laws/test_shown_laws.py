@@ -15,6 +15,7 @@ from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
 from fleet.report.site import Shown, site
 from fleet.report.status import status_to_text
+from fleet.report.terminal import clean
 from tests.rigs.golden_plans import FOLDERS, plan_of
 
 RENDERERS: Mapping[str, Callable[[Plan], str]] = {
@@ -68,7 +69,9 @@ def having(plan: str, at: Where, end: str) -> Plan | None:
 def test_no_string_of_a_plan_is_shown_as_anything_but_text(data: st.DataObject) -> None:
     plan = plan_to_json(plan_of(data.draw(st.sampled_from(FOLDERS))))
     at = data.draw(st.sampled_from(list(strings(json.loads(plan)))))
-    hostile, tame = having(plan, at, data.draw(HOSTILE)), having(plan, at, "x")
+    end = data.draw(HOSTILE)
+    # As wide as what is shown for the end, since text is wrapped at a width.
+    hostile, tame = having(plan, at, end), having(plan, at, "x" * len(clean(end)))
 
     if hostile is not None and tame is not None:
         for name, render in RENDERERS.items():
