@@ -4,7 +4,7 @@ import argparse
 import os
 import platform
 import shlex
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -83,27 +83,34 @@ def _read_or_none(secrets: HostSecrets, reference: SecretRef | None) -> str | No
         return None
 
 
-EXTRAS = {
-    "images": "ansible_runner",
-    "policies": "pytest",
-    "postgres": "psycopg",
-    "pulumi": "pulumi",
-    "s3": "boto3",
-    "solver": "highspy",
-} | {each.extra: f"pulumi_{each.extra}" for each in PROVIDERS.values() if each.extra != "pulumi"}
-"""Extra of fleet to a module that it brings."""
+EXTRAS: Mapping[str, Sequence[str]] = {
+    kind.extra: (f"pulumi_{kind.extra}",) for kind in PROVIDERS.values()
+} | {
+    "hcloud": ("pulumi_hcloud", "hcloud"),
+    "images": ("ansible", "ansible_runner", "websockets"),
+    "policies": ("pytest",),
+    "postgres": ("psycopg",),
+    "pulumi": ("pulumi",),
+    "s3": ("boto3",),
+    "solver": ("highspy",),
+}
+"""Extra of fleet to the modules that it brings."""
+
+
+def _is_installed(extra: str) -> bool:
+    return all(find_spec(module) for module in EXTRAS[extra])
 
 
 def _lacking(fleet: Fleet) -> Iterator[tuple[str, str]]:
     for name, provider in fleet.providers.items():
-        if find_spec(EXTRAS[provider.extra]) is None:
+        if not _is_installed(provider.extra):
             yield name, add_extra(provider.extra)
 
 
 def _installed(fleet: Fleet) -> Sequence[Finding]:
     said = f"fleet {version('fleet-reconciler')} on Python {platform.python_version()}"
     found = Finding(about="fleet, version", result="ok", said=said)
-    return (found, _judge_extras(fleet, {name for name, of in EXTRAS.items() if find_spec(of)}))
+    return (found, _judge_extras(fleet, {extra for extra in EXTRAS if _is_installed(extra)}))
 
 
 def _judge_extras(fleet: Fleet, installed: Collection[str]) -> Finding:

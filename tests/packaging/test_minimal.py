@@ -1,7 +1,9 @@
 """Without any extra: enough to validate, plan from a recording and draw pages."""
 
 import json
+import re
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -54,10 +56,18 @@ def test_the_minimal_install_is_small(minimal: Installed) -> None:
     assert not minimal.names & {"pulumi", "boto3", "numpy", "highspy", "psycopg", "ansible-core"}
 
 
-def test_every_extra_is_known_to_the_doctor() -> None:
+def test_doctor_looks_for_every_package_of_every_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    packages = {
+        extra: {re.split(r"[^\w-]", requirement, maxsplit=1)[0] for requirement in requirements}
+        for extra, requirements in project["optional-dependencies"].items()
+    }
+    distribution = packages_distributions()
 
-    assert EXTRAS.keys() == project["optional-dependencies"].keys()
+    assert {
+        extra: {distribution[module][0].replace("_", "-") for module in modules}
+        for extra, modules in EXTRAS.items()
+    } == {extra: names - {"fleet-reconciler"} for extra, names in packages.items()}
 
 
 def test_a_stranger_has_a_plan_and_pages(stranger: Stranger) -> None:
