@@ -42,10 +42,13 @@ _QEMU = {
     "riscv64": "riscv64",
     "s390x": "s390x",
 }
+_INCUS = ("incus", "autopkgtest-virt-incus", "dnsmasq")
 _OF_BACKEND: Mapping[str, tuple[str, ...]] = {
     "unshare": ("unshare", "newuidmap", "newgidmap", "ip"),
     "qemu": ("qemu-img", "autopkgtest-virt-qemu"),
-    "incus": ("incus", "autopkgtest-virt-incus"),
+    "incus": (*_INCUS, "qemu-img"),
+    "incus-lxc": _INCUS,
+    "incus-vm": (*_INCUS, "qemu-img"),
 }
 _OF_TASK: Mapping[str, tuple[str, ...]] = {
     "autopkgtest": ("autopkgtest",),
@@ -173,8 +176,11 @@ def _programs(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
         *((f"backend {each}", _OF_BACKEND[each]) for each in recipe.enable_backends),
         *((f"task {each}", _OF_TASK[each]) for each in recipe.enable_tasks),
     ]
-    if "qemu" in recipe.enable_backends:
-        wanted.append(("backend qemu", (f"qemu-system-{machine}",)))
+    wanted += [
+        (f"backend {each}", (f"qemu-system-{machine}",))
+        for each in recipe.enable_backends
+        if each in ("qemu", "incus", "incus-vm")
+    ]
     for what, programs in wanted:
         for program in programs:
             if not _finds(tree, program):

@@ -36,7 +36,7 @@ PACKAGE_PATTERN = r"^[a-z0-9][a-z0-9+.-]+$"
 VERSION_PATTERN = r"^[0-9][A-Za-z0-9.+:~-]*$"
 SERVER_PATTERN = r"^https?://[^/?#@\x00-\x20]+(/[^?#@\x00-\x20]*)?$"
 
-Backend = Literal["unshare", "qemu", "incus"]
+Backend = Literal["unshare", "qemu", "incus", "incus-lxc", "incus-vm"]
 Task = Literal["autopkgtest", "sbuild", "mmdebstrap", "simplesystemimagebuild"]
 Market = Literal["spot", "on-demand"]
 Window = Annotated[str, Field(pattern=WINDOW_PATTERN)]
@@ -96,7 +96,10 @@ class ImageRecipe(Section):
         None,
         description="An additional APT source in deb822 form, with its key in `Signed-By`.",
     )
-    enable_backends: list[Backend] = Field(["unshare"], description="Executor backends to set up.")
+    enable_backends: list[Backend] = Field(
+        ["unshare"],
+        description="Executors to set up, by Debusine's names; `incus` is incus-lxc and incus-vm.",
+    )
     enable_tasks: list[Task] = Field(
         ["autopkgtest", "sbuild"], description="Tasks whose programs to install."
     )

@@ -64,6 +64,8 @@ class Case:
 
 
 UNSHARE = ["arch-test", "iproute2", "mmdebstrap", "uidmap", "xz-utils"]
+INCUS_VM = ["debusine-worker", "autopkgtest", "dnsmasq-base", "incus", "ovmf", "qemu-utils"]
+INCUS_BOTH = ["autopkgtest", "dnsmasq-base", "incus", "incus-base", "ovmf", "qemu-utils"]
 INSTALLED = {
     Case(): ["debusine-worker", *UNSHARE],
     Case(backends=(), version="0.16.2"): ["debusine-worker=0.16.2"],
@@ -80,7 +82,16 @@ INSTALLED = {
     Case(backends=("qemu",)): [
         *("debusine-worker", "autopkgtest", "ovmf", "qemu-system-x86", "qemu-utils")
     ],
-    Case(backends=("incus",)): ["debusine-worker", "autopkgtest", "incus", "qemu-utils"],
+    Case(backends=("incus",)): INCUS_VM,
+    Case(backends=("incus-vm",)): INCUS_VM,
+    Case(backends=("incus-lxc", "incus-vm", "incus")): ["debusine-worker", *INCUS_BOTH],
+    Case(backends=("incus-lxc",)): [
+        *("debusine-worker", "autopkgtest", "dnsmasq-base", "incus-base")
+    ],
+    Case(backends=("incus-vm",), architecture="aarch64"): [
+        *("debusine-worker", "autopkgtest", "dnsmasq-base", "incus", "qemu-efi-aarch64"),
+        "qemu-utils",
+    ],
     Case(backends=(), tasks=("simplesystemimagebuild", "mmdebstrap")): [
         *("debusine-worker", "arch-test", "debvm", "dosfstools", "e2fsprogs", "fdisk"),
         *("mmdebstrap", "mtools", "qemu-utils", "systemd-ukify", "uidmap"),

@@ -33,7 +33,7 @@ _LINKS = {
 _PROGRAMS = (
     *("cloud-init", "unshare", "newuidmap", "newgidmap", "ip", "autopkgtest", "sbuild"),
     *("mmdebstrap", "debefivm-create", "mcopy", "sfdisk", "qemu-img", "autopkgtest-virt-qemu"),
-    *("qemu-system-x86_64", "incus", "autopkgtest-virt-incus"),
+    *("qemu-system-x86_64", "incus", "autopkgtest-virt-incus", "dnsmasq"),
 )
 
 

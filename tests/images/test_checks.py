@@ -21,7 +21,7 @@ def problems(image: ImageTree, **recipe: object) -> list[str]:
 
 def test_nothing_is_wrong_with_an_image_that_is_fit_for_use(image: ImageTree) -> None:
     everything = {
-        "enable_backends": ["unshare", "qemu", "incus"],
+        "enable_backends": ["unshare", "qemu", "incus", "incus-lxc", "incus-vm"],
         "enable_tasks": ["autopkgtest", "sbuild", "mmdebstrap", "simplesystemimagebuild"],
     }
 
@@ -139,6 +139,10 @@ def test_user_data_needs_cloud_init(image: ImageTree) -> None:
         ({"enable_backends": ["qemu"]}, "qemu-system-x86_64", "backend qemu"),
         ({"enable_backends": ["incus"]}, "incus", "backend incus"),
         ({"enable_backends": ["incus"]}, "autopkgtest-virt-incus", "backend incus"),
+        ({"enable_backends": ["incus"]}, "dnsmasq", "backend incus"),
+        ({"enable_backends": ["incus-lxc"]}, "dnsmasq", "backend incus-lxc"),
+        ({"enable_backends": ["incus-vm"]}, "dnsmasq", "backend incus-vm"),
+        ({"enable_backends": ["incus-vm"]}, "qemu-system-x86_64", "backend incus-vm"),
         ({}, "autopkgtest", "task autopkgtest"),
         ({}, "sbuild", "task sbuild"),
         ({"enable_tasks": ["mmdebstrap"]}, "mmdebstrap", "task mmdebstrap"),
