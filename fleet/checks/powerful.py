@@ -160,7 +160,8 @@ def _adds_nothing(fleet: Fleet, number: int, other: int, covering: Mapping[int, 
 
 def _does_more(wider: PowerfulRule, rule: PowerfulRule) -> bool:
     lasts = wider.expires is None or (rule.expires is not None and wider.expires >= rule.expires)
-    return lasts and set(rule.ask) <= set(wider.ask) and wider.dirs >= rule.dirs
+    is_for_all = wider.task in (None, rule.task)
+    return lasts and is_for_all and set(rule.ask) <= set(wider.ask) and wider.dirs >= rule.dirs
 
 
 def _covering(fleet: Fleet) -> Iterator[tuple[int, set[int]]]:
@@ -238,7 +239,7 @@ def pattern_matches_much(fleet: Fleet, recorded: Recorded, today: date) -> Itera
     if not fleet.powerful:
         return
     total = len(recorded.names)
-    for number, names in allow.AllowList(fleet, today).count_names(recorded.names).items():
+    for number, names in allow.AllowList(fleet, today).count_names(recorded.tasks).items():
         rule = fleet.powerful[number]
         most = max(_FEW, total // 2) if rule.at_most is None else rule.at_most
         if len(names) > most:
@@ -263,18 +264,21 @@ def pattern_matches_nothing(fleet: Fleet, recorded: Recorded, today: date) -> It
     """Warn of an active rule that matches no name of a queue that was read in full."""
     if not fleet.powerful or not recorded.names or not recorded.complete:
         return
-    found = allow.AllowList(fleet, today).count_names(recorded.names)
+    found = allow.AllowList(fleet, today).count_names(recorded.tasks)
     for number, names in found.items():
         if not names:
             yield unwise(
                 f"this matches none of {len(recorded.names)} recorded names",
                 ("powerful", number, "match"),
-                hint=_hint(fleet.powerful[number], recorded.names),
+                hint=_hint(fleet.powerful[number], recorded),
             )
 
 
-def _hint(rule: PowerfulRule, names: Sequence[str]) -> str:
-    pattern = allow.compile_pattern(rule.match)
+def _hint(rule: PowerfulRule, recorded: Recorded) -> str:
+    pattern, names = allow.compile_pattern(rule.match), recorded.names
+    other = next((name for name in names if allow.matches_name(rule, name)), "")
+    if other:
+        return f"{quoted(other)} waits only as task {', '.join(sorted(recorded.tasks[other]))}"
     if not rule.dirs:
         inside = next((n for n in names if ":" in n and pattern.takes(without_directory(n))), "")
         if inside:

@@ -1,13 +1,14 @@
 """What is wrong or unwise in queues."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from ipaddress import ip_address
 
 from fleet.checks.findings import unwise, wrong
 from fleet.schema.findings import Finding, Path, did_you_mean
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue, serves_queue
+from fleet.schema.rules import BUILD_TASK, SOURCE_TASK
 from fleet.tagrules.vocabulary import mentions
 
 
@@ -48,12 +49,14 @@ def admin_without_read(fleet: Fleet) -> Iterator[Finding]:
 
 
 _NEAR = 0.8
+_ANY_TASK = "any"
 _TASKS = frozenset(
     {
-        "any",
+        _ANY_TASK,
         "assemblesignedsource",
         "autopkgtest",
         "blhc",
+        BUILD_TASK,
         "debdiff",
         "extractforsigning",
         "lintian",
@@ -64,26 +67,41 @@ _TASKS = frozenset(
         "piuparts",
         "sbuild",
         "simplesystemimagebuild",
+        SOURCE_TASK,
     }
 )
-"""Tasks of Debusine's workers, and `any`; a queue may have more."""
+"""Tasks of Debusine's workers, of Copr's builds, and `any`; a queue may have more."""
 _TAG = "worker:task:worker:"
 
 
 def misspelt_task(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of an unknown task whose name is close to a known one."""
-    if not fleet.durations:
+    """Warn of an unknown task whose name is close to a known one, and of rules for task `any`."""
+    of_rules = [(rule.task, number) for number, rule in enumerate(fleet.powerful) if rule.task]
+    if not fleet.durations and not of_rules:
         return
     tasks = sorted(_TASKS | set(_named_tasks(fleet)))
     for task in fleet.durations:
-        close = get_close_matches(task, tasks, n=1, cutoff=_NEAR)
-        if task not in tasks and close:
+        if close := _nearest_task(task, tasks):
             yield unwise(
                 f"unknown task '{task}': this duration is never used",
                 ("durations", task),
                 at="key",
-                hint=f"did you mean '{close[0]}'?",
+                hint=f"did you mean '{close}'?",
             )
+    for task, number in of_rules:
+        close = _nearest_task(task, tasks)
+        if close or task == _ANY_TASK:
+            yield unwise(
+                f"unknown task '{task}': this rule matches no request",
+                ("powerful", number, "task"),
+                hint=f"did you mean '{close}'?" if close else "remove `task`: it means every task",
+            )
+
+
+def _nearest_task(task: str, tasks: Collection[str]) -> str:
+    """Return the known task that an unknown one is close to; empty if there is none."""
+    close = get_close_matches(task, tasks, n=1, cutoff=_NEAR)
+    return close[0] if task not in tasks and close else ""
 
 
 def _named_tasks(fleet: Fleet) -> Iterator[str]:

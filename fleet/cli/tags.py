@@ -41,6 +41,12 @@ def arguments(parser: Parser) -> None:
     repeated(action, "--tag", "TAG", "assume that its user asked for this tag; may be repeated")
     option(action, "--user", "NAME", "assume that this user made the request")
     repeated(action, "--group", "NAME", "assume that the user is in this group; may be repeated")
+    option(
+        action,
+        "--task",
+        "TASK",
+        "assume this task; default: the one that builds a package, sbuild at Debusine",
+    )
     add_world(action)
     add_json(action)
     known = "list every tag and who enforces it: scheduler, capacity or none"
@@ -51,8 +57,8 @@ def _explain(args: argparse.Namespace, console: Console) -> int:
     """Print every tag of a request; exit 1 if the request is unknown."""
     if (args.name is None) == (args.request is None):
         raise WrongUsage("give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID")
-    if args.request is not None and (args.tag or args.user or args.group):
-        raise WrongUsage("--tag, --user and --group need a name; a --request has its own")
+    if args.request is not None and (args.tag or args.user or args.group or args.task):
+        raise WrongUsage("--tag, --user, --group and --task need a name; a --request has its own")
     if not all(args.tag):
         raise WrongUsage("--tag is empty")
     config, found = _of_request(args, console) if args.request else _of_name(args, console)
@@ -80,7 +86,7 @@ def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, Tag
         raise FleetError(f"no waiting request {args.request}{because}")
     queue, request, demand = found
     asking = judge_of(fleet, world).ask_of(request, context_of(fleet, queue, demand))
-    subject = Subject(f"{queue}/{request.id}", (queue,), queue)
+    subject = Subject(f"{queue}/{request.id}", request, (queue,), queue)
     return decision.config, explain_tags(fleet, world, subject, asking)
 
 
@@ -88,7 +94,7 @@ def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsEx
     """Explain what a request with this name would get if it came now."""
     config = load_config(args, console)
     fleet = config.fleet
-    named = request_of_name(fleet, args.name)
+    named = request_of_name(fleet, args.name, args.task)
     if named is None:
         raise WrongUsage(
             f"{args.name}: expected four parts, OWNER/PROJECT/CHROOT/PACKAGE of Copr or "
@@ -105,7 +111,7 @@ def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsEx
     )
     world = _world(config, args, console)
     asking = judge_of(fleet, world).ask_of(request, NOTHING)
-    subject = Subject(args.name, queues_of(fleet, request))
+    subject = Subject(args.name, request, queues_of(fleet, request))
     return config, explain_tags(fleet, world, subject, asking)
 
 

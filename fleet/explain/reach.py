@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from operator import not_
 
 from pydantic import Field
 
@@ -34,6 +35,12 @@ class RuleReach(Value):
     path: tuple[str | int, ...]
     before: str = Field("", description="The pattern that it replaces; empty: it is new.")
     match: str
+    task: str = Field(
+        "", description="The only task that it applies to; empty: every task.", exclude_if=not_
+    )
+    task_before: str = Field(
+        "", description="The task of the rule that it replaces.", exclude_if=not_
+    )
     ask: tuple[str, ...]
     builds: int = Field(description="Recorded builds that it matches.")
     of: int = Field(description="Recorded builds with a name.")
@@ -41,7 +48,7 @@ class RuleReach(Value):
         description="Of those that it matches: how many got not all of its tags before."
     )
     is_wider: bool = Field(
-        False, description="It certainly matches all that the pattern it replaces matches."
+        False, description="It certainly matches all that the rule it replaces matches, and more."
     )
     examples: tuple[str, ...] = Field((), description="Names of some of those, else of others.")
     owners: dict[str, int] = Field(
@@ -84,14 +91,18 @@ def find_reach(edits: Edits, worlds: Sequence[World], plan: Plan) -> tuple[RuleR
     return tuple(seen.reach(path, rule, _replaced(rule, gone)) for path, rule in rules)
 
 
-def _replaced(rule: PowerfulRule, gone: list[PowerfulRule]) -> str:
-    """Return the pattern of the rule that another replaces, which is taken from the list."""
-    for about in (lambda each: each.match, lambda each: (each.contact, each.ask)):
+def _replaced(rule: PowerfulRule, gone: list[PowerfulRule]) -> PowerfulRule | None:
+    """Return the rule that another replaces, which is taken from the list."""
+    for about in (
+        lambda each: (each.match, each.task),
+        lambda each: each.match,
+        lambda each: (each.contact, each.ask),
+    ):
         for other in gone:
             if about(other) == about(rule):
                 gone.remove(other)
-                return other.match
-    return ""
+                return other
+    return None
 
 
 class _Seen:
@@ -106,14 +117,15 @@ class _Seen:
         today = plan.time.date()
         base, head = AllowList(edits.base, today), AllowList(edits.head, today)
         for build in self._builds:
-            for number in {m.index for name in build.names for m in head.rules_for_name(name)}:
+            named = [(name, build.request.task) for name in build.names]
+            for number in {m.index for each in named for m in head.rules_for_name(*each)}:
                 self._matched[number].append(build)
-            rules = (match.rule for name in build.names for match in base.rules_for_name(name))
+            rules = (match.rule for each in named for match in base.rules_for_name(*each))
             self._before[id(build)] = frozenset(tag for rule in rules for tag in rule.ask)
         self._moments = len(worlds)
         self._span = worlds[-1].time - worlds[0].time
 
-    def reach(self, path: Path, rule: PowerfulRule, before: str) -> RuleReach:
+    def reach(self, path: Path, rule: PowerfulRule, before: PowerfulRule | None) -> RuleReach:
         """Return what a rule matches."""
         matched = self._matched[int(path[1])]
         added = [each for each in matched if not self._before[id(each)].issuperset(rule.ask)]
@@ -121,13 +133,15 @@ class _Seen:
         cost, month, not_known = self._cost(rule, matched)
         return RuleReach(
             path=path,
-            before=before,
+            before=before.match if before else "",
             match=rule.match,
+            task=rule.task or "",
+            task_before=(before and before.task) or "",
             ask=tuple(rule.ask),
             builds=_count(matched),
             of=_count(self._builds),
             added=_count(added),
-            is_wider=before not in ("", rule.match) and _takes_all(rule.match, before),
+            is_wider=before is not None and _is_wider(rule, before),
             examples=tuple(names)[:_EXAMPLES],
             owners=_counted((_owner(each.request), each) for each in matched),
             requesters=_counted((each.request.requester or "", each) for each in matched),
@@ -201,8 +215,13 @@ def _work(world: World) -> Iterator[tuple[str, tuple[str, ...], Request]]:
                 yield queue, work.names, request
 
 
-def _takes_all(wide: str, narrow: str) -> bool:
-    pieces = read_pattern(wide), read_pattern(narrow)
+def _is_wider(rule: PowerfulRule, before: PowerfulRule) -> bool:
+    """Say whether a rule certainly matches all that another matches, and not only that."""
+    if rule.task not in (None, before.task):
+        return False
+    if rule.match == before.match:
+        return rule.task != before.task
+    pieces = read_pattern(rule.match), read_pattern(before.match)
     return None not in pieces and takes_all_of(pieces[0] or (), pieces[1] or ())
 
 

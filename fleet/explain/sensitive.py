@@ -274,7 +274,7 @@ def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdi
     for each in reach:
         if each.added or each.is_wider or not each.of:
             path, before, after = (*each.path, "match"), each.before, each.match
-            if before == after:
+            if before and (before == after or each.task != each.task_before):
                 path, (before, after) = each.path, edits.write(_rule(edits, each))
             yield SensitiveEdit(
                 kind="pattern-matches-more",
@@ -287,9 +287,14 @@ def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdi
 
 
 def _rule(edits: Edits, reach: RuleReach) -> Edited:
-    """Return a rule whose pattern is as before, with what it was."""
+    """Return a changed rule with the one that it replaces."""
     rules = [each for each in edits.found if each.path[0] == "powerful"]
-    old = next(each.before for each in rules if each.before and each.before.match == reach.match)
+    about = (reach.before, reach.task_before)
+    old = next(
+        each.before
+        for each in rules
+        if each.before and (each.before.match, each.before.task or "") == about
+    )
     new = next(each.after for each in rules if each.path == reach.path and each.after)
     return Edited(reach.path, old, new)
 

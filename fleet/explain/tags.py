@@ -2,18 +2,24 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from operator import not_
 from typing import Literal
+
+from pydantic import Field
 
 from fleet.explain.values import ExplainedReason
 from fleet.model.facts import Demand, Request, World
 from fleet.model.images import ImageVersion
+from fleet.model.tickets import task_in
 from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
 from fleet.schema.findings import Path
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue, serves_queue
 from fleet.schema.units import write_count
-from fleet.tagrules.export import describe_rule_at, judge_rules
-from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE
+from fleet.tagrules.allow import is_for_task, rules_for_name
+from fleet.tagrules.export import DEFAULT_TASKS, describe_rule_at, judge_rules
+from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE, names_of
 from fleet.tagrules.offers import find_mismatch, offer_of_pool
 from fleet.tagrules.requests import Asking
 from fleet.tagrules.sources import (
@@ -118,6 +124,7 @@ class Subject:
     """What is explained: a name, or a request that waits in a queue."""
 
     name: str
+    request: Request
     ruled_by: tuple[str, ...]
     """The queues by whose own rules it gets its tags."""
     queue: str | None = None
@@ -137,12 +144,18 @@ class TagsExplanation(Value):
     name: str
     headline: str
     tags: tuple[ExplainedTag, ...] = ()
+    other_tasks: tuple[ExplainedReason, ...] = Field(
+        (),
+        description="Rules of the allow-list that match its name, but not its task.",
+        exclude_if=not_,
+    )
     pools: tuple[ExplainedReason, ...] = ()
 
 
-def request_of_name(fleet: Fleet, name: str) -> Request | None:
+def request_of_name(fleet: Fleet, name: str, task: str | None = None) -> Request | None:
     """Return a request with this name; None when it has not four parts.
 
+    Without a task, it is of the one that builds the package.
     It is Debusine's where its first part is a scope that a queue reads, or where no queue is of
     another kind that has names; else it is Copr's.
     """
@@ -152,9 +165,16 @@ def request_of_name(fleet: Fleet, name: str) -> Request | None:
     scopes = {s for q in fleet.queues.values() if isinstance(q, DebusineQueue) for s in q.scopes}
     others = any(isinstance(q, CoprQueue | TicketQueue) for q in fleet.queues.values())
     if parts[0] in scopes or (scopes and not others):
-        return _debusine(name, parts)
+        return _debusine(name, parts, task or DEFAULT_TASKS[0])
     owner, project, chroot, package = parts
-    return Request(id=name, owner=owner, project=project, chroot=chroot, package=package)
+    return Request(
+        id=name,
+        task=task or task_in(chroot),
+        owner=owner,
+        project=project,
+        chroot=chroot,
+        package=package,
+    )
 
 
 def queues_of(fleet: Fleet, request: Request) -> tuple[str, ...]:
@@ -198,11 +218,12 @@ def explain_tags(fleet: Fleet, world: World, subject: Subject, asking: Asking) -
         name=subject.name,
         headline=headline,
         tags=tags,
+        other_tasks=tuple(_other_tasks(fleet, world.time.date(), subject.request)),
         pools=tuple(_pools(fleet, asking, images_by_pool(fleet, world), subject.queue)),
     )
 
 
-def _debusine(name: str, parts: list[str]) -> Request:
+def _debusine(name: str, parts: list[str], task: str) -> Request:
     scope, workspace, architecture, source = parts
     required: tuple[str, ...] = ()
     data: dict[str, object] = {}
@@ -212,6 +233,7 @@ def _debusine(name: str, parts: list[str]) -> Request:
         required = (BUILD_ARCH + architecture,)
     return Request(
         id=name,
+        task=task,
         scope=scope,
         workspace=workspace,
         package=source,
@@ -240,6 +262,17 @@ def _tags(asking: Asking, acts: Callable[[Path], str]) -> Iterator[ExplainedTag]
         because = "; ".join(filter(None, (difference.because, acts(difference.path))))
         reason = ExplainedReason(because=because, path=difference.path)
         yield ExplainedTag(tag=difference.tag, verdict="not-stored", reasons=(reason,))
+
+
+def _other_tasks(fleet: Fleet, today: date, request: Request) -> Iterator[ExplainedReason]:
+    matches = [each for name in names_of(request) for each in rules_for_name(fleet, name, today)]
+    for each in matches:
+        if not is_for_task(each.rule, request.task):
+            because = (
+                f"pattern {each.rule.match!r} matches {each.name}, but the rule is for task "
+                f"{each.rule.task}, not for {request.task or 'a request without a task'}"
+            )
+            yield ExplainedReason(because=because, path=("powerful", each.index))
 
 
 def _pools(

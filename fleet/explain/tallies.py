@@ -13,7 +13,7 @@ from fleet.model.plan import Plan
 from fleet.model.prices import find_type
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.tagrules.allow import AllowList
-from fleet.tagrules.names import names_of
+from fleet.tagrules.names import names_of, tasks_by_name
 
 POWERFUL, ORDINARY = "powerful", "ordinary"
 FAR_BELOW = 4
@@ -133,12 +133,11 @@ def _matched(fleet: Fleet, world: World) -> set[str]:
     """Return the patterns of `powerful` that match what waits or runs."""
     if not fleet.powerful:
         return set()
-    names = {
-        name for _, each in _running(world) for name in (each.work.names if each.work else ())
-    }
+    work = (each.work for _, each in _running(world) if each.work)
+    named = [(name, each.task) for each in work for name in each.names]
     for _, demand in world.demands():
-        names |= {name for each in demand.requests for name in names_of(each)}
-    rules = AllowList(fleet, world.time.date()).count_names(names)
+        named += [(name, each.task) for each in demand.requests for name in names_of(each)]
+    rules = AllowList(fleet, world.time.date()).count_names(tasks_by_name(named))
     return {fleet.powerful[index].match for index, found in rules.items() if found}
 
 

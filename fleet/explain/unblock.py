@@ -56,7 +56,7 @@ from fleet.schema.model import (
 )
 from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration, write_time
-from fleet.tagrules.allow import is_valid, matches_name
+from fleet.tagrules.allow import is_for_task, is_valid, matches_name
 from fleet.tagrules.names import names_of
 from fleet.tagrules.offers import ask_of_tags, find_mismatch, offer_of_pool
 from fleet.tagrules.vocabulary import Vocabulary
@@ -314,7 +314,7 @@ def candidates(fleet: Fleet, world: World, plan: Plan, key: str) -> Iterator[Edi
     yield from _expired_rules(fleet, world, request)
     yield from _askers(fleet, signature, request)
     # Where the queue stored its tags already, a rule acts on later requests.
-    yield from _fitting(fleet, world, signature, () if demand.stored else names_of(request))
+    yield from _fitting(fleet, world, signature, None if demand.stored else request)
 
 
 def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
@@ -368,7 +368,11 @@ def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edi
     names = names_of(request)
     for number in over:
         rule = fleet.powerful[number]
-        if is_valid(rule) and any(matches_name(rule, name) for name in names):
+        if (
+            is_valid(rule)
+            and is_for_task(rule, request.task)
+            and any(matches_name(rule, name) for name in names)
+        ):
             yield _not_before(world, ("powerful", number, "expires"))
 
 
@@ -400,14 +404,14 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
 
 
 def _fitting(
-    fleet: Fleet, world: World, signature: Signature, names: tuple[str, ...]
+    fleet: Fleet, world: World, signature: Signature, ruled: Request | None
 ) -> Iterator[Edit]:
-    """Yield edits that make a pool fit, of the pools that lack least."""
+    """Yield edits that make a pool fit, of the pools that lack least; `ruled`: rules act on it."""
     images = images_by_pool(fleet, world)
     found: list[tuple[int, str, tuple[Edit, ...]]] = []
     for name, pool in sorted(fleet.pools.items()):
         if isinstance(pool, Pool | StaticPool):
-            edits = tuple(_fitting_one(fleet, images[name], signature, name, names))
+            edits = tuple(_fitting_one(fleet, images[name], signature, name, ruled))
             lacks = sum(edit.count for edit in edits)
             found.append((lacks, name, edits))
     nearest = sorted([e for e in found if e[2]], key=lambda e: e[:2])
@@ -435,7 +439,7 @@ def _fitting_one(
     images: tuple[ImageVersion, ...],
     signature: Signature,
     name: str,
-    names: tuple[str, ...],
+    ruled: Request | None,
 ) -> Iterator[Edit]:
     pool = fleet.pools[name]
     ask = ask_of_tags(fleet, signature.required, signature.provided)
@@ -456,7 +460,8 @@ def _fitting_one(
     asked = tuple(sorted(offer.on_demand)) if not offer.on_demand & ask.required else ()
     unasked = tuple(dict.fromkeys((*mismatch.not_asked, *asked[:1])))
     if unasked:
-        yield from _rules(fleet, names[:1], unasked)
+        if ruled is not None:
+            yield from _rules(fleet, ruled, unasked)
         text = f"have the request ask for {', '.join(unasked)}"
         yield Edit(REQUEST, unasked, count=len(unasked), rank=ASK, text=text)
     vocabulary = Vocabulary(fleet)
@@ -470,12 +475,14 @@ def _fitting_one(
                 yield Edit(("tags", declaring, flag), new=False, rank=OPEN)
 
 
-def _rules(fleet: Fleet, names: tuple[str, ...], tags: tuple[str, ...]) -> Iterator[Edit]:
-    """Yield the rules of the allow-list that give builds of these names these tags."""
-    for name in names:
+def _rules(fleet: Fleet, request: Request, tags: tuple[str, ...]) -> Iterator[Edit]:
+    """Yield the rule of the allow-list that gives builds like this one these tags."""
+    # Only at Debusine several tasks are about one name.
+    task = request.task or None if request.scope is not None else None
+    for name in names_of(request)[:1]:
         # What RE2 would read as an operator, and no more: a name is to be read by a person.
         match = re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", name)
-        rule = PowerfulRule(match=match, ask=list(tags))
+        rule = PowerfulRule(match=match, ask=list(tags), task=task)
         text = f"let a rule of `powerful` ask for {', '.join(tags)} for {name}"
         yield Edit(("powerful", len(fleet.powerful)), rule, rank=RULE, text=text)
 

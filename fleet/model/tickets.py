@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fleet.model.facts import Request
 from fleet.model.values import digest
-from fleet.schema.rules import SOURCE_CHROOT
+from fleet.schema.rules import BUILD_TASK, SOURCE_CHROOT, SOURCE_TASK
 from fleet.schema.units import write_duration
 
 SANDBOX = "sandbox:"
@@ -222,7 +222,7 @@ def task_in(chroot: str) -> str:
     """Return the task of a build in a chroot, as Copr's queue calls it; empty: unknown."""
     if not chroot:
         return ""
-    return "source" if chroot == SOURCE_CHROOT else "build"
+    return SOURCE_TASK if chroot == SOURCE_CHROOT else BUILD_TASK
 
 
 def to_request(ticket: Ticket) -> Request:

@@ -26,7 +26,7 @@ from fleet.model.tickets import SANDBOX, bounded
 from fleet.model.values import MAX_ID, MOST, Id, Line, LineTags
 from fleet.queues.http import Answer, Limits, Reader, Reply, retry_advice
 from fleet.schema.model import CoprQueue
-from fleet.schema.rules import SOURCE_CHROOT
+from fleet.schema.rules import BUILD_TASK, SOURCE_CHROOT, SOURCE_TASK
 from fleet.schema.units import write_count
 
 LIST = "/backend/pending-jobs/"
@@ -298,7 +298,7 @@ def _request(job: _Job, count: int, named: _Named | None) -> Request:
     return Request(
         id=job.task_id,
         count=count,
-        task="source" if job.is_source else "build",
+        task=SOURCE_TASK if job.is_source else BUILD_TASK,
         required=job.required,
         provided=(SANDBOX + job.ticket_sandbox,) if job.ticket_sandbox else (),
         asked=dict.fromkeys(job.required, "system"),

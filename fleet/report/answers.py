@@ -127,6 +127,9 @@ def tags_to_lines(explanation: TagsExplanation) -> Iterator[Line]:
     yield line(Span(explanation.headline, Style.BOLD))
     for tag in explanation.tags:
         yield from _tag(tag)
+    for rule in explanation.other_tasks:
+        yield line("  ", rule.because)
+        yield from _place(rule, "  ")
     if explanation.pools:
         yield BLANK
         yield line(Span("pools:", Style.BOLD))

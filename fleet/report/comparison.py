@@ -89,7 +89,9 @@ def _allow_list(change: Changes) -> Iterator[Line]:
     if change.allow_list:
         yield title(_ALLOWS)
     for rule in change.allow_list[:_MOST_ROWS]:
-        yield line("  ", Span(rule.match, Style.BOLD), f" asks for {words.some_of(rule.ask)}")
+        only = f" of task {rule.task}" if rule.task else ""
+        asks = f"{only} asks for {words.some_of(rule.ask)}"
+        yield line("  ", Span(rule.match, Style.BOLD), asks)
         yield from (line("      ", text) for text in rule_facts(rule, change.currency))
 
 
@@ -131,7 +133,7 @@ def comparison_blocks(
         yield f"#### {_ALLOWS}"
         rules = [
             (
-                code(rule.match),
+                code(rule.match) + (f" of task {code(rule.task)}" if rule.task else ""),
                 ", ".join(map(code, rule.ask)),
                 *map(sentence, rule_facts(rule, change.currency)),
             )

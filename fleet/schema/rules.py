@@ -191,6 +191,10 @@ class DeriveRule(Section):
 
 SOURCE_CHROOT = "srpm-builds"
 """The chroot in the name of a Copr source build (Copr's own name of its results directory)."""
+BUILD_TASK = "build"
+"""The task of every build of a Copr that is not a source build: only these have tags there."""
+SOURCE_TASK = "source"
+"""The task of a Copr source build."""
 MOST_RULES = 2000
 """How many rules the allow-list may have."""
 
@@ -204,6 +208,11 @@ class PowerfulRule(Section):
     )
     ask: Annotated[list[WorkerTag], Field(min_length=1)] = Field(
         description="Tags that a matching request gets."
+    )
+    task: Text | None = Field(
+        None,
+        description="Only for this task, for example sbuild (Debusine), build or source (Copr, "
+        "tickets); default: every task.",
     )
     dirs: bool = Field(False, description="Also match pull-request directories of the project.")
     at_most: Count | None = Field(
@@ -243,7 +252,8 @@ class DebusineRules(Section):
         "default", description="Name of the task-configuration collection."
     )
     tasks: Annotated[list[Text], Field(min_length=1)] = Field(
-        ["sbuild"], description="Tasks that `powerful` applies to."
+        ["sbuild"],
+        description="Tasks that rules of `powerful` without a `task` of their own apply to.",
     )
     token: SecretRef | None = Field(
         None,

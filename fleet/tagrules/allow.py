@@ -1,14 +1,14 @@
 """Match requests with the allow-list, the rules of `powerful`.
 
 Patterns are RE2, so that none can hang fleet, and match whole names. Every rule that matches
-applies, in the order of the file, until its last day is over.
+applies to requests of its task, in the order of the file, until its last day is over.
 
 For exports and checks, patterns are split into parts. Nothing is guessed: a part that is neither a
 word nor a wildcard is `other`, and a pattern that cannot be read has no parts.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -91,17 +91,27 @@ def matches_name(rule: PowerfulRule, name: str) -> bool:
     return pattern.takes(name) or (plain != name and pattern.takes(plain))
 
 
+def is_for_task(rule: PowerfulRule, task: str | None) -> bool:
+    """Say whether a rule applies to requests of a task; None: whatever the task."""
+    return task is None or rule.task in (None, task)
+
+
 def is_expired(rule: PowerfulRule, today: date) -> bool:
     """Say whether a rule's last day is over."""
     return rule.expires is not None and rule.expires < today
 
 
-def rules_for_name(fleet: Fleet, name: str, today: date) -> tuple[RuleMatch, ...]:
+def rules_for_name(
+    fleet: Fleet, name: str, today: date, task: str | None = None
+) -> tuple[RuleMatch, ...]:
     """Return every rule that applies to a name today: the specification of AllowList."""
     return tuple(
         RuleMatch(index, rule, name)
         for index, rule in enumerate(fleet.powerful)
-        if not is_expired(rule, today) and is_valid(rule) and matches_name(rule, name)
+        if not is_expired(rule, today)
+        and is_for_task(rule, task)
+        and is_valid(rule)
+        and matches_name(rule, name)
     )
 
 
@@ -137,27 +147,33 @@ class AllowList:
 
     def rules_for(self, request: "Request") -> tuple[RuleMatch, ...]:
         """Return every rule that applies to a request, in the order of the file."""
-        found = [match for name in names_of(request) for match in self.rules_for_name(name)]
+        named = [(name, request.task) for name in names_of(request)]
+        found = [match for each in named for match in self.rules_for_name(*each)]
         return tuple(sorted(found, key=lambda match: match.index))
 
-    def rules_for_name(self, name: str) -> tuple[RuleMatch, ...]:
+    def rules_for_name(self, name: str, task: str | None = None) -> tuple[RuleMatch, ...]:
         """Return every rule that applies to a name, in the order of the file."""
-        return tuple(RuleMatch(*self._rules[place], name) for place in self._places(name))
+        return tuple(RuleMatch(*self._rules[place], name) for place in self._places(name, task))
 
-    def count_names(self, names: Iterable[str]) -> dict[int, list[str]]:
-        """Return the names that each rule matches, by the rule's index in `powerful`."""
+    def count_names(self, tasks: Mapping[str, Collection[str]]) -> dict[int, list[str]]:
+        """Return the names that each rule applies to, by the rule's index in `powerful`.
+
+        `tasks` has for each name the tasks of its requests.
+        """
         found: dict[int, list[str]] = {index: [] for index, _ in self._rules}
-        for name in names:
+        for name, of_name in tasks.items():
             for place in self._places(name):
-                found[self._rules[place][0]].append(name)
+                index, rule = self._rules[place]
+                if rule.task is None or rule.task in of_name:
+                    found[index].append(name)
         return found
 
-    def _places(self, name: str) -> Sequence[int]:
+    def _places(self, name: str, task: str | None = None) -> Sequence[int]:
         places = self._patterns.takers(name)
         if ":" in name and (plain := without_directory(name)) != name:
             more = [n for n in self._patterns.takers(plain) if self._rules[n][1].dirs]
             places = sorted({*places, *more})
-        return places
+        return [place for place in places if is_for_task(self._rules[place][1], task)]
 
 
 def _compile_set(patterns: Sequence[str]) -> Any | None:  # noqa: ANN401 - RE2 has no types

@@ -36,12 +36,14 @@ from fleet.schema.model import (
     PowerfulRule,
     serves_queue,
 )
+from fleet.schema.rules import BUILD_TASK
 from fleet.schema.units import write_count
 from fleet.tagrules.allow import (
     ANYTHING,
     NotFinite,
     alternatives,
     is_expired,
+    is_for_task,
     never_takes,
     pieces,
     rules_for_name,
@@ -102,6 +104,10 @@ def export_copr(fleet: Fleet, digest: str, today: date) -> Exported:
         if is_expired(rule, today):
             rows.append(f"    # {origin(index, rule)} (left out: expired)\n")
             continue
+        if not is_for_task(rule, BUILD_TASK):
+            left_out = f"task {rule.task}; Copr gives tags to task {BUILD_TASK} only"
+            rows.append(f"    # {origin(index, rule)} (left out: {left_out})\n")
+            continue
         try:
             pattern = pattern_for_copr(rule)
         except CannotWrite as reason:
@@ -117,7 +123,7 @@ def export_copr(fleet: Fleet, digest: str, today: date) -> Exported:
 def rules_for_copr(fleet: Fleet, today: date) -> Iterator[tuple[int, str, tuple[str, ...]]]:
     """Yield each rule that Copr must have, with its pattern and tags."""
     for index, rule in enumerate(fleet.powerful):
-        if not is_expired(rule, today):
+        if not is_expired(rule, today) and is_for_task(rule, BUILD_TASK):
             try:
                 yield index, pattern_for_copr(rule), tuple(rule.ask)
             except CannotWrite:
@@ -212,7 +218,7 @@ def _too_wide(index: int, rule: PowerfulRule) -> Iterator[Finding]:
 def _too_wide_together(fleet: Fleet, today: date) -> Iterator[Finding]:
     """Yield findings for names under `matches`: Copr joins the tags of all rules that match."""
     for name in sorted({name for rule in fleet.powerful for name in rule.matches}):
-        found = rules_for_name(fleet, name, today)
+        found = rules_for_name(fleet, name, today, BUILD_TASK)
         width = len(" ".join(tag for match in found for tag in match.rule.ask))
         widest = max((len(" ".join(match.rule.ask)) for match in found), default=0)
         if width > WIDTH >= widest:
@@ -267,7 +273,7 @@ def entries_of(
         if is_expired(rule, today):
             continue
         try:
-            found = _entries_of(fleet, index, rule, tasks)
+            found = _entries_of(fleet, index, rule, (rule.task,) if rule.task else tasks)
             made += [(("powerful", index), entry) for entry in found]
         except CannotExpress as reason:
             findings.append(_not_exported(("powerful", index, "match"), str(reason)))

@@ -4,7 +4,8 @@ Copr: `owner/project[:directory]/chroot/package`; Debusine: `scope/workspace/arc
 A request with a slash within a part has no name, because it could pass for another one.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.schema.rules import SOURCE_CHROOT
@@ -29,8 +30,14 @@ _ARCHITECTURE_FIELDS = ("build_architecture", "host_architecture")
 class Recorded(NamedTuple):
     """The names of a recorded world; not complete if a queue was unknown or only sampled."""
 
-    names: tuple[str, ...]
+    tasks: Mapping[str, Collection[str]]
+    """Each name, sorted, to the tasks of its requests."""
     complete: bool = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names, sorted."""
+        return tuple(self.tasks)
 
 
 def names_of(request: "Request") -> tuple[str, ...]:
@@ -71,9 +78,22 @@ def recorded_names(world: "World") -> Recorded:
 
     demands = [reading.demand for reading in world.queues.values()]
     known = [demand for demand in demands if isinstance(demand, Demand)]
-    names = {name for demand in known for request in demand.requests for name in names_of(request)}
+    named = (
+        (name, request.task)
+        for demand in known
+        for request in demand.requests
+        for name in names_of(request)
+    )
     complete = len(known) == len(demands) and not any(demand.estimate for demand in known)
-    return Recorded(tuple(sorted(names)), complete)
+    return Recorded(tasks_by_name(named), complete)
+
+
+def tasks_by_name(named: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    """Return each name, sorted, with the tasks of its requests."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for name, task in named:
+        found[name].add(task)
+    return {name: frozenset(found[name]) for name in sorted(found)}
 
 
 def _copr_names(request: "Request") -> Iterator[tuple[str, ...]]:

@@ -291,7 +291,8 @@ def _asked(request: "Request", *, stored: bool) -> Iterator[TagOrigin]:
 def _by_rules(rules: "Sequence[RuleMatch]") -> Iterator[TagOrigin]:
     for match in rules:
         contact = f", contact {match.rule.contact}" if match.rule.contact else ""
-        because = f"pattern {match.rule.match!r} matches {match.name or 'it'}{contact}"
+        only = f" of task {match.rule.task}" if match.rule.task else ""
+        because = f"pattern {match.rule.match!r}{only} matches {match.name or 'it'}{contact}"
         for tag in match.rule.ask:
             yield TagOrigin(tag, "rule", because, ("powerful", match.index))
 

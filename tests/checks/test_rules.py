@@ -45,13 +45,13 @@ WITHOUT_TEXT = {"empty-file", "not-text", "too-complex", "unreadable-file"}
 WITH_CASES = [rule for rule in ALL if rule not in WITHOUT_TEXT]
 KERNELS = ("kernel", "kernel-headers")
 TODAY = date(2026, 11, 21)
+NAMES = (
+    *(f"@asahi/kernel/fedora-{n}-aarch64/{p}" for n in (42, 43) for p in KERNELS),
+    *(f"praiskup/ping/fedora-{n}-x86_64/pkg-{p}" for n in (42, 43) for p in range(6)),
+    "@copr/copr-pull-requests:pr:7/fedora-43-x86_64/copr-cli",
+)
 RECORDED = Recorded(
-    (
-        *(f"@asahi/kernel/fedora-{n}-aarch64/{p}" for n in (42, 43) for p in KERNELS),
-        *(f"praiskup/ping/fedora-{n}-x86_64/pkg-{p}" for n in (42, 43) for p in range(6)),
-        "@copr/copr-pull-requests:pr:7/fedora-43-x86_64/copr-cli",
-        "debian/builds/amd64/chromium",
-    )
+    dict.fromkeys(NAMES, ("build",)) | {"debian/builds/amd64/chromium": {"autopkgtest"}}
 )
 """What waits, for the rules that compare the allow-list with a recorded queue."""
 

@@ -24,6 +24,8 @@ atoms = st.sampled_from(
 )
 pieces = st.builds("{}{}".format, atoms, st.sampled_from(["", "", "", "*", "+", "?", "{1,2}"]))
 patterns = st.lists(pieces | st.sampled_from([".*", "[^/]+"]), max_size=6).map("".join)
+TASKS = ("sbuild", "autopkgtest", "")
+tasks = st.sampled_from(TASKS)
 expiries = st.none() | st.integers(-2, 2).map(lambda days: TODAY + timedelta(days=days))
 
 
@@ -33,6 +35,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
     rules = [
         {"match": pattern or "a", "ask": ["x"], "dirs": draw(st.booleans())}
         | ({"expires": day.isoformat()} if (day := draw(expiries)) else {})
+        | ({"task": task} if (task := draw(tasks)) else {})
         for pattern in draw(st.lists(patterns, max_size=5))
     ]
     return a_fleet(powerful=rules)
@@ -45,12 +48,34 @@ def test_a_pattern_takes_exactly_what_python_matches_in_full(pattern: str, name:
     assert compile_pattern(pattern).takes(name) == expected
 
 
-@given(fleets(), st.lists(names, max_size=5))
-def test_many_names_at_once_give_what_one_by_one_gives(fleet: Fleet, some: list[str]) -> None:
+@given(fleets(), st.lists(names, max_size=5), st.none() | tasks)
+def test_many_names_at_once_give_what_one_by_one_gives(
+    fleet: Fleet, some: list[str], task: str | None
+) -> None:
     together = AllowList(fleet, TODAY)
 
     for name in some:
-        assert together.rules_for_name(name) == rules_for_name(fleet, name, TODAY)
+        assert together.rules_for_name(name, task) == rules_for_name(fleet, name, TODAY, task)
+
+
+@given(fleets(), names, st.sets(tasks))
+def test_names_of_several_tasks_count_what_each_task_counts(
+    fleet: Fleet, name: str, some: set[str]
+) -> None:
+    counted = AllowList(fleet, TODAY).count_names({name: some})
+
+    each = {m.index for task in some for m in rules_for_name(fleet, name, TODAY, task)}
+    every = {m.index for m in rules_for_name(fleet, name, TODAY) if m.rule.task is None}
+    assert {index for index, found in counted.items() if found} == each | every
+
+
+@given(fleets(), names, tasks)
+def test_a_task_takes_rules_away_and_adds_none(fleet: Fleet, name: str, task: str) -> None:
+    every = rules_for_name(fleet, name, TODAY)
+
+    found = rules_for_name(fleet, name, TODAY, task)
+
+    assert found == tuple(match for match in every if match.rule.task in (None, task))
 
 
 @given(fleets(), names)

@@ -78,7 +78,8 @@ def test_the_seeds_form_is_read_too() -> None:
 def test_names_that_only_the_prefix_took_are_listed() -> None:
     names = [f"@asahi/kernel/fedora-42-aarch64/{name}" for name in ("kernel", "kernel-headers")]
 
-    found = imported(a_list(ASAHI, "other/.*"), Recorded((*names, "other/x/y/z")))
+    recorded = Recorded(dict.fromkeys((*names, "other/x/y/z"), ("build",)))
+    found = imported(a_list(ASAHI, "other/.*"), recorded)
 
     (change,) = [change for change in found.changes if change.names]
     assert change.names == ("@asahi/kernel/fedora-42-aarch64/kernel-headers",)

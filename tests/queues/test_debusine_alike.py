@@ -27,6 +27,12 @@ FLEETS = {
             {"match": "debian/builds/.*/(gcc-15|linux)", "ask": ["huge"]},
         ]
     },
+    "an allow-list of one task": {
+        "powerful": [
+            {"match": "debian/.*", "ask": ["big"], "task": "sbuild"},
+            {"match": "debian/builds/.*/(gcc-15|linux)", "ask": ["huge"], "task": "autopkgtest"},
+        ]
+    },
     "a pool that requires tags": {
         "pools": {"builders": a_pool(requires=["task:scope:debian", "task:source-package:linux"])}
     },

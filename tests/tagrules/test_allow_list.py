@@ -232,7 +232,7 @@ def test_patterns_that_together_take_too_much_memory_are_tried_one_by_one() -> N
 def test_names_are_counted_by_rule() -> None:
     fleet = with_rules({"match": "a.*", "ask": ["x"]}, {"match": "b", "ask": ["x"]})
 
-    counted = AllowList(fleet, TODAY).count_names(["a", "ab", "c"])
+    counted = AllowList(fleet, TODAY).count_names({"a": {""}, "ab": {""}, "c": {""}})
 
     assert counted == {0: ["a", "ab"], 1: []}
 
@@ -244,8 +244,9 @@ def test_the_names_of_a_world_are_those_of_all_that_waits() -> None:
     reading = a_reading(copr(package="b", id="1"), copr(package="a", id="2"), a_request(id="3"))
     world = a_world(queues={"copr": reading})
 
-    assert recorded_names(world) == Recorded(
-        ("praiskup/ping/fedora-42-x86_64/a", "praiskup/ping/fedora-42-x86_64/b")
+    assert recorded_names(world).names == (
+        "praiskup/ping/fedora-42-x86_64/a",
+        "praiskup/ping/fedora-42-x86_64/b",
     )
 
 
@@ -257,7 +258,7 @@ def test_the_names_of_a_world_are_those_of_all_that_waits() -> None:
 def test_what_was_unknown_or_only_sampled_is_not_complete(demand: Demand | Unknown) -> None:
     world = a_world(queues={"copr": a_reading(), "other": a_reading(demand=demand)})
 
-    assert recorded_names(world) == Recorded((), complete=False)
+    assert recorded_names(world) == Recorded({}, complete=False)
 
 
 # patterns

@@ -1,0 +1,340 @@
+"""A rule of the allow-list may be for one task: it touches no other task of the same package."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.builders import a_request, a_sim_world
+from tests.rigs.process import RunFleet
+
+CHROMIUM = "debian/base/amd64/chromium"
+FLEET: dict[str, Any] = {
+    "fleet": "demo",
+    "providers": {"desk": {"kind": "sim", "boot": "40s"}},
+    "queues": {"debian": {"kind": "world", "path": "world.json"}},
+    "durations": {"sbuild": "20h", "autopkgtest": "15m"},
+    "images": {
+        "trixie": {
+            "existing": {"desk": "trixie-1"},
+            "architecture": "amd64",
+            "provides": ["worker:cap:sbuild", "worker:cap:autopkgtest"],
+        }
+    },
+    "pools": {
+        "builders": {
+            "provider": "desk",
+            "machine": "ccx33",
+            "image": "trixie",
+            "workers": {"max": 4},
+        },
+        "powerful": {
+            "provider": "desk",
+            "machine": "ccx63",
+            "image": "trixie",
+            "provides": ["big"],
+            "workers": {"max": 4},
+        },
+    },
+    "tags": {
+        "big": {
+            "on_demand": True,
+            "exclusive": True,
+            "asked_by": ["rules"],
+            "limits": {"per": {"submitter": 1}},
+        }
+    },
+}
+RULE = {"match": "debian/.*/amd64/chromium", "ask": ["big"], "task": "sbuild"}
+
+
+def rule(**more: object) -> dict[str, object]:
+    return {key: value for key, value in (RULE | more).items() if value is not None}
+
+
+def write(
+    project: Path, *rules: dict[str, object], name: str = "fleet.yaml", **more: object
+) -> None:
+    text = yaml.safe_dump(FLEET | more | {"powerful": list(rules)}, sort_keys=False)
+    (project / name).write_text(text, encoding="utf-8")
+
+
+def record(project: Path, *tasks: str, **more: object) -> None:
+    waiting = [
+        a_request(
+            id=str(number),
+            task=task,
+            package="chromium",
+            scope="debian",
+            workspace="base",
+            requester="dan",
+            required=("worker:build-arch:amd64", f"worker:cap:{task}"),
+            **more,
+        )
+        for number, task in enumerate(tasks, 1)
+    ]
+    world = a_sim_world(requests=tuple(waiting), fleet="demo")
+    (project / "world.json").write_text(world.model_dump_json(), encoding="utf-8")
+
+
+def pools_of(run_fleet: RunFleet) -> dict[str, str]:
+    """Return the pool that each request gets a new machine of."""
+    plan = json.loads(run_fleet("plan", "--world", "world.json", "--json").stdout)
+    made = {each["worker"]: each["pool"] for each in plan["actions"]}
+    return {
+        request: made[worker]
+        for signature in plan["signatures"]
+        for request, worker in signature["by_create"].items()
+    }
+
+
+def test_test_of_a_package_runs_elsewhere_than_its_build(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    write(project, rule())
+    record(project, "autopkgtest", "sbuild")
+
+    assert pools_of(run_fleet) == {"debian/1": "builders", "debian/2": "powerful"}
+
+
+def test_rule_without_a_task_is_for_every_task(run_fleet: RunFleet, project: Path) -> None:
+    tag = FLEET["tags"]["big"] | {"limits": {}}
+    write(project, rule(task=None), tags={"big": tag})
+    record(project, "autopkgtest", "sbuild")
+
+    assert set(pools_of(run_fleet).values()) == {"powerful"}
+
+
+def test_request_without_a_task_gets_no_tag_of_a_rule_for_one(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    write(project, rule())
+    record(project, "")
+
+    plan = json.loads(run_fleet("plan", "--world", "world.json", "--json").stdout)
+
+    assert all("big" not in each["required"] for each in plan["signatures"])
+
+
+def test_two_rules_of_one_pattern_ask_for_the_tags_of_their_tasks(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    write(project, rule(), rule(task="autopkgtest", ask=["other"]))
+    record(project, "autopkgtest", "sbuild")
+
+    plan = json.loads(run_fleet("plan", "--world", "world.json", "--json").stdout)
+
+    asked = {s["requests"][0]: {"big", "other"} & set(s["required"]) for s in plan["signatures"]}
+    assert asked == {"debian/1": {"other"}, "debian/2": {"big"}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "granted", "others"),
+    [
+        ((CHROMIUM,), ["big"], []),
+        ((CHROMIUM, "--task", "sbuild"), ["big"], []),
+        ((CHROMIUM, "--task", "autopkgtest"), [], [["powerful", 0]]),
+        (("--request", "1"), [], [["powerful", 0]]),
+        (("--request", "2"), ["big"], []),
+    ],
+)
+def test_explained_tags_are_those_of_the_task(
+    run_fleet: RunFleet,
+    project: Path,
+    arguments: tuple[str, ...],
+    granted: list[str],
+    others: list[object],
+) -> None:
+    queue = {"kind": "debusine", "url": "https://debusine.example", "scopes": ["debian"]}
+    desk = FLEET["queues"] | {"server": queue}
+    write(project, rule(), queues=desk)
+    record(project, "autopkgtest", "sbuild")
+
+    ran = run_fleet("tags", "explain", *arguments, "--world", "world.json", "--json")
+
+    said = json.loads(ran.stdout)
+    assert [each["tag"] for each in said["tags"] if each["tag"] == "big"] == granted
+    assert [each["path"] for each in said.get("other_tasks", [])] == others
+
+
+def test_task_of_a_waiting_request_cannot_be_assumed(run_fleet: RunFleet, project: Path) -> None:
+    write(project, rule())
+    record(project, "sbuild")
+
+    ran = run_fleet("tags", "explain", "--request", "1", "--task", "sbuild")
+
+    assert (ran.returncode, "--task" in ran.stderr) == (2, True)
+
+
+def test_rule_that_explain_suggests_is_for_the_task(run_fleet: RunFleet, project: Path) -> None:
+    write(project, pools={"powerful": FLEET["pools"]["powerful"]})
+    record(project, "sbuild")
+
+    said = json.loads(
+        run_fleet("explain", "request", "1", "--world", "world.json", "--json").stdout
+    )
+
+    changes = [each for suggestion in said["suggestions"] for each in suggestion["changes"]]
+    (text,) = [each["yaml"] for each in changes if each["path"][0] == "powerful"]
+    (suggested,) = yaml.safe_load(text)["powerful"]
+    assert (suggested["match"], suggested["task"]) == (CHROMIUM, "sbuild")
+
+
+def findings(run_fleet: RunFleet) -> set[tuple[str, str]]:
+    ran = run_fleet("validate", "--world", "world.json", "--json")
+    found = json.loads(ran.stdout)["findings"]
+    return {(each["rule"], ".".join(map(str, each["path"]))) for each in found}
+
+
+@pytest.mark.parametrize("task", ["autopkgtest", "sbuid", "any"])
+def test_validate_finds_a_rule_whose_task_never_waits(
+    run_fleet: RunFleet, project: Path, task: str
+) -> None:
+    write(project, rule(task=task))
+    record(project, "sbuild")
+
+    found = findings(run_fleet)
+
+    assert ("pattern-matches-nothing", "powerful.0.match") in found
+    assert (("misspelt-task", "powerful.0.task") in found) == (task != "autopkgtest")
+
+
+def test_validate_counts_only_names_of_the_task(run_fleet: RunFleet, project: Path) -> None:
+    write(project, rule(at_most=0), rule(task="autopkgtest", at_most=0))
+    record(project, "sbuild")
+
+    assert {path for rule, path in findings(run_fleet) if rule == "pattern-matches-much"} == {
+        "powerful.0.match"
+    }
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "is_covered"),
+    [(None, "sbuild", True), ("sbuild", "sbuild", True), ("sbuild", None, False)],
+)
+def test_rule_of_a_task_covers_no_other_task(
+    run_fleet: RunFleet, project: Path, wide: str | None, narrow: str | None, *, is_covered: bool
+) -> None:
+    write(project, rule(match="debian/base/amd64/chromium.*", task=wide), rule(task=narrow))
+    (project / "fleet.yaml").write_text(
+        (project / "fleet.yaml").read_text().replace("debian/.*/amd64/chromium\n", f"{CHROMIUM}\n")
+    )
+    record(project, "sbuild")
+
+    assert (("pattern-covered", "powerful.1.match") in findings(run_fleet)) == is_covered
+
+
+def change(run_fleet: RunFleet) -> dict[str, Any]:
+    ran = run_fleet("plan", "--world", "world.json", "--base", "base.yaml", "--json")
+    found: dict[str, Any] = json.loads(ran.stdout)["change"]
+    return found
+
+
+def test_comparison_counts_builds_of_the_rule_s_task(run_fleet: RunFleet, project: Path) -> None:
+    write(project, name="base.yaml")
+    write(project, rule())
+    record(project, "autopkgtest", "sbuild", "autopkgtest")
+
+    (found,) = change(run_fleet)["allow_list"]
+
+    assert (found["task"], found["builds"], found["added"], found["of"]) == ("sbuild", 1, 1, 3)
+
+
+@pytest.mark.parametrize("recorded", [("autopkgtest", "sbuild"), ("sbuild",)])
+def test_rule_that_loses_its_task_is_a_sensitive_edit(
+    run_fleet: RunFleet, project: Path, recorded: tuple[str, ...]
+) -> None:
+    write(project, rule(), name="base.yaml")
+    write(project, rule(task=None))
+    record(project, *recorded)
+
+    found = change(run_fleet)
+
+    (edit,) = found["sensitive"]
+    assert (edit["kind"], edit["count"]) == ("pattern-matches-more", recorded.count("autopkgtest"))
+    assert "sbuild" in edit["before"]
+    assert "sbuild" not in edit["after"]
+    assert found["allow_list"][0]["task_before"] == "sbuild"
+
+
+def test_rule_that_gains_a_task_is_no_sensitive_edit(run_fleet: RunFleet, project: Path) -> None:
+    write(project, rule(task=None), name="base.yaml")
+    write(project, rule())
+    record(project, "autopkgtest", "sbuild")
+
+    assert change(run_fleet)["sensitive"] == []
+
+
+def test_comparison_names_the_task_of_a_rule(run_fleet: RunFleet, project: Path) -> None:
+    write(project, name="base.yaml")
+    write(project, rule())
+    record(project, "sbuild")
+
+    for form in ((), ("--markdown",)):
+        ran = run_fleet("plan", "--world", "world.json", "--base", "base.yaml", *form)
+        told = [part for part in ran.stdout.splitlines() if str(RULE["match"]) in part]
+        assert any("sbuild" in part for part in told)
+
+
+SERVER = {"kind": "debusine", "url": "https://debusine.example", "scopes": ["debian"]}
+COPR = {"kind": "copr", "url": "https://copr.example"}
+
+
+@pytest.mark.parametrize("arguments", [(), ("--task", "sbuild", "--task", "autopkgtest")])
+def test_debusine_gets_entries_of_the_rule_s_task_alone(
+    run_fleet: RunFleet, project: Path, arguments: tuple[str, ...]
+) -> None:
+    write(project, rule(task="autopkgtest"), queues={"server": SERVER})
+
+    ran = run_fleet("export", "debusine", *arguments)
+
+    assert [each["task_name"] for each in yaml.safe_load(ran.stdout)] == ["autopkgtest"]
+
+
+@pytest.mark.parametrize(
+    ("task", "exported"), [(None, 1), ("build", 1), ("source", 0), ("sbuild", 0)]
+)
+def test_copr_gets_only_rules_for_builds(
+    run_fleet: RunFleet, project: Path, task: str | None, exported: int
+) -> None:
+    write(project, rule(match="a/b/f43/c", task=task, matches=["a/b/f43/c"]), queues={"c": COPR})
+
+    ran = run_fleet("export", "copr")
+
+    assert ran.returncode == 0
+    assert ran.stdout.count('"pattern"') == exported
+    assert ("left out" in ran.stdout) == (not exported)
+
+
+def test_copr_that_lacks_a_rule_of_a_source_build_differs_in_nothing(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    (project / "copr.conf").write_text("EXTRA_BUILDCHROOT_TAGS = []\n", encoding="utf-8")
+    queue = COPR | {"rules": {"file": "copr.conf"}}
+    write(project, rule(match="a/b/f43/c", task="source"), queues={"c": queue})
+
+    ran = run_fleet("tags", "explain", "a/b/f43/c", "--task", "source", "--json")
+
+    (tag,) = [each for each in json.loads(ran.stdout)["tags"] if each["tag"] == "big"]
+    assert "cannot express it" in tag["reasons"][0]["because"]
+
+
+@pytest.mark.parametrize(("task", "asked"), [("build", [True, False]), ("source", [False, True])])
+def test_ticket_gets_the_tags_of_its_task(
+    run_fleet: RunFleet, project: Path, task: str, asked: list[bool]
+) -> None:
+    write(project, rule(match="a/b/.*/c", task=task), queues={"desk": {"kind": "tickets"}})
+    run_fleet("state", "init")
+
+    for number, chroot in enumerate(("fedora-43-x86_64", "srpm-builds"), 1):
+        opened = run_fleet(
+            *("ticket", "open", "--tag", "worker:build-arch:amd64"),
+            *("--build", f"a/b/{chroot}/c", "--user", f"user{number}"),
+        )
+        assert opened.returncode == 0, opened.stderr
+    plan = json.loads(run_fleet("plan", "--json").stdout)
+
+    found = {s["requests"][0]: "big" in s["required"] for s in plan["signatures"]}
+    assert [found[ticket] for ticket in sorted(found)] == asked
