@@ -11,6 +11,7 @@ from fleet.explain.doctor import find_steps, find_waits, judge_demand
 from fleet.explain.request import Case
 from fleet.model.doctor import Diagnosis, Finding, Summary, judge_clock, wrong
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
+from fleet.planner.assembly import IMAGE_PAGE
 from fleet.planner.budgets import spending_limits
 from fleet.planner.machine_inputs import UNPUBLISHED
 from fleet.ports import Secrets, Server
@@ -264,6 +265,10 @@ def _images(case: Case) -> Iterator[Finding]:
     for each in case.plan.waiting_versions:
         about = f"image {each.image}, promotion"
         yield Finding(about=about, result="notice", said=each.said, fix=each.command)
+    for sentence in case.plan.attention:
+        if IMAGE_PAGE in sentence:
+            about, _, text = sentence.partition(": ")
+            yield wrong(f"{about}, image", text.partition("; see ")[0], f"see {IMAGE_PAGE}")
     for pool in case.plan.pools:
         if UNPUBLISHED in pool.because:
             about = f"pool {pool.pool}, image"

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.observe import Sources
+from fleet.apply.observe import REMEMBERED, Sources
 from fleet.apply.plan import look, priced
 from fleet.apply.record import order_entry
 from fleet.apply.timer import Signals
@@ -35,10 +35,11 @@ from fleet.images.publish import Consignment, choose_version, clean_places, publ
 from fleet.images.role import role_digest
 from fleet.images.sources import read_index
 from fleet.model.apt_sources import Source
-from fleet.model.facts import Unknown
+from fleet.model.facts import Unknown, World
 from fleet.model.images import Manifest, Move, Publishing, Transfer, Version
 from fleet.model.log import LogEntry
 from fleet.model.saved_plan import LIMIT_BYTES, read_plan
+from fleet.planner.images import describe_change, describe_troubles
 from fleet.ports import Console
 from fleet.report import images
 from fleet.report.json import value_to_json
@@ -268,14 +269,22 @@ def _show(args: argparse.Namespace, console: Console) -> int:
 
 def _listed(args: argparse.Namespace, console: Console) -> promote.ImageList:
     fleet = load_config(args, console).fleet
-    return promote.list_images(fleet, store_of(fleet, args.file).image_versions())
+    store = store_of(fleet, args.file)
+    versions = store.image_versions()
+    world = World(
+        fleet=fleet.fleet,
+        time=utc_now(),
+        images=tuple(each.fact for each in versions),
+        attempts=store.attempts(REMEMBERED),
+    )
+    return promote.list_images(fleet, versions, describe_troubles(fleet, world))
 
 
 def _promote(args: argparse.Namespace, console: Console) -> int:
     """Promote the named version, else the newest that may be promoted."""
 
-    def decide(image: Image, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
-        wanted = _wanted(args, image, known, now)
+    def decide(fleet: Fleet, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
+        wanted = _wanted(args, fleet.images[args.image], known, now)
         moves = promote.promote(known, wanted, now, share=args.candidate)
         # A person moved it, so no rule makes it current.
         mine = moves[0]._replace(now=moves[0].now.altered(by_rule=False))
@@ -287,8 +296,8 @@ def _promote(args: argparse.Namespace, console: Console) -> int:
 def _wanted(
     args: argparse.Namespace, image: Image, known: Sequence[Version], now: datetime
 ) -> Version:
-    if args.version is None and isinstance(image, ExistingImage):
-        return promote.declared_version(args.image, image.existing, known, now, by=name_process())
+    if args.version in (None, image.version) and isinstance(image, ExistingImage):
+        return promote.declared_version(args.image, image, known, now, by=name_process())
     if args.version is None:
         return promote.newest_promotable(known, args.image)
     return promote.find_version(known, args.image, args.version)
@@ -297,23 +306,26 @@ def _wanted(
 def _rollback(args: argparse.Namespace, console: Console) -> int:
     """Retire the candidate, if there is one, else the current version."""
 
-    def decide(_: Image, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
-        return promote.take_back(known, args.image, now)
+    def decide(fleet: Fleet, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
+        image = fleet.images[args.image]
+        places = image.existing if isinstance(image, ExistingImage) else [""]
+        changes = [describe_change(fleet, args.image, place) for place in places]
+        return promote.take_back(known, args.image, now, " and ".join(changes))
 
     return _move_versions(args, console, decide)
 
 
-Decide = Callable[[Image, Sequence[Version], datetime], tuple[Move, ...]]
-"""Says of an image and its versions what moves; raises PromotionRefused."""
+Decide = Callable[[Fleet, Sequence[Version], datetime], tuple[Move, ...]]
+"""Returns what moves of an image's versions; raises PromotionRefused."""
 
 
 def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -> int:
     """Move versions unless --dry-run, and print which machines are replaced because of it."""
     config = load_config(args, console)
-    image = _unpinned(config, args.image)
+    _refuse_pinned(config, args)
     sources = wire(config.fleet, args.file)
     known = [each for each in sources.store.image_versions() if each.image == args.image]
-    moves = decide(image, known, utc_now())
+    moves = decide(config.fleet, known, utc_now())
     world = look(config, sources, console)
     if not args.dry_run:
         sources.store.move_image_versions(moves, [_logged(args, each) for each in moves])
@@ -334,19 +346,21 @@ def _logged(args: argparse.Namespace, move: Move) -> LogEntry:
     return order_entry(args.action, utc_now(), outcome="done", details=details)
 
 
-def _unpinned(config: Config, name: str) -> Image:
-    """Return an image of fleet.yaml; raises where that pins its version."""
+def _refuse_pinned(config: Config, args: argparse.Namespace) -> None:
+    """Raise where fleet.yaml has no such image, or pins another version than is promoted."""
+    name = args.image
     image = config.fleet.images.get(name)
     if image is None:
         names = ", ".join(config.fleet.images) or "none"
         raise FleetError(f"no image {name} in fleet.yaml; known: {names}")
-    if image.version is not None:
+    # The ids in fleet.yaml are remembered as the pinned version: that moves nothing else.
+    names_it = isinstance(image, ExistingImage) and args.action == "promote"
+    if image.version is not None and not (names_it and args.version in (None, image.version)):
         place = config.document.place(("images", name, "version"), "key")
         raise PromotionRefused(
             f"refused, nothing was changed: {place}: image {name} is pinned to version "
             f"{image.version}; edit or remove that line"
         )
-    return image
 
 
 def _publish(args: argparse.Namespace, console: Console) -> int:

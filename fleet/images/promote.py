@@ -60,16 +60,20 @@ def retire(wanted: Version, now: datetime, why: str) -> tuple[Move, ...]:
     return (_move(wanted, "retired", now, why),)
 
 
-def take_back(versions: Sequence[Version], image: str, now: datetime) -> tuple[Move, ...]:
-    """Return what moves when the latest promotion is taken back: a candidate's, else the last."""
+def take_back(
+    versions: Sequence[Version], image: str, now: datetime, way_out: str
+) -> tuple[Move, ...]:
+    """Return what moves when the latest promotion is taken back: a candidate's, else the last.
+
+    `way_out` is what a person can do where no other version is left.
+    """
     if candidates := _in(versions, "candidate"):
         return tuple(_move(each, "retired", now, "it was taken back") for each in candidates)
     previous = _in(versions, "previous")
     if not previous:
-        raise PromotionRefused(
-            f"image {image} has no previous version to go back to; "
-            f"`fleet image promote {image} VERSION` makes any tested one current"
-        )
+        able = [each.version for each in versions if each.state in ("tested", "retired")]
+        way = f"`fleet image promote {image} {max(able)}`" if able else way_out
+        raise PromotionRefused(f"image {image} has no previous version to go back to; {way}")
     return (
         _move(previous[-1], "current", now),
         *(
@@ -80,19 +84,28 @@ def take_back(versions: Sequence[Version], image: str, now: datetime) -> tuple[M
 
 
 def declared_version(
-    image: str, ids: Mapping[str, str], versions: Sequence[Version], now: datetime, *, by: str
+    image: str, declared: ExistingImage, versions: Sequence[Version], now: datetime, *, by: str
 ) -> Version:
-    """Return what fleet.yaml names of an image baked elsewhere; a new version if it names new ids.
+    """Return the version of the ids in fleet.yaml of an image that was built elsewhere.
 
-    Only the author of that line tested it, and promotes it, so it counts as tested.
+    Only the author of that line tested it, and promotes it, so it counts as tested. Its name is
+    the pinned one.
     """
+    ids, pin = declared.existing, declared.version
     for version in versions:
-        if {place: each.id for place, each in version.publications.items()} == ids:
+        is_its = {place: each.id for place, each in version.publications.items()} == ids
+        if is_its and pin in (None, version.version):
             return version
+        if is_its or version.version == pin:
+            raise PromotionRefused(
+                f"image {image} {version.version} is remembered with "
+                f"{'the ids of fleet.yaml' if is_its else 'other ids'}: images.{image}.version is "
+                f"{pin}; change it to {version.version if is_its else 'a new name'}"
+            )
     published = {place: Publication(id=id_, at=now, verified=True) for place, id_ in ids.items()}
     return Version(
         image=image,
-        version=version_at(now, [version.version for version in versions]),
+        version=pin or version_at(now, [version.version for version in versions]),
         state="tested",
         recipe_digest="",
         role_digest="",
@@ -151,6 +164,10 @@ class ListedImage(Value):
     )
     pools: tuple[str, ...] = Field((), description="Pools whose machines boot it, sorted.")
     versions: tuple[Version, ...] = Field((), description="The newest first.")
+    troubles: dict[str, str] = Field(
+        default_factory=dict,
+        description="Pool to why its machines boot another version, or none is created.",
+    )
 
 
 class ImageList(Value):
@@ -160,25 +177,33 @@ class ImageList(Value):
     images: tuple[ListedImage, ...]
 
 
-def list_images(fleet: Fleet, versions: Iterable[Version]) -> ImageList:
-    """Return every image of a fleet with its versions."""
+def list_images(
+    fleet: Fleet, versions: Iterable[Version], troubles: Mapping[str, str]
+) -> ImageList:
+    """Return every image of a fleet with its versions; `troubles` is by pool."""
     known: dict[str, list[Version]] = {name: [] for name in fleet.images}
     for version in versions:
         known.setdefault(version.image, []).insert(0, version)
-    listed = (_listed(fleet, name, tuple(found)) for name, found in sorted(known.items()))
+    listed = (
+        _listed(fleet, name, tuple(found), troubles) for name, found in sorted(known.items())
+    )
     return ImageList(fleet=fleet.fleet, images=tuple(listed))
 
 
-def _listed(fleet: Fleet, name: str, versions: tuple[Version, ...]) -> ListedImage:
+def _listed(
+    fleet: Fleet, name: str, versions: tuple[Version, ...], troubles: Mapping[str, str]
+) -> ListedImage:
     image = fleet.images.get(name)
     if image is None:
         return ListedImage(image=name, declared="no", versions=versions)
+    pools = sorted(n for n, pool in fleet.dynamic_pools.items() if pool.image == name)
     return ListedImage(
         image=name,
         declared="existing" if isinstance(image, ExistingImage) else "recipe",
         pinned=image.version,
-        pools=tuple(sorted(n for n, pool in fleet.dynamic_pools.items() if pool.image == name)),
+        pools=tuple(pools),
         versions=versions,
+        troubles={pool: troubles[pool] for pool in pools if pool in troubles},
     )
 
 

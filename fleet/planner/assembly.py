@@ -88,6 +88,8 @@ ATTENTION = {
 }
 """What is said of a machine, and the section of the page on it."""
 _IMAGE, _STILL_THERE, _NOT_CONNECTED = "image-not-booted", "still-there", "not-connected"
+IMAGE_PAGE = f"{ATTENTION_PAGE}#{_IMAGE}"
+"""The section of the page on images that do not boot."""
 _TICKET_LOST = "ticket-lost"
 
 

@@ -325,15 +325,17 @@ def describe_failures(memory: Memory, pool: str) -> str:
     many = "1 attempt" if len(failed) == 1 else f"{len(failed)} attempts in a row"
     detail = failed[0].detail or failed[0].result
     said = detail if len(detail) <= _SHOWN else f"{detail[:_SHOWN]}…"
-    return f"{many} to create a machine failed, last at {_time(memory.end_of(failed[0]))}: {said}"
+    last = write_time(memory.end_of(failed[0]))
+    return f"{many} to create a machine failed, last at {last}: {said}"
 
 
 def _describe_streak(streak: _Streak) -> str:
     times = "once" if streak.runs == 1 else f"{streak.runs} runs in a row"
-    return f"{times}); retried from {_time(streak.until)}"
+    return f"{times}); retried from {write_time(streak.until)}"
 
 
-def _time(moment: datetime) -> str:
+def write_time(moment: datetime) -> str:
+    """Return a moment to the second, as in 2026-11-29 04:53:18 UTC."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -352,7 +354,7 @@ class Stopped:
 
     def __str__(self) -> str:
         """Return that, with when it is tried again."""
-        return f"{self.said}; retried from {_time(self.until)}"
+        return f"{self.said}; retried from {write_time(self.until)}"
 
 
 def stopped_images(

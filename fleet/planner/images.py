@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Literal
 
-from fleet.model.facts import Unknown, World
+from fleet.model.facts import Attempt, Unknown, World
 from fleet.model.images import BOOTABLE, ImageVersion, Rental, WaitingVersion
 from fleet.model.plan import rates
 from fleet.model.prices import bill, tariff_at
-from fleet.planner.failures import Memory, Stopped, recall, stopped_images
+from fleet.planner.failures import Memory, Stopped, recall, stopped_images, write_time
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.schema.model import ExistingImage, Fleet, ImageRecipe, Pool
+from fleet.schema.model import ExistingImage, Fleet, HooksProvider, ImageRecipe, Pool
 from fleet.schema.pools import Promote
 from fleet.schema.units import write_duration
 from fleet.tagrules.sources import newest_first
@@ -165,6 +165,8 @@ class _Case:
     published: Sequence[ImageVersion]
     """Those at the pool's provider, the newest first."""
     stops: Callable[[str], Stopped | None]
+    booted: Attempt | None
+    """The latest boot after which a worker registered, of this image at this provider."""
 
     @property
     def pinned(self) -> str | None:
@@ -186,6 +188,33 @@ class _Case:
     def can_fall_back(self) -> bool:
         """Whether the version before takes the place of one that does not come up."""
         return self.fleet.guards.boot_failures.fall_back == "previous-image"
+
+    def name_of(self, booted: str) -> str:
+        """Return the image with the version, or the provider's id, of what a machine boots."""
+        known = [each.version for each in self.published if booted in each.ids.values()]
+        name = next(iter(known), booted)
+        return f"{self.pool.image} {name}" if name != self.pool.image else name
+
+    @property
+    def last_boot(self) -> str:
+        """The version that booted last and when, as the end of a sentence."""
+        if self.booted is None:
+            return "no boot of this image is recorded"
+        return f"last booted: {self.name_of(self.booted.image)} at {write_time(self.booted.at)}"
+
+    @property
+    def way_out(self) -> str:
+        """The command or edit where nothing replaces an image, as the end of a sentence."""
+        image, provider = self.pool.image, self.pool.provider
+        able = [
+            each
+            for each in self.published
+            if each.state in BOOTABLE and not self.stops(each.ids[provider])
+        ]
+        last = [each for each in able if self.booted and self.booted.image in each.ids.values()]
+        if able:
+            return f"`fleet image promote {image} {(last or able)[0].version}`"
+        return describe_change(self.fleet, image, provider)
 
     @property
     def declared(self) -> str:
@@ -212,9 +241,40 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
         [each for each in world.images if each.image == pool.image],
         newest_first(world.images, pool.image, pool.provider),
         stopped_images(fleet.guards.boot_failures, memory, name),
+        _find_last_boot(fleet, memory, pool),
     )
     names = {each.ids[pool.provider]: f"{each.image} {each.version}" for each in case.published}
     return replace(_choose(case), names=names) if names else _choose(case)
+
+
+def describe_change(fleet: Fleet, image: str, provider: str) -> str:
+    """Return what changes an image of which no other version is left: a command or an edit."""
+    if not isinstance(fleet.images[image], ExistingImage):
+        return f"`fleet image build {image}`"
+    if isinstance(fleet.providers[provider], HooksProvider):
+        return f"change what the command `new` of {provider} creates machines from"
+    return f"edit images.{image}.existing.{provider} in fleet.yaml"
+
+
+def _find_last_boot(fleet: Fleet, memory: Memory, pool: Pool) -> Attempt | None:
+    """Return the latest boot of a pool's image at its provider; None where none is recorded."""
+    if not memory.has_failures:
+        return None
+    boots = (
+        attempt
+        for name, other in fleet.dynamic_pools.items()
+        if (other.image, other.provider) == (pool.image, pool.provider)
+        for attempt in memory.by_pool.get(name, ())
+        if attempt.result == "registered"
+    )
+    return max(boots, key=lambda each: (each.at, each.worker), default=None)
+
+
+def describe_troubles(fleet: Fleet, world: World) -> dict[str, str]:
+    """Return by pool what is wrong with its image; the machines of the world do not count."""
+    memory = recall(fleet, world, {})
+    said = {name: choose_image(fleet, world, memory, name).said for name in fleet.dynamic_pools}
+    return {name: text for name, text in sorted(said.items()) if text}
 
 
 def images_by_pool(
@@ -242,7 +302,7 @@ def _pinned(case: _Case, pinned: str) -> ImageChoice:
     version = next((each for each in case.versions if each.version == pinned), None)
     path = ("images", image, "version")
     if version is None:
-        return replace(_closed(f"{pin}, which is not in the store"), path=path)
+        return _unremembered(case, pinned, pin)
     if version.state not in BOOTABLE:
         said = f"{pin}, which is {version.state}: only tested versions boot"
         return replace(_closed(said), path=path)
@@ -251,10 +311,31 @@ def _pinned(case: _Case, pinned: str) -> ImageChoice:
         return replace(_closed(said), path=path)
     booted = version.ids[case.pool.provider]
     if stop := case.stops(booted):
-        return _closed(
-            f"{pin}, which {stop}; a pinned version has no replacement", booted, version
-        )
+        return _closed(_pin_stopped(case, pin, stop), booted, version)
     return ImageChoice(booted, (version,))
+
+
+def _unremembered(case: _Case, pinned: str, pin: str) -> ImageChoice:
+    """Return the ids of fleet.yaml as the pinned version, while no version is remembered."""
+    image, booted = case.pool.image, case.declared
+    is_existing = isinstance(case.fleet.images[image], ExistingImage)
+    if is_existing and not case.versions:
+        if booted and (stop := case.stops(booted)):
+            return _closed(_pin_stopped(case, pin, stop), booted)
+        return ImageChoice(booted, names={booted: f"{image} {pinned}"})
+    known = ", ".join(sorted(each.version for each in case.versions)) or "none"
+    said = f"{pin}, which is not in the store; it has: {known}"
+    if is_existing:
+        said += f"; to remember the ids of fleet.yaml as it: `fleet image promote {image}`"
+    return replace(_closed(said), path=("images", image, "version"))
+
+
+def _pin_stopped(case: _Case, pin: str, stop: Stopped) -> str:
+    image = case.pool.image
+    return (
+        f"{pin}, which {stop}; {case.last_boot}; a pinned version has no replacement: edit "
+        f"images.{image}.version in fleet.yaml"
+    )
 
 
 def _first(case: _Case, in_turn: Iterable[ImageVersion]) -> ImageChoice:
@@ -268,11 +349,12 @@ def _first(case: _Case, in_turn: Iterable[ImageVersion]) -> ImageChoice:
                 said.append(f"new machines boot {version.image} {version.version} instead")
             said += _undeclared(case)
             return ImageChoice(booted, (version,), stopped=tuple(stopped), said="; ".join(said))
-        said.append(f"image {version.image} {version.version} {stop}")
+        said.append(f"image {version.image} {version.version} {stop}; {case.last_boot}")
         if not case.can_fall_back:
-            return _closed("; ".join(said), booted, version)
+            return _closed("; ".join([*said, case.way_out]), booted, version)
         stopped.append(booted)
-    return _closed("; ".join([*said, "no earlier version is published"]), booted, version)
+    said += ["no earlier version is published", case.way_out]
+    return _closed("; ".join(said), booted, version)
 
 
 def _by_declaration(case: _Case) -> ImageChoice:
@@ -281,7 +363,8 @@ def _by_declaration(case: _Case) -> ImageChoice:
         return _first(case, [first])
     image = case.declared
     if stop := case.stops(image):
-        return _closed(f"image {case.pool.image} {stop}", image)
+        said = f"image {case.name_of(image)} {stop}; {case.last_boot}; {case.way_out}"
+        return _closed(said, image)
     if not image and any(each.state == "tested" for each in case.published):
         name = case.pool.image
         return ImageChoice(
@@ -303,7 +386,10 @@ def _with_candidate(case: _Case, choice: ImageChoice) -> ImageChoice:
         said = "; ".join(filter(None, [choice.said, _what_it_lacks(name, choice.images, version)]))
         return replace(choice, candidate=booted, share=version.share, said=said)
     # One on trial is retired in this run (`images.NAME.promote`), and not tried again.
-    failed = f"{name} {stop.said if version.by_rule else stop}; no machine is created with it"
+    failed = (
+        f"{name} {stop.said if version.by_rule else stop}; {case.last_boot}; no machine is "
+        "created with it"
+    )
     said = "; ".join(filter(None, [choice.said, failed]))
     return replace(choice, stopped=(*choice.stopped, booted), said=said)
 

@@ -32,7 +32,8 @@ _NOT_DECLARED = {"no": "not in fleet.yaml", "existing": "baked elsewhere", "reci
 def list_to_lines(listed: ImageList, now: datetime) -> list[Line]:
     """Return a table with a row for each version, and one for an image that has none."""
     head = tuple(Span(text, Style.DIM) for text in ("IMAGE", "VERSION", "STATE", "AGE", "AT"))
-    return table([head, *(row for image in listed.images for row in _rows(image, now))])
+    rows = [head, *(row for image in listed.images for row in _rows(image, now))]
+    return [*table(rows), *(each for image in listed.images for each in _troubles(image))]
 
 
 def image_to_lines(image: ListedImage) -> Iterator[Line]:
@@ -44,6 +45,12 @@ def image_to_lines(image: ListedImage) -> Iterator[Line]:
         yield from (BLANK, *_block(image, version))
     if not image.versions:
         yield line("no version yet")
+    yield from _troubles(image)
+
+
+def _troubles(image: ListedImage) -> Iterator[Line]:
+    for pool, said in image.troubles.items():
+        yield line(Span(f"pool {pool}", Style.RED), f": {said}")
 
 
 def state_of(image: ListedImage, version: Version) -> str:

@@ -145,7 +145,10 @@ class ExistingImage(Section):
     )
     architecture: Text = Field("amd64", description="Debian architecture.")
     provides: list[WorkerTag] = Field([], description="Tags that its worker reports.")
-    version: Text | None = Field(None, description=_PIN)
+    version: Text | None = Field(
+        None,
+        description=f"{_PIN} While no version is remembered it names the ids of `existing`.",
+    )
 
 
 Image = Annotated[

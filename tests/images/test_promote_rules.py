@@ -5,6 +5,7 @@ import pytest
 from fleet.errors import PromotionRefused
 from fleet.images.promote import declared_version, newest_promotable, promote, take_back
 from fleet.model.images import BOOTABLE, Move, State, Version
+from fleet.schema.pools import ExistingImage
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
@@ -14,6 +15,10 @@ V1, V2, V3 = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
 
 def moved(moves: tuple[Move, ...]) -> dict[str, str]:
     return {move.now.version: move.now.state for move in moves}
+
+
+def existing(ami: str, **more: object) -> ExistingImage:
+    return ExistingImage.model_validate({"existing": {"aws": ami}} | more)
 
 
 def some(**states: str) -> list[Version]:
@@ -96,21 +101,21 @@ def test_an_older_candidate_retires_and_a_newer_one_stays() -> None:
 
 
 def test_going_back_retires_the_current_version_and_says_why() -> None:
-    moves = take_back(some(v1="retired", v2="previous", v3="current"), "trixie", NOW)
+    moves = take_back(some(v1="retired", v2="previous", v3="current"), "trixie", NOW, "edit it")
 
     assert moved(moves) == {V2: "current", V3: "retired"}
     assert tells(moves[1].now.why, V2)
 
 
 def test_a_candidate_is_taken_back_before_what_is_current() -> None:
-    moves = take_back(some(v1="previous", v2="current", v3="candidate"), "trixie", NOW)
+    moves = take_back(some(v1="previous", v2="current", v3="candidate"), "trixie", NOW, "edit it")
 
     assert moved(moves) == {V3: "retired"}
 
 
 def test_without_a_previous_version_nothing_is_taken_back() -> None:
     with pytest.raises(PromotionRefused, match=r"trixie.*fleet image promote trixie"):
-        take_back(some(v1="retired", v3="current"), "trixie", NOW)
+        take_back(some(v1="retired", v3="current"), "trixie", NOW, "edit it")
 
 
 def test_the_newest_tested_version_waits_for_its_promotion() -> None:
@@ -122,7 +127,7 @@ def test_the_newest_tested_version_waits_for_its_promotion() -> None:
 
 
 def test_what_fleet_yaml_names_is_a_version_by_its_promotion() -> None:
-    declared = declared_version("golden", {"aws": "ami-1"}, [], NOW, by="bob")
+    declared = declared_version("golden", existing("ami-1"), [], NOW, by="bob")
 
     (move,) = promote([], declared, NOW)
 
@@ -136,16 +141,16 @@ def test_what_fleet_yaml_names_is_a_version_by_its_promotion() -> None:
 
 
 def test_ids_that_were_promoted_before_are_no_new_version() -> None:
-    (first,) = promote([], declared_version("golden", {"aws": "ami-1"}, [], NOW, by="b"), NOW)
+    (first,) = promote([], declared_version("golden", existing("ami-1"), [], NOW, by="b"), NOW)
 
-    again = declared_version("golden", {"aws": "ami-1"}, [first.now], NOW, by="b")
+    again = declared_version("golden", existing("ami-1"), [first.now], NOW, by="b")
 
     assert again == first.now
 
 
 def test_other_ids_in_the_same_second_are_another_version() -> None:
-    (first,) = promote([], declared_version("golden", {"aws": "ami-1"}, [], NOW, by="b"), NOW)
+    (first,) = promote([], declared_version("golden", existing("ami-1"), [], NOW, by="b"), NOW)
 
-    second = declared_version("golden", {"aws": "ami-2"}, [first.now], NOW, by="b")
+    second = declared_version("golden", existing("ami-2"), [first.now], NOW, by="b")
 
     assert second.version == "20261121T080001Z"

@@ -250,7 +250,7 @@ class FleetMachine(RuleBasedStateMachine):
     @rule()
     def take_back(self) -> None:
         store = self.farm.store
-        store.move_image_versions(take_back(store.image_versions(), "trixie", NOW))
+        store.move_image_versions(take_back(store.image_versions(), "trixie", NOW, ""))
 
     @precondition(lambda self: self.said["pools"])
     @rule(data=st.data(), change=POOL_CHANGES)
