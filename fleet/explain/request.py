@@ -4,11 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
 from functools import cache, cached_property, partial
-from itertools import product
 
 from fleet.explain.forecast import UNTIMED, Class, Forecast, Standing, forecast, workers_of
+from fleet.explain.options import OptionFinder
 from fleet.explain.tags import enforcement_facts
 from fleet.explain.unblock import find_remedies
 from fleet.explain.values import (
@@ -21,22 +20,19 @@ from fleet.explain.values import (
     Suggestion,
 )
 from fleet.explain.what_if import FEWEST_REPLANS, Replans, Run, is_served
-from fleet.model.facts import Request, World
+from fleet.model.facts import Request, World, market_of
 from fleet.model.images import ImageVersion
-from fleet.model.plan import Plan, Signature, Unserved, rate
-from fleet.model.prices import bill, find_types, markets_of, tariff_of
-from fleet.planner.demand import Ordered, judge_of, ordered
-from fleet.planner.durations import USUAL, Durations, kind_at
+from fleet.model.plan import Create, Plan, Signature, Unserved
+from fleet.planner.demand import judge_of
+from fleet.planner.durations import USUAL, Durations
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.layout import tail_seconds
 from fleet.planner.machine_inputs import UNPUBLISHED
 from fleet.planner.units import State
 from fleet.schema.findings import Path
 from fleet.schema.model import (
     AnyPool,
     Fleet,
-    Pool,
     StaticPool,
     TicketQueue,
     WorldQueue,
@@ -118,6 +114,20 @@ class Case:
     def durations(self) -> Durations:
         """Return how long work is expected to run."""
         return Durations(self.fleet, self.world)
+
+    @cached_property
+    def options(self) -> OptionFinder:
+        """Return what finds where requests could run."""
+        return OptionFinder(self.fleet, self.world, images=self.images, durations=self.durations)
+
+    @cached_property
+    def made(self) -> dict[str, tuple[str, str, str]]:
+        """Return the pool, type and market of each machine that the plan creates."""
+        return {
+            each.worker: (each.pool, each.inputs.type, market_of(each.inputs))
+            for each in self.plan.actions
+            if isinstance(each, Create)
+        }
 
     @cached_property
     def images(self) -> dict[str, tuple[ImageVersion, ...]]:
@@ -248,7 +258,6 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
     remedies = find_remedies(case.fleet, case.world, case.plan, key, replans) if unserved else ()
     start = _expected(case, key, [remedy.suggestion for remedy in remedies])
     suggestions = tuple(_sooner(remedy.suggestion, start) for remedy in remedies)
-    places = places_of(case, signature, key)
     steps = []
     if unserved is None:
         steps.append(_coming(case, signature, key, replans))
@@ -271,7 +280,6 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         headline=headline(case, signature, key, never=never),
         facts=(
             *_request_facts(case, signature, key, start),
-            *format_places(case.fleet, places, signature.queue, waits=unserved is not None),
             *enforcement_facts(
                 case.fleet.tags, case.enforcement, signature.required, (signature.queue,)
             ),
@@ -282,7 +290,8 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         assumed=None if start else case.assumed_start(key),
         never=never,
         suggestions=suggestions,
-        places=places,
+        places=places_of(case, signature, key),
+        currency=case.fleet.money.currency,
     )
 
 
@@ -615,66 +624,15 @@ def _who_fits(case: Case, name: str, mismatch: Mismatch) -> Iterator[str]:
 
 
 def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, ...]:
-    """Return each way to make a machine for a request, in the order of fleet.yaml."""
+    """Return where a request could run: what fits it, then what a rule would allow."""
     found = case.find(key)
     if found is None:
         return ()
-    (one, *_) = ordered(signature.queue, found[0], case.durations.of(signature.queue, found[0]))
+    made = case.made.get(signature.by_create.get(key, ""))
     return tuple(
-        place
-        for name in signature.pools
-        if isinstance(pool := case.fleet.pools.get(name), Pool)
-        for place in _in_pool(case, name, pool, one)
+        place.altered(is_chosen=True) if (place.pool, place.type, place.market) == made else place
+        for place in case.options.options_for(signature.queue, found[0])
     )
-
-
-def _in_pool(case: Case, name: str, pool: Pool, one: Ordered) -> Iterator[PlaceFacts]:
-    on_demand = bool(case.offers[name].on_demand)
-    tail = tail_seconds(case.fleet, pool, on_demand=on_demand)
-    start = case.world.time + timedelta(seconds=pool.boot.expected)
-    for known, market in product(find_types(case.fleet, pool), markets_of(pool)):
-        kind = kind_at(case.fleet, name, known.name)
-        seconds = one.seconds_on(kind)
-        tariff = tariff_of(case.fleet, pool, known.name, market)
-        yield PlaceFacts(
-            pool=name,
-            type=known.name,
-            market=market,
-            start=start,
-            end=None if seconds is None else start + timedelta(seconds=seconds),
-            seconds=seconds,
-            cost=bill(tariff, tail + seconds) if tariff and seconds is not None else None,
-            source=one.timing.source_on(kind) if one.timing and seconds is not None else "",
-            deadline=one.timing.deadline if one.timing else None,
-            own_deadline=bool(one.timing and one.timing.own_deadline),
-            is_late=bool(one.timing and one.timing.is_late([kind], one.seconds)),
-        )
-
-
-def format_places(
-    fleet: Fleet, places: tuple[PlaceFacts, ...], queue: str, *, waits: bool
-) -> Iterator[str]:
-    """Yield a line for each place: start, end, cost; of what waits these are no promise."""
-    for each in places:
-        market = "" if each.market == "on-demand" else f" ({each.market})"
-        where = f"new {each.type}{market} of pool {each.pool}"
-        where += ", if it could be created now" if waits and not each.is_late else ""
-        if each.seconds is None:
-            yield f"{where}: from {write_time(each.start)}; duration unknown"
-            continue
-        takes = write_duration(each.seconds) + (f", {each.source}" if each.source else "")
-        if each.is_late:
-            most = write_duration(each.deadline or 0)
-            whose = "its own deadline" if each.own_deadline else f"deadline of queue {queue}"
-            yield f"{where}: not possible, runs for {takes}, {whose} is {most}"
-            continue
-        price = "price unknown" if each.cost is None else _money(fleet, each.cost)
-        end = write_time(each.end) if each.end else ""
-        yield f"{where}: {write_time(each.start)} to {end} ({takes}), {price}"
-
-
-def _money(fleet: Fleet, cost: Decimal) -> str:
-    return f"about {rate(cost.quantize(Decimal('0.0001')))} {fleet.money.currency}"
 
 
 def explain_every(
@@ -767,5 +725,6 @@ def explain_like(case: Case, signature: Signature, key: str, first: Explanation)
         expected=start,
         assumed=None if start else case.assumed_start(key),
         suggestions=(),
+        places=places_of(case, signature, key),
         like=first.name,
     )

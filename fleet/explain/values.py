@@ -41,6 +41,14 @@ class PlaceFacts(Value):
     """The deadline is the request's own, not its queue's."""
     is_late: bool = False
     """It cannot end before its deadline there."""
+    asks: tuple[str, ...] = ()
+    """It fits only with these tags, which a rule of the allow-list may give."""
+    rule: str = ""
+    """The entry of `powerful` that gives them; empty where it fits."""
+    acts_later: bool = False
+    """Such a rule acts on later builds: the queue stored the tags of this one."""
+    is_chosen: bool = False
+    """The plan creates its machine there."""
 
 
 class Wait(Value):
@@ -97,7 +105,9 @@ class Explanation(Value):
     suggestions: tuple[Suggestion, ...] = ()
     """What gets a request served, each verified by a plan, the smallest first."""
     places: tuple[PlaceFacts, ...] = ()
-    """Each way to make a machine for a request: start, end and cost there."""
+    """Each new machine that could run a request, or could by one more rule of the allow-list."""
+    currency: str = ""
+    """Of these costs."""
     like: str = ""
     """The first request of the same outcome, which has the suggestions."""
 

@@ -24,11 +24,11 @@ from fleet.planner.limits import (
     pool_rows,
     tag_rows,
 )
-from fleet.planner.machine_inputs import Option
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.teams import teams_of
 from fleet.planner.units import NEVER, State, Unit
 from fleet.schema.model import Fleet, Pool, TicketQueue
+from fleet.schema.pools import Market
 from fleet.schema.remembered import remembered
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -96,7 +96,8 @@ def _places(
     for pool_plan in pool_plans.values():
         for option in pool_plan.options if not pool_plan.closed else ():
             if not option.closed:
-                yield _to_be_made(fleet, pool_plan, option)
+                name, on_demand = pool_plan.name, pool_plan.on_demand
+                yield new_place(fleet, name, option.type, option.market, on_demand=on_demand)
 
 
 def _part(
@@ -115,29 +116,30 @@ def _part(
     return max(0.0, 1 - left / wait) if wait and left is not None else 0.0
 
 
-def _to_be_made(fleet: Fleet, pool_plan: PoolPlan, option: Option) -> Place:
-    pool = pool_plan.pool
-    if pool is None:
-        raise TypeError(pool_plan.name)
+def new_place(fleet: Fleet, name: str, kind: str, market: Market, *, on_demand: bool) -> Place:
+    """Return the new machines of one type and market of a pool."""
+    pool = fleet.pools.get(name)
+    if not isinstance(pool, Pool):
+        raise TypeError(name)
+    key = f"{name}/{kind}/{market}"
 
     def find() -> Place:
-        seconds = tail_seconds(fleet, pool, on_demand=pool_plan.on_demand)
-        tariff = tariff_of(fleet, pool, option.type, option.market)
+        seconds = tail_seconds(fleet, pool, on_demand=on_demand)
+        tariff = tariff_of(fleet, pool, kind, market)
         return Place(
-            key=option.key,
-            pool=pool_plan.name,
+            key=key,
+            pool=name,
             makes=True,
-            type=option.type,
-            market=option.market,
+            type=kind,
+            market=market,
             setup=bill(tariff, seconds) if tariff else Decimal(0),
             setup_seconds=seconds,
-            price=option.price or Decimal(0),
-            kinds=(kind_at(fleet, pool_plan.name, option.type),),
+            price=tariff.price if tariff else Decimal(0),
+            kinds=(kind_at(fleet, name, kind),),
             tariff=tariff,
         )
 
-    rests_on = (pool, pool_plan.on_demand, option.price)
-    return remembered(fleet, ("place", option.key), rests_on, find)
+    return remembered(fleet, ("place", key), (pool, on_demand), find)
 
 
 def tail_seconds(fleet: Fleet, pool: Pool, *, on_demand: bool) -> int:

@@ -17,6 +17,7 @@ from fleet.explain.values import (
     ExplainedReason,
     Explanation,
     Group,
+    PlaceFacts,
     Suggestion,
 )
 from fleet.model.doctor import Diagnosis, Result, Wait
@@ -32,6 +33,13 @@ def explanation_to_lines(explanation: Explanation) -> Iterator[Line]:
     yield line(Span(explanation.headline, Style.BOLD))
     for fact in explanation.facts:
         yield line("  - ", fact)
+    if explanation.places:
+        yield BLANK
+        yield line(Span(TIME_AND_MONEY, Style.BOLD))
+    for each in explanation.places:
+        yield line("  - ", place_in_words(each, explanation.currency))
+    for rule in words.rules_to_allow(explanation.places):
+        yield line("  - ", rule)
     if explanation.reasons:
         yield BLANK
         yield line(Span("because:", Style.BOLD))
@@ -44,6 +52,20 @@ def explanation_to_lines(explanation: Explanation) -> Iterator[Line]:
         yield from _suggestion(suggestion)
     for step in explanation.next_steps:
         yield line("  - ", step)
+
+
+TIME_AND_MONEY = "time and money, on a machine created now:"
+
+
+def place_in_words(each: PlaceFacts, currency: str) -> str:
+    """Return the start, end and cost of a build at a place."""
+    where = f"{'here, ' if each.is_chosen else ''}new {words.place(each)}"
+    if each.seconds is None or each.end is None:
+        return f"{where}: from {words.time(each.start)}; duration {words.UNKNOWN}"
+    takes = write_duration(each.seconds) + (f", {each.source}" if each.source else "")
+    cost = "price unknown" if each.cost is None else f"about {words.bill(each.cost)} {currency}"
+    said = f"{where}: {words.time(each.start)} to {words.time(each.end)} ({takes}), {cost}"
+    return ", ".join(filter(None, (said, words.place_note(each))))
 
 
 def _reason(reason: ExplainedReason, *, never: bool) -> Iterator[Line]:

@@ -1,11 +1,11 @@
 """Format figures for people: money, durations, counts, keys of fleet.yaml."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from fleet.explain.values import WorkerFacts
+from fleet.explain.values import PlaceFacts, WorkerFacts
 from fleet.model import plan
 from fleet.model.facts import WorkerInputs, market_of
 from fleet.model.plan import (
@@ -52,6 +52,42 @@ def rate(amount: Decimal | None, *, sign: bool = False) -> str:
 def cents(amount: Decimal | None) -> str:
     """Return an amount of money to the cent."""
     return UNKNOWN if amount is None else f"{amount:,.2f}"
+
+
+_CENTS = Decimal("0.1")
+"""From this on, cents are fine enough to tell two costs of a build apart."""
+
+
+def bill(amount: Decimal | None) -> str:
+    """Return the cost of a build or of machines: to the cent, a small one to four places."""
+    if amount is None or abs(amount) >= _CENTS:
+        return cents(amount)
+    return rate(amount.quantize(Decimal("0.0001")))
+
+
+def place(each: PlaceFacts) -> str:
+    """Return the name of a place: its machine type, market and pool."""
+    market = "" if each.market == "on-demand" else f" ({each.market})"
+    return f"{each.type}{market} of pool {each.pool}"
+
+
+def place_note(each: PlaceFacts) -> str:
+    """Return what keeps a build from a place; empty if nothing does."""
+    notes = []
+    if each.is_late:
+        whose = "its own deadline" if each.own_deadline else "the deadline"
+        notes.append(f"misses {whose} ({write_duration(each.deadline or 0)})")
+    if each.asks:
+        notes.append("needs a rule of the allow-list")
+    return ", ".join(notes)
+
+
+def rules_to_allow(places: Iterable[PlaceFacts]) -> Iterator[str]:
+    """Yield for each pool that needs a rule of the allow-list what to add."""
+    for pool, each in {each.pool: each for each in places if each.asks}.items():
+        later = " for later builds (the queue stored the tags of this one)"
+        builds = later if each.acts_later else ""
+        yield f"to allow pool {pool}{builds}, add {each.rule} to `powerful`"
 
 
 def before_after(
@@ -244,7 +280,7 @@ def new_machines(plan: Plan) -> Iterator[str]:
     optimum = plan.optimum
     if optimum is None:
         return
-    cost = f"New machines: about {rate(optimum.cost)} {plan.currency} until idle time-out"
+    cost = f"New machines: about {bill(optimum.cost)} {plan.currency} until idle time-out"
     if optimum.is_optimal:
         yield f"{cost} (optimal)"
     elif optimum.is_about_cost and optimum.gap == 1:

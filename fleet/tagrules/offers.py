@@ -90,6 +90,20 @@ def find_mismatch(ask: Ask, offer: Offer) -> Mismatch:
     )
 
 
+def find_unasked(ask: Ask, offer: Offer) -> tuple[str, ...] | None:
+    """Return the tags that a request has yet to ask for to get a new worker with this offer.
+
+    None: it does not fit, whatever it asks for besides.
+    """
+    mismatch = find_mismatch(ask, offer)
+    if mismatch.missing or mismatch.not_brought or mismatch.too_small:
+        return None
+    unasked = mismatch.not_asked
+    if offer.on_demand and not offer.on_demand & ask.required.union(unasked):
+        unasked = (*unasked, min(offer.on_demand))
+    return unasked
+
+
 def ask_of_tags(fleet: Fleet, required: Iterable[str], provided: Iterable[str] = ()) -> Ask:
     """Return the ask of a request that requires these tags, minimums among them."""
     plain, minimums = read_minimums(required, Vocabulary(fleet).numeric)

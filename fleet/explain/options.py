@@ -1,0 +1,216 @@
+"""Where a build could run: each place with its start, end and cost.
+
+A place is a new machine of one pool, type and market. `explain`, the status pages and the report
+on a merge request all show the figures of `OptionFinder.options_for`, so that a build has one cost
+at a place. The cost is the bill of the machine until its deletion: boot, work, idle time-out and
+the runs that delete it, in whole billed steps.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from functools import cached_property
+from itertools import product
+
+from fleet.explain.values import PlaceFacts
+from fleet.explain.what_if import write_value
+from fleet.model.facts import Request, Worker, World
+from fleet.model.images import ImageVersion
+from fleet.model.prices import find_types, markets_of
+from fleet.planner.demand import Drops, judge_of
+from fleet.planner.durations import Durations, Expected
+from fleet.planner.images import images_by_pool
+from fleet.planner.layout import new_place
+from fleet.schema.model import Fleet, PowerfulRule, serves_queue
+from fleet.tagrules.context import NOTHING, QueueContext, context_of
+from fleet.tagrules.names import PARTS, names_of
+from fleet.tagrules.offers import Ask, Offer, find_unasked, offer_of_pool
+from fleet.tagrules.requests import Judge
+from fleet.tagrules.vocabulary import Vocabulary
+
+Options = tuple[PlaceFacts, ...]
+"""The places of a build: those that fit it as it is, then those that a rule would allow."""
+
+
+class OptionFinder:
+    """Finds the places of builds; builds that are alike share one computation."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        world: World,
+        *,
+        images: Mapping[str, tuple[ImageVersion, ...]] | None = None,
+        durations: Durations | None = None,
+    ) -> None:
+        self._fleet = fleet
+        self._world = world
+        self._durations = durations or Durations(fleet, world)
+        self._images = images
+        self._pools = fleet.dynamic_pools
+        self._drops = Drops(fleet, world.time)
+        self._vocabulary = Vocabulary(fleet)
+        self._known: dict[object, Options] = {}
+
+    def options_for(self, queue: str, request: Request, *, also: Iterable[str] = ()) -> Options:
+        """Return the places of a build, pools by name, types in the order of fleet.yaml.
+
+        With `also`, the places of a later build like it, which rules give these tags too.
+        """
+        context = self._contexts.get(queue, NOTHING)
+        if tags := [tag for tag in also if self._may_rule(tag)]:
+            request, context = _asking_for(request, tags), replace(context, stored=False)
+        asking = self._judge.ask_of_alike(request, context)
+        if asking.held:
+            return ()
+        dropped = frozenset[str]()
+        if not context.stored:
+            dropped = self._drops.of(asking.ask.required, request.pending_since)
+        expected = self._durations.of(queue, request)
+        key = queue, id(asking), dropped, expected  # the judge keeps it
+        if key not in self._known:
+            self._known[key] = tuple(self._fitting(queue, asking.ask, dropped, expected))
+        return self._known[key] + self._allowed(queue, request, context, expected)
+
+    def _fitting(
+        self, queue: str, ask: Ask, dropped: frozenset[str], expected: Expected
+    ) -> Iterator[PlaceFacts]:
+        for name, offer in self._offers_to(queue):
+            fewer = ask._replace(required=ask.required - (dropped - offer.provides))
+            if find_unasked(fewer, offer) == ():
+                yield from self._places(name, offer, expected)
+
+    def _allowed(
+        self, queue: str, request: Request, context: QueueContext, expected: Expected
+    ) -> Options:
+        """Return the places that a rule of the allow-list would open for a build."""
+        names = names_of(request)
+        if not names or expected[0] is None:
+            return ()
+        later = replace(context, stored=False) if context.stored else context
+        asking = self._judge.ask_of_alike(request, later)
+        key = queue, id(asking), names[0], expected
+        if key not in self._known:
+            opened = self._opened(queue, request, later, expected)
+            self._known[key] = tuple(each.altered(acts_later=context.stored) for each in opened)
+        return self._known[key]
+
+    def _opened(
+        self, queue: str, request: Request, context: QueueContext, expected: Expected
+    ) -> Iterator[PlaceFacts]:
+        ask = self._judge.ask_of_alike(request, context).ask
+        for name, offer in self._offers_to(queue):
+            tags, pool = find_unasked(ask, offer), self._pools[name]
+            if not tags or not all(map(self._may_rule, tags)):
+                continue
+            if pool.mode != "apply" or not pool.workers.max:
+                continue  # a rule alone brings no machine there
+            asking = self._judge.ask_of_alike(_asking_for(request, tags), context)
+            if asking.held or find_unasked(asking.ask, offer) != ():
+                continue  # what else these tags bring about stops it
+            rule = write_value(self._fleet, ("powerful", 0), rule_for(request, tags))
+            for place in self._places(name, offer, expected):
+                yield place.altered(asks=tags, rule=rule)
+
+    def _places(self, name: str, offer: Offer, expected: Expected) -> Iterator[PlaceFacts]:
+        """Yield each machine type and market of a pool."""
+        fleet, (seconds, timing) = self._fleet, expected
+        pool = self._pools[name]
+        start = self._world.time + timedelta(seconds=pool.boot.expected)
+        for known, market in product(find_types(fleet, pool), markets_of(pool)):
+            on_demand = bool(offer.on_demand)
+            place = new_place(fleet, name, known.name, market, on_demand=on_demand)
+            takes = timing.slowest(place.kinds, seconds) if timing else seconds
+            yield PlaceFacts(
+                pool=name,
+                type=known.name,
+                market=market,
+                start=start,
+                end=None if takes is None else start + timedelta(seconds=takes),
+                seconds=takes,
+                cost=None if takes is None else place.billed(takes),
+                source=timing.source_on(place.kinds[0]) if timing and takes is not None else "",
+                deadline=timing.deadline if timing else None,
+                own_deadline=bool(timing and timing.own_deadline),
+                is_late=bool(timing and timing.is_late(place.kinds, seconds)),
+            )
+
+    def _may_rule(self, tag: str) -> bool:
+        """Say whether rules of the allow-list may ask for a tag."""
+        allowed, _ = self._vocabulary.asked_by(tag)
+        return allowed is None or "rules" in allowed
+
+    def _offers_to(self, queue: str) -> Iterator[tuple[str, Offer]]:
+        """Yield what new workers of each pool offer that serves a queue."""
+        for name, offer in self._offers.items():
+            if serves_queue(self._pools[name], queue):
+                yield name, offer
+
+    @cached_property
+    def _offers(self) -> dict[str, Offer]:
+        images = self._images or images_by_pool(self._fleet, self._world)
+        return {
+            name: offer_of_pool(self._fleet, name, images[name]) for name in sorted(self._pools)
+        }
+
+    @cached_property
+    def _judge(self) -> Judge:
+        has_needs = any(offer.requires for offer in self._offers.values())
+        return judge_of(self._fleet, self._world, with_provided=has_needs)
+
+    @cached_property
+    def _contexts(self) -> dict[str, QueueContext]:
+        return {
+            queue: context_of(self._fleet, queue, demand)
+            for queue, demand in self._world.demands()
+        }
+
+
+def cheapest(options: Options) -> PlaceFacts | None:
+    """Return the place that costs least of those that fit a build and end it in time.
+
+    None where there is none, or where no cost is known.
+    """
+    known = [each for each in options if each.cost is not None and is_possible(each)]
+    return min(known, key=lambda each: (each.cost, each.pool, each.type), default=None)
+
+
+def is_possible(place: PlaceFacts) -> bool:
+    """Say whether a build fits a place without another rule, and ends there in time."""
+    return not place.asks and not place.is_late
+
+
+def rule_for(request: Request, tags: Iterable[str]) -> PowerfulRule:
+    """Return the rule of the allow-list that gives builds of this name these tags."""
+    # What RE2 would read as an operator, and no more: a name is to be read by a person.
+    match = re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", names_of(request)[0])
+    return PowerfulRule(match=match, ask=list(tags))
+
+
+def request_of(worker: Worker) -> Request | None:
+    """Return what a worker runs as the request that it was; None where that is unknown."""
+    work = worker.work
+    if work is None or not worker.running:
+        return None
+    # A request has its name in parts.
+    parts = next((name.split("/") for name in work.names if name.count("/") == PARTS - 1), None)
+    fields = dict(zip(("owner", "project", "chroot", "package"), parts or (), strict=False))
+    named = {"owner": work.owner, "package": work.package} | fields
+    return Request(
+        id=worker.running,
+        task=work.task,
+        required=work.required,
+        expected_seconds=work.expected_seconds,
+        requester=work.requester,
+        scope=work.scope,
+        workspace=work.workspace,
+        **named,
+    )
+
+
+def _asking_for(request: Request, tags: Iterable[str]) -> Request:
+    """Return the request if rules gave it these tags, whoever asked for them before."""
+    given = set(tags)
+    asked = {tag: by for tag, by in request.asked.items() if tag not in given}
+    return request.altered(required=tuple(sorted({*request.required, *given})), asked=asked)

@@ -1,0 +1,79 @@
+"""Laws of time and money: a build has one cost at a place, whatever shows it."""
+
+from hypothesis import given
+
+from fleet.explain.options import OptionFinder, rule_for
+from fleet.explain.request import Case, explain_every
+from fleet.explain.waiting import waits_of
+from fleet.guard import guard
+from fleet.model.facts import World, market_of
+from fleet.model.plan import Create, Plan
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet, Pool
+from tests.laws.strategies import worlds
+from tests.laws.test_forecast_laws import limited_fleets
+from tests.laws.test_unblock_laws import asking_worlds
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+@given(limited_fleets(), worlds() | asking_worlds())
+def test_a_machine_for_one_build_costs_what_explain_shows(fleet: Fleet, world: World) -> None:
+    plan = planned(fleet, world)
+    every = explain_every(fleet, world, plan, most=0)
+    answers = {each.name: each for group in every.groups for each in group.requests}
+
+    for action in plan.actions:
+        if not isinstance(action, Create) or not action.serves:
+            continue
+        way = action.pool, action.inputs.type, market_of(action.inputs)
+        for key in action.serves:
+            (chosen,) = [each for each in answers[key].places if each.is_chosen]
+            assert (chosen.pool, chosen.type, chosen.market) == way
+            if len(action.serves) == 1 and not action.assumed:
+                assert chosen.cost == action.until_idle
+
+
+@given(limited_fleets(), worlds() | asking_worlds())
+def test_the_places_that_fit_are_in_the_pools_of_the_plan(fleet: Fleet, world: World) -> None:
+    plan = planned(fleet, world)
+    case = Case(fleet, world, plan)
+
+    for signature in plan.signatures:
+        dynamic = {name for name in signature.pools if isinstance(fleet.pools[name], Pool)}
+        for key in signature.requests:
+            found = case.find(key)
+            assert found is not None
+            options = case.options.options_for(signature.queue, found[0])
+            assert {each.pool for each in options if not each.asks} == dynamic
+            assert not dynamic & {each.pool for each in options if each.asks}
+
+
+@given(limited_fleets(), worlds() | asking_worlds())
+def test_pages_show_the_places_of_each_request_that_explain_shows(
+    fleet: Fleet, world: World
+) -> None:
+    plan = planned(fleet, world)
+    every = explain_every(fleet, world, plan, most=0)
+    answers = {each.name: each for group in every.groups for each in group.requests}
+
+    for key, answer in waits_of(Case(fleet, world, plan)).explained.items():
+        assert answer.places == answers[key].places
+
+
+@given(limited_fleets(), asking_worlds())
+def test_a_rule_opens_the_places_that_explain_names_at_their_cost(
+    fleet: Fleet, world: World
+) -> None:
+    finder = OptionFinder(fleet, world)
+    for queue, demand in world.demands():
+        for request in demand.requests:
+            for place in finder.options_for(queue, request):
+                if not place.asks or place.acts_later:
+                    continue
+                rules = [*fleet.powerful, rule_for(request, place.asks)]
+                allowed = OptionFinder(fleet.model_copy(update={"powerful": rules}), world)
+                fits = place.altered(asks=(), rule="")
+                assert fits in allowed.options_for(queue, request)

@@ -1,0 +1,71 @@
+"""Time and money side by side, unasked: Chromium's 26-hour build, which no rule allow-lists."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.rigs.process import ROOT
+from tests.walks.walking import Walk
+
+CHROMIUM, LIBREOFFICE = "debian/101", "debian/103"
+RULE = 'debian/builds/amd64/(chromium|libreoffice)"'
+
+
+@pytest.fixture
+def rich(walk: Walk) -> Walk:
+    """Return the fleet of a distribution; its rule is about libreoffice alone."""
+    text = (ROOT / "fleet.yaml").read_text(encoding="utf-8")
+    assert RULE in text
+    text = text.replace(RULE, 'debian/builds/amd64/libreoffice"')
+    text = text.replace("takes: 24h, machine: ccx63", "takes: 26h, machine: ccx33")
+    (walk.project / "fleet.yaml").write_text(text, encoding="utf-8")
+    (walk.project / "world.json").write_bytes((ROOT / "world.json").read_bytes())
+    walk.run("fleet state init")
+    return walk
+
+
+def places(walk: Walk, request: str) -> dict[str, dict[str, Any]]:
+    answer = walk.json(f"fleet explain request {request} --json")
+    return {each["pool"]: each for each in answer["places"]}
+
+
+def test_a_build_off_the_allow_list_shows_where_a_rule_would_send_it(rich: Walk) -> None:
+    found = places(rich, CHROMIUM)
+
+    here, powerful = found["builders"], found["powerful"]
+    assert (here["asks"], here["seconds"]) == ([], 26 * 3600)
+    assert powerful["asks"] == ["extra_powerful"]
+    assert powerful["seconds"] < here["seconds"]
+    assert float(powerful["cost"]) > float(here["cost"])
+    assert "debian/builds/amd64/chromium" in powerful["rule"]
+    said = rich.run("fleet explain request 101")
+    assert powerful["rule"] in re.sub(r"\s+", " ", said)
+
+
+def test_the_named_rule_sends_it_there_at_the_cost_that_was_shown(rich: Walk) -> None:
+    before = places(rich, CHROMIUM)
+    path = rich.project / "fleet.yaml"
+    text = path.read_text(encoding="utf-8")
+    text = text.replace("  - match:", f"  - {before['powerful']['rule']}\n  - match:", 1)
+    path.write_text(text, encoding="utf-8")
+
+    after = places(rich, CHROMIUM)
+    plan = rich.json("fleet plan --json")
+
+    assert set(after) == {"powerful"}
+    assert after["powerful"]["cost"] == before["powerful"]["cost"]
+    (made,) = [each for each in plan["actions"] if CHROMIUM in each.get("serves", ())]
+    assert (made["pool"], made["until_idle"]) == ("powerful", after["powerful"]["cost"])
+
+
+def test_every_page_of_a_waiting_build_shows_the_same_places(rich: Walk) -> None:
+    found = places(rich, CHROMIUM)
+    rich.run("fleet status --site public")
+
+    (page,) = (rich.project / "public").glob("-/status/requests/**/*101*/index.html")
+    text = page.read_text(encoding="utf-8")
+    for each in found.values():
+        assert f"{float(each['cost']):.2f} EUR" in text
+    assert json.dumps("debian/builds/amd64/chromium")[1:-1] in text
