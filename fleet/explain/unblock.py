@@ -478,11 +478,11 @@ def _fitting_one(
 def _rules(fleet: Fleet, request: Request, tags: tuple[str, ...]) -> Iterator[Edit]:
     """Yield the rule of the allow-list that gives builds like this one these tags."""
     # Only at Debusine several tasks are about one name.
-    task = request.task or None if request.scope is not None else None
+    task = {"task": request.task} if request.scope is not None and request.task else {}
     for name in names_of(request)[:1]:
         # What RE2 would read as an operator, and no more: a name is to be read by a person.
         match = re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", name)
-        rule = PowerfulRule(match=match, ask=list(tags), task=task)
+        rule = PowerfulRule(match=match, ask=list(tags), **task)
         text = f"let a rule of `powerful` ask for {', '.join(tags)} for {name}"
         yield Edit(("powerful", len(fleet.powerful)), rule, rank=RULE, text=text)
 

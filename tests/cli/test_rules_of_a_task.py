@@ -61,17 +61,19 @@ def write(
     (project / name).write_text(text, encoding="utf-8")
 
 
-def record(project: Path, *tasks: str, **more: object) -> None:
+def record(project: Path, /, *tasks: str, **more: object) -> None:
     waiting = [
         a_request(
-            id=str(number),
-            task=task,
-            package="chromium",
-            scope="debian",
-            workspace="base",
-            requester="dan",
-            required=("worker:build-arch:amd64", f"worker:cap:{task}"),
-            **more,
+            **{
+                "id": str(number),
+                "task": task,
+                "package": "chromium",
+                "scope": "debian",
+                "workspace": "base",
+                "requester": "dan",
+                "required": ("worker:build-arch:amd64", f"worker:cap:{task}"),
+            }
+            | more
         )
         for number, task in enumerate(tasks, 1)
     ]
@@ -179,7 +181,23 @@ def test_rule_that_explain_suggests_is_for_the_task(run_fleet: RunFleet, project
     changes = [each for suggestion in said["suggestions"] for each in suggestion["changes"]]
     (text,) = [each["yaml"] for each in changes if each["path"][0] == "powerful"]
     (suggested,) = yaml.safe_load(text)["powerful"]
-    assert (suggested["match"], suggested["task"]) == (CHROMIUM, "sbuild")
+    assert suggested == {"match": CHROMIUM, "ask": ["big"], "task": "sbuild"}
+
+
+def test_rule_that_explain_suggests_has_no_task_at_copr(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    write(project, pools={"powerful": FLEET["pools"]["powerful"]})
+    copr = {"scope": None, "owner": "a", "project": "b", "chroot": "f43"}
+    record(project, "build", **copr)
+
+    said = json.loads(
+        run_fleet("explain", "request", "1", "--world", "world.json", "--json").stdout
+    )
+
+    changes = [each for suggestion in said["suggestions"] for each in suggestion["changes"]]
+    (text,) = [each["yaml"] for each in changes if each["path"][0] == "powerful"]
+    assert yaml.safe_load(text)["powerful"] == [{"match": "a/b/f43/chromium", "ask": ["big"]}]
 
 
 def findings(run_fleet: RunFleet) -> set[tuple[str, str]]:
