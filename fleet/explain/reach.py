@@ -22,7 +22,7 @@ from fleet.planner.durations import Durations, kind_at
 from fleet.schema.findings import Path
 from fleet.schema.model import PowerfulRule
 from fleet.tagrules.allow import AllowList, read_pattern, takes_all_of
-from fleet.tagrules.names import names_of
+from fleet.tagrules.names import names_of, without_directory
 
 MONTH = timedelta(hours=730)
 _LEAST = timedelta(days=1)
@@ -51,6 +51,13 @@ class RuleReach(Value):
         False, description="It certainly matches all that the rule it replaces matches, and more."
     )
     examples: tuple[str, ...] = Field((), description="Names of some of those, else of others.")
+    packages: dict[str, int] = Field(
+        default_factory=dict,
+        description="Package to builds that it matches: by name, with `*` for parts that differ.",
+    )
+    added_packages: dict[str, int] = Field(
+        default_factory=dict, description="The same of those that got not all of its tags before."
+    )
     owners: dict[str, int] = Field(
         default_factory=dict, description="Owner, or scope/workspace, to builds that it matches."
     )
@@ -143,6 +150,8 @@ class _Seen:
             added=_count(added),
             is_wider=before is not None and _is_wider(rule, before),
             examples=tuple(names)[:_EXAMPLES],
+            packages=_by_package(matched),
+            added_packages=_by_package(added),
             owners=_counted((_owner(each.request), each) for each in matched),
             requesters=_counted((each.request.requester or "", each) for each in matched),
             moments=self._moments,
@@ -229,6 +238,28 @@ def _owner(request: Request) -> str:
     if request.owner:
         return request.owner
     return "/".join(filter(None, (request.scope, request.workspace)))
+
+
+def _by_package(builds: Iterable[_Build]) -> dict[str, int]:
+    """Return how many builds each package has, the most first: all its chroots are one package."""
+    found: defaultdict[object, list[_Build]] = defaultdict(list)
+    for build in builds:
+        *project, _, package = without_directory(build.names[0]).split("/")
+        found[*project, package].append(build)
+    return _counted(
+        (name, build)
+        for alike in found.values()
+        for name in [_common_name({each.names[0] for each in alike})]
+        for build in alike
+    )
+
+
+def _common_name(names: set[str]) -> str:
+    """Return what names of one package have in common, with `*` for the parts that differ."""
+    owner, projects, *rest = map(set, zip(*(name.split("/") for name in names), strict=True))
+    project = min(projects) if len(projects) == 1 else f"{min(projects).partition(':')[0]}:*"
+    parts = [min(part) if len(part) == 1 else "*" for part in rest]
+    return "/".join([min(owner), project, *parts])
 
 
 def _count(builds: Iterable[_Build]) -> int:

@@ -5,6 +5,7 @@ the change, builds in what was recorded.
 """
 
 from collections.abc import Iterable, Iterator
+from operator import not_
 from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import Field
@@ -52,6 +53,11 @@ class SensitiveEdit(Value):
     busy: int | None = Field(None, description="How many of these machines are busy.")
     examples: tuple[str, ...] = Field(
         (), description="Names of some of these machines or builds; of a tag, its pools."
+    )
+    packages: dict[str, int] = Field(
+        default_factory=dict,
+        description="Package to such builds, the most first; `*` in a name: several.",
+        exclude_if=not_,
     )
 
 
@@ -283,6 +289,7 @@ def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdi
                 after=after,
                 count=each.added if each.of else None,
                 examples=each.examples if each.added else (),
+                packages=each.added_packages,
             )
 
 

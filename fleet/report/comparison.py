@@ -1,7 +1,8 @@
 """Render what a change of fleet.yaml does: the same rows as text and as Markdown."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from itertools import groupby
 from typing import NamedTuple
@@ -309,7 +310,7 @@ def _shown(change: Changes, included: Mapping[str, str]) -> tuple[list[_Row], in
             key=lambda row: row.name,  # what was written stays before what comes of it
         ),
         *map(_image, change.images),
-        *(_requests(each, included) for each in change.requests),
+        *(_requests(each, included) for each in _by_cause(change.requests)),
         *(_guard(each, included) for each in change.guards),
         *(row for row in config if row.where != "pool"),
         *(_Row("action required", "", "!", text, "") for text in change.attention),
@@ -364,6 +365,16 @@ def _image(change: ImageChange) -> _Row:
     machines = words.replaced(change.replaces) or "no machine"
     why = f"{change.build}; once promoted ({change.promotion}) it replaces {machines}"
     return _Row("image", change.image, "*", f"needs a build: {due}", why)
+
+
+def _by_cause(changes: Iterable[RequestsChange]) -> Iterator[RequestsChange]:
+    """Yield requests of one fate and cause together, whatever tags they require."""
+    found: defaultdict[object, list[RequestsChange]] = defaultdict(list)
+    for each in changes:
+        found[each.served, each.queue, each.because, each.path].append(each)
+    for first, *others in found.values():
+        requests = (*first.requests, *(key for each in others for key in each.requests))
+        yield first.altered(requests=requests)
 
 
 def _requests(change: RequestsChange, included: Mapping[str, str]) -> _Row:

@@ -1,5 +1,6 @@
 """Say what sensitive edits are about, and what rules of the allow-list match."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from fleet.explain.reach import RuleReach
@@ -52,8 +53,10 @@ def _about(edit: SensitiveEdit) -> str:
         case "pattern-matches-more":
             if edit.count is None:
                 return f"builds {words.UNKNOWN}: none is recorded"
-            newly = f"{words.many(edit.count, 'recorded build')} newly: {names}"
-            return newly if edit.count else "none of the recorded builds yet"
+            if not edit.count:
+                return "none of the recorded builds yet"
+            builds = words.many(edit.count, "recorded build")
+            return f"{builds} newly{_packages(edit.packages)}"
     return f"the tag of pools: {names}" if names else ""
 
 
@@ -67,9 +70,18 @@ def _builds(rule: RuleReach) -> str:
         return f"builds {words.UNKNOWN}: none is recorded"
     span = write_duration(rule.seconds)
     since = f"{rule.moments} moments in {span}" if rule.moments > 1 else "one moment"
-    said = f"{rule.builds:,} of {rule.of:,} in {since}, {rule.added:,} of them newly"
-    names = words.some_of(rule.examples, total=rule.added or rule.builds)
-    return f"{said}: {names}" if names else said
+    said = f"{rule.builds:,} of {rule.of:,} in {since}"
+    if rule.added:
+        return f"{said}; {rule.added:,} newly{_packages(rule.added_packages)}"
+    return f"{said}{_packages(rule.packages)}; none newly" if rule.builds else said
+
+
+def _packages(builds: Mapping[str, int]) -> str:
+    """Return the packages of builds, each with their number; "" if there are none."""
+    if len(builds) < 2:  # noqa: PLR2004 - all are of one package
+        return "".join(f"{', all' if count > 1 else ':'} {name}" for name, count in builds.items())
+    counted = words.some_of([f"{name} ({count:,})" for name, count in builds.items()])
+    return f", of {len(builds):,} packages: {counted}"
 
 
 def _whose(rule: RuleReach) -> str:

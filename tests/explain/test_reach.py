@@ -118,3 +118,49 @@ def test_less_than_a_day_says_nothing_of_a_month() -> None:
     (rule,) = reach(with_rules(), with_rules(CHROMIUM), *worlds)
 
     assert (rule.builds, rule.month) == (2, None)
+
+
+def test_builds_of_one_name_are_one_package() -> None:
+    world = moment(build(1), build(2), build(3, count=4), build(5, HEADERS))
+
+    (rule,) = reach(with_rules(), with_rules("praiskup/.*"), world)
+
+    assert (rule.builds, rule.packages) == (7, {CHROMIUM: 6, HEADERS: 1})
+    assert rule.added_packages == rule.packages
+
+
+def test_chroots_of_a_package_are_one_package() -> None:
+    names = [f"praiskup/ping/f{number}/chromium" for number in range(40, 60)]
+    world = moment(*(build(n, name) for n, name in enumerate([*names, "praiskup/pong/f43/x"])))
+
+    (rule,) = reach(with_rules(names[0]), with_rules("praiskup/.*"), world)
+
+    assert rule.packages == {"praiskup/ping/*/chromium": 20, "praiskup/pong/f43/x": 1}
+    assert rule.added_packages["praiskup/ping/*/chromium"] == 19
+
+
+def test_pull_requests_of_a_project_are_one_package() -> None:
+    names = [f"@copr/cli:pr:{number}/f43/cli" for number in (7, 8)]
+    world = moment(build(1, names[0]), build(2, names[1]), build(3, "@copr/cli/f43/cli"))
+
+    (rule,) = reach(with_rules(), with_rules("@copr/cli", dirs=True), world)
+    assert rule.packages == {}
+
+    (rule,) = reach(with_rules(), with_rules("@copr/cli/.*", dirs=True), world)
+    assert rule.packages == {"@copr/cli:*/f43/cli": 3}
+
+
+def test_packages_of_two_owners_are_two_packages() -> None:
+    world = moment(build(1), build(2, "mallory/ping/f43/chromium"))
+
+    (rule,) = reach(with_rules(), with_rules(".*/chromium"), world)
+
+    assert sorted(rule.packages.values()) == [1, 1]
+
+
+def test_build_in_two_moments_counts_once_for_its_package() -> None:
+    worlds = (moment(build(1), days_ago=2), moment(build(1), build(2)))
+
+    (rule,) = reach(with_rules(), with_rules(CHROMIUM), *worlds)
+
+    assert rule.packages == {CHROMIUM: 2}

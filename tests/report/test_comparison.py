@@ -139,6 +139,7 @@ SENSITIVE = (
         after="a/.*/c/d",
         count=2,
         examples=("a/b/c/d", "a/e/c/d"),
+        packages={"a/b/c/d": 1, "a/e/c/d": 1},
     ),
     SensitiveEdit(
         kind="pattern-matches-more", path=("powerful", 1, "match"), before="", after=".*", count=0
@@ -190,6 +191,8 @@ ONE_MOMENT = RuleReach(
     of=4,
     added=2,
     examples=("a/b/c/d", "a/e/c/d"),
+    packages={"a/b/c/d": 2, "a/e/c/d": 1},
+    added_packages={"a/b/c/d": 1, "a/e/c/d": 1},
     owners={"ada": 2, "@bob": 1},
     requesters={"ada": 3},
     moments=1,
@@ -367,8 +370,9 @@ def test_without_a_base_the_json_is_the_plan_alone() -> None:
 def test_no_name_in_a_comparison_acts_in_a_merge_request() -> None:
     hostile = "@all #1 | <b>"
 
-    edit = SENSITIVE[2].altered(after=hostile, examples=(hostile,))
-    people = {"match": hostile, "ask": (hostile,), "examples": (hostile,), "owners": {hostile: 1}}
+    edit = SENSITIVE[2].altered(after=hostile, packages={hostile: 1})
+    people = {"match": hostile, "ask": (hostile,), "owners": {hostile: 1}}
+    people |= {"packages": {hostile: 2}, "added_packages": {hostile: 2}}
     markdown = plan_to_markdown(
         a_plan(),
         a_change(

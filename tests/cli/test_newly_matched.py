@@ -1,0 +1,97 @@
+"""What a new pattern matches is told by package, and requests of one cause in one line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleet.model.facts import Request
+from tests.builders import a_request, a_sim_world
+from tests.rigs.process import RunFleet, unwrapped
+
+POOL = {"provider": "desk", "image": "trixie", "workers": {"max": 3}}
+BASE: dict[str, Any] = {
+    "fleet": "demo",
+    "providers": {"desk": {"kind": "sim"}},
+    "queues": {"debian": {"kind": "world", "path": "world.json"}},
+    "durations": {"any": "2h"},
+    "images": {"trixie": {"existing": {"desk": "trixie-1"}, "architecture": "amd64"}},
+    "pools": {"builders": POOL | {"machine": "ccx33"}},
+}
+POWERFUL = POOL | {"machine": "ccx63", "provides": ["big"]}
+
+
+def build(number: int, package: str, architecture: str = "amd64", **more: object) -> Request:
+    return a_request(
+        id=str(number),
+        task="sbuild",
+        package=package,
+        scope="debian",
+        workspace="base",
+        task_data={"build_architecture": architecture},
+        required=more.pop("required", ()),
+        **more,
+    )
+
+
+def compare(
+    run_fleet: RunFleet, project: Path, match: str, *builds: Request, form: str = ""
+) -> str:
+    rules = [{"match": match, "ask": ["big"]}]
+    head = BASE | {"pools": BASE["pools"] | {"powerful": POWERFUL}, "powerful": rules}
+    head |= {"tags": {"big": {"on_demand": True, "exclusive": True, "asked_by": ["rules"]}}}
+    for name, fleet in (("base.yaml", BASE), ("fleet.yaml", head)):
+        (project / name).write_text(yaml.safe_dump(fleet, sort_keys=False), encoding="utf-8")
+    world = a_sim_world(requests=builds, fleet="demo")
+    (project / "world.json").write_text(world.model_dump_json(), encoding="utf-8")
+    options = [form] if form else []
+    return run_fleet("plan", "--world", "world.json", "--base", "base.yaml", *options).stdout
+
+
+CASES = {
+    "three requests": [build(n, "chromium") for n in (1, 2, 3)],
+    "one group": [build(1, "chromium", count=3)],
+    "three architectures": [
+        build(n, "chromium", each) for n, each in enumerate(("amd64", "arm64", "i386"))
+    ],
+}
+
+
+@pytest.mark.parametrize("builds", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("form", ["", "--markdown"])
+def test_comparison_names_a_package_once(
+    run_fleet: RunFleet, project: Path, builds: list[Request], form: str
+) -> None:
+    found = compare(run_fleet, project, "debian/.*/chromium", *builds, form=form)
+
+    said = unwrapped(found).replace("`", "")
+    each = "*" if len({str(b.task_data) for b in builds}) > 1 else "amd64"
+    assert said.count(f"3 recorded builds newly, all debian/base/{each}/chromium") == 1
+    assert said.count(f"3 newly, all debian/base/{each}/chromium") == 1
+
+
+def test_comparison_counts_the_builds_of_each_package(run_fleet: RunFleet, project: Path) -> None:
+    builds = [build(n, "chromium") for n in (1, 2, 3)] + [build(4, "chromium-bsu")]
+
+    change = json.loads(
+        compare(run_fleet, project, "debian/.*/chromium.*", *builds, form="--json")
+    )["change"]
+
+    expected = {"debian/base/amd64/chromium": 3, "debian/base/amd64/chromium-bsu": 1}
+    (edit,) = change["sensitive"]
+    (rule,) = change["allow_list"]
+    assert (edit["count"], edit["packages"]) == (4, expected)
+    assert (rule["packages"], rule["added_packages"]) == (expected, expected)
+
+
+def test_requests_of_one_cause_are_told_in_one_line(run_fleet: RunFleet, project: Path) -> None:
+    tags = [("worker:build-arch:amd64",), (), ("worker:type:external",)]
+    builds = [build(n, "chromium", "amd64") for n in (1, 2, 3)]
+    builds += [build(n, f"p{n}", required=each, priority=-1) for n, each in enumerate(tags, 4)]
+
+    said = unwrapped(compare(run_fleet, project, "debian/.*/chromium", *builds))
+
+    (told,) = [each for each in said.splitlines() if "served" in each and "debian/4" in each]
+    assert all(f"debian/{number}" in told for number in (4, 5, 6))
