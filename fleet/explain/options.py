@@ -90,7 +90,7 @@ class OptionFinder:
             return ()
         later = replace(context, stored=False) if context.stored else context
         asking = self._judge.ask_of_alike(request, later)
-        key = queue, id(asking), names[0], expected
+        key = queue, id(asking), names[0], request.task, expected
         if key not in self._known:
             opened = self._opened(queue, request, later, expected)
             self._known[key] = tuple(each.altered(acts_later=context.stored) for each in opened)
@@ -182,10 +182,12 @@ def is_possible(place: PlaceFacts) -> bool:
 
 
 def rule_for(request: Request, tags: Iterable[str]) -> PowerfulRule:
-    """Return the rule of the allow-list that gives builds of this name these tags."""
+    """Return the rule of the allow-list that gives builds of this name and task these tags."""
+    # Only at Debusine several tasks are about one name.
+    task = {"task": request.task} if request.scope is not None and request.task else {}
     # What RE2 would read as an operator, and no more: a name is to be read by a person.
     match = re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", names_of(request)[0])
-    return PowerfulRule(match=match, ask=list(tags))
+    return PowerfulRule.model_validate({"match": match, "ask": list(tags)} | task)
 
 
 def request_of(worker: Worker) -> Request | None:

@@ -6,7 +6,6 @@ by a plan with the edited fleet.yaml or in the awaited world. Fewest edits first
 figures.
 """
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from itertools import chain, count, islice
 
 from fleet.checks import CHECKS
 from fleet.explain.forecast import left_of
+from fleet.explain.options import rule_for
 from fleet.explain.values import Change, Suggestion, Wait
 from fleet.explain.what_if import (
     MOST_COUNT,
@@ -50,7 +50,6 @@ from fleet.schema.model import (
     Askers,
     Fleet,
     Pool,
-    PowerfulRule,
     StaticPool,
     serves_queue,
 )
@@ -477,14 +476,10 @@ def _fitting_one(
 
 def _rules(fleet: Fleet, request: Request, tags: tuple[str, ...]) -> Iterator[Edit]:
     """Yield the rule of the allow-list that gives builds like this one these tags."""
-    # Only at Debusine several tasks are about one name.
-    task = {"task": request.task} if request.scope is not None and request.task else {}
     for name in names_of(request)[:1]:
-        # What RE2 would read as an operator, and no more: a name is to be read by a person.
-        match = re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", name)
-        rule = PowerfulRule(match=match, ask=list(tags), **task)
         text = f"let a rule of `powerful` ask for {', '.join(tags)} for {name}"
-        yield Edit(("powerful", len(fleet.powerful)), rule, rank=RULE, text=text)
+        new = rule_for(request, tags)
+        yield Edit(("powerful", len(fleet.powerful)), new, rank=RULE, text=text)
 
 
 def _provide(fleet: Fleet, name: str, tags: tuple[str, ...]) -> Edit:

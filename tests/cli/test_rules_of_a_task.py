@@ -356,3 +356,16 @@ def test_ticket_gets_the_tags_of_its_task(
 
     found = {s["requests"][0]: "big" in s["required"] for s in plan["signatures"]}
     assert [found[ticket] for ticket in sorted(found)] == asked
+
+
+def test_place_that_a_rule_would_open_names_the_task_of_the_rule(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    write(project)
+    record(project, "autopkgtest", "sbuild")
+
+    for number, task in (("1", "autopkgtest"), ("2", "sbuild")):
+        ran = run_fleet("explain", "request", number, "--world", "world.json", "--json")
+        places = json.loads(ran.stdout)["places"]
+        (rule_written,) = {each["rule"] for each in places if each["asks"]}
+        assert f"task: {task}" in rule_written
