@@ -129,6 +129,7 @@ _TABLE: dict[tuple[str, ...], Looser] = {
         ("queues", _ANY, f"most_open{each}"): _RAISED
         for each in ("", "_per_submitter", "_per_address")
     },
+    ("queues", _ANY, "builds_named_by"): Looser("asked-by-widened", "any"),
     ("queues", _ANY, "blocked"): Looser("limit-raised", "any"),
     ("teams",): Looser("limit-raised", "any"),
     ("members",): Looser("asked-by-widened", "any"),

@@ -4,7 +4,7 @@ A ticket waits, is ready when it has a machine, and ends closed, failed or expir
 never changes.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -302,6 +302,33 @@ class Sandbox(NamedTuple):
     owner: str
     project: str
     submitter: str
+
+
+BUILD = "build:"
+"""The prefix of the tag by which a client names the build of its ticket."""
+
+
+class Build(NamedTuple):
+    """A build, as `powerful` matches its name."""
+
+    owner: str
+    project: str
+    chroot: str
+    package: str
+    """Empty for a source build whose package is not known yet."""
+
+
+def split_build(tags: Iterable[str]) -> tuple[list[str], Build | None]:
+    """Return the tags without build:OWNER/PROJECT/CHROOT/PACKAGE, and that build.
+
+    Without exactly one tag of this form the build is None, and all tags are kept.
+    """
+    known = list(dict.fromkeys(tags))
+    named = [tag for tag in known if tag.startswith(BUILD)]
+    parts = named[0].removeprefix(BUILD).split("/") if len(named) == 1 else []
+    if len(parts) != len(Build._fields) or not all(parts[:-1]) or any(map(find_fault_of, parts)):
+        return known, None
+    return [tag for tag in known if tag != named[0]], Build(*parts)
 
 
 def read_sandbox(sandbox: str) -> Sandbox | None:

@@ -538,6 +538,12 @@ class TicketQueue(Section):
         description="How many machines its tickets may have at once.",
     )
     blocked: list[Text] = Field([], description="Owners whose tickets get no machines.")
+    builds_named_by: list[Text] = Field(
+        [],
+        description="Clients of `fleet serve`, by the names of their tokens, whose tag "
+        "`build:OWNER/PROJECT/CHROOT/PACKAGE` names the build of a ticket for `powerful` and "
+        "`derive`; `anybody`: clients without a token.",
+    )
     ageing: Annotated[Seconds, Field(ge=1)] = Field(
         600, description="Waiting time after which a ticket moves up one place."
     )

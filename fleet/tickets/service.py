@@ -24,6 +24,7 @@ from fleet.model.tickets import (
     fail,
     find_fault,
     read_sandbox,
+    split_build,
 )
 from fleet.ports import Clock
 from fleet.schema.model import Fleet, TicketQueue
@@ -133,6 +134,11 @@ class TicketCalls:
         desk = self._desk(fleet)
         name = client_name(client)
         owner, project, submitter = read_sandbox(sandbox) or (name, "", name)
+        build = None
+        if name in desk.builds_named_by:
+            tags, build = split_build(tags)
+        if build is not None:
+            owner, project = build.owner, build.project
         now = self._clock.now()
         asked = Ticket(
             0,
@@ -143,6 +149,8 @@ class TicketCalls:
             owner=bounded(owner),
             sandbox=bounded(sandbox),
             project=bounded(project),
+            chroot=build.chroot if build else "",
+            package=build.package if build else "",
             lease=desk.claim_within,
             client=client,
         )

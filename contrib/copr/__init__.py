@@ -1,0 +1,1 @@
+"""A hook for the backend of a Copr."""
