@@ -127,6 +127,26 @@ def _filters(budget: Budget) -> bool:
     return bool(budget.scope or budget.team or budget.owner or budget.tags)
 
 
+def find_counting_budgets(
+    fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
+) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the `budgets` with a filter that count the payer of each machine, by pool and name.
+
+    Machines that none of them counts are left out.
+    """
+    budgets = {name: each for name, each in sorted(fleet.budgets.items()) if _filters(each)}
+    if not budgets:
+        return {}
+    found = holdings(fleet, world, inventory)
+    counted_by = {}
+    for holding, owner in zip(found, owners_of(fleet, world, found), strict=True):
+        tags = frozenset(owner.payer.tags)
+        counting = (name for name, each in budgets.items() if _is_of(each, owner.payer, tags))
+        if names := tuple(counting):
+            counted_by[holding.pool, holding.name] = names
+    return counted_by
+
+
 _GOING = frozenset({State.DRAINING, State.DISABLED, State.STOPPED, State.UNDELETED})
 _NONE = Decimal(0)
 _NO_PRICE = Tariff(price=_NONE)
@@ -247,7 +267,7 @@ class Lifetimes:
     ) -> Decimal:
         """Return the bill of one request for its payer in a window, if no other work follows.
 
-        `own` are the existing machines there that this payer pays for already.
+        `own` are the existing machines there that this payer pays for already: all or none.
         """
         if place.makes:
             more = self.more(place, length, window, hours=hours)
@@ -256,16 +276,21 @@ class Lifetimes:
             return self._extended(place, length, window, own, hours=hours)
         return self._taken_over(place, length, window, hours=hours)
 
-    def own(self, pool: str, paid: Collection[int]) -> tuple[int, ...]:
-        """Return the machines of a pool that their payers use first, of those paid: free ones."""
-        serving = self._serving.get(pool, ())
+    def own(self, place: Place, paid: Collection[int]) -> tuple[int, ...]:
+        """Return the machines of a place that their payers use first, of those paid: free ones."""
+        serving = self._serving_at(place)
         free = {number for number in serving if work_of(self._holdings[number]) is None}
         return tuple(n for n in serving if n in paid and (n in free or not free))
+
+    def _serving_at(self, place: Place) -> list[int]:
+        """Return the existing machines of a place; of its pool if the place names none."""
+        serving, names = self._serving.get(place.pool, []), place.units
+        return [n for n in serving if not names or self._holdings[n].name in names]
 
     def _taken_over(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
         """Return the bill of the existing machine for which it is the most, once it is free."""
         patience, most = self._patience(place.pool), _NONE
-        for number in self._serving.get(place.pool, ()):
+        for number in self._serving_at(place):
             holding = self._holdings[number]
             ready = self._ready_of(holding)
             ready = self._now if ready == NEVER else ready
@@ -757,7 +782,7 @@ class _Books:
             if self._is_kept(limit, place):
                 continue
             is_alone = place.makes and self._is_alone_at(limit, place)
-            own = lives.own(place.pool, paid) if limit.only and not place.makes else ()
+            own = lives.own(place, paid) if limit.only and not place.makes else ()
             for length, pairs in lengths[place.key].items():
                 if is_alone or limit.only is None:
                     amount = lives.more(place, length, window, hours=hours)

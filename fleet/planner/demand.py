@@ -534,6 +534,8 @@ class Place:
     """What its machines are, as far as the time that work takes depends on it."""
     tariff: Tariff | None = None
     """How a machine made there is billed; None: its price is unknown, or none is made."""
+    units: frozenset[str] = field(default=frozenset(), compare=False)
+    """The names of the workers at this place; empty if machines are made."""
 
     @property
     def step(self) -> Decimal:

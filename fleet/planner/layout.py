@@ -92,7 +92,8 @@ def _places(
             own = [units.get(name) for name in supply.units]
             parts = (_part(fleet, durations, world.time, pool_plan, unit) for unit in own)
             kinds = tuple(sorted({kind_of(fleet, supply.pool, unit) for unit in own if unit}))
-            yield Place(key, supply.pool, makes=False, room=sum(parts), kinds=kinds)
+            room, names = sum(parts), frozenset(supply.units)
+            yield Place(key, supply.pool, makes=False, room=room, kinds=kinds, units=names)
     for pool_plan in pool_plans.values():
         for option in pool_plan.options if not pool_plan.closed else ():
             if not option.closed:

@@ -21,6 +21,7 @@ from fleet.model.images import ImageVersion
 from fleet.model.plan import Blocked, BudgetVerdict, Cause, Reason, Unserved, rate
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
+from fleet.planner.budgets import find_counting_budgets
 from fleet.planner.demand import Ordered, Path, Place, Rank, Row, Signed, Supply
 from fleet.planner.durations import USUAL, kind_at
 from fleet.planner.machine_inputs import Option, new_inputs, renamed, why_closed
@@ -45,8 +46,14 @@ from fleet.tagrules.vocabulary import tag_name
 def find_supplies(
     fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]
 ) -> dict[str, Supply]:
-    """Return who offers what: a pool's future workers, and those that exist."""
+    """Return the supply of each pool: its future workers, and the workers that exist.
+
+    Machines form a supply of their own if other budgets count their payer: work on them costs its
+    own payer more.
+    """
     queues = frozenset(world.queues)
+    inventory = {name: pool_plan.inventory for name, pool_plan in pool_plans.items()}
+    counted_by = find_counting_budgets(fleet, world, inventory)
     supplies = {}
     for name, pool in sorted(fleet.pools.items()):
         served = frozenset(queue for queue in queues if serves_queue(pool, queue))
@@ -61,10 +68,11 @@ def find_supplies(
             found += [
                 (each, None) for each in islice(pool_plan.names, pool_plan.inventory.uncounted)
             ]
-        groups = _by_offer(fleet, images, name, offer, found)
-        groups.setdefault(offer, [])
-        for number, (offered, units) in enumerate(groups.items()):
-            key = name if offered == offer else f"{name}~{number}"
+        counted = [(each, worker, counted_by.get((name, each), ())) for each, worker in found]
+        groups = _by_offer(fleet, images, name, offer, counted)
+        groups.setdefault((offer, ()), [])
+        for number, ((offered, budgets), units) in enumerate(groups.items()):
+            key = name if offered == offer and not budgets else f"{name}~{number}"
             supplies[key] = Supply(name, served, offered, tuple(units))
     return supplies
 
@@ -83,23 +91,30 @@ def _taking_work(pool_plan: PoolPlan) -> list[Unit]:
     ]
 
 
+_Alike = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]
+"""The tags that a worker reports, and the budgets that count its payer."""
+
+
 def _by_offer(
     fleet: Fleet,
     images: Iterable[ImageVersion],
     pool: str,
     default: Offer,
-    workers: Iterable[tuple[str, Worker | None]],
-) -> dict[Offer, list[str]]:
-    """Group workers by what they offer: what they report themselves, else what the pool says."""
-    groups: defaultdict[tuple[tuple[str, ...], ...], list[str]] = defaultdict(list)
+    workers: Iterable[tuple[str, Worker | None, tuple[str, ...]]],
+) -> dict[tuple[Offer, tuple[str, ...]], list[str]]:
+    """Group workers by their offer, and by the budgets that count their payer.
+
+    The offer is the one that a worker reports, else that of its pool.
+    """
+    groups: defaultdict[_Alike, list[str]] = defaultdict(list)
     one_of: dict[tuple[tuple[str, ...], ...], Worker] = {}
-    for name, worker in sorted(workers, key=lambda pair: pair[0]):
+    for name, worker, budgets in sorted(workers, key=itemgetter(0)):
         tags: tuple[tuple[str, ...], ...] = (worker.provides, worker.requires) if worker else ()
-        groups[tags].append(name)
+        groups[tags, budgets].append(name)
         if worker is not None and any(tags):
             one_of[tags] = worker
-    offers: dict[Offer, list[str]] = {}
-    for shape, names in sorted(groups.items()):
+    offers: dict[tuple[Offer, tuple[str, ...]], list[str]] = {}
+    for (shape, budgets), names in sorted(groups.items()):
         alike = one_of.get(shape)
         offer = default
         if alike is not None and alike.provides:
@@ -107,7 +122,7 @@ def _by_offer(
         elif alike is not None:
             # It says only whom it is for: what it provides is what its pool does.
             offer = default._replace(requires=default.requires | set(alike.requires))
-        offers.setdefault(offer, []).extend(names)
+        offers.setdefault((offer, budgets), []).extend(names)
     return offers
 
 

@@ -26,8 +26,8 @@ queues: {queues}
 durations: {{any: 10m}}
 images: {{b: {{existing: {{cloud: b}}, provides: [mighty]}}}}
 pools:
-  mighty: {{provider: cloud, machine: mighty, image: b, workers: {{max: 8}}{pool}}}
-tags: {{mighty: {{on_demand: true}}}}
+  mighty: {{provider: cloud, machine: mighty, image: b, workers: {{max: 8{keeps}}}{pool}}}
+tags: {tags}
 budgets: {budgets}
 {more}
 """
@@ -37,7 +37,14 @@ RECORDED = "{deb: {kind: world, path: world.json}}"
 TICKETS = "{deb: {kind: tickets}}"
 
 
-PARTS = {"queues": DEBUSINE, "billing": "{increment: 1h}", "pool": "", "more": ""}
+PARTS = {
+    "queues": DEBUSINE,
+    "billing": "{increment: 1h}",
+    "tags": "{mighty: {on_demand: true}}",
+    "keeps": "",
+    "pool": "",
+    "more": "",
+}
 
 
 def write_fleet(project: Path, budgets: str, **parts: str) -> None:
@@ -299,3 +306,120 @@ def test_teams_pay_the_bill_of_their_tickets_together(tmp_path: Path, warm: Warm
     assert teams == {"kde": 6, "gnome": 12}
     assert sum(teams.values()) == Decimal(report["money"])
     assert 0 < report["idle_seconds"] < report["seconds"]
+
+
+IDLE_SINCE = "2026-11-28T19:50:00Z"
+PAID_BY_KDE: dict[str, object] = {"team": "kde", "owner": "ann", "tags": ["mighty"]}
+
+
+def write_idle_machines(
+    project: Path,
+    paid_by: Mapping[int, Mapping[str, object]],
+    waiting: int,
+    requires: Mapping[int, str] | None = None,
+) -> None:
+    """Write a recording of idle machines, each with its payer; tickets of ann's wait."""
+    names = {number: f"bud-mighty-000{number}" for number in sorted(paid_by)}
+    machines = [
+        MACHINE | {"name": name, "id": f"m{number}", "created_at": "2026-11-28T19:40:00Z"}
+        for number, name in names.items()
+    ]
+    workers = [
+        {
+            "name": name,
+            "machine": name,
+            "pool": "mighty",
+            "state": "idle",
+            "provides": ["mighty"],
+            "requires": [requires[number]] if requires and number in requires else [],
+            "since": IDLE_SINCE,
+        }
+        for number, name in names.items()
+    ]
+    payers = [
+        {"machine": name, "pool": "mighty", "since": IDLE_SINCE, **paid_by[number]}
+        for number, name in names.items()
+    ]
+    write_world(
+        project,
+        *({"team": "kde", "owner": "ann", "requester": "ann"} for _ in range(waiting)),
+        providers={"cloud": {"machines": machines, "workers": workers, "read_at": NOW}},
+        stacks={
+            "mighty": STACK
+            | {
+                "workers": [INPUTS | {"name": name} for name in names.values()],
+                "ids": {name: f"m{number}" for number, name in names.items()},
+            }
+        },
+        ledger={"charges": [], "charged_until": NOW, "payers": payers},
+    )
+
+
+def assigned(run_fleet: RunFleet) -> dict[str, str]:
+    """Return the machine of each request that a plan serves."""
+    plan = json.loads(run_fleet("plan", "--world", "world.json", "--json").stdout)
+    return {
+        key: worker for each in plan["signatures"] for key, worker in each["by_worker"].items()
+    }
+
+
+OF_THE_POOL: dict[str, object] = {}
+GNOME: dict[str, object] = {"team": "gnome", "owner": "bob", "tags": ["mighty", "gnome"]}
+
+
+@pytest.mark.parametrize(
+    ("budget", "other", "parts"),
+    [
+        # 10 minutes more on the own machine; 10 minutes, 15 and two runs on another.
+        ("team: kde, per_day: 4.60 EUR", OF_THE_POOL, {"keeps": ", min: 1"}),
+        ("owner: ann, per_day: 4.60 EUR", OF_THE_POOL, {"keeps": ", min: 2"}),
+        ("team: kde, per_day: 4.60 EUR", OF_THE_POOL, {"keeps": ", spare: 1"}),
+        ("team: kde, owner: ann, per_day: 4.60 EUR", GNOME, {}),
+        ("owner: ann, per_day: 4.60 EUR", GNOME, {"keeps": ", min: 1"}),
+        (
+            "team: kde, per_day: 7 EUR",
+            OF_THE_POOL,
+            {"keeps": ", min: 1", "billing": "{increment: 1h}"},
+        ),
+        (
+            "team: kde, per_day: 4.60 EUR",
+            GNOME,
+            {"billing": "{increment: 1m, minimum: 10m}"},
+        ),
+    ],
+)
+def test_a_ticket_gets_the_machine_its_budget_can_pay(
+    project: Path,
+    run_fleet: RunFleet,
+    budget: str,
+    other: Mapping[str, object],
+    parts: dict[str, str],
+) -> None:
+    """Its team pays a free machine already; one of another payer is billed to it from now on."""
+    by_second = {"queues": TICKETS, "billing": "{increment: 1s}", "tags": "{}"}
+    write_fleet(project, f"{{kde: {{{budget}}}}}", **by_second | parts)
+    write_idle_machines(project, {1: other, 2: PAID_BY_KDE}, waiting=2)
+
+    assert assigned(run_fleet) == {"deb/1": "bud-mighty-0002"}
+
+
+@pytest.mark.parametrize("keeps", [", min: 2", ", min: 1, spare: 1", ", spare: 2"])
+@pytest.mark.parametrize("amount", ["4.60", "6.99"])
+def test_a_ticket_waits_when_its_payer_has_machines_of_other_tickets(
+    project: Path, run_fleet: RunFleet, keeps: str, amount: str
+) -> None:
+    """A machine in another sandbox is of no use to it; the free one counts from now on."""
+    write_fleet(
+        project,
+        f"{{kde: {{team: kde, per_day: {amount} EUR}}}}",
+        queues=TICKETS,
+        billing="{increment: 1s}",
+        keeps=keeps,
+        tags="{}",
+        pool=", reuse: {opportunity: 1h, max_uses: 9}",
+    )
+    write_idle_machines(
+        project, {1: OF_THE_POOL, 2: PAID_BY_KDE}, waiting=1, requires={2: "sandbox:ann/one"}
+    )
+
+    assert assigned(run_fleet) == {}

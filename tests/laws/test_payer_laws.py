@@ -173,6 +173,20 @@ def test_teams_that_share_machines_pay_their_bill_together(
 
 
 @given(JOBS, st.sampled_from(["1s", "1m"]), FILTERS, POOLS, st.integers(1, 30))
+@example(
+    [(1, 600, "x"), (1, 600, "x"), (601, 1800, "x"), (601, 7200, "x")],
+    "1s",
+    "team",
+    {"min": 1, "target_wait": None},
+    20,
+)
+@example(
+    [(0, 600, "x"), (1, 7200, "x"), (1200, 600, "x")],
+    "1m",
+    "owner",
+    {"min": 1, "spare": 1, "target_wait": None},
+    19,
+)
 def test_no_payer_of_tickets_is_billed_more_than_its_limit(
     jobs: list[tuple[int, int, str]],
     increment: str,

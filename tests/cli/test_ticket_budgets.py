@@ -1,0 +1,111 @@
+"""What the tickets of a team are billed with sandboxes, and its limit, from the command line."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import time_machine
+
+from fleet.cli.main import main
+
+FLEET = """\
+fleet: trial
+cadence: 10m
+durations: {any: 10m}
+providers:
+  desk:
+    kind: sim
+    boot: 30s
+    billing: {increment: BILLED}
+    types: {mighty: {cores: 64, memory: 128GiB, disk: 400GiB, price: 6.00 EUR/h}}
+queues:
+  tickets: {kind: tickets}
+images:
+  builder: {existing: {desk: b-1}}
+pools:
+  powerful:
+    provider: desk
+    machine: mighty
+    image: builder
+    provides: [big]
+    workers: {max: 6, KEEPS}
+    reuse: {opportunity: KEPT, max_uses: 9, max_age: 8h}
+budgets:
+  kde: {ONLY, per_day: LIMIT EUR}
+"""
+
+
+class Story:
+    """A fleet in the current folder; each ticket holds its machine for ten minutes."""
+
+    def __init__(self, clock: time_machine.Traveller, capsys: pytest.CaptureFixture[str]) -> None:
+        self._clock = clock
+        self._capsys = capsys
+        self.served: list[str] = []
+        """Tickets in the order in which they got machines."""
+
+    def run(self, *args: str) -> str:
+        assert main([*args]) == 0
+        return self._capsys.readouterr().out
+
+    def begin(self, **parts: str) -> None:
+        text = FLEET
+        for name, value in parts.items():
+            text = text.replace(name.upper(), value)
+        Path("fleet.yaml").write_text(text, encoding="utf-8")
+        self.run("state", "init")
+
+    def open(self, sandbox: str) -> None:
+        who = ["--user", "ann", "--team", "kde", "--sandbox", sandbox]
+        self.run("ticket", "open", "--tag", "big", *who)
+
+    def step(self, times: int = 1) -> None:
+        """Run, ten minutes after the run before; tickets that had a machine then give it back."""
+        for _ in range(times):
+            self._clock.shift(timedelta(minutes=10))
+            for ticket in json.loads(self.run("ticket", "list", "--json")):
+                if ticket["state"] == "ready":
+                    self.served.append(str(ticket["id"]))
+                    self.run("ticket", "close", str(ticket["id"]), "--user", "ann")
+            self.run("apply")
+
+    def billed(self) -> Decimal:
+        """Return what the team was charged this month."""
+        teams = json.loads(self.run("report", "--month", "2026-11", "--json"))["teams"]
+        return next(Decimal(each["money"]) for each in teams if each["name"] == "kde")
+
+
+@pytest.fixture
+def story(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Story]:
+    monkeypatch.chdir(tmp_path)
+    with time_machine.travel(datetime(2026, 11, 23, 8, tzinfo=UTC), tick=False) as clock:
+        yield Story(clock, capsys)
+
+
+@pytest.mark.parametrize(
+    ("keeps", "only", "billed", "limit"),
+    [
+        ("min: 2", "team: kde", "1s", 8),
+        ("spare: 1", "owner: ann", "1m", 8),
+        ("min: 2", "tags: [big]", "1h", 11),
+    ],
+)
+def test_a_team_pays_no_more_than_its_limit_in_two_sandboxes(
+    story: Story, keeps: str, only: str, billed: str, limit: int
+) -> None:
+    """The machine of the first sandbox is of no use to the second ticket."""
+    story.begin(keeps=keeps, only=only, billed=billed, limit=str(limit), kept="45m")
+    story.step(2)
+    story.open("ann/one")
+    story.step(2)
+    story.open("ann/two")
+
+    story.step(8)
+
+    assert story.served[:1] == ["1"]
+    assert 0 < story.billed() <= limit
