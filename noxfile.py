@@ -70,7 +70,8 @@ def lint(session: nox.Session) -> None:
     )
     compose = "tests/live/server/compose.yaml"
     session.run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", compose)
-    session.run("ansible-lint", "--offline", "--strict", "ansible", env=ansible_environment())
+    folders = ("ansible", "contrib/copr")
+    session.run("ansible-lint", "--offline", "--strict", *folders, env=ansible_environment())
 
 
 @nox.session

@@ -14,6 +14,7 @@ from fleet.cli.schema import schema_text
 from fleet.schema.pools import (
     PACKAGE_PATTERN,
     PLACE_PATTERN,
+    PLAYBOOK_PATTERN,
     SERVER_PATTERN,
     VERSION_PATTERN,
     WINDOW_PATTERN,
@@ -62,6 +63,7 @@ _WORDS = {
     PLACE_PATTERN: "name of a provider or URL of a store",
     PACKAGE_PATTERN: "name of a Debian package",
     VERSION_PATTERN: "version of a Debian package",
+    PLAYBOOK_PATTERN: "path of a playbook, as in `mock-builder/playbook.yml`",
     SERVER_PATTERN: "URL of a server",
     CURRENCY_PATTERN: "ISO 4217 code",
     ENV_PATTERN: "name of an environment variable",

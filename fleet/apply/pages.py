@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
+from pathlib import Path
 from threading import Lock
 from urllib.parse import unquote, urlsplit
 
@@ -20,7 +21,7 @@ from fleet.explain.request import Case
 from fleet.explain.waiting import waits_of
 from fleet.explain.worker import facts_of_workers
 from fleet.images.due import DueReport, find_due
-from fleet.images.role import role_digest
+from fleet.images.role import play_digests
 from fleet.model.facts import Unknown
 from fleet.model.images import Version
 from fleet.planner.inventory import attempts_of
@@ -88,12 +89,12 @@ def _recent(decision: Decision, store: Store) -> RecentCharges | None:
 
 def _due(decision: Decision, versions: tuple[Version, ...]) -> DueReport | None:
     """Return what is due of images, but for newer packages: no mirror is asked here."""
+    fleet, now = decision.config.fleet, decision.plan.time
     try:
-        role = role_digest()
+        digests = play_digests(fleet, Path(decision.config.document.name).resolve().parent)
     except FleetError:
         return None
-    fleet, now = decision.config.fleet, decision.plan.time
-    return find_due(fleet, versions, role_digest=role, news={}, now=now)
+    return find_due(fleet, versions, digests=digests, news={}, now=now)
 
 
 _KINDS = {"html": "text/html; charset=utf-8", "css": "text/css", "json": "application/json"}

@@ -44,6 +44,7 @@ CHECKS = (
     powerful.powerful_case_fails,
     pools.previously_still_there,
     tags.protection_by_workspace_tag,
+    pools.provider_without_baking,
     machines.source_without_key,
     limits.state_without_passphrase,
     pools.target_wait_below_boot,

@@ -10,6 +10,7 @@ from fleet.schema.findings import Finding, Path, did_you_mean, nearest
 from fleet.schema.model import (
     Fleet,
     ImageRecipe,
+    PlaybookRecipe,
     Pool,
     Ready,
     TicketQueue,
@@ -272,12 +273,30 @@ def unknown_provider(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
+def provider_without_baking(fleet: Fleet) -> Iterator[Finding]:
+    """Require that an image by a playbook is baked where fleet can rent a machine for it."""
+    able = ", ".join(kind for kind, each in PROVIDERS.items() if each.bakes_images)
+    for name, image in fleet.images.items():
+        if not isinstance(image, PlaybookRecipe) or image.provider not in fleet.providers:
+            continue
+        provider = fleet.providers[image.provider]
+        if not provider.bakes_images:
+            yield wrong(
+                f"no image is baked at '{image.provider}' of kind {provider.kind}",
+                ("images", name, "provider"),
+                hint=f"name a provider of kind {able}, or bake it yourself and name its id: "
+                f"{{existing: {{{image.provider}: …}}}}",
+            )
+
+
 def _named_providers(fleet: Fleet) -> Iterator[tuple[Path, str, bool]]:
     for name, image in fleet.images.items():
         if isinstance(image, ImageRecipe):
             for number, place in enumerate(image.publish):
                 if "://" not in place:
                     yield ("images", name, "publish", number), place, False
+        elif isinstance(image, PlaybookRecipe):
+            yield ("images", name, "provider"), image.provider, False
         else:
             for provider in image.existing:
                 yield ("images", name, "existing", provider), provider, True

@@ -32,7 +32,7 @@ from fleet.images import promote, prune
 from fleet.images.due import News, find_due, find_updates, latest_built, sources_of
 from fleet.images.folder import delete_build, find_build, verify
 from fleet.images.publish import Consignment, choose_version, clean_places, publish_version
-from fleet.images.role import role_digest
+from fleet.images.role import play_digests
 from fleet.images.sources import read_index
 from fleet.model.apt_sources import Source
 from fleet.model.facts import Unknown, World
@@ -505,7 +505,7 @@ def _due(args: argparse.Namespace, console: Console) -> int:
     report = find_due(
         fleet,
         versions,
-        role_digest=role_digest(),
+        digests=play_digests(fleet, Path(args.file).resolve().parent),
         news=_news(fleet, versions, partial(_manifest, store, storage), console),
         now=utc_now(),
     )
@@ -544,7 +544,7 @@ def _news(
     """Return by image what its sources have newer than its latest version."""
     lists: dict[Source, dict[str, str]] = {}
     news: dict[str, News] = {}
-    for name in fleet.recipes:
+    for name in fleet.baked:
         latest = latest_built(versions, name)
         if latest is None:
             continue

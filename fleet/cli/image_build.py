@@ -20,13 +20,13 @@ from fleet.images.disk import DiskBuilder
 from fleet.images.folder import version_at
 from fleet.images.promote import recipe_of
 from fleet.images.publish import give_up_dead, remember_build, remember_publication
-from fleet.images.role import role_digest
-from fleet.model.images import BuildOrder, BuildStep, Manifest, recipe_digest
+from fleet.images.role import play_digest
+from fleet.model.images import BuildOrder, BuildStep, Manifest
 from fleet.ports import Console
 from fleet.report.images import BuildResult, built_to_text, step_to_text
 from fleet.report.json import value_to_json
 from fleet.schema.model import DebusineQueue, Fleet
-from fleet.schema.pools import SERVER_PATTERN, ImageRecipe
+from fleet.schema.pools import SERVER_PATTERN, PlaybookRecipe, Recipe
 from fleet.state.database import is_alive
 from fleet.state.secrets import HostSecrets
 from fleet.state.storage import cache_folder, find_storage
@@ -70,6 +70,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
     clock = SystemClock()
     give_up_dead(store, args.image, clock, is_alive)
     order = _order(args, recipe, store, clock.now())
+    if isinstance(recipe, PlaybookRecipe):
+        if args.on or args.at not in (None, recipe.provider):
+            raise WrongUsage(
+                f"image {args.image} is built at {recipe.provider} only "
+                f"(images.{args.image}.provider); remove --{'on' if args.on else 'at'}"
+            )
+        args.at = recipe.provider
     if args.at in fleet.queues and args.at not in fleet.providers and not args.on:
         args.at, args.on = None, args.at
     if args.at:
@@ -91,9 +98,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         )
         return builder.build(order, tell)
 
-    digests = (recipe_digest(recipe), role_digest())
     with Signals().heard():
-        manifest, baked = remember_build(order, digests, store, clock, bake)
+        manifest, baked = remember_build(order, store, clock, bake)
     differences = baked.differences if baked else None
     result = BuildResult(
         folder=str(storage.images / order.image / order.version),
@@ -106,16 +112,18 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _order(
-    args: argparse.Namespace, recipe: ImageRecipe, store: DatabaseStore, now: datetime
+    args: argparse.Namespace, recipe: Recipe, store: DatabaseStore, now: datetime
 ) -> BuildOrder:
     taken = {known.version for known in store.image_versions() if known.image == args.image}
+    beside = Path(args.file).resolve().parent
     return BuildOrder(
         image=args.image,
         version=version_at(now, taken),
         recipe=recipe,
+        role_digest=play_digest(recipe, beside),
         built_at=now,
         built_by=os.environ.get("CI_JOB_URL") or lock_owner(),
-        commit=_commit(Path(args.file).resolve().parent),
+        commit=_commit(beside),
     )
 
 
@@ -133,10 +141,9 @@ def _build_at(
         )
     storage = find_storage(fleet, args.file)
     builder = builder_at(fleet, args.at, args.file, SystemClock())
-    digests = (recipe_digest(order.recipe), role_digest())
     with Signals().heard():
         manifest, publication = remember_build(
-            *(order, digests, store, SystemClock()),
+            *(order, store, SystemClock()),
             lambda: builder.build(order, partial(_tell, order, console)),
         )
         remember_publication(store, manifest, args.at, publication)

@@ -21,7 +21,8 @@ from fleet.images.promote import change_version, find_version, recipe_of
 from fleet.model.images import Manifest, Test, VersionTests, after_tests, recipe_digest
 from fleet.ports import Console, Enrolment, Registry
 from fleet.report.images import tested_to_lines
-from fleet.schema.model import DebusineQueue, Fleet, ImageRecipe
+from fleet.schema.model import DebusineQueue, Fleet
+from fleet.schema.pools import Recipe
 from fleet.state.secrets import HostSecrets
 from fleet.state.storage import find_storage
 from fleet.state.store import DatabaseStore
@@ -72,7 +73,7 @@ def _newest(images: Path, image: str) -> str:
     return versions[-1]
 
 
-def _outdated(recipe: ImageRecipe, manifest: Manifest) -> tuple[str, ...]:
+def _outdated(recipe: Recipe, manifest: Manifest) -> tuple[str, ...]:
     if recipe_digest(recipe) == manifest.recipe_digest:
         return ()
     told = (
@@ -93,7 +94,7 @@ def _silent(manifest: Manifest) -> Iterator[str]:
             )
 
 
-def _offline(folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Console) -> Test:
+def _offline(folder: Path, manifest: Manifest, recipe: Recipe, console: Console) -> Test:
     """Look into the disk that would be published, and say what is wrong with it."""
     if QCOW2 not in manifest.files:
         raise FleetError(

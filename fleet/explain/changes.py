@@ -38,8 +38,8 @@ from fleet.model.prices import billing_of
 from fleet.model.values import Value
 from fleet.planner.images import describe_rebuild
 from fleet.planner.inventory import heirs_of
-from fleet.schema.model import Fleet, ImageRecipe, Pool
-from fleet.schema.pools import Promote
+from fleet.schema.model import Fleet, Pool
+from fleet.schema.pools import Promote, Recipe
 from fleet.schema.units import CURRENCY_PATTERN, write_duration
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -61,8 +61,8 @@ def find_image_changes(
 ) -> tuple[ImageChange, ...]:
     """Return the images that `fleet image due` names because of the change; `plan` is its own."""
     found = []
-    for name, recipe in sorted(head.recipes.items()):
-        before = base.recipes.get(name)
+    for name, recipe in sorted(head.baked.items()):
+        before = base.baked.get(name)
         old = recipe_digest(before) if before else ""
         if old == recipe_digest(recipe):
             continue
@@ -78,7 +78,7 @@ def find_image_changes(
     return tuple(found)
 
 
-def _promotion(name: str, recipe: ImageRecipe) -> str:
+def _promotion(name: str, recipe: Recipe) -> str:
     rule = recipe.promotion
     if recipe.version is not None:
         return f"no machine boots it: images.{name}.version pins {recipe.version}"

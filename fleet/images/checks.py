@@ -20,7 +20,7 @@ from typing import IO, Any, Protocol
 
 from fleet.errors import FileUnreadable
 from fleet.images.programs import run_on
-from fleet.schema.model import ImageRecipe
+from fleet.schema.model import ImageRecipe, PlaybookRecipe, Recipe
 
 WORKER = "debusine-worker"
 _CONFIG = "/etc/debusine/worker"
@@ -83,8 +83,11 @@ class Tree(Protocol):
         """Return what a file holds; empty where there is none."""
 
 
-def check_image(tree: Tree, recipe: ImageRecipe) -> tuple[str, ...]:
+def check_image(tree: Tree, recipe: Recipe) -> tuple[str, ...]:
     """Return what is wrong with an image of this recipe; nothing: it is fit for use."""
+    if isinstance(recipe, PlaybookRecipe):
+        of_any = (_identity, _left_by_others, _secrets)
+        return tuple(problem for check in of_any for problem in check(tree, recipe))
     return tuple(problem for check in _CHECKS for problem in check(tree, recipe))
 
 
@@ -190,7 +193,7 @@ def _programs(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
                 )
 
 
-def _identity(tree: Tree, _: ImageRecipe) -> Iterator[str]:
+def _identity(tree: Tree, _: Recipe) -> Iterator[str]:
     for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         found = tree.node(path)
         if found and not found.target and tree.text(path).strip() not in ("", "uninitialized"):
@@ -239,7 +242,7 @@ def _left_by_apt(tree: Tree, _: ImageRecipe) -> Iterator[str]:
         yield f"/usr/sbin/policy-rc.d keeps services from starting: {_AGAIN}"
 
 
-def _left_by_others(tree: Tree, _: ImageRecipe) -> Iterator[str]:
+def _left_by_others(tree: Tree, _: Recipe) -> Iterator[str]:
     for path, what in (
         (f"{_ROOTS}/.ansible", "Ansible's own folder"),
         (f"{_ROOTS}/.bash_history", "what somebody typed"),
@@ -252,7 +255,7 @@ def _left_by_others(tree: Tree, _: ImageRecipe) -> Iterator[str]:
         yield f"/var/log/journal/{journals[0]} is the journal of another machine: {_AGAIN}"
 
 
-def _secrets(tree: Tree, _: ImageRecipe) -> Iterator[str]:
+def _secrets(tree: Tree, _: Recipe) -> Iterator[str]:
     for path in _secret_paths(tree):
         found = tree.node(path)
         if found and found.size and not stat.S_ISDIR(found.mode):

@@ -44,8 +44,8 @@ class RequestBuilder:
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, None]:
         """Have a version built, and take it into its folder."""
-        mirror = self.mirror or order.recipe.mirror
-        if reason := why_not(order.recipe, mirror):
+        mirror = self.mirror or order.debian.mirror
+        if reason := why_not(order.debian, mirror):
             raise BuildFailed(reason)
         log = log_of(self.images, order)
         headers = {"Token": self.token, "X-Debusine-Scope": self.scope, "User-Agent": "fleet"}
@@ -124,7 +124,7 @@ class _Run:
                 f"work request {request.id} at {self._server.url} has {len(images)} system images "
                 "of one file, one was expected"
             )
-        recipe = self._draft.order.recipe
+        recipe = self._draft.order.debian
         asked = (recipe.suite, recipe.architecture)
         got = (images[0].data.get("codename"), images[0].data.get("architecture"))
         if got != asked:

@@ -133,14 +133,14 @@ def _repositories(suite: str, mirror: str) -> list[tuple[str, str]]:
 
 def request_data(order: BuildOrder, mirror: str) -> dict[str, object]:
     """Return the data of the task for one build."""
-    architecture = order.recipe.architecture
+    architecture = order.debian.architecture
     kernel = kernel_of(architecture)
     packages = [each for each in packages_of(architecture) if each != kernel]
-    variables = role_variables(order.recipe)
+    variables = role_variables(order.debian)
     script = customization_script(archive_of_the_role(), variables, packages)
     # Else two requests of one recipe were the same, and one could be taken for the other's retry.
     script += f"# Image {order.image}, version {order.version}.\n"
-    return task_data(order.recipe, mirror, kernel, script)
+    return task_data(order.debian, mirror, kernel, script)
 
 
 def archive_of_the_role() -> bytes:

@@ -93,7 +93,7 @@ class DiskBuilder:
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Baked]:
         """Bake a version into its folder, and say more than its manifest does."""
-        if why := self._why_not(order.recipe.architecture):
+        if why := self._why_not(order.debian.architecture):
             raise BuildFailed(why)
         with folder.locked(self.images / order.image):
             self._remove_leavings(order.image)
@@ -127,13 +127,13 @@ class DiskBuilder:
         order = draft.order
         wanted = Order(
             image=order.image,
-            recipe=order.recipe,
+            recipe=order.debian,
             folder=draft.folder,
             log=draft.log,
             work=self.images / order.image / f".{order.version}.work",
             cache=self.cache,
-            mirror=self.mirror or order.recipe.mirror,
-            snapshot=self.snapshot or order.recipe.snapshot,
+            mirror=self.mirror or order.debian.mirror,
+            snapshot=self.snapshot or order.debian.snapshot,
             raw=self.raw,
             check=self.check,
         )

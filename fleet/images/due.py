@@ -17,7 +17,8 @@ from fleet.model.facts import Unknown
 from fleet.model.images import BOOTABLE, Manifest, Package, Version, WaitingVersion, recipe_digest
 from fleet.model.values import Moment, Value
 from fleet.planner.images import describe_rebuild, find_standing
-from fleet.schema.model import Fleet, ImageRecipe
+from fleet.schema.model import Fleet
+from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 from fleet.schema.units import write_duration
 
 WORKER = "debusine-worker"
@@ -149,7 +150,7 @@ class _Case:
     """One image, and all that makes it due."""
 
     name: str
-    recipe: ImageRecipe
+    recipe: Recipe
     role: str
     now: datetime
     versions: Sequence[Version]
@@ -165,17 +166,20 @@ def find_due(
     fleet: Fleet,
     versions: Sequence[Version],
     *,
-    role_digest: str,
+    digests: Mapping[str, str],
     news: Mapping[str, News],
     now: datetime,
 ) -> DueReport:
-    """Return what is due; `news` holds by image what its sources have newer than its latest."""
+    """Return the steps that are due; `news` has the newer packages of its sources, by image.
+
+    `digests` are those of the role or playbook, by image.
+    """
     images = []
-    for name, image in sorted(fleet.recipes.items()):
+    for name, image in sorted(fleet.baked.items()):
         ours = sorted(
             (each for each in versions if each.image == name), key=lambda each: each.version
         )
-        case = _Case(name, image, role_digest, now, ours)
+        case = _Case(name, image, digests[name], now, ours)
         due = _judge(case, news.get(name, ()))
         if "build" in due.steps and case.latest is not None:
             rebuild = describe_rebuild(fleet, [each.fact for each in ours], name)
@@ -204,7 +208,9 @@ def _judge(case: _Case, news: News) -> DueImage:
     if causes:
         publish: tuple[Step, ...] = ("publish",) if case.recipe.publish else ()
         waits, until = _waits(case)
-        steps: tuple[Step, ...] = ("build", "test", *publish)
+        # A build on a machine tests it there.
+        test: tuple[Step, ...] = ("test",) if isinstance(case.recipe, ImageRecipe) else ()
+        steps: tuple[Step, ...] = ("build", *test, *publish)
         return due.altered(steps=steps, causes=causes, waits=waits, waits_until=until)
     return due.altered(**_unfinished(case))
 
@@ -227,7 +233,10 @@ def _build(case: _Case) -> Iterator[DueCause]:
     if latest.recipe_digest != recipe_digest(case.recipe):
         yield DueCause(reason=DueReason.RECIPE_CHANGED, because=f"its recipe changed {since}")
     if latest.role_digest != case.role:
-        because = f"the role debusine_worker changed {since}"
+        what = "the role debusine_worker"
+        if isinstance(case.recipe, PlaybookRecipe):
+            what = f"a file in the folder of {case.recipe.playbook}"
+        because = f"{what} changed {since}"
         yield DueCause(reason=DueReason.ROLE_CHANGED, because=because)
     age = int((case.now - latest.built_at).total_seconds())
     if every is not None and age >= every:
@@ -240,7 +249,8 @@ def _build(case: _Case) -> Iterator[DueCause]:
 
 def _news(case: _Case, news: tuple[Update, ...]) -> Iterator[DueCause]:
     for update in news:
-        if update.package == WORKER and case.recipe.worker_version:
+        pinned = isinstance(case.recipe, ImageRecipe) and case.recipe.worker_version
+        if update.package == WORKER and pinned:
             continue  # the recipe says which it gets, however many are newer
         newer = (
             f"{update.suite} has {update.package} {update.available}, it has {update.installed}"

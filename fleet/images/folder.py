@@ -22,9 +22,9 @@ from pydantic import ValidationError
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, Locked, touching
 from fleet.images.packages import sbom_of
-from fleet.images.role import role_digest
 from fleet.model.images import BuildOrder, BuildStep, File, Manifest, Package, recipe_digest
 from fleet.model.values import digest, first_mistake
+from fleet.schema.pools import ImageRecipe
 from fleet.state.files import replace_file
 
 MANIFEST = "manifest.json"
@@ -217,15 +217,19 @@ def manifest_of(
     way: Literal["disk", "instance", "debusine"],
     packages: tuple[Package, ...],
     seconds: Mapping[str, float],
+    suite: str = "",
 ) -> Manifest:
-    """Return the manifest of a build, before its files are known; `seconds` is by phase."""
-    recipe, role = recipe_digest(order.recipe), role_digest()
+    """Return the manifest of a build, before its files are known; `seconds` is by phase.
+
+    `suite` is that of the machine, where the recipe does not say it.
+    """
+    recipe, role = recipe_digest(order.recipe), order.role_digest
     versions = [[each.name, each.version, each.architecture] for each in packages]
     return Manifest(
         image=order.image,
         version=order.version,
         way=way,
-        suite=order.recipe.suite,
+        suite=order.recipe.suite if isinstance(order.recipe, ImageRecipe) else suite,
         architecture=order.recipe.architecture,
         recipe_digest=recipe,
         role_digest=role,

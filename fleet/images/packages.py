@@ -34,6 +34,15 @@ for package in cache.packages:
 END
 """
 """Each package with its source, and which archive has it with which checksum."""
+LIST_INSTALLED = f"""if command -v apt-get >/dev/null; then
+{LIST_PACKAGES}else
+rpm -qa --queryformat '%{{NAME}}\\t%{{EVR}}\\t%{{ARCH}}\\t%{{SOURCERPM}}\\n' |
+  sed -nE 's/\\t([^\\t]+)-([^-\\t]+-[^-\\t]+)[.]src[.]rpm$/\\t\\1\\t\\2\\t\\t/p'
+fi
+"""
+"""The same on a machine of any system; rpm does not record where a package came from."""
+_DPKG = ("debian", "ubuntu")
+"""Systems, as /etc/os-release names them, whose packages are Debian's."""
 
 
 def read_packages(lines: Iterable[str]) -> tuple[Package, ...]:
@@ -76,17 +85,19 @@ def sbom_of(manifest: Manifest) -> str:
 
 
 def _package(package: Package, suite: str) -> dict[str, Any]:
-    kind = "SPDXRef-" + "".join(
+    id_ = "SPDXRef-" + "".join(
         letter if letter.isalnum() or letter in ".-" else "-"
         for letter in f"{package.name}-{package.architecture}"
     )
     version = quote(package.version, safe="")
+    system, _, release = suite.rpartition("-")  # a suite of Debian is a word
+    kind = "deb" if not system or system in _DPKG else "rpm"
     address = (
-        f"pkg:deb/debian/{quote(package.name, safe='')}@{version}"
-        f"?arch={package.architecture}&distro={suite}"
+        f"pkg:{kind}/{system or 'debian'}/{quote(package.name, safe='')}@{version}"
+        f"?arch={package.architecture}&distro={suite if system else release}"
     )
     found: dict[str, Any] = {
-        "SPDXID": kind,
+        "SPDXID": id_,
         "name": package.name,
         "versionInfo": package.version,
         "downloadLocation": "NOASSERTION",

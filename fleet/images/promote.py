@@ -19,7 +19,8 @@ from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
 from fleet.ports import Store
 from fleet.reconcile import reconcile
-from fleet.schema.model import ExistingImage, Fleet, ImageRecipe
+from fleet.schema.model import ExistingImage, Fleet
+from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 
 
 def promote(
@@ -141,10 +142,10 @@ def _move(was: Version, state: State, now: datetime, why: str = "", *, share: in
     return Move(None if is_new else was, moved)
 
 
-def recipe_of(fleet: Fleet, image: str) -> ImageRecipe:
+def recipe_of(fleet: Fleet, image: str) -> Recipe:
     """Return the recipe of an image; FleetError where fleet.yaml has none of it."""
     match fleet.images.get(image):
-        case ImageRecipe() as recipe:
+        case ImageRecipe() | PlaybookRecipe() as recipe:
             return recipe
         case None:
             raise FleetError(f"no image {image}; known: {', '.join(fleet.images) or 'none'}")

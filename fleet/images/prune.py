@@ -17,7 +17,8 @@ from fleet.model.images import BOOTABLE, State, Upload, Version
 from fleet.model.plan import Create, Plan
 from fleet.model.values import Moment, Value
 from fleet.ports import Publisher, Store
-from fleet.schema.model import ExistingImage, Fleet, ImageRecipe, Pool
+from fleet.schema.model import ExistingImage, Fleet, Pool
+from fleet.schema.pools import Recipe
 
 KEPT = 2
 """How many versions stay where `rebuild.keep` does not say."""
@@ -113,7 +114,7 @@ def find_unreferenced(
 
 def places_of(fleet: Fleet, versions: Iterable[Version]) -> tuple[str, ...]:
     """Return every place that may hold an image, sorted: those of before too."""
-    named = {place for recipe in fleet.recipes.values() for place in recipe.publish}
+    named = {place for recipe in fleet.baked.values() for place in recipe.publish}
     before = {place for version in versions for place in version.publications if "://" in place}
     return tuple(sorted({*fleet.providers, *named, *before}))
 
@@ -150,7 +151,7 @@ def _newest(fleet: Fleet, good: Iterable[Version]) -> Iterator[Version]:
         image = fleet.images.get(version.image)
         if image is None:
             continue
-        rebuild = image.rebuild if isinstance(image, ImageRecipe) else None
+        rebuild = image.rebuild if isinstance(image, Recipe) else None
         found[version.image] = found.get(version.image, 0) + 1
         if found[version.image] <= (rebuild.keep if rebuild else KEPT):
             yield version

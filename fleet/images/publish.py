@@ -22,6 +22,7 @@ from fleet.model.images import (
     Transfer,
     Version,
     after_tests,
+    recipe_digest,
 )
 from fleet.ports import Clock, Publisher, Store
 
@@ -135,21 +136,17 @@ _T = TypeVar("_T")
 
 def remember_build(
     order: BuildOrder,
-    digests: tuple[str, str],
     store: Store,
     clock: Clock,
     build: Callable[[], tuple[Manifest, _T]],
 ) -> tuple[Manifest, _T]:
-    """Return what a build gives; the store knows of it before it begins, and how it ended.
-
-    `digests` are the recipe's and the role's.
-    """
+    """Run a build and return its result; the store has its beginning and its end."""
     building = Version(
         image=order.image,
         version=order.version,
         state="building",
-        recipe_digest=digests[0],
-        role_digest=digests[1],
+        recipe_digest=recipe_digest(order.recipe),
+        role_digest=order.role_digest,
         since=order.built_at,
         built_at=order.built_at,
         built_by=order.built_by,

@@ -20,6 +20,8 @@ from typing import Any, TextIO
 from fleet.errors import FleetError, add_extra
 from fleet.images.programs import PROXIES
 from fleet.ports import Tell
+from fleet.schema.model import Fleet
+from fleet.schema.pools import ImageRecipe, Recipe
 from fleet.state.processes import kill_marked
 from fleet.state.storage import shipped_folder
 
@@ -65,10 +67,26 @@ def ssh_host(address: str, *, port: int, key: Path, known_hosts: Path) -> Host:
 
 def role_digest() -> str:
     """Return the digest of the role's files: their names and what they hold."""
-    role = shipped_folder("ansible") / "roles" / "debusine_worker"
+    return _files_digest(shipped_folder("ansible") / "roles" / "debusine_worker")
+
+
+def play_digest(recipe: Recipe, beside: Path) -> str:
+    """Return the digest of the role, or of the playbook's folder; empty if that is missing."""
+    if isinstance(recipe, ImageRecipe):
+        return role_digest()
+    playbook = beside / recipe.playbook
+    return _files_digest(playbook.parent) if playbook.is_file() else ""
+
+
+def play_digests(fleet: Fleet, beside: Path) -> dict[str, str]:
+    """Return the digest of the role or playbook of each image that fleet builds, by image."""
+    return {name: play_digest(recipe, beside) for name, recipe in fleet.baked.items()}
+
+
+def _files_digest(folder: Path) -> str:
     whole = hashlib.sha256()
-    for path in sorted(path for path in role.rglob("*") if path.is_file()):
-        name = path.relative_to(role).as_posix()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder).as_posix()
         whole.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return whole.hexdigest()
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import AfterValidator, Field
 
 from fleet.model.values import Moment, Value, digest, sort_by, sorted_tags
-from fleet.schema.pools import ImageRecipe
+from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 from fleet.schema.units import Written
 
 PREFIX = "debusine_worker_"
@@ -39,13 +39,14 @@ def role_variables(recipe: ImageRecipe) -> dict[str, object]:
     return {PREFIX + name: value for name, value in variables.items()}
 
 
-def recipe_digest(recipe: ImageRecipe) -> str:
+def recipe_digest(recipe: Recipe) -> str:
     """Return the digest of all that goes into the image; neither order nor defaults count.
 
     A key that says nothing leaves no trace, so that keys yet to come change no digest.
     """
     written = recipe.model_dump(mode="json", exclude=_BESIDE)
-    written |= {"api_url": _api_url(recipe.api_url), "source": (recipe.source or "").strip()}
+    if isinstance(recipe, ImageRecipe):
+        written |= {"api_url": _api_url(recipe.api_url), "source": (recipe.source or "").strip()}
     kept = {key: value for key, value in written.items() if value not in (None, "", [], {}, False)}
     return digest(
         {
@@ -147,7 +148,7 @@ class Version(Value):
     state: State
     digest: str = Field("", description="Of recipe, role and packages; empty until it is built.")
     recipe_digest: str = Field(description="Of all in fleet.yaml that goes into it.")
-    role_digest: str = Field(description="Of the files of the Ansible role.")
+    role_digest: str = Field(description="Of the files of the Ansible role or playbook.")
     since: datetime = Field(description="When it came into this state.")
     built_at: datetime = Field(description="When its build began.")
     built_by: str
@@ -253,10 +254,18 @@ class BuildOrder(Value):
 
     image: str
     version: str = Field(description="When its build began, as in 20261121T203000Z.")
-    recipe: Annotated[ImageRecipe, Written]
+    recipe: Annotated[ImageRecipe, Written] | Annotated[PlaybookRecipe, Written]
+    role_digest: str = Field("", description="Of the files of the Ansible role or playbook.")
     built_at: datetime
     built_by: str
     commit: str = ""
+
+    @property
+    def debian(self) -> ImageRecipe:
+        """Return the recipe of an image of Debian; a playbook runs on a machine only."""
+        if isinstance(self.recipe, PlaybookRecipe):
+            raise TypeError(self.image)
+        return self.recipe
 
 
 class BuildStep(Value):
@@ -306,7 +315,7 @@ class Manifest(Value):
     suite: str
     architecture: str
     recipe_digest: str = Field(description="Of all in fleet.yaml that goes into it.")
-    role_digest: str = Field(description="Of the files of the Ansible role.")
+    role_digest: str = Field(description="Of the files of the Ansible role or playbook.")
     digest: str = Field(description="Of recipe, role and the packages it got.")
     built_at: datetime
     built_by: str = Field(description="Who built it, as the machine or CI names them.")

@@ -20,8 +20,8 @@ from fleet.model.plan import rates
 from fleet.model.prices import bill, tariff_at
 from fleet.planner.failures import Memory, Stopped, recall, stopped_images, write_time
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.schema.model import ExistingImage, Fleet, HooksProvider, ImageRecipe, Pool
-from fleet.schema.pools import Promote
+from fleet.schema.model import ExistingImage, Fleet, HooksProvider, Pool
+from fleet.schema.pools import Promote, Recipe
 from fleet.schema.units import write_duration
 from fleet.tagrules.sources import newest_first
 
@@ -65,7 +65,7 @@ class Standing:
 
 
 def find_standing(
-    name: str, recipe: ImageRecipe, versions: Iterable[ImageVersion], now: datetime
+    name: str, recipe: Recipe, versions: Iterable[ImageVersion], now: datetime
 ) -> Standing | None:
     """Return the version that comes next; None where there is none, or fleet.yaml pins one."""
     ours = [each for each in versions if each.image == name]
@@ -103,7 +103,7 @@ def _newest(versions: Iterable[ImageVersion]) -> ImageVersion | None:
     return max(versions, key=lambda each: each.version, default=None)
 
 
-def _fresh(recipe: ImageRecipe, ours: Sequence[ImageVersion]) -> Iterable[ImageVersion]:
+def _fresh(recipe: Recipe, ours: Sequence[ImageVersion]) -> Iterable[ImageVersion]:
     """Return tested versions that are published everywhere and newer than all in use."""
     reached = max((each.version for each in ours if each.state in _USED), default="")
     return (
@@ -177,7 +177,7 @@ class _Case:
     def first(self) -> ImageVersion | None:
         """The version that this run promotes because none is current."""
         recipe = self.fleet.images[self.pool.image]
-        if not isinstance(recipe, ImageRecipe) or not self.versions:
+        if not isinstance(recipe, Recipe) or not self.versions:
             return None
         standing = find_standing(self.pool.image, recipe, self.versions, self.now)
         if standing is None or standing.becomes != "current":

@@ -14,7 +14,8 @@ from fleet.model.plan import ApprovalVerdict
 from fleet.model.price_lists import find_price_sources
 from fleet.model.prices import OLD_AFTER
 from fleet.model.values import digest
-from fleet.schema.model import Fleet, ImageRecipe
+from fleet.schema.model import Fleet
+from fleet.schema.pools import Recipe
 from fleet.schema.units import write_duration
 
 SOON, VERY_SOON = 30, 7
@@ -96,7 +97,7 @@ def _prices(fleet: Fleet, world: World) -> Iterator[Notice]:
 
 def _images(fleet: Fleet, world: World) -> Iterator[Notice]:
     for name, image in sorted(fleet.images.items()):
-        every = image.rebuild.every if isinstance(image, ImageRecipe) and image.rebuild else None
+        every = image.rebuild.every if isinstance(image, Recipe) and image.rebuild else None
         ours = [
             each
             for each in world.versions

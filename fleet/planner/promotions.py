@@ -15,7 +15,7 @@ from fleet.model.prices import Tariff, bill, billing_of
 from fleet.planner.failures import Memory, recall, stopped_images
 from fleet.planner.images import Standing, find_standing
 from fleet.planner.pool_plan import PoolPlan
-from fleet.schema.model import Fleet, ImageRecipe
+from fleet.schema.model import Fleet
 from fleet.schema.units import write_count, write_duration
 
 Found = Promotion | WaitingVersion
@@ -41,9 +41,7 @@ def _find(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Ite
     memory = recall(
         fleet, world, {name: pool_plan.inventory for name, pool_plan in pool_plans.items()}
     )
-    for name, recipe in sorted(fleet.images.items()):
-        if not isinstance(recipe, ImageRecipe):
-            continue
+    for name, recipe in sorted(fleet.baked.items()):
         standing = find_standing(name, recipe, world.versions, world.time)
         if standing is None:
             continue

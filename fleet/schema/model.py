@@ -33,10 +33,12 @@ from fleet.schema.pools import (
     Image,
     ImageRecipe,
     Machine,
+    PlaybookRecipe,
     Pool,
     PoolBudget,
     Ready,
     Rebuild,
+    Recipe,
     Replace,
     Retire,
     Reuse,
@@ -238,8 +240,13 @@ class Fleet(Section):
         return {name: pool for name, pool in self.pools.items() if isinstance(pool, Pool)}
 
     @property
-    def recipes(self) -> dict[str, ImageRecipe]:
+    def baked(self) -> dict[str, Recipe]:
         """Return the images that fleet builds, by name."""
+        return {n: image for n, image in self.images.items() if isinstance(image, Recipe)}
+
+    @property
+    def recipes(self) -> dict[str, ImageRecipe]:
+        """Return the images of Debian that fleet builds with its own role, by name."""
         return {n: image for n, image in self.images.items() if isinstance(image, ImageRecipe)}
 
     @model_validator(mode="after")

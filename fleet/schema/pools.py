@@ -44,6 +44,7 @@ PackageName = Annotated[str, Field(pattern=PACKAGE_PATTERN, max_length=100)]
 PackageVersion = Annotated[str, Field(pattern=VERSION_PATTERN, max_length=100)]
 PLACE_PATTERN = r"^([a-z]([a-z0-9-]{0,29}[a-z0-9])?|file:///[^?#\s]+|s3://[a-z0-9][a-z0-9.-]+(/[^#\s]*)?(\?\S+)?)$"
 Place = Annotated[str, Field(pattern=PLACE_PATTERN, max_length=1000)]
+PLAYBOOK_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)+\.ya?ml$"
 ServerUrl = Annotated[str, Field(pattern=SERVER_PATTERN, max_length=1000)]
 
 
@@ -137,6 +138,44 @@ class ImageRecipe(Section):
         return self.promote or Promote()
 
 
+class PlaybookRecipe(Section):
+    """An image that fleet bakes from an existing one, with a playbook of your own."""
+
+    kind: Literal["playbook"] = Field(description="Your own Ansible playbook.")
+    provider: Name = Field(
+        description="A provider of kind `hcloud`, where a machine is rented to bake it."
+    )
+    base: Text = Field(
+        description="The provider's image to start from: a name, for example fedora-43, or an id."
+    )
+    playbook: Annotated[str, Field(pattern=PLAYBOOK_PATTERN, max_length=300)] = Field(
+        description="Path of the playbook from fleet.yaml, in a folder of its own; a change of "
+        "any file in that folder makes a new version due."
+    )
+    test: LongText = Field(
+        description="Shell command that has to succeed on the machine after the playbook."
+    )
+    architecture: Text = Field("amd64", description="Debian architecture.")
+    provides: list[WorkerTag] = Field([], description="Tags that its worker reports.")
+    rebuild: Rebuild | None = Field(None, description="When fleet builds a new version.")
+    promote: PromoteRule | None = Field(None, description=_PROMOTE)
+    version: Text | None = Field(None, description=_PIN)
+
+    @property
+    def publish(self) -> list[str]:
+        """Return where versions are: a snapshot stays at the provider that made it."""
+        return [self.provider]
+
+    @property
+    def promotion(self) -> Promote | Literal["manual", "tested"]:
+        """Return how its versions are promoted, with the default."""
+        return self.promote or Promote()
+
+
+Recipe = ImageRecipe | PlaybookRecipe
+"""An image that fleet builds."""
+
+
 class ExistingImage(Section):
     """An image that was built elsewhere."""
 
@@ -152,11 +191,17 @@ class ExistingImage(Section):
 
 
 Image = Annotated[
-    Annotated[ImageRecipe, Tag("image-recipe")] | Annotated[ExistingImage, Tag("image-existing")],
+    Annotated[ImageRecipe, Tag("image-recipe")]
+    | Annotated[PlaybookRecipe, Tag("image-playbook")]
+    | Annotated[ExistingImage, Tag("image-existing")],
     branch(
-        {"image-existing": ExistingImage, "image-recipe": (dict, ImageRecipe)},
-        "an image: a mapping with suite and architecture, or with existing",
-        keys={"existing": "image-existing"},
+        {
+            "image-existing": ExistingImage,
+            "image-playbook": PlaybookRecipe,
+            "image-recipe": (dict, ImageRecipe),
+        },
+        "an image: a mapping with suite and architecture, with kind: playbook, or with existing",
+        keys={"existing": "image-existing", "kind": "image-playbook"},
     ),
 ]
 

@@ -76,6 +76,8 @@ class ProviderSection(Section):
     """Whether machines are servers of a cloud, which tickets reach by their address."""
     has_images: ClassVar[bool] = False
     """Whether machines boot images by ids of the provider's own; else by their name here."""
+    bakes_images: ClassVar[bool] = False
+    """Whether fleet can rent a machine there to bake an image on it."""
     has_spot: ClassVar[bool] = False
     """Whether there are machines on the spot market."""
     listed_types: ClassVar[str] = ""
@@ -134,6 +136,7 @@ class HcloudProvider(ProviderSection):
     extra = "hcloud"
     is_cloud = True
     has_images = True
+    bakes_images = True
     listed_types = r"c[a-z]{1,3}\d{2}"
     has_fixed_disks = True
     kind: Literal["hcloud"] = Field(description="Hetzner Cloud.")

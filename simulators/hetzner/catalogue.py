@@ -25,6 +25,7 @@ _IMAGES = """
     114690389 debian-12 12 arm
     310557660 debian-13 13 x86
     310557663 debian-13 13 arm
+    330557660 fedora-43 43 x86
 """
 _HOURS_A_MONTH = 624
 

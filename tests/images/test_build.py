@@ -42,7 +42,7 @@ def build(
             raise error
         return manifest, "more"
 
-    assert remember_build(ORDER, ("r1", "a1"), store, FixedClock(NOW), bake) == (manifest, "more")
+    assert remember_build(ORDER, store, FixedClock(NOW), bake) == (manifest, "more")
     return store.image_versions()[0]
 
 

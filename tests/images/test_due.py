@@ -37,7 +37,9 @@ def failed(hours: float, **overrides: object) -> Version:
 
 def due(*versions: Version, news: News = (), **overrides: object) -> DueImage:
     fleet = a_fleet(images={"trixie": recipe(**overrides)})
-    (image,) = find_due(fleet, versions, role_digest=ROLE, news={"trixie": news}, now=NOW).images
+    (image,) = find_due(
+        fleet, versions, digests=dict.fromkeys(fleet.images, ROLE), news={"trixie": news}, now=NOW
+    ).images
     return image
 
 
@@ -193,4 +195,4 @@ def test_what_is_being_built_is_not_built_again_until_that_has_died() -> None:
 def test_only_what_fleet_bakes_is_due() -> None:
     fleet = a_fleet(images={"trixie": {"existing": {"hetzner": "1"}}})
 
-    assert find_due(fleet, (), role_digest=ROLE, news={}, now=NOW).images == ()
+    assert find_due(fleet, (), digests={}, news={}, now=NOW).images == ()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.hcloud.bake import CLEAN, READY
+from fleet.clouds.hcloud.bake import CLEAN, READY, SYSTEM
 from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
 from fleet.errors import BuildFailed
 from fleet.images import folder
-from fleet.images.packages import LIST_PACKAGES, read_packages
+from fleet.images.packages import LIST_INSTALLED, read_packages
 from fleet.images.role import RoleFailed
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
@@ -93,8 +93,7 @@ def test_the_role_runs_on_the_machine_between_updates_and_cleaning(rig: MachineR
 
     rig.build()
 
-    ready, role, packages, clean = rig.asked[-4:]
-    assert (ready, role, packages, clean) == (READY, "the role", LIST_PACKAGES, CLEAN)
+    assert rig.asked[-5:] == [READY, "the role", LIST_INSTALLED, SYSTEM, CLEAN]
     assert rig.host is not None
     assert rig.host.variables["ansible_connection"] == "ssh"
     assert rig.variables["debusine_worker_enable_backends"] == ["unshare"]
@@ -163,7 +162,7 @@ def test_nothing_is_left_but_the_log_when_the_role_fails(rig: MachineRig) -> Non
     assert "the role was here" in (rig.images / "trixie" / f"{VERSION}.log").read_text()
 
 
-@pytest.mark.parametrize("script", [READY, LIST_PACKAGES, CLEAN])
+@pytest.mark.parametrize("script", [READY, LIST_INSTALLED, CLEAN])
 def test_nothing_is_left_when_the_machine_is_lost(rig: MachineRig, script: str) -> None:
     rig.fails_at = script
 

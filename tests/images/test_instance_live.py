@@ -4,9 +4,10 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from fleet.images.role import Host, run_role
 from fleet.images.roots import kept
 from fleet.model.images import BuildOrder, BuildStep
 from fleet.model.values import digest
-from fleet.schema.pools import ImageRecipe
+from fleet.schema.pools import ImageRecipe, PlaybookRecipe
 from simulators.hetzner.server import SimulatedHetzner
 from simulators.hetzner.wire import Request
 from tests.builders import NOW
@@ -87,8 +88,7 @@ def run_role_here(
     root: Path,
     host: Host,
     variables: Mapping[str, object],
-    log: Path,
-    told: Callable[[str], None],
+    **options: Any,  # noqa: ANN401 - those of run_role
 ) -> None:
     """Run the role on what Hetzner's own image has besides; no cloud-init ran here before.
 
@@ -99,7 +99,7 @@ def run_role_here(
     policy.chmod(0o755)
     subprocess.run(["chroot", root, "sh", "-ec", STOCK], check=True, stdout=subprocess.DEVNULL)
     policy.unlink()
-    run_role(host, variables, log=log, told=told)
+    run_role(host, variables, **options)
     (root / "etc/apt/apt.conf.d/99mmdebstrap").unlink()
 
 
@@ -171,3 +171,52 @@ def test_a_machine_becomes_an_image_with_a_worker_and_without_its_own_traces(
     assert [(each.kind, each.problems) for each in manifest.tests] == [("offline", ())]
     log = (tmp_path / "images/trixie" / order.version / "build.log").read_text()
     assert "PLAY RECAP" in log
+
+
+PLAYBOOK = """
+- hosts: all
+  tasks:
+    - name: Install a tool
+      ansible.builtin.apt: {name: hello, install_recommends: false}
+    - name: Copy a file that lies beside the playbook
+      ansible.builtin.copy: {src: motd, dest: /etc/motd, mode: "0644"}
+"""
+
+
+def test_a_playbook_of_ones_own_makes_an_image_over_real_ssh(
+    root: Path, door: Door, tmp_path: Path
+) -> None:
+    (tmp_path / "own/files").mkdir(parents=True)
+    (tmp_path / "own/playbook.yml").write_text(PLAYBOOK)
+    (tmp_path / "own/files/motd").write_text("made by a playbook\n")
+    recipe = PlaybookRecipe(
+        kind="playbook",
+        provider="hetzner",
+        base="debian-13",
+        playbook="own/playbook.yml",
+        test="hello | grep -q world\ngrep playbook /etc/motd",
+    )
+    with SimulatedHetzner() as api:
+        machine = Machine(root, api)
+        builder = InstanceBuilder(
+            tmp_path / "images",
+            HcloudSite("debian-ci", "fsn1", "hetzner", entry=Entry(partial(Ssh, door=door))),
+            Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None),
+            partial(run_role_here, root),
+            tmp_path,
+        )
+        order = BuildOrder(
+            image="own", version="20261121T203000Z", recipe=recipe, built_at=NOW, built_by="ana"
+        )
+
+        manifest, _ = builder.build(order, lambda _: None)
+
+        kinds = ("servers", "ssh_keys")
+        assert [list(api.state.resources[kind]) for kind in kinds] == [[], []]
+
+    assert manifest.suite == "debian-13"
+    assert "hello" in {each.name for each in manifest.packages}
+    assert [(each.kind, each.problems) for each in manifest.tests] == [("offline", ())]
+    assert (root / "etc/motd").read_text() == "made by a playbook\n"
+    assert [path for path in machine.snapshot if "ssh_host_" in path or ".ssh" in path] == []
+    assert "made" in (tmp_path / "images/own" / order.version / "build.log").read_text()

@@ -1,13 +1,13 @@
 """Bake on machines of the simulated Hetzner: files in memory, and a made-up role."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from fleet.clouds.hcloud.bake import CLEAN, InstanceBuilder
+from fleet.clouds.hcloud.bake import CLEAN, SYSTEM, InstanceBuilder
 from fleet.clouds.hcloud.images import Entry, HcloudSite, Hetzner
 from fleet.clouds.hcloud.ssh import KeyPair, Ssh
-from fleet.errors import SourceUnreachable
-from fleet.images.packages import LIST_PACKAGES
+from fleet.errors import PublicationRefused, SourceUnreachable
+from fleet.images.packages import LIST_INSTALLED
 from fleet.images.role import Host
 from fleet.model.images import BuildOrder, BuildStep
 from fleet.schema.pools import ImageRecipe
@@ -31,28 +31,37 @@ class Machine(Ssh):
     asked: list[str]
     files: ImageTree
     fails_at: str = ""
+    failure: str = ""
+    answers: Mapping[str, str]
 
     def run(self, script: str, sent: bytes = b"", log: Path | None = None) -> str:
         assert not sent
         self.asked.append(script)
         if script == self.fails_at:
+            if self.failure:
+                raise PublicationRefused(self.failure)
             raise SourceUnreachable("the connection is lost")
         if script == CLEAN:
             self.files.remove(LOGIN)
         if log:
             with log.open("a", encoding="utf-8") as file:
                 file.write("done\n")
-        return "".join(TOLD) if script == LIST_PACKAGES else ""
+        return self.answers.get(script, "")
 
 
 class MachineRig:
     """A project whose machines do nothing, and a role that does what a test says."""
 
-    def __init__(self, images: Path, api: SimulatedHetzner) -> None:
+    def __init__(
+        self, images: Path, api: SimulatedHetzner, fleet: str = "debian-ci", beside: Path = Path()
+    ) -> None:
         self.api = api
         self.images = images
         self.asked: list[str] = []
-        self.fails_at = ""
+        self.fails_at = self.failure = ""
+        self.packages: Sequence[str] = TOLD
+        self.system = "debian-13"
+        self.play: Path | None = None
         self.files = ImageTree()
         self.version = VERSION
         self.host: Host | None = None
@@ -61,9 +70,9 @@ class MachineRig:
         self.role: Callable[[], None] = lambda: None
         self.hetzner = RescueRig(images.parent / "hetzner", api)
         entry = Entry(self._connect, lambda _: self.files, lambda _: None)
-        site = HcloudSite("debian-ci", "fsn1", "hetzner", entry)
+        site = HcloudSite(fleet, "fsn1", "hetzner", entry)
         hetzner = Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None)
-        self.builder = InstanceBuilder(images, site, hetzner, self._run_role)
+        self.builder = InstanceBuilder(images, site, hetzner, self._run_role, beside)
 
     def build(self, *, suite: str = "trixie") -> None:
         """Build a version."""
@@ -83,13 +92,20 @@ class MachineRig:
     def _connect(self, host: str, pair: KeyPair) -> Ssh:
         self.files.put(LOGIN, pair.public)
         machine = Machine(host, pair)
-        machine.asked, machine.files, machine.fails_at = self.asked, self.files, self.fails_at
+        machine.asked, machine.files = self.asked, self.files
+        machine.fails_at, machine.failure = self.fails_at, self.failure
+        machine.answers = {LIST_INSTALLED: "".join(self.packages), SYSTEM: self.system}
         return machine
 
     def _run_role(
-        self, host: Host, variables: Mapping[str, object], log: Path, told: Callable[[str], None]
+        self,
+        host: Host,
+        variables: Mapping[str, object],
+        log: Path,
+        told: Callable[[str], None],
+        play: Path | None = None,
     ) -> None:
-        self.host, self.variables = host, variables
+        self.host, self.variables, self.play = host, variables, play
         told("Install packages")
         log.write_text(log.read_text() + "the role was here\n")
         self.role()

@@ -1,4 +1,4 @@
-"""Bake an image on a machine at Hetzner: the role over ssh, then a snapshot.
+"""Bake an image on a machine at Hetzner: the role or a playbook over ssh, then a snapshot.
 
 The machine is temporary: it is deleted whatever happens, and what a killed run left is found by
 its mark. The snapshot is what comes of it; as there is no disk in the folder of the build, it is
@@ -25,27 +25,39 @@ from fleet.clouds.hcloud.ssh import Ssh
 from fleet.errors import BuildFailed, PublicationRefused, SourceUnreachable
 from fleet.images.checks import Tree, check_image
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
-from fleet.images.packages import LIST_PACKAGES, read_packages
+from fleet.images.packages import LIST_INSTALLED, read_packages
 from fleet.images.programs import held
 from fleet.images.role import Host, RoleFailed, run_role, ssh_host, why_not
 from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_variables
+from fleet.schema.pools import ImageRecipe, PlaybookRecipe
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
 """Suite to the image of Hetzner's that it is made from; it has none of sid."""
 READY = """set -e
 export DEBIAN_FRONTEND=noninteractive
 if command -v cloud-init >/dev/null; then cloud-init status --wait >/dev/null || true; fi
+if command -v apt-get >/dev/null; then
 apt-get -q -y update
 apt-get -q -y -o Dpkg::Options::=--force-confold dist-upgrade
 apt-get -q -y --no-install-recommends install python3 python3-apt python3-debian ca-certificates
+else
+dnf -q -y upgrade
+dnf -q -y install python3
+dnf -q -y install python3-libdnf5 || dnf -q -y install python3-dnf
+fi
 """
-"""What the role needs of a machine, with the updates that its image lacks."""
+"""What Ansible needs of a machine, with the updates that its image lacks."""
 CLEAN = """set -e
 export DEBIAN_FRONTEND=noninteractive
+if command -v apt-get >/dev/null; then
 apt-get -q -y --purge autoremove
 apt-get clean
+else
+dnf -q clean all
+fi
 if command -v cloud-init >/dev/null; then cloud-init clean --logs --seed; fi
 rm -rf /var/lib/apt/lists/* /var/lib/cloud/* /var/log/apt /var/log/journal/* /var/log/*.log
+rm -rf /var/log/dnf*
 rm -rf ~root/.ansible ~root/.cache ~root/.bash_history /tmp/.ansible /usr/sbin/policy-rc.d
 rm -f /etc/ssh/ssh_host_* /var/lib/dbus/machine-id
 rm -f /var/lib/systemd/random-seed /var/lib/systemd/credential.secret
@@ -57,6 +69,8 @@ rm -rf ~root/.ssh
 sync
 """
 """What no image may hold: whose machine it was, who could enter it, what it logged."""
+SYSTEM = '. /etc/os-release; echo "$ID-$VERSION_ID"'
+"""Names the system of a machine, as in fedora-43."""
 Role = Callable[..., object]
 """What runs the role as `run_role` does."""
 
@@ -69,11 +83,19 @@ class InstanceBuilder:
     site: HcloudSite
     api: Hetzner
     role: Role = run_role
+    beside: Path = Path()
+    """The folder of fleet.yaml, in which playbooks are."""
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Publication]:
         """Bake a version and say which snapshot it is; its folder holds everything but a disk."""
         if lacking := why_not():
             raise BuildFailed(lacking)
+        recipe = order.recipe
+        if isinstance(recipe, PlaybookRecipe) and not (self.beside / recipe.playbook).is_file():
+            raise BuildFailed(
+                f"image {order.image} is not built: {recipe.playbook} is missing in "
+                f"the folder of fleet.yaml (images.{order.image}.playbook)"
+            )
         lock = self.images / order.image / ".build-hcloud.lock"
         with (
             drafting(self.images, order, tell) as draft,
@@ -105,20 +127,37 @@ class _Run:
             with draft.phase("ready"):
                 self._run(ssh, READY)
             with draft.phase("role"):
-                variables = role_variables(draft.order.recipe)
-                told = partial(draft.say, "role")
-                self.builder.role(ssh_host_of(ssh), variables, log=draft.log, told=told)
+                self._play(ssh)
             with draft.phase("packages"):
-                packages = read_packages(ssh.run(LIST_PACKAGES).splitlines())
+                packages = read_packages(ssh.run(LIST_INSTALLED).splitlines())
+                system = ssh.run(SYSTEM).strip()
             with draft.phase("clean"):
                 self._run(ssh, CLEAN)
             test = self._test(site.entry.tree(ssh))
-            manifest = manifest_of(draft.order, "instance", packages, draft.seconds)
+            manifest = manifest_of(draft.order, "instance", packages, draft.seconds, system)
             manifest = manifest.altered(tests=(test,))
             with draft.phase("snapshot"):
                 snapshot = take_snapshot(api, server, site.fleet, manifest, manifest.digest)
             rental = rented.rental(site.provider)
         return manifest.altered(seconds=draft.seconds, rental=rental), snapshot
+
+    def _play(self, ssh: Ssh) -> None:
+        """Run the role, or the playbook and the command that tests what it made."""
+        draft, recipe = self.draft, self.draft.order.recipe
+        told = partial(draft.say, "role")
+        play = partial(self.builder.role, ssh_host_of(ssh), log=draft.log, told=told)
+        if isinstance(recipe, ImageRecipe):
+            play(role_variables(recipe))
+            return
+        play({}, play=self.builder.beside / recipe.playbook)
+        draft.say("role", "test")
+        try:
+            self._run(ssh, f"set -e\n{recipe.test}")
+        except PublicationRefused as error:
+            raise BuildFailed(
+                f"image {draft.order.image} is not usable: its test failed: {error}; all output "
+                f"is in {draft.log}; change images.{draft.order.image}.test or the playbook"
+            ) from error
 
     def _test(self, tree: Tree) -> Test:
         """Look into what the snapshot will hold; BuildFailed where that is not fit for use."""
@@ -133,7 +172,11 @@ class _Run:
 
     def _machine(self, holder: str) -> Order:
         recipe = self.draft.order.recipe
-        if recipe.suite not in _STOCK:
+        if isinstance(recipe, PlaybookRecipe):
+            stock = recipe.base
+        elif recipe.suite in _STOCK:
+            stock = _STOCK[recipe.suite]
+        else:
             raise BuildFailed(
                 f"Hetzner has no image of {recipe.suite} to begin with, only of "
                 f"{', '.join(_STOCK)}; build it as a disk"
@@ -146,7 +189,7 @@ class _Run:
             architecture=recipe.architecture,
             location=self.builder.site.location,
             holder=holder,
-            stock_image=_STOCK[recipe.suite],
+            stock_image=stock,
         )
 
     def _run(self, ssh: Ssh, script: str) -> None:

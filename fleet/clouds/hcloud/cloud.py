@@ -56,7 +56,8 @@ class Hcloud(Cloud[HcloudProvider]):
 
         site = HcloudSite(self.site.fleet.fleet, self.declared.location, self.site.name)
         folder = self.site.storage.images.resolve()
-        return InstanceBuilder(folder, site, Hetzner(self._token, pause=time.sleep))
+        api = Hetzner(self._token, pause=time.sleep)
+        return InstanceBuilder(folder, site, api, beside=self.site.folder)
 
     def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:
         """Yield servers and keys of builds and uploads that died."""

@@ -343,7 +343,7 @@ class Order:
     holder: str
     """Who works: what carries the same word was left by a run that is dead."""
     stock_image: str | None = None
-    """Hetzner's image that it boots; None: it boots the rescue system."""
+    """The image that it boots, by Hetzner's name or an id; None: it boots the rescue system."""
     disk_bytes: int = 0
     """What its disk must hold at least."""
 
@@ -441,23 +441,27 @@ def _delete_all(api: Hetzner, labels: Labels) -> None:
 
 def _make(api: Hetzner, order: Order, pair: KeyPair) -> tuple[BoundServer, str]:
     """Return a server that boots, and its type."""
+    stock = _stock_image(api, order)
     key = api.make_key(order.name, pair.public, order.labels)
     options = {
-        "image": Image(id=_stock_image(api, order)),
+        "image": Image(id=stock.id),
         "location": Location(name=order.location),
         "ssh_keys": [key],
         "start_after_create": order.stock_image is not None,
     }
-    server, kind = _of_any_type(api, order, options)
+    size = max(order.disk_bytes, int((stock.disk_size or 0) * _GB))
+    server, kind = _of_any_type(api, order, options, size)
     if order.stock_image is None:
         api.rescue(server, key)
     return server, kind
 
 
 def _of_any_type(
-    api: Hetzner, order: Order, options: Mapping[str, object]
+    api: Hetzner, order: Order, options: Mapping[str, object], size: int
 ) -> tuple[BoundServer, str]:
     """Make a server of the smallest type that has the disk and is in stock; return which.
+
+    `size` is in bytes.
 
     A snapshot boots only where the disk is as large as that of the server it is from.
     """
@@ -467,13 +471,13 @@ def _of_any_type(
             (each.disk or 0, price, each.name or "")
             for each in sold
             if each.architecture == _HETZNERS.get(order.architecture)
-            and (each.disk or 0) * _GB >= order.disk_bytes
+            and (each.disk or 0) * _GB >= size
             and (price := _price(each, order.location)) is not None
         )
     if not fitting:
         raise PublicationRefused(
             f"Hetzner sells no server for {order.architecture} at {order.location} with a disk of "
-            f"{order.disk_bytes} bytes"
+            f"{size} bytes"
         )
     for _, _, name in fitting:
         kind = ServerType(name=name)
@@ -493,16 +497,22 @@ def _price(sold: BoundServerType, location: str) -> float | None:
     return float(at[0]["price_hourly"].get("net", "0"))
 
 
-def _stock_image(api: Hetzner, order: Order) -> int:
-    """Return Hetzner's image to boot; for the rescue system any does, as it is overwritten."""
-    sold = api.system_images(_HETZNERS.get(order.architecture, ""))
+def _stock_image(api: Hetzner, order: Order) -> BoundImage:
+    """Return the image to boot, by name or id; any does for the rescue system, as it goes."""
+    wanted = _HETZNERS.get(order.architecture, "")
+    if (order.stock_image or "").isdecimal():
+        image = api.image(order.stock_image or "")
+        if image is None or image.architecture != wanted:
+            raise PublicationRefused(f"Hetzner has no image {order.stock_image} for {wanted}")
+        return image
+    sold = api.system_images(wanted)
     found = [each for each in sold if order.stock_image in (None, each.name)]
     if not found:
         raise PublicationRefused(
             f"Hetzner has no image {order.stock_image or ''} for {order.architecture}; it has: "
             f"{', '.join(sorted(each.name or '' for each in sold)) or 'none'}"
         )
-    return max(("debian" in (each.name or ""), each.id or 0) for each in found)[1]
+    return max(found, key=lambda each: ("debian" in (each.name or ""), each.id or 0))
 
 
 SHORT = 32

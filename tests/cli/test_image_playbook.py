@@ -1,0 +1,278 @@
+"""Images of `kind: playbook`: the mock builder of contrib, at a simulated Hetzner."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.clouds.hcloud.bake import CLEAN, READY, SYSTEM
+from fleet.clouds.hcloud.cloud import Hcloud
+from fleet.images.folder import find_build, list_versions
+from fleet.images.packages import LIST_INSTALLED
+from fleet.images.role import RoleFailed, play_digest
+from fleet.model.images import recipe_digest
+from fleet.schema.pools import PlaybookRecipe
+from simulators.hetzner.faults import Fault
+from simulators.hetzner.server import SimulatedHetzner
+from tests.builders import NOW
+from tests.rigs.machines import MachineRig
+from tests.rigs.process import ROOT
+from tests.rigs.trial import Trial
+
+TEST = "runuser -u mockbuilder -- mock --version && rpmbuild --version"
+RPMS = (
+    "bash\t5.3.0-2.fc43\tx86_64\tbash\t5.3.0-2.fc43\t\t\n",
+    "mock\t6.4-1.fc43\tnoarch\tmock\t6.4-1.fc43\t\t\n",
+    "python3-libs\t3.14.0-1.fc43\tx86_64\tpython3.14\t3.14.0-1.fc43\t\t\n",
+)
+FLEET = f"""\
+fleet: trial
+providers:
+  hetzner: {{kind: hcloud, location: fsn1, token: {{env: HCLOUD_TOKEN}}}}
+  desk: {{kind: sim}}
+queues:
+  builds: {{kind: tickets}}
+images:
+  mock:
+    kind: playbook
+    provider: hetzner
+    base: fedora-43
+    playbook: mock-builder/playbook.yml
+    test: {TEST}
+    provides: [copr_builder]
+    rebuild: {{every: 7d}}
+pools:
+  builders: {{provider: hetzner, machine: ccx33, image: mock, workers: {{max: 1}}}}
+"""
+
+
+class Bakery:
+    """A trial fleet whose builds rent machines of a simulated Hetzner that do nothing."""
+
+    def __init__(self, trial: Trial, rig: MachineRig) -> None:
+        self.trial, self.rig = trial, rig
+        self.images = trial.folder / ".fleet/images"
+
+    def do(self, *args: str) -> tuple[int, str]:
+        return self.trial.do("image", *args)
+
+    def servers(self) -> list[Mapping[str, Any]]:
+        """Return what each server that was asked for was to be."""
+        asked = (each for each in self.rig.api.requests if each.method == "POST")
+        return [each.body for each in asked if each.path == "/servers"]
+
+    def version(self) -> str:
+        return list_versions(self.images, "mock")[-1]
+
+
+@pytest.fixture
+def bakery(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bakery]:
+    trial.write(FLEET)
+    shutil.copytree(ROOT / "contrib/copr/mock-builder", trial.folder / "mock-builder")
+    with SimulatedHetzner(now=lambda: NOW) as api:
+        monkeypatch.setenv("HCLOUD_TOKEN", api.token)
+        monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
+        rig = MachineRig(trial.folder / ".fleet/images", api, fleet="trial", beside=trial.folder)
+        rig.packages, rig.system = RPMS, "fedora-43"
+        monkeypatch.setattr(Hcloud, "builder", lambda _: rig.builder)
+        yield Bakery(trial, rig)
+
+
+def test_a_playbook_is_run_and_tested_on_a_machine_of_its_base(bakery: Bakery) -> None:
+    code, said = bakery.do("build", "mock")
+
+    assert (code, "it is tested" in said) == (0, True)
+    (server,) = bakery.servers()
+    image = bakery.rig.api.state.resources["images"][server["image"]]
+    assert image["name"] == "fedora-43"
+    assert bakery.rig.play == bakery.trial.folder / "mock-builder/playbook.yml"
+    assert bakery.rig.asked[-5:] == [READY, f"set -e\n{TEST}", LIST_INSTALLED, SYSTEM, CLEAN]
+    assert bakery.rig.hetzner.left() == []
+
+
+def test_the_manifest_names_system_packages_machine_and_playbook(bakery: Bakery) -> None:
+    bakery.do("build", "mock")
+
+    folder, manifest = find_build(bakery.images, "mock", bakery.version())
+    assert (manifest.way, manifest.suite) == ("instance", "fedora-43")
+    assert [each.name for each in manifest.packages] == ["bash", "mock", "python3-libs"]
+    assert manifest.rental
+    assert manifest.rental.provider == "hetzner"
+    assert manifest.role_digest
+    purls = [
+        reference["referenceLocator"]
+        for each in json.loads((folder / "sbom.spdx.json").read_text())["packages"]
+        for reference in each.get("externalRefs", ())
+    ]
+    assert purls[1] == "pkg:rpm/fedora/mock@6.4-1.fc43?arch=noarch&distro=fedora-43"
+
+
+def test_a_version_is_published_promoted_and_taken_back(bakery: Bakery) -> None:
+    for _ in range(2):
+        assert bakery.do("build", "mock")[0] == 0
+        assert bakery.do("publish", "mock")[0] == 0
+        assert bakery.do("promote", "mock")[0] == 0
+    assert bakery.do("rollback", "mock")[0] == 0
+
+    first, second = sorted(bakery.trial.versions())
+    assert bakery.trial.versions() == {first: "current", second: "retired"}
+    version, _ = sorted(bakery.trial.store().image_versions(), key=lambda each: each.version)
+    assert version.publications["hetzner"].verified
+    assert version.rental
+    assert version.rental.seconds >= 1
+
+
+def test_nothing_is_left_and_no_snapshot_taken_when_the_test_fails(bakery: Bakery) -> None:
+    bakery.rig.fails_at = f"set -e\n{TEST}"
+    bakery.rig.failure = "mock: command not found"
+
+    code, said = bakery.do("build", "mock")
+
+    assert code == 1
+    assert "images.mock.test" in said
+    assert "mock: command not found" in said
+    assert bakery.rig.hetzner.left() == []
+    assert not any(each.path.endswith("/create_image") for each in bakery.rig.api.requests)
+
+
+def test_nothing_is_left_when_the_playbook_fails(bakery: Bakery) -> None:
+    def fail() -> None:
+        raise RoleFailed("failed at task “Install mock”")
+
+    bakery.rig.role = fail
+
+    code, said = bakery.do("build", "mock")
+
+    assert (code, "Install mock" in said, bakery.rig.hetzner.left()) == (1, True, [])
+
+
+def test_what_could_not_be_deleted_goes_with_the_next_build(bakery: Bakery) -> None:
+    bakery.rig.api.fail(Fault(method="DELETE", path="/servers/*", status=403, count=1))
+    assert bakery.do("build", "mock")[0] == 1
+    assert len(bakery.rig.hetzner.left()) == 1
+
+    assert bakery.do("build", "mock")[0] == 0
+
+    assert bakery.rig.hetzner.left() == []
+
+
+def test_a_missing_playbook_is_named_before_a_machine_is_rented(bakery: Bakery) -> None:
+    (bakery.trial.folder / "mock-builder/playbook.yml").unlink()
+
+    code, said = bakery.do("build", "mock")
+
+    assert (code, bakery.servers()) == (1, [])
+    assert "images.mock.playbook" in said
+    assert "mock-builder/playbook.yml" in said
+
+
+def test_an_unknown_base_is_named_with_those_that_are_sold(bakery: Bakery) -> None:
+    bakery.trial.write(FLEET.replace("fedora-43", "fedora-99"))
+
+    code, said = bakery.do("build", "mock")
+
+    assert (code, bakery.servers()) == (1, [])
+    assert "fedora-99" in said
+    assert "fedora-43" in said
+
+
+@pytest.mark.parametrize("number", ["310557663", "99"])
+def test_an_id_of_no_such_image_is_refused(bakery: Bakery, number: str) -> None:
+    bakery.trial.write(FLEET.replace("fedora-43", f'"{number}"'))
+
+    code, said = bakery.do("build", "mock")
+
+    assert (code, bakery.servers()) == (1, [])
+    assert number in said
+
+
+def test_a_base_may_be_an_id(bakery: Bakery) -> None:
+    bakery.trial.write(FLEET.replace("fedora-43", '"330557660"'))
+
+    assert bakery.do("build", "mock")[0] == 0
+
+    assert bakery.servers()[0]["image"] == 330557660
+
+
+@pytest.mark.parametrize("option", [["--at", "desk"], ["--on", "builds"], ["--raw"]])
+def test_an_option_of_other_builds_is_refused(bakery: Bakery, option: list[str]) -> None:
+    code, _ = bakery.do("build", "mock", *option)
+
+    assert (code, bakery.servers()) == (2, [])
+
+
+def due(bakery: Bakery) -> dict[str, object]:
+    (image,) = json.loads(bakery.do("due", "--json")[1])["images"]
+    found: dict[str, object] = image
+    return found
+
+
+def test_a_new_version_is_due_when_a_file_of_the_folder_changes(bakery: Bakery) -> None:
+    assert due(bakery)["steps"] == ["build", "publish"]
+    bakery.do("build", "mock")
+    bakery.do("publish", "mock")
+    assert due(bakery)["steps"] == []
+
+    (bakery.trial.folder / "mock-builder/files/site-defaults.cfg").write_text("changed\n")
+
+    assert due(bakery)["steps"] == ["build", "publish"]
+    assert "mock-builder/playbook.yml" in str(due(bakery)["causes"])
+
+
+def test_only_what_is_in_the_image_changes_its_digest() -> None:
+    keys = {
+        "kind": "playbook",
+        "provider": "hetzner",
+        "base": "fedora-43",
+        "playbook": "mock-builder/playbook.yml",
+        "test": "true",
+    }
+
+    def digest(**more: object) -> str:
+        return recipe_digest(PlaybookRecipe.model_validate(keys | more))
+
+    assert digest(provides=["big"], promote="manual", rebuild={"every": "7d"}) == digest()
+    assert len({digest(), digest(base="fedora-42"), digest(test="mock --version")}) == 3
+
+
+def test_a_playbook_without_a_file_has_no_digest(tmp_path: Path) -> None:
+    recipe = PlaybookRecipe(
+        kind="playbook", provider="h", base="b", playbook="a/b.yml", test="true"
+    )
+
+    assert play_digest(recipe, tmp_path) == ""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/b.yml").write_text("[]\n")
+    assert len(play_digest(recipe, tmp_path)) == 64
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["playbook.yml", "../shared/p.yml", "/srv/p.yml", "a/../b/p.yml", "a/p.sh", ".git/p.yml"],
+)
+def test_a_playbook_lies_in_a_folder_beside_fleet_yaml(bakery: Bakery, path: str) -> None:
+    bakery.trial.write(FLEET.replace("mock-builder/playbook.yml", path))
+
+    code, said = bakery.trial.do("validate")
+
+    assert (code, "images.mock.playbook" in said or "playbook" in said) == (1, True)
+
+
+@pytest.mark.parametrize("key", ["provider", "base", "playbook", "test"])
+def test_a_key_that_a_playbook_needs_is_missed(bakery: Bakery, key: str) -> None:
+    lines = [each for each in FLEET.splitlines() if not each.startswith(f"    {key}: ")]
+    bakery.trial.write("\n".join(lines) + "\n")
+
+    code, said = bakery.trial.do("validate")
+
+    assert (code, f"'{key}'" in said) == (1, True)
+
+
+@pytest.mark.parametrize("line", ["suite: trixie", "publish: [desk]", "existing: {desk: x}"])
+def test_a_key_of_other_images_is_refused(bakery: Bakery, line: str) -> None:
+    bakery.trial.write(FLEET.replace("    base: ", f"    {line}\n    base: "))
+
+    assert bakery.trial.do("validate")[0] == 1
