@@ -24,6 +24,7 @@ from fleet.explain.changes import (
     rename_pools,
 )
 from fleet.explain.config_changes import Edits, find_config_changes
+from fleet.explain.costs import BuildCosts, compare_builds
 from fleet.explain.reach import find_reach
 from fleet.explain.sensitive import find_sensitive
 from fleet.guard import guard
@@ -258,7 +259,9 @@ def compare_with(base: Config | Unknown, decision: Decision, console: Console) -
     )
     has_past = not decision.unread and edits.has_rules
     past = _load_past(decision, console) if has_past else []
-    reach = find_reach(edits, (*past, world), plan)
+    costs = BuildCosts(renamed, world, planned), BuildCosts(head, world, plan)
+    reach = find_reach(edits, (*past, world), *costs)
+    waiting = compare_builds(world, *costs)
     return found.altered(
         images=find_image_changes(renamed, head, world, plan),
         rest_before=find_rest(renamed, planned),
@@ -268,7 +271,8 @@ def compare_with(base: Config | Unknown, decision: Decision, console: Console) -
             each.altered(place=_place(document, each.path))
             for each in find_sensitive(edits, reach, planned)
         ),
-        verdict=find_verdict(found, world, (renamed, planned), (head, plan)),
+        builds=waiting.builds,
+        verdict=find_verdict(found, world, (renamed, planned), (head, plan), waiting.moved),
     )
 
 

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from fleet.explain.config_changes import ConfigChange
+from fleet.explain.costs import ComparedBuild, MovedBuilds
 from fleet.explain.forecast import Waits, find_waits
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import SensitiveEdit
@@ -186,10 +187,12 @@ class Verdict(Value):
     withheld: int = Field(0, description="Such actions that guards withhold, not counted above.")
     gained: int = Field(description="Requests that have a worker with it, and none without it.")
     lost: int = Field(description="Requests that have a worker without it, and none with it.")
-    month_before: Rate | None = Field(
-        None, description="Money per month if it stayed as after this run; without it."
+    cost_known: bool = Field(
+        True, description="False: what an hour costs is not known of both plans."
     )
-    month_after: Rate | None = Field(None, description="The same with it.")
+    builds: MovedBuilds = Field(
+        MovedBuilds(), description="The waiting builds that it sends to other places."
+    )
     machines_known: bool = Field(
         True, description="False: machines of a pool are unknown, and none of its counts here."
     )
@@ -211,6 +214,9 @@ class Changes(Value):
     )
     allow_list: tuple[RuleReach, ...] = Field(
         (), description="What each rule of `powerful` that it adds or changes matches."
+    )
+    builds: tuple[ComparedBuild, ...] = Field(
+        (), description="Waiting builds with their places: those first that it sends elsewhere."
     )
     pools: tuple[PoolChange, ...] = ()
     actions: tuple[ActionsChange, ...] = ()
@@ -306,7 +312,11 @@ def _hours(fleet: Fleet, verdict: PoolVerdict) -> Decimal:
 
 
 def find_verdict(
-    change: Changes, world: World, base: tuple[Fleet, Plan], head: tuple[Fleet, Plan]
+    change: Changes,
+    world: World,
+    base: tuple[Fleet, Plan],
+    head: tuple[Fleet, Plan],
+    builds: MovedBuilds,
 ) -> Verdict:
     """Return a change in figures; `base` and `head` are what was compared."""
     counts = Counter[str]()
@@ -322,8 +332,8 @@ def find_verdict(
         withheld=counts["withheld"],
         gained=requests[True],
         lost=requests[False],
-        month_before=_month(*base),
-        month_after=_month(*head),
+        cost_known=base[1].is_cost_known and head[1].is_cost_known,
+        builds=builds,
         machines_known=not any(
             "machines" in pool.not_known for plan in (base[1], head[1]) for pool in plan.pools
         ),
@@ -331,13 +341,6 @@ def find_verdict(
         waits_before=find_waits(base[0], world, base[1]),
         waits_after=find_waits(head[0], world, head[1]),
     )
-
-
-def _month(fleet: Fleet, plan: Plan) -> Decimal | None:
-    if not plan.is_cost_known:
-        return None
-    pools = plan.pools
-    return sum((pool.cost_after * _hours(fleet, pool) for pool in pools), Decimal(0))
 
 
 def _machines(fleet: Fleet, pool: Pool, verdict: PoolVerdict) -> int:

@@ -22,8 +22,9 @@ from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import Durations, Expected
 from fleet.planner.images import images_by_pool
 from fleet.planner.layout import new_place
-from fleet.schema.model import Fleet, PowerfulRule, serves_queue
+from fleet.schema.model import DebusineQueue, Fleet, PowerfulRule, serves_queue
 from fleet.tagrules.context import NOTHING, QueueContext, context_of
+from fleet.tagrules.export import provided_by_rules
 from fleet.tagrules.names import PARTS, names_of
 from fleet.tagrules.offers import Ask, Offer, find_unasked, offer_of_pool
 from fleet.tagrules.requests import Judge
@@ -58,14 +59,14 @@ class OptionFinder:
 
         With `also`, the places of a later build like it, which rules give these tags too.
         """
-        context = self._contexts.get(queue, NOTHING)
+        told = context = self._contexts.get(queue, NOTHING)
         if tags := [tag for tag in also if self._may_rule(tag)]:
-            request, context = _asking_for(request, tags), replace(context, stored=False)
+            request, context = self._ruled(queue, request, tags), replace(told, stored=False)
         asking = self._judge.ask_of_alike(request, context)
         if asking.held:
             return ()
         dropped = frozenset[str]()
-        if not context.stored:
+        if not told.stored:
             dropped = self._drops.of(asking.ask.required, request.pending_since)
         expected = self._durations.of(queue, request)
         key = queue, id(asking), dropped, expected  # the judge keeps it
@@ -101,12 +102,16 @@ class OptionFinder:
     ) -> Iterator[PlaceFacts]:
         ask = self._judge.ask_of_alike(request, context).ask
         for name, offer in self._offers_to(queue):
-            tags, pool = find_unasked(ask, offer), self._pools[name]
+            # At Debusine a rule has requests provide what its pools require of them, too.
+            tags, pool = (
+                find_unasked(ask._replace(provided=offer.requires), offer),
+                self._pools[name],
+            )
             if not tags or not all(map(self._may_rule, tags)):
                 continue
             if pool.mode != "apply" or not pool.workers.max:
                 continue  # a rule alone brings no machine there
-            asking = self._judge.ask_of_alike(_asking_for(request, tags), context)
+            asking = self._judge.ask_of_alike(self._ruled(queue, request, tags), context)
             if asking.held or find_unasked(asking.ask, offer) != ():
                 continue  # what else these tags bring about stops it
             rule = write_value(self._fleet, ("powerful", 0), rule_for(request, tags))
@@ -135,6 +140,16 @@ class OptionFinder:
                 own_deadline=bool(timing and timing.own_deadline),
                 is_late=bool(timing and timing.is_late(place.kinds, seconds)),
             )
+
+    def _ruled(self, queue: str, request: Request, tags: Iterable[str]) -> Request:
+        """Return the request if rules gave it these tags, whoever asked for them before."""
+        given = set(tags)
+        asked = {tag: by for tag, by in request.asked.items() if tag not in given}
+        provided = request.provided
+        if isinstance(self._fleet.queues.get(queue), DebusineQueue):
+            provided = tuple(sorted({*provided, *provided_by_rules(self._fleet, given)}))
+        required = tuple(sorted({*request.required, *given}))
+        return request.altered(required=required, asked=asked, provided=provided)
 
     def _may_rule(self, tag: str) -> bool:
         """Say whether rules of the allow-list may ask for a tag."""
@@ -209,10 +224,3 @@ def request_of(worker: Worker) -> Request | None:
         workspace=work.workspace,
         **named,
     )
-
-
-def _asking_for(request: Request, tags: Iterable[str]) -> Request:
-    """Return the request if rules gave it these tags, whoever asked for them before."""
-    given = set(tags)
-    asked = {tag: by for tag, by in request.asked.items() if tag not in given}
-    return request.altered(required=tuple(sorted({*request.required, *given})), asked=asked)

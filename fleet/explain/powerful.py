@@ -4,35 +4,20 @@ A build is one of these while it runs, and its request required a tag that a rul
 asks for. What is not known of its end, or of a price, is None.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.explain.forecast import registered_workers
-from fleet.explain.values import WorkerFacts
+from fleet.explain.options import OptionFinder, cheapest, request_of
+from fleet.explain.values import PlaceFacts, WorkerFacts
 from fleet.explain.worker import cost_of_span
 from fleet.model.facts import Worker, World
-from fleet.model.images import ImageVersion
 from fleet.model.plan import Plan, WorkerVerdict
-from fleet.model.prices import find_types, markets_of, price_per_hour, tariff_of
-from fleet.planner.durations import Durations, Kind, kind_at
-from fleet.planner.images import images_by_pool
-from fleet.schema.model import Fleet, Pool, serves_queue
-from fleet.tagrules.offers import ask_of_tags, offer_of_pool, satisfies
-
-_HOUR = 3600
-
-
-class Place(NamedTuple):
-    """The cheapest machines that fit a build without the tags of the allow-list."""
-
-    pool: str
-    type: str
-    seconds: int
-    """How long the whole build is expected to take there."""
-    cost: Decimal
-    """What that costs, by the machine's price per hour."""
+from fleet.model.prices import tariff_of
+from fleet.planner.durations import Durations, kind_at
+from fleet.schema.model import Fleet, Pool
 
 
 class PowerfulBuild(NamedTuple):
@@ -47,8 +32,11 @@ class PowerfulBuild(NamedTuple):
     """What it has cost so far."""
     expected: Decimal | None
     """What all of it is expected to cost."""
-    elsewhere: Place | None
-    """None: no other pool fits, or how long it takes is unknown."""
+    elsewhere: PlaceFacts | None
+    """The cheapest place without the tags of the allow-list, for a new machine.
+
+    None: no other pool fits and ends it in time, or the duration is unknown.
+    """
 
 
 def powerful_builds(
@@ -58,10 +46,10 @@ def powerful_builds(
     given = {tag for rule in fleet.powerful for tag in rule.ask}
     if not given:
         return ()
-    search = _Search(fleet, world)
+    search = _Search(fleet, world, given)
     workers = registered_workers(world)
     found = [
-        _build(search, verdict, worker, known.get(verdict.worker), given)
+        _build(search, verdict, worker, known.get(verdict.worker))
         for verdict in plan.workers
         if verdict.running
         and (worker := workers.get(verdict.worker))
@@ -72,11 +60,7 @@ def powerful_builds(
 
 
 def _build(
-    search: "_Search",
-    verdict: WorkerVerdict,
-    worker: Worker,
-    known: WorkerFacts | None,
-    given: set[str],
+    search: "_Search", verdict: WorkerVerdict, worker: Worker, known: WorkerFacts | None
 ) -> PowerfulBuild:
     fleet, now = search.fleet, search.world.time
     pool, work = fleet.pools.get(verdict.pool), worker.work
@@ -95,41 +79,26 @@ def _build(
         ends=ends,
         cost=known.work_cost if known else None,
         expected=expected,
-        elsewhere=min(
-            search.places(verdict, worker, given),
-            key=lambda place: (place.cost, place.pool),
-            default=None,
-        ),
+        elsewhere=search.elsewhere(verdict, worker),
     )
 
 
 class _Search:
-    """Finds where builds would run without the tags of the allow-list."""
+    """Finds where builds would run without the allow-list."""
 
-    def __init__(self, fleet: Fleet, world: World) -> None:
+    def __init__(self, fleet: Fleet, world: World, given: set[str]) -> None:
         self.fleet = fleet
         self.world = world
         self.durations = Durations(fleet, world)
-        self._images: Mapping[str, tuple[ImageVersion, ...]] = images_by_pool(fleet, world)
+        self._given = given
+        self._finder = OptionFinder(fleet.model_copy(update={"powerful": []}), world)
 
-    def places(self, verdict: WorkerVerdict, worker: Worker, given: set[str]) -> Iterator[Place]:
-        """Yield each machine type that fits, with a known price and time."""
-        work = worker.work
-        if work is None:
-            return
-        ask = ask_of_tags(self.fleet, (tag for tag in work.required if tag not in given))
-        begun_now = worker.altered(work=work.altered(started_at=self.world.time))
-        for name, pool in sorted(self.fleet.dynamic_pools.items()):
-            if name == verdict.pool:
-                continue
-            if verdict.registry in self.fleet.queues and not serves_queue(pool, verdict.registry):
-                continue
-            if not satisfies(ask, offer_of_pool(self.fleet, name, self._images[name])):
-                continue
-            for known in find_types(self.fleet, pool):
-                kind = Kind(known.name, known.cores, known.speed)
-                takes = self.durations.remaining(begun_now, self.world.time, kind)
-                prices = (price_per_hour(self.fleet, known, m) for m in markets_of(pool))
-                price = min((each for each in prices if each is not None), default=None)
-                if takes is not None and price is not None:
-                    yield Place(name, known.name, takes, price * takes / _HOUR)
+    def elsewhere(self, verdict: WorkerVerdict, worker: Worker) -> PlaceFacts | None:
+        """Return the cheapest place of another pool that fits a build without these tags."""
+        request = request_of(worker)
+        if request is None:
+            return None
+        kept = tuple(tag for tag in request.required if tag not in self._given)
+        plain = request.altered(required=kept)
+        options = self._finder.options_for(verdict.registry or "", plain)
+        return cheapest(tuple(each for each in options if each.pool != verdict.pool))

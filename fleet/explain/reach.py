@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from operator import not_
+from typing import NamedTuple
 
 from pydantic import Field
 
 from fleet.explain.config_changes import Edits
+from fleet.explain.costs import BuildCosts, Placement
+from fleet.explain.options import request_of
 from fleet.model.facts import Demand, Request, World
-from fleet.model.plan import Plan, Rate
+from fleet.model.plan import Bill, Rate
 from fleet.model.values import Value
-from fleet.planner.durations import Durations, kind_at
 from fleet.schema.findings import Path
 from fleet.schema.model import PowerfulRule
 from fleet.tagrules.allow import AllowList, read_pattern, takes_all_of
@@ -66,8 +68,11 @@ class RuleReach(Value):
     )
     moments: int = Field(description="From how many recorded moments.")
     seconds: int = Field(description="From the first of these moments to the last.")
-    cost: Rate | None = Field(
+    cost: Bill | None = Field(
         None, description="Of its builds, once, where it sends them; None: not known."
+    )
+    cost_before: Bill | None = Field(
+        None, description="Of the same builds without the change; None: not known."
     )
     month: Rate | None = Field(None, description="Of its builds per month; None: not known.")
     not_known: str = Field("", description="Why no cost is known.")
@@ -84,17 +89,19 @@ class _Build:
     """It was not there in the first moment."""
 
 
-def find_reach(edits: Edits, worlds: Sequence[World], plan: Plan) -> tuple[RuleReach, ...]:
+def find_reach(
+    edits: Edits, worlds: Sequence[World], base: BuildCosts, head: BuildCosts
+) -> tuple[RuleReach, ...]:
     """Return what each rule that was added or changed matches, in the order of the file.
 
-    `worlds` are moments of the fleet, the oldest first and that of the plan last.
+    `worlds` are moments of the fleet, the oldest first and that of both plans last.
     """
     edited = [each for each in edits.found if each.path[0] == "powerful" and each.path[1:]]
     rules = [(each.path, each.after) for each in edited if each.after is not None]
     if not rules:
         return ()
     gone = [each.before for each in edited if each.before is not None]
-    seen = _Seen(edits, worlds, plan)
+    seen = _Seen(edits, worlds, base, head)
     return tuple(seen.reach(path, rule, _replaced(rule, gone)) for path, rule in rules)
 
 
@@ -113,21 +120,22 @@ def _replaced(rule: PowerfulRule, gone: list[PowerfulRule]) -> PowerfulRule | No
 
 
 class _Seen:
-    """What was recorded, and what builds cost in the pools of the changed fleet.yaml."""
+    """What was recorded, and what builds cost without and with the change."""
 
-    def __init__(self, edits: Edits, worlds: Sequence[World], plan: Plan) -> None:
-        self._head, self._plan = edits.head, plan
-        self._durations = Durations(edits.head, worlds[-1])
+    def __init__(
+        self, edits: Edits, worlds: Sequence[World], base: BuildCosts, head: BuildCosts
+    ) -> None:
+        self._base, self._head = base, head
         self._builds = [each for each in _builds(worlds) if each.names]
         self._matched: defaultdict[int, list[_Build]] = defaultdict(list)
         self._before: dict[int, frozenset[str]] = {}
-        today = plan.time.date()
-        base, head = AllowList(edits.base, today), AllowList(edits.head, today)
+        today = worlds[-1].time.date()
+        old, new = AllowList(edits.base, today), AllowList(edits.head, today)
         for build in self._builds:
             named = [(name, build.request.task) for name in build.names]
-            for number in {m.index for each in named for m in head.rules_for_name(*each)}:
+            for number in {m.index for each in named for m in new.rules_for_name(*each)}:
                 self._matched[number].append(build)
-            rules = (match.rule for each in named for match in base.rules_for_name(*each))
+            rules = (match.rule for each in named for match in old.rules_for_name(*each))
             self._before[id(build)] = frozenset(tag for rule in rules for tag in rule.ask)
         self._moments = len(worlds)
         self._span = worlds[-1].time - worlds[0].time
@@ -137,7 +145,7 @@ class _Seen:
         matched = self._matched[int(path[1])]
         added = [each for each in matched if not self._before[id(each)].issuperset(rule.ask)]
         names = dict.fromkeys(each.names[0] for each in (*added, *matched))
-        cost, month, not_known = self._cost(rule, matched)
+        cost = self._cost(rule, matched)
         return RuleReach(
             path=path,
             before=before.match if before else "",
@@ -156,39 +164,47 @@ class _Seen:
             requesters=_counted((each.request.requester or "", each) for each in matched),
             moments=self._moments,
             seconds=int(self._span.total_seconds()),
-            cost=cost,
-            month=month,
-            not_known=not_known,
+            cost=cost.total,
+            cost_before=cost.before,
+            month=cost.month,
+            not_known=cost.not_known,
         )
 
-    def _cost(
-        self, rule: PowerfulRule, matched: list[_Build]
-    ) -> tuple[Decimal | None, Decimal | None, str]:
+    def _cost(self, rule: PowerfulRule, matched: list[_Build]) -> "_Cost":
         if not matched:
-            return None, None, "no recorded build matches"
-        costs = [self._cost_of(rule, each) for each in matched]
-        known = [cost for cost in costs if cost is not None]
-        if len(known) < len(costs):
-            missing = _count([b for b, cost in zip(matched, costs, strict=True) if cost is None])
-            return None, None, f"duration or price of {missing} of its builds is unknown"
-        total = sum(known, Decimal(0))
-        if self._span < _LEAST:
-            return total, None, "recorded for less than a day"
-        later = [cost for build, cost in zip(matched, known, strict=True) if build.is_later]
-        return total, sum(later, Decimal(0)) * Decimal(MONTH / self._span), ""
+            return _Cost(not_known="no recorded build matches")
+        placed = [self._head.placement_of(b.queue, b.request, also=rule.ask) for b in matched]
+        found = [self._base.placement_of(each.queue, each.request) for each in matched]
+        total, not_known = _sum(placed)
+        before, _ = _sum(found)
+        if total is None or self._span < _LEAST:
+            because = not_known or "recorded for less than a day"
+            return _Cost(total, before, not_known=because)
+        later = [each for build, each in zip(matched, placed, strict=True) if build.is_later]
+        month = (_sum(later)[0] or Decimal(0)) * Decimal(MONTH / self._span)
+        return _Cost(total, before, month)
 
-    def _cost_of(self, rule: PowerfulRule, build: _Build) -> Decimal | None:
-        """Return what a build costs in the cheapest pool that has the tags; None: not known."""
-        seconds, timing = self._durations.of(build.queue, build.request)
-        found = []
-        for pool in self._plan.pools:
-            if not set(rule.ask) <= set(pool.provides) or "price" in pool.not_known:
-                continue
-            kind = kind_at(self._head, pool.pool, pool.type)
-            takes = timing.on(kind, seconds) if timing else seconds
-            if takes is not None:
-                found.append(pool.price * takes / 3600 * build.request.count)
-        return min(found, default=None)
+
+class _Cost(NamedTuple):
+    """What the builds of a rule cost."""
+
+    total: Decimal | None = None
+    before: Decimal | None = None
+    """Without the change."""
+    month: Decimal | None = None
+    not_known: str = ""
+
+
+def _sum(placed: Iterable[Placement]) -> tuple[Decimal | None, str]:
+    """Return what builds cost together; None with the reason if that is unknown."""
+    placed = tuple(placed)
+    if unplaced := sum(each.unplaced for each in placed):
+        return None, f"no place fits {unplaced} of its builds and ends them in time"
+    costs = [each.cost for each in placed if each.cost is not None]
+    if len(costs) < len(placed):
+        missing = sum(each.counts.total() for each in placed if each.cost is None)
+        return None, f"duration or price of {missing} of its builds is unknown"
+    return sum(costs, Decimal(0)), ""
 
 
 def _builds(worlds: Sequence[World]) -> Iterator[_Build]:
@@ -211,17 +227,9 @@ def _work(world: World) -> Iterator[tuple[str, tuple[str, ...], Request]]:
             for request in reading.demand.requests:
                 yield queue, names_of(request), request
         for worker in reading.workers if isinstance(reading.workers, tuple) else ():
-            work = worker.work
-            if work is not None and work.names and worker.running:
-                request = Request(
-                    id=worker.running,
-                    task=work.task,
-                    expected_seconds=work.expected_seconds,
-                    requester=work.requester,
-                    owner=work.owner or work.scope,
-                    package=work.package,
-                )
-                yield queue, work.names, request
+            ran, work = request_of(worker), worker.work
+            if ran is not None and work is not None:
+                yield queue, work.names, ran
 
 
 def _is_wider(rule: PowerfulRule, before: PowerfulRule) -> bool:

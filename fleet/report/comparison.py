@@ -22,6 +22,7 @@ from fleet.explain.changes import (
 from fleet.explain.config_changes import ConfigChange
 from fleet.model.facts import Unknown
 from fleet.report import words
+from fleet.report.builds import builds_blocks, builds_lines, describe_moved
 from fleet.report.markdown import code, sentence, table
 from fleet.report.sensitive import rule_facts, sensitive_edit
 from fleet.report.terminal import Line, Span, Style, line, title
@@ -53,6 +54,7 @@ def comparison_sections(
         yield _sensitive(change)
         yield _causes(change, included)
         yield _allow_list(change)
+        yield builds_lines(change.builds, change.currency)
 
 
 def _verdict(change: Comparison) -> Iterator[Line]:
@@ -141,6 +143,7 @@ def comparison_blocks(
             for rule in change.allow_list[:_MOST_ROWS]
         ]
         yield table(("Rule", "Asks for", "Recorded builds", "Whose", "Cost"), rules)
+    yield from builds_blocks(change.builds, change.currency)
 
 
 _NOT_ALL = "not everything is known"
@@ -157,14 +160,10 @@ def _summary(change: Changes, arrow: str) -> Iterator[str]:
     """Yield the verdict on a change, and what it costs in the end."""
     verdict = change.verdict
     if verdict is not None and not change.same_config:
-        yield "; ".join(
-            (
-                _machines(verdict),
-                _month(verdict, change),
-                _workers(verdict),
-                _waits(verdict, arrow),
-            )
-        )
+        parts = [_machines(verdict)]
+        if change.is_quiet or _moves_builds(change):
+            parts.append(_money(change, arrow))
+        yield "; ".join((*parts, _workers(verdict), _waits(verdict, arrow)))
     if not change.same_config:
         yield _at_rest(change)
 
@@ -177,16 +176,6 @@ def _machines(verdict: Verdict) -> str:
     if verdict.machines_known:
         return ", ".join(said) or "no machine more or fewer"
     return f"{', '.join(said)} ({_NOT_ALL})" if said else f"machines {words.UNKNOWN}"
-
-
-def _month(verdict: Verdict, change: Changes) -> str:
-    before, after = verdict.month_before, verdict.month_after
-    if before is None or after is None or change.currency != change.currency_before:
-        return f"cost per month {words.UNKNOWN}"
-    if before == after:
-        return f"about {after:,.0f} {change.currency} per month with and without it"
-    figures = f"{before:,.0f} without, {after:,.0f} with"
-    return f"about {after - before:+,.0f} {change.currency} per month at this rate ({figures})"
 
 
 def _workers(verdict: Verdict) -> str:
@@ -243,14 +232,29 @@ def _refusals(change: Changes) -> Iterator[str]:
 
 def _effect(change: Changes, arrow: str) -> str:
     if change.is_quiet and change.verdict and not change.verdict.machines_known:
-        return f"effect on machines {words.UNKNOWN}"
+        return f"effect on machines {words.UNKNOWN}{_of_builds(change)}"
     if change.is_quiet:
         unsure = " (some facts are unknown)" if change.unknown else ""
         due = f"; {words.many(len(change.images), 'image')} to build" if change.images else ""
-        return f"no effect on machines now{unsure}{due}{_lasting(change)}"
-    replacing = any(each.outdated for each in change.outdated)
-    while_replacing = " while replacing" if replacing else ""
-    return f"{_money(change, arrow)}{while_replacing}"
+        lasting = _of_builds(change) or _lasting(change)
+        return f"no effect on machines now{unsure}{due}{lasting}"
+    return _of_builds(change).removeprefix("; ") or _money(change, arrow)
+
+
+def _of_builds(change: Changes) -> str:
+    """Return the cost of the builds that a change moves, and of no build; empty if none moves."""
+    if not _moves_builds(change) or change.verdict is None:
+        return ""
+    moved = describe_moved(change.verdict.builds, change.currency)
+    if change.rest_before is None or change.rest_after is None:
+        return f"; {moved}; when nothing waits: {words.UNKNOWN}"
+    return f"; {moved}{_lasting(change) or '; no difference when nothing waits'}"
+
+
+def _moves_builds(change: Changes) -> bool:
+    """Say whether builds move whose costs can be compared."""
+    moved = change.verdict.builds.count if change.verdict else 0
+    return bool(moved) and change.currency == change.currency_before
 
 
 def _lasting(change: Changes) -> str:
@@ -278,6 +282,9 @@ def _at_rest(change: Changes) -> str:
 
 
 def _money(change: Changes, arrow: str) -> str:
+    """Return the cost of an hour after this run."""
+    if change.verdict and not change.verdict.cost_known:
+        return f"cost per hour {words.UNKNOWN}"
     before, after, amount, *_ = words.rates(_amounts(change))
     if change.currency != change.currency_before:
         return f"{before} {change.currency_before}/h {arrow} {after} {change.currency}/h"
@@ -285,7 +292,9 @@ def _money(change: Changes, arrow: str) -> str:
         return f"{after} {change.currency}/h with and without it"
     sign = "" if amount.startswith("-") else "+"
     figures = f"{before} without, {after} with"
-    return f"{sign}{amount} {change.currency}/h ({figures})"
+    replacing = any(each.outdated for each in change.outdated)
+    while_replacing = " while replacing" if replacing else ""
+    return f"{sign}{amount} {change.currency}/h ({figures}){while_replacing}"
 
 
 def _amounts(change: Changes) -> list[Decimal]:

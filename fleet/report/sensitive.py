@@ -94,7 +94,11 @@ def _whose(rule: RuleReach) -> str:
 
 
 def _rule_cost(rule: RuleReach, currency: str) -> str:
-    if rule.month is not None:
-        return f"at least {rule.month:,.0f} {currency} per month"
-    once = "" if rule.cost is None else f"{rule.cost:,.2f} {currency} for these builds; "
-    return f"{once}per month {words.UNKNOWN}: {rule.not_known}"
+    if rule.cost is None:
+        return f"cost {words.UNKNOWN}: {rule.not_known}"
+    once = f"{words.bill(rule.cost)} {currency} for these builds"
+    if rule.cost_before is not None:
+        once += f" ({words.bill(rule.cost_before)} without this change)"
+    if rule.month is None:
+        return f"{once}; per month {words.UNKNOWN}: {rule.not_known}"
+    return f"{once}; at least {rule.month:,.0f} {currency} per month"

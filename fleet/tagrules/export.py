@@ -309,7 +309,7 @@ def _entries_of(
     ]
     if len(found) * len(tasks) > _MOST_ENTRIES:
         raise CannotExpress(f"it needs more than {_MOST_ENTRIES} entries")
-    require, provide = _required(fleet, rule.ask), _provided(fleet, rule.ask)
+    require, provide = _required(fleet, rule.ask), provided_by_rules(fleet, rule.ask)
     for task, (provided, required) in product(tasks, found):
         yield _entry(
             task,
@@ -391,7 +391,7 @@ def _required(fleet: Fleet, tags: Iterable[str]) -> list[str]:
     return sorted({*ask.required, *filter(None, classes)})
 
 
-def _provided(fleet: Fleet, tags: Iterable[str]) -> list[str]:
+def provided_by_rules(fleet: Fleet, tags: Iterable[str]) -> list[str]:
     """Return the tags that workers with these tags require and only configuration can provide."""
     wanted = frozenset(tags)
     found: set[str] = set()

@@ -6,7 +6,8 @@ from decimal import Decimal
 
 from fleet.explain.history import history_of
 from fleet.explain.money import RecentCharges, money_of
-from fleet.explain.powerful import Place, PowerfulBuild
+from fleet.explain.powerful import PowerfulBuild
+from fleet.explain.values import PlaceFacts
 from fleet.images.due import DueCause, DueImage, DueReason, DueReport
 from fleet.model.facts import Charge, Ledger, World
 from fleet.model.history import Figures, Sample
@@ -200,7 +201,14 @@ def _powerful(plan: Plan) -> Iterator[PowerfulBuild]:
     """Yield a build of Chromium that runs for six of its 24 hours, and one of unknown length."""
     for worker in plan.workers:
         if worker.running and worker.pool == "powerful":
-            place = Place("builders", "ccx33", 154_611, Decimal("9.56"))
+            place = PlaceFacts(
+                pool="builders",
+                type="ccx33",
+                market="on-demand",
+                start=NOW,
+                seconds=154_611,
+                cost=Decimal("9.56"),
+            )
             day = (ago(hours=6), ago(hours=-18), Decimal("8.21"), Decimal("32.85"))
             yield PowerfulBuild(worker, "chromium", *day, place)
             yield PowerfulBuild(worker, None, None, None, None, None, None)

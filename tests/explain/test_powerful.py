@@ -8,6 +8,7 @@ from pathlib import Path
 from fleet.explain.powerful import PowerfulBuild, powerful_builds
 from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import Work, World
+from fleet.model.prices import Tariff, bill
 from fleet.reconcile import reconcile
 from tests.builders import (
     NOW,
@@ -76,7 +77,8 @@ def test_without_the_allow_list_it_takes_longer_and_costs_what_that_pool_costs()
     assert (place.pool, place.type) == ("builders", "ccx33")
     # Amdahl's law: a tenth of the work is serial; 8 cores instead of 48.
     assert place.seconds == -(-86400 * 48 * (10 * 8 + 90) // (8 * (10 * 48 + 90)))
-    assert place.cost == Decimal("0.2227") * place.seconds / 3600
+    tail = 90 + 15 * 60 + 2 * 600
+    assert place.cost == bill(Tariff(Decimal("0.2227"), 3600), place.seconds + tail)
 
 
 def test_what_is_not_known_is_not_guessed() -> None:
@@ -136,4 +138,4 @@ def test_the_page_of_money_shows_it(project: Path, run_fleet: RunFleet) -> None:
     row = page[page.index('id="powerful"') :].partition("</tr>\n</tbody>")[0]
     text = " ".join(re.sub(r"<[^>]+>", " ", row).split())
     assert f" chromium {NAME} (ccx63) 6 h 2026-11-22 02:00 UTC 8.21 32.85 " in text
-    assert text.endswith(" builders (ccx33): 9.56 EUR in 1d 18h")
+    assert text.endswith(" builders (ccx33): 9.80 EUR in 1d 18h")

@@ -4,14 +4,17 @@ from datetime import timedelta
 from decimal import Decimal
 
 from fleet.explain.config_changes import Edits
+from fleet.explain.costs import BuildCosts
 from fleet.explain.reach import RuleReach, find_reach
 from fleet.guard import guard
 from fleet.model.facts import Request, World
+from fleet.model.prices import Tariff, bill
 from fleet.reconcile import reconcile
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, Pool, PowerfulRule
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world
 
-HOUR = Decimal("0.0777")
+HOUR = bill(Tariff(Decimal("0.0777")), 3600 + 90 + 15 * 60 + 2 * 600)
+"""An hour of work, the boot, the idle time-out, and two runs that delete the machine."""
 CHROMIUM, HEADERS = "praiskup/ping/f43/chromium", "praiskup/ping/f43/chromium-headers"
 
 
@@ -34,7 +37,11 @@ def moment(*builds: Request, days_ago: float = 0) -> World:
 
 
 def reach(base: Fleet, head: Fleet, *worlds: World) -> tuple[RuleReach, ...]:
-    return find_reach(Edits(base, head), worlds, guard(head, reconcile(head, worlds[-1])))
+    last = worlds[-1]
+    costs = (
+        BuildCosts(fleet, last, guard(fleet, reconcile(fleet, last))) for fleet in (base, head)
+    )
+    return find_reach(Edits(base, head), worlds, *costs)
 
 
 def test_of_an_unchanged_allow_list_nothing_is_said() -> None:
@@ -109,7 +116,7 @@ def test_a_build_in_two_moments_is_one_and_a_month_counts_what_came_since() -> N
     (rule,) = reach(with_rules(), with_rules(CHROMIUM), *worlds)
 
     assert (rule.builds, rule.moments, rule.seconds) == (4, 3, 864_000)
-    assert (rule.cost, rule.month) == (4 * HOUR, Decimal("0.4727"))  # 2 in 10 days
+    assert (rule.cost, rule.month) == (4 * HOUR, round(2 * HOUR * Decimal("3.0416667"), 4))
 
 
 def test_less_than_a_day_says_nothing_of_a_month() -> None:
@@ -164,3 +171,76 @@ def test_build_in_two_moments_counts_once_for_its_package() -> None:
     (rule,) = reach(with_rules(), with_rules(CHROMIUM), *worlds)
 
     assert rule.packages == {CHROMIUM: 2}
+
+
+def two_pools(**more: object) -> dict[str, Pool]:
+    powerful = {"provider": "desk", "provides": ["big"], "machine": "ccx63"}
+    return {"builders": a_pool(provider="desk"), "powerful": a_pool(**powerful | more)}
+
+
+DURATIONS = {"any": [{"takes": "26h", "machine": "ccx33"}]}
+
+
+def rule_cost(pools: dict[str, Pool], **more: object) -> RuleReach:
+    """Return the rule that sends Chromium's 26 hours to these pools."""
+    tags = {"big": {"on_demand": True, "exclusive": True}}
+    base = a_sim_fleet(pools=pools, tags=tags, durations=DURATIONS, **more)
+    rule = PowerfulRule(match=CHROMIUM, ask=["big"])
+    head = base.model_copy(update={"powerful": [rule]})
+    build_of = build(1, expected_seconds=None, required=("worker:build-arch:amd64",))
+    (found,) = reach(base, head, moment(build_of))
+    return found
+
+
+def test_a_rule_costs_the_speed_of_each_type_and_not_the_first() -> None:
+    one = rule_cost(two_pools())
+    two = rule_cost(two_pools(machine={"type": ["ccx63", "ccx53"]}))
+    other = rule_cost(two_pools(machine={"type": ["ccx53", "ccx63"]}))
+
+    assert one.cost is not None
+    assert two.cost == other.cost
+    assert two.cost is not None
+    assert two.cost <= one.cost
+
+
+def test_a_rule_costs_nothing_of_pools_that_do_not_fit_the_build() -> None:
+    alone = rule_cost(two_pools())
+    for more in (
+        {"machine": {"type": "cax41", "price": "0.01 EUR/h"}, "image": "arm"},
+        {"machine": {"type": "ccx63", "price": "0.01 EUR/h"}, "serves": ["other"]},
+        {"machine": {"type": "ccx63", "price": "0.01 EUR/h"}, "requires": ["task:x"]},
+    ):
+        cheap = a_pool(**{"provider": "desk", "provides": ["big"]} | more)
+        images = a_sim_fleet().images | {"arm": {"suite": "trixie", "architecture": "arm64"}}
+        queues = a_sim_fleet().queues | {"other": {"kind": "world", "path": "world.json"}}
+
+        rule = rule_cost(two_pools() | {"cheap": cheap}, images=images, queues=queues)
+
+        assert rule.cost == alone.cost
+
+
+def test_a_rule_says_what_its_builds_cost_without_it() -> None:
+    rule = rule_cost(two_pools())
+
+    assert rule.cost is not None
+    assert rule.cost_before is not None
+    tail = 90 + 15 * 60 + 2 * 600
+    assert rule.cost_before == bill(Tariff(Decimal("0.0777")), 26 * 3600 + tail)
+    assert rule.cost > rule.cost_before
+
+
+def test_a_rule_costs_whole_billed_hours() -> None:
+    provider = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
+
+    rule = rule_cost(two_pools(), providers=provider)
+
+    assert rule.cost_before == 27 * Decimal("0.0777")
+
+
+def test_a_rule_has_no_cost_where_its_builds_miss_the_deadline() -> None:
+    queue = {"kind": "world", "path": "world.json", "deadline": "1h"}
+
+    rule = rule_cost(two_pools(), queues={"debian": queue})
+
+    assert (rule.cost, rule.cost_before) == (None, None)
+    assert rule.not_known

@@ -6,6 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from fleet.explain.config_changes import Edits
+from fleet.explain.costs import BuildCosts
 from fleet.explain.reach import find_reach
 from fleet.explain.sensitive import (
     ADDRESSES,
@@ -43,7 +44,8 @@ def found(base: Fleet, head: Fleet, world: World | None = None) -> tuple[Sensiti
     world = world or a_sim_world()
     plans = [guard(fleet, reconcile(fleet, world)) for fleet in (base, head)]
     edits = Edits(base, head)
-    return find_sensitive(edits, find_reach(edits, [world], plans[1]), plans[0])
+    costs = (BuildCosts(*each) for each in ((base, world, plans[0]), (head, world, plans[1])))
+    return find_sensitive(edits, find_reach(edits, [world], *costs), plans[0])
 
 
 def kinds(base: dict[str, Any], head: dict[str, Any]) -> list[tuple[str, str]]:

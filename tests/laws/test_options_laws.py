@@ -2,14 +2,18 @@
 
 from hypothesis import given
 
+from fleet.explain.config_changes import Edits
+from fleet.explain.costs import BuildCosts, compare_builds, way_to, ways_of_requests
 from fleet.explain.options import OptionFinder, rule_for
+from fleet.explain.reach import find_reach
 from fleet.explain.request import Case, explain_every
 from fleet.explain.waiting import waits_of
 from fleet.guard import guard
 from fleet.model.facts import World, market_of
 from fleet.model.plan import Create, Plan
 from fleet.reconcile import reconcile
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet, Pool, PowerfulRule
+from fleet.tagrules.names import names_of
 from tests.laws.strategies import worlds
 from tests.laws.test_forecast_laws import limited_fleets
 from tests.laws.test_unblock_laws import asking_worlds
@@ -77,3 +81,52 @@ def test_a_rule_opens_the_places_that_explain_names_at_their_cost(
                 allowed = OptionFinder(fleet.model_copy(update={"powerful": rules}), world)
                 fits = place.altered(asks=(), rule="")
                 assert fits in allowed.options_for(queue, request)
+
+
+@given(limited_fleets(), asking_worlds())
+def test_a_merge_request_shows_the_costs_of_the_plan_and_of_explain(
+    fleet: Fleet, world: World
+) -> None:
+    rules = [PowerfulRule(match="debian/.*", ask=["powerful"])]
+    head = fleet.model_copy(update={"powerful": rules})
+    base = fleet.model_copy(update={"powerful": []})
+    both = [(each, world, planned(each, world)) for each in (base, head)]
+    costs = [BuildCosts(*each) for each in both]
+    moved, builds = compare_builds(world, *costs)
+    rules_reach = find_reach(Edits(base, head), [world], *costs)
+
+    explained = [
+        {e.name: e.places for g in explain_every(*each, most=0).groups for e in g.requests}
+        for each in both
+    ]
+    for build in builds:
+        alike = [
+            f"{build.queue}/{each.id}"
+            for queue, demand in world.demands()
+            for each in demand.requests
+            if each.count == 1 and (build.name in names_of(each) or build.name == each.id)
+        ]
+        for found, answers in zip((build.before, build.after), explained, strict=True):
+            told = {(*way_to(each), each.cost, each.asks) for each in found}
+            shown = [{(*way_to(p), p.cost, p.asks) for p in answers[key]} for key in alike]
+            assert not alike or told in shown
+    created = [ways_of_requests(plan) for _, _, plan in both]
+    assert moved.count >= sum(
+        each.count
+        for queue, demand in world.demands()
+        for each in demand.requests
+        if each.count == 1
+        and f"{queue}/{each.id}" in created[0].keys() & created[1].keys()
+        and created[0][f"{queue}/{each.id}"] != created[1][f"{queue}/{each.id}"]
+    )
+    for reach in rules_reach:
+        named = [
+            (queue, each)
+            for queue, demand in world.demands()
+            for each in demand.requests
+            if names_of(each)
+        ]
+        placed = [costs[1].placement_of(*each, also=("powerful",)) for each in named]
+        assert reach.builds == sum(each.count for _, each in named)
+        if reach.cost is not None:
+            assert reach.cost == sum(each.cost or 0 for each in placed)

@@ -17,16 +17,18 @@ from fleet.explain.changes import (
     Verdict,
 )
 from fleet.explain.config_changes import ConfigChange
+from fleet.explain.costs import BuildsCost, ComparedBuild, MovedBuilds
 from fleet.explain.forecast import Waits
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import Kind, SensitiveEdit
+from fleet.explain.values import PlaceFacts
 from fleet.model.facts import Unknown
 from fleet.model.plan import Plan, Reason
 from fleet.report import words
 from fleet.report.json import plan_to_json, value_to_json
 from fleet.report.plan_markdown import plan_to_markdown
 from fleet.report.plan_text import plan_to_text
-from tests.builders import a_plan
+from tests.builders import NOW, a_plan, ago
 from tests.builders.sentences import tells
 from tests.report.conftest import Golden
 
@@ -118,8 +120,11 @@ VERDICT = Verdict(
     delete=-1,
     gained=2,
     lost=1,
-    month_before=Decimal("170.163"),
-    month_after=Decimal("283.605"),
+    builds=MovedBuilds(
+        count=3,
+        before=BuildsCost(cost=Decimal("2.66"), unplaced=2),
+        after=BuildsCost(cost=Decimal("28.425")),
+    ),
     waits_before=Waits(half=600, most=None, known=3, of=4),
     waits_after=Waits(half=90, most=7200, known=4, of=4),
 )
@@ -198,6 +203,7 @@ ONE_MOMENT = RuleReach(
     moments=1,
     seconds=0,
     cost=Decimal("1.5"),
+    cost_before=Decimal("0.25"),
     not_known="recorded for less than a day",
 )
 LONG = ONE_MOMENT.altered(moments=40, seconds=864_000, month=Decimal(120), not_known="")
@@ -214,6 +220,40 @@ NO_MOMENT = RuleReach(
 )
 
 
+def a_place(**overrides: object) -> PlaceFacts:
+    said = {"pool": "builders", "type": "ccx33", "market": "on-demand", "start": NOW}
+    long = {"seconds": 93_600, "end": ago(hours=-26), "cost": Decimal("2.66")}
+    return PlaceFacts.model_validate(said | long | overrides)
+
+
+BIG = a_place(pool="big", type="ccx63", seconds=32_850, end=ago(seconds=-32_850), cost="9.475")
+RULE = '{match: "debian/base/amd64/hello", ask: [big]}'
+BUILDS = (
+    ComparedBuild(
+        name="debian/base/amd64/chromium",
+        task="sbuild",
+        queue="debian",
+        count=1,
+        is_moved=True,
+        before=(a_place(is_chosen=True), BIG.altered(asks=("big",), rule=RULE)),
+        after=(BIG.altered(is_chosen=True), BIG.altered(market="spot", cost=None)),
+        cost_before=Decimal("2.66"),
+        cost_after=Decimal("9.475"),
+    ),
+    ComparedBuild(
+        name="debian/base/amd64/hello",
+        queue="debian",
+        count=2,
+        is_moved=False,
+        before=(a_place(),),
+        after=(
+            a_place(is_late=True, deadline=3600),
+            BIG.altered(asks=("big",), rule=RULE, acts_later=True),
+        ),
+    ),
+)
+
+
 def a_telling_change() -> Changes:
     """Return a change that has something to say of everything."""
     return a_change(
@@ -222,6 +262,7 @@ def a_telling_change() -> Changes:
         verdict=VERDICT,
         sensitive=SENSITIVE,
         allow_list=(ONE_MOMENT, LONG, NO_MOMENT),
+        builds=BUILDS,
         pools=POOLS,
         actions=(CREATES, DRAINS),
         outdated=(OUTDATES,),
@@ -258,7 +299,14 @@ def test_every_kind_of_sensitive_edit_is_in_the_golden_files() -> None:
 
 
 def test_where_machines_and_requests_are_unknown_the_verdict_says_so() -> None:
-    nothing = {"create": 0, "delete": 0, "gained": 0, "lost": 0, "month_after": None}
+    nothing = {
+        "create": 0,
+        "delete": 0,
+        "gained": 0,
+        "lost": 0,
+        "builds": MovedBuilds(),
+        "cost_known": False,
+    }
     unread = {"machines_known": False, "requests_known": False, "waits_before": Waits()}
     verdict = VERDICT.altered(**nothing | unread, waits_after=Waits())
 

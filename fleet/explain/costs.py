@@ -1,0 +1,212 @@
+"""What waiting builds cost by a plan, and where each could run without and with a change.
+
+A build counts at the place where its plan creates a machine for it, else at the cheapest that fits
+and ends it in time. Every place is one of `fleet.explain.options`.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from decimal import Decimal
+from itertools import islice
+from typing import NamedTuple
+
+from pydantic import Field
+
+from fleet.explain.options import OptionFinder, Options, cheapest, is_possible
+from fleet.explain.values import PlaceFacts
+from fleet.model.facts import Request, World, market_of
+from fleet.model.plan import Bill, Create, Plan
+from fleet.model.values import Value
+from fleet.schema.model import Fleet
+from fleet.tagrules.names import names_of, package_of
+
+MOST_COMPARED = 200
+"""Maximum builds that a comparison lists: a report shows fewer."""
+_MOST_PLACES = 20
+"""Maximum places of each: a fleet of 400 pools would fill a megabyte otherwise."""
+
+
+class Way(NamedTuple):
+    """A machine that a plan creates: its pool, type and market."""
+
+    pool: str
+    type: str
+    market: str
+
+
+class Placement(NamedTuple):
+    """Where builds that are alike run, and their cost there."""
+
+    counts: Counter[Way | None]
+    """Place to number of builds; None: no place fits and ends them in time."""
+    cost: Decimal | None
+    """Of those that have a place; None: unknown."""
+
+    @property
+    def unplaced(self) -> int:
+        """Return how many have no place."""
+        return self.counts[None]
+
+
+class BuildCosts:
+    """Says where builds run by one plan, and what they cost there."""
+
+    def __init__(self, fleet: Fleet, world: World, plan: Plan) -> None:
+        self._finder = OptionFinder(fleet, world)
+        self._planned = ways_of_requests(plan)
+
+    def options_for(self, queue: str, request: Request) -> Options:
+        """Return the places of a build; those where its plan creates a machine are marked."""
+        options = self._finder.options_for(queue, request)
+        planned = self._planned.get(f"{queue}/{request.id}")
+        if planned is None:
+            return options
+        return tuple(
+            each.altered(is_chosen=True) if way_to(each) in planned else each for each in options
+        )
+
+    def placement_of(self, queue: str, request: Request, *, also: Iterable[str] = ()) -> Placement:
+        """Return where a build runs; with `also`, where later builds with these tags do."""
+        options = self._finder.options_for(queue, request, also=also)
+        places = {way_to(each): each for each in options if not each.asks}
+        planned = self._planned.get(f"{queue}/{request.id}", Counter())
+        counts: Counter[Way | None] = Counter()
+        for way, count in planned.items():
+            if way in places:
+                counts[way] = count
+        if left := request.count - counts.total():
+            counts[_default(options)] += left
+        costs = [(count, places[way].cost) for way, count in counts.items() if way is not None]
+        known = [count * cost for count, cost in costs if cost is not None]
+        is_known = len(known) == len(costs)
+        return Placement(counts, sum(known, Decimal(0)) if is_known else None)
+
+
+def ways_of_requests(plan: Plan) -> dict[str, Counter[Way]]:
+    """Return the machines that a plan creates for each request, those of a group together."""
+    found: defaultdict[str, Counter[Way]] = defaultdict(Counter)
+    for action in plan.actions:
+        if isinstance(action, Create):
+            way = Way(action.pool, action.inputs.type, market_of(action.inputs))
+            for key in action.serves:
+                found[key.rpartition("#")[0] or key][way] += 1
+    return dict(found)
+
+
+def way_to(place: PlaceFacts) -> Way:
+    """Return the machine of a place."""
+    return Way(place.pool, place.type, place.market)
+
+
+def _default(options: Options) -> Way | None:
+    """Return the cheapest place, the first where no cost is known; None: no place fits in time."""
+    place = cheapest(options) or next(filter(is_possible, options), None)
+    return None if place is None else way_to(place)
+
+
+class ComparedBuild(Value):
+    """Waiting builds of one name, task and cost: their places without and with a change."""
+
+    name: str = Field(description="As the allow-list matches it; else its package, or its id.")
+    task: str = ""
+    queue: str
+    count: int
+    is_moved: bool = Field(description="The change sends them to other places.")
+    before: tuple[PlaceFacts, ...] = Field(description="Their places without the change.")
+    after: tuple[PlaceFacts, ...] = Field(description="Their places with it.")
+    cost_before: Bill | None = Field(None, description="Of all of them; None: unknown.")
+    cost_after: Bill | None = Field(None, description="The same with it.")
+
+
+class BuildsCost(Value):
+    """What builds cost at the places where they run."""
+
+    cost: Bill | None = Field(Decimal(0), description="Of those that have a place; None: unknown.")
+    unplaced: int = Field(0, description="How many no place fits and ends in time.")
+
+    def plus(self, placement: Placement) -> "BuildsCost":
+        """Return the cost with further builds."""
+        known = None not in (self.cost, placement.cost)
+        cost = (self.cost or Decimal(0)) + (placement.cost or Decimal(0)) if known else None
+        return BuildsCost(cost=cost, unplaced=self.unplaced + placement.unplaced)
+
+
+class MovedBuilds(Value):
+    """The waiting builds that a change sends to other places."""
+
+    count: int = 0
+    before: BuildsCost = Field(BuildsCost(), description="Without the change.")
+    after: BuildsCost = Field(BuildsCost(), description="With it.")
+
+
+class BuildComparison(NamedTuple):
+    """The waiting builds of two fleet.yaml."""
+
+    moved: MovedBuilds
+    builds: tuple[ComparedBuild, ...]
+    """The moved ones first, then the most expensive; at most `MOST_COMPARED`."""
+
+
+class _Alike(NamedTuple):
+    """What builds share that a comparison lists once."""
+
+    is_still: bool
+    queue: str
+    name: str
+    task: str
+    before: Decimal | None
+    """Cost of one build, without the change."""
+    after: Decimal | None
+    """The same with it."""
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Return the order of builds in a comparison."""
+        cost = max(self.before or Decimal(0), self.after or Decimal(0))
+        return self.is_still, -cost, self.queue, self.name, self.task
+
+
+def compare_builds(world: World, base: BuildCosts, head: BuildCosts) -> BuildComparison:
+    """Return where waiting builds run without and with a change, and what they cost there."""
+    count, before, after = 0, BuildsCost(), BuildsCost()
+    found: defaultdict[_Alike, list[Request]] = defaultdict(list)
+    for queue, demand in world.demands():
+        for request in demand.requests:
+            one = base.placement_of(queue, request)
+            other = head.placement_of(queue, request)
+            if is_moved := one.counts != other.counts:
+                count += request.count
+                before, after = before.plus(one), after.plus(other)
+            name = next(iter(names_of(request)), "") or package_of(request) or request.id
+            costs = (each.cost and each.cost / request.count for each in (one, other))
+            found[_Alike(not is_moved, queue, name, request.task, *costs)].append(request)
+    builds = (
+        _compared(alike, found[alike], base, head)
+        for alike in sorted(found, key=lambda each: each.order)
+    )
+    timed = (each for each in builds if _is_timed(each))
+    return BuildComparison(
+        MovedBuilds(count=count, before=before, after=after), tuple(islice(timed, MOST_COMPARED))
+    )
+
+
+def _compared(
+    alike: _Alike, requests: list[Request], base: BuildCosts, head: BuildCosts
+) -> ComparedBuild:
+    count = sum(request.count for request in requests)
+    return ComparedBuild(
+        name=alike.name,
+        task=alike.task,
+        queue=alike.queue,
+        count=count,
+        is_moved=not alike.is_still,
+        before=base.options_for(alike.queue, requests[0])[:_MOST_PLACES],
+        after=head.options_for(alike.queue, requests[0])[:_MOST_PLACES],
+        cost_before=alike.before and alike.before * count,
+        cost_after=alike.after and alike.after * count,
+    )
+
+
+def _is_timed(build: ComparedBuild) -> bool:
+    """Say whether the duration of a build is known at some place."""
+    return any(place.seconds is not None for place in (*build.before, *build.after))
