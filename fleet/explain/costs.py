@@ -41,6 +41,15 @@ class Placement(NamedTuple):
     """Place to number of builds; None: no place fits and ends them in time."""
     cost: Decimal | None
     """Of those that have a place; None: unknown."""
+    fits: frozenset[tuple[Way, Decimal | None]]
+    """The places that fit and end them in time, with the cost of one build."""
+    is_planned: bool
+    """The plan creates a machine for one of them."""
+
+    def moves_to(self, other: "Placement") -> bool:
+        """Say whether builds run elsewhere, or at another cost, and do not only start earlier."""
+        both_planned = self.is_planned and other.is_planned
+        return self.fits != other.fits or (both_planned and self.counts != other.counts)
 
     @property
     def unplaced(self) -> int:
@@ -78,8 +87,12 @@ class BuildCosts:
             counts[_default(options)] += left
         costs = [(count, places[way].cost) for way, count in counts.items() if way is not None]
         known = [count * cost for count, cost in costs if cost is not None]
-        is_known = len(known) == len(costs)
-        return Placement(counts, sum(known, Decimal(0)) if is_known else None)
+        return Placement(
+            counts,
+            sum(known, Decimal(0)) if len(known) == len(costs) else None,
+            fits=frozenset((way_to(each), each.cost) for each in options if is_possible(each)),
+            is_planned=bool(planned),
+        )
 
 
 def ways_of_requests(plan: Plan) -> dict[str, Counter[Way]]:
@@ -174,7 +187,7 @@ def compare_builds(world: World, base: BuildCosts, head: BuildCosts) -> BuildCom
         for request in demand.requests:
             one = base.placement_of(queue, request)
             other = head.placement_of(queue, request)
-            if is_moved := one.counts != other.counts:
+            if is_moved := one.moves_to(other):
                 count += request.count
                 before, after = before.plus(one), after.plus(other)
             name = next(iter(names_of(request)), "") or package_of(request) or request.id
