@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
 from fleet.checks.findings import unwise, wrong
-from fleet.model.apt_sources import problems
+from fleet.model.apt_sources import archives, problems
+from fleet.model.images import executors_of, is_judged, is_old_worker, job_of_tag
 from fleet.model.prices import (
     OLD_AFTER,
     MachineType,
@@ -20,7 +21,17 @@ from fleet.model.prices import (
     type_names,
 )
 from fleet.schema.findings import Finding, Path, did_you_mean, nearest
-from fleet.schema.model import Fleet, Machine, Money, Pool, Provider, Section
+from fleet.schema.model import (
+    DebusineQueue,
+    Fleet,
+    ImageRecipe,
+    Machine,
+    Money,
+    Pool,
+    Provider,
+    Section,
+    serves_queue,
+)
 
 
 def unknown_machine_type(fleet: Fleet) -> Iterator[Finding]:
@@ -338,6 +349,63 @@ def worker_not_in_suite(fleet: Fleet) -> Iterator[Finding]:
                 ("images", name, "suite"),
                 hint=f"add a source that has it, for example {_WITHOUT[image.suite]}",
             )
+
+
+_WORKERS = {"bookworm": "0.11.3", "trixie": "0.11.3"}
+"""The worker of a release or of its backports that apt installs where no version is named.
+
+apt installs a package of backports by itself only where the release has no such package.
+"""
+
+
+def worker_too_old(fleet: Fleet) -> Iterator[Finding]:
+    """Warn of a worker that reports no tags, where a pool with it serves a Debusine queue."""
+    for name, image in fleet.recipes.items():
+        version = image.worker_version or _installed(image)
+        queue = _debusine_queue(fleet, name)
+        if not (queue and is_old_worker(version)):
+            continue
+        key = "worker_version" if image.worker_version else "suite"
+        yield unwise(
+            f"image {name} gets debusine-worker {version}, which reports no tags: Debusine 0.16 "
+            f"gives it no work from queue {queue}",
+            ("images", name, key),
+            hint=f"set images.{name}.worker_version to a version of 0.16 or newer, and a source "
+            "that has it",
+        )
+
+
+def _installed(image: ImageRecipe) -> str:
+    """Return the worker that apt installs by itself; empty where it is unknown."""
+    suites = {suite for _, suite in archives(image.source)} if image.source else set()
+    unknown = [suite for suite in suites if suite != f"{image.suite}-backports"]
+    return "" if unknown else _WORKERS.get(image.suite, "")
+
+
+def _debusine_queue(fleet: Fleet, image: str) -> str:
+    """Return a Debusine queue that a pool with an image serves; empty without such a queue."""
+    pools = [pool for pool in fleet.dynamic_pools.values() if pool.image == image]
+    for name, queue in sorted(fleet.queues.items()):
+        if isinstance(queue, DebusineQueue) and any(serves_queue(pool, name) for pool in pools):
+            return name
+    return ""
+
+
+def claimed_tag_not_enabled(fleet: Fleet) -> Iterator[Finding]:
+    """Warn of a tag in `provides` of a recipe whose executor or task the recipe leaves out."""
+    for name, image in fleet.recipes.items():
+        enabled = {f"executor:{each}" for each in executors_of(image.enable_backends)}
+        enabled |= {f"task:{each}" for each in image.enable_tasks}
+        for number, tag in enumerate(image.provides):
+            jobs = job_of_tag(tag) if is_judged(tag) else None
+            if jobs is not None and enabled.isdisjoint(jobs):
+                what = jobs[0].partition(":")[2]
+                key = "enable_backends" if jobs[0].startswith("executor") else "enable_tasks"
+                yield unwise(
+                    f"image {name} claims {tag}, and does not enable {what}",
+                    ("images", name, "provides", number),
+                    hint=f"add {what} to {key}, or remove the tag",
+                )
 
 
 def source_without_key(fleet: Fleet) -> Iterator[Finding]:

@@ -39,7 +39,7 @@ from fleet.model.facts import Unknown, World
 from fleet.model.images import Manifest, Move, Publishing, Transfer, Version
 from fleet.model.log import LogEntry
 from fleet.model.saved_plan import LIMIT_BYTES, read_plan
-from fleet.planner.images import describe_change, describe_troubles
+from fleet.planner.images import describe_change, describe_troubles, find_waiting
 from fleet.ports import Console
 from fleet.report import images
 from fleet.report.json import value_to_json
@@ -62,7 +62,12 @@ def arguments(parser: Parser) -> None:
         ("list", "list images and their versions: state, age, where", lambda _: None, _list),
         ("show", "show the versions of an image in full", _named, _show),
         ("build", "build a new version of an image", _to_build, _own_module),
-        ("test", "check a built image, and boot it with --boot", _to_test, _own_module),
+        (
+            "test",
+            "check a built image, run its jobs, and boot it with --boot",
+            _to_test,
+            _own_module,
+        ),
         ("publish", "upload a version to providers and stores", _to_publish, _publish),
         (
             "promote",
@@ -207,6 +212,11 @@ def _to_test(action: Parser) -> None:
     _named(action)
     flag(
         action,
+        "--offline",
+        "only look into the disk; run no job for its executors and tasks, which proves no tag",
+    )
+    flag(
+        action,
         "--boot",
         "also boot it under QEMU until its worker registers and asks for work, at a server "
         "made for this test",
@@ -277,7 +287,8 @@ def _listed(args: argparse.Namespace, console: Console) -> promote.ImageList:
         images=tuple(each.fact for each in versions),
         attempts=store.attempts(REMEMBERED),
     )
-    return promote.list_images(fleet, versions, describe_troubles(fleet, world))
+    troubles, waiting = describe_troubles(fleet, world), find_waiting(fleet, world)
+    return promote.list_images(fleet, versions, troubles, waiting)
 
 
 def _promote(args: argparse.Namespace, console: Console) -> int:

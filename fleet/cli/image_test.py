@@ -1,7 +1,6 @@
 """Test a version of an image that was built on this computer."""
 
 import argparse
-import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -15,14 +14,24 @@ from fleet.apply.wire import registries_of
 from fleet.cli.output import show
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage, needing
-from fleet.images.checks import WORKER, check_image, open_disk
+from fleet.images.checks import check_image, open_disk
 from fleet.images.folder import QCOW2, find_build, list_versions, measure, verify, write_manifest
+from fleet.images.jobs import LOG, prove, prove_nothing, refuted_claims
 from fleet.images.promote import change_version, find_version, recipe_of
-from fleet.model.images import Manifest, Test, VersionTests, after_tests, recipe_digest
+from fleet.model.images import (
+    Manifest,
+    Test,
+    Version,
+    VersionTests,
+    after_tests,
+    describe_old_worker,
+    is_old_worker,
+    recipe_digest,
+)
 from fleet.ports import Console, Enrolment, Registry
 from fleet.report.images import tested_to_lines
 from fleet.schema.model import DebusineQueue, Fleet
-from fleet.schema.pools import Recipe
+from fleet.schema.pools import ImageRecipe, Recipe
 from fleet.state.secrets import HostSecrets
 from fleet.state.storage import find_storage
 from fleet.state.store import DatabaseStore
@@ -47,7 +56,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
         [_offline(folder, manifest, recipe, console)],
         [*_outdated(recipe, manifest), *_silent(manifest)],
     )
-    if args.boot and tests[0].problems:
+    if isinstance(recipe, ImageRecipe) and not (tests[0].problems or args.offline):
+        manifest, test = _jobs(folder, manifest, recipe, console)
+        tests.append(test)
+        notes += _unproven(args.image, test)
+    fails = any(test.problems for test in tests)
+    if args.boot and fails:
         notes.append("not booted: fix the problems first")
     elif args.boot:
         manifest, test, told = boot(fleet, args, folder, manifest, console)
@@ -56,7 +70,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
     done = tuple(tests)
     write_manifest(folder, manifest.altered(tests=(*manifest.tests, *done)))
     now = utc_now()
-    after = change_version(store, args.image, version, lambda was: after_tests(was, done, now))
+
+    def change(was: Version) -> Version:
+        return after_tests(was, done, now).altered(worker=manifest.worker or was.worker)
+
+    after = change_version(store, args.image, version, change)
     tested = VersionTests(
         image=args.image, version=version, state=after.state, tests=done, notes=tuple(notes)
     )
@@ -85,13 +103,40 @@ def _outdated(recipe: Recipe, manifest: Manifest) -> tuple[str, ...]:
 
 def _silent(manifest: Manifest) -> Iterator[str]:
     """Yield a note where the worker is of before 0.16."""
-    for package in manifest.packages:
-        if package.name == WORKER and re.match(r"0\.(\d|1[0-5])(?!\d)", package.version):
-            yield (
-                f"{WORKER} {package.version} reports no tags, so Debusine 0.16 gives it no work: "
-                f"set images.{manifest.image}.worker_version, and a source that has it "
-                "(docs/how-to/bake-an-image.md)"
-            )
+    if said := describe_old_worker(manifest.image, manifest.worker):
+        yield f"{said} (docs/how-to/bake-an-image.md)"
+
+
+def _jobs(
+    folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Console
+) -> tuple[Manifest, Test]:
+    """Run the jobs of an image; returns its manifest with their log, and the test."""
+    log = folder / LOG
+    if is_old_worker(manifest.worker):
+        test = prove_nothing(recipe, "its worker reports no tags")
+    else:
+        console.progress(f"running jobs in {folder / QCOW2}")
+        test = prove(recipe, folder / QCOW2, log, console.note)
+    refuted = [
+        f"images.{manifest.image}.provides claims {tag}, which no job proved"
+        for tag in refuted_claims(recipe, test)
+    ]
+    test = test.altered(problems=(*test.problems, *refuted))
+    files = {**manifest.files, LOG: measure(log)} if log.exists() else manifest.files
+    return manifest.altered(files=files), test
+
+
+def _unproven(image: str, test: Test) -> Iterator[str]:
+    """Yield a note where this machine could not run a job."""
+    if test.nothing_run:
+        yield (
+            f"no job was run: {test.nothing_run}; test it where one can be, or write the tags of "
+            f"its worker into images.{image}.provides"
+        )
+        return
+    for job in test.jobs:
+        if job.unproven:
+            yield f"{job.name} is unproven: {job.unproven}"
 
 
 def _offline(folder: Path, manifest: Manifest, recipe: Recipe, console: Console) -> Test:

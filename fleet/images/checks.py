@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -415,6 +416,24 @@ class Ext4:
             return ""
         return self._ask(f"cat <{found[0]}>").decode(errors="replace")
 
+    def copy(self, folder: Path) -> None:
+        """Copy all files into a folder, with owner and mode; only root can."""
+        dumped = self._run("-R", f'rdump / "{folder}"')
+        if dumped.returncode or not (folder / "etc").is_dir():
+            raise FileUnreadable(f"{folder}: debugfs copied no root: {_last(dumped.stderr)}")
+        # debugfs sets the owner last, by which a file loses these bits.
+        places = [f"/{path.relative_to(folder)}" for path in folder.rglob("*") if _is_folder(path)]
+        asked = "".join(f'ls -p "{place}"\n' for place in ("/", *places) if '"' not in place)
+        told = self._run("-f", "/dev/stdin", stdin=asked.encode())
+        place = ""
+        for line in told.stdout.decode(errors="replace").splitlines():
+            if begun := re.fullmatch(r'debugfs: ls -p "(.*)"', line):
+                place = begun[1]
+            elif (found := self._entry(line)) and found[1][1] & _SPECIAL:
+                path = folder / place.lstrip("/") / found[0]
+                if not path.is_symlink():
+                    path.chmod(stat.S_IMODE(found[1][1]))
+
     def _list(self, path: str) -> dict[str, tuple[int, int, int, int, int]]:
         if re.search(r'["\n]', path):
             raise FileUnreadable(f"the image has a path that cannot be read: {path!r}")
@@ -422,12 +441,22 @@ class Ext4:
         for line in (
             self._ask(f'ls -p "{path.rstrip("/")}/"').decode(errors="replace").splitlines()
         ):
-            # /inode/mode/uid/gid/name/size/
-            fields = line.split("/")
-            if len(fields) == len(("", "inode", "mode", "uid", "gid", "name", "size", "")):
-                _, inode, mode, uid, gid, name, size, _ = fields
-                found[name] = (int(inode), int(mode, 8), int(uid), int(gid), int(size or 0))
+            if entry := self._entry(line):
+                found[entry[0]] = entry[1]
         return found
+
+    @staticmethod
+    def _entry(line: str) -> tuple[str, tuple[int, int, int, int, int]] | None:
+        """Read a line of a folder: /inode/mode/uid/gid/name/size/."""
+        fields = line.split("/")
+        if len(fields) != len(("", "inode", "mode", "uid", "gid", "name", "size", "")):
+            return None
+        _, inode, mode, uid, gid, name, size, _ = fields
+        return name, (int(inode), int(mode, 8), int(uid), int(gid), int(size or 0))
+
+    def _run(self, *words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+        command = ("debugfs", *words, self._image)
+        return run_on(self._file, *command, stdin=stdin, seconds=_UNPACKING)
 
     def _target(self, inode: int, size: int) -> str:
         if size >= _FAST_LINK:
@@ -437,6 +466,13 @@ class Ext4:
 
     def _ask(self, request: str) -> bytes:
         return run_on(self._file, "debugfs", "-R", request, self._image).stdout
+
+
+_SPECIAL = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Literal
 
 from pydantic import Field
@@ -16,7 +17,7 @@ from fleet.model.apt_sources import Source, version_key
 from fleet.model.facts import Unknown
 from fleet.model.images import BOOTABLE, Manifest, Package, Version, WaitingVersion, recipe_digest
 from fleet.model.values import Moment, Value
-from fleet.planner.images import describe_rebuild, find_standing
+from fleet.planner.images import describe_rebuild, find_standing, why_no_work
 from fleet.schema.model import Fleet
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 from fleet.schema.units import write_duration
@@ -149,6 +150,7 @@ class DueReport(Value):
 class _Case:
     """One image, and all that makes it due."""
 
+    fleet: Fleet
     name: str
     recipe: Recipe
     role: str
@@ -179,7 +181,7 @@ def find_due(
         ours = sorted(
             (each for each in versions if each.image == name), key=lambda each: each.version
         )
-        case = _Case(name, image, digests[name], now, ours)
+        case = _Case(fleet, name, image, digests[name], now, ours)
         due = _judge(case, news.get(name, ()))
         if "build" in due.steps and case.latest is not None:
             rebuild = describe_rebuild(fleet, [each.fact for each in ours], name)
@@ -217,7 +219,8 @@ def _judge(case: _Case, news: News) -> DueImage:
 
 def _waiting(case: _Case) -> WaitingVersion | None:
     facts = [each.fact for each in case.versions]
-    standing = find_standing(case.name, case.recipe, facts, case.now)
+    why_not = partial(why_no_work, case.fleet, {})
+    standing = find_standing(case.name, case.recipe, facts, case.now, why_not)
     if standing is None:
         return None
     return standing.waiting("the next `fleet apply` goes on with it" if standing.becomes else "")

@@ -13,7 +13,7 @@ from pydantic import Field
 from fleet.errors import FleetError, PromotionRefused, VersionMoved
 from fleet.images.folder import version_at
 from fleet.model.facts import World
-from fleet.model.images import BOOTABLE, Move, Publication, State, Version
+from fleet.model.images import BOOTABLE, Move, Publication, State, Version, WaitingVersion
 from fleet.model.plan import Plan
 from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
@@ -169,6 +169,9 @@ class ListedImage(Value):
         default_factory=dict,
         description="Pool to why its machines boot another version, or none is created.",
     )
+    waiting: WaitingVersion | None = Field(
+        None, description="The newer version that waits for its promotion, and why."
+    )
 
 
 class ImageList(Value):
@@ -179,14 +182,18 @@ class ImageList(Value):
 
 
 def list_images(
-    fleet: Fleet, versions: Iterable[Version], troubles: Mapping[str, str]
+    fleet: Fleet,
+    versions: Iterable[Version],
+    troubles: Mapping[str, str],
+    waiting: Mapping[str, WaitingVersion],
 ) -> ImageList:
     """Return every image of a fleet with its versions; `troubles` is by pool."""
     known: dict[str, list[Version]] = {name: [] for name in fleet.images}
     for version in versions:
         known.setdefault(version.image, []).insert(0, version)
     listed = (
-        _listed(fleet, name, tuple(found), troubles) for name, found in sorted(known.items())
+        _listed(fleet, name, tuple(found), troubles).altered(waiting=waiting.get(name))
+        for name, found in sorted(known.items())
     )
     return ImageList(fleet=fleet.fleet, images=tuple(listed))
 

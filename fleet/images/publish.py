@@ -168,6 +168,7 @@ def remember_build(
         built_in=round(sum(manifest.seconds.values())),
         way=manifest.way,
         rental=manifest.rental,
+        worker=manifest.worker,
     )
     tested = after_tests(built, manifest.tests, now) if manifest.tests else built
     store.save_image_version(tested, was=building)

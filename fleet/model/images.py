@@ -4,7 +4,10 @@ Its JSON form is manifest.json in the folder of a build, `IMAGES/IMAGE/VERSION/`
 there is named in it with its checksum.
 """
 
+import re
+from collections.abc import Collection, Iterable
 from datetime import datetime
+from operator import not_
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
@@ -61,6 +64,69 @@ def _api_url(server: str | None) -> str:
     return f"{server.rstrip('/').removesuffix(_API)}{_API}" if server else ""
 
 
+EXECUTORS = ("unshare", "incus-lxc", "incus-vm", "qemu")
+"""Debusine's executors, the one that takes least first."""
+WHOLE_WORKER = "worker"
+"""The name of all jobs of an image, if no job could be run."""
+_JUDGED_PREFIXES = ("worker:executor:", "worker:cap:", "worker:task:")
+_TASK_TAG = re.compile(r"worker:task:worker:(?P<task>[^:]+):version:.*")
+_TASKS_OF_CAP = {
+    "autopkgtest": ("autopkgtest",),
+    "mmdebstrap": ("mmdebstrap", "simplesystemimagebuild"),
+    "sbuild": ("sbuild",),
+}
+_TASKS = ("autopkgtest", "mmdebstrap", "sbuild", "simplesystemimagebuild")
+
+
+def executors_of(backends: Collection[str]) -> tuple[str, ...]:
+    """Return Debusine's executors that a recipe enables; `incus` is two of them."""
+    both = {"incus-lxc", "incus-vm"} if "incus" in backends else set()
+    return tuple(each for each in EXECUTORS if each in {*backends, *both})
+
+
+def is_judged(tag: str) -> bool:
+    """Say whether jobs decide if a worker of an image provides a tag."""
+    return tag.startswith(_JUDGED_PREFIXES)
+
+
+def job_of_tag(tag: str) -> tuple[str, ...] | None:
+    """Return the jobs of which any proves a tag; None where the worker's own report is enough."""
+    kind, _, name = tag.removeprefix("worker:").partition(":")
+    if tag.startswith("worker:executor:"):
+        return (f"{kind}:{name}",)
+    if tag.startswith("worker:cap:") and name in _TASKS_OF_CAP:
+        return tuple(f"task:{task}" for task in _TASKS_OF_CAP[name])
+    found = _TASK_TAG.fullmatch(tag)
+    return (f"task:{found['task']}",) if found and found["task"] in _TASKS else None
+
+
+def is_open(tag: str, unproven: Iterable[str]) -> bool:
+    """Say whether only the recipe's word decides about a tag, because no job could."""
+    names = {*unproven}
+    if WHOLE_WORKER in names:
+        return is_judged(tag)
+    return not names.isdisjoint(job_of_tag(tag) or ())
+
+
+_OLD_WORKER = re.compile(r"(\d+:)?0\.(\d|1[0-5])(?!\d)")
+"""Debusine has tags since 0.16."""
+
+
+def is_old_worker(version: str) -> bool:
+    """Say whether a version of debusine-worker reports no tags."""
+    return _OLD_WORKER.match(version) is not None
+
+
+def describe_old_worker(image: str, version: str) -> str:
+    """Return why a worker gets no work, and what to do; empty where it reports tags."""
+    if not is_old_worker(version):
+        return ""
+    return (
+        f"debusine-worker {version} reports no tags, so Debusine 0.16 gives it no work: set "
+        f"images.{image}.worker_version, and a source that has it"
+    )
+
+
 State = Literal[
     "building", "built", "tested", "candidate", "current", "previous", "retired", "failed"
 ]
@@ -93,7 +159,7 @@ class ImageVersion(Value):
         default_factory=dict, description="Provider name to the provider's own image id."
     )
     provides: Annotated[tuple[str, ...], AfterValidator(sorted_tags)] = Field(
-        (), description="Tags that its worker reported at its boot test."
+        (), description="Tags that its jobs proved, or that its worker reported at a boot."
     )
     since: Moment | None = Field(
         None, description="When it came into this state; None: unknown in an older recording."
@@ -103,6 +169,16 @@ class ImageVersion(Value):
     )
     built_in: int | None = Field(None, description="Seconds that its build took.")
     way: str = Field("", description="How it was built: disk, instance or debusine.")
+    worker: str = Field(
+        "", description="Version of its debusine-worker, if known.", exclude_if=not_
+    )
+    unproven: tuple[str, ...] | None = Field(
+        None,
+        description="Jobs of its test that the testing machine could not run, `worker` for all; "
+        "None: no jobs were tried.",
+        exclude_if=lambda jobs: jobs is None,
+    )
+    why: str = Field("", description="Why it failed.", exclude_if=not_)
     rentals: Annotated[tuple[Rental, ...], sort_by()] = Field(
         (), description="Machines that existed only to build and to publish it."
     )
@@ -126,6 +202,8 @@ class WaitingVersion(Value):
     def said(self) -> str:
         """Return what waits, since when and why, in one sentence."""
         since = f"since {self.since:%Y-%m-%d %H:%M} UTC"
+        if self.state == "failed":
+            return f"version {self.version} is not promoted: {self.because}, {since}"
         if self.until is None:
             return f"version {self.version} waits for promotion {since}: {self.because}"
         return f"version {self.version} is the candidate ({self.share}%) {since}: {self.because}"
@@ -163,7 +241,15 @@ class Version(Value):
     share: int = Field(
         0, ge=0, le=100, description="As a candidate, of each pool's workers, in percent."
     )
-    provides: tuple[str, ...] = Field((), description="Tags that its worker reported at a boot.")
+    provides: tuple[str, ...] = Field(
+        (), description="Tags that its jobs proved, or that its worker reported at a boot."
+    )
+    worker: str = Field("", description="Version of its debusine-worker, if known.")
+    unproven: tuple[str, ...] | None = Field(
+        None,
+        description="Jobs of its test that the testing machine could not run, `worker` for all; "
+        "None: no jobs were tried.",
+    )
     by_rule: bool = Field(
         False,
         description="`images.NAME.promote` moves it: a fleet that promotes by itself tested it.",
@@ -188,6 +274,9 @@ class Version(Value):
             by_rule=self.by_rule,
             built_in=self.built_in,
             way=self.way,
+            worker=self.worker,
+            unproven=self.unproven,
+            why=self.why if self.state == "failed" else "",
             rentals=tuple(filter(None, rented)),
         )
 
@@ -295,14 +384,41 @@ class File(Value):
     size: int = Field(description="In bytes.")
 
 
+class Job(Value):
+    """A small job for one executor or task, and how it ended."""
+
+    name: str = Field(description="As in executor:unshare or task:sbuild.")
+    seconds: float = 0.0
+    problem: str = Field("", description="Why it failed.", exclude_if=not_)
+    unproven: str = Field(
+        "", description="Why the testing machine could not run it.", exclude_if=not_
+    )
+
+    @property
+    def is_proven(self) -> bool:
+        """Say whether it was run and succeeded."""
+        return not (self.problem or self.unproven)
+
+
 class Test(Value):
     """What a test of the image found."""
 
-    kind: Literal["offline", "boot"]
+    kind: Literal["offline", "boot", "jobs"]
     at: datetime
     seconds: float
     problems: tuple[str, ...] = Field((), description="Empty: it passed.")
-    provides: tuple[str, ...] = Field((), description="Tags that its worker reported, sorted.")
+    provides: tuple[str, ...] = Field(
+        (), description="Tags that its jobs proved, or that its worker reported, sorted."
+    )
+    jobs: tuple[Job, ...] = Field((), description="The jobs, in their order.", exclude_if=not_)
+    nothing_run: str = Field("", description="Why no job was run.", exclude_if=not_)
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Return the jobs that the testing machine could not run, `worker` for all."""
+        if self.nothing_run:
+            return (WHOLE_WORKER,)
+        return tuple(each.name for each in self.jobs if each.unproven)
 
 
 class Manifest(Value):
@@ -325,6 +441,12 @@ class Manifest(Value):
     packages: tuple[Package, ...] = Field((), description="Sorted by name and architecture.")
     files: dict[str, File] = Field(default_factory=dict, description="Name to what it holds.")
     tests: tuple[Test, ...] = Field((), description="The oldest first.")
+
+    @property
+    def worker(self) -> str:
+        """Return the version of its debusine-worker; empty where it is unknown."""
+        found = (each.version for each in self.packages if each.name == "debusine-worker")
+        return next(found, "")
 
 
 _JUDGED: tuple[State, ...] = ("built", "tested", "failed")
@@ -349,9 +471,14 @@ class VersionTests(Value):
 def after_tests(version: Version, tests: tuple[Test, ...], now: datetime) -> Version:
     """Return a version after these tests: tested, or failed with the first problem."""
     problems = [problem for test in tests for problem in test.problems]
-    booted = [test for test in tests if test.kind == "boot" and not test.problems]
-    provides = booted[-1].provides if booted else version.provides
-    known = version.altered(provides=provides)
+    passed = [test for test in tests if not test.problems]
+    known = version
+    for test in passed:
+        if test.kind == "jobs":
+            known = known.altered(provides=test.provides, unproven=test.unproven)
+        elif test.kind == "boot" and (known.unproven in (None, (WHOLE_WORKER,))):
+            # Proven tags count; the worker's report counts only if no job was run.
+            known = known.altered(provides=test.provides)
     if version.state not in _JUDGED:
         return known
     state: State = "failed" if problems else "tested"

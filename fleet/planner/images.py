@@ -12,18 +12,32 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Literal
 
-from fleet.model.facts import Attempt, Unknown, World
-from fleet.model.images import BOOTABLE, ImageVersion, Rental, WaitingVersion
+from fleet.model.facts import Attempt, Demand, QueueReading, Unknown, World
+from fleet.model.images import (
+    BOOTABLE,
+    ImageVersion,
+    Rental,
+    WaitingVersion,
+    describe_old_worker,
+)
 from fleet.model.plan import rates
 from fleet.model.prices import bill, tariff_at
 from fleet.planner.failures import Memory, Stopped, recall, stopped_images, write_time
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.schema.model import ExistingImage, Fleet, HooksProvider, Pool
+from fleet.schema.model import (
+    DebusineQueue,
+    ExistingImage,
+    Fleet,
+    HooksProvider,
+    Pool,
+    serves_queue,
+)
 from fleet.schema.pools import Promote, Recipe
 from fleet.schema.units import write_duration
-from fleet.tagrules.sources import newest_first
+from fleet.tagrules.sources import claimed_tags, newest_first
 
 _USED = ("candidate", "current", "previous", "retired")
 
@@ -49,6 +63,10 @@ class Standing:
         by_rule = self.becomes is not None or self.until is not None
         return self.version.state == "candidate" and by_rule
 
+    @property
+    def _verb(self) -> str:
+        return "test" if self.version.state == "failed" else "promote"
+
     def waiting(self, why: str = "") -> WaitingVersion:
         """Return what people are told of it while it waits."""
         name, version = self.version.image, self.version.version
@@ -60,14 +78,21 @@ class Standing:
             since=self.since,
             until=self.until,
             because=why or self.why,
-            command=f"fleet image promote {name} {version}",
+            command=f"fleet image {self._verb} {name} {version}",
         )
 
 
 def find_standing(
-    name: str, recipe: Recipe, versions: Iterable[ImageVersion], now: datetime
+    name: str,
+    recipe: Recipe,
+    versions: Iterable[ImageVersion],
+    now: datetime,
+    why_not: Callable[[ImageVersion], str] = lambda _: "",
 ) -> Standing | None:
-    """Return the version that comes next; None where there is none, or fleet.yaml pins one."""
+    """Return the version that comes next; None where there is none, or fleet.yaml pins one.
+
+    `why_not` says why a version gets no work: no rule moves such a version on.
+    """
     ours = [each for each in versions if each.image == name]
     candidate = _newest(each for each in ours if each.state == "candidate")
     fresh = _newest(_fresh(recipe, ours))
@@ -75,19 +100,92 @@ def find_standing(
     # What is on trial is not given up for what is newer: that waits for the end of it.
     wanted = (candidate or fresh) if isinstance(rule, Promote) else (fresh or candidate)
     if recipe.version is not None or wanted is None or wanted.since is None:
-        return None
-    if rule == "manual":
-        return Standing(wanted, wanted.since, why=f"images.{name}.promote is manual")
-    if not wanted.by_rule:
-        why = "it was tested before fleet promoted versions automatically"
-        if wanted is candidate:
-            why = "a person made it the candidate, no rule did"
+        return _failed(ours) if recipe.version is None and wanted is None else None
+    if why := _why_a_person(name, recipe, wanted, why_not):
         return Standing(wanted, wanted.since, why=why)
     if not isinstance(rule, Promote) or not any(each.state == "current" for each in ours):
         return Standing(wanted, wanted.since, "current")
     if wanted is not candidate:
         return Standing(wanted, wanted.since, "candidate", rule.candidate)
     return _on_trial(wanted, wanted.since, rule, now)
+
+
+def _why_a_person(
+    name: str,
+    recipe: Recipe,
+    wanted: ImageVersion,
+    why_not: Callable[[ImageVersion], str],
+) -> str:
+    """Return why no rule moves a version on; empty where one does."""
+    if recipe.promotion == "manual":
+        return f"images.{name}.promote is manual"
+    if why := why_not(wanted):
+        return why
+    if wanted.by_rule:
+        return ""
+    if wanted.state == "candidate":
+        return "a person made it the candidate, no rule did"
+    return "it was tested before fleet promoted versions automatically"
+
+
+def _failed(ours: Sequence[ImageVersion]) -> Standing | None:
+    """Return the newest version where it failed, with the reason; None where it is another."""
+    newest = _newest(ours)
+    if newest is None or newest.state != "failed" or newest.since is None or not newest.why:
+        return None
+    return Standing(newest, newest.since, why=f"it failed: {newest.why}")
+
+
+def why_no_work(fleet: Fleet, queues: Mapping[str, QueueReading], version: ImageVersion) -> str:
+    """Return why no queue gives work to the worker of a version; empty: one may.
+
+    A version whose jobs were never tried, and whose worker is unknown, may get work.
+    """
+    image = version.image
+    if said := describe_old_worker(image, version.worker):
+        return said
+    pools = [pool for pool in fleet.dynamic_pools.values() if pool.image == image]
+    serving = [
+        name
+        for name, queue in fleet.queues.items()
+        if isinstance(queue, DebusineQueue) and any(serves_queue(pool, name) for pool in pools)
+    ]
+    if version.unproven is None or not serving:
+        return ""
+    claimed = claimed_tags(fleet.images.get(image), version)
+    offered = {*version.provides, *claimed, *(tag for pool in pools for tag in pool.provides)}
+    if not any(tag.startswith("worker:executor:") for tag in offered):
+        unproven = ", ".join(version.unproven) or "no executor is enabled"
+        return (
+            f"no executor of it was proven, so queue {serving[0]} gives it no work (unproven: "
+            f"{unproven}); test it on a machine that runs the jobs, or write the tags into "
+            f"images.{image}.provides"
+        )
+    return _other_versions(serving, queues, offered)
+
+
+def _other_versions(
+    serving: Iterable[str], queues: Mapping[str, QueueReading], offered: Iterable[str]
+) -> str:
+    """Return which tasks the queues ask for in other versions; empty where any is the same."""
+    has = {_task_of(tag): tag for tag in offered if _task_of(tag)}
+    other = ""
+    for name in sorted(serving):
+        demand = queues[name].demand if name in queues else None
+        for request in demand.requests if isinstance(demand, Demand) else ():
+            for tag in request.required:
+                own = has.get(_task_of(tag))
+                if own == tag:
+                    return ""
+                if own is not None:
+                    other = other or f"queue {name} asks for {tag}, and its worker has {own}"
+    return other
+
+
+def _task_of(tag: str) -> str:
+    """Return a versioned task's tag without its version; empty for any other tag."""
+    task, found, _ = tag.partition(":version:")
+    return task if found and task.startswith("worker:task:") else ""
 
 
 def _on_trial(version: ImageVersion, since: datetime, rule: Promote, now: datetime) -> Standing:
@@ -167,6 +265,7 @@ class _Case:
     stops: Callable[[str], Stopped | None]
     booted: Attempt | None
     """The latest boot after which a worker registered, of this image at this provider."""
+    why_no_work: Callable[[ImageVersion], str]
 
     @property
     def pinned(self) -> str | None:
@@ -179,7 +278,9 @@ class _Case:
         recipe = self.fleet.images[self.pool.image]
         if not isinstance(recipe, Recipe) or not self.versions:
             return None
-        standing = find_standing(self.pool.image, recipe, self.versions, self.now)
+        standing = find_standing(
+            self.pool.image, recipe, self.versions, self.now, self.why_no_work
+        )
         if standing is None or standing.becomes != "current":
             return None
         return standing.version if self.pool.provider in standing.version.ids else None
@@ -242,6 +343,7 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
         newest_first(world.images, pool.image, pool.provider),
         stopped_images(fleet.guards.boot_failures, memory, name),
         _find_last_boot(fleet, memory, pool),
+        partial(why_no_work, fleet, world.queues),
     )
     names = {each.ids[pool.provider]: f"{each.image} {each.version}" for each in case.published}
     return replace(_choose(case), names=names) if names else _choose(case)
@@ -275,6 +377,20 @@ def describe_troubles(fleet: Fleet, world: World) -> dict[str, str]:
     memory = recall(fleet, world, {})
     said = {name: choose_image(fleet, world, memory, name).said for name in fleet.dynamic_pools}
     return {name: text for name, text in sorted(said.items()) if text}
+
+
+def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
+    """Return by image the newer version that no run promotes now, and why."""
+    why_not = partial(why_no_work, fleet, world.queues)
+    found = {
+        name: find_standing(name, recipe, world.versions, world.time, why_not)
+        for name, recipe in sorted(fleet.baked.items())
+    }
+    return {
+        name: standing.waiting()
+        for name, standing in found.items()
+        if standing is not None and standing.becomes is None
+    }
 
 
 def images_by_pool(

@@ -20,6 +20,7 @@ from fleet.model.images import (
     Transfer,
     Version,
     VersionTests,
+    describe_old_worker,
 )
 from fleet.model.values import Value
 from fleet.report.terminal import BLANK, Line, Span, Style, line, table, title
@@ -45,6 +46,8 @@ def image_to_lines(image: ListedImage) -> Iterator[Line]:
         yield from (BLANK, *_block(image, version))
     if not image.versions:
         yield line("no version yet")
+    if image.waiting:
+        yield line(f"{image.waiting.said}; {image.waiting.command}")
     yield from _troubles(image)
 
 
@@ -87,7 +90,9 @@ def _block(image: ListedImage, version: Version) -> Iterator[Line]:
         ("digest", version.digest),
         ("recipe", version.recipe_digest),
         ("role", version.role_digest),
+        ("worker", version.worker),
         ("provides", ", ".join(version.provides)),
+        ("unproven", ", ".join(version.unproven or ())),
     ]
     pairs += [
         (
@@ -218,13 +223,15 @@ def _format_build(result: BuildResult) -> Iterator[str]:
         yield f"in the finished one {many(count, 'file')} {'differs' if count == 1 else 'differ'}"
         for path, what, why in result.differences:
             yield f"  {path}  ({what}): {why}"
+    if old := describe_old_worker(manifest.image, manifest.worker):
+        yield f"warning: {old}; no rule promotes this version"
     if manifest.tests:
         yield "no problem found in its machine; it is tested"
     verb = "publish" if manifest.tests else "test"
     yield f"next: fleet image {verb} {manifest.image} {manifest.version}"
 
 
-_DID = {"offline": "checked", "boot": "booted"}
+_DID = {"offline": "checked", "boot": "booted", "jobs": "ran its jobs"}
 
 
 def tested_to_lines(tested: VersionTests) -> Iterator[Line]:
@@ -239,8 +246,13 @@ def _format_tests(test: Test) -> Iterator[Line]:
     found = many(len(test.problems), "problem") if test.problems else "no problem"
     style = Style.RED if test.problems else Style.GREEN
     tags = f"; its worker provides {many(len(test.provides), 'tag')}" if test.provides else ""
+    if test.nothing_run:
+        return
     yield line(f"{_DID[test.kind]} in {test.seconds:.0f} s: ", Span(found, style), tags)
     yield from (line(f"  - {problem}") for problem in test.problems)
+    for job in test.jobs:
+        if job.is_proven:
+            yield line(f"  proven: {job.name}, {job.seconds:.0f} s")
 
 
 def promotion_to_lines(promotion: Promotion) -> Iterator[Line]:

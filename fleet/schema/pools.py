@@ -91,7 +91,7 @@ class ImageRecipe(Section):
     architecture: Text = Field(description="Debian architecture, for example amd64.")
     provides: list[WorkerTag] = Field(
         [],
-        description="Tags that its worker reports; a boot test replaces them.",
+        description="Tags that no job of `fleet image test` can decide; proven ones need no line.",
     )
     source: LongText | None = Field(
         None,

@@ -16,6 +16,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from fleet.model.images import is_judged, is_open
 from fleet.model.prices import MachineType, find_types
 from fleet.schema.findings import Path
 from fleet.schema.model import (
@@ -32,6 +33,7 @@ from fleet.schema.model import (
     WorldQueue,
     serves_queue,
 )
+from fleet.schema.pools import Image
 from fleet.schema.remembered import remembered
 from fleet.schema.rules import Asker, ProvidedBy
 from fleet.tagrules.vocabulary import Numbers, Vocabulary, read_numbers, tag_name
@@ -226,15 +228,29 @@ def weigh(fleet: Fleet, name: str, provided: Iterable[Provided]) -> Weighed:
     return Weighed(tags, numbers, (*dict.fromkeys(doubts), *differing))
 
 
+def claimed_tags(image: Image | None, version: "ImageVersion") -> tuple[str, ...]:
+    """Return the tags that count by the word of a recipe alone, in addition to those of a version.
+
+    Of a version whose jobs were tried these are tags about which no job could decide.
+    """
+    if image is None:
+        return ()
+    if version.unproven is None:
+        return () if version.provides else tuple(image.provides)
+    left = (tag for tag in image.provides if tag not in version.provides)
+    return tuple(tag for tag in left if not is_judged(tag) or is_open(tag, version.unproven))
+
+
 def _of_image(fleet: Fleet, pool: Pool, images: Iterable["ImageVersion"]) -> Iterator[Provided]:
     newest = newest_version(images, pool.image, pool.provider)
     image = fleet.images.get(pool.image)
-    if newest and newest.provides:
-        for tag in newest.provides:
-            yield Provided(tag, "image", ("images", pool.image))
-    elif image is not None:
+    for tag in newest.provides if newest else ():
+        yield Provided(tag, "image", ("images", pool.image))
+    if image is not None:
+        claimed = claimed_tags(image, newest) if newest else image.provides
         for number, tag in enumerate(image.provides):
-            yield Provided(tag, "image", ("images", pool.image, "provides", number))
+            if tag in claimed:
+                yield Provided(tag, "image", ("images", pool.image, "provides", number))
 
 
 def _of_machine(

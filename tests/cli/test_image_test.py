@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fleet.cli import image_test
 from fleet.images.folder import finish_build, open_build, read_manifest, verify
-from fleet.model.images import Manifest, recipe_digest
+from fleet.model.images import Job, Manifest, Version, recipe_digest
+from fleet.model.images import Test as Found
 from tests.builders import NOW
 from tests.builders.image_trees import a_recipe
 from tests.builders.sentences import tells
@@ -65,7 +67,7 @@ def build(trial: Trial, disk: Path | None, version: str = VERSION, **said: objec
 def test_an_image_that_is_fit_for_use_is_tested_from_then_on(trial: Trial, fit: Path) -> None:
     folder = build(trial, fit)
 
-    code, said = trial.do("image", "test", "trixie")
+    code, said = trial.do("image", "test", "trixie", "--offline")
 
     assert code == 0
     first, _ = said.splitlines()
@@ -79,7 +81,7 @@ def test_an_image_that_is_fit_for_use_is_tested_from_then_on(trial: Trial, fit: 
 def test_each_problem_is_told_and_written_down(trial: Trial, unfit: Path) -> None:
     folder = build(trial, unfit)
 
-    code, said = trial.do("image", "test", "trixie", VERSION)
+    code, said = trial.do("image", "test", "trixie", VERSION, "--offline")
 
     assert code == 1
     problems = [
@@ -100,7 +102,7 @@ def test_each_problem_is_told_and_written_down(trial: Trial, unfit: Path) -> Non
 def test_as_json_it_holds_the_same(trial: Trial, unfit: Path) -> None:
     build(trial, unfit)
 
-    code, said = trial.do("image", "test", "trixie", "--boot", "--json")
+    code, said = trial.do("image", "test", "trixie", "--offline", "--boot", "--json")
 
     tested = json.loads(said)
     assert (code, tested["image"], tested["version"]) == (1, "trixie", VERSION)
@@ -112,7 +114,7 @@ def test_as_json_it_holds_the_same(trial: Trial, unfit: Path) -> None:
 def test_a_recipe_that_changed_since_is_noted(trial: Trial, fit: Path) -> None:
     build(trial, fit, recipe_digest="another")
 
-    code, said = trial.do("image", "test", "trixie")
+    code, said = trial.do("image", "test", "trixie", "--offline")
 
     assert code == 0
     assert tells(said.splitlines()[-1], "fleet image build trixie")
@@ -126,11 +128,91 @@ def test_a_worker_that_gets_no_work_from_debusine_is_noted(
     worker = {"name": "debusine-worker", "version": version, "architecture": "all"}
     build(trial, fit, packages=[worker | {"source": "debusine", "source_version": version}])
 
-    code, said = trial.do("image", "test", "trixie")
+    code, said = trial.do("image", "test", "trixie", "--offline")
 
     assert code == 0
     notes = said.splitlines()[2:]
     assert [tells(each, version, "worker_version") for each in notes] == [True] * noted
+
+
+JOBS = (
+    Job(name="executor:unshare", seconds=8),
+    Job(name="executor:qemu", unproven="this computer has no KVM that works"),
+    Job(name="task:sbuild", seconds=40),
+)
+PROVEN = ("worker:executor:unshare", "worker:task:worker:sbuild:version:1")
+
+
+def run_jobs(monkeypatch: pytest.MonkeyPatch, *jobs: Job, provides: tuple[str, ...] = ()) -> None:
+    """Have the jobs of an image end so."""
+    problems = tuple(f"{each.name} failed: {each.problem}" for each in jobs if each.problem)
+    test = Found(kind="jobs", at=NOW, seconds=48, problems=problems, provides=provides, jobs=jobs)
+    monkeypatch.setattr(image_test, "prove", lambda *_: test)
+
+
+def remembered(trial: Trial) -> Version:
+    (version,) = trial.store().image_versions()
+    return version
+
+
+@needs_programs
+def test_image_test_remembers_proven_tags_and_times(
+    trial: Trial, fit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = build(trial, fit)
+    run_jobs(monkeypatch, *JOBS, provides=PROVEN)
+
+    code, said = trial.do("image", "test", "trixie")
+
+    assert code == 0
+    version = remembered(trial)
+    assert (version.state, version.provides) == ("tested", PROVEN)
+    assert version.unproven == ("executor:qemu",)
+    assert read_manifest(folder).tests[1].jobs == JOBS
+    for named in ("executor:unshare, 8 s", "task:sbuild, 40 s", "executor:qemu is unproven"):
+        assert named in said
+
+
+@needs_programs
+def test_image_test_fails_when_a_job_fails(
+    trial: Trial, fit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(trial, fit)
+    run_jobs(monkeypatch, Job(name="executor:incus-lxc", problem="exec: dnsmasq: not found"))
+
+    code, _ = trial.do("image", "test", "trixie", "--boot")
+
+    assert code == 1
+    assert (remembered(trial).state, remembered(trial).provides) == ("failed", ())
+    assert tells(remembered(trial).why, "executor:incus-lxc", "dnsmasq")
+
+
+@needs_programs
+def test_image_test_fails_when_a_recipe_claims_a_refuted_tag(
+    trial: Trial, fit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = "worker:task:worker:sbuild:version:2"
+    trial.write(fleet_yaml().replace("amd64}", f'amd64, provides: ["{claim}"]}}'))
+    build(trial, fit)
+    run_jobs(monkeypatch, *JOBS, provides=PROVEN)
+
+    code, said = trial.do("image", "test", "trixie")
+
+    assert code == 1
+    assert claim in said
+
+
+@needs_programs
+def test_no_job_is_run_when_the_worker_reports_no_tags(trial: Trial, fit: Path) -> None:
+    old = "0.11.3+deb13u1"
+    worker = {"name": "debusine-worker", "version": old, "architecture": "all"}
+    build(trial, fit, packages=[worker | {"source": "debusine", "source_version": old}])
+
+    code, said = trial.do("image", "test", "trixie")
+
+    assert code == 0
+    assert old in said
+    assert (remembered(trial).worker, remembered(trial).unproven) == (old, ("worker",))
 
 
 @needs_programs
@@ -138,7 +220,7 @@ def test_the_newest_build_is_meant_where_none_is_named(trial: Trial, fit: Path) 
     build(trial, fit)
     build(trial, fit, version="20261121T070000Z")
 
-    trial.do("image", "test", "trixie")
+    trial.do("image", "test", "trixie", "--offline")
 
     assert trial.versions() == {VERSION: "built", "20261121T070000Z": "tested"}
 
@@ -149,7 +231,7 @@ def test_a_disk_that_was_changed_since_is_not_taken_for_the_build(trial: Trial, 
     with (folder / "disk.qcow2").open("ab") as disk:
         disk.write(b"more")
 
-    code, said = trial.do("image", "test", "trixie")
+    code, said = trial.do("image", "test", "trixie", "--offline")
 
     assert code == 1
     assert tells(said, folder / "disk.qcow2", "SHA-256", "manifest.json")
@@ -169,7 +251,7 @@ def test_a_disk_that_was_changed_since_is_not_taken_for_the_build(trial: Trial, 
 def test_a_version_without_a_disk_says_so(trial: Trial, tests: list[object], instead: str) -> None:
     folder = build(trial, None, way="instance", tests=tests)
 
-    code, said = trial.do("image", "test", "trixie")
+    code, said = trial.do("image", "test", "trixie", "--offline")
 
     assert code == 1
     assert str(folder) in said
@@ -220,7 +302,7 @@ def test_a_booted_image_offers_what_its_worker_told(
     for name, value in install_qemu(tmp_path / "bin", "register").items():
         monkeypatch.setenv(name, value)
 
-    code, said = trial.do("image", "test", "trixie", "--boot", "--limit", "30s")
+    code, said = trial.do("image", "test", "trixie", "--offline", "--boot", "--limit", "30s")
 
     assert code == 0, said
     assert said.splitlines()[-3] == f"image trixie {VERSION}: tested"
@@ -243,7 +325,7 @@ def test_an_image_that_does_not_boot_has_failed(
     for name, value in install_qemu(tmp_path / "bin", "off").items():
         monkeypatch.setenv(name, value)
 
-    code, said = trial.do("image", "test", "trixie", "--boot", "--json")
+    code, said = trial.do("image", "test", "trixie", "--offline", "--boot", "--json")
 
     assert (code, json.loads(said)["state"]) == (1, "failed")
     assert trial.versions() == {VERSION: "failed"}
@@ -269,7 +351,7 @@ def test_what_cannot_be_booted_is_told_with_what_to_do(
 ) -> None:
     build(trial, fit)
 
-    found, told = trial.do("image", "test", "trixie", "--boot", *args)
+    found, told = trial.do("image", "test", "trixie", "--offline", "--boot", *args)
 
     assert found == code
     assert tells(told, *said)
@@ -280,7 +362,7 @@ def test_what_cannot_be_booted_is_told_with_what_to_do(
 def test_an_image_of_another_architecture_is_not_booted_here(trial: Trial, fit: Path) -> None:
     build(trial, fit, architecture="arm64")
 
-    code, said = trial.do("image", "test", "trixie", "--boot")
+    code, said = trial.do("image", "test", "trixie", "--offline", "--boot")
 
     assert code == 1
     assert tells(said, "arm64", "amd64", "--boot")

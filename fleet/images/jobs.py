@@ -1,0 +1,361 @@
+"""Prove what an image offers: run one small job for each executor and task that it enables.
+
+Each runs in the root of the disk that is to be published, as its worker and with Debusine's own
+code (`jobs_inside.py`). The root is a copy: what jobs leave there is gone afterwards. A job that
+this computer cannot run, whatever the image holds, is unproven, and no problem.
+
+Run as a program it does so in the namespaces of its caller: it reads an Order as JSON from
+standard input and writes a line of JSON for each job.
+"""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any, Literal
+
+from pydantic import BaseModel
+
+from fleet.clock import utc_now
+from fleet.errors import FleetError
+from fleet.images.bake import in_memory_or_on_disk
+from fleet.images.boot import choose_accelerator
+from fleet.images.checks import open_disk
+from fleet.images.disk import isolated
+from fleet.images.programs import ENVIRONMENT, PROXIES, ProgramFailed, missing, run
+from fleet.model.images import (
+    Job,
+    Test,
+    executors_of,
+    is_judged,
+    is_open,
+    job_of_tag,
+)
+from fleet.ports import Tell
+from fleet.schema.model import ImageRecipe
+
+LOG = "jobs.log"
+_ROOTFUL = ("unshare", "setpriv", "qemu-img", "sfdisk", "debugfs")
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
+_SECONDS = 3600
+"""The most that all jobs may take: on a busy machine of two cores they have taken 15 minutes."""
+_HOME = "/var/lib/debusine/worker"
+_WORKER = "debusine-worker"
+_SET_UP = "/etc/systemd/system/debusine-worker-incus.service"
+_DEB = re.compile(r"deb (?:\[[^\]]*\] )?(?P<uri>\S+) (?P<suite>\S+) main\b")
+
+
+class Order(BaseModel):
+    """The jobs to run in the root of a disk."""
+
+    disk: Path
+    log: Path
+    work: Path
+    """A folder that is deleted at the end."""
+    jobs: tuple[str, ...]
+    suite: str
+    architecture: str
+
+
+@dataclass
+class Found:
+    """The tags that the worker reports, and each job with how it ended."""
+
+    tags: tuple[str, ...] = ()
+    jobs: dict[str, Job] = field(default_factory=dict)
+
+
+def jobs_of(recipe: ImageRecipe) -> tuple[str, ...]:
+    """Return the jobs of a recipe, each after those whose results it uses."""
+    executors, tasks = executors_of(recipe.enable_backends), set(recipe.enable_tasks)
+    wanted = [f"task:{each}" for each in ("mmdebstrap", "simplesystemimagebuild") if each in tasks]
+    wanted += [f"executor:{each}" for each in executors]
+    wanted += [f"task:{each}" for each in ("sbuild", "autopkgtest") if each in tasks]
+    return tuple(wanted)
+
+
+def why_not(recipe: ImageRecipe) -> str:
+    """Return why no job can be run on this computer; empty: jobs can be tried."""
+    if os.geteuid() != 0:
+        return "only root runs jobs in the root of an image"
+    machine = _MACHINES.get(platform.machine(), platform.machine())
+    if machine != recipe.architecture:
+        return f"this computer is {machine}, and the image is {recipe.architecture}"
+    return missing(_ROOTFUL)
+
+
+def prove(recipe: ImageRecipe, disk: Path, log: Path, tell: Tell) -> Test:
+    """Run the jobs of an image, and return what they proved."""
+    if reason := why_not(recipe):
+        return prove_nothing(recipe, reason)
+    at, began = utc_now(), time.monotonic()
+    wanted = jobs_of(recipe)
+    tried = {each: why for each in wanted if (why := _unproven(each, recipe))}
+    order = Order(
+        disk=disk,
+        log=log,
+        work=Path(),
+        jobs=tuple(_order_of(wanted, tried)),
+        suite=recipe.suite,
+        architecture=recipe.architecture,
+    )
+    found = _run(order, tell)
+    found.jobs |= {each: Job(name=each, unproven=why) for each, why in tried.items()}
+    jobs = tuple(found.jobs[each] for each in wanted)
+    return Test(
+        kind="jobs",
+        at=at,
+        seconds=round(time.monotonic() - began, 1),
+        problems=tuple(f"{each.name} failed: {each.problem}" for each in jobs if each.problem),
+        provides=_proven(found, jobs),
+        jobs=jobs,
+    )
+
+
+def prove_nothing(recipe: ImageRecipe, reason: str) -> Test:
+    """Return the test of an image whose jobs cannot be run, and why."""
+    jobs = tuple(Job(name=each, unproven=reason) for each in jobs_of(recipe))
+    return Test(kind="jobs", at=utc_now(), seconds=0.0, jobs=jobs, nothing_run=reason)
+
+
+def refuted_claims(recipe: ImageRecipe, test: Test) -> tuple[str, ...]:
+    """Return the tags that a recipe claims by hand and that its jobs do not bear out."""
+    return tuple(
+        tag
+        for tag in recipe.provides
+        if is_judged(tag) and tag not in test.provides and not is_open(tag, test.unproven)
+    )
+
+
+def _proven(found: Found, jobs: Sequence[Job]) -> tuple[str, ...]:
+    """Return the tags whose job succeeded, and those of the worker that take no job."""
+    good = {each.name for each in jobs if each.is_proven}
+    executors = {f"worker:{each}" for each in good if each.startswith("executor:")}
+    tags = {
+        tag
+        for tag in found.tags
+        if (needed := job_of_tag(tag)) is None or any(each in good for each in needed)
+    }
+    return tuple(sorted(tags | executors)) if found.tags else ()
+
+
+def _order_of(wanted: Sequence[str], unproven: Mapping[str, str]) -> Iterator[str]:
+    """Yield the jobs to run; first one that makes a root, where another needs that."""
+    left = [each for each in wanted if each not in unproven]
+    if "task:mmdebstrap" not in left and set(left) & _IN_TARBALL:
+        yield "task:mmdebstrap"
+    yield from left
+
+
+_IN_TARBALL = {"executor:unshare", "executor:incus-lxc", "task:sbuild", "task:autopkgtest"}
+
+
+def _unproven(job: str, recipe: ImageRecipe) -> str:
+    """Return why this computer cannot run a job; empty: it can be tried."""
+    if job in ("executor:qemu", "executor:incus-vm"):
+        if _accelerator() != "kvm":
+            return "this computer has no KVM that works"
+        if "simplesystemimagebuild" not in recipe.enable_tasks:
+            return "task simplesystemimagebuild, which makes a machine for it, is not enabled"
+    if job == "executor:incus-vm" and not Path("/dev/vhost-vsock").exists():
+        return "this computer has no /dev/vhost-vsock"
+    if job in ("task:sbuild", "task:autopkgtest") and "unshare" not in recipe.enable_backends:
+        return "executor unshare, in which it would run here, is not enabled"
+    return ""
+
+
+def _accelerator() -> Literal["kvm", "tcg"]:
+    try:
+        return choose_accelerator() if Path("/dev/kvm").exists() else "tcg"
+    except FleetError:
+        return "tcg"
+
+
+def _run(order: Order, tell: Tell) -> Found:
+    """Run jobs in a process of their own; it and all it started are gone when this returns."""
+    found, log = Found(), order.log
+    with TemporaryDirectory(prefix=".jobs-", dir=order.disk.parent.parent) as work:
+        order = order.model_copy(update={"work": Path(work)})
+        log.write_bytes(b"")
+        with (
+            log.open("ab") as text,
+            subprocess.Popen(  # noqa: S603 - ourselves
+                isolated(sys.executable, "-m", "fleet.images.jobs"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=text,
+                start_new_session=True,
+            ) as child,
+        ):
+            try:
+                _listen(child, order, found, tell)
+            finally:
+                child.kill()
+    for name in order.jobs:
+        last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+        found.jobs.setdefault(name, Job(name=name, problem=f"it did not end: {last} ({log})"))
+    return found
+
+
+def _listen(child: "subprocess.Popen[bytes]", order: Order, found: Found, tell: Tell) -> None:
+    if child.stdin is None or child.stdout is None:
+        raise TypeError(child)
+    child.stdin.write(order.model_dump_json().encode())
+    child.stdin.close()
+    for line in child.stdout:
+        told = json.loads(line)
+        if "tags" in told:
+            found.tags = tuple(told["tags"])
+        elif "here" in told:
+            found.jobs |= {each: Job(name=each, unproven=told["here"]) for each in told["jobs"]}
+        else:
+            job = Job(name=told["job"], seconds=told["seconds"], problem=told["error"])
+            found.jobs[job.name] = job
+            tell(f"{job.name}: {job.problem or 'proven'} after {job.seconds:.0f} s")
+
+
+def main() -> int:
+    """Run the jobs of an order in the namespaces that this program was started in."""
+    os.umask(0o022)
+    order = Order.model_validate_json(sys.stdin.read())
+    in_memory_or_on_disk(order.work, order.log, lambda _: _prove_in(order))
+    return 0
+
+
+def _prove_in(order: Order) -> None:
+    root = order.work / "root"
+    root.mkdir()
+    with open_disk(order.disk) as disk:
+        disk.root.copy(root)
+    plain = [each for each in order.jobs if not each.startswith("executor:incus")]
+    incus = [each for each in order.jobs if each.startswith("executor:incus")]
+    _inside(order, root, plain)
+    if incus and (why := _no_network(order)):
+        _say(here=why, jobs=incus)
+    elif incus:
+        _inside(order, root, incus, own_network=True)
+
+
+def _last(text: str) -> str:
+    return (text.strip().splitlines() or ["no error message"])[-1]
+
+
+def _no_network(order: Order) -> str:
+    """Return why no network of containers can be made here; empty: it can."""
+    made = "ip link add b0 type bridge && ip link add v0 type veth peer name v1"
+    try:
+        run("unshare", "--net", "sh", "-euc", made, log=order.log)
+    except ProgramFailed as error:
+        return f"this computer makes no bridge for incus: {_last(error.output)}"
+    return ""
+
+
+# unshare(2) maps no users within a chroot, so the root becomes that of the mount namespace. For
+# that it has to be a mount.
+_ENTER = """
+root=$1; own=$2; shift 2
+mount --bind "$root" "$root"; cd "$root"
+mount -t proc proc proc; mount -t sysfs sysfs sys; mount --rbind /dev dev
+mount -t tmpfs tmpfs run; mount -t tmpfs -o mode=1777 tmpfs tmp
+mkdir -p run/systemd/resolve; cat /etc/resolv.conf >run/systemd/resolve/stub-resolv.conf
+if test "$own" = own; then ip link set lo up; mount -t cgroup2 cgroup sys/fs/cgroup; fi
+pivot_root . mnt
+exec /usr/sbin/chroot . /bin/sh -euc 'umount -l /mnt; exec "$@"' sh "$@"
+"""
+# incus's daemon is systemd's to start, which no root has: it is started as that would.
+_AS_INCUS = f"""
+mkdir -p /run/incus /var/lib/incus /var/log/incus
+/usr/libexec/incus/incusd --group incus-admin >/var/log/incus/incusd.log 2>&1 </dev/null &
+incus admin waitready --timeout 120 </dev/null >&2
+sed --silent '/^ExecStart=/,/[^\\\\]$/p' {_SET_UP} | sed 's/^ExecStart=//; s/\\\\$//' |
+    tr '\\n' ' ' >/tmp/set-up
+sh -eu /tmp/set-up </dev/null >&2
+exec "$@"
+"""
+_QUICK = '#!/bin/sh\nexec /usr/bin/xz -0 "$@"\n'
+"""Tarballs of jobs are read once: at its usual level xz took longer than all else of a job."""
+
+
+def _inside(order: Order, root: Path, jobs: Sequence[str], *, own_network: bool = False) -> None:
+    """Run jobs in the root as its worker, with the machine's network or one of its own."""
+    program = root / _HOME.lstrip("/") / "jobs.py"
+    program.write_bytes(Path(__file__).with_name("jobs_inside.py").read_bytes())
+    quick = root / "usr/local/bin/xz"
+    quick.write_text(_QUICK, encoding="ascii")
+    quick.chmod(0o755)
+    worker = (
+        *("setpriv", f"--reuid={_WORKER}", f"--regid={_WORKER}", "--init-groups", "--"),
+        *("env", f"HOME={_HOME}", "python3", f"{_HOME}/jobs.py"),
+    )
+    within = ("sh", "-euc", _AS_INCUS, "sh", *worker) if own_network else worker
+    apart = ("--net",) if own_network else ()
+    handed = {name: os.environ[name] for name in PROXIES if name in os.environ}
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    with order.log.open("ab") as text:
+        child = subprocess.Popen(  # noqa: S603 - programs of the system with words of ours
+            [
+                *("unshare", "--mount", "--propagation=private", "--pid", "--fork"),
+                *("--kill-child=KILL", *apart, "--mount-proc", "--", "sh", "-euc", _ENTER, "sh"),
+                *(str(root), "own" if own_network else "shared", *within),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=text,
+            env={**handed, "PATH": path, **ENVIRONMENT},
+        )
+        wanted = {
+            "jobs": jobs,
+            "suite": order.suite,
+            "architecture": order.architecture,
+            "mirror": _mirror_of(root, order.suite),
+        }
+        _hand_on(child, json.dumps(wanted).encode(), tags=not own_network)
+    if child.wait() and jobs:
+        _say_failed(order, jobs, own_network=own_network)
+
+
+def _hand_on(child: "subprocess.Popen[bytes]", wanted: bytes, *, tags: bool) -> None:
+    stdin, stdout = _pipes(child)
+    stdin.write(wanted)
+    stdin.close()
+    for line in stdout:
+        if tags or b'"tags"' not in line:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+
+
+def _pipes(child: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
+    if child.stdin is None or child.stdout is None:
+        raise TypeError(child)
+    return child.stdin, child.stdout
+
+
+def _say_failed(order: Order, jobs: Sequence[str], *, own_network: bool) -> None:
+    """Report jobs that could not begin: the set-up of incus failed, or there is no Debusine."""
+    lines = order.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    what = "incus was not set up" if own_network else "the worker's code cannot be run"
+    for name in jobs:
+        _say(job=name, seconds=0.0, error=f"{what}: {(lines or ['no output'])[-1]}")
+
+
+def _mirror_of(root: Path, suite: str) -> str:
+    """Return the archive that the image has its suite from."""
+    text = (root / "etc/apt/sources.list").read_text(encoding="utf-8")
+    found = [each["uri"] for each in _DEB.finditer(text) if each["suite"] == suite]
+    return found[0] if found else "http://deb.debian.org/debian"
+
+
+def _say(**words: Any) -> None:  # noqa: ANN401 - JSON
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

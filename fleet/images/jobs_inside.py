@@ -1,0 +1,311 @@
+"""Run small jobs inside the root of an image, as its worker and with the worker's own code.
+
+The image's Python runs this file; nothing else of fleet is there. It reads an order as JSON from
+standard input and writes a line of JSON for each job. A folder takes the place of the
+server: tasks and executors read artifacts from it and write artifacts to it.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import traceback
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+_HOME = Path.home()
+_STORE = _HOME / "fleet-jobs"
+_TARBALL, _IMAGE, _SOURCE = "debian:system-tarball", "debian:system-image", "debian:source-package"
+_LOGS = ("debian:package-build-log", "debusine:work-request-debug-logs")
+_INIT = ["dbus", "python3-minimal", "systemd-sysv"]
+"""Packages that start a container as a machine, and let autopkgtest in."""
+_LONGEST = 1500
+"""Characters of a log that are shown."""
+_NAME = "fleet-job"
+_SOURCES = {
+    "debian/source/format": "3.0 (native)\n",
+    "debian/changelog": (
+        f"{_NAME} (1) unstable; urgency=low\n\n  * A package of a few lines.\n\n"
+        " -- fleet <fleet@example.org>  Thu, 01 Jan 2026 00:00:00 +0000\n"
+    ),
+    "debian/control": (
+        f"Source: {_NAME}\nSection: misc\nPriority: optional\n"
+        "Maintainer: fleet <fleet@example.org>\nStandards-Version: 4.7.0\n"
+        f"Rules-Requires-Root: no\n\nPackage: {_NAME}\nArchitecture: any\n"
+        "Description: package of a few lines\n It holds one file.\n"
+    ),
+    "debian/rules": (
+        "#!/usr/bin/make -f\nbuild build-arch build-indep binary-indep:\n"
+        f"clean:\n\trm -rf debian/{_NAME} debian/files\n"
+        f"binary-arch binary:\n\tmkdir -p debian/{_NAME}/DEBIAN debian/{_NAME}/usr/share/{_NAME}\n"
+        f"\techo built >debian/{_NAME}/usr/share/{_NAME}/built\n"
+        f"\tdpkg-gencontrol -p{_NAME} -Pdebian/{_NAME}\n"
+        f"\tdpkg-deb --root-owner-group --build debian/{_NAME} ..\n"
+    ),
+    "debian/tests/control": "Test-Command: test -e /etc/debian_version\nDepends:\n",
+}
+"""A package that needs no other to be built."""
+
+
+class JobFailed(Exception):
+    """A job did not succeed."""
+
+
+class Server:
+    """Artifacts in a folder, as far as tasks and executors ask a server for any."""
+
+    def keep(self, category: str, data: dict[str, Any], files: dict[str, Path]) -> int:
+        """Keep an artifact, and return its number."""
+        number = len(list(_STORE.glob("*.json"))) + 1
+        for name, path in files.items():
+            place = _STORE / str(number) / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
+        kept = {"category": category, "data": data, "files": sorted(files)}
+        (_STORE / f"{number}.json").write_text(json.dumps(kept), encoding="utf-8")
+        return number
+
+    def find(self, category: str) -> int:
+        """Return the number of the first artifact of a category."""
+        for number in sorted(int(path.stem) for path in _STORE.glob("*.json")):
+            if self._read(number)["category"] == category:
+                return number
+        raise JobFailed(f"no job before it made a {category}")
+
+    def logs(self) -> str:
+        """Return the end of the latest logs that a task left."""
+        numbers = sorted((int(path.stem) for path in _STORE.glob("*.json")), reverse=True)
+        shown: dict[str, int] = {}
+        for number in numbers:
+            category = self._read(number)["category"]
+            if category in _LOGS:
+                shown.setdefault(category, number)
+        return "\n".join(
+            f"== {path.name}\n{path.read_text(errors='replace')[-_LONGEST:]}"
+            for number in shown.values()
+            for path in sorted((_STORE / str(number)).iterdir())
+        )
+
+    def artifact_get(self, artifact_id: int, **_: object) -> SimpleNamespace:
+        """Return an artifact as the server's client does."""
+        kept = self._read(artifact_id)
+        files = {name: SimpleNamespace(url=f"file:///{name}") for name in kept["files"]}
+        return SimpleNamespace(
+            id=artifact_id,
+            category=kept["category"],
+            created_at=datetime.now(UTC),
+            data=kept["data"],
+            files=files,
+        )
+
+    def download_artifact_file(
+        self, artifact_id: int, path_in_artifact: str, destination: Path, **_: object
+    ) -> None:
+        """Copy a file of an artifact."""
+        shutil.copyfile(_STORE / str(artifact_id) / path_in_artifact, destination)
+
+    def download_artifact(
+        self, artifact_id: int, destination: Path, **_: object
+    ) -> SimpleNamespace:
+        """Copy every file of an artifact."""
+        found = self.artifact_get(artifact_id)
+        for name in found.files:
+            place = destination / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self.download_artifact_file(artifact_id, name, place)
+        return found
+
+    def upload_artifact(self, artifact: Any, **_: object) -> SimpleNamespace:  # noqa: ANN401 - Debusine's
+        """Keep an artifact of a task."""
+        data = json.loads(artifact.data.model_dump_json())
+        files = {str(name): Path(path) for name, path in artifact.files.items()}
+        return SimpleNamespace(id=self.keep(str(artifact.category), data, files))
+
+    def relation_create(self, *_: object) -> None:
+        """Keep no relation of artifacts."""
+
+    def _read(self, number: int) -> dict[str, Any]:
+        kept: dict[str, Any] = json.loads((_STORE / f"{number}.json").read_text(encoding="utf-8"))
+        return kept
+
+
+class Jobs:
+    """Every job by its name."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self._architecture = order["architecture"]
+        self._repository = {
+            "types": ["deb"],
+            "mirror": order["mirror"],
+            "suite": order["suite"],
+            "components": ["main"],
+        }
+        self.server = Server()
+
+    def run(self, name: str) -> None:
+        """Run a job; raises where it does not succeed."""
+        kind, _, what = name.partition(":")
+        if kind == "executor":
+            self._executor(what)
+        else:
+            {
+                "autopkgtest": self._autopkgtest,
+                "mmdebstrap": self._mmdebstrap,
+                "sbuild": self._sbuild,
+                "simplesystemimagebuild": self._system_image,
+            }[what]()
+
+    def _mmdebstrap(self) -> None:
+        options = {"architecture": self._architecture, "variant": "buildd"}
+        options["extra_packages"] = _INIT
+        data = {"bootstrap_options": options, "bootstrap_repositories": [self._repository]}
+        self._task("mmdebstrap", data, {})
+
+    def _system_image(self) -> None:
+        options = {"architecture": self._architecture, "variant": "minbase"}
+        options["extra_packages"] = ["python3-minimal"]
+        data = {
+            "bootstrap_options": options,
+            "bootstrap_repositories": [self._repository],
+            "disk_image": {
+                "format": "qcow2",
+                "partitions": [{"size": 2, "filesystem": "ext4"}],
+            },
+        }
+        self._task("simplesystemimagebuild", data, {})
+
+    def _sbuild(self) -> None:
+        data = {"input": {"source_artifact": 1}, **self._executed("unshare")}
+        dynamic = {
+            "environment_id": self.server.find(_TARBALL),
+            "input_source_artifact_id": self._source(),
+            "subject": _NAME,
+        }
+        self._task("sbuild", data, dynamic)
+
+    def _autopkgtest(self, backend: str = "unshare", environment: str = _TARBALL) -> None:
+        inputs = {"source_artifact": 1, "binary_artifacts": []}
+        data = {"input": inputs, **self._executed(backend)}
+        dynamic = {
+            "environment_id": self.server.find(environment),
+            "input_source_artifact_id": self._source(),
+            "input_binary_artifacts_ids": [],
+            "subject": _NAME,
+        }
+        self._task("autopkgtest", data, dynamic)
+
+    def _executed(self, backend: str) -> dict[str, object]:
+        return {
+            "build_architecture": self._architecture,
+            "environment": 1,
+            "backend": backend,
+        }
+
+    def _executor(self, name: str) -> None:
+        executors = import_module("debusine.tasks.executors")
+        backends = import_module("debusine.tasks.models")
+        chosen = executors.executor_class(backends.BackendType(name))
+        if not chosen.available():
+            raise JobFailed(f"the worker does not offer the executor {name}")
+        environment = str(chosen.image_category)
+        if name == "qemu":  # It makes no instance of its own: autopkgtest starts QEMU.
+            self._autopkgtest(name, environment)
+            return
+        folder = _HOME / "workdir" / f"executor-{name}"
+        folder.mkdir(parents=True)
+        number = self.server.find(environment)
+        made = chosen(self.server, number, workspace="fleet", working_directory=folder)
+        made.download_image()
+        instance = made.create()
+        instance.start()
+        try:
+            instance.run(["test", "-e", "/etc/debian_version"], check=True, run_as_root=True)
+        finally:
+            instance.stop()
+
+    def _task(self, name: str, data: dict[str, Any], dynamic: dict[str, Any]) -> None:
+        """Run a task as the worker runs it."""
+        task = import_module("debusine.tasks").BaseExternalTask
+        worker = import_module("debusine.artifacts.models").TaskTypes.WORKER
+        one = task.class_from_name(worker, name)(data, dynamic)
+        one.set_working_directory(_HOME / "workdir" / name)
+        one.configure_server_access(self.server)
+        one.workspace_name = "fleet"
+        one.work_request_id = 1
+        result = str(one.execute())
+        if result != "success":
+            raise JobFailed(f"the task ended with {result}")
+
+    def _source(self) -> int:
+        """Return the artifact of a source package of a few lines."""
+        try:
+            return self.server.find(_SOURCE)
+        except JobFailed:
+            pass
+        with tempfile.TemporaryDirectory() as top:
+            tree = Path(top, f"{_NAME}-1")
+            for name, text in _SOURCES.items():
+                path = tree / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            (tree / "debian/rules").chmod(0o755)
+            command = ["dpkg-source", "--build", tree.name]
+            subprocess.run(command, cwd=top, check=True, stdout=sys.stderr)  # noqa: S603 - fixed words
+            files = {path.name: path for path in Path(top).iterdir() if path.is_file()}
+            data = {"name": _NAME, "version": "1", "type": "dpkg", "dsc_fields": {}}
+            return self.server.keep(_SOURCE, data, files)
+
+
+def tags() -> list[str]:
+    """Return the tags that the worker reports; none where it is older than tags."""
+    try:
+        system = import_module("debusine.worker.system_information")
+        found: set[str] = import_module("debusine.tasks").get_provided_external_worker_tags()
+        found |= system.system_provided_tags(system.WorkerType.EXTERNAL)
+    except (ImportError, AttributeError):
+        return []
+    return sorted(found)
+
+
+def main() -> None:
+    """Run the jobs that are ordered, in their order."""
+    order = json.loads(sys.stdin.read())
+    setattr(tarfile.TarFile, "xzopen", classmethod(_open_quickly))  # noqa: B010 - typed as fixed
+    _STORE.mkdir(exist_ok=True)
+    _say(tags=tags())
+    jobs = Jobs(order)
+    for name in order["jobs"]:
+        began = time.monotonic()
+        error = ""
+        try:
+            jobs.run(name)
+        except Exception as problem:  # noqa: BLE001 - a job may fail as it likes
+            error = f"{type(problem).__name__}: {problem}"
+            traceback.print_exc()
+            sys.stderr.write(f"{jobs.server.logs()}\n")
+        _say(job=name, seconds=round(time.monotonic() - began, 1), error=error)
+
+
+_open_xz: Any = vars(tarfile.TarFile)["xzopen"].__func__
+
+
+def _open_quickly(kind: Any, name: Any, mode: str = "r", *more: Any, **words: Any) -> Any:  # noqa: ANN401 - tarfile's
+    """Open an archive; one that is written is compressed quickly, for it is read once."""
+    if mode != "r":
+        words["preset"] = 0
+    return _open_xz(kind, name, mode, *more, **words)
+
+
+def _say(**words: object) -> None:
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""What the jobs of an image prove, and which tags of its worker count because of that."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.images import jobs
+from fleet.images.jobs import jobs_of, prove, prove_nothing, refuted_claims
+from fleet.model import images as model
+from fleet.model.images import Job, after_tests, executors_of, is_open, job_of_tag
+from fleet.schema.model import ImageRecipe
+from tests.builders import NOW
+from tests.builders.versioning import a_version
+
+REPORTED = (
+    "worker:build-arch:amd64",
+    "worker:cap:autopkgtest",
+    "worker:cap:mmdebstrap",
+    "worker:cap:sbuild",
+    "worker:task:worker:autopkgtest:version:1",
+    "worker:task:worker:mmdebstrap:version:1",
+    "worker:task:worker:noop:version:1",
+    "worker:task:worker:sbuild:version:1",
+    "worker:type:external",
+)
+SBUILD = ("worker:cap:sbuild", "worker:task:worker:sbuild:version:1")
+
+
+def recipe(**keys: object) -> ImageRecipe:
+    return ImageRecipe.model_validate({"suite": "trixie", "architecture": "amd64", **keys})
+
+
+def proven(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    ended: dict[str, Job],
+    reported: tuple[str, ...] = REPORTED,
+    **keys: object,
+) -> model.Test:
+    """Prove an image on a machine without KVM, whose jobs end so; all others succeed."""
+    monkeypatch.setattr(jobs, "why_not", lambda _: "")
+    monkeypatch.setattr(jobs, "_accelerator", lambda: "tcg")
+
+    def run(order: jobs.Order, _: object) -> object:
+        found = {each: ended.get(each, Job(name=each, seconds=2)) for each in order.jobs}
+        return jobs.Found(reported, found)
+
+    monkeypatch.setattr(jobs, "_run", run)
+    return prove(recipe(**keys), tmp_path / "disk", tmp_path / "log", lambda _: None)
+
+
+def test_jobs_cover_each_executor_and_task_of_a_recipe() -> None:
+    everything = recipe(
+        enable_backends=["qemu", "incus", "unshare"],
+        enable_tasks=["simplesystemimagebuild", "sbuild", "mmdebstrap", "autopkgtest"],
+    )
+
+    assert jobs_of(everything) == (
+        *("task:mmdebstrap", "task:simplesystemimagebuild"),
+        *("executor:unshare", "executor:incus-lxc", "executor:incus-vm", "executor:qemu"),
+        *("task:sbuild", "task:autopkgtest"),
+    )
+    assert jobs_of(recipe(enable_backends=["incus-lxc"], enable_tasks=[])) == (
+        "executor:incus-lxc",
+    )
+
+
+@pytest.mark.parametrize(
+    ("backends", "executors"),
+    [
+        (["incus"], ("incus-lxc", "incus-vm")),
+        (["incus-vm", "incus"], ("incus-lxc", "incus-vm")),
+        (["qemu", "unshare"], ("unshare", "qemu")),
+        ([], ()),
+    ],
+)
+def test_executors_have_the_names_of_debusine(backends: list[str], executors: object) -> None:
+    assert executors_of(backends) == executors
+
+
+def test_jobs_that_succeed_prove_their_tags(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    test = proven(monkeypatch, tmp_path, {})
+
+    assert test.problems == ()
+    assert set(test.provides) == {
+        "worker:executor:unshare",
+        *REPORTED,
+    } - {"worker:cap:mmdebstrap", "worker:task:worker:mmdebstrap:version:1"}
+    assert test.unproven == ()
+
+
+def test_a_failed_job_is_a_problem_and_proves_no_tag(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    failed = Job(name="task:sbuild", problem="the task ended with failure")
+
+    test = proven(monkeypatch, tmp_path, {"task:sbuild": failed})
+
+    assert len(test.problems) == 1
+    assert "task:sbuild" in test.problems[0]
+    assert set(SBUILD).isdisjoint(test.provides)
+
+
+@pytest.mark.parametrize("backend", ["qemu", "incus-vm"])
+def test_virtual_machines_are_unproven_when_kvm_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, backend: str
+) -> None:
+    test = proven(monkeypatch, tmp_path, {}, enable_backends=["unshare", backend])
+
+    assert test.problems == ()
+    assert test.unproven == (f"executor:{backend}",)
+    assert f"worker:executor:{backend}" not in test.provides
+    assert "worker:executor:unshare" in test.provides
+
+
+def test_sbuild_is_unproven_when_unshare_is_not_enabled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    test = proven(monkeypatch, tmp_path, {}, enable_backends=["incus-lxc"])
+
+    assert test.unproven == ("task:sbuild", "task:autopkgtest")
+    assert set(SBUILD).isdisjoint(test.provides)
+
+
+def test_nothing_is_proven_when_the_worker_reports_no_tags(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert proven(monkeypatch, tmp_path, {}, reported=()).provides == ()
+
+
+@pytest.mark.parametrize(
+    ("claim", "refutes"),
+    [
+        ("worker:executor:unshare", 0),
+        ("worker:executor:qemu", 0),  # unproven: the recipe's word counts
+        ("worker:executor:incus-lxc", 1),
+        ("worker:task:worker:sbuild:version:1", 0),
+        ("worker:task:worker:sbuild:version:2", 1),
+        ("worker:cap:mmdebstrap", 1),
+        ("worker:task:worker:lintian:version:9", 1),
+        ("team:kernel", 0),
+    ],
+)
+def test_a_claim_is_refuted_when_a_job_could_have_proven_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, claim: str, refutes: int
+) -> None:
+    keys: dict[str, Any] = {"enable_backends": ["unshare", "qemu"], "provides": [claim]}
+    test = proven(monkeypatch, tmp_path, {}, **keys)
+
+    assert refuted_claims(recipe(**keys), test) == (claim,) * refutes
+
+
+def test_no_claim_is_refuted_when_no_job_was_run() -> None:
+    claims = recipe(provides=["worker:executor:qemu", "worker:cap:sbuild"])
+
+    assert refuted_claims(claims, prove_nothing(claims, "only root runs jobs")) == ()
+
+
+@pytest.mark.parametrize(
+    ("tag", "names"),
+    [
+        ("worker:executor:incus-vm", ("executor:incus-vm",)),
+        ("worker:cap:mmdebstrap", ("task:mmdebstrap", "task:simplesystemimagebuild")),
+        ("worker:task:worker:sbuild:version:12", ("task:sbuild",)),
+        ("worker:task:worker:noop:version:1", None),
+        ("worker:build-arch:amd64", None),
+        ("team:kernel", None),
+    ],
+)
+def test_a_tag_has_the_jobs_that_prove_it(tag: str, names: object) -> None:
+    assert job_of_tag(tag) == names
+
+
+def test_a_tag_is_open_when_its_job_could_not_be_run() -> None:
+    assert is_open("worker:executor:qemu", ("executor:qemu",))
+    assert not is_open("worker:executor:qemu", ("executor:incus-vm",))
+    assert is_open("worker:task:worker:noop:version:1", ("worker",))
+    assert not is_open("team:kernel", ("worker",))
+
+
+def job_test(*provides: str, **said: object) -> model.Test:
+    return model.Test.model_validate(
+        {"kind": "jobs", "at": NOW, "seconds": 1, "provides": provides, **said}
+    )
+
+
+def boot_test(*provides: str) -> model.Test:
+    return model.Test(kind="boot", at=NOW, seconds=1, provides=provides)
+
+
+def test_a_boot_adds_no_tag_when_jobs_were_run() -> None:
+    tests = (job_test("worker:executor:unshare"), boot_test("worker:executor:qemu"))
+
+    after = after_tests(a_version(state="built"), tests, NOW)
+
+    assert (after.provides, after.unproven) == (("worker:executor:unshare",), ())
+
+
+def test_a_boot_decides_about_tags_when_no_job_was_run() -> None:
+    tests = (job_test(nothing_run="only root runs jobs"), boot_test("worker:executor:unshare"))
+
+    after = after_tests(a_version(state="built"), tests, NOW)
+
+    assert (after.provides, after.unproven) == (("worker:executor:unshare",), ("worker",))
