@@ -29,6 +29,7 @@ CHECKS = (
     powerful.invalid_pattern,
     machines.market_not_sold,
     machines.missing_price,
+    limits.min_above_budget,
     pools.min_above_max,
     tags.minimum_on_plain_tag,
     queues.misspelt_task,

@@ -1,16 +1,20 @@
 """What is wrong or unwise in budgets, state, and what expires."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date
+from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.checks.findings import unwise
+from fleet.model.prices import bill, convert, find_types, markets_of, tariff_of
 from fleet.schema.findings import Finding, Path, nearest
 from fleet.schema.limits import Budget
-from fleet.schema.model import DebusineQueue, Fleet
+from fleet.schema.model import DebusineQueue, Fleet, Money
 from fleet.schema.pools import PoolBudget
 from fleet.tagrules.sources import pool_sources
 from fleet.tagrules.vocabulary import Vocabulary, mentions, tag_name
+
+_ZERO = Decimal(0)
 
 
 def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
@@ -71,6 +75,66 @@ def _check_budget(budget: Budget | PoolBudget, path: Path, keys: str) -> Iterato
         return
     message, hint = "this budget sets no limit", f"add {keys}, or remove the budget"
     yield unwise(message, path, at="key", hint=hint)
+
+
+_HOURS = {"per_hour": 1, "per_day": 24, "per_month": 28 * 24}
+"""Hours of each period; a month has at least these."""
+
+
+def min_above_budget(fleet: Fleet) -> Iterator[Finding]:
+    """Warn of `workers.min` and `workers.spare` that cost more than a budget that covers them."""
+    warm = {
+        name: max(pool.workers.min, pool.workers.spare)
+        for name, pool in fleet.dynamic_pools.items()
+        if pool.mode in {"apply", "observe"} and pool.workers.min + pool.workers.spare > 0
+    }
+    for name, count in warm.items():
+        budget = fleet.dynamic_pools[name].budget
+        if budget is not None:
+            yield from _check_warm(fleet, {name: count}, budget, ("pools", name, "budget"))
+    for name, shared in fleet.budgets.items() if warm else ():
+        if not (shared.scope or shared.team or shared.owner or shared.tags):
+            yield from _check_warm(fleet, warm, shared, ("budgets", name))
+
+
+def _check_warm(
+    fleet: Fleet, warm: Mapping[str, int], budget: Budget | PoolBudget, path: Path
+) -> Iterator[Finding]:
+    """Yield a warning for each limit of a budget that these machines alone exceed."""
+    machines = sum(warm.values())
+    noun = "machine" if machines == 1 else "machines"
+    whose = f"pool {next(iter(warm))} keeps" if len(warm) == 1 else f"{len(warm)} pools keep"
+    for key, hours in _HOURS.items():
+        per = key.removeprefix("per_")
+        limits: list[tuple[str, Decimal | None, Decimal, str]] = []
+        amount: Money | None = getattr(budget, key)
+        if amount is not None:
+            limit = convert(fleet, amount.amount, amount.currency)
+            cost = sum((count * _least_cost(fleet, n, hours) for n, count in warm.items()), _ZERO)
+            limits.append((key, limit, cost, fleet.money.currency))
+        most: int | None = getattr(budget, f"machine_hours_{key}", None)
+        if most is not None:
+            used = Decimal(machines * hours)
+            limits.append((f"machine_hours_{key}", Decimal(most), used, "machine hours"))
+        for field, limit, cost, unit in limits:
+            if limit is not None and cost > limit:
+                yield unwise(
+                    f"{whose} {machines} {noun} for workers.min or workers.spare: at least "
+                    f"{cost:.2f} {unit} per {per}, more than {field}; fleet creates fewer",
+                    (*path, field),
+                    hint=f"raise {field} to at least {cost:.2f} {unit}, or lower min and spare",
+                )
+
+
+def _least_cost(fleet: Fleet, name: str, hours: int) -> Decimal:
+    """Return the money for a machine of a pool in this time, of its cheapest type; 0: unknown."""
+    pool = fleet.dynamic_pools[name]
+    tariffs = [
+        tariff_of(fleet, pool, each.name, market)
+        for each in find_types(fleet, pool)
+        for market in markets_of(pool)
+    ]
+    return min((bill(each, hours * 3600) for each in tariffs if each), default=_ZERO)
 
 
 def state_without_passphrase(fleet: Fleet) -> Iterator[Finding]:
