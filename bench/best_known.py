@@ -1,30 +1,25 @@
 """Search for a cheaper allocation of a world than fleet's, to fill bench/best_known.json.
 
-`python -m bench.best_known SECONDS CASE ...`, each case a `bench.worlds.Size` as JSON. The mixed-
-integer program of docs/explanation/allocation.md over groups, places and limits, which shares no
-code with fleet's solver. It starts at fleet's own allocation. Up to `WHOLE` columns HiGHS searches
-all of it; above, a random neighbourhood of places at a time (large neighbourhood search).
-Each limit is kept at a distance of 1e-5, so that the result holds exactly.
+`python -m bench.best_known SECONDS CASE ...`, each case a `bench.worlds.Size` as JSON. The search
+starts at fleet's own allocation. Up to `WHOLE` columns HiGHS searches all of the program of
+`bench.plain`; above, a random neighbourhood of places at a time (large neighbourhood search).
 """
 
 import json
 import random
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from time import process_time
-from typing import Any
 
 import highspy
 import numpy as np
 
 from bench.one import layout_of
+from bench.plain import Array, Plain
 from bench.worlds import Size, grouped, scene_of, world_of
 from fleet.planner.allocation import allocate
-from fleet.planner.demand import Rank
 
 FILE = Path(__file__).with_name("best_known.json")
 WHOLE = 6_000
@@ -33,152 +28,86 @@ PART = 1_500, 6_000
 """Minimum and maximum columns of a neighbourhood, drawn for each."""
 PART_SECONDS = 60
 """Maximum seconds of one search of a neighbourhood, or of one rank."""
-_MARGIN = 1e-5
-Array = Any
 
 
 class Program:
-    """All pairs of group and place, and the machines of each place, as integer columns."""
+    """The program of a world, and the best values found."""
 
     def __init__(self, size: Size) -> None:
         scene = grouped(scene_of(size))
         layout = layout_of(scene.fleet, world_of(scene))
-        groups, places = layout.groups, layout.places
-        pairs = [(g, p) for g in groups for p in g.fits if p in places]
-        column_of = {(g.id, p): nth for nth, (g, p) in enumerate(pairs)}
-        made = [key for key, place in places.items() if place.makes]
-        machine_of = {key: len(pairs) + nth for nth, key in enumerate(made)}
-        self.count = len(pairs) + len(made)
-        self.costs = np.array(
-            [float(g.fits[p].money) for g, p in pairs] + [float(places[p].setup) for p in made]
-        )
-        self.uppers = np.array([float(len(g.requests)) for g, _ in pairs] + [1e5] * len(made))
-        self.place_of = np.array([*(places[p].key for _, p in pairs), *made])
-        self.group_of = np.array([g.id for g, _ in pairs] + [""] * len(made))
-        self.bounds: list[float] = []
-        entries: list[tuple[int, int, float]] = []
-
-        def add(row: Sequence[tuple[int, float]], upper: float) -> None:
-            entries.extend((len(self.bounds), column, factor) for column, factor in row)
-            self.bounds.append(upper)
-
-        shares: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-        ranks: defaultdict[Rank, list[int]] = defaultdict(list)
-        for g in groups:
-            own = [column_of[g.id, p] for p in g.fits if p in places]
-            add([(column, 1.0) for column in own], len(g.requests))
-            ranks[g.rank] += own
-        for nth, (g, p) in enumerate(pairs):
-            shares[p].append((nth, g.fits[p].share))
-        for key, row in shares.items():
-            new = places[key].makes
-            add([*row, (machine_of[key], -1.0)] if new else row, 0 if new else places[key].room)
-        for limit in layout.rows:
-            used = [
-                (machine_of[p], float(n)) for p, n in limit.machines.items() if p in machine_of
-            ]
-            used += [
-                (column_of[at], float(n)) for at, n in limit.requests.items() if at in column_of
-            ]
-            is_integer = limit.room == limit.room.to_integral_value()
-            add(used, float(limit.room) - (0 if is_integer else _MARGIN))
-        self.ranks = [ranks[rank] for rank in sorted(ranks)]
-        size_of = Counter(dict.fromkeys(ranks, 0))
-        for g in groups:
-            size_of[g.rank] += len(g.requests)
-        self.sizes = [size_of[rank] for rank in sorted(size_of)]
-        for columns in self.ranks:  # as -sum <= -served, once that is known
-            add([(column, -1.0) for column in columns], 0)
-        self.rows, self.columns, self.factors = map(np.array, zip(*entries, strict=True))
-        found = allocate(groups, places, layout.rows)
-        self.values = np.zeros(self.count)
+        self.plain = Plain(layout.groups, layout.places, layout.rows)
+        found = allocate(layout.groups, layout.places, layout.rows)
+        self.values = np.zeros(self.plain.count)
         for at, n in found.counts.items():
-            self.values[column_of[at]] = n
+            self.values[self.plain.column_of[at]] = n
         for key, n in found.machines.items():
-            self.values[machine_of[key]] = n
+            self.values[self.plain.machine_of[key]] = n
 
     def served(self) -> list[int]:
         """Return the number of served requests of each rank, the earliest first."""
-        return [round(self.values[columns].sum()) for columns in self.ranks]
+        return [round(self.values[columns].sum()) for columns in self.plain.ranks.values()]
 
     def unserved(self) -> list[int]:
         """Return the number of requests of each rank that could be served, and are not."""
-        return [size - n for size, n in zip(self.sizes, self.served(), strict=True)]
+        sizes = [self.plain.sizes[rank] for rank in self.plain.ranks]
+        return [size - n for size, n in zip(sizes, self.served(), strict=True)]
 
     def cost(self) -> float:
         """Return the money of machines and requests."""
-        return float(self.costs @ self.values)
+        return float(self.plain.costs @ self.values)
 
     def search(self, free: Array, seconds: float, rank: int | None = None) -> None:
         """Improve the values of some columns: of the cost, or of a rank while later ones yield."""
-        where, is_free = np.flatnonzero(free), free[self.columns]
-        bounds = np.array(self.bounds, dtype=float)
-        served = self.served()
-        bounds[-len(served) :] = -np.array(served)
-        costs = self.costs[where]
+        plain, where = self.plain, np.flatnonzero(free)
+        lower, costs = np.full(len(plain.row_uppers), -np.inf), plain.costs[where]
+        rows = [*plain.rank_rows.values()]
+        lower[rows] = self.served()
         if rank is not None:
-            bounds[len(bounds) - len(served) + rank + 1 :] = np.inf
-            costs = -np.isin(where, self.ranks[rank]).astype(float)
-        fixed = np.bincount(
-            self.rows[~is_free],
-            self.factors[~is_free] * self.values[self.columns[~is_free]],
-            minlength=len(bounds),
-        )
-        rows = np.unique(self.rows[is_free])
-        lp, solver = highspy.HighsLp(), highspy.Highs()  # type: ignore[no-untyped-call]  # the library's own gap
-        lp.num_col_, lp.num_row_ = len(where), len(rows)
-        lp.col_cost_, lp.col_lower_, lp.col_upper_ = costs, costs * 0, self.uppers[where]
-        lp.row_lower_, lp.row_upper_ = np.full(len(rows), -np.inf), (bounds - fixed)[rows]
-        lp.integrality_ = [highspy.HighsVarType.kInteger] * len(where)
-        order = np.argsort(self.columns[is_free], kind="stable")
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        lp.a_matrix_.start_ = np.searchsorted(
-            self.columns[is_free][order], np.append(where, self.count)
-        )
-        lp.a_matrix_.index_ = np.searchsorted(rows, self.rows[is_free][order])
-        lp.a_matrix_.value_ = self.factors[is_free][order]
+            lower[rows[rank + 1 :]] = -np.inf
+            costs = -np.isin(where, [*plain.ranks.values()][rank]).astype(float)
+        solver = plain.load(free, self.values, lower)
         for name, value in (
-            *(("output_flag", False), ("threads", 1), ("time_limit", float(seconds))),
-            *(("mip_rel_gap", 1e-6), ("mip_feasibility_tolerance", 1e-9)),
+            *(("time_limit", float(seconds)), ("mip_rel_gap", 1e-6)),
+            ("mip_feasibility_tolerance", 1e-9),
         ):
             solver.setOptionValue(name, value)
-        solver.passModel(lp)
+        solver.changeColsCost(len(where), np.arange(len(where), dtype="int32"), costs)
         start = highspy.HighsSolution()
         start.col_value = self.values[where].tolist()
         solver.setSolution(start)
         solver.run()
         found = np.round(np.array(solver.getSolution().col_value))
         if len(found) and costs @ found < costs @ self.values[where] - 1e-9:
-            used = np.bincount(
-                np.searchsorted(rows, self.rows[is_free]),
-                self.factors[is_free] * found[np.searchsorted(where, self.columns[is_free])],
-            )
-            if (used <= (bounds - fixed)[rows] + 1e-6).all():
-                self.values[where] = found
+            values = self.values.copy()
+            values[where] = found
+            if (plain.row_sums(values) <= np.array(plain.row_uppers) + 1e-6).all():
+                self.values = values
 
     def neighbourhood(self, dice: random.Random) -> Array:
         """Return the columns of some places that serve the same groups."""
+        place_of, group_of = self.plain.place_of, self.plain.group_of
         wanted = dice.randint(*PART)
-        used = self.place_of[self.values > 0]
+        used = place_of[self.values > 0]
         at = {dice.choice(sorted(set(used.tolist())))}
-        free = np.isin(self.place_of, [*at])
-        while free.sum() < wanted and len(at) < len(set(self.place_of.tolist())):
-            near = np.isin(self.group_of, self.group_of[free & (self.group_of != "")])
-            others = sorted(set(self.place_of[near].tolist()) - at) or sorted(
-                set(self.place_of.tolist()) - at
+        free = np.isin(place_of, [*at])
+        while free.sum() < wanted and len(at) < len(set(place_of.tolist())):
+            near = np.isin(group_of, group_of[free & (group_of != "")])
+            others = sorted(set(place_of[near].tolist()) - at) or sorted(
+                set(place_of.tolist()) - at
             )
             at.add(dice.choice(others))
-            free = np.isin(self.place_of, [*at])
+            free = np.isin(place_of, [*at])
         return free
 
 
 def search(size: Size, seconds: float) -> dict[str, object]:
     """Return what was found for a world."""
     program, dice = Program(size), random.Random(48)  # noqa: S311 - no secret
-    began, own, whole = process_time(), program.cost(), np.ones(program.count, dtype=bool)
+    began, own, whole = process_time(), program.cost(), np.ones(program.plain.count, dtype=bool)
     start = program.unserved()
     while (left := seconds - (process_time() - began)) > 1:
-        is_small = program.count <= WHOLE
+        is_small = program.plain.count <= WHOLE
         free = whole if is_small else program.neighbourhood(dice)
         first = 0 if is_small else dice.randrange(len(start))
         for rank in range(first, len(start)) if size.limited else ():

@@ -13,7 +13,7 @@ from fleet.planner.layout import Layout, lay_out
 from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.staffing import find_supplies
 from fleet.schema.model import Fleet
-from tests.builders.independent import Plain, count_served, find_violations, machines_needed
+from tests.builders.independent import find_violations, first_short_rank, machines_needed
 
 _SEEDS = range(30) if settings.get_current_profile_name() == "laws" else (0, 6, 12, 18, 24)
 """All worlds take several minutes: everyday five of the smallest size are checked."""
@@ -59,6 +59,5 @@ def test_allocation_violates_no_constraint(seed: int) -> None:
 @pytest.mark.parametrize("seed", _RANKS)
 def test_no_rank_can_serve_one_more_request_when_earlier_ranks_keep_theirs(seed: int) -> None:
     layout, found = allocated(seed)
-    plain = Plain(layout.groups, layout.places, layout.rows)
 
-    assert plain.first_short_rank(count_served(layout.groups, found)) is None
+    assert first_short_rank(layout.groups, layout.places, layout.rows, found) is None
