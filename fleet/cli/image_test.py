@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.apply.config import load_config, read_seconds
+from fleet.apply.timer import Signals
 from fleet.apply.wire import registries_of
 from fleet.cli.output import show
 from fleet.clock import utc_now
@@ -116,7 +117,9 @@ def _jobs(
         test = prove_nothing(recipe, "its worker reports no tags")
     else:
         console.progress(f"running jobs in {folder / QCOW2}")
-        test = prove(recipe, folder / QCOW2, log, console.note)
+        # The copy of its root goes also where a service manager ends this.
+        with Signals().heard():
+            test = prove(recipe, folder / QCOW2, log, console.note)
     refuted = [
         f"images.{manifest.image}.provides claims {tag}, which no job proved"
         for tag in refuted_claims(recipe, test)
