@@ -48,7 +48,7 @@ from fleet.schema.pools import PLACE_PATTERN, Image
 from fleet.schema.secrets import holds_secret
 from fleet.state.database import name_process
 from fleet.state.files import LocalFiles
-from fleet.state.storage import Storage, cache_folder, find_storage
+from fleet.state.storage import Storage, find_storage
 from fleet.state.store import DatabaseStore, store_of
 
 _ALL = 100
@@ -564,7 +564,7 @@ def _news(
             for source in sources_of(manifest):
                 if source not in lists:
                     console.progress(f"reading packages of {source.suite} at {source.uri}")
-                    lists[source] = read_index(source, cache_folder() / "images" / "lists")
+                    lists[source] = read_index(source)
             offered = {source: lists[source] for source in sources_of(manifest)}
             news[name] = find_updates(manifest, offered)
         except (FileUnreadable, SourceUnreachable) as error:

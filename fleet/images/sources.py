@@ -4,30 +4,25 @@ The state is the digest of what the archive signs, its Release files: what apt w
 from it is the same for as long as that is.
 
 Nothing is verified here: what they say decides only whether an image is rebuilt, and apt
-verifies whatever is installed then. What was read is kept as long as the archive says that it is
-the same.
+verifies whatever is installed then.
 """
 
 import gzip
 import hashlib
-import json
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from fleet.errors import FleetError, SourceUnreachable
 from fleet.images.programs import ProgramFailed, run
 from fleet.model.apt_sources import Source, archives, version_key
 from fleet.model.values import digest
-from fleet.state.files import replace_file
 
 _SIGNED = b"-----BEGIN PGP SIGNED MESSAGE-----"
 _DATE = re.compile(rb"^Date: (.+)$", re.MULTILINE)
@@ -35,7 +30,7 @@ _LINE = re.compile(r"deb (?:\[[^\]]*\] )?(\S+) (\S+) (.+)")
 _SECONDS = 30.0
 _MOST_BYTES = 100 * 1000 * 1000
 _SHOW = 'sed "s/^/SOURCE /" "$1"/etc/apt/sources.list >&2; exit 1'
-_NOT_FOUND, _NOT_MODIFIED = 404, 304
+_NOT_FOUND = 404
 _WITHOUT_UPDATES = ("sid", "unstable", "experimental")
 _NEXT = "name a mirror that works: --mirror URL, FLEET_MIRROR, or `mirror` in the recipe"
 
@@ -139,7 +134,6 @@ def _release(uri: str, suite: str) -> bytes | None:
 
 class _Answer(NamedTuple):
     status: int
-    headers: Mapping[str, str]
     content: bytes
 
     @property
@@ -147,7 +141,7 @@ class _Answer(NamedTuple):
         return 200 <= self.status < 300  # noqa: PLR2004 - HTTP's own
 
 
-def _get(url: str, headers: Mapping[str, str] = MappingProxyType({})) -> _Answer:
+def _get(url: str) -> _Answer:
     import httpx
 
     from fleet.queues.http import trusted
@@ -155,14 +149,14 @@ def _get(url: str, headers: Mapping[str, str] = MappingProxyType({})) -> _Answer
     try:
         with (
             httpx.Client(timeout=_SECONDS, follow_redirects=True, verify=trusted()) as client,
-            client.stream("GET", url, headers=dict(headers)) as answer,
+            client.stream("GET", url) as answer,
         ):
             content = bytearray()
             for piece in answer.iter_bytes():
                 content += piece
                 if len(content) > _MOST_BYTES:
                     raise SourceUnreachable(f"{url} is larger than any list of packages")
-            return _Answer(answer.status_code, answer.headers, bytes(content))
+            return _Answer(answer.status_code, bytes(content))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise SourceUnreachable(f"{url} does not answer: {error}; {_NEXT}") from error
 
@@ -181,57 +175,24 @@ _Opener = Callable[[BytesIO], Iterable[bytes]]
 _FORMS: tuple[tuple[str, _Opener], ...] = ((".xz", lzma.open), (".gz", gzip.open))
 
 
-def read_index(source: Source, cache: Path) -> dict[str, str]:
+def read_index(source: Source) -> dict[str, str]:
     """Return every package with its newest version; empty where there is no such list.
 
-    What was read is kept in that folder. Raises SourceUnreachable where the archive does not
-    answer, or answers garbage.
+    Raises SourceUnreachable where the archive does not answer, or answers garbage.
     """
     folder = f"dists/{source.suite}/{source.component}/binary-{source.architecture}"
     base = f"{source.uri.rstrip('/')}/{folder}/Packages"
     for ending, unpack in _FORMS:
         url = base + ending
-        place = cache / f"{digest(url)}.json"
-        asked, kept = _read_kept(place)
-        answer = _get(url, asked)
+        answer = _get(url)
         if answer.status == _NOT_FOUND:
             continue
-        if asked and answer.status == _NOT_MODIFIED:
-            return kept
         if not answer.is_good:
             raise SourceUnreachable(f"{url} answers {answer.status}")
         try:
-            found = _newest(unpack(BytesIO(answer.content)))
+            return _newest(unpack(BytesIO(answer.content)))
         except (lzma.LZMAError, zlib.error, OSError, EOFError, UnicodeDecodeError) as error:
             raise SourceUnreachable(f"{url} is no list of packages: {error}") from error
-        if asks := _asks(answer.headers):
-            _keep(place, asks, found)
-        return found
-    return {}
-
-
-def _read_kept(place: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the headers that ask for a newer list, and the list that was kept, if it is whole."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        kept = json.loads(place.read_text(encoding="utf-8"))
-        return kept["asked"], kept["versions"]
-    return {}, {}
-
-
-def _keep(place: Path, asked: Mapping[str, str], versions: Mapping[str, str]) -> None:
-    with suppress(OSError):  # it is read again then
-        place.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(
-            place, json.dumps({"asked": asked, "versions": versions}).encode(), mode=0o644
-        )
-
-
-def _asks(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return what asks an archive whether a file is another one than what it answered."""
-    if tag := headers.get("ETag"):
-        return {"If-None-Match": tag}
-    if moment := headers.get("Last-Modified"):
-        return {"If-Modified-Since": moment}
     return {}
 
 

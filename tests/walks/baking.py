@@ -69,7 +69,7 @@ def packages_of(recipe: ImageRecipe) -> Iterator[Package]:
         (f"{recipe.mirror}-security", f"{recipe.suite}-security"),
     )
     for uri, suite in suites:
-        listed = read_index(Source(uri, suite, "main", recipe.architecture), Path(".fleet/lists"))
+        listed = read_index(Source(uri, suite, "main", recipe.architecture))
         for name, version in listed.items():
             found[name] = Package(
                 name=name,
