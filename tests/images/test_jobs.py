@@ -1,17 +1,20 @@
 """What the jobs of an image prove, and which tags of its worker count because of that."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleet.images import jobs
+from fleet.images.checks import open_disk
 from fleet.images.jobs import jobs_of, prove, prove_nothing, refuted_claims
 from fleet.model import images as model
 from fleet.model.images import Job, after_tests, executors_of, is_open, job_of_tag
 from fleet.schema.model import ImageRecipe
 from tests.builders import NOW
 from tests.builders.versioning import a_version
+from tests.rigs.image_disks import a_disk, a_root, needs_programs
 
 REPORTED = (
     "worker:build-arch:amd64",
@@ -205,3 +208,29 @@ def test_a_boot_decides_about_tags_when_no_job_was_run() -> None:
     after = after_tests(a_version(state="built"), tests, NOW)
 
     assert (after.provides, after.unproven) == (("worker:executor:unshare",), ("worker",))
+
+
+@needs_programs
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root keeps the owners of files")
+def test_a_copied_root_keeps_owners_modes_and_links(tmp_path: Path) -> None:
+    root = a_root(tmp_path / "root")
+    for name, mode in (("usr/bin/newuidmap", 0o4755), ("usr/bin/sbuild", 0o755)):
+        (root / name).chmod(mode)
+    for name, mode in (("tmp", 0o1777), ("var/mail box", 0o2775)):
+        (root / name).mkdir()
+        (root / name).chmod(mode)
+    os.chown(root / "usr/bin/ip", 989, 988)
+    copied = tmp_path / "copied"
+    copied.mkdir()
+
+    with open_disk(a_disk(tmp_path / "disk.qcow2", root)) as disk:
+        disk.root.copy(copied)
+
+    for path in root.rglob("*"):
+        found, expected = (copied / path.relative_to(root)).lstat(), path.lstat()
+        assert (found.st_mode, found.st_uid, found.st_gid) == (
+            expected.st_mode,
+            expected.st_uid,
+            expected.st_gid,
+        ), path
+    assert (copied / "bin").readlink() == Path("usr/bin")
