@@ -464,7 +464,8 @@ def reasons_of(
     """Yield every reason about a request: denied tags, unknowns, and every pool."""
     for refused in signature.refused:
         who = f"owner of tag {refused.tag}: `asked_by`"
-        who = "operator of `lookups`" if refused.is_unknown else who
+        if refused.is_unknown:
+            who = "requester, or operator of `derive` and `lookups`"
         by = case.enforcer([refused.tag], "tag", signature.queue)
         yield ExplainedReason(because=refused.because, path=refused.path, by=by, who=who)
     for difference in signature.differences:
@@ -532,6 +533,11 @@ def _of_pool(
                 who=_who_allows(case.plan, blocked.path),
             )
     mismatch = find_mismatch(case.ask_of(signature), case.offers[name])
+    held = [each for each in signature.refused if unserved and each.path == unserved.path]
+    if not mismatch and held:
+        what = "unknown" if held[0].is_unknown else "denied"
+        because = f"pool {name} creates no machine for it: {held[0].tag} is {what}"
+        return ExplainedReason(because=because, path=path, by="capacity", who="see above")
     if not mismatch:
         return _of_fitting(case, signature, name, pool, waits=unserved is not None)
     if signature.dropped:

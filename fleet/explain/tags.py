@@ -288,8 +288,8 @@ def _pools(
         offer = offer_of_pool(fleet, name, images.get(name, ()))
         mismatch = find_mismatch(asking.ask, offer)
         if asking.held:
-            is_unknown = any(refusal.is_unknown for refusal in asking.refused)
-            what = "while the environment is unknown" if is_unknown else "for a denied tag"
+            unknown = [refusal.tag for refusal in asking.refused if refusal.is_unknown]
+            what = f"while {', '.join(unknown)} is unknown" if unknown else "for a denied tag"
             because = f"pool {name} creates no machine {what}"
         elif mismatch:
             because = f"pool {name} {mismatch}"

@@ -56,6 +56,7 @@ from fleet.schema.model import (
 from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration, write_time
 from fleet.tagrules.allow import is_for_task, is_valid, matches_name
+from fleet.tagrules.derive import is_about_environments
 from fleet.tagrules.names import names_of
 from fleet.tagrules.offers import ask_of_tags, find_mismatch, offer_of_pool
 from fleet.tagrules.vocabulary import Vocabulary
@@ -384,7 +385,7 @@ def _not_before(world: World, path: Path) -> Edit:
 def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Edit]:
     """Yield edits of `asked_by` that allow the denied tags."""
     for refused in signature.refused:
-        if refused.is_unknown:
+        if refused.is_unknown and is_about_environments(fleet.derive[int(refused.path[1])]):
             place: Path = ("queues", signature.queue, "unknown_environment")
             text = f"let requests of queue {signature.queue} run on any architecture"
             yield Edit(place, "any", rank=OPEN, text=text)

@@ -491,7 +491,7 @@ class WorkerVerdict(Value):
 
 
 class RefusedTag(Value):
-    """A tag that does not count: without permission, or of an unknown environment."""
+    """A tag that does not count: without permission, or not known from the request's values."""
 
     tag: str
     who: str
@@ -500,7 +500,7 @@ class RefusedTag(Value):
 
     @property
     def is_unknown(self) -> bool:
-        """Say whether no look-up knows the environment that the tag is made of."""
+        """Say whether a value of the request, for example its environment, gives no tag."""
         return self.path[:1] == ("derive",)
 
 

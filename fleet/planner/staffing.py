@@ -27,9 +27,11 @@ from fleet.planner.durations import USUAL, kind_at
 from fleet.planner.machine_inputs import Option, new_inputs, renamed, why_closed
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
 from fleet.planner.units import State, Unit, is_busy
+from fleet.schema.findings import yaml_key
 from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
 from fleet.schema.remembered import remembered
 from fleet.schema.units import write_duration
+from fleet.tagrules.derive import is_about_environments
 from fleet.tagrules.offers import (
     Ask,
     Mismatch,
@@ -528,6 +530,8 @@ def _why_held(fleet: Fleet, signed: Signed) -> tuple[str, Path] | None:
         return None
     first = min(signed.refused, key=lambda each: (not each.is_unknown, each.is_sure))
     if first.is_unknown:
+        if not is_about_environments(fleet.derive[int(first.path[1])]):
+            return f"{first.because}; correct the request, or {yaml_key(first.path)}", first.path
         key = f"queues.{signed.queue}.unknown_environment"
         return f"{first.because}; waits, unless {key} is any", first.path
     if not first.is_sure:

@@ -403,7 +403,7 @@ class TagNote:
     is_wrong: bool = True
     """Whether the request loses a tag that was asked for."""
     is_unknown: bool = False
-    """Whether no look-up knows the environment that the tag is made of."""
+    """Whether a value of the request, for example its environment, gives no tag."""
 
 
 def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
@@ -427,7 +427,7 @@ def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
             tuple(note for note in refused if not note.is_unknown),
         ),
         (
-            "Tags unknown: no look-up has the environment",
+            "Tags unknown: a value of the request gives none",
             tuple(note for note in refused if note.is_unknown),
         ),
         ("Tags dropped after waiting (`otherwise`)", dropped),

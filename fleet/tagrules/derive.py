@@ -5,18 +5,21 @@ their order does not matter, and a cycle is a finding. Rules with `history` come
 minimum only if the request has none of that number.
 """
 
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import takewhile
+from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.schema.model import DeriveRule, Fleet
 from fleet.schema.units import TAG_PATTERN
 from fleet.tagrules.context import ENVIRONMENTS, NOTHING, QueueContext
 from fleet.tagrules.names import is_source_build
-from fleet.tagrules.vocabulary import tag_name
+from fleet.tagrules.vocabulary import read_minimums, tag_name
 
 if TYPE_CHECKING:
     from fleet.model.facts import Request
@@ -59,6 +62,8 @@ def needed_by_history(
 _PLACEHOLDER = re.compile(r"\{value(?:\.([^{}]+))?\}")
 _TAG = re.compile(TAG_PATTERN)
 _MOST = 200
+_MOST_SHOWN = 60
+"""Maximum characters of a value in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +117,8 @@ class _Input(NamedTuple):
 
 
 @dataclass(frozen=True)
-class UnknownEnvironment:
-    """A value of task data whose architecture no look-up tells."""
+class UnknownTag:
+    """A tag that a rule of `derive` asks for and that does not follow from a value found."""
 
     index: int
     """Of the rule in `derive`."""
@@ -133,26 +138,47 @@ def is_about_environments(rule: DeriveRule) -> bool:
     return rule.lookup is not None or _ARCHITECTURE in rule.ask
 
 
-def find_unknown_environments(
+def find_unknown_tags(
     fleet: Fleet, request: "Request", tags: Iterable[str], context: QueueContext = NOTHING
-) -> Iterator[UnknownEnvironment]:
-    """Yield the environments that no look-up knows, or without an architecture.
+) -> Iterator[UnknownTag]:
+    """Yield the rules whose tag is unknown although task data have a value for it.
 
-    `tags` are those of the request, derived ones included. A tag of the same kind among them
-    tells the same: a `worker:build-arch:arm64` that the queue stored needs no look-up.
+    `tags` are those of the request, derived ones included. No look-up knows an environment, or it
+    has no architecture; any other value is no text or number that fits the tag.
     """
-    known = frozenset(tags)
+    to = _Input(fleet, request, context, frozenset(tags))
     for index, rule in enumerate(fleet.derive):
-        if not is_about_environments(rule):
+        if rule.from_ is None or "{" not in rule.ask or not _applies(to, rule):
             continue
-        to = _Input(fleet, request, context, known)
-        kind = rule.ask.partition("{")[0]
-        if not _applies(to, rule) or (kind and any(tag.startswith(kind) for tag in known)):
+        values = [*_members(at_path(request.task_data, rule.from_))]
+        is_environment = is_about_environments(rule)
+        if is_environment and not context.any_environment:
+            found = _unknown_environments(to, rule, values)
+        elif not is_environment and not context.stored:
+            found = _unusable_values(to, rule, values)
+        else:
             continue
-        for value in _members(at_path(request.task_data, str(rule.from_))):
-            because = _why_unknown(to, rule, value)
-            if because:
-                yield UnknownEnvironment(index, because)
+        yield from (UnknownTag(index, because) for because in found)
+
+
+def _unknown_environments(to: _Input, rule: DeriveRule, values: Sequence[object]) -> Iterator[str]:
+    """Yield why environments are unknown, unless another tag of the same kind is known.
+
+    A `worker:build-arch:arm64` that the queue stored needs no look-up.
+    """
+    kind = rule.ask.partition("{")[0]
+    if not (kind and any(tag.startswith(kind) for tag in to.known)):
+        yield from filter(None, (_why_unknown(to, rule, value) for value in values))
+
+
+def _unusable_values(to: _Input, rule: DeriveRule, values: Sequence[object]) -> Iterator[str]:
+    """Yield why values do not become the tag that a rule asks for."""
+    needed = (
+        "a number from 0 to 999999999999" if _is_number(to.fleet, rule) else "a text or number"
+    )
+    for value in values:
+        if any(_tag_of(to.fleet, rule, each) == _UNUSABLE for each in _looked_up(to, rule, value)):
+            yield f"{rule.from_} {_shown(value)} gives no tag: {rule.ask} needs {needed}"
 
 
 def _why_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
@@ -161,13 +187,15 @@ def _why_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
     table = f"lookups.{rule.lookup} lacks it" if rule.lookup else "the rule has no `lookup`"
     if rule.lookup == ENVIRONMENTS:
         table = f"neither lookups.{rule.lookup} nor the queue has it"
-    shown = value if isinstance(value, str | int) else type(value).__name__
+    shown = f"{rule.from_} {_shown(value)}"
     if not records:
-        return f"{rule.from_} {shown} is unknown: {table}"
+        return f"{shown} is unknown: {table}"
     if _ARCHITECTURE in rule.ask and all(
         at_path(each, "architecture") is None for each in records
     ):
-        return f"{rule.from_} {shown} has no architecture: {table}"
+        return f"{shown} has no architecture: {table}"
+    if any(_tag_of(to.fleet, rule, each) == _UNUSABLE for each in records):
+        return f"{shown} is unknown: its record does not fit into {rule.ask}"
     return ""
 
 
@@ -244,8 +272,8 @@ def _apply(to: _Input, rule: DeriveRule, index: int) -> Iterator[Derived]:
     if not _applies(to, rule):
         return
     for value, because in _values(to, rule):
-        tag = _filled(rule.ask, value)
-        if tag is not None and len(tag) <= _MOST and _TAG.match(tag):
+        tag = _tag_of(to.fleet, rule, value)
+        if tag:
             yield Derived(tag, index, because)
 
 
@@ -260,7 +288,7 @@ def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str]]:
     elif rule.from_ is not None:
         for value in _members(at_path(to.request.task_data, rule.from_)):
             for record in _looked_up(to, rule, value):
-                yield record, f"from {rule.from_}: {value}"
+                yield record, f"from {rule.from_}: {_shown(value)}"
     elif rule.source_build is not None:
         yield "", "source build" if rule.source_build else "not a source build"
     else:
@@ -303,7 +331,8 @@ def _looked_up(to: _Input, rule: DeriveRule, value: object) -> Iterator[object]:
     tables: list[Mapping[str, Mapping[str, str]]] = []
     tables += [to.fleet.lookups.get(rule.lookup, {})] if rule.lookup else []
     tables += [to.context.environments] if rule.lookup == ENVIRONMENTS else []
-    rows = [t[str(value)] for t in tables if isinstance(value, str | int) and str(value) in t]
+    names = {str(value), _write(value)} if isinstance(value, str | int | float) else set()
+    rows = [table[name] for table in tables for name in sorted(names & table.keys())]
     if rows:
         yield from rows
         return
@@ -323,13 +352,48 @@ def _read_lookup(value: object) -> dict[str, str] | None:
     return {"collection": collection} | {key: text for key, sign, text in pairs if sign}
 
 
-def _filled(template: str, value: object) -> str | None:
-    """Return the tag of a template; None if a placeholder has no value."""
+_UNUSABLE = ""
+"""No tag: a value is present and does not fit into it."""
+
+
+def _tag_of(fleet: Fleet, rule: DeriveRule, value: object) -> str | None:
+    """Return the tag of a rule for a value; None if a placeholder has none, else _UNUSABLE."""
     parts = []
-    for match in _PLACEHOLDER.finditer(template):
+    for match in _PLACEHOLDER.finditer(rule.ask):
+        if match[1] and not isinstance(value, dict | list):
+            return _UNUSABLE
         found = at_path(value, match[1]) if match[1] else value
-        if isinstance(found, bool) or not isinstance(found, str | int):
+        if found is None:
             return None
-        parts.append(str(found))
+        parts.append(_write(found))
     filled = iter(parts)
-    return _PLACEHOLDER.sub(lambda _: next(filled), template)
+    tag = _PLACEHOLDER.sub(lambda _: next(filled), rule.ask)
+    if len(tag) > _MOST or not _TAG.match(tag):
+        return _UNUSABLE
+    if rule.from_ is None or not parts:
+        return tag
+    is_read = not _is_number(fleet, rule) or read_minimums([tag], [tag_name(tag)])[1]
+    return tag if all(parts) and is_read else _UNUSABLE
+
+
+def _is_number(fleet: Fleet, rule: DeriveRule) -> bool:
+    """Say whether a rule asks for a minimum of a number that fleet.yaml declares."""
+    declared = fleet.tags.get(tag_name(rule.ask)) if ">=" in rule.ask else None
+    return declared is not None and declared.kind == "number"
+
+
+def _write(value: object) -> str:
+    """Return a text without blanks around it, or a number without needless decimal places."""
+    if isinstance(value, float) and isfinite(value):
+        value = int(value) if value.is_integer() else f"{Decimal(repr(value)):f}"
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return ""
+    return str(value).strip()
+
+
+def _shown(value: object) -> str:
+    """Return a value of task data as it is written in JSON, cut where it is long."""
+    text = value if isinstance(value, str) and value.strip() == value != "" else repr(value)
+    if isinstance(value, bool | dict | list):
+        text = json.dumps(value, default=str)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"

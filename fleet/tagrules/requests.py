@@ -17,7 +17,7 @@ from fleet.schema.remembered import remembered
 from fleet.schema.rules import Asker, Otherwise
 from fleet.tagrules.allow import AllowList, RuleMatch
 from fleet.tagrules.context import QueueContext
-from fleet.tagrules.derive import derive, find_unknown_environments
+from fleet.tagrules.derive import derive, find_unknown_tags, is_about_environments
 from fleet.tagrules.names import is_source_build
 from fleet.tagrules.offers import Ask
 from fleet.tagrules.vocabulary import Vocabulary, read_minimums, tag_name
@@ -64,7 +64,7 @@ class Refusal:
     is_sure: bool = True
     """False if it may be allowed after all, because groups cannot be read."""
     is_unknown: bool = False
-    """The tag itself is unknown: no look-up knows the environment that it is made of."""
+    """The tag itself is unknown: it does not follow from an environment or another value."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Asking:
     differences: tuple[Difference, ...] = ()
     held: bool = False
     """No machine may serve it: a tag without permission is stored by the queue or needed by a
-    ticket, it is unknown whether the tag is allowed, or its environment is unknown."""
+    ticket, it is unknown whether the tag is allowed, or the tag itself is unknown."""
 
 
 @dataclass
@@ -203,13 +203,12 @@ class Judge:
     def _unknown(
         self, request: "Request", tags: Collection[str], context: QueueContext
     ) -> Iterator[Refusal]:
-        """Yield the tags of unknown environments, which the request needs to run at all."""
-        if context.any_environment:
-            return
-        for each in find_unknown_environments(self.fleet, request, tags, context):
+        """Yield the tags that the request may need and that its values do not give."""
+        for each in find_unknown_tags(self.fleet, request, tags, context):
             path: Path = ("derive", each.index)
-            ask = self.fleet.derive[each.index].ask
-            yield Refusal(ask, "the look-up", each.because, path, is_unknown=True)
+            rule = self.fleet.derive[each.index]
+            who = "the look-up" if is_about_environments(rule) else "the task data"
+            yield Refusal(rule.ask, who, each.because, path, is_unknown=True)
 
     def _needs(self, request: "Request", tag: str) -> bool:
         """Say whether a ticket asks for a tag and cannot drop it."""

@@ -1,0 +1,182 @@
+"""A request waits when a value of its task data cannot become the tag that a rule asks for."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.model.facts import Request
+from fleet.tagrules.context import QueueContext
+from fleet.tagrules.requests import Asking, Judge
+from tests.builders import NOW, a_fleet
+from tests.builders.sentences import tells
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import Trial
+
+MEMORY = {"from": "mem", "ask": "memory_gib>={value}"}
+ARCH = {"from": "arch", "ask": "worker:build-arch:{value}"}
+NESTED = {"from": "needs", "ask": "memory_gib>={value.gib}"}
+FLEET = """\
+fleet: trial
+providers: {desk: {kind: sim}}
+queues: {work: {kind: world, path: world.json}}
+tags: {memory_gib: {kind: number}}
+derive:
+  - {from: mem, ask: "memory_gib>={value}"}
+images: {trixie: {suite: trixie, architecture: amd64}}
+pools: {builders: {provider: desk, machine: ccx33, image: trixie, workers: {max: 40}}}
+"""
+
+
+def asking(data: dict[str, Any], *rules: dict[str, Any], **more: Any) -> Asking:  # noqa: ANN401
+    request = Request(id="1", task="sbuild", task_data=data)
+    tags = {"memory_gib": {"kind": "number"}}
+    fleet = a_fleet(derive=list(rules or (MEMORY,)), tags=tags, lookups=more.pop("lookups", {}))
+    return Judge(fleet, {}, NOW.date()).ask_of(request, QueueContext(**more))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        True,
+        False,
+        {"gib": 64},
+        {},
+        "64GiB",
+        "64 GiB",
+        "6e1",
+        "",
+        " ",
+        -1,
+        -0.5,
+        0.1 + 0.2,
+        1e308,
+        10**400,
+        10**20,
+        float("nan"),
+        float("inf"),
+        [[64]],
+        [8, {"gib": 64}],
+        "x" * 300,
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_request_is_held_when_a_value_is_no_number(value: object) -> None:
+    found = asking({"mem": value})
+
+    assert found.held
+    assert tells(found.refused[0].because, "mem", "memory_gib>=")
+    assert found.refused[0].path == ("derive", 0)
+    assert len(found.refused[0].because) < 300
+
+
+@pytest.mark.parametrize(
+    ("value", "minimum"),
+    [
+        (64, "64"),
+        (64.0, "64"),
+        (64.5, "64.5"),
+        ("64", "64"),
+        ("64.0", "64"),
+        ("64 ", "64"),
+        ("\t64\n", "64"),
+        ([64], "64"),
+        ([8.0, " 64 "], "64"),
+        (0, "0"),
+    ],
+    ids=repr,
+)
+def test_minimum_is_the_number_that_a_value_means(value: object, minimum: str) -> None:
+    found = asking({"mem": value})
+
+    assert not found.held
+    assert [(name, f"{least:f}") for name, least in found.ask.minimums] == [
+        ("memory_gib", minimum)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "rule"),
+    [
+        ({"arch": "amd64 arm64"}, ARCH),
+        ({"arch": ["amd64", {"name": "arm64"}]}, ARCH),
+        ({"arch": True}, ARCH),
+        ({"arch": "x" * 200}, ARCH),
+        ({"needs": 64}, NESTED),
+        ({"needs": "64"}, NESTED),
+        ({"needs": {"gib": "much"}}, NESTED),
+        ({"needs": {"gib": {"least": 64}}}, NESTED),
+    ],
+    ids=str,
+)
+def test_request_is_held_when_a_value_fits_no_tag(
+    data: dict[str, Any], rule: dict[str, Any]
+) -> None:
+    found = asking(data, rule)
+
+    assert found.held
+    assert tells(found.refused[0].because, rule["from"])
+
+
+@pytest.mark.parametrize(
+    ("data", "rule"),
+    [
+        ({}, MEMORY),
+        ({"mem": None}, MEMORY),
+        ({"mem": []}, MEMORY),
+        ({"mem": [None]}, MEMORY),
+        ({"needs": {"disk": 5}}, NESTED),
+        ({"needs": {"gib": None}}, NESTED),
+        ({"mem": True}, {"from": "mem", "ask": "much-memory"}),
+        ({"mem": True}, MEMORY | {"task": "lintian"}),
+    ],
+    ids=str,
+)
+def test_request_is_served_when_a_value_is_absent(
+    data: dict[str, Any], rule: dict[str, Any]
+) -> None:
+    assert not asking(data, rule).held
+
+
+def test_request_is_served_when_the_queue_stored_its_tags() -> None:
+    assert not asking({"mem": True}, stored=True).held
+
+
+@pytest.mark.parametrize("row", ["8", 8, 8.0, " 8", "8 "], ids=repr)
+def test_row_of_a_look_up_is_found_by_the_number_that_a_value_means(row: object) -> None:
+    rule = {"from": "size", "lookup": "sizes", "ask": "worker:class:{value.class}"}
+
+    found = asking({"size": row}, rule, lookups={"sizes": {"8": {"class": "big"}}})
+
+    assert found.ask.required == {"worker:class:big"}
+
+
+def test_plan_and_explain_name_a_value_that_gives_no_tag(
+    project: Path, run_fleet: RunFleet
+) -> None:
+    trial = Trial(project)
+    trial.write(FLEET)
+    trial.init()
+    values = ["64GiB", {"gib": 64}, 64.0, 10**400]
+    requests = [
+        {"id": str(number), "task": "sbuild", "task_data": {"mem": value}}
+        for number, value in enumerate(values, 1)
+    ]
+    demand = {"demand": {"read_at": "2026-11-21T08:00:00Z", "requests": requests}}
+    world = {"fleet": "trial", "time": "2026-11-21T08:00:00Z", "queues": {"work": demand}}
+    (project / "world.json").write_text(json.dumps(world), encoding="utf-8")
+
+    plan = json.loads(run_fleet("plan", "--json").stdout)
+    explained = json.loads(run_fleet("explain", "request", "work/2", "--json").stdout)
+
+    assert plan["actions"] == []
+    because = {each["requests"][0]: each["because"] for each in plan["unserved"]}
+    assert tells(because["work/1"], "mem", "64GiB", "derive[0]")
+    assert tells(because["work/2"], "mem", "64", "derive[0]")
+    assert tells(because["work/3"], "memory_gib>=64", "32")
+    assert len(because["work/4"]) < 300
+    assert tells(explained["headline"], "mem", "gib", "derive[0]")
+    assert explained["suggestions"] == []
+    assert "pools" in {each["path"][0] for each in explained["reasons"]}
+    assert "serve other requests" not in json.dumps(explained)
