@@ -8,14 +8,18 @@ Run as a program it does so in the namespaces of its caller: it reads an Order a
 standard input and writes a line of JSON for each job.
 """
 
+import fcntl
 import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,10 +46,12 @@ from fleet.ports import Tell
 from fleet.schema.model import ImageRecipe
 
 LOG = "jobs.log"
+_COPY = ".jobs-"
+"""The start of the names of folders with a copy of a root."""
 _ROOTFUL = ("unshare", "setpriv", "qemu-img", "sfdisk", "debugfs")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
-_SECONDS = 3600
-"""The most that all jobs may take: on a busy machine of two cores they have taken 15 minutes."""
+_SECONDS = 7200
+"""The limit of all jobs: on a very busy machine of two cores they took 15 minutes."""
 _HOME = "/var/lib/debusine/worker"
 _WORKER = "debusine-worker"
 _SET_UP = "/etc/systemd/system/debusine-worker-incus.service"
@@ -181,8 +187,8 @@ def _accelerator() -> Literal["kvm", "tcg"]:
 def _run(order: Order, tell: Tell) -> Found:
     """Run jobs in a process of their own; it and all it started are gone when this returns."""
     found, log = Found(), order.log
-    with TemporaryDirectory(prefix=".jobs-", dir=order.disk.parent.parent) as work:
-        order = order.model_copy(update={"work": Path(work)})
+    with workplace(order.disk.parent.parent) as work:
+        order = order.model_copy(update={"work": work})
         log.write_bytes(b"")
         with (
             log.open("ab") as text,
@@ -194,14 +200,38 @@ def _run(order: Order, tell: Tell) -> Found:
                 start_new_session=True,
             ) as child,
         ):
+            limit = threading.Timer(_SECONDS, child.kill)
+            limit.start()
             try:
                 _listen(child, order, found, tell)
             finally:
+                limit.cancel()
                 child.kill()
     for name in order.jobs:
         last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
         found.jobs.setdefault(name, Job(name=name, problem=f"it did not end: {last} ({log})"))
     return found
+
+
+@contextmanager
+def workplace(folder: Path) -> Iterator[Path]:
+    """Make a folder for a copy of a root; copies of runs that are dead are deleted."""
+    for left in folder.glob(f"{_COPY}*"):
+        with suppress(OSError), _held(left):
+            shutil.rmtree(left)
+    with TemporaryDirectory(prefix=_COPY, dir=folder) as made, _held(Path(made)):
+        yield Path(made)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold a folder as long as this process lives; raises BlockingIOError if another one does."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _listen(child: "subprocess.Popen[bytes]", order: Order, found: Found, tell: Tell) -> None:

@@ -234,3 +234,15 @@ def test_a_copied_root_keeps_owners_modes_and_links(tmp_path: Path) -> None:
             expected.st_gid,
         ), path
     assert (copied / "bin").readlink() == Path("usr/bin")
+
+
+def test_a_copy_is_deleted_when_its_run_is_dead(tmp_path: Path) -> None:
+    dead = tmp_path / ".jobs-dead"
+    (dead / "root/etc").mkdir(parents=True)
+
+    with jobs.workplace(tmp_path) as first, jobs.workplace(tmp_path) as second:
+        assert not dead.exists()
+        assert first.exists()
+        assert second.exists()
+
+    assert list(tmp_path.iterdir()) == []
