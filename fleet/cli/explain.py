@@ -1,19 +1,35 @@
-"""Explain why a request waits, a pool has its size, a worker stays."""
+"""Explain why a request waits, a pool has its size, a worker stays, and what rules would gain."""
 
 import argparse
+from datetime import timedelta
 
+from fleet.apply.config import load_config
 from fleet.apply.places import with_places
 from fleet.apply.plan import Decision, observe_and_plan
-from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag
+from fleet.cli.arguments import (
+    Parser,
+    add_file,
+    add_json,
+    add_world,
+    flag,
+    moment_of,
+    option,
+    past_time,
+)
 from fleet.cli.output import show
+from fleet.cli.recorded import Recorded
+from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
+from fleet.explain.gains import UNUSED_AFTER, find_gains
 from fleet.explain.pool import explain_pool
 from fleet.explain.request import Case, each_request, explain_every, explain_request
 from fleet.explain.values import Explanation
 from fleet.explain.worker import explain_worker
+from fleet.model.facts import Unknown
 from fleet.ports import Console
 from fleet.report import words
 from fleet.report.answers import everything_to_lines, explanation_to_lines
+from fleet.report.gains import gains_to_lines
 from fleet.report.terminal import clean
 from fleet.schema.findings import nearest
 
@@ -21,7 +37,8 @@ from fleet.schema.findings import nearest
 def arguments(parser: Parser) -> None:
     """Declare what `fleet explain` takes."""
     add_file(parser)
-    kinds = ["request", "pool", "worker"]
+    parser.set_defaults(began=utc_now())
+    kinds = ["request", "pool", "worker", "powerful"]
     # Without a metavar the error about a missing one says `kind`, and not which there are.
     named = f"{{{','.join(kinds)}}}"
     parser.add_argument("kind", choices=kinds, metavar=named, help="what to explain")
@@ -33,6 +50,20 @@ def arguments(parser: Parser) -> None:
     )
     flag(parser, "--all", "explain every waiting request, in groups")
     add_world(parser)
+    option(
+        parser,
+        "--history",
+        "FILE",
+        "with powerful: a history of `fleet observe --append` (default: what runs kept in the "
+        "store)",
+    )
+    parser.add_argument(
+        "--from",
+        dest="since",
+        type=past_time,
+        metavar="TIME",
+        help="with powerful: begin then, as 14d or 2026-11-01 (default: 90 days ago)",
+    )
     add_json(parser)
 
 
@@ -41,6 +72,10 @@ _SHOWN = 8
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print one explanation, or that of all that waits; exit 1 if the name is unknown."""
+    if args.kind == "powerful":
+        return _explain_powerful(args, console)
+    if args.history or args.since:
+        raise WrongUsage("--history and --from are for `fleet explain powerful`")
     if args.all != (args.name is None) or (args.all and args.kind != "request"):
         shown = "" if args.kind == "request" else ", as `fleet status` shows it"
         raise WrongUsage(f"name the {args.kind}{shown}, or use `request --all`")
@@ -52,6 +87,25 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise FleetError(_unknown(decision, args.kind, args.name))
     placed = with_places(decision.config, explanation)
     show(args, console, placed, explanation_to_lines(placed))
+    return 0
+
+
+def _explain_powerful(args: argparse.Namespace, console: Console) -> int:
+    """Print which packages would gain from a rule, and which rules no build uses."""
+    if args.name is not None or args.all or args.world:
+        raise WrongUsage("`fleet explain powerful` takes --history FILE, and no name or --world")
+    config = load_config(args, console)
+    since = moment_of(args.since, args.began)
+    if since is None and not args.history:
+        since = args.began - UNUSED_AFTER - timedelta(days=1)  # all of the first day
+    until = None if args.history else args.began
+    history = Recorded(config.fleet, args.file, args.history or "", since, until)
+    console.progress(f"reading {history.name}")
+    found = find_gains(config.fleet, history.worlds())
+    if isinstance(found, Unknown):
+        raise FleetError(f"{history.name}: {found.unknown}")
+    placed = with_places(config, found)
+    show(args, console, placed, gains_to_lines(placed))
     return 0
 
 

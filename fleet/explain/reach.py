@@ -252,17 +252,22 @@ def _by_package(builds: Iterable[_Build]) -> dict[str, int]:
     """Return how many builds each package has, the most first: all its chroots are one package."""
     found: defaultdict[object, list[_Build]] = defaultdict(list)
     for build in builds:
-        *project, _, package = without_directory(build.names[0]).split("/")
-        found[*project, package].append(build)
+        found[package_key(build.names[0])].append(build)
     return _counted(
         (name, build)
         for alike in found.values()
-        for name in [_common_name({each.names[0] for each in alike})]
+        for name in [common_name({each.names[0] for each in alike})]
         for build in alike
     )
 
 
-def _common_name(names: set[str]) -> str:
+def package_key(name: str) -> tuple[str, ...]:
+    """Return owner, project and package of a name: the key of its package."""
+    *project, _, package = without_directory(name).split("/")
+    return (*project, package)
+
+
+def common_name(names: set[str]) -> str:
     """Return what names of one package have in common, with `*` for the parts that differ."""
     owner, projects, *rest = map(set, zip(*(name.split("/") for name in names), strict=True))
     project = min(projects) if len(projects) == 1 else f"{min(projects).partition(':')[0]}:*"

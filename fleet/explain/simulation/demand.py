@@ -134,7 +134,7 @@ class Past:
         self._see_facts(world)
         self._see_attempts(world)
         machines = {machine.name: machine for _, machine in world.machines()}
-        workers = list(_workers_of(world))
+        workers = list(listed_workers(world))
         self._see_boots(world, machines, workers)
         self._see_spot(world, machines, workers)
         self._see_jobs(world, machines, workers)
@@ -390,7 +390,7 @@ def _without_requests(demand: Demand | Unknown) -> Demand | Unknown:
 _EPOCH = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
 
-def _workers_of(world: World) -> Iterator[tuple[str, Worker]]:
+def listed_workers(world: World) -> Iterator[tuple[str, Worker]]:
     """Yield every registered worker with its queue; no queue where it is at its provider."""
     for queue, reading in sorted(world.queues.items()):
         if isinstance(reading.workers, tuple):

@@ -1,0 +1,77 @@
+"""Render which packages would gain on a powerful machine, and which rules no build uses."""
+
+from collections.abc import Iterator
+
+from fleet.explain.gains import UNUSED_AFTER, Gain, Gains, UnusedRule
+from fleet.report import words
+from fleet.report.terminal import BLANK, Line, Span, Style, line, table, title, wrapping
+from fleet.schema.units import write_duration
+
+_HEADINGS = ("package", "a month", "here", "there", "cost here", "there", "h/{}")
+
+
+@wrapping
+def gains_to_lines(found: Gains) -> Iterator[Line]:
+    """Yield the packages with their figures and rules, then the unused rules."""
+    span = write_duration(int((found.until - found.since).total_seconds()))
+    yield line(
+        Span(f"Fleet {found.fleet}: {found.builds:,} named builds in {span}", Style.BOLD),
+        f" ({words.many(found.moments, 'moment')}), {found.allowed:,} of them allowed by rules",
+    )
+    if found.unread:
+        yield line(f"  a queue was unread in {words.many(found.unread, 'moment')}")
+    if found.not_known:
+        yield line(f"  {found.not_known:,} builds not compared: duration or cost unknown")
+    yield BLANK
+    yield title(f"Packages that would gain most time per {found.currency} on a powerful machine")
+    if found.packages:
+        yield from _packages(found)
+    else:
+        yield line("  none")
+    yield BLANK
+    yield from _unused(found, span)
+
+
+def _packages(found: Gains) -> Iterator[Line]:
+    headings = [each.format(found.currency) for each in _HEADINGS]
+    rows = [headings, *map(_row, found.packages)]
+    yield from table([[*map(Span, row)] for row in rows], right=range(1, len(headings)))
+    for gain in found.packages:
+        yield line(f"  {gain.name}, on {gain.type} of {gain.pool}:")
+        yield line(f"    powerful: [{gain.rule}]")
+    if found.more:
+        yield line(f"  … and {words.many(found.more, 'more package')}, all with less gain")
+
+
+def _row(gain: Gain) -> list[str]:
+    about = f"{gain.name} ({gain.task})" if gain.task else gain.name
+    hours = None if gain.gain_per_money is None else gain.gain_per_money / 3600
+    return [
+        about,
+        words.UNKNOWN if gain.month is None else f"{gain.month:,.1f}",
+        write_duration(gain.seconds_here),
+        write_duration(gain.seconds_there),
+        f"{gain.cost_here:,.2f}",
+        f"{gain.cost_there:,.2f}",
+        "costs no more" if hours is None else f"{hours:,.1f}",
+    ]
+
+
+def _unused(found: Gains, span: str) -> Iterator[Line]:
+    days = write_duration(int(UNUSED_AFTER.total_seconds()))
+    yield title(f"Rules that no build used in {days if found.is_long_enough else span}")
+    if not found.is_long_enough:
+        yield line(f"  only {span} recorded: a rule counts as unused after {days}")
+    for rule in found.unused:
+        yield line(f"  - {_rule(rule)}")
+        if rule.place:
+            yield line(Span(f"    see {rule.place}", Style.DIM))
+    if not found.unused:
+        yield line("  none")
+
+
+def _rule(rule: UnusedRule) -> str:
+    parts = [rule.match]
+    parts += [f"task {rule.task}"] if rule.task else []
+    parts += [f"ask {rule.contact} whether it is still needed"] if rule.contact else []
+    return ", ".join(parts)

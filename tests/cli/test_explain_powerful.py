@@ -1,0 +1,226 @@
+"""`fleet explain powerful`: who would gain most per euro, and which rules no build uses."""
+
+import json
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleet.model.facts import Request, Unknown, Work, World
+from fleet.state.history import append
+from tests.builders import NOW, a_reading, a_request, a_sim_world, a_worker
+from tests.rigs.process import RunFleet
+
+POOL = {"provider": "desk", "image": "trixie", "workers": {"max": 3}}
+FLEET: dict[str, Any] = {
+    "fleet": "demo",
+    "providers": {"desk": {"kind": "sim", "boot": "1m"}},
+    "queues": {"debian": {"kind": "world", "path": "world.json"}},
+    "durations": {
+        "sbuild": [
+            {"match": "chromium", "takes": "24h", "machine": "ccx33", "parallel": "100%"},
+            {"match": "gcc.*", "takes": "24h", "machine": "ccx33", "parallel": "50%"},
+            {"match": "python", "takes": "24h", "machine": "ccx33", "parallel": "0%"},
+            {"match": "llvm", "takes": "10h", "machine": "ccx33"},
+        ]
+    },
+    "images": {"trixie": {"existing": {"desk": "trixie-1"}, "architecture": "amd64"}},
+    "pools": {
+        "builders": POOL | {"machine": "ccx33"},
+        "powerful": POOL | {"machine": "ccx63", "provides": ["big"]},
+    },
+    "tags": {"big": {"on_demand": True, "exclusive": True, "asked_by": ["rules"]}},
+    "powerful": [
+        {"match": "debian/.*/llvm", "ask": ["big"], "contact": "@llvm"},
+        {"match": "debian/.*/libreoffice", "ask": ["big"], "contact": "@office"},
+        {"match": "debian/.*/chromium", "ask": ["big"], "task": "autopkgtest"},
+        {"match": "debian/.*/old", "ask": ["big"], "expires": "2020-01-01"},
+    ],
+}
+
+
+def build(number: int, package: str, **more: object) -> Request:
+    data = {"build_architecture": more.pop("architecture", "amd64")}
+    said = {"task": "sbuild", "scope": "debian", "workspace": "base", "task_data": data}
+    given = {"id": str(number), "package": package, "required": (), "expected_seconds": None}
+    return a_request(**(given | said | more))
+
+
+def moment(days_ago: float, *builds: Request, **more: Any) -> World:  # noqa: ANN401 - of a world
+    world = a_sim_world(requests=builds, fleet="demo", **more)
+    return world.altered(time=NOW - timedelta(days=days_ago))
+
+
+def explain(
+    run_fleet: RunFleet, project: Path, *worlds: World, rules: object = None, since: str = ""
+) -> dict[str, Any]:
+    fleet = FLEET if rules is None else FLEET | {"powerful": rules}
+    (project / "fleet.yaml").write_text(yaml.safe_dump(fleet, sort_keys=False), encoding="utf-8")
+    for world in worlds:
+        append(str(project / "history.zst"), world.model_dump_json(), world.time)
+    options = ["--from", since] if since else []
+    ran = run_fleet("explain", "powerful", "--history", "history.zst", "--json", *options)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+FIRST = [build(1, "chromium"), build(2, "gcc-15"), build(3, "python"), build(4, "llvm")]
+SECOND = [*FIRST, build(5, "chromium"), build(6, "gcc-15")]
+PAST = [moment(100, *FIRST), moment(60, *SECOND), moment(0, *SECOND, build(7, "chromium"))]
+
+
+def packages(found: dict[str, Any]) -> list[str]:
+    return [each["name"].rpartition("/")[2] for each in found["packages"]]
+
+
+def unused(found: dict[str, Any]) -> list[int]:
+    return [each["path"][1] for each in found["unused"]]
+
+
+def test_packages_come_by_time_gained_for_the_money(run_fleet: RunFleet, project: Path) -> None:
+    found = explain(run_fleet, project, *PAST)
+
+    assert packages(found) == ["chromium", "gcc-15"]
+    first, second = found["packages"]
+    assert (first["task"], first["pool"], first["type"]) == ("sbuild", "powerful", "ccx63")
+    assert first["seconds_there"] < second["seconds_there"] < first["seconds_here"] == 86_400
+    assert first["gain_per_money"] > second["gain_per_money"]
+    assert (first["builds"], second["builds"]) == (3, 2)
+    assert first["month"] == round(3 * 730 / 2400, 1)
+    assert (found["builds"], found["allowed"]) == (7, 1)
+
+
+def test_rule_of_a_package_gives_it_the_machine(run_fleet: RunFleet, project: Path) -> None:
+    written = explain(run_fleet, project, *PAST)["packages"][0]["rule"]
+
+    rule = yaml.safe_load(written)
+    assert rule == {"match": "debian/base/amd64/chromium", "ask": ["big"], "task": "sbuild"}
+    found = explain(run_fleet, project, rules=[rule])
+    assert packages(found) == ["llvm", "gcc-15"]
+
+
+def test_figures_are_those_of_explain_request(run_fleet: RunFleet, project: Path) -> None:
+    first = explain(run_fleet, project, *PAST)["packages"][0]
+
+    (project / "last.json").write_text(PAST[-1].model_dump_json(), encoding="utf-8")
+    ran = run_fleet("explain", "request", "7", "--world", "last.json", "--json")
+    places = json.loads(ran.stdout)["places"]
+    (here,) = [each for each in places if not each["asks"]]
+    (there,) = [each for each in places if each["asks"]]
+    assert (first["seconds_here"], first["seconds_there"]) == (here["seconds"], there["seconds"])
+    for ours, theirs in ((first["cost_here"], here["cost"]), (first["cost_there"], there["cost"])):
+        assert abs(Decimal(ours) - Decimal(theirs)) <= Decimal("0.0001")
+
+
+def test_rules_that_no_build_used_are_named(run_fleet: RunFleet, project: Path) -> None:
+    found = explain(run_fleet, project, *PAST)
+
+    assert unused(found) == [1, 2]
+    assert found["is_long_enough"]
+    assert found["unused"][0]["place"].startswith("fleet.yaml:")
+    assert (found["unused"][0]["contact"], found["unused"][1]["task"]) == (
+        "@office",
+        "autopkgtest",
+    )
+
+
+@pytest.mark.parametrize(("days", "expected"), [(89, [1, 2]), (91, [0, 1, 2])])
+def test_rule_is_unused_when_its_last_build_is_90_days_old(
+    run_fleet: RunFleet, project: Path, days: int, expected: list[int]
+) -> None:
+    past = [moment(days, build(4, "llvm")), moment(days - 1 / 24), moment(0, build(7, "chromium"))]
+    if days == 91:
+        past[1] = moment(90.5)
+
+    assert unused(explain(run_fleet, project, *past)) == expected
+
+
+def test_build_that_was_only_seen_running_uses_its_rule(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    work = Work(task="sbuild", package="libreoffice", names=("debian/base/amd64/libreoffice",))
+    worker = a_worker(busy=True, work=work, running="9")
+    runs = a_sim_world(worker, fleet="demo").altered(time=NOW - timedelta(days=2))
+
+    found = explain(run_fleet, project, *PAST[:-1], runs, PAST[-1])
+
+    assert unused(found) == [2]
+
+
+def test_short_history_says_nothing_of_a_month_or_of_90_days(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    found = explain(run_fleet, project, moment(0.5, *FIRST), moment(0, *FIRST))
+
+    assert found["packages"][0]["month"] is None
+    assert not found["is_long_enough"]
+
+
+def test_chroots_of_a_package_are_summed(run_fleet: RunFleet, project: Path) -> None:
+    builds = [build(n, "chromium", architecture=each) for n, each in enumerate("abc")]
+    builds.append(build(9, "chromium", count=4, architecture="a"))
+
+    (gain,) = explain(run_fleet, project, moment(0, *builds))["packages"]
+
+    assert (gain["name"], gain["builds"]) == ("debian/base/*/chromium", 7)
+    assert yaml.safe_load(gain["rule"])["match"] == "debian/base/a/chromium"
+
+
+def test_build_of_unknown_duration_is_counted_and_not_compared(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    found = explain(run_fleet, project, moment(0, build(1, "bash"), build(2, "chromium")))
+
+    assert (packages(found), found["not_known"]) == (["chromium"], 1)
+
+
+def test_unread_queue_is_told(run_fleet: RunFleet, project: Path) -> None:
+    unread = {"debian": a_reading(demand=Unknown(unknown="down"))}
+
+    found = explain(run_fleet, project, moment(9, queues=unread), *PAST[1:])
+
+    assert found["unread"] == 1
+
+
+def test_part_of_a_history_can_be_chosen(run_fleet: RunFleet, project: Path) -> None:
+    since = f"{NOW - timedelta(days=61):%Y-%m-%d}"
+
+    assert explain(run_fleet, project, *PAST, since=since)["moments"] == 2
+
+
+def test_answer_in_text_has_packages_and_rules(run_fleet: RunFleet, project: Path) -> None:
+    explain(run_fleet, project, *PAST)
+
+    said = run_fleet("explain", "powerful", "--history", "history.zst").stdout
+
+    for told in ("debian/base/amd64/chromium (sbuild)", "debian/.*/libreoffice", "@office"):
+        assert told in said
+    assert "powerful: [{match:" in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("powerful", "x"),
+        ("powerful", "--all"),
+        ("powerful", "--world", "w"),
+        ("pool", "--history", "h"),
+    ],
+)
+def test_wrong_usage_is_refused(
+    run_fleet: RunFleet, project: Path, arguments: tuple[str, ...]
+) -> None:
+    explain(run_fleet, project, *PAST)
+
+    assert run_fleet("explain", *arguments).returncode == 2
+
+
+def test_history_without_a_moment_is_told(run_fleet: RunFleet, project: Path) -> None:
+    explain(run_fleet, project, *PAST)
+    ran = run_fleet("explain", "powerful")
+
+    assert (ran.returncode in (1, 4), "Traceback" in ran.stderr) == (True, False)
