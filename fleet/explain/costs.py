@@ -1,4 +1,4 @@
-"""What waiting builds cost by a plan, and where each could run without and with a change.
+"""The cost of waiting builds by a plan, and their places without and with a change.
 
 A build counts at the place where its plan creates a machine for it, else at the cheapest that fits
 and ends it in time. Every place is one of `fleet.explain.options`.
@@ -35,7 +35,7 @@ class Way(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where builds that are alike run, and their cost there."""
+    """The places of equal builds, and their cost there."""
 
     counts: Counter[Way | None]
     """Place to number of builds; None: no place fits and ends them in time."""
@@ -132,7 +132,7 @@ class ComparedBuild(Value):
 
 
 class BuildsCost(Value):
-    """What builds cost at the places where they run."""
+    """The cost of builds at the places where they run."""
 
     cost: Bill | None = Field(Decimal(0), description="Of those that have a place; None: unknown.")
     unplaced: int = Field(0, description="How many no place fits and ends in time.")
@@ -161,7 +161,7 @@ class BuildComparison(NamedTuple):
 
 
 class _Alike(NamedTuple):
-    """What builds share that a comparison lists once."""
+    """The key of builds that a comparison lists once."""
 
     is_still: bool
     queue: str

@@ -35,7 +35,7 @@ Options = tuple[PlaceFacts, ...]
 
 
 class OptionFinder:
-    """Finds the places of builds; builds that are alike share one computation."""
+    """Finds the places of builds; equal builds share one computation."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class OptionFinder:
             )
 
     def _ruled(self, queue: str, request: Request, tags: Iterable[str]) -> Request:
-        """Return the request if rules gave it these tags, whoever asked for them before."""
+        """Return the request if rules gave it these tags, in place of any other asker."""
         given = set(tags)
         asked = {tag: by for tag, by in request.asked.items() if tag not in given}
         provided = request.provided
@@ -157,7 +157,7 @@ class OptionFinder:
         return allowed is None or "rules" in allowed
 
     def _offers_to(self, queue: str) -> Iterator[tuple[str, Offer]]:
-        """Yield what new workers of each pool offer that serves a queue."""
+        """Yield the offer of each pool that serves a queue."""
         for name, offer in self._offers.items():
             if serves_queue(self._pools[name], queue):
                 yield name, offer
@@ -183,10 +183,7 @@ class OptionFinder:
 
 
 def cheapest(options: Options) -> PlaceFacts | None:
-    """Return the place that costs least of those that fit a build and end it in time.
-
-    None where there is none, or where no cost is known.
-    """
+    """Return the cheapest place that fits and ends in time; None if no cost is known."""
     known = [each for each in options if each.cost is not None and is_possible(each)]
     return min(known, key=lambda each: (each.cost, each.pool, each.type), default=None)
 
@@ -206,11 +203,11 @@ def rule_for(request: Request, tags: Iterable[str]) -> PowerfulRule:
 
 
 def request_of(worker: Worker) -> Request | None:
-    """Return what a worker runs as the request that it was; None where that is unknown."""
+    """Return the request that a worker runs; None if it is unknown."""
     work = worker.work
     if work is None or not worker.running:
         return None
-    # A request has its name in parts.
+    # The name of a request is a join of these fields.
     parts = next((name.split("/") for name in work.names if name.count("/") == PARTS - 1), None)
     fields = dict(zip(("owner", "project", "chroot", "package"), parts or (), strict=False))
     named = {"owner": work.owner, "package": work.package} | fields

@@ -63,7 +63,7 @@ def builds_lines(builds: Sequence[ComparedBuild], currency: str) -> Iterator[Lin
 
 
 def builds_blocks(builds: Sequence[ComparedBuild], currency: str) -> Iterator[str]:
-    """Yield the same as Markdown: builds that the change does not move are folded."""
+    """Yield Markdown of the builds; those that the change does not move are folded."""
     shown = builds[:_MOST_BUILDS]
     moved = [each for each in shown if each.is_moved]
     if moved:
@@ -113,7 +113,7 @@ def _rows(build: ComparedBuild) -> Iterator[_Row]:
     after = {way_to(each): each for each in build.after}
     for way in dict.fromkeys((*fitting, *after)):
         old, new = fitting.get(way), after.get(way)
-        # Of a place that fits both ways, the plan with the change counts.
+        # If a place fits both ways, its figures are those with the change.
         place = old if old and (new is None or new.asks) else new
         if place is None:
             continue
