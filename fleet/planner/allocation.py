@@ -90,7 +90,9 @@ _PASSES = (
 )
 """Measured on the worlds of `bench/`, the passes gain 1 to 4 %, 0.5 to 5 % and 0.5 to 1.5 %. The
 last searches a component whole: it gains up to 1.3 % in up to half a second. `max_columns` bounds
-the time of each pass to about a second on two cores."""
+the time of each pass to about a second on two cores. Without the first, a limited world of
+10,000 requests and 100 pools serves 46 fewer requests of one rank, and one of 1,000 requests and
+40 pools costs 0.8 % more."""
 
 
 ShortRanks = tuple[tuple[Rank, int], ...]
