@@ -48,8 +48,10 @@ class Placement(NamedTuple):
 
     def moves_to(self, other: "Placement") -> bool:
         """Say whether builds run elsewhere, or at another cost, and do not only start earlier."""
+        if (self.counts, self.cost) == (other.counts, other.cost):
+            return False
         both_planned = self.is_planned and other.is_planned
-        return self.fits != other.fits or (both_planned and self.counts != other.counts)
+        return both_planned or self.fits != other.fits
 
     @property
     def unplaced(self) -> int:
