@@ -556,6 +556,11 @@ class Blocked(Value):
     pool: str
     because: str
     path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that decides.")
+    needed: Rate | None = Field(
+        None,
+        description="The share of a budget, in its unit, that one such request needs there.",
+        exclude_if=lambda needed: needed is None,
+    )
 
 
 class Unserved(Value):

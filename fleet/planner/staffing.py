@@ -489,7 +489,8 @@ def _stopped_by(used: Used, pool: str, row: Row, place: str) -> _Stopped:
     """Return that a limit stops a request at a place of a pool."""
     need = row.machines.get(place, Decimal(0)) + row.least.get(place, Decimal(0))
     because = why_stopped(row, need, "request", used)
-    return _Stopped(Blocked(pool=pool, because=because, path=row.path), row.room)
+    needed = need if (row.path, row.when) in used else None
+    return _Stopped(Blocked(pool=pool, because=because, path=row.path, needed=needed), row.room)
 
 
 def _path_of_closed(pool_plan: PoolPlan) -> Path:

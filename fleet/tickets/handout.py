@@ -417,14 +417,33 @@ def _why_held(
             continue
         planned = f", {each.planned:.2f} planned for others" if each.planned else ""
         until = ends[each.period][each.coming].astimezone(zone)
+        needed = _least_needed(unserved, path)
+        lasts = f"too little for this ticket until {until:%Y-%m-%d %H:%M %Z}"
+        if needed > each.limit:
+            lasts = (
+                f"never enough for a new machine for this ticket, which needs {needed:.2f} "
+                f"{each.unit}; raise {key}"
+            )
         parts.append(
             f"{key}: {left:.2f} of {each.limit:.2f} {each.unit} left {each.when} "
-            f"({each.spent:.2f} spent, {each.reserved:.2f} reserved{planned}), too little for "
-            f"this ticket until {until:%Y-%m-%d %H:%M %Z}"
+            f"({each.spent:.2f} spent, {each.reserved:.2f} reserved{planned}), {lasts}"
         )
     paths = {each.path for each in accounts}
     others = [b.because for b in unserved.blocked if b.path not in paths]
     return "; ".join((*parts, *dict.fromkeys(others)))
+
+
+def _least_needed(unserved: Unserved, path: tuple[str | int, ...]) -> Decimal:
+    """Return the part of a budget that the cheapest pool needs for one ticket; 0 if unknown.
+
+    In each pool the more expensive one of the current and the next period counts.
+    """
+    pools: dict[str, Decimal] = {}
+    for each in unserved.blocked:
+        if each.path == path:
+            known = each.needed or Decimal(0)
+            pools[each.pool] = max(known, pools.get(each.pool, known))
+    return min(pools.values(), default=Decimal(0))
 
 
 def _ready(

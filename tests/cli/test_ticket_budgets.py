@@ -109,3 +109,28 @@ def test_a_team_pays_no_more_than_its_limit_in_two_sandboxes(
 
     assert story.served[:1] == ["1"]
     assert 0 < story.billed() <= limit
+
+
+@pytest.mark.parametrize(
+    ("only", "limit", "billed", "is_never"),
+    [
+        ("team: kde", 2, "1h", True),
+        ("owner: ann", 5, "1h", True),
+        ("tags: [big]", 1, "1h", True),
+        ("team: kde", 1, "1s", True),
+        ("team: kde", 7, "1h", False),
+    ],
+)
+def test_ticket_names_the_key_when_its_budget_never_pays_for_one(
+    story: Story, only: str, limit: int, billed: str, *, is_never: bool
+) -> None:
+    """A machine costs 6 EUR per hour; the first ticket takes what the limit of 7 EUR allows."""
+    story.begin(keeps="min: 0", only=only, billed=billed, limit=str(limit), kept="5m")
+    story.open("ann/one")
+    story.open("ann/two")
+    story.run("apply")
+
+    (*_, last) = json.loads(story.run("ticket", "list", "--json"))
+
+    assert ("2026-11-2" in last["because"]) is not is_never
+    assert ("raise budgets.kde.per_day" in last["because"]) is is_never
