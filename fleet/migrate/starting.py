@@ -51,7 +51,7 @@ _TAGS = (
 _COPR_TAGS = ("copr_builder", "arch_x86_64", "arch_noarch")
 _EXISTING = {"hcloud": '"12345678"', "aws": "ami-0123456789abcdef0"}
 _PLAIN = {"aws": "ami-0123456789abcdef0"}  # elsewhere: the provider's own Debian, by its name
-_BACKPORTS = """\
+_WORKER = """\
     worker_version: "0.16.2~bpo13+1"  # that of trixie is too old for Debusine 0.16
     source: |  # where that version is
       Types: deb
@@ -59,8 +59,8 @@ _BACKPORTS = """\
       Suites: trixie-backports
       Components: main
       Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-    publish: [cloud]  # where `fleet image publish` uploads it
 """
+_PUBLISH = "    publish: [cloud]  # where `fleet image publish` uploads it\n"
 _LOGIN = {"hcloud": "ssh_keys", "aws": "key_pair and ssh_from"}
 _MOMENT = "2026-11-21T08:00:00Z"
 
@@ -181,7 +181,7 @@ def _image(choice: Choice) -> tuple[str, str]:
     suite: trixie  # the Debian release in it
     architecture: amd64  # what it builds for
 """
-    return "trixie", made + _BACKPORTS * (choice.cloud in PAID) + _provides(_TAGS)
+    return "trixie", made + _WORKER + _PUBLISH * (choice.cloud in PAID) + _provides(_TAGS)
 
 
 def _provides(tags: Iterable[str]) -> str:
