@@ -172,7 +172,7 @@ class ImageVersion(Value):
     worker: str = Field(
         "", description="Version of its debusine-worker, if known.", exclude_if=not_
     )
-    unproven: tuple[str, ...] | None = Field(
+    unproven: Annotated[tuple[str, ...], AfterValidator(sorted_tags)] | None = Field(
         None,
         description="Jobs of its test that the testing machine could not run, `worker` for all; "
         "None: no jobs were tried.",
@@ -343,7 +343,7 @@ class BuildOrder(Value):
 
     image: str
     version: str = Field(description="When its build began, as in 20261121T203000Z.")
-    recipe: Annotated[ImageRecipe, Written] | Annotated[PlaybookRecipe, Written]
+    recipe: Annotated[ImageRecipe | PlaybookRecipe, Written]
     role_digest: str = Field("", description="Of the files of the Ansible role or playbook.")
     built_at: datetime
     built_by: str
