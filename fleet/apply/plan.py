@@ -30,14 +30,14 @@ from fleet.explain.sensitive import find_sensitive
 from fleet.guard import guard
 from fleet.model.digests import config_digest
 from fleet.model.facts import QueueReading, Unknown, World
-from fleet.model.plan import Plan, Warning_
+from fleet.model.plan import CLOCK_RULE, Plan, Warning_
 from fleet.model.price_lists import with_price_lists
 from fleet.observation import Observation, observing
 from fleet.planner.inventory import PoolInventory
 from fleet.ports import Console, Store
 from fleet.queues.recorded import read_world, world_of
 from fleet.reconcile import reconcile
-from fleet.report.words import many
+from fleet.report import words
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import Fleet
 from fleet.schema.source import Document
@@ -82,7 +82,7 @@ def load_base(args: argparse.Namespace, fleet: str) -> Config | Unknown:
         errors = [finding for finding in checked.findings if finding.severity == "error"]
         is_read = errors[0].rule != "unreadable-file"
         place = errors[0].span if is_read and errors[0].span else name
-        more = f" (and {many(len(errors) - 1, 'more error')})" if errors[1:] else ""
+        more = f" (and {words.many(len(errors) - 1, 'more error')})" if errors[1:] else ""
         return Unknown(unknown=f"{place}: {errors[0].message}{more}")
     if checked.fleet.fleet != fleet:
         return Unknown(unknown=f"{name} is of fleet {checked.fleet.fleet}, not of fleet {fleet}")
@@ -113,7 +113,8 @@ def observe_and_plan(
         console.note(f"fleet: error: {unread}")
         world = _unknown_world(config.fleet, unread)
     config = priced(config, world)
-    return Decision(config, world, plan_for(config, world), args.world or "", unread, store)
+    decided = Decision(config, world, plan_for(config, world), args.world or "", unread, store)
+    return _warn_of_clock(decided)
 
 
 def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> World:
@@ -169,7 +170,7 @@ def _load_past(decision: Decision, console: Console) -> list[World]:
     return [each for each in worlds if each.fleet == world.fleet]
 
 
-def warn_of_clock(decision: Decision) -> Decision:
+def _warn_of_clock(decision: Decision) -> Decision:
     """Return a decision whose plan first warns of a clock that an apply refuses."""
     fleet, world, store = decision.config.fleet, decision.world, decision.store
     faults: tuple[str, ...] = ()
@@ -178,11 +179,17 @@ def warn_of_clock(decision: Decision) -> Decision:
         with suppress(StoreFailed, StoreMissing):
             faults = find_clock_faults(fleet, store, world)
     warnings = (
-        Warning_(rule="wrong-clock", message=f"`fleet apply` refuses this clock: {each}{TRUST}")
+        Warning_(rule=CLOCK_RULE, message=f"`fleet apply` refuses this clock: {each}{TRUST}")
         for each in faults
     )
     plan = decision.plan
     return replace(decision, plan=plan.altered(warnings=(*warnings, *plan.warnings)))
+
+
+def note_clock(decision: Decision, console: Console) -> None:
+    """Say that an apply refuses this clock, before an answer that has no place for it."""
+    for said in words.clock(decision.plan):
+        console.note(f"fleet: warning: {said}")
 
 
 def _recent(decision: Decision) -> list[bytes]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from posixpath import dirname, join
 
 from fleet.apply.config import Config
-from fleet.apply.plan import compare_with, load_base, observe_and_plan, reading_base
+from fleet.apply.plan import compare_with, load_base, note_clock, observe_and_plan, reading_base
 from fleet.apply.policies import FOLDER, find_failures, find_policies, run_policies
 from fleet.cli.arguments import Parser, add_base, add_file, add_world, flag, option
 from fleet.errors import Confined, FleetError, WrongUsage, add_extra
@@ -60,6 +60,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.found and find_spec("pytest") is None:
         raise FleetError(f"policies need pytest, which is not installed: {add_extra('policies')}")
     decision = observe_and_plan(args, console)
+    note_clock(decision, console)
     base = load_base(args, decision.plan.fleet) if args.base else None
     change = None if base is None else compare_with(base, decision, console)
     args.document = decision.config.document

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from fleet.apply.config import load_config
 from fleet.apply.places import with_places
-from fleet.apply.plan import Decision, observe_and_plan
+from fleet.apply.plan import Decision, note_clock, observe_and_plan
 from fleet.cli.arguments import (
     Parser,
     add_file,
@@ -80,6 +80,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         shown = "" if args.kind == "request" else ", as `fleet status` shows it"
         raise WrongUsage(f"name the {args.kind}{shown}, or use `request --all`")
     decision = observe_and_plan(args, console)
+    note_clock(decision, console)
     if args.all:
         return _explain_all(args, decision, console)
     explanation = _explain(decision, args.kind, args.name)

@@ -7,7 +7,7 @@ from typing import Literal
 from fleet.apply.config import load_config
 from fleet.apply.consoles import end_of, read_console
 from fleet.apply.forget import forget_machine
-from fleet.apply.plan import look, observe_and_plan
+from fleet.apply.plan import look, note_clock, observe_and_plan
 from fleet.apply.pool import confirm_all
 from fleet.apply.record import RunLog
 from fleet.apply.sweep import Choice, Deletion, delete_machines, run_deletion
@@ -99,6 +99,7 @@ _SHOWN = 12
 
 def _list(args: argparse.Namespace, console: Console) -> int:
     decision = observe_and_plan(args, console)
+    note_clock(decision, console)
     plan = decision.plan
     _check_pools(plan, args.pool)
     status = status_of(plan, facts_of_workers(decision.config.fleet, decision.world))

@@ -2,13 +2,7 @@
 
 import argparse
 
-from fleet.apply.plan import (
-    compare_with,
-    load_base,
-    observe_and_plan,
-    reading_base,
-    warn_of_clock,
-)
+from fleet.apply.plan import compare_with, load_base, observe_and_plan, reading_base
 from fleet.cli.arguments import Parser, add_base, add_file, add_world, flag, option
 from fleet.clock import utc_now
 from fleet.explain.changes import Comparison
@@ -48,7 +42,7 @@ beside = reading_base
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the plan; exit 4 when a guard refuses, 1 when a source was silent, 3 if asked."""
     # What a change edits can be said without a world.
-    decision = warn_of_clock(observe_and_plan(args, console, needs_world=not args.base))
+    decision = observe_and_plan(args, console, needs_world=not args.base)
     plan = decision.plan
     change = None
     if args.base:

@@ -8,7 +8,7 @@ from pathlib import Path
 from fleet.apply.config import load_config
 from fleet.apply.metrics import metrics_of
 from fleet.apply.observe import ended_runs
-from fleet.apply.plan import observe_and_plan
+from fleet.apply.plan import note_clock, observe_and_plan
 from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag, option
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, WrongUsage
@@ -49,6 +49,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     decision = observe_and_plan(args, console)
     plan = decision.plan
     store = None if args.world else store_of(decision.config.fleet, args.file)
+    if args.site or args.metrics:
+        note_clock(decision, console)
     if args.metrics:
         LocalFiles().write_text(args.metrics, metrics_of(decision, store))
     if args.site:

@@ -4,7 +4,7 @@ import argparse
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.places import with_places
-from fleet.apply.plan import load_world, observe_and_plan
+from fleet.apply.plan import load_world, note_clock, observe_and_plan
 from fleet.apply.wire import read_members, read_rules
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world, option, repeated
 from fleet.cli.output import show
@@ -77,6 +77,7 @@ def _list(args: argparse.Namespace, console: Console) -> int:
 def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
     """Explain a request that waits, with the tags that its queue tells of it."""
     decision = observe_and_plan(args, console)
+    note_clock(decision, console)
     fleet, world = decision.config.fleet, decision.world
     found = find_request(world, args.request)
     if found is None:

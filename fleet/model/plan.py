@@ -654,6 +654,10 @@ class Estimate(Value):
     because: str
 
 
+CLOCK_RULE = "wrong-clock"
+"""Of a warning that `fleet apply` will refuse this computer's clock."""
+
+
 class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
     """Something the reader should know that changes nothing by itself."""
 

@@ -32,7 +32,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = ""
 
     `age` says how old a recorded world is.
     """
-    headline = list(_headline(plan))
+    headline, clock = list(_headline(plan)), map(sentence, words.clock(plan))
     compared = []
     if change is not None:
         compared = [*comparison_blocks(change, plan.included, fleet=plan.fleet, age=age)]
@@ -54,10 +54,10 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = ""
     digests = ", ".join(f"{name} {code(digest)}" for name, digest in words.digests(plan))
     if change is None or isinstance(change, Unknown):
         whole = [*_unsure(plan), *whole, *_notes(plan), digests]
-        blocks = [*headline, sentence(age), *compared, *whole]
+        blocks = [*clock, *headline, sentence(age), *compared, *whole]
     else:
         body = "\n\n".join(filter(None, [*headline, *whole, digests]))
-        blocks = [*compared, *_unsure(plan), *_notes(plan), details(words.WHOLE, body)]
+        blocks = [*clock, *compared, *_unsure(plan), *_notes(plan), details(words.WHOLE, body)]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
@@ -274,13 +274,13 @@ def _unsure(plan: Plan) -> Iterator[str]:
 
 
 def _notes(plan: Plan) -> Iterator[str]:
-    headings = ("Rule", "Place", "Message")
+    headings, warnings = ("Rule", "Place", "Message"), words.warnings(plan)
     rows = [
         (code(warning.rule), code(warning.place), sentence(warning.message))
-        for warning in plan.warnings
+        for warning in warnings
     ]
     # Warnings of this run stay open if the many of fleet.yaml fold.
-    own = next((n for n, each in enumerate(plan.warnings) if each.place), len(rows))
+    own = next((n for n, each in enumerate(warnings) if each.place), len(rows))
     if own <= _MOST_OPEN_ROWS < len(rows):
         yield from _section("Warnings", headings, rows[:own])
         yield from _section("Warnings of fleet.yaml", headings, rows[own:], is_folded=True)

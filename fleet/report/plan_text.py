@@ -116,6 +116,7 @@ def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
 
 def _moment(plan: Plan, age: str) -> Iterator[Line]:
     yield line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
+    yield from (line(Span("! ", Style.RED), said) for said in words.clock(plan))
     if age:
         yield line(age)
 
@@ -548,14 +549,15 @@ def _orders(plan: Plan) -> Iterator[Line]:
 
 
 def _warnings(plan: Plan) -> Iterator[Line]:
-    if plan.warnings:
+    warnings = words.warnings(plan)
+    if warnings:
         yield title("Warnings")
-    for warning in plan.warnings[:_MOST_WARNINGS]:
+    for warning in warnings[:_MOST_WARNINGS]:
         where = f"{warning.place}: " if warning.place else ""
         yield line(
             "  ", where, Span(f"warning[{warning.rule}]", Style.YELLOW), f" {warning.message}"
         )
-    hidden = len(plan.warnings) - _MOST_WARNINGS
+    hidden = len(warnings) - _MOST_WARNINGS
     if hidden > 0:
         yield line(f"  … and {words.many(hidden, 'more warning')}")
 

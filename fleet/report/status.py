@@ -265,6 +265,11 @@ class Status(Value):
     cadence: str | None = Field(
         description="Where runs come much further apart than fleet.yaml says."
     )
+    clock: tuple[str, ...] = Field(
+        (),
+        description="Why `fleet apply` refuses the clock that this was worked out by.",
+        exclude_if=not_,
+    )
     bases: tuple[BaseChange, ...] = Field(description="What would change of what machines share.")
     promotions: tuple[Promotion, ...] = Field(description="Versions that the next run moves.")
     waiting_versions: tuple[WaitingVersion, ...] = Field(
@@ -308,6 +313,7 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
         budgets=tuple(map(_budget, plan.budgets)),
         hidden=len(exists) - len(active),
         waiting=_waiting(plan),
+        clock=words.clock(plan),
         cadence=next((each.message for each in plan.warnings if each.rule == assembly.RULE), None),
         **{name: getattr(plan, name) for name in _AS_PLANNED},
     )
@@ -358,6 +364,7 @@ def status_to_text(plan: Plan, *, colour: bool) -> str:
     demand = words.demand(waiting, served, unsure=status.unread or status.estimates)
     lines = [
         line(Span(f"Fleet {status.fleet}", Style.BOLD), f" at {words.time(status.time)}"),
+        *(line(Span("! ", Style.RED), said) for said in status.clock),
         line(f"{_cost(status)}; {demand}"),
         *(line(Span("order: ", Style.YELLOW), said) for said in sentences(status.orders)),
         *_unknown(status),

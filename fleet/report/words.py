@@ -9,6 +9,7 @@ from fleet.explain.values import PlaceFacts, WorkerFacts
 from fleet.model import plan
 from fleet.model.facts import WorkerInputs, market_of
 from fleet.model.plan import (
+    CLOCK_RULE,
     Action,
     ApprovalVerdict,
     BudgetVerdict,
@@ -17,6 +18,7 @@ from fleet.model.plan import (
     Plan,
     Promotion,
     Replaced,
+    Warning_,
     WorkerVerdict,
 )
 from fleet.model.price_lists import PriceSource
@@ -177,6 +179,16 @@ def notices(plan: Plan) -> tuple[str, ...]:
     warned = any(each.rule == "expires-soon" for each in plan.warnings)
     in_file = ("allow-list", "approval") if warned else ()
     return tuple(each.said for each in plan.notices if each.kind not in in_file)
+
+
+def clock(plan: Plan) -> tuple[str, ...]:
+    """Return why an apply refuses the clock that a plan was made by: figures by it are wrong."""
+    return tuple(each.message for each in plan.warnings if each.rule == CLOCK_RULE)
+
+
+def warnings(plan: Plan) -> tuple[Warning_, ...]:
+    """Return the warnings of a plan but for those of its clock, which stand above it."""
+    return tuple(each for each in plan.warnings if each.rule != CLOCK_RULE)
 
 
 def price_source(source: PriceSource) -> str:

@@ -395,6 +395,36 @@ def test_clock_is_reported_when_apply_refuses_it(run_at: RunAt, clock: str) -> N
     assert refused.returncode == 4
 
 
+@pytest.mark.parametrize("clock", slow_but(["two days behind"], list(WRONG)))
+def test_clock_is_said_first_when_apply_refuses_it(
+    trial: Trial, run_at: RunAt, clock: str
+) -> None:
+    trial.wait_for("r2")
+    shown = {
+        command: run_at(*command.split(), **WRONG[clock])
+        for command in ("plan", "plan --markdown", "status")
+    }
+    asked = {
+        command: run_at(*command.split(), **WRONG[clock])
+        for command in (
+            "explain request debian/r2",
+            "explain request --all --json",
+            "explain pool builders",
+            "machine list",
+            "tags explain --request debian/r2",
+            "status --metrics metrics.prom",
+        )
+    }
+    status = run_at("status", "--json", **WRONG[clock])
+
+    for command, done in shown.items():
+        assert "--trust-clock" in done.stdout[:400], command
+        assert done.stdout.count("--trust-clock") == 1, command
+    for command, done in asked.items():
+        assert done.stderr.count("--trust-clock") == 1, (command, done.stderr)
+    assert len(json.loads(status.stdout)["clock"]) == 1
+
+
 @pytest.mark.usefixtures("trial")
 def test_clock_is_unreported_when_apply_goes_on_with_it(run_at: RunAt) -> None:
     planned = run_at("plan", "--json", minutes=-8)
