@@ -186,7 +186,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
             since[name] = began
     every_attempt = partial(told_or, (), partial(sources.store.attempts, _ATTEMPTS))
     recorded = {name for stack in world.known_stacks.values() for name in stack.names}
-    known = Records(every_attempt, recorded)
+    known = Records(every_attempt, recorded, now)
     queues |= dict(with_forgotten(fleet, queues, listings, since, known))
     queues |= dict(_with_packages(fleet, queues))
     world = world.altered(queues=dict(sorted(queues.items())))

@@ -56,6 +56,9 @@ class Orphan(Value):
     goes: bool = Field(
         description="`fleet apply` deletes or forgets it by itself; no guard withholds that."
     )
+    ticket: str | None = Field(
+        None, description="It is kept until this ends.", exclude_if=lambda ticket: ticket is None
+    )
 
 
 class Orphans(Value):
@@ -69,11 +72,17 @@ class Orphans(Value):
 def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
     """Return what one witness knows and the other does not, by pool and name."""
     held = {action.worker for action in plan.withheld}
-    going = {verdict.worker for verdict in plan.workers if verdict.reason in _GOING} - held
+    leaving = {each.worker: each for each in plan.workers if each.reason in _GOING}
+    tickets = {
+        name: each.running
+        for name, each in leaving.items()
+        if each.running and each.verdict == "keep"
+    }
+    going = leaving.keys() - held - tickets.keys()
     found = [
         orphan
         for inventory in take_inventory(fleet, world).values()
-        for orphan in _orphans_of(inventory, going)
+        for orphan in _orphans_of(inventory, going, tickets)
     ]
     return Orphans(fleet=fleet.fleet, orphans=tuple(found), unknown=tuple(silent(world)))
 
@@ -96,7 +105,9 @@ def unknown_stacks(world: World) -> Iterator[str]:
             yield f"the stack of pool {pool} is unknown: {stack.unknown}"
 
 
-def _orphans_of(inventory: PoolInventory, going: Collection[str]) -> Iterator[Orphan]:
+def _orphans_of(
+    inventory: PoolInventory, going: Collection[str], tickets: Mapping[str, str]
+) -> Iterator[Orphan]:
     for unit in inventory.known:
         kind = _KINDS.get(unit.state)
         if kind is not None:
@@ -109,6 +120,7 @@ def _orphans_of(inventory: PoolInventory, going: Collection[str]) -> Iterator[Or
                 id=unit.machine.id if unit.machine else recorded,
                 since=unit.machine.created_at if unit.machine else None,
                 goes=unit.name in going,
+                ticket=tickets.get(unit.name),
             )
 
 

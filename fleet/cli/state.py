@@ -194,8 +194,11 @@ def orphans(config: Config, args: argparse.Namespace, console: Console) -> int:
 
 def _orphan_to_text(orphan: Orphan) -> str:
     where = f"pool {orphan.pool}, provider {orphan.provider}, id {orphan.id or 'unknown'}"
-    goes = f"; `fleet apply` deletes it: fleet explain worker {orphan.name}" if orphan.goes else ""
-    return f"{orphan.name} ({where}): {_SAID[orphan.kind]}{goes}"
+    becomes = "; `fleet apply` deletes it" if orphan.goes else ""
+    if orphan.ticket:
+        becomes = f"; kept until ticket {orphan.ticket} ends"
+    more = f"{becomes}: fleet explain worker {orphan.name}" if becomes else ""
+    return f"{orphan.name} ({where}): {_SAID[orphan.kind]}{more}"
 
 
 def rebuild(

@@ -124,8 +124,11 @@ def _find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterato
 
 
 def _describe_lost_ticket(unit: Unit, worker: Worker) -> str:
+    said = f"{unit.name}: billed, and kept for a ticket that a lost store knew"
+    if worker.running is None:
+        return f"{said}; the next `fleet apply` opens one in its place and names it"
     return (
-        f"{unit.name}: billed, and kept for a ticket that a lost store knew; once nobody uses it: "
+        f"{said}; once nobody uses it: "
         f"fleet ticket close {worker.running} --queue {unit.registry} --user {UNKNOWN_USER}"
     )
 

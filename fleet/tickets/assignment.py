@@ -38,6 +38,18 @@ class Tenancy:
     """It had a ticket and was not cleaned since."""
 
 
+def keep(known: Tenancy, pool: str, ticket: Ticket, now: datetime) -> Tenancy:
+    """Return what is remembered of a machine that a lost store's ticket may use, given its own."""
+    return replace(
+        known,
+        pool=pool,
+        uses=1,
+        sandbox=ticket.effective_sandbox,
+        first_used=now,
+        dirty=True,
+    )
+
+
 def admit(
     given: Given, ticket: Ticket, known: Tenancy | None, holder: int | None, now: datetime
 ) -> Tenancy:

@@ -226,7 +226,7 @@ def workers_of(
         current = touch(tenancy, now) if tenancy.machine in lapsed else tenancy
         spent = not may_serve_again(current, _reuse(fleet, current), now)
         draining = spent if ticket is None else current.draining
-        worker = _worker(current, ticket, draining=draining)
+        worker = worker_of(current, ticket, draining=draining)
         ended = _ended(last.get(tenancy.machine))
         workers.append(worker.altered(ended=ended) if ended else worker)
     return tuple(workers)
@@ -259,7 +259,8 @@ def _reuse(fleet: Fleet, tenancy: Tenancy) -> Reuse | None:
     return pool.reuse if isinstance(pool, Pool) else None
 
 
-def _worker(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Worker:
+def worker_of(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Worker:
+    """Return the worker of a machine, given the open ticket that has it; None: none has."""
     return Worker(
         name=tenancy.machine,
         machine=tenancy.machine,

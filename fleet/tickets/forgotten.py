@@ -13,7 +13,10 @@ from fleet.model.facts import (
     Worker,
     WorkerState,
 )
+from fleet.model.tickets import unknown_ticket
 from fleet.schema.model import Fleet, is_named_by_fleet, serves_queue
+from fleet.tickets.assignment import Tenancy, keep
+from fleet.tickets.desk import worker_of
 
 _SKEW = timedelta(minutes=5)
 """Maximum difference between the clocks of a provider and of the store."""
@@ -26,6 +29,7 @@ class Records(NamedTuple):
     """Returns the attempts to create machines, the oldest first."""
     names: Collection[str]
     """The machines that stacks know."""
+    now: datetime
 
 
 def with_forgotten(
@@ -67,21 +71,23 @@ def with_forgotten(
             if own is None:
                 own = {each.worker: each.at for each in records.attempts()}
             if not _is_made_here(machine, own):
-                lost.setdefault(queue, []).append(
-                    Worker(
-                        name=machine.name,
-                        machine=machine.name,
-                        pool=machine.pool or None,
-                        state=WorkerState.BUSY,
-                        uses=0,
-                    )
-                )
+                lost.setdefault(queue, []).append(_kept(machine, records.now))
     for queue, workers in lost.items():
         reading = queues[queue]
         if isinstance(reading.workers, tuple):
             names = {each.name for each in workers}
             others = [each for each in reading.workers if each.name not in names]
             yield queue, reading.altered(workers=(*others, *workers))
+
+
+def _kept(machine: Machine, now: datetime) -> Worker:
+    """Return the worker as the next apply makes it, but for the ticket, which has no id yet.
+
+    A plan before that counts and reserves for it what the apply does.
+    """
+    ticket = unknown_ticket(machine.name, now)
+    tenancy = keep(Tenancy(machine.name, now), machine.pool, ticket, now)
+    return worker_of(tenancy, ticket, draining=False).altered(running=None)
 
 
 def _is_made_here(machine: Machine, attempts: Mapping[str, datetime]) -> bool:

@@ -7,7 +7,7 @@ ticket gets a machine only while it waits, whatever other processes do meanwhile
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -39,6 +39,7 @@ from fleet.state.database import (
     rows_of,
     value_of,
 )
+from fleet.tickets import assignment
 from fleet.tickets.assignment import Tenancy, admit, touch
 
 _KEPT = timedelta(days=30)
@@ -279,14 +280,8 @@ class DatabaseTickets:
                     continue
                 row = known.get(machine)
                 before = _tenancies([row])[0] if row else Tenancy(machine, now)
-                tenancy = replace(
-                    before,
-                    pool=machines[machine],
-                    uses=1,
-                    sandbox=ticket._replace(id=number).effective_sandbox,
-                    first_used=now,
-                    dirty=True,
-                )
+                numbered = ticket._replace(id=number)
+                tenancy = assignment.keep(before, machines[machine], numbered, now)
                 if not _write(connection, row, tenancy):
                     raise TicketRefused(f"machine {machine}: concurrent update; retry")
                 kept[machine] = number

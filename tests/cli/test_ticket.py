@@ -511,6 +511,32 @@ def test_a_machine_whose_ticket_a_lost_store_knew_is_kept(counter: Trial) -> Non
     assert "trial-powerful-0001" not in counter.machines()
 
 
+@pytest.mark.parametrize("kept", [1, 2])
+def test_plan_counts_as_apply_does_when_a_store_was_lost(counter: Trial, kept: int) -> None:
+    budget = "durations: {any: 10m}\nbudgets: {all: {per_month: 100 EUR}}\n"
+    counter.write(ticket_yaml() + budget)
+    for _ in range(kept):
+        open_ticket(counter, tag="arch_x86_64")
+    counter.apply()
+    counter.age(minutes=10)
+    counter.apply()
+    begin_again(counter)
+    open_ticket(counter, user="eve", tag="arch_x86_64")
+
+    planned = counter.plan()
+    counter.do("apply")
+    later = counter.plan()
+
+    def counted(plan: dict[str, object]) -> float:
+        budgets = plan["budgets"]
+        assert isinstance(budgets, list)
+        return sum(float(each["reserved"]) + float(each["planned"]) for each in budgets)
+
+    assert counted(planned) == pytest.approx(counted(later), rel=0.3)
+    assert len(planned["attention"]) == kept
+    assert len(counter.machines()) == kept + len(planned["actions"])
+
+
 def served(trial: Trial, user: str, count: int) -> dict[str, object]:
     """Have tickets of a user served by machines that start at once; return id to machine."""
     numbers = [open_ticket(trial, user=user, tag="arch_x86_64") for _ in range(count)]
