@@ -495,7 +495,14 @@ class _Reader:
     def refuse(self, node: ast.AST | None, message: str) -> None:
         """Note what is wrong at a place."""
         hint = "write literals: lists, mappings and text in quotes"
+        if "{{" in self._written(node):
+            hint = "Jinja writes this value; import the file that Ansible wrote on the server"
         self._notes.wrong(self.span(node), "not-a-literal", message, hint)
+
+    def _written(self, node: ast.AST | None) -> str:
+        """Return the lines of a node."""
+        first, last = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
+        return "\n".join(self._lines[first - 1 : last])
 
     def span(self, node: ast.AST | None) -> Span:
         """Return the characters of a node; Python counts columns in bytes."""

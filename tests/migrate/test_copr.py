@@ -287,6 +287,21 @@ def test_an_option_inside_jinja_is_found_with_its_line(option: str, begin: str) 
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "EXTRA_BUILDER_TAGS = {{ tags(['a', 'b']) }}",
+        "EXTRA_BUILDCHROOT_TAGS = {{ rules }}",
+        "EXTRA_BUILDCHROOT_TAGS = [{'pattern': {{ p }}, 'tags': ['a']}]",
+    ],
+)
+def test_hint_names_jinja_when_it_writes_an_option(text: str) -> None:
+    found = imported(f"{text}\n").findings
+
+    assert found
+    assert all("Jinja" in each.hint for each in found)
+
+
+@pytest.mark.parametrize(
     ("text", "line"),
     [
         ("[backend]\nbuilds_max_workers\n", 2),
