@@ -107,6 +107,7 @@ _OUT_OF_RANGE = frozenset(
     {
         *("greater_than_equal", "less_than_equal", "int_parsing_size"),
         *("string_too_long", "string_too_short", "too_long"),
+        *("timezone_aware", "datetime_parsing", "datetime_from_date_parsing"),
     }
 )
 

@@ -219,3 +219,15 @@ def test_the_http_library_is_loaded_only_when_something_is_read() -> None:
     ).stdout
 
     assert printed == "False\n"
+
+
+@pytest.mark.parametrize(
+    "created", ["2026-11-28T18:00:00", "2026-13-28T18:00:00Z", "yesterday", "2026-11-28"]
+)
+def test_one_request_is_unknown_when_its_moment_is_no_moment(created: str) -> None:
+    page = one_page(row(id=1), row(id=2, created_at=created), row(id=3))
+    with serving(page, debian=3) as server:
+        demand = read_demand(server.url)
+
+    assert [each.id for each in demand.requests] == ["1", "3"]
+    assert demand.sample is not None
