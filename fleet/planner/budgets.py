@@ -35,6 +35,8 @@ from fleet.planner.ledger import (
     Period,
     charge,
     holdings,
+    idle_seconds,
+    is_in_sandbox,
     owners_of,
     periods,
     released_at,
@@ -169,6 +171,8 @@ class Length(NamedTuple):
     """How many seconds the longest of them runs; None: unknown."""
     is_ticket: bool = False
     """A run of `fleet apply` assigns its machine, after it is ready."""
+    is_held: bool = False
+    """Its machine is then kept for the next ticket of its sandbox, as far as `reuse` goes."""
 
 
 class Lifetimes:
@@ -253,7 +257,8 @@ class Lifetimes:
         if not place.makes:
             return self._longer(place, length, window, hours=hours)
         life = self._new(place, window, hours=hours)
-        end = self._gone_when_idle(place, self._served(self._ready(place), length))
+        served = self._served(self._ready(place), length)
+        end = self._gone_when_idle(place, served, is_held=length.is_held)
         return max(_NONE, _billed(life, window, end) - self.made(place, window, hours=hours))
 
     def _alone(
@@ -289,7 +294,7 @@ class Lifetimes:
 
     def _taken_over(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
         """Return the bill of the existing machine for which it is the most, once it is free."""
-        patience, most = self._patience(place.pool), _NONE
+        patience, most = self._patience(place.pool, is_held=length.is_held), _NONE
         for number in self._serving_at(place):
             holding = self._holdings[number]
             ready = self._ready_of(holding)
@@ -321,7 +326,7 @@ class Lifetimes:
         hours: bool,
     ) -> Decimal:
         """Return how much more its payer is billed for the machine for which that is the most."""
-        patience, most = self._patience(place.pool), _NONE
+        patience, most = self._patience(place.pool, is_held=length.is_held), _NONE
         for number in own:
             holding, end = self._holdings[number], self._owned_at_least_until(number)
             latest = _after(self._ready_of(holding), self._wait(place, length))
@@ -345,7 +350,8 @@ class Lifetimes:
 
     def _longer(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
         """Return how much more the existing machine is billed for which that is the most."""
-        wait, patience, most = self._wait(place, length), self._patience(place.pool), _NONE
+        wait, most = self._wait(place, length), _NONE
+        patience = self._patience(place.pool, is_held=length.is_held)
         for holding, ready, end, life, before in self.going(place.pool, window, hours=hours):
             served = self._served(_after(ready, wait), length)
             gone = self._gone(holding.tariff, holding.created_at, served, patience, self._looks)
@@ -407,7 +413,7 @@ class Lifetimes:
         pool = self._fleet.pools.get(holding.pool)
         if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):
             return NEVER
-        idle_since, patience = self._now, self._patience(holding.pool)
+        idle_since, patience = self._now, self._patience(holding.pool, is_held=is_in_sandbox(unit))
         if unit.worker is not None and unit.may_run:
             idle_since = self._free_at(holding)
             patience = timedelta() if unit.worker.draining else patience
@@ -448,9 +454,14 @@ class Lifetimes:
         seen = max(self._now, idle_since + patience) + looks
         return paid_until(tariff or _NO_PRICE, created_at, seen)
 
-    def _gone_when_idle(self, place: Place, idle_since: datetime) -> datetime:
-        tariff = self._tariff(place, hours=False)
-        return self._gone(tariff, self._now, idle_since, self._patience(place.pool), self._looks)
+    def _gone_when_idle(
+        self, place: Place, idle_since: datetime, *, is_held: bool = False
+    ) -> datetime:
+        tariff, patience = (
+            self._tariff(place, hours=False),
+            self._patience(place.pool, is_held=is_held),
+        )
+        return self._gone(tariff, self._now, idle_since, patience, self._looks)
 
     def _ready(self, place: Place) -> datetime:
         """Return when a machine that is made now can work."""
@@ -465,12 +476,13 @@ class Lifetimes:
             return self._free_at(holding)
         return max(self._now, holding.created_at + timedelta(seconds=pool.boot.expected))
 
-    def _patience(self, name: str) -> timedelta:
+    def _patience(self, name: str, *, is_held: bool) -> timedelta:
         """Return how long a machine of a pool may be idle."""
         pool = self._fleet.pools.get(name)
-        if not isinstance(pool, Pool) or pool.mode == "drain" or self._on_demand(name):
+        if not isinstance(pool, Pool):
             return timedelta()
-        return timedelta(seconds=pool.retire.idle_after)
+        on_demand = self._on_demand(name)
+        return timedelta(seconds=idle_seconds(pool, is_held=is_held, on_demand=on_demand))
 
     def _wait(self, place: Place, length: Length) -> int:
         """Return how many seconds a request may wait for others that share its machine."""
@@ -816,7 +828,7 @@ def _by_length(
         desk = isinstance(fleet.queues.get(group.id.partition("/")[0]), TicketQueue)
         for key, fit in group.fits.items():
             if key in found and counts_at(group, key):
-                length = Length(fit.share < 1, fit.longest, is_ticket=desk)
+                length = Length(fit.share < 1, fit.longest, desk, group.is_held)
                 found[key][length].append((group.id, key))
     return found
 

@@ -497,6 +497,8 @@ class Group:
     """A request takes more or less of a place than `fits` says, which is the average."""
     coarse: bool = False
     """The whole steps of time that are billed were counted for the average length alone."""
+    is_held: bool = False
+    """Tickets of a sandbox, where a budget counts how long `reuse` keeps their machines."""
 
     def is_averaged(self, places: Mapping[str, "Place"], *, is_left: bool) -> bool:
         """Return whether the cost depends on which of its requests is served at which place.

@@ -10,11 +10,13 @@ from functools import cached_property
 from itertools import accumulate
 from math import gcd
 
-from fleet.model.facts import World
+from fleet.model.facts import Demand, World
 from fleet.model.prices import Tariff, bill, tariff_of
+from fleet.model.tickets import SANDBOX
 from fleet.planner.budgets import Account, open_accounts, spending_limits
 from fleet.planner.demand import Fit, Group, Ordered, Payer, Place, Rank, Row, Signed, Supply
 from fleet.planner.durations import USUAL, Durations, Kind, Timing, kind_at, kind_of
+from fleet.planner.ledger import idle_seconds
 from fleet.planner.limits import (
     Use,
     blocked_rows,
@@ -148,13 +150,15 @@ def tail_seconds(fleet: Fleet, pool: Pool, *, on_demand: bool) -> int:
 
     It boots, works, is idle until its time is over, and two runs look: one drains, one deletes.
     """
-    patience = 0 if on_demand else pool.retire.idle_after
-    return pool.boot.expected + patience + 2 * fleet.cadence
+    idle = idle_seconds(pool, is_held=False, on_demand=on_demand)
+    return pool.boot.expected + idle + 2 * fleet.cadence
 
 
 _Preferred = tuple[bool, tuple[tuple[str, int], ...]]
 """Whether priorities of pools count before money, and those that are not 0."""
-_Key = tuple[Rank, int, Payer, frozenset[str], int, Timing | None, frozenset[str], _Preferred]
+_Key = tuple[
+    Rank, int, Payer, frozenset[str], bool, int, Timing | None, frozenset[str], _Preferred
+]
 
 
 def _groups(
@@ -174,6 +178,7 @@ def _groups(
     waits = {place.key: _wait_at(pool_plans, place) for place in places.values()}
     # A budget weighs the longest of a group, so that groups are of about one length.
     lengths = _lengths(demand) if spending_limits(fleet) else {}
+    in_sandbox = _find_in_sandbox(fleet, world)
     together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
     known: dict[tuple[tuple[str, ...], ...], int] = {}
     choices: dict[tuple[str, ...], int] = {}  # numbered, for they are slow to hash
@@ -191,10 +196,11 @@ def _groups(
             for able, in_time in _in_time(signed, requests, known[fitting], choices, places):
                 for length, alike in _by_length(in_time, lengths).items():
                     alone = length, timing, signed.last_of, preferred
-                    together[rank, able, signed.payer, tags, *alone] += alike
+                    for is_held, own in _by_sandbox(alike, in_sandbox):
+                        together[rank, able, signed.payer, tags, is_held, *alone] += own
     at = [tuple(places[key] for key in keys) for keys in choices]
     fits = _Fits(waits, world.time, lengths)
-    for (rank, able, payer, tags, _, _, last, preferred), requests in together.items():
+    for (rank, able, payer, tags, is_held, _, _, last, preferred), requests in together.items():
         requests.sort()
         of_places, varied = fits.of(requests, at[able], dict(preferred[1]))
         yield Group(
@@ -208,7 +214,34 @@ def _groups(
             by_priority=preferred[0],
             varied=varied,
             coarse=varied and len({each.seconds for each in requests}) > _LENGTHS,
+            is_held=is_held,
         )
+
+
+def _find_in_sandbox(fleet: Fleet, world: World) -> frozenset[str]:
+    """Return the tickets whose machines `reuse` keeps for their sandbox, where budgets count."""
+    pools = fleet.dynamic_pools.values()
+    if not spending_limits(fleet) or not any(pool.reuse for pool in pools):
+        return frozenset()
+    return frozenset(
+        f"{queue}/{request.id}"
+        for queue, reading in world.queues.items()
+        if isinstance(fleet.queues.get(queue), TicketQueue) and isinstance(reading.demand, Demand)
+        for request in reading.demand.requests
+        if any(tag.startswith(SANDBOX) for tag in request.provided)
+    )
+
+
+def _by_sandbox(
+    requests: list[Ordered], in_sandbox: frozenset[str]
+) -> Iterator[tuple[bool, list[Ordered]]]:
+    """Yield the requests outside of sandboxes, and those in one: some of each."""
+    if not in_sandbox:
+        yield False, requests
+        return
+    for is_held in (False, True):
+        if own := [each for each in requests if (each.key in in_sandbox) is is_held]:
+            yield is_held, own
 
 
 def _preferred(fleet: Fleet, signed: Signed) -> _Preferred:

@@ -27,6 +27,7 @@ from fleet.model.facts import (
 from fleet.model.months import Tally, TallyKind
 from fleet.model.plan import PeriodName
 from fleet.model.prices import Life, Tariff, billed_seconds, paid_until, tariff_at, tariff_of
+from fleet.model.tickets import ALONE, SANDBOX
 from fleet.planner.inventory import PoolInventory, takers_of
 from fleet.planner.teams import teams_of
 from fleet.planner.units import NEVER, State, Unit, is_busy
@@ -235,14 +236,38 @@ def released_at(fleet: Fleet, holding: Holding, idle_since: datetime) -> datetim
     """Return when its pool pays for a machine that is idle from a moment on; NEVER: not at all.
 
     A pool that keeps machines (`workers.min`, `workers.spare`, `mode: pause`) pays for them once
-    they could have been deleted: after `retire.idle_after`, two runs and the rest of the step.
+    they could have been deleted: after the idle time, two runs and the rest of the step.
     """
     pool = fleet.pools.get(holding.pool)
     if not isinstance(pool, Pool) or not _keeps(pool) or idle_since == NEVER:
         return NEVER
     idle_since = max(idle_since, holding.created_at + timedelta(seconds=pool.boot.expected))
-    seen = idle_since + timedelta(seconds=pool.retire.idle_after + 2 * fleet.cadence)
+    idle = idle_seconds(pool, is_held=is_in_sandbox(holding.unit)) + 2 * fleet.cadence
+    seen = idle_since + timedelta(seconds=idle)
     return paid_until(holding.tariff or _FREE, holding.created_at, seen)
+
+
+def idle_seconds(pool: Pool, *, is_held: bool, on_demand: bool = False) -> int:
+    """Return how long a pool keeps a machine without work, before any run may delete it.
+
+    `is_held`: it is kept for the next ticket of its sandbox, for `reuse.opportunity` and at most
+    for `reuse.max_age` since its first ticket. This holds in a pool on demand too, which keeps no
+    other idle machine.
+    """
+    if pool.mode == "drain":
+        return 0
+    idle = 0 if on_demand and pool.mode != "pause" else pool.retire.idle_after
+    if not is_held or pool.reuse is None:
+        return idle
+    held, age = pool.reuse.opportunity, pool.reuse.max_age
+    return max(idle, held if age is None else min(held, age))
+
+
+def is_in_sandbox(unit: Unit | None) -> bool:
+    """Say whether a machine is in a sandbox whose next ticket may get it."""
+    requires = unit.worker.requires if unit is not None and unit.worker is not None else ()
+    own = (tag.removeprefix(SANDBOX) for tag in requires if tag.startswith(SANDBOX))
+    return any(not sandbox.startswith(ALONE) for sandbox in own)
 
 
 def _keeps(pool: Pool) -> bool:

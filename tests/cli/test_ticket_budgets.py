@@ -32,7 +32,7 @@ pools:
     image: builder
     provides: [big]
     workers: {max: 6, KEEPS}
-    reuse: {opportunity: KEPT, max_uses: 9, max_age: 8h}
+    reuse: {max_uses: 9, max_age: AGE, opportunity: KEPT}
 budgets:
   kde: {ONLY, per_day: LIMIT EUR}
 """
@@ -53,13 +53,13 @@ class Story:
 
     def begin(self, **parts: str) -> None:
         text = FLEET
-        for name, value in parts.items():
+        for name, value in ({"age": "8h"} | parts).items():
             text = text.replace(name.upper(), value)
         Path("fleet.yaml").write_text(text, encoding="utf-8")
         self.run("state", "init")
 
     def open(self, sandbox: str) -> None:
-        who = ["--user", "ann", "--team", "kde", "--sandbox", sandbox]
+        who = ["--user", "ann", "--team", "kde", *(["--sandbox", sandbox] if sandbox else [])]
         self.run("ticket", "open", "--tag", "big", *who)
 
     def step(self, times: int = 1) -> None:
@@ -75,7 +75,7 @@ class Story:
     def billed(self) -> Decimal:
         """Return what the team was charged this month."""
         teams = json.loads(self.run("report", "--month", "2026-11", "--json"))["teams"]
-        return next(Decimal(each["money"]) for each in teams if each["name"] == "kde")
+        return sum((Decimal(each["money"]) for each in teams if each["name"] == "kde"), Decimal(0))
 
 
 @pytest.fixture
@@ -134,3 +134,65 @@ def test_ticket_names_the_key_when_its_budget_never_pays_for_one(
 
     assert ("2026-11-2" in last["because"]) is not is_never
     assert ("raise budgets.kde.per_day" in last["because"]) is is_never
+
+
+@pytest.mark.parametrize(
+    ("keeps", "only", "billed", "limit"),
+    [
+        ("min: 0", "team: kde", "1s", 8),
+        ("min: 0", "owner: ann", "1m", 8),
+        ("min: 0", "tags: [big]", "1h", 12),
+        ("min: 0", "team: kde", "1s", 17),
+        ("min: 1", "team: kde", "1s", 8),
+        ("spare: 1", "owner: ann", "1h", 12),
+        ("min: 1", "tags: [big]", "1m", 17),
+        ("spare: 2", "team: kde", "1h", 23),
+    ],
+)
+def test_team_pays_no_more_than_its_limit_when_reuse_keeps_a_machine(
+    story: Story, keeps: str, only: str, billed: str, limit: int
+) -> None:
+    """The machine is kept for two hours after its ticket, and its payer pays 13 EUR or more."""
+    story.begin(keeps=keeps, only=only, billed=billed, limit=str(limit), kept="2h")
+    story.step(2)
+    story.open("ann/one")
+
+    story.step(24)
+
+    assert story.served == (["1"] if limit > 13 else [])
+    assert (story.billed() >= 13) is (limit > 13)
+    assert story.billed() <= limit
+
+
+@pytest.mark.parametrize("keeps", ["min: 0", "min: 1", "spare: 1"])
+def test_paused_pool_charges_no_more_than_a_limit_when_reuse_keeps(
+    story: Story, keeps: str
+) -> None:
+    story.begin(keeps=keeps, only="team: kde", billed="1s", limit="17", kept="2h")
+    story.open("ann/one")
+    story.step(2)
+    text = Path("fleet.yaml").read_text(encoding="utf-8")
+    paused = text.replace("    image: builder\n", "    image: builder\n    mode: pause\n")
+    Path("fleet.yaml").write_text(paused, encoding="utf-8")
+
+    story.step(24)
+
+    assert story.served == ["1"]
+    assert 13 <= story.billed() <= 17
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "age"), [("", "8h"), ("ann/one", "20m")], ids=["no sandbox", "max_age"]
+)
+def test_ticket_gets_a_machine_when_reuse_cannot_keep_it_for_long(
+    story: Story, sandbox: str, age: str
+) -> None:
+    """A second ticket of a sandbox would take all of the time of reuse, this one does not."""
+    only = {"keeps": "min: 0", "only": "team: kde", "billed": "1s", "limit": "8"}
+    story.begin(**only, kept="2h", age=age)
+    story.open(sandbox)
+
+    story.step(18)
+
+    assert story.served == ["1"]
+    assert 0 < story.billed() <= 8

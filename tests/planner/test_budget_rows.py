@@ -1,11 +1,13 @@
 """What a plan takes of budgets, one sentence per test. Machines cost 1 EUR/h; it is 08:00."""
 
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
 import pytest
 
 from fleet.planner.budgets import judge_budgets
+from fleet.schema.model import Fleet
 from tests.builders import NOW, a_worker
 from tests.builders.budgeting import (
     FREE,
@@ -196,3 +198,88 @@ def test_an_exceeded_budget_is_reported() -> None:
     )
 
     assert [verdict.exceeded for verdict in judge_budgets(found, {}, {}, {})] == [True, False]
+
+
+# time for which `reuse` keeps a machine
+
+HELD = Decimal(90 + 2 * HOUR + 2 * 600) / HOUR
+"""Boot, reuse.opportunity and two runs."""
+KEEPS = [{}, {"min": 1}, {"spare": 1}, {"mode": "pause"}]
+ALL = {"budgets": {"all": {"per_day": "99 EUR"}}}
+OWN = {"budgets": {"debian": {"scope": "debian", "per_day": "99 EUR"}}}
+
+
+def a_reusing_fleet(
+    of_pool: dict[str, str] | None, pool: dict[str, object], **overrides: object
+) -> Fleet:
+    """Return a fleet whose pool keeps a machine of a sandbox for two hours."""
+    reuse = {"reuse": {"opportunity": "2h", "max_age": None}}
+    return a_budgeted_fleet(of_pool, pool=reuse | pool, **overrides)
+
+
+@pytest.mark.parametrize("keeps", KEEPS)
+@pytest.mark.parametrize(
+    ("of_pool", "overrides"), [({"per_day": "99 EUR"}, {}), (None, ALL), (None, OWN)]
+)
+def test_request_takes_time_of_reuse_when_it_is_in_a_sandbox(
+    of_pool: dict[str, str] | None, overrides: dict[str, object], keeps: dict[str, object]
+) -> None:
+    fleet, world = a_reusing_fleet(of_pool, keeps, **overrides), a_spent_world(a_worker())
+
+    for is_held, tail in ((True, HELD), (False, TAIL)):
+        today, _ = accounts(fleet, world, replace(a_group(), is_held=is_held))
+
+        both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
+        assert rounded(both) == rounded(1 + tail)
+
+
+@pytest.mark.parametrize("keeps", KEEPS)
+def test_request_takes_time_of_reuse_when_it_gets_an_existing_machine(
+    keeps: dict[str, object],
+) -> None:
+    fleet, world = a_reusing_fleet(None, keeps, **OWN), a_spent_world(a_worker(since=NOW))
+
+    for is_held, seconds in ((True, 2 * HOUR), (False, 15 * 60)):
+        today, _ = accounts(fleet, world, replace(a_group(), is_held=is_held))
+
+        expected = Decimal(HOUR + seconds + 2 * 600) / HOUR
+        assert rounded(today.row.requests["g", FREE.key]) == rounded(expected)
+
+
+@pytest.mark.parametrize(
+    ("reuse", "seconds"),
+    [
+        ({"opportunity": "2h", "max_age": "30m"}, 30 * 60),
+        ({"opportunity": "2h"}, HOUR),
+        ({"opportunity": "5m"}, 15 * 60),
+    ],
+)
+def test_request_takes_shorter_time_when_reuse_ends_before(
+    reuse: dict[str, str], seconds: int
+) -> None:
+    fleet = a_reusing_fleet({"per_day": "99 EUR"}, {"reuse": reuse})
+
+    today, _ = accounts(fleet, a_spent_world(), replace(a_group(), is_held=True))
+
+    both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
+    assert rounded(both) == rounded(Decimal(HOUR + 90 + seconds + 2 * 600) / HOUR)
+
+
+def test_request_takes_time_of_reuse_when_its_pool_is_on_demand() -> None:
+    tags = {"extra": {"on_demand": True}}
+    fleet = a_reusing_fleet({"per_day": "99 EUR"}, {"provides": ["extra"]}, tags=tags)
+
+    today, _ = accounts(fleet, a_spent_world(), replace(a_group(), is_held=True))
+
+    both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
+    assert rounded(both) == rounded(1 + HELD)
+
+
+def test_idle_machine_reserves_time_of_reuse_when_it_is_in_a_sandbox() -> None:
+    fleet = a_reusing_fleet({"per_day": "99 EUR"}, {})
+
+    for sandbox, seconds in (("sandbox:ann/one", 2 * HOUR), ("sandbox: ticket 1", 15 * 60)):
+        worker = a_worker(since=NOW, uses=1, requires=(sandbox,))
+        today, _ = accounts(fleet, a_spent_world(worker))
+
+        assert rounded(today.reserved) == rounded(Decimal(seconds + 2 * 600) / HOUR)

@@ -274,3 +274,27 @@ def test_work_that_ended_pays_before_the_work_that_came_after_it_on_its_machine(
     world = a_charged_world(worker, since=ago(minutes=10))
 
     assert charged(a_priced_fleet(), world) == [("kali", 600, Decimal("0.06"))]
+
+
+@pytest.mark.parametrize("keeps", [{"min": 1}, {"spare": 1}, {"mode": "pause"}])
+@pytest.mark.parametrize(
+    ("sandbox", "opportunity", "minutes"),
+    [("ann/one", "2h", 120), ("ann/one", "5m", 15), (" ticket 1", "2h", 15)],
+)
+def test_pool_pays_for_idle_time_when_it_could_have_deleted_a_machine(
+    keeps: dict[str, object], sandbox: str, opportunity: str, minutes: int
+) -> None:
+    """After the idle time and two runs of ten minutes; the payer before worked for one hour."""
+    reuse = {"opportunity": opportunity, "max_age": "8h"}
+    priced = {"type": "ccx33", "price": "0.36 EUR/h"}
+    pool = a_pool(provider="desk", machine=priced, reuse=reuse, **keeps)
+    ended = Ended(work=some_work(), at=ago(hours=3))
+    worker = a_worker(since=ago(hours=3), uses=1, requires=(f"sandbox:{sandbox}",), ended=ended)
+    machine = a_machine(name=worker.name, id=worker.name, created_at=ago(hours=5))
+    world = a_charged_world(worker, machines=[machine], since=ago(hours=4))
+
+    own = (60 + minutes + 20) * 60
+    assert charged(a_priced_fleet(pools={"builders": pool}), world) == [
+        (None, 4 * 3600 - own, PRICE * 4 - PRICE * own / 3600),
+        ("debian", own, PRICE * own / 3600),
+    ]
