@@ -15,9 +15,11 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.model.tickets import ALONE, Given, Limit, Ticket
+from fleet.model.facts import Work, Worker, WorkerState
+from fleet.model.tickets import ALONE, SANDBOX, Given, Limit, Ticket, to_request
 from fleet.planner.turns import CLASS, PRIORITY, Waiting, in_turn
 from fleet.schema.pools import Reuse
+from fleet.tagrules.names import names_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,42 @@ def keep(known: Tenancy, pool: str, ticket: Ticket, now: datetime) -> Tenancy:
         sandbox=ticket.effective_sandbox,
         first_used=now,
         dirty=True,
+    )
+
+
+def worker_of(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Worker:
+    """Return the worker of a machine, given the open ticket that has it; None: none has."""
+    return Worker(
+        name=tenancy.machine,
+        machine=tenancy.machine,
+        pool=tenancy.pool or None,
+        state=WorkerState.BUSY
+        if ticket
+        else WorkerState.DISABLED
+        if tenancy.disabled
+        else WorkerState.IDLE,
+        draining=draining,
+        running=str(ticket.id) if ticket else None,
+        work=to_work(ticket, tenancy.since) if ticket else None,
+        uses=tenancy.uses,
+        requires=(SANDBOX + tenancy.sandbox,) if tenancy.uses else (),
+        since=tenancy.since,
+    )
+
+
+def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
+    """Return what runs, or ran, on the machine of a ticket, and since when if that is known."""
+    request = to_request(ticket)
+    return Work(
+        task=request.task,
+        required=ticket.counting,
+        started_at=since,
+        requester=ticket.submitter or None,
+        owner=ticket.owner or None,
+        package=request.package,
+        names=names_of(request),
+        team=ticket.team or None,
+        sandbox=ticket.effective_sandbox,
     )
 
 

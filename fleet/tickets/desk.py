@@ -9,9 +9,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from fleet.errors import StoreFailed, StoreMissing, WorkerBusy
-from fleet.model.facts import Demand, Ended, QueueReading, Unknown, Work, Worker, WorkerState
+from fleet.model.facts import Demand, Ended, QueueReading, Unknown, Work, Worker
 from fleet.model.tickets import (
-    SANDBOX,
     Given,
     Leased,
     Ticket,
@@ -25,8 +24,14 @@ from fleet.planner.durations import Made, by_type
 from fleet.planner.turns import places_behind
 from fleet.ports import Clock, Tell
 from fleet.schema.model import CoprQueue, Fleet, Pool, Reuse, TicketQueue
-from fleet.tagrules.names import names_of
-from fleet.tickets.assignment import Tenancy, clean, may_serve_again, touch
+from fleet.tickets.assignment import (
+    Tenancy,
+    clean,
+    may_serve_again,
+    to_work,
+    touch,
+    worker_of,
+)
 from fleet.tickets.store import DatabaseTickets
 
 
@@ -238,42 +243,6 @@ def _ended(ticket: Ticket | None) -> Ended | None:
     return Ended(work=to_work(ticket), at=ticket.ended_at)
 
 
-def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
-    """Return what runs, or ran, on the machine of a ticket, and since when if that is known."""
-    request = to_request(ticket)
-    return Work(
-        task=request.task,
-        required=ticket.counting,
-        started_at=since,
-        requester=ticket.submitter or None,
-        owner=ticket.owner or None,
-        package=request.package,
-        names=names_of(request),
-        team=ticket.team or None,
-        sandbox=ticket.effective_sandbox,
-    )
-
-
 def _reuse(fleet: Fleet, tenancy: Tenancy) -> Reuse | None:
     pool = fleet.pools.get(tenancy.pool)
     return pool.reuse if isinstance(pool, Pool) else None
-
-
-def worker_of(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Worker:
-    """Return the worker of a machine, given the open ticket that has it; None: none has."""
-    return Worker(
-        name=tenancy.machine,
-        machine=tenancy.machine,
-        pool=tenancy.pool or None,
-        state=WorkerState.BUSY
-        if ticket
-        else WorkerState.DISABLED
-        if tenancy.disabled
-        else WorkerState.IDLE,
-        draining=draining,
-        running=str(ticket.id) if ticket else None,
-        work=to_work(ticket, tenancy.since) if ticket else None,
-        uses=tenancy.uses,
-        requires=(SANDBOX + tenancy.sandbox,) if tenancy.uses else (),
-        since=tenancy.since,
-    )

@@ -15,7 +15,7 @@ from fleet.model.facts import (
 )
 from fleet.model.tickets import unknown_ticket
 from fleet.schema.model import Fleet, is_named_by_fleet, serves_queue
-from fleet.tickets.assignment import Tenancy, keep
+from fleet.tickets.assignment import Tenancy, keep, worker_of
 
 _SKEW = timedelta(minutes=5)
 """Maximum difference between the clocks of a provider and of the store."""
@@ -84,9 +84,6 @@ def _kept(machine: Machine, now: datetime) -> Worker:
 
     A plan before that counts and reserves for it what the apply does.
     """
-    # It loads the database, which a recording needs nothing of.
-    from fleet.tickets.desk import worker_of
-
     ticket = unknown_ticket(machine.name, now)
     tenancy = keep(Tenancy(machine.name, now), machine.pool, ticket, now)
     return worker_of(tenancy, ticket, draining=False).altered(running=None)

@@ -39,8 +39,7 @@ from fleet.state.database import (
     rows_of,
     value_of,
 )
-from fleet.tickets import assignment
-from fleet.tickets.assignment import Tenancy, admit, touch
+from fleet.tickets.assignment import Tenancy, admit, keep, touch
 
 _KEPT = timedelta(days=30)
 """How long a ticket that has ended can be asked about."""
@@ -281,7 +280,7 @@ class DatabaseTickets:
                 row = known.get(machine)
                 before = _tenancies([row])[0] if row else Tenancy(machine, now)
                 numbered = ticket._replace(id=number)
-                tenancy = assignment.keep(before, machines[machine], numbered, now)
+                tenancy = keep(before, machines[machine], numbered, now)
                 if not _write(connection, row, tenancy):
                     raise TicketRefused(f"machine {machine}: concurrent update; retry")
                 kept[machine] = number
