@@ -12,9 +12,18 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from fleet.explain.options import OptionFinder, Options, cheapest, is_possible
+from fleet.explain.options import (
+    OptionFinder,
+    Options,
+    Way,
+    cheapest,
+    is_possible,
+    mark_chosen,
+    way_of,
+    way_to,
+)
 from fleet.explain.values import PlaceFacts
-from fleet.model.facts import Request, World, market_of
+from fleet.model.facts import Request, World
 from fleet.model.plan import Bill, Create, Plan
 from fleet.model.values import Value
 from fleet.schema.model import Fleet
@@ -24,14 +33,6 @@ MOST_COMPARED = 200
 """Maximum builds that a comparison lists: a report shows fewer."""
 _MOST_PLACES = 20
 """Maximum places of each: a fleet of 400 pools would fill a megabyte otherwise."""
-
-
-class Way(NamedTuple):
-    """A machine that a plan creates: its pool, type and market."""
-
-    pool: str
-    type: str
-    market: str
 
 
 class Placement(NamedTuple):
@@ -69,12 +70,7 @@ class BuildCosts:
     def options_for(self, queue: str, request: Request) -> Options:
         """Return the places of a build; those where its plan creates a machine are marked."""
         options = self._finder.options_for(queue, request)
-        planned = self._planned.get(f"{queue}/{request.id}")
-        if planned is None:
-            return options
-        return tuple(
-            each.altered(is_chosen=True) if way_to(each) in planned else each for each in options
-        )
+        return mark_chosen(options, self._planned.get(f"{queue}/{request.id}", ()))
 
     def placement_of(self, queue: str, request: Request, *, also: Iterable[str] = ()) -> Placement:
         """Return where a build runs; with `also`, where later builds with these tags do."""
@@ -102,15 +98,9 @@ def ways_of_requests(plan: Plan) -> dict[str, Counter[Way]]:
     found: defaultdict[str, Counter[Way]] = defaultdict(Counter)
     for action in plan.actions:
         if isinstance(action, Create):
-            way = Way(action.pool, action.inputs.type, market_of(action.inputs))
             for key in action.serves:
-                found[key.rpartition("#")[0] or key][way] += 1
+                found[key.rpartition("#")[0] or key][way_of(action)] += 1
     return dict(found)
-
-
-def way_to(place: PlaceFacts) -> Way:
-    """Return the machine of a place."""
-    return Way(place.pool, place.type, place.market)
 
 
 def _default(options: Options) -> Way | None:

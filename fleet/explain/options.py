@@ -7,16 +7,18 @@ the runs that delete it, in whole billed steps.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from itertools import product
+from typing import NamedTuple
 
 from fleet.explain.values import PlaceFacts
 from fleet.explain.what_if import write_value
-from fleet.model.facts import Request, Worker, World
+from fleet.model.facts import Request, Worker, World, market_of
 from fleet.model.images import ImageVersion
+from fleet.model.plan import Create
 from fleet.model.prices import find_types, markets_of
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import Durations, Expected
@@ -32,6 +34,14 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 Options = tuple[PlaceFacts, ...]
 """The places of a build: those that fit it as it is, then those that a rule would allow."""
+
+
+class Way(NamedTuple):
+    """A machine that a plan creates, or that a place is: its pool, type and market."""
+
+    pool: str
+    type: str
+    market: str
 
 
 class OptionFinder:
@@ -102,11 +112,9 @@ class OptionFinder:
     ) -> Iterator[PlaceFacts]:
         ask = self._judge.ask_of_alike(request, context).ask
         for name, offer in self._offers_to(queue):
+            pool = self._pools[name]
             # At Debusine a rule has requests provide what its pools require of them, too.
-            tags, pool = (
-                find_unasked(ask._replace(provided=offer.requires), offer),
-                self._pools[name],
-            )
+            tags = find_unasked(ask._replace(provided=offer.requires), offer)
             if not tags or not all(map(self._may_rule, tags)):
                 continue
             if pool.mode != "apply" or not pool.workers.max:
@@ -191,6 +199,25 @@ def cheapest(options: Options) -> PlaceFacts | None:
 def is_possible(place: PlaceFacts) -> bool:
     """Say whether a build fits a place without another rule, and ends there in time."""
     return not place.asks and not place.is_late
+
+
+def way_to(place: PlaceFacts) -> Way:
+    """Return the machine of a place."""
+    return Way(place.pool, place.type, place.market)
+
+
+def way_of(create: Create) -> Way:
+    """Return the machine that a plan creates."""
+    return Way(create.pool, create.inputs.type, market_of(create.inputs))
+
+
+def mark_chosen(options: Options, ways: Collection[Way]) -> Options:
+    """Return the places with those marked where a plan creates one of these machines."""
+    if not ways:
+        return options
+    return tuple(
+        each.altered(is_chosen=True) if way_to(each) in ways else each for each in options
+    )
 
 
 def rule_for(request: Request, tags: Iterable[str]) -> PowerfulRule:

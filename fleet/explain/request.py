@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import cache, cached_property, partial
 
 from fleet.explain.forecast import UNTIMED, Class, Forecast, Standing, forecast, workers_of
-from fleet.explain.options import OptionFinder
+from fleet.explain.options import OptionFinder, Way, mark_chosen, way_of
 from fleet.explain.tags import enforcement_facts
 from fleet.explain.unblock import find_remedies
 from fleet.explain.values import (
@@ -20,7 +20,7 @@ from fleet.explain.values import (
     Suggestion,
 )
 from fleet.explain.what_if import FEWEST_REPLANS, Replans, Run, is_served
-from fleet.model.facts import Request, World, market_of
+from fleet.model.facts import Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Create, Plan, Signature, Unserved
 from fleet.planner.demand import judge_of
@@ -121,12 +121,10 @@ class Case:
         return OptionFinder(self.fleet, self.world, images=self.images, durations=self.durations)
 
     @cached_property
-    def made(self) -> dict[str, tuple[str, str, str]]:
-        """Return the pool, type and market of each machine that the plan creates."""
+    def created(self) -> dict[str, Way]:
+        """Return each machine that the plan creates, by its worker."""
         return {
-            each.worker: (each.pool, each.inputs.type, market_of(each.inputs))
-            for each in self.plan.actions
-            if isinstance(each, Create)
+            each.worker: way_of(each) for each in self.plan.actions if isinstance(each, Create)
         }
 
     @cached_property
@@ -634,11 +632,9 @@ def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, .
     found = case.find(key)
     if found is None:
         return ()
-    made = case.made.get(signature.by_create.get(key, ""))
-    return tuple(
-        place.altered(is_chosen=True) if (place.pool, place.type, place.market) == made else place
-        for place in case.options.options_for(signature.queue, found[0])
-    )
+    way = case.created.get(signature.by_create.get(key, ""))
+    options = case.options.options_for(signature.queue, found[0])
+    return mark_chosen(options, () if way is None else (way,))
 
 
 def explain_every(

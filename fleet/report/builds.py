@@ -1,9 +1,11 @@
 """Render the places of waiting builds, without and with a change, side by side."""
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.explain.costs import BuildsCost, ComparedBuild, MovedBuilds, way_to
+from fleet.explain.costs import BuildsCost, ComparedBuild, MovedBuilds
+from fleet.explain.options import way_to
 from fleet.explain.values import PlaceFacts
 from fleet.report import words
 from fleet.report.markdown import code, details, sentence, table
@@ -36,8 +38,7 @@ def describe_moved(builds: MovedBuilds, currency: str) -> str:
 def _sum(builds: BuildsCost, count: int, currency: str) -> str:
     if builds.unplaced == count:
         return "no machine fits in time"
-    known = builds.cost is not None
-    cost = f"{words.bill(builds.cost)} {currency}" if known else f"cost {words.UNKNOWN}"
+    cost = _cost(builds.cost, currency)
     if not builds.unplaced:
         return cost
     return f"{cost}, no machine fits {builds.unplaced:,} of them in time"
@@ -54,7 +55,7 @@ def builds_lines(builds: Sequence[ComparedBuild], currency: str) -> Iterator[Lin
         for row in _rows(build):
             place = row.place
             when = f"{words.time(place.start)} to {_end(place)} ({_takes(place)})"
-            said = f"{words.place(place)}: {when}, {_cost(place, currency)}"
+            said = f"{words.place(place)}: {when}, {_cost(place.cost, currency)}"
             yield line("      ", ", ".join(filter(None, (said, row.note))))
         for rule in words.rules_to_allow(build.after):
             yield line("      ", rule)
@@ -85,7 +86,7 @@ def _tables(builds: Sequence[ComparedBuild], currency: str) -> Iterator[str]:
             words.time(row.place.start),
             _end(row.place),
             sentence(_takes(row.place)),
-            _cost(row.place, currency),
+            _cost(row.place.cost, currency),
             sentence(row.note),
         )
         for build in builds
@@ -133,6 +134,5 @@ def _takes(place: PlaceFacts) -> str:
     return words.UNKNOWN if place.seconds is None else write_duration(place.seconds)
 
 
-def _cost(place: PlaceFacts, currency: str) -> str:
-    known = place.cost is not None
-    return f"{words.bill(place.cost)} {currency}" if known else f"cost {words.UNKNOWN}"
+def _cost(amount: Decimal | None, currency: str) -> str:
+    return f"cost {words.UNKNOWN}" if amount is None else f"{words.bill(amount)} {currency}"

@@ -3,8 +3,8 @@
 from hypothesis import given
 
 from fleet.explain.config_changes import Edits
-from fleet.explain.costs import BuildCosts, compare_builds, way_to, ways_of_requests
-from fleet.explain.options import OptionFinder, rule_for
+from fleet.explain.costs import BuildCosts, compare_builds, ways_of_requests
+from fleet.explain.options import OptionFinder, rule_for, way_to
 from fleet.explain.reach import find_reach
 from fleet.explain.request import Case, explain_every
 from fleet.explain.waiting import waits_of
