@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import partial
 from typing import Literal
 
 from pydantic import Field
@@ -17,7 +16,7 @@ from fleet.model.apt_sources import Source, version_key
 from fleet.model.facts import Unknown
 from fleet.model.images import BOOTABLE, Manifest, Package, Version, WaitingVersion, recipe_digest
 from fleet.model.values import Moment, Value
-from fleet.planner.images import describe_rebuild, find_standing, why_no_work
+from fleet.planner.images import describe_rebuild, find_standing
 from fleet.schema.model import Fleet
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 from fleet.schema.units import write_duration
@@ -219,8 +218,7 @@ def _judge(case: _Case, news: News) -> DueImage:
 
 def _waiting(case: _Case) -> WaitingVersion | None:
     facts = [each.fact for each in case.versions]
-    why_not = partial(why_no_work, case.fleet, {})
-    standing = find_standing(case.name, case.recipe, facts, case.now, why_not)
+    standing = find_standing(case.fleet, case.name, facts, {}, case.now)
     if standing is None:
         return None
     return standing.waiting("the next `fleet apply` goes on with it" if standing.becomes else "")

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from typing import Literal
 
 from fleet.model.facts import Attempt, Demand, QueueReading, Unknown, World
@@ -83,16 +82,20 @@ class Standing:
 
 
 def find_standing(
+    fleet: Fleet,
     name: str,
-    recipe: Recipe,
     versions: Iterable[ImageVersion],
+    queues: Mapping[str, QueueReading],
     now: datetime,
-    why_not: Callable[[ImageVersion], str] = lambda _: "",
 ) -> Standing | None:
-    """Return the version that comes next; None where there is none, or fleet.yaml pins one.
+    """Return the version of an image that comes next.
 
-    `why_not` says why a version gets no work: no rule moves such a version on.
+    None where there is none, where fleet.yaml pins one, or where fleet does not build the image.
+    No rule moves a version on that gets no work from these queues.
     """
+    recipe = fleet.images[name]
+    if not isinstance(recipe, Recipe):
+        return None
     ours = [each for each in versions if each.image == name]
     candidate = _newest(each for each in ours if each.state == "candidate")
     fresh = _newest(_fresh(recipe, ours))
@@ -101,7 +104,7 @@ def find_standing(
     wanted = (candidate or fresh) if isinstance(rule, Promote) else (fresh or candidate)
     if recipe.version is not None or wanted is None or wanted.since is None:
         return _failed(ours) if recipe.version is None and wanted is None else None
-    if why := _why_a_person(name, recipe, wanted, why_not):
+    if why := _why_a_person(fleet, queues, recipe, wanted):
         return Standing(wanted, wanted.since, why=why)
     if not isinstance(rule, Promote) or not any(each.state == "current" for each in ours):
         return Standing(wanted, wanted.since, "current")
@@ -111,15 +114,12 @@ def find_standing(
 
 
 def _why_a_person(
-    name: str,
-    recipe: Recipe,
-    wanted: ImageVersion,
-    why_not: Callable[[ImageVersion], str],
+    fleet: Fleet, queues: Mapping[str, QueueReading], recipe: Recipe, wanted: ImageVersion
 ) -> str:
     """Return why no rule moves a version on; empty where one does."""
     if recipe.promotion == "manual":
-        return f"images.{name}.promote is manual"
-    if why := why_not(wanted):
+        return f"images.{wanted.image}.promote is manual"
+    if why := _why_no_work(fleet, queues, wanted):
         return why
     if wanted.by_rule:
         return ""
@@ -136,7 +136,7 @@ def _failed(ours: Sequence[ImageVersion]) -> Standing | None:
     return Standing(newest, newest.since, why=f"it failed: {newest.why}")
 
 
-def why_no_work(fleet: Fleet, queues: Mapping[str, QueueReading], version: ImageVersion) -> str:
+def _why_no_work(fleet: Fleet, queues: Mapping[str, QueueReading], version: ImageVersion) -> str:
     """Return why no queue gives work to the worker of a version; empty: one may.
 
     A version whose jobs were never tried, and whose worker is unknown, may get work.
@@ -256,7 +256,7 @@ class _Case:
     """The image of one pool, and all that decides about it."""
 
     fleet: Fleet
-    now: datetime
+    world: World
     pool: Pool
     versions: Sequence[ImageVersion]
     """All of this image, wherever they are."""
@@ -265,7 +265,6 @@ class _Case:
     stops: Callable[[str], Stopped | None]
     booted: Attempt | None
     """The latest boot after which a worker registered, of this image at this provider."""
-    why_no_work: Callable[[ImageVersion], str]
 
     @property
     def pinned(self) -> str | None:
@@ -275,12 +274,10 @@ class _Case:
     @property
     def first(self) -> ImageVersion | None:
         """The version that this run promotes because none is current."""
-        recipe = self.fleet.images[self.pool.image]
-        if not isinstance(recipe, Recipe) or not self.versions:
+        if not self.versions:
             return None
-        standing = find_standing(
-            self.pool.image, recipe, self.versions, self.now, self.why_no_work
-        )
+        fleet, world = self.fleet, self.world
+        standing = find_standing(fleet, self.pool.image, self.versions, world.queues, world.time)
         if standing is None or standing.becomes != "current":
             return None
         return standing.version if self.pool.provider in standing.version.ids else None
@@ -337,13 +334,12 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
         return ImageChoice(closed=because, path=("pools", name, "image"))
     case = _Case(
         fleet,
-        world.time,
+        world,
         pool,
         [each for each in world.images if each.image == pool.image],
         newest_first(world.images, pool.image, pool.provider),
         stopped_images(fleet.guards.boot_failures, memory, name),
         _find_last_boot(fleet, memory, pool),
-        partial(why_no_work, fleet, world.queues),
     )
     names = {each.ids[pool.provider]: f"{each.image} {each.version}" for each in case.published}
     return replace(_choose(case), names=names) if names else _choose(case)
@@ -381,10 +377,9 @@ def describe_troubles(fleet: Fleet, world: World) -> dict[str, str]:
 
 def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
     """Return by image the newer version that no run promotes now, and why."""
-    why_not = partial(why_no_work, fleet, world.queues)
     found = {
-        name: find_standing(name, recipe, world.versions, world.time, why_not)
-        for name, recipe in sorted(fleet.baked.items())
+        name: find_standing(fleet, name, world.versions, world.queues, world.time)
+        for name in sorted(fleet.images)
     }
     return {
         name: standing.waiting()

@@ -6,7 +6,6 @@ was stopped is retired, for the guard forgets boots after a day.
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from functools import partial
 from typing import NamedTuple
 
 from fleet.model.facts import Attempt, World
@@ -14,7 +13,7 @@ from fleet.model.images import ImageVersion, State, WaitingVersion
 from fleet.model.plan import Promotion, Reason, Replaced
 from fleet.model.prices import Tariff, bill, billing_of
 from fleet.planner.failures import Memory, recall, stopped_images
-from fleet.planner.images import Standing, find_standing, why_no_work
+from fleet.planner.images import Standing, find_standing
 from fleet.planner.pool_plan import PoolPlan
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_count, write_duration
@@ -42,9 +41,8 @@ def _find(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Ite
     memory = recall(
         fleet, world, {name: pool_plan.inventory for name, pool_plan in pool_plans.items()}
     )
-    for name, recipe in sorted(fleet.baked.items()):
-        why_not = partial(why_no_work, fleet, world.queues)
-        standing = find_standing(name, recipe, world.versions, world.time, why_not)
+    for name in sorted(fleet.images):
+        standing = find_standing(fleet, name, world.versions, world.queues, world.time)
         if standing is None:
             continue
         pools = [each for each in pool_plans.values() if each.pool and each.pool.image == name]

@@ -6,8 +6,7 @@ import pytest
 
 from fleet.model.images import ImageVersion
 from fleet.planner.images import Standing, find_standing
-from fleet.schema.model import ImageRecipe
-from tests.builders import NOW, ago
+from tests.builders import NOW, a_sim_fleet, ago
 from tests.builders.sentences import tells
 
 OLD, NEW, NEWEST = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
@@ -30,7 +29,7 @@ CURRENT = version(OLD, "current")
 
 def standing(*versions: ImageVersion, **recipe: object) -> Standing | None:
     declared = {"suite": "trixie", "architecture": "amd64", "publish": ["desk"]} | recipe
-    return find_standing("trixie", ImageRecipe.model_validate(declared), versions, NOW)
+    return find_standing(a_sim_fleet(images={"trixie": declared}), "trixie", versions, {}, NOW)
 
 
 def steps(*versions: ImageVersion, **recipe: object) -> tuple[str, str | None, int] | None:
