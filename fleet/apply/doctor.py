@@ -13,6 +13,7 @@ from fleet.model.doctor import Diagnosis, Finding, Summary, judge_clock, wrong
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
 from fleet.planner.assembly import IMAGE_PAGE
 from fleet.planner.budgets import spending_limits
+from fleet.planner.images import describe_troubles
 from fleet.planner.machine_inputs import UNPUBLISHED
 from fleet.ports import Secrets, Server
 from fleet.schema.model import (
@@ -265,10 +266,8 @@ def _images(case: Case) -> Iterator[Finding]:
     for each in case.plan.waiting_versions:
         about = f"image {each.image}, promotion"
         yield Finding(about=about, result="notice", said=each.said, fix=each.command)
-    for sentence in case.plan.attention:
-        if IMAGE_PAGE in sentence:
-            about, _, text = sentence.partition(": ")
-            yield wrong(f"{about}, image", text.partition("; see ")[0], f"see {IMAGE_PAGE}")
+    for name, said in describe_troubles(case.fleet, case.world, case.inventory).items():
+        yield wrong(f"pool {name}, image", said, f"see {IMAGE_PAGE}")
     for pool in case.plan.pools:
         if UNPUBLISHED in pool.because:
             about = f"pool {pool.pool}, image"

@@ -287,7 +287,7 @@ def _listed(args: argparse.Namespace, console: Console) -> promote.ImageList:
         images=tuple(each.fact for each in versions),
         attempts=store.attempts(REMEMBERED),
     )
-    troubles, waiting = describe_troubles(fleet, world), find_waiting(fleet, world)
+    troubles, waiting = describe_troubles(fleet, world, {}), find_waiting(fleet, world)
     return promote.list_images(fleet, versions, troubles, waiting)
 
 

@@ -368,9 +368,11 @@ def _find_last_boot(fleet: Fleet, memory: Memory, pool: Pool) -> Attempt | None:
     return max(boots, key=lambda each: (each.at, each.worker), default=None)
 
 
-def describe_troubles(fleet: Fleet, world: World) -> dict[str, str]:
-    """Return by pool what is wrong with its image; the machines of the world do not count."""
-    memory = recall(fleet, world, {})
+def describe_troubles(
+    fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
+) -> dict[str, str]:
+    """Return by pool what is wrong with its image; without inventories no machine counts."""
+    memory = recall(fleet, world, inventories)
     said = {name: choose_image(fleet, world, memory, name).said for name in fleet.dynamic_pools}
     return {name: text for name, text in sorted(said.items()) if text}
 
