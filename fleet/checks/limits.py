@@ -93,7 +93,7 @@ def min_above_budget(fleet: Fleet) -> Iterator[Finding]:
         if budget is not None:
             yield from _check_warm(fleet, {name: count}, budget, ("pools", name, "budget"))
     for name, shared in fleet.budgets.items() if warm else ():
-        if not (shared.scope or shared.team or shared.owner or shared.tags):
+        if not shared.is_filtered:
             yield from _check_warm(fleet, warm, shared, ("budgets", name))
 
 

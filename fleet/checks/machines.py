@@ -22,7 +22,6 @@ from fleet.model.prices import (
 )
 from fleet.schema.findings import Finding, Path, did_you_mean, nearest
 from fleet.schema.model import (
-    DebusineQueue,
     Fleet,
     ImageRecipe,
     Machine,
@@ -30,7 +29,7 @@ from fleet.schema.model import (
     Pool,
     Provider,
     Section,
-    serves_queue,
+    debusine_queues,
 )
 
 
@@ -362,7 +361,7 @@ def worker_too_old(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a worker that reports no tags, where a pool with it serves a Debusine queue."""
     for name, image in fleet.recipes.items():
         version = image.worker_version or _installed(image)
-        queue = _debusine_queue(fleet, name)
+        queue = min(debusine_queues(fleet, name), default="")
         if not (queue and is_old_worker(version)):
             continue
         key = "worker_version" if image.worker_version else "suite"
@@ -380,15 +379,6 @@ def _installed(image: ImageRecipe) -> str:
     suites = {suite for _, suite in archives(image.source)} if image.source else set()
     unknown = [suite for suite in suites if suite != f"{image.suite}-backports"]
     return "" if unknown else _WORKERS.get(image.suite, "")
-
-
-def _debusine_queue(fleet: Fleet, image: str) -> str:
-    """Return a Debusine queue that a pool with an image serves; empty without such a queue."""
-    pools = [pool for pool in fleet.dynamic_pools.values() if pool.image == image]
-    for name, queue in sorted(fleet.queues.items()):
-        if isinstance(queue, DebusineQueue) and any(serves_queue(pool, name) for pool in pools):
-            return name
-    return ""
 
 
 def claimed_tag_not_enabled(fleet: Fleet) -> Iterator[Finding]:

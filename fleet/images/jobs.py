@@ -235,11 +235,10 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 def _listen(child: "subprocess.Popen[bytes]", order: Order, found: Found, tell: Tell) -> None:
-    if child.stdin is None or child.stdout is None:
-        raise TypeError(child)
-    child.stdin.write(order.model_dump_json().encode())
-    child.stdin.close()
-    for line in child.stdout:
+    stdin, stdout = _pipes(child)
+    stdin.write(order.model_dump_json().encode())
+    stdin.close()
+    for line in stdout:
         told = json.loads(line)
         if "tags" in told:
             found.tags = tuple(told["tags"])

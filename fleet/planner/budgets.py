@@ -112,7 +112,7 @@ def _pool_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
 
 def _limits(fleet: Fleet) -> Iterator[SpendingLimit]:
     for name, budget in sorted(fleet.budgets.items()):
-        only = budget if _filters(budget) else None
+        only = budget if budget.is_filtered else None
         for period in PERIODS:
             amount: Money | None = getattr(budget, f"per_{period}")
             if amount is not None:
@@ -125,10 +125,6 @@ def _limits(fleet: Fleet) -> Iterator[SpendingLimit]:
                 yield SpendingLimit(name, path, period, Decimal(hours), HOURS, only=only)
 
 
-def _filters(budget: Budget) -> bool:
-    return bool(budget.scope or budget.team or budget.owner or budget.tags)
-
-
 def find_counting_budgets(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
 ) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -136,7 +132,7 @@ def find_counting_budgets(
 
     Machines that none of them counts are left out.
     """
-    budgets = {name: each for name, each in sorted(fleet.budgets.items()) if _filters(each)}
+    budgets = {name: each for name, each in sorted(fleet.budgets.items()) if each.is_filtered}
     if not budgets:
         return {}
     found = holdings(fleet, world, inventory)
@@ -457,10 +453,8 @@ class Lifetimes:
     def _gone_when_idle(
         self, place: Place, idle_since: datetime, *, is_held: bool = False
     ) -> datetime:
-        tariff, patience = (
-            self._tariff(place, hours=False),
-            self._patience(place.pool, is_held=is_held),
-        )
+        tariff = self._tariff(place, hours=False)
+        patience = self._patience(place.pool, is_held=is_held)
         return self._gone(tariff, self._now, idle_since, patience, self._looks)
 
     def _ready(self, place: Place) -> datetime:

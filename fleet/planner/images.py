@@ -27,12 +27,11 @@ from fleet.model.prices import bill, tariff_at
 from fleet.planner.failures import Memory, Stopped, recall, stopped_images, write_time
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.schema.model import (
-    DebusineQueue,
     ExistingImage,
     Fleet,
     HooksProvider,
     Pool,
-    serves_queue,
+    debusine_queues,
 )
 from fleet.schema.pools import Promote, Recipe
 from fleet.schema.units import write_duration
@@ -144,15 +143,11 @@ def _why_no_work(fleet: Fleet, queues: Mapping[str, QueueReading], version: Imag
     image = version.image
     if said := describe_old_worker(image, version.worker):
         return said
-    pools = [pool for pool in fleet.dynamic_pools.values() if pool.image == image]
-    serving = [
-        name
-        for name, queue in fleet.queues.items()
-        if isinstance(queue, DebusineQueue) and any(serves_queue(pool, name) for pool in pools)
-    ]
+    serving = debusine_queues(fleet, image)
     if version.unproven is None or not serving:
         return ""
     claimed = claimed_tags(fleet.images.get(image), version)
+    pools = [pool for pool in fleet.dynamic_pools.values() if pool.image == image]
     offered = {*version.provides, *claimed, *(tag for pool in pools for tag in pool.provides)}
     if not any(tag.startswith("worker:executor:") for tag in offered):
         unproven = ", ".join(version.unproven) or "no executor is enabled"

@@ -55,6 +55,11 @@ class Budget(Section):
         None, description="Machine hours per calendar month."
     )
 
+    @property
+    def is_filtered(self) -> bool:
+        """Say whether it counts only some work."""
+        return bool(self.scope or self.team or self.owner or self.tags)
+
 
 class RefuseDelete(Section):
     """Refuse deletions that demand did not cause above either limit."""

@@ -309,6 +309,16 @@ def serves_queue(pool: Pool | StaticPool, queue: str) -> bool:
     return pool.serves is None or queue in pool.serves
 
 
+def debusine_queues(fleet: Fleet, image: str) -> list[str]:
+    """Return the Debusine queues at which machines with an image register, as in fleet.yaml."""
+    pools = [pool for pool in fleet.dynamic_pools.values() if pool.image == image]
+    return [
+        name
+        for name, queue in fleet.queues.items()
+        if isinstance(queue, DebusineQueue) and any(serves_queue(pool, name) for pool in pools)
+    ]
+
+
 def is_at_cloud(fleet: Fleet, pool: Pool) -> bool:
     """Say whether a pool's machines are servers of a cloud, which tickets reach by address."""
     provider = fleet.providers.get(pool.provider)
