@@ -11,10 +11,10 @@ import time_machine
 from tests.builders.sentences import tells
 from tests.rigs.racks import a_rack, made
 
-# The clock of these tests does not reach a shell.
+# The clock of these tests does not reach a shell, so it is written to a file.
 NEW = """\
 . ./new.sh
-sed -i 's/"20[0-9T:-]*Z"/"2026-11-23T08:00:00Z"/' "machines/$FLEET_MACHINE"
+sed -i "s/\\"20[0-9T:-]*Z\\"/\\"$(cat now)\\"/" "machines/$FLEET_MACHINE"
 """
 STAYS = """\
 echo >> tries
@@ -31,6 +31,7 @@ class Slow:
     def __init__(self, folder: Path, clock: time_machine.Traveller, delete: str) -> None:
         self.clock = clock
         self.folder = folder
+        self.later(0)
         self.trial = a_rack(folder, NEW, most=1, other="", delete=delete)
         self.trial.told("apply")
         self.later(1)
@@ -41,6 +42,7 @@ class Slow:
     def later(self, minutes: float) -> None:
         """Let time pass."""
         self.clock.shift(timedelta(minutes=minutes))
+        (self.folder / "now").write_text(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
 
     def outcome(self, minutes: float = 1) -> tuple[int, list[str], list[str]]:
         """Apply so much later; return the exit code, and what is deleted and being deleted."""
