@@ -1,6 +1,7 @@
 """What is wrong or unwise in tags and in the rules that derive them."""
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from operator import methodcaller
@@ -21,7 +22,7 @@ from fleet.schema.model import (
 )
 from fleet.schema.remembered import remembered
 from fleet.tagrules.context import ENVIRONMENTS
-from fleet.tagrules.derive import find_cycle, is_placeholder, number_of, placeholders
+from fleet.tagrules.derive import find_cycle, is_placeholder, number_of, parts_of, placeholders
 from fleet.tagrules.offers import find_doubts
 from fleet.tagrules.sources import (
     SYSTEM_ONLY,
@@ -366,6 +367,23 @@ def wrong_derivation(fleet: Fleet) -> Iterator[Finding]:
                 hint=did_you_mean(rule.lookup, _tables(fleet))
                 or f"add lookups: {{{rule.lookup}: …}}",
             )
+    yield from _check_rows(fleet)
+
+
+def _check_rows(fleet: Fleet) -> Iterator[Finding]:
+    """Warn of a misspelt key in the rows of look-ups: the rule finds no value there."""
+    read: defaultdict[str, set[str]] = defaultdict(set)
+    for rule in fleet.derive:
+        if rule.lookup is not None:
+            read[rule.lookup].update(parts_of(rule.ask))
+    for table, parts in read.items():
+        for name, row in fleet.lookups.get(table, {}).items():
+            lacking = parts - row.keys()
+            for key in sorted(row.keys() - parts) if lacking else ():
+                if near := nearest(key, sorted(lacking)):
+                    message = f"no rule of derive reads {quoted(key)}, and {near} is missing"
+                    path = ("lookups", table, name, key)
+                    yield unwise(message, path, at="key", hint=f"did you mean '{near}'?")
 
 
 def _tables(fleet: Fleet) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from functools import cache, cached_property, partial
 from fleet.explain.forecast import UNTIMED, Class, Forecast, Standing, forecast, workers_of
 from fleet.explain.options import OptionFinder, Way, mark_chosen, way_of
 from fleet.explain.tags import enforcement_facts
-from fleet.explain.unblock import find_remedies
+from fleet.explain.unblock import find_missing_entries, find_remedies
 from fleet.explain.values import (
     EachRequest,
     Everything,
@@ -19,7 +19,7 @@ from fleet.explain.values import (
     PlaceFacts,
     Suggestion,
 )
-from fleet.explain.what_if import FEWEST_REPLANS, Replans, Run, is_served
+from fleet.explain.what_if import FEWEST_REPLANS, Replans, Run, find_request, is_served
 from fleet.model.facts import Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Create, Plan, Signature, Unserved
@@ -29,7 +29,7 @@ from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.machine_inputs import UNPUBLISHED
 from fleet.planner.units import State
-from fleet.schema.findings import Path
+from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import (
     AnyPool,
     Fleet,
@@ -270,6 +270,8 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
             and (g.pool is None or (g.pool, g.path) in stopped)
         ]
         steps += [f"resolve the guard's refusal: {way}" for way in ways if way]
+        if not any(edit.path[0] == "lookups" for each in remedies for edit in each.edits):
+            steps += _missing_entries(case, signature, key)
         if not remedies and not steps:
             steps += _nothing_found(case, unserved, replans, never=never)
     return Explanation(
@@ -410,6 +412,13 @@ def _coming(case: Case, signature: Signature, key: str, replans: Replans) -> str
     state = next((w.state for w in case.plan.workers if w.worker == worker), "")
     first = {"starting": "once it has booted, ", "busy": "once it is idle, "}.get(state, "")
     return f"nothing to do: {first}the queue assigns the request to a free worker that fits"
+
+
+def _missing_entries(case: Case, signature: Signature, key: str) -> Iterator[str]:
+    """Yield the keys of look-ups without which a request's tags are unknown."""
+    found = find_request(case.world, key)
+    for path in find_missing_entries(case.fleet, signature, *found) if found else ():
+        yield f"set {yaml_key(path)}: {path[2]} is unknown without it"
 
 
 def _nothing_found(

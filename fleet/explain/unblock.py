@@ -7,7 +7,7 @@ figures.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
@@ -39,7 +39,7 @@ from fleet.explain.what_if import (
     write_yaml,
 )
 from fleet.guard.approvals import APPROVED_DAYS
-from fleet.model.facts import Request, World
+from fleet.model.facts import Demand, Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Plan, Signature, Unserved
 from fleet.planner.images import images_by_pool
@@ -48,6 +48,7 @@ from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import (
     Approval,
     Askers,
+    DeriveRule,
     Fleet,
     Pool,
     StaticPool,
@@ -56,7 +57,8 @@ from fleet.schema.model import (
 from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration, write_time
 from fleet.tagrules.allow import is_for_task, is_valid, matches_name
-from fleet.tagrules.derive import is_about_environments
+from fleet.tagrules.context import context_of
+from fleet.tagrules.derive import find_unknown_tags, is_about_environments, value_for
 from fleet.tagrules.names import names_of
 from fleet.tagrules.offers import ask_of_tags, find_mismatch, offer_of_pool
 from fleet.tagrules.vocabulary import Vocabulary
@@ -66,6 +68,8 @@ ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
 request ask for a tag, say that workers provide one, open a tag to everyone, remove a key."""
 NEAREST = 4
 """How many pools that do not fit are looked at, those first that lack least."""
+MOST_VALUES = 3
+"""Values proposed for a key of a look-up: fewer than `MOST_SHOWN`, to show others too."""
 _WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
 MOST_RUNS = 12
 MOST_WAITING_DAYS = 62
@@ -312,6 +316,7 @@ def candidates(fleet: Fleet, world: World, plan: Plan, key: str) -> Iterator[Edi
         for path in _blocking_paths(plan, unserved):
             yield from _allowing(fleet, world, plan, path)
     yield from _expired_rules(fleet, world, request)
+    yield from _looked_up(fleet, world, signature, find_missing_entries(fleet, signature, *found))
     yield from _askers(fleet, signature, request)
     # Where the queue stored its tags already, a rule acts on later requests.
     yield from _fitting(fleet, world, signature, None if demand.stored else request)
@@ -380,6 +385,40 @@ def _not_before(world: World, path: Path) -> Edit:
     """Return the edit that moves an expiry to today or later."""
     yesterday = world.time.date() - timedelta(days=1)
     return Edit(path, None, rank=EXPIRY, least=yesterday).turned(1)
+
+
+def find_missing_entries(
+    fleet: Fleet, signature: Signature, request: Request, demand: Demand
+) -> dict[tuple[str, ...], DeriveRule]:
+    """Return the missing keys of look-ups that would tell a request's tags, with the rule."""
+    if not any(refused.is_unknown for refused in signature.refused):
+        return {}
+    context = context_of(fleet, signature.queue, demand)
+    unknown = find_unknown_tags(fleet, request, signature.required, context)
+    return {each.entry: fleet.derive[each.index] for each in unknown if each.entry}
+
+
+def _looked_up(
+    fleet: Fleet,
+    world: World,
+    signature: Signature,
+    missing: Mapping[tuple[str, ...], DeriveRule],
+) -> Iterator[Edit]:
+    """Yield the values of a look-up's missing key that give a tag that some pool provides."""
+    if not missing:
+        return
+    images = images_by_pool(fleet, world)
+    provided = {
+        tag
+        for name, pool in fleet.pools.items()
+        if serves_queue(pool, signature.queue)
+        for tag in offer_of_pool(fleet, name, images[name]).provides
+    }
+    for path, rule in missing.items():
+        values = sorted({*(value_for(rule, tag) for tag in provided)} - {""})
+        for value in values[:MOST_VALUES]:
+            text = f"set {yaml_key(path)} to {value}, if that is the {path[3]} of {path[2]}"
+            yield Edit(path, value, rank=CLAIM, text=text)
 
 
 def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Edit]:

@@ -114,7 +114,8 @@ def _changed(value: Any, path: Path, new: object) -> Any:  # noqa: ANN401 - any 
             kept = {key: getattr(value, key) for key in value.model_fields_set - {name}}
             return type(value).model_construct(**kept)
         return value.model_copy(update={name: _changed(getattr(value, name), rest, new)})
-    if isinstance(value, dict):
+    if isinstance(value, dict) or (value is None and isinstance(step, str)):
+        value = value or {}
         if new is REMOVED and not rest:
             return {key: each for key, each in value.items() if key != step}
         return {**value, step: _changed(value.get(step), rest, new)}
@@ -206,8 +207,13 @@ def write_yaml(fleet: Fleet, edit: Edit) -> str:
     return text
 
 
+_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
+"""Words that YAML reads as something else than text."""
+
+
 def _key(step: str) -> str:
-    return step if step.replace("-", "").replace("_", "").isalnum() else json.dumps(step)
+    is_plain = step.replace("-", "").replace("_", "").isalnum() and step[0].isalpha()
+    return step if is_plain and step.lower() not in _WORDS else json.dumps(step)
 
 
 _Seen = TypeVar("_Seen", Demand, Worker, Machine)

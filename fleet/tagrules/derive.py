@@ -62,6 +62,8 @@ def needed_by_history(
 _PLACEHOLDER = re.compile(r"\{value(?:\.([^{}]+))?\}")
 _TAG = re.compile(TAG_PATTERN)
 _MOST = 200
+_MAX_KEY = 1000
+"""Maximum characters of a key of `lookups` (`Text`)."""
 _MOST_SHOWN = 60
 """Maximum characters of a value in a sentence."""
 
@@ -123,6 +125,8 @@ class UnknownTag:
     index: int
     """Of the rule in `derive`."""
     because: str
+    entry: tuple[str, ...] = ()
+    """The missing key of fleet.yaml that would tell the tag: a look-up's row and its part."""
 
 
 _ARCHITECTURE = "{value.architecture}"
@@ -153,22 +157,34 @@ def find_unknown_tags(
         values = [*_members(at_path(request.task_data, rule.from_))]
         is_environment = is_about_environments(rule)
         if is_environment and not context.any_environment:
-            found = _unknown_environments(to, rule, values)
+            for value in _unknown_environments(to, rule, values):
+                because = _why_unknown(to, rule, value)
+                yield UnknownTag(index, because, _missing_entry(to, rule, value))
         elif not is_environment and not context.stored:
-            found = _unusable_values(to, rule, values)
-        else:
-            continue
-        yield from (UnknownTag(index, because) for because in found)
+            yield from (UnknownTag(index, why) for why in _unusable_values(to, rule, values))
 
 
-def _unknown_environments(to: _Input, rule: DeriveRule, values: Sequence[object]) -> Iterator[str]:
-    """Yield why environments are unknown, unless another tag of the same kind is known.
+def _unknown_environments(
+    to: _Input, rule: DeriveRule, values: Sequence[object]
+) -> Iterator[object]:
+    """Yield the unknown environments, unless another tag of the same kind is known.
 
     A `worker:build-arch:arm64` that the queue stored needs no look-up.
     """
     kind = rule.ask.partition("{")[0]
     if not (kind and any(tag.startswith(kind) for tag in to.known)):
-        yield from filter(None, (_why_unknown(to, rule, value) for value in values))
+        yield from (value for value in values if _why_unknown(to, rule, value))
+
+
+def _missing_entry(to: _Input, rule: DeriveRule, value: object) -> tuple[str, ...]:
+    """Return the key of fleet.yaml that would make an environment known; () if none would."""
+    parts, written = parts_of(rule.ask), _write(value)
+    if rule.lookup is None or not parts or not 1 <= len(written) <= _MAX_KEY:
+        return ()
+    table = to.fleet.lookups.get(rule.lookup, {})
+    name = next((name for name in sorted(_row_names(value)) if name in table), written)
+    row = table.get(name, {})
+    return ("lookups", rule.lookup, name, next((p for p in parts if p not in row), parts[0]))
 
 
 def _unusable_values(to: _Input, rule: DeriveRule, values: Sequence[object]) -> Iterator[str]:
@@ -256,6 +272,11 @@ def placeholders(template: str) -> tuple[str, ...]:
     return tuple(match.group() for match in re.finditer(r"\{[^{}]*\}|[{}]", template))
 
 
+def parts_of(template: str) -> tuple[str, ...]:
+    """Return the parts of a record that a template needs: `architecture` of a look-up's row."""
+    return tuple(match[1] for match in _PLACEHOLDER.finditer(template) if match[1])
+
+
 def is_placeholder(text: str) -> bool:
     """Say whether a placeholder is valid."""
     return _PLACEHOLDER.fullmatch(text) is not None
@@ -331,7 +352,7 @@ def _looked_up(to: _Input, rule: DeriveRule, value: object) -> Iterator[object]:
     tables: list[Mapping[str, Mapping[str, str]]] = []
     tables += [to.fleet.lookups.get(rule.lookup, {})] if rule.lookup else []
     tables += [to.context.environments] if rule.lookup == ENVIRONMENTS else []
-    names = {str(value), _write(value)} if isinstance(value, str | int | float) else set()
+    names = _row_names(value)
     rows = [table[name] for table in tables for name in sorted(names & table.keys())]
     if rows:
         yield from rows
@@ -341,6 +362,11 @@ def _looked_up(to: _Input, rule: DeriveRule, value: object) -> Iterator[object]:
         yield read
     elif rule.lookup is None:
         yield value
+
+
+def _row_names(value: object) -> set[str]:
+    """Return the names that the row of a value may have in a look-up."""
+    return {str(value), _write(value)} if isinstance(value, str | int | float) else set()
 
 
 def _read_lookup(value: object) -> dict[str, str] | None:
@@ -380,6 +406,16 @@ def _is_number(fleet: Fleet, rule: DeriveRule) -> bool:
     """Say whether a rule asks for a minimum of a number that fleet.yaml declares."""
     declared = fleet.tags.get(tag_name(rule.ask)) if ">=" in rule.ask else None
     return declared is not None and declared.kind == "number"
+
+
+def value_for(rule: DeriveRule, tag: str) -> str:
+    """Return the value of the only placeholder with which a rule gives a tag; "" if none does."""
+    if len(placeholders(rule.ask)) != 1:
+        return ""
+    before, _, rest = rule.ask.partition("{")
+    after = rest.partition("}")[2]
+    is_given = tag.startswith(before) and tag.endswith(after)
+    return tag[len(before) : len(tag) - len(after)] if is_given else ""
 
 
 def _write(value: object) -> str:

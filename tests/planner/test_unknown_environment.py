@@ -176,3 +176,51 @@ def test_explain_proposes_any_architecture(trial: Trial, run_fleet: RunFleet) ->
     assert "unknown_environment" in json.dumps(explained["suggestions"])
     told = json.loads(run_fleet("tags", "explain", "--request", "work/1", "--json").stdout)
     assert "environment_id 99" in json.dumps(told)
+
+
+def test_explain_proposes_the_missing_row_of_a_look_up(trial: Trial, run_fleet: RunFleet) -> None:
+    waiting(trial, "99")
+
+    explained = json.loads(run_fleet("explain", "request", "work/1", "--json").stdout)
+
+    changes = [change for each in explained["suggestions"] for change in each["changes"]]
+    row = ["lookups", "environments", "99", "architecture"]
+    (amd64,) = [each for each in changes if each["path"] == row and "amd64" in each["new"]]
+    assert amd64["yaml"] == 'lookups: {environments: {"99": {architecture: "amd64"}}}'
+    assert "queues" in [each["path"][0] for each in changes]
+
+
+@pytest.mark.parametrize(
+    ("lookups", "environment", "entry"),
+    [
+        ("{}", 99, 'lookups.environments."99".architecture'),
+        ('{environments: {"99": {codename: sid}}}', 99, 'environments."99".architecture'),
+        ("{environments: {}}", "no", 'environments."no".architecture'),
+        ("{mine: {}}", "trixie", "mine.trixie.architecture"),
+        ("{}", "debian/match:codename=sid", "debian/match:codename=sid"),
+    ],
+)
+def test_explain_names_the_missing_key_when_machines_are_unknown(
+    lookups: str, environment: object, entry: str, project: Path, run_fleet: RunFleet
+) -> None:
+    trial = Trial(project)
+    text = (FLEET % "").replace('{environments: {"77": {architecture: arm64}}}', lookups)
+    table = "mine" if "mine" in lookups else "environments"
+    trial.write(text.replace("lookup: environments", f"lookup: {table}"))
+    waiting(trial, environment)
+
+    explained = json.loads(run_fleet("explain", "request", "work/1", "--json").stdout)
+
+    told = " ".join(explained["next_steps"]).replace('"', "")
+    assert entry.replace('"', "") in told
+
+
+@pytest.mark.parametrize("environment", [{"odd": 1}, "x" * 1001])
+def test_explain_proposes_no_row_when_a_value_is_no_key(
+    environment: object, trial: Trial, run_fleet: RunFleet
+) -> None:
+    waiting(trial, environment)
+
+    explained = json.loads(run_fleet("explain", "request", "work/1", "--json").stdout)
+
+    assert "lookups" not in json.dumps(explained["suggestions"])
