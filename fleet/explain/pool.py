@@ -10,7 +10,7 @@ from fleet.explain.what_if import Edit, Replans, apply_edits, is_served
 from fleet.model.facts import World
 from fleet.model.plan import Plan, PoolVerdict, rate, rates
 from fleet.planner.inventory import take_inventory
-from fleet.schema.findings import Path
+from fleet.schema.findings import Path, listed
 from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.schema.units import write_count
 from fleet.tagrules.sources import Enforcer, enforcement_of, pools_providing, weakest
@@ -157,7 +157,7 @@ def _pool_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:
         if made or used:
             because = (
                 f"queue {signature.queue}: {_many(signature.count)} with priority "
-                f"{signature.priority} for {', '.join(signature.required) or 'no tags'}: "
+                f"{signature.priority} for {listed(signature.required) or 'no tags'}: "
                 f"{len(used)} served by existing workers, {len(made)} by new machines"
             )
             yield ExplainedReason(because=because)

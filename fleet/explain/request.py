@@ -29,7 +29,7 @@ from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.machine_inputs import UNPUBLISHED
 from fleet.planner.units import State
-from fleet.schema.findings import Path, yaml_key
+from fleet.schema.findings import Path, listed, yaml_key
 from fleet.schema.model import (
     AnyPool,
     Fleet,
@@ -315,7 +315,7 @@ def _without(case: Case, signature: Signature, worker: str) -> str:
     """Return the tags that were dropped after waiting and that the worker lacks."""
     pool = next((w.pool for w in case.plan.workers if w.worker == worker), "")
     provides = case.offers[pool].provides if pool in case.offers else ()
-    missing = ", ".join(tag for tag in signature.dropped if tag not in provides)
+    missing = listed([tag for tag in signature.dropped if tag not in provides])
     return f", without {missing}" if missing else ""
 
 
@@ -330,7 +330,7 @@ def _request_facts(
         # A ticket has no task.
         task = f"task {described}, " if described else ""
         yield f"{task}priority {signature.priority}, since {since}"
-    yield f"requires {', '.join(signature.required) or 'nothing'}"
+    yield f"requires {listed(signature.required) or 'nothing'}"
     if case.worker_of(signature, key) is None:
         for pool in case.plan.pools:
             if pool.failures and pool.pool in signature.pools:
@@ -554,7 +554,7 @@ def _of_pool(
         )
         if satisfies(case.ask_of(fewer), case.offers[name]):
             found = _of_fitting(case, fewer, name, pool, waits=unserved is not None)
-            fits = f"pool {name} fits without {', '.join(signature.dropped)}"
+            fits = f"pool {name} fits without {listed(signature.dropped)}"
             because = found.because.replace(f"pool {name} fits", fits, 1)
             return found.altered(because=because)
     return _of_mismatch(case, signature, name, mismatch)
@@ -619,21 +619,20 @@ def _of_mismatch(
 def _who_fits(case: Case, name: str, mismatch: Mismatch) -> Iterator[str]:
     """Yield who can make a pool fit, for each mismatch."""
     vocabulary = case.vocabulary
-    fixed = [
-        tag
-        for tag in mismatch.missing
-        if not {"pool", "image"} & set(vocabulary.provided_by(tag)[0] or ("pool",))
-        or tag.startswith(_ARCHITECTURE)
-    ]
+    fixed: list[str] = []
+    stated: list[str] = []
+    for tag in mismatch.missing:
+        may = {"pool", "image"} & set(vocabulary.provided_by(tag)[0] or ("pool",))
+        (stated if may and not tag.startswith(_ARCHITECTURE) else fixed).append(tag)
     if fixed or mismatch.too_small:
-        what = ", ".join((*fixed, *mismatch.too_small))
+        what = listed((*fixed, *mismatch.too_small))
         yield f"only a new pool whose machine and image have {what}"
-    if stated := [tag for tag in mismatch.missing if tag not in fixed]:
-        yield f"pool owner, if its workers have {', '.join(stated)}: pools.{name}.provides"
+    if stated:
+        yield f"pool owner, if its workers have {listed(stated)}: pools.{name}.provides"
     if mismatch.not_brought:
         yield f"fleet operator: pools.{name}.requires"
     if mismatch.not_asked:
-        yield f"requester: ask for {', '.join(mismatch.not_asked)}"
+        yield f"requester: ask for {listed(mismatch.not_asked)}"
 
 
 def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, ...]:

@@ -14,7 +14,7 @@ from fleet.model.images import ImageVersion
 from fleet.model.tickets import task_in
 from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
-from fleet.schema.findings import Path
+from fleet.schema.findings import Path, listed
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue, serves_queue
 from fleet.schema.units import write_count
 from fleet.tagrules.allow import is_for_task, rules_for_name
@@ -289,7 +289,7 @@ def _pools(
         mismatch = find_mismatch(asking.ask, offer)
         if asking.held:
             unknown = [refusal.tag for refusal in asking.refused if refusal.is_unknown]
-            what = f"while {', '.join(unknown)} is unknown" if unknown else "for a denied tag"
+            what = f"while {listed(unknown)} is unknown" if unknown else "for a denied tag"
             because = f"pool {name} creates no machine {what}"
         elif mismatch:
             because = f"pool {name} {mismatch}"

@@ -58,7 +58,7 @@ from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration, write_time
 from fleet.tagrules.allow import is_for_task, is_valid, matches_name
 from fleet.tagrules.context import context_of
-from fleet.tagrules.derive import find_unknown_tags, is_about_environments, value_for
+from fleet.tagrules.derive import find_unknown_tags, is_about_environments, is_tag, value_for
 from fleet.tagrules.names import names_of
 from fleet.tagrules.offers import ask_of_tags, find_mismatch, offer_of_pool
 from fleet.tagrules.vocabulary import Vocabulary
@@ -453,7 +453,7 @@ def _fitting(
             edits = tuple(_fitting_one(fleet, images[name], signature, name, ruled))
             lacks = sum(edit.count for edit in edits)
             found.append((lacks, name, edits))
-    nearest = sorted([e for e in found if e[2]], key=lambda e: e[:2])
+    nearest = sorted([e for e in found if e[2] and e[0] <= MOST_EDITS], key=lambda e: e[:2])
     valid = (edits for _, name, edits in nearest if not _is_refused(fleet, name, edits))
     yield from chain.from_iterable(islice(valid, NEAREST))
 
@@ -484,8 +484,8 @@ def _fitting_one(
     ask = ask_of_tags(fleet, signature.required, signature.provided)
     offer = offer_of_pool(fleet, name, images)
     mismatch = find_mismatch(ask, offer)
-    if mismatch.too_small:
-        return  # no edit makes its machines bigger
+    if mismatch.too_small or not all(map(is_tag, mismatch.missing)):
+        return  # no edit makes its machines bigger, or names such a tag
     if not serves_queue(pool, signature.queue):
         text = f"let pool {name} serve queue {signature.queue}"
         yield Edit(("pools", name, "serves"), [*(pool.serves or ()), signature.queue], text=text)

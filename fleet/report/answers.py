@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from fleet.explain.tags import (
     WORDS,
@@ -22,8 +23,8 @@ from fleet.explain.values import (
 )
 from fleet.model.doctor import Diagnosis, Result, Wait
 from fleet.report import words
-from fleet.report.terminal import BLANK, Line, Span, Style, line, table, title, wrapping
-from fleet.schema.findings import yaml_key
+from fleet.report.terminal import BLANK, Line, Span, Style, bounded, line, table, title, wrapping
+from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
 
 
@@ -31,8 +32,7 @@ from fleet.schema.units import write_duration
 def explanation_to_lines(explanation: Explanation) -> Iterator[Line]:
     """Yield the answer, what it rests on, and what would change it."""
     yield line(Span(explanation.headline, Style.BOLD))
-    for fact in explanation.facts:
-        yield line("  - ", fact)
+    yield from bounded(explanation.facts, lambda fact: [line("  - ", fact)])
     if explanation.places:
         yield BLANK
         yield line(Span(TIME_AND_MONEY, Style.BOLD))
@@ -43,8 +43,7 @@ def explanation_to_lines(explanation: Explanation) -> Iterator[Line]:
     if explanation.reasons:
         yield BLANK
         yield line(Span("because:", Style.BOLD))
-    for reason in explanation.reasons:
-        yield from _reason(reason, never=explanation.never)
+    yield from bounded(explanation.reasons, partial(_reason, never=explanation.never))
     if explanation.next_steps or explanation.suggestions:
         yield BLANK
         yield line(Span("what would change it:", Style.BOLD))
@@ -116,19 +115,18 @@ def everything_to_lines(everything: Everything) -> Iterator[Line]:
 
 def _group(group: Group) -> Iterator[Line]:
     count = words.many(len(group.requests), "request")
-    asked = ", ".join(group.required) or "no tags"
+    asked = listed(group.required) or "no tags"
     yield line(
         Span(f"{count} at {group.queue}, priority {group.priority}, for {asked}", Style.BOLD)
     )
     first = group.requests[0]
-    names = words.some_of([answer.name for answer in group.requests])
+    names = some_of([answer.name for answer in group.requests])
     yield line("  ", f"{group.verdict}: {names}")
     starts = zip(*((answer.expected, answer.assumed) for answer in group.requests), strict=True)
     yield line("  ", f"expected start: {words.starts(*starts)}")
     if first.never:
         yield line("  ", "no worker of this fleet can ever run them")
-        for reason in first.reasons:
-            yield from _reason(reason, never=True)
+        yield from bounded(first.reasons, partial(_reason, never=True))
     for suggestion in first.suggestions:
         yield from _suggestion(suggestion)
     for step in first.next_steps:
@@ -147,8 +145,7 @@ _NOTES = {
 def tags_to_lines(explanation: TagsExplanation) -> Iterator[Line]:
     """Yield every tag with its reasons and their lines of fleet.yaml, then the pools."""
     yield line(Span(explanation.headline, Style.BOLD))
-    for tag in explanation.tags:
-        yield from _tag(tag)
+    yield from bounded(explanation.tags, _tag)
     for rule in explanation.other_tasks:
         yield line("  ", rule.because)
         yield from _place(rule, "  ")

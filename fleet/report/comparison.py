@@ -26,7 +26,7 @@ from fleet.report.builds import builds_blocks, builds_lines, describe_moved
 from fleet.report.markdown import code, sentence, table
 from fleet.report.sensitive import rule_facts, sensitive_edit
 from fleet.report.terminal import Line, Span, Style, line, title
-from fleet.schema.findings import yaml_key
+from fleet.schema.findings import some_of, yaml_key
 from fleet.schema.units import write_duration
 
 _MOST_ROWS = 40
@@ -93,7 +93,7 @@ def _allow_list(change: Changes) -> Iterator[Line]:
         yield title(_ALLOWS)
     for rule in change.allow_list[:_MOST_ROWS]:
         only = f" of task {rule.task}" if rule.task else ""
-        asks = f"{only} asks for {words.some_of(rule.ask)}"
+        asks = f"{only} asks for {some_of(rule.ask)}"
         yield line("  ", Span(rule.match, Style.BOLD), asks)
         yield from (line("      ", text) for text in rule_facts(rule, change.currency))
 
@@ -339,7 +339,7 @@ def _difference(each: Difference) -> str:
 
 
 def _outdated(change: OutdatedChange) -> _Row:
-    many, them = words.many(len(change.workers), "machine"), words.some_of(change.workers)
+    many, them = words.many(len(change.workers), "machine"), some_of(change.workers)
     if change.outdated:
         return _Row("pool", change.pool, "~", f"{many} outdated, replaced in turn: {them}", "")
     return _Row("pool", change.pool, "*", f"{many} no longer outdated: {them}", "")
@@ -357,7 +357,7 @@ def _actions(change: ActionsChange, cost: str) -> _Row:
     if change.type:
         parts.append(change.type)
     if change.workers:
-        parts.append(words.some_of(change.workers))
+        parts.append(some_of(change.workers))
     if change.cost:
         parts.append(cost)
     return _Row(
@@ -392,7 +392,7 @@ def _requests(change: RequestsChange, included: Mapping[str, str]) -> _Row:
     place = f"; see {words.cited([change.path], included)}" if change.path else ""
     return _Row(
         *("queue", change.queue, "+" if change.served else "!"),
-        what=f"{many} {fate}: {words.some_of(change.requests)}",
+        what=f"{many} {fate}: {some_of(change.requests)}",
         why=change.because + place,
     )
 

@@ -8,7 +8,7 @@ written as one piece stays one: `a command`, {env: NAME}.
 import re
 from collections.abc import Sequence
 
-from fleet.report.terminal import clean
+from fleet.report.terminal import clean, shown
 
 _PLAIN_WORD = re.compile(
     r"""[("']*                          # may open a bracket or a quotation
@@ -42,7 +42,7 @@ _PIECE = re.compile(
 
 def code(text: str) -> str:
     """Return a name as inline code, safe in a table cell; empty stays empty."""
-    text = clean(text)
+    text = shown(text)
     if not text.strip():
         return ""
     fence = "`" * (max((len(run) for run in re.findall(r"`+", text)), default=0) + 1)
@@ -52,7 +52,7 @@ def code(text: str) -> str:
 
 def sentence(text: str) -> str:
     """Return a sentence in which every word with a meaning in Markdown is code."""
-    line = " ".join(clean(text).split())
+    line = " ".join(shown(text).split())
     return " ".join(_piece(match) for match in _PIECE.finditer(line))
 
 

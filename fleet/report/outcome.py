@@ -11,6 +11,7 @@ from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Plan
 from fleet.report import words
 from fleet.report.terminal import Line, Span, Style, line, lines_to_text, wrapped
+from fleet.schema.findings import some_of
 
 _STYLES = {
     "applied": Style.GREEN,
@@ -81,7 +82,7 @@ def _stack(stack: StackOutcome) -> Iterator[Line]:
     )
     for what, style, names in done:
         if names:
-            listed = words.some_of(names, shown=_MOST_NAMES)
+            listed = some_of(names, shown=_MOST_NAMES)
             yield line("    ", Span(what, style), f" {len(names):,}: {listed}")
     error = stack.error.strip().splitlines()
     for text in error[:_MOST_ERROR_LINES]:
@@ -92,7 +93,7 @@ def _stack(stack: StackOutcome) -> Iterator[Line]:
 
 def _named(what: str, pools: Sequence[str], result: str) -> Iterator[Line]:
     if pools:
-        listed = words.some_of(pools, shown=_MOST_NAMES)
+        listed = some_of(pools, shown=_MOST_NAMES)
         yield line(Span(f"  {what}: {listed}", _STYLES[result]))
 
 

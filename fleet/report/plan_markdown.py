@@ -20,7 +20,7 @@ from fleet.report.status import (
     shown_budgets,
     shown_limits,
 )
-from fleet.schema.findings import yaml_key
+from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.tagrules.export import describe_rules
 
 _MOST_OPEN_ROWS = 15
@@ -187,9 +187,9 @@ def _unserved(plan: Plan) -> Iterator[str]:
     rows = [
         (
             words.many(unserved.count, "request"),
-            ", ".join(code(tag) for tag in required.get(unserved.signature, ())),
+            listed([code(tag) for tag in required.get(unserved.signature, ())]),
             sentence(unserved.because),
-            words.some_of([_key(plan, path) for path in unserved.paths]),
+            some_of([_key(plan, path) for path in unserved.paths]),
         )
         for unserved in plan.unserved
     ]

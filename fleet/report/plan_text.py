@@ -48,7 +48,7 @@ from fleet.report.terminal import (
     title,
     wrapped,
 )
-from fleet.schema.findings import yaml_key
+from fleet.schema.findings import some_of, yaml_key
 from fleet.tagrules.export import describe_rules
 
 _MOST_ALIKE = 5
@@ -124,7 +124,7 @@ def _moment(plan: Plan, age: str) -> Iterator[Line]:
 def _totals(plan: Plan) -> Iterator[Line]:
     yield line(Span(f"Plan: {words.changes(plan)}; {words.plan_cost(plan)}", Style.BOLD))
     if changed := [f"{pool.pool} {_change(pool)}" for pool in plan.pools if _change(pool)]:
-        yield line(f"  {words.some_of(changed, shown=_MOST_CHANGED)}")
+        yield line(f"  {some_of(changed, shown=_MOST_CHANGED)}")
     withheld = words.withheld(plan)
     if withheld:
         yield line(Span(f"Withheld by guards: {withheld}", Style.YELLOW))
@@ -167,12 +167,12 @@ def _unserved(plan: Plan) -> Iterator[Line]:
     for (because, places), alike in tuple(causes.items())[:_MOST_UNSERVED]:
         names = [name for unserved in alike for name in unserved.requests]
         count = sum(unserved.count for unserved in alike)
-        requests = f"{words.many(count, 'request')}: {words.some_of(names, total=count)}"
+        requests = f"{words.many(count, 'request')}: {some_of(names, total=count)}"
         yield line("  ", Span("! ", Style.YELLOW), requests)
         yield line("      ", because)
         asked = [
             *dict.fromkeys(
-                f"queue {each.queue}, asks for {words.some_of(each.required, shown=2)}"
+                f"queue {each.queue}, asks for {some_of(each.required, shown=2)}"
                 for each in (signatures.get(unserved.signature) for unserved in alike)
                 if each and each.required
             )
@@ -370,7 +370,7 @@ def difference_of(action: Action) -> Decimal:
 def _served(action: Action) -> str:
     if not isinstance(action, Create) or all(name in action.because for name in action.serves):
         return ""  # it serves none, or its reason names them
-    return f"for {words.some_of(action.serves, shown=2)}"
+    return f"for {some_of(action.serves, shown=2)}"
 
 
 def _releases(plan: Plan) -> Iterator[Line]:
@@ -465,7 +465,7 @@ def _tags(plan: Plan) -> Iterator[Line]:
     for heading, notes in tag_notes(plan):
         yield title(heading)
         for note in notes[:_MOST_TAGS]:
-            names = words.some_of(note.requests, total=note.count)
+            names = some_of(note.requests, total=note.count)
             sign = Span("! ", Style.YELLOW) if note.is_wrong else Span("- ")
             yield line("  ", sign, f"{words.many(note.count, 'request')}: {names}")
             yield line("      ", note.because)

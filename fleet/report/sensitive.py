@@ -6,7 +6,7 @@ from typing import NamedTuple
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import Kind, SensitiveEdit
 from fleet.report import words
-from fleet.schema.findings import yaml_key
+from fleet.schema.findings import some_of, yaml_key
 from fleet.schema.units import write_duration
 
 _SENSITIVE: dict[Kind, tuple[str, str]] = {
@@ -44,7 +44,7 @@ def sensitive_edit(edit: SensitiveEdit) -> DescribedEdit:
 
 
 def _about(edit: SensitiveEdit) -> str:
-    names = words.some_of(edit.examples, total=edit.count)
+    names = some_of(edit.examples, total=edit.count)
     match edit.kind:
         case "pool-removed":
             if edit.count is None:
@@ -80,13 +80,13 @@ def _packages(builds: Mapping[str, int]) -> str:
     """Return the packages of builds, each with their number; "" if there are none."""
     if len(builds) < 2:  # noqa: PLR2004 - all are of one package
         return "".join(f"{', all' if count > 1 else ':'} {name}" for name, count in builds.items())
-    counted = words.some_of([f"{name} ({count:,})" for name, count in builds.items()])
+    counted = some_of([f"{name} ({count:,})" for name, count in builds.items()])
     return f", of {len(builds):,} packages: {counted}"
 
 
 def _whose(rule: RuleReach) -> str:
     people = [
-        f"{what}: {words.some_of([f'{name} ({count:,})' for name, count in counts.items()])}"
+        f"{what}: {some_of([f'{name} ({count:,})' for name, count in counts.items()])}"
         for what, counts in (("owners", rule.owners), ("requesters", rule.requesters))
         if counts
     ]

@@ -1,17 +1,20 @@
 """Lay out lines for a terminal: styled spans and aligned columns.
 
-Every value passes `clean`, so that no name can move the cursor or hide text.
+Every value passes `shown`, so that no name can move the cursor, hide text or fill the screen.
 """
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import wraps
-from typing import NamedTuple, ParamSpec
+from typing import NamedTuple, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
+_Row = TypeVar("_Row")
 WIDTH = 100
 """Columns of a line, in a terminal and in a log alike."""
+_MAX_ROWS = 500
+"""Rows that are drawn of one list: more than the pools of a large fleet."""
 
 _WORD = re.compile(
     rf"(?:`[^`]{{,{WIDTH - 20}}}`"  # a command that can be copied from one line
@@ -65,6 +68,27 @@ def clean(text: str) -> str:
     )
 
 
+_MAX_WORD = 300
+"""Characters of a word that are drawn: more than the 200 of the longest tag of fleet.yaml."""
+_LONG_WORD = re.compile(rf"\S{{{_MAX_WORD + 1},}}")
+
+
+def shown(text: str) -> str:
+    """Return the text as it is drawn: `clean`, and every very long word cut."""
+    text = clean(text)
+    if len(text) <= _MAX_WORD:
+        return text
+    return _LONG_WORD.sub(lambda word: f"{word[0][: _MAX_WORD - 1]}…", text)
+
+
+def bounded(items: Sequence[_Row], draw: Callable[[_Row], Iterable[Line]]) -> Iterator[Line]:
+    """Yield the lines of each item; of a long list the first, and how many more."""
+    for each in items[:_MAX_ROWS]:
+        yield from draw(each)
+    if others := len(items[_MAX_ROWS:]):
+        yield line(f"  … and {others:,} more")
+
+
 _PLAIN = bytes([ord("\n"), *range(ord(" "), ord("~") + 1)])
 _PIECE = 1 << 16
 _HIDDEN = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
@@ -90,7 +114,7 @@ def table(rows: Sequence[Sequence[Span]], *, right: Collection[int] = ()) -> lis
     Figures that do not fit stand one space apart, or below the row's name.
     """
     widths = [
-        max(len(clean(row[column].text)) for row in rows if column < len(row))
+        max(len(shown(row[column].text)) for row in rows if column < len(row))
         for column in range(max((len(row) for row in rows), default=0))
     ]
     room = WIDTH - sum(widths) if len(widths) - 1 in right else WIDTH
@@ -100,7 +124,7 @@ def table(rows: Sequence[Sequence[Span]], *, right: Collection[int] = ()) -> lis
     for row in rows:
         spans: list[Span] = []
         for column, cell in enumerate(row):
-            gap = Span(" " * (widths[column] - len(clean(cell.text))))
+            gap = Span(" " * (widths[column] - len(shown(cell.text))))
             if column == 0 and is_wide:
                 spans += [cell, _BREAK, Span("   ")]
                 continue
@@ -142,7 +166,7 @@ def _broken(spans: Line) -> list[Line]:
 
 def _wrap(spans: Line) -> Iterator[Line]:
     """Yield a line in parts; a word is never cut, and output quoted after a bar not wrapped."""
-    spans = tuple(Span(clean(text), style) for text, style in spans)
+    spans = tuple(Span(shown(text), style) for text, style in spans)
     text = "".join(span.text for span in spans).rstrip()
     margin = _MARGIN.match(text)
     if len(text) <= WIDTH or margin is None or text.lstrip().startswith("| "):
@@ -172,8 +196,8 @@ def _part(spans: Line, begin: int, end: int, indent: int) -> Line:
 def _styled(spans: Line, *, colour: bool) -> str:
     styled = colour and any(span.style for span in spans)
     if not styled:
-        return "".join(clean(span.text) for span in spans).rstrip()
+        return "".join(shown(span.text) for span in spans).rstrip()
     return "".join(
-        f"\x1b[{span.style.value}m{clean(span.text)}\x1b[0m" if span.style else clean(span.text)
+        f"\x1b[{span.style.value}m{shown(span.text)}\x1b[0m" if span.style else shown(span.text)
         for span in spans
     ).rstrip()

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fleet.model.tickets import Ticket, TicketState
+from fleet.schema.findings import listed
 
 
 def ticket_to_text(ticket: Ticket, because: str) -> str:
     """Return a ticket in a line."""
     parts = [
         f"{ticket.id} - state={'OPEN' if ticket.is_open else ticket.state.upper()}",
-        f"tags={','.join(ticket.tags)}",
+        f"tags={listed(ticket.tags, between=',')}",
     ]
     parts += [f"resource={ticket.machine}"] if ticket.machine else []
     parts += [f"owner={ticket.owner}"] if ticket.owner else []
@@ -29,8 +30,8 @@ def ticket_shown(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
         "state": state,
         "machine": ticket.machine,
         "answer": ticket.answer,
-        "tags": ", ".join(ticket.tags),
-        "given for": ", ".join(ticket.granted or ()),
+        "tags": listed(ticket.tags),
+        "given for": listed(ticket.granted or ()),
         "build": ticket.build,
         "owner": ticket.owner,
         "team": ticket.team,

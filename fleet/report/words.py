@@ -22,7 +22,7 @@ from fleet.model.plan import (
     WorkerVerdict,
 )
 from fleet.model.price_lists import PriceSource
-from fleet.schema.findings import yaml_key
+from fleet.schema.findings import some_of, yaml_key
 from fleet.schema.units import write_count, write_duration, write_time
 
 many, time = write_count, write_time
@@ -199,18 +199,6 @@ def price_source(source: PriceSource) -> str:
     age = f", {duration(timedelta(seconds=source.age_seconds or 0))} old" if is_old else ""
     why = f" ({source.because})" if source.because else ""
     return f"Prices of {source.provider}: {which}{dated}{age}{why}"
-
-
-def some_of(names: Sequence[str], *, total: int | None = None, shown: int = 3) -> str:
-    """Return the first few names and how many more there are."""
-    count = max(len(names), total or 0)
-    if len(names) == count == shown + 1:
-        shown = count  # the last name is no longer than "and 1 more"
-    first = ", ".join(names[:shown])
-    rest = count - min(len(names), shown)
-    if not first:
-        return f"{rest:,} more" if rest else ""
-    return f"{first} and {rest:,} more" if rest else first
 
 
 def cited(paths: Sequence[Sequence[str | int]], included: Mapping[str, str]) -> str:

@@ -153,6 +153,29 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(names)}" if names else ""
 
 
+MAX_LISTED = 20
+"""Names of one list in a sentence: more than one request of practice requires."""
+
+
+def some_of(
+    names: Sequence[str], *, total: int | None = None, shown: int = 3, between: str = ", "
+) -> str:
+    """Return the first few names and how many more there are."""
+    count = max(len(names), total or 0)
+    if len(names) == count == shown + 1:
+        shown = count  # the last name is no longer than "and 1 more"
+    first = between.join(names[:shown])
+    rest = count - min(len(names), shown)
+    if not first:
+        return f"{rest:,} more" if rest else ""
+    return f"{first} and {rest:,} more" if rest else first
+
+
+def listed(names: Sequence[str], *, between: str = ", ") -> str:
+    """Return all names of a list; of a long one the first, and how many more there are."""
+    return some_of(names, shown=MAX_LISTED, between=between)
+
+
 def quoted(value: object) -> str:
     """Return a value as messages show it: short, on one line, without control characters."""
     if value is None:

@@ -245,10 +245,12 @@ class _Consumers:
             if rule.tag is not None:
                 self._by_tag.setdefault(rule.tag, []).append(index)
         self._sorted = sorted(self._by_tag)
+        # A request's tag may be much longer than any pattern.
+        self._longest = max(map(len, self._by_tag), default=0)
 
     def by_tags(self, tags: Iterable[str]) -> list[int]:
         """Return the indices of the rules that build on one of these tags."""
-        patterns = {pattern for tag in tags for pattern in (tag, *_prefixes(tag))}
+        patterns = {pattern for tag in tags for pattern in (tag, *self._prefixes(tag))}
         return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
 
     def by_rule(self, rule: DeriveRule) -> list[int]:
@@ -258,13 +260,12 @@ class _Consumers:
             return self.by_tags([rule.ask])
         begins = bisect_left(self._sorted, before)
         longer = takewhile(lambda each: each.startswith(before), self._sorted[begins:])
-        patterns = {*longer, *_prefixes(before)}
+        patterns = {*longer, *self._prefixes(before)}
         return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
 
-
-def _prefixes(tag: str) -> Iterator[str]:
-    """Yield every pattern with a `*` that a tag matches."""
-    return (f"{tag[:length]}*" for length in range(len(tag) + 1))
+    def _prefixes(self, tag: str) -> Iterator[str]:
+        """Yield every pattern with a `*` that a tag matches, if it may be one of these rules."""
+        return (f"{tag[:length]}*" for length in range(min(len(tag), self._longest) + 1))
 
 
 def placeholders(template: str) -> tuple[str, ...]:
@@ -394,12 +395,17 @@ def _tag_of(fleet: Fleet, rule: DeriveRule, value: object) -> str | None:
         parts.append(_write(found))
     filled = iter(parts)
     tag = _PLACEHOLDER.sub(lambda _: next(filled), rule.ask)
-    if len(tag) > _MOST or not _TAG.match(tag):
+    if not is_tag(tag):
         return _UNUSABLE
     if rule.from_ is None or not parts:
         return tag
     is_read = not _is_number(fleet, rule) or read_minimums([tag], [tag_name(tag)])[1]
     return tag if all(parts) and is_read else _UNUSABLE
+
+
+def is_tag(text: str) -> bool:
+    """Say whether fleet.yaml could name a tag: a queue's may be longer."""
+    return len(text) <= _MOST and _TAG.match(text) is not None
 
 
 def _is_number(fleet: Fleet, rule: DeriveRule) -> bool:

@@ -15,6 +15,7 @@ from decimal import Decimal
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleet.schema.findings import listed
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.remembered import remembered
 from fleet.tagrules.sources import Doubt, Weighed, pool_sources, weigh, worker_sources
@@ -61,11 +62,11 @@ class Mismatch(NamedTuple):
         """Return every reason in one sentence."""
         parts = []
         if self.missing:
-            parts.append(f"does not provide {', '.join(self.missing)}")
+            parts.append(f"does not provide {listed(self.missing)}")
         if self.not_brought:
-            parts.append(f"requires {', '.join(self.not_brought)} of the request")
+            parts.append(f"requires {listed(self.not_brought)} of the request")
         if self.not_asked:
-            parts.append(f"is exclusive to requests that ask for {', '.join(self.not_asked)}")
+            parts.append(f"is exclusive to requests that ask for {listed(self.not_asked)}")
         parts += [f"does not have {minimum}" for minimum in self.too_small]
         return "; ".join(parts)
 

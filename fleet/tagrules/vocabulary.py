@@ -105,8 +105,15 @@ class Vocabulary:
     def _find_names(self, tag: str) -> tuple[str, ...]:
         name = tag_name(tag) if tag_name(tag) in self.numeric else tag
         exact = (name,) if name in self.fleet.tags else ()
-        prefixes = (f"{name[:length]}*" for length in range(len(name), -1, -1))
+        # A request's tag may be much longer than any pattern.
+        longest = min(len(name), self._longest)
+        prefixes = (f"{name[:length]}*" for length in range(longest, -1, -1))
         return (*exact, *(p for p in prefixes if p != name and p in self.fleet.tags))
+
+    @cached_property
+    def _longest(self) -> int:
+        """Return the length of the longest name under `tags`."""
+        return max(map(len, self.fleet.tags), default=0)
 
     def is_on_demand(self, tag: str) -> bool:
         """Say whether pools keep no machine for this tag while nothing asks for it."""

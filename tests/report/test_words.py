@@ -8,7 +8,7 @@ import pytest
 
 from fleet.model.plan import Optimum, Unserved
 from fleet.report import words
-from fleet.schema.findings import yaml_key
+from fleet.schema.findings import some_of, yaml_key
 from tests.builders import NOW, a_create, a_drain, a_plan, a_signature, ago
 from tests.builders.sentences import tells
 
@@ -65,30 +65,30 @@ def test_a_noun_agrees_with_its_count(count: int, said: str) -> None:
 
 
 def test_a_short_list_is_said_whole() -> None:
-    assert words.some_of(["a", "b", "c"]) == "a, b, c"
+    assert some_of(["a", "b", "c"]) == "a, b, c"
 
 
 def test_a_long_list_ends_with_how_many_more() -> None:
-    text = words.some_of(["a", "b", "c", "d", "e"])
+    text = some_of(["a", "b", "c", "d", "e"])
 
     assert tells(text, "a, b, c", "2")
     assert not tells(text, "d")
 
 
 def test_one_more_is_named_rather_than_counted() -> None:
-    assert words.some_of(["a", "b", "c", "d"]) == "a, b, c, d"
+    assert some_of(["a", "b", "c", "d"]) == "a, b, c, d"
 
 
 def test_a_count_above_the_names_is_believed() -> None:
-    assert tells(words.some_of(["a"], total=7), "a", "6")
+    assert tells(some_of(["a"], total=7), "a", "6")
 
 
 def test_a_count_without_names_is_only_a_count() -> None:
-    assert words.some_of([], total=7) == "7 more"
+    assert some_of([], total=7) == "7 more"
 
 
 def test_no_names_say_nothing() -> None:
-    assert words.some_of([]) == ""
+    assert some_of([]) == ""
 
 
 def test_a_place_is_a_dotted_path() -> None:

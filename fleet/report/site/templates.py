@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fleet.explain.tags import WORDS
 from fleet.report import words
 from fleet.report.site.links import IMAGES
-from fleet.report.terminal import clean
+from fleet.report.terminal import shown
 from fleet.schema.units import write_duration
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _share(part: Decimal, whole: Decimal) -> float:
 
 def _visible(value: object) -> object:
     """Escape invisible characters; markup made by templates passes."""
-    return clean(value) if type(value) is str else value
+    return shown(value) if type(value) is str else value
 
 
 def _look(state: str) -> str:
