@@ -145,16 +145,17 @@ def is_about_environments(rule: DeriveRule) -> bool:
 def find_unknown_tags(
     fleet: Fleet, request: "Request", tags: Iterable[str], context: QueueContext = NOTHING
 ) -> Iterator[UnknownTag]:
-    """Yield the rules whose tag is unknown although task data have a value for it.
+    """Yield the rules whose tag is unknown although task data or a tag have a value for it.
 
     `tags` are those of the request, derived ones included. No look-up knows an environment, or it
     has no architecture; any other value is no text or number that fits the tag.
     """
     to = _Input(fleet, request, context, frozenset(tags))
     for index, rule in enumerate(fleet.derive):
-        if rule.from_ is None or "{" not in rule.ask or not _applies(to, rule):
+        has_value = rule.history is None and "{" in rule.ask
+        if not has_value or not _applies(to, rule):
             continue
-        values = [*_members(at_path(request.task_data, rule.from_))]
+        values = [] if rule.from_ is None else [*_members(at_path(request.task_data, rule.from_))]
         is_environment = is_about_environments(rule)
         if is_environment and not context.any_environment:
             for value in _unknown_environments(to, rule, values):
@@ -189,12 +190,15 @@ def _missing_entry(to: _Input, rule: DeriveRule, value: object) -> tuple[str, ..
 
 def _unusable_values(to: _Input, rule: DeriveRule, values: Sequence[object]) -> Iterator[str]:
     """Yield why values do not become the tag that a rule asks for."""
-    needed = (
-        "a number from 0 to 999999999999" if _is_number(to.fleet, rule) else "a text or number"
-    )
-    for value in values:
-        if any(_tag_of(to.fleet, rule, each) == _UNUSABLE for each in _looked_up(to, rule, value)):
-            yield f"{rule.from_} {_shown(value)} gives no tag: {rule.ask} needs {needed}"
+    needed = f"a text or number, in a tag of at most {_MOST} characters"
+    if _is_number(to.fleet, rule):
+        needed = "a number from 0 to 999999999999"
+    named = [(rule.from_, value, [*_looked_up(to, rule, value)]) for value in values]
+    if rule.tag is not None:
+        named += [("tag", tag, [value]) for tag, value in _matching(rule.tag, to.known)]
+    for name, value, used in named:
+        if any(_tag_of(to.fleet, rule, each) == _UNUSABLE for each in used):
+            yield f"{name} {_shown(value)} gives no tag: {rule.ask} needs {needed}"
 
 
 def _why_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
@@ -306,7 +310,8 @@ def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str]]:
         if found is not None:
             yield found
     elif rule.tag is not None:
-        yield from _from_tags(rule.tag, to.known)
+        for tag, value in _matching(rule.tag, to.known):
+            yield value, f"from tag {tag}"
     elif rule.from_ is not None:
         for value in _members(at_path(to.request.task_data, rule.from_)):
             for record in _looked_up(to, rule, value):
@@ -317,11 +322,12 @@ def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str]]:
         yield "", f"task {rule.task}" if rule.task else "every request"
 
 
-def _from_tags(pattern: str, known: Iterable[str]) -> Iterator[tuple[object, str]]:
+def _matching(pattern: str, known: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each tag that a pattern matches, and what stands for its `*`."""
     prefix = pattern.removesuffix("*")
     for tag in sorted(known):
         if tag == pattern or (pattern.endswith("*") and tag.startswith(prefix)):
-            yield tag.removeprefix(prefix), f"from tag {tag}"
+            yield tag, tag.removeprefix(prefix)
 
 
 def at_path(data: object, path: str) -> object:
@@ -397,10 +403,12 @@ def _tag_of(fleet: Fleet, rule: DeriveRule, value: object) -> str | None:
     tag = _PLACEHOLDER.sub(lambda _: next(filled), rule.ask)
     if not is_tag(tag):
         return _UNUSABLE
-    if rule.from_ is None or not parts:
+    if not parts:
         return tag
-    is_read = not _is_number(fleet, rule) or read_minimums([tag], [tag_name(tag)])[1]
-    return tag if all(parts) and is_read else _UNUSABLE
+    if _is_number(fleet, rule) and not read_minimums([tag], [tag_name(tag)])[1]:
+        return _UNUSABLE
+    # A tag without `*` has an empty value.
+    return tag if rule.from_ is None or all(parts) else _UNUSABLE
 
 
 def is_tag(text: str) -> bool:

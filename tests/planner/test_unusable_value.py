@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleet.model.facts import Request
-from fleet.tagrules.context import QueueContext
+from fleet.tagrules.context import NOTHING, QueueContext
 from fleet.tagrules.requests import Asking, Judge
 from tests.builders import NOW, a_fleet
 from tests.builders.sentences import tells
@@ -180,3 +180,73 @@ def test_plan_and_explain_name_a_value_that_gives_no_tag(
     assert explained["suggestions"] == []
     assert "pools" in {each["path"][0] for each in explained["reasons"]}
     assert "serve other requests" not in json.dumps(explained)
+
+
+MAX_TAG = 200
+OF_TAG = {"tag": "wants:*", "ask": "native:{value}"}
+OF_NUMBER = {"tag": "mem:*", "ask": "memory_gib>={value}"}
+CHAIN = {"tag": "native:*", "ask": "worker:build-arch:{value}"}
+
+
+@pytest.mark.parametrize(
+    ("tag", "rules"),
+    [
+        ("wants:" + "x" * 194, [OF_TAG]),
+        ("wants:" + "x" * 200_000, [OF_TAG]),
+        ("wants:" + "x" * 190, [OF_TAG, CHAIN]),
+        ("mem:64GiB", [OF_NUMBER]),
+        ("mem:-1", [OF_NUMBER]),
+        ("mem:" + "9" * 20, [OF_NUMBER]),
+        ("wants:a", [OF_TAG | {"ask": "native:{value.name}"}]),
+    ],
+    ids=lambda each: str(each)[:30],
+)
+def test_plan_holds_a_request_when_its_tag_gives_no_tag(
+    tag: str, rules: list[dict[str, str]], project: Path, run_fleet: RunFleet
+) -> None:
+    trial = Trial(project)
+    provided = f'provides: ["{tag}"]' if len(tag) <= MAX_TAG else "provides: []"
+    text = FLEET.replace('  - {from: mem, ask: "memory_gib>={value}"}', f"  {json.dumps(rules)}")
+    trial.write(text.replace("image: trixie,", f"image: trixie, {provided},"))
+    trial.init()
+    waiting = [{"id": "1", "task": "sbuild", "required": [tag]}]
+    demand = {"demand": {"read_at": "2026-11-21T08:00:00Z", "requests": waiting}}
+    world = {"fleet": "trial", "time": "2026-11-21T08:00:00Z", "queues": {"work": demand}}
+    (project / "world.json").write_text(json.dumps(world), encoding="utf-8")
+
+    plan = json.loads(run_fleet("plan", "--json").stdout)
+
+    (unserved,) = plan["unserved"]
+    assert plan["actions"] == []
+    assert unserved["path"][0] == "derive"
+    assert tag.partition(":")[2][:40] in unserved["because"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "rule", "gives"),
+    [
+        ("wants:" + "x" * 193, OF_TAG, "native:" + "x" * 193),
+        ("wants:x", OF_TAG | {"tag": "wants:x", "ask": "got:{value}"}, "got:"),
+        ("mem:64", OF_NUMBER, None),
+        ("other:" + "x" * 190, OF_TAG, None),
+    ],
+    ids=lambda each: str(each)[:30],
+)
+def test_request_is_served_when_its_tag_gives_a_tag(
+    tag: str, rule: dict[str, str], gives: str | None
+) -> None:
+    fleet = a_fleet(derive=[rule], tags={"memory_gib": {"kind": "number"}})
+
+    found = Judge(fleet, {}, NOW.date()).ask_of(
+        Request(id="1", task="t", required=(tag,)), NOTHING
+    )
+
+    assert not found.held
+    assert gives is None or gives in found.ask.required
+
+
+def test_stored_tag_counts_when_a_rule_makes_none_of_it() -> None:
+    fleet = a_fleet(derive=[OF_TAG])
+    request = Request(id="1", task="t", required=("wants:" + "x" * 194,))
+
+    assert not Judge(fleet, {}, NOW.date()).ask_of(request, QueueContext(stored=True)).held
