@@ -310,8 +310,8 @@ def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str]]:
         if found is not None:
             yield found
     elif rule.tag is not None:
-        for tag, value in _matching(rule.tag, to.known):
-            yield value, f"from tag {tag}"
+        for tag, rest in _matching(rule.tag, to.known):
+            yield rest, f"from tag {tag}"
     elif rule.from_ is not None:
         for value in _members(at_path(to.request.task_data, rule.from_)):
             for record in _looked_up(to, rule, value):
