@@ -30,7 +30,7 @@ from fleet.ports import Console
 from fleet.report import words
 from fleet.report.answers import everything_to_lines, explanation_to_lines
 from fleet.report.gains import gains_to_lines
-from fleet.report.terminal import clean
+from fleet.report.terminal import shown
 from fleet.schema.findings import nearest, some_of
 
 
@@ -148,7 +148,7 @@ def _unknown(decision: Decision, kind: str, name: str) -> str:
 
 
 def _known(names: list[str]) -> str:
-    return clean(some_of(names, shown=_SHOWN))
+    return shown(some_of(names, shown=_SHOWN))
 
 
 def _names(decision: Decision, kind: str) -> list[str]:

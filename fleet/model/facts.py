@@ -303,6 +303,12 @@ class Sample(Value):
     longest: int = Field(
         description="About how many can be listed in time; a longer queue has to be read over SQL."
     )
+    unreadable: dict[str, str] = Field(
+        default_factory=dict,
+        description="Id of each request that is counted as unlisted because a value of it cannot "
+        "be read, to which.",
+        exclude_if=not_,
+    )
 
 
 class Demand(Value):

@@ -103,19 +103,6 @@ LineTags = Annotated[
 """The tags of one request of an answer."""
 Amount = Annotated[Decimal, Field(ge=0, le=10_000_000)]
 """An amount of money of an answer."""
-_OUT_OF_RANGE = frozenset(
-    {
-        *("greater_than_equal", "less_than_equal", "int_parsing_size"),
-        *("string_too_long", "string_too_short", "too_long"),
-        *("timezone_aware", "datetime_parsing", "datetime_from_date_parsing"),
-    }
-)
-
-
-def is_out_of_range(error: ValidationError) -> bool:
-    """Say whether a value has the right shape, and only too large, small or long parts."""
-    details = error.errors(include_url=False, include_context=False, include_input=False)
-    return all(each["type"] in _OUT_OF_RANGE for each in details)
 
 
 class Word(StrEnum):

@@ -53,10 +53,11 @@ from fleet.planner.units import (
     units_of,
     workers_by_machine,
 )
+from fleet.schema.findings import some_of
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue, static_names
 from fleet.schema.remembered import remembered
 from fleet.schema.sources import Gone
-from fleet.schema.units import write_duration
+from fleet.schema.units import write_count, write_duration
 
 
 def desks_of(fleet: Fleet, queues: Iterable[str]) -> tuple[str, ...]:
@@ -358,17 +359,25 @@ def estimate_of(fleet: Fleet, world: World, queue: str) -> Estimate | None:
         listed = sum(request.count for request in demand.requests)
         return Estimate(queue=queue, listed=listed, because="only partly read")
     unlisted = sum(sample.unlisted.values())
-    return Estimate(
-        queue=queue,
-        listed=sample.listed,
-        unlisted=unlisted,
-        longest=sample.longest,
-        because=(
+    is_long = unlisted > len(sample.unreadable)
+    because = []
+    if sample.unreadable:
+        names = some_of([f"{id_} ({why})" for id_, why in sorted(sample.unreadable.items())])
+        count = write_count(len(sample.unreadable), "request")
+        because.append(f"{count} unreadable: {names}; correct or abort them in the queue")
+    if is_long:
+        because.append(
             f"{sample.listed:,} of about {sample.listed + unlisted:,} pending requests read "
             f"in time, the newest of each scope (not read: {_by_scope(sample.unlisted)}); "
             f"above about {sample.longest:,}, read it over SQL (queues.{queue}.read): "
             f"guards.demand_max_age is {write_duration(fleet.guards.demand_max_age)}"
-        ),
+        )
+    return Estimate(
+        queue=queue,
+        listed=sample.listed,
+        unlisted=unlisted,
+        longest=sample.longest if is_long else None,
+        because="; ".join(because),
     )
 
 

@@ -173,9 +173,9 @@ def _list(reader: Reader) -> tuple[_Job | None, ...]:
         raise SourceUnreachable(
             f"{reply.address} answered with status {reply.status}: {_advice(reply)}"
         )
-    known, absurd = reply.parse_without_absurd(_Jobs, ())
+    known, unreadable = reply.parse_readable(_Jobs, ())
     # The list has null for a build that the frontend cannot describe.
-    jobs = (*known.root, *(None for _ in absurd))
+    jobs = (*known.root, *(None for _ in unreadable))
     if not jobs and _MARK.lower() not in reply.headers:
         raise SourceUnreachable(
             f"{reply.address} lists no build and lacks the header {_MARK} of a Copr frontend; is "

@@ -30,7 +30,6 @@ from pydantic import BaseModel, ValidationError
 
 from fleet.clock import utc_now
 from fleet.errors import SourceUnreachable
-from fleet.model.values import is_out_of_range
 from fleet.observation import current_observation
 
 if TYPE_CHECKING:
@@ -145,26 +144,26 @@ class Reply:
         self._check_kind()
         return self.check(lambda: model.model_validate_json(self.body))
 
-    def parse_without_absurd(
+    def parse_readable(
         self, model: type[Shape], place: tuple[str, ...]
-    ) -> tuple[Shape, list[Any]]:
-        """Return the answer without those rows of a list that are out of range, and these rows.
+    ) -> tuple[Shape, list[tuple[Any, str]]]:
+        """Return the answer without the unreadable rows of a list, and these with the reason.
 
-        They have the right shape, and only too large, small or long values.
+        They have all their keys, and values of the wrong type or out of range.
         """
         self._check_kind()
         try:
             return model.model_validate_json(self.body), []
         except ValidationError as error:
-            absurd = _absurd_rows(error, place)
-        if not absurd:
+            unreadable = _unreadable_rows(error, place)
+        if not unreadable:
             return self.parse(model), []
         content = json.loads(self.body, parse_int=_parse_int)
         rows = content
         for key in place:
             rows = rows[key]
-        taken = [rows[number] for number in absurd]
-        rows[:] = [row for number, row in enumerate(rows) if number not in absurd]
+        taken = [(rows[number], because) for number, because in unreadable.items()]
+        rows[:] = [row for number, row in enumerate(rows) if number not in unreadable]
         return replace(self, body=json.dumps(content).encode()).parse(model), taken
 
     def _check_kind(self) -> None:
@@ -188,17 +187,19 @@ class Reply:
             ) from None
 
 
-def _absurd_rows(error: ValidationError, place: tuple[str, ...]) -> dict[int, None]:
-    """Return the rows of a list that are out of range; none if anything else is wrong."""
-    numbers: dict[int, None] = {}
-    if not is_out_of_range(error):
-        return {}
+def _unreadable_rows(error: ValidationError, place: tuple[str, ...]) -> dict[int, str]:
+    """Return the rows of a list with a wrong value, and what is wrong; none if anything else is.
+
+    A missing key is of another version of the server, and so in every row.
+    """
+    found: dict[int, str] = {}
     for each in error.errors(include_url=False, include_context=False, include_input=False):
         above, rest = each["loc"][: len(place)], each["loc"][len(place) :]
-        if above != place or len(rest) < 2 or not isinstance(rest[0], int):  # noqa: PLR2004 - a field of a row
+        is_value = len(rest) > 1 and isinstance(rest[0], int) and each["type"] != "missing"
+        if above != place or not is_value:
             return {}
-        numbers[rest[0]] = None
-    return numbers
+        found.setdefault(int(rest[0]), f"{'.'.join(map(str, rest[1:]))}: {each['msg']}")
+    return found
 
 
 _MAX_DIGITS = 40

@@ -66,7 +66,7 @@ class DebusineRest:
         except SourceUnreachable as error:
             return QueueReading(demand=Unknown(unknown=str(error)), workers=None)
         read = [row for row in rows if isinstance(row, Row)]
-        waiting = sorted((row for row in read if row.worker is None), key=_order)
+        waiting = sorted((row for row in read if row.waits), key=_order)
         return QueueReading(
             demand=Demand(
                 read_at=now,
@@ -88,11 +88,10 @@ class DebusineRest:
         is_over = self._deadline(reader, _LOOKING_AGAIN)
         unlisted = Counter(_find_unlisted(walks, asking, is_over))
         rows = tuple(row for walk in walks for row in walk.rows.values())
-        # All that is known of a request with absurd values is that it waits.
-        unlisted.update(
-            row.scope for row in rows if not isinstance(row, Row) and row.worker is None
-        )
-        return rows, _sample(walks, unlisted)
+        # All that is known of an unreadable request is that it waits.
+        unreadable = [row for row in rows if not isinstance(row, Row) and row.waits]
+        unlisted.update(row.scope for row in unreadable)
+        return rows, _sample(walks, unlisted, unreadable)
 
     def _deadline(self, reader: Reader, share: float) -> Callable[[], bool]:
         """Return what says whether this share of the time is over."""
@@ -169,15 +168,18 @@ def _confirm(
     return 0
 
 
-def _sample(walks: "Sequence[Walk]", unlisted: Mapping[str, int]) -> Sample | None:
+def _sample(
+    walks: "Sequence[Walk]", unlisted: Mapping[str, int], unreadable: Sequence[ListedRow]
+) -> Sample | None:
     """Return what is known of what was not listed; None where everything was."""
     if not any(unlisted.values()):
         return None
-    listed = sum(len(walk.rows) for walk in walks)
+    listed = sum(len(walk.rows) for walk in walks) - len(unreadable)
     return Sample(
         listed=listed,
         unlisted={scope: count for scope, count in sorted(unlisted.items()) if count},
         longest=listed,
+        unreadable={str(row.id): row.is_unreadable_because for row in unreadable},
     )
 
 
@@ -208,14 +210,14 @@ class Walk:
     """How far one scope's list was read; a row that moved to another page counts as last seen."""
 
     scope: str
-    rows: dict[int, ListedRow] = field(default_factory=dict)
+    rows: dict[int | str, ListedRow] = field(default_factory=dict)
     delivered: int = 0
     """Rows of all its pages, also repeated ones."""
     cursor: str | None = None
     asked: set[str | None] = field(default_factory=set)
     done: bool = False
     """Its last page was read, or both ends met."""
-    newest: frozenset[int] | None = None
+    newest: frozenset[int | str] | None = None
     """What was listed before it turned around; None where it did not."""
 
     @property
@@ -293,9 +295,10 @@ class Asking:
             )
         query = _ASKED | ({} if walk.cursor is None else {"cursor": walk.cursor})
         reply = self.get(LIST, walk.scope, query)
-        page, absurd = reply.parse_without_absurd(Page, ("results",))
-        if absurd:
-            counted = tuple(reply.check(partial(ListedRow.model_validate, row)) for row in absurd)
+        page, unreadable = reply.parse_readable(Page, ("results",))
+        if unreadable:
+            rows = [row | {"is_unreadable_because": because} for row, because in unreadable]
+            counted = tuple(reply.check(partial(ListedRow.model_validate, row)) for row in rows)
             page = page.model_copy(update={"counted": counted})
         self._check(page, walk.scope)
         if not page.rows and walk.leads_to(page) is not None:

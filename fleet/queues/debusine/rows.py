@@ -56,18 +56,27 @@ Link = Annotated[str, StringConstraints(max_length=10_000)]
 
 
 class ListedRow(Answer):
-    """The part of a work request that counts it: all that is read of one with absurd values."""
+    """The part of a work request that counts it: all that is read of an unreadable one."""
 
-    id: Id
+    id: Id | Line
     task_type: Line
     status: Line
     scope: Line
-    worker: Id | None
+    worker: Any
+    is_unreadable_because: str = ""
+    """Why the rest is unreadable: no key of Debusine's."""
+
+    @property
+    def waits(self) -> bool:
+        """Say whether it has no worker; one that cannot be read is none."""
+        return type(self.worker) is not int
 
 
 class Row(ListedRow):
     """What is read of one work request."""
 
+    id: Id
+    worker: Id | None
     task_name: Line
     workspace: Line
     created_at: BelievedMoment
@@ -125,7 +134,7 @@ class Page(Answer):
     previous: Link | None = Field(description="The same of the page before.")
     results: Annotated[tuple[Row, ...], Field(max_length=1_000)]
     counted: tuple[ListedRow, ...] = ()
-    """Rows with absurd values, which are not among the results."""
+    """Unreadable rows, which are not among the results."""
 
     @property
     def rows(self) -> tuple[ListedRow, ...]:
