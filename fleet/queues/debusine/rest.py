@@ -66,7 +66,7 @@ class DebusineRest:
         except SourceUnreachable as error:
             return QueueReading(demand=Unknown(unknown=str(error)), workers=None)
         read = [row for row in rows if isinstance(row, Row)]
-        waiting = sorted((row for row in read if row.waits), key=_order)
+        waiting = sorted((row for row in read if row.worker is None), key=_order)
         return QueueReading(
             demand=Demand(
                 read_at=now,
@@ -89,7 +89,7 @@ class DebusineRest:
         unlisted = Counter(_find_unlisted(walks, asking, is_over))
         rows = tuple(row for walk in walks for row in walk.rows.values())
         # All that is known of an unreadable request is that it waits.
-        unreadable = [row for row in rows if not isinstance(row, Row) and row.waits]
+        unreadable = [row for row in rows if not isinstance(row, Row) and row.worker is None]
         unlisted.update(row.scope for row in unreadable)
         return rows, _sample(walks, unlisted, unreadable)
 
@@ -274,6 +274,8 @@ LIST = "/api/1.0/work-request/"
 # The task type is written as Debusine writes it: `worker` would list nothing, with status 200.
 _ASKED = {"status": "pending", "task_type": "Worker"}
 _MAX_PAGES = 10_000
+_MAX_SHOWN = 300
+"""Characters of what is wrong with a row."""
 _REFUSED = (401, 403)
 
 
@@ -297,7 +299,10 @@ class Asking:
         reply = self.get(LIST, walk.scope, query)
         page, unreadable = reply.parse_readable(Page, ("results",))
         if unreadable:
-            rows = [row | {"is_unreadable_because": because} for row, because in unreadable]
+            rows = [
+                row | {"is_unreadable_because": because[:_MAX_SHOWN]}
+                for row, because in unreadable
+            ]
             counted = tuple(reply.check(partial(ListedRow.model_validate, row)) for row in rows)
             page = page.model_copy(update={"counted": counted})
         self._check(page, walk.scope)

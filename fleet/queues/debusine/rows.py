@@ -8,7 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import Field, StringConstraints
+from pydantic import (
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Request
@@ -55,6 +61,14 @@ Priority = Annotated[int, Field(ge=-(2**63), le=MAX_ID)]
 Link = Annotated[str, StringConstraints(max_length=10_000)]
 
 
+def _none_if_unreadable(value: object, read: ValidatorFunctionWrapHandler) -> int | None:
+    try:
+        worker: int | None = read(value)
+    except ValidationError:
+        return None
+    return worker
+
+
 class ListedRow(Answer):
     """The part of a work request that counts it: all that is read of an unreadable one."""
 
@@ -62,14 +76,10 @@ class ListedRow(Answer):
     task_type: Line
     status: Line
     scope: Line
-    worker: Any
-    is_unreadable_because: str = ""
+    worker: Annotated[Id | None, WrapValidator(_none_if_unreadable)]
+    """None too if it cannot be read, so that the request counts as waiting."""
+    is_unreadable_because: Line = ""
     """Why the rest is unreadable: no key of Debusine's."""
-
-    @property
-    def waits(self) -> bool:
-        """Say whether it has no worker; one that cannot be read is none."""
-        return type(self.worker) is not int
 
 
 class Row(ListedRow):
