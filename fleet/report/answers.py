@@ -36,10 +36,7 @@ def explanation_to_lines(explanation: Explanation) -> Iterator[Line]:
     if explanation.places:
         yield BLANK
         yield line(Span(TIME_AND_MONEY, Style.BOLD))
-    for each in explanation.places:
-        yield line("  - ", place_in_words(each, explanation.currency))
-    for rule in words.rules_to_allow(explanation.places):
-        yield line("  - ", rule)
+        yield from _places(explanation)
     if explanation.reasons:
         yield BLANK
         yield line(Span("because:", Style.BOLD))
@@ -51,6 +48,13 @@ def explanation_to_lines(explanation: Explanation) -> Iterator[Line]:
         yield from _suggestion(suggestion)
     for step in explanation.next_steps:
         yield line("  - ", step)
+
+
+def _places(explanation: Explanation) -> Iterator[Line]:
+    for each in explanation.places:
+        yield line("  - ", place_in_words(each, explanation.currency))
+    for rule in words.rules_to_allow(explanation.places):
+        yield line("  - ", rule)
 
 
 TIME_AND_MONEY = "time and money, on a machine created now:"
@@ -127,6 +131,10 @@ def _group(group: Group) -> Iterator[Line]:
     if first.never:
         yield line("  ", "no worker of this fleet can ever run them")
         yield from bounded(first.reasons, partial(_reason, never=True))
+    if any(each.seconds is not None for each in first.places):
+        whose = f"{first.name}, " if len(group.requests) > 1 else ""
+        yield line("  ", f"{whose}{TIME_AND_MONEY}")
+        yield from _places(first)
     for suggestion in first.suggestions:
         yield from _suggestion(suggestion)
     for step in first.next_steps:

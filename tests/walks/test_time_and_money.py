@@ -80,3 +80,13 @@ def test_every_page_of_a_waiting_build_shows_the_same_places(rich: Walk) -> None
     for each in found.values():
         assert f"{float(each['cost']):.2f} EUR" in text
     assert "debian/builds/amd64/chromium" in text
+
+
+def test_all_waiting_builds_show_their_places_and_rules_in_text(rich: Walk) -> None:
+    found = places(rich, CHROMIUM)
+
+    said = " ".join(rich.run("fleet explain request --all").split())
+
+    (powerful,) = [each for each in found.values() if each["asks"]]
+    assert f"about {float(powerful['cost']):.2f} EUR" in said
+    assert f"add {powerful['rule']} to `powerful`" in said
