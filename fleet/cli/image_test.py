@@ -17,7 +17,7 @@ from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage, needing
 from fleet.images.checks import check_image, open_disk
 from fleet.images.folder import QCOW2, find_build, list_versions, measure, verify, write_manifest
-from fleet.images.jobs import LOG, prove, prove_nothing, refuted_claims
+from fleet.images.jobs import LOG, judge, prove
 from fleet.images.promote import change_version, find_version, recipe_of
 from fleet.model.images import (
     Manifest,
@@ -26,7 +26,6 @@ from fleet.model.images import (
     VersionTests,
     after_tests,
     describe_old_worker,
-    is_old_worker,
     recipe_digest,
 )
 from fleet.ports import Console, Enrolment, Registry
@@ -113,18 +112,14 @@ def _jobs(
 ) -> tuple[Manifest, Test]:
     """Run the jobs of an image; returns its manifest with their log, and the test."""
     log = folder / LOG
-    if is_old_worker(manifest.worker):
-        test = prove_nothing(recipe, "its worker reports no tags")
-    else:
+
+    def run() -> Test:
         console.progress(f"running jobs in {folder / QCOW2}")
         # The copy of its root goes also where a service manager ends this.
         with Signals().heard():
-            test = prove(recipe, folder / QCOW2, log, console.note)
-    refuted = [
-        f"images.{manifest.image}.provides claims {tag}, which no job proved"
-        for tag in refuted_claims(recipe, test)
-    ]
-    test = test.altered(problems=(*test.problems, *refuted))
+            return prove(recipe, folder / QCOW2, log, console.note)
+
+    test = judge(manifest.image, recipe, manifest.worker, run)
     files = {**manifest.files, LOG: measure(log)} if log.exists() else manifest.files
     return manifest.altered(files=files), test
 

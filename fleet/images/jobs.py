@@ -1,8 +1,9 @@
 """Prove what an image offers: run one small job for each executor and task that it enables.
 
-Each runs in the root of the disk that is to be published, as its worker and with Debusine's own
-code (`jobs_inside.py`). The root is a copy: what jobs leave there is gone afterwards. A job that
-this computer cannot run, whatever the image holds, is unproven, and no problem.
+Each runs in the root of the disk that is to be published, or of the rented machine that becomes a
+snapshot, as its worker and with Debusine's own code (`jobs_inside.py`). The root is a copy: what
+jobs leave there is gone afterwards. A job that this computer, or that machine, cannot run,
+whatever the image holds, is unproven, and no problem.
 
 Run as a program it does so in the namespaces of its caller: it reads an Order as JSON from
 standard input and writes a line of JSON for each job.
@@ -12,18 +13,18 @@ import fcntl
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, Protocol
 
 from pydantic import BaseModel
 
@@ -33,12 +34,13 @@ from fleet.images.bake import in_memory_or_on_disk
 from fleet.images.boot import choose_accelerator
 from fleet.images.checks import open_disk
 from fleet.images.disk import isolated
-from fleet.images.programs import ENVIRONMENT, PROXIES, ProgramFailed, missing, run
+from fleet.images.programs import ENVIRONMENT, PROXIES, missing
 from fleet.model.images import (
     Job,
     Test,
     executors_of,
     is_judged,
+    is_old_worker,
     is_open,
     job_of_tag,
 )
@@ -52,10 +54,10 @@ _ROOTFUL = ("unshare", "setpriv", "qemu-img", "sfdisk", "debugfs")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
 _SECONDS = 7200
 """The limit of all jobs: on a very busy machine of two cores they took 15 minutes."""
+_VSOCK = Path("/dev/vhost-vsock")
 _HOME = "/var/lib/debusine/worker"
 _WORKER = "debusine-worker"
 _SET_UP = "/etc/systemd/system/debusine-worker-incus.service"
-_DEB = re.compile(r"deb (?:\[[^\]]*\] )?(?P<uri>\S+) (?P<suite>\S+) main\b")
 
 
 class Order(BaseModel):
@@ -101,20 +103,59 @@ def prove(recipe: ImageRecipe, disk: Path, log: Path, tell: Tell) -> Test:
     """Run the jobs of an image, and return what they proved."""
     if reason := why_not(recipe):
         return prove_nothing(recipe, reason)
+
+    def run(jobs: tuple[str, ...]) -> Found:
+        order = Order(
+            disk=disk,
+            log=log,
+            work=Path(),
+            jobs=jobs,
+            suite=recipe.suite,
+            architecture=recipe.architecture,
+        )
+        return _run(order, tell)
+
+    return _prove(recipe, _Host("this computer", _accelerator(), _VSOCK.exists()), run)
+
+
+def prove_on(machine: "Machine", recipe: ImageRecipe, log: Path, tell: Tell) -> Test:
+    """Run the jobs of an image on the machine that becomes it, and return what they proved."""
+    able = machine.run(ABLE).split()
+
+    def run(jobs: tuple[str, ...]) -> Found:
+        found = Found()
+        top = machine.run(COPY_ROOT).strip()
+        place = _There(machine, log)
+        wanted = Wanted(jobs=jobs, suite=recipe.suite, architecture=recipe.architecture)
+        try:
+            for told in _jobs_in(place, f"{top}/root", wanted):
+                _take(told, found, tell)
+        finally:
+            machine.run(f"rm -rf --one-file-system {quote(top)}")
+        return found
+
+    host = _Host("the machine", "kvm" if "kvm" in able else "tcg", "vhost-vsock" in able)
+    return _prove(recipe, host, run)
+
+
+@dataclass(frozen=True)
+class _Host:
+    """What jobs run on."""
+
+    name: str
+    accelerator: Literal["kvm", "tcg"]
+    has_vsock: bool
+
+
+def _prove(recipe: ImageRecipe, host: _Host, run: "Callable[[tuple[str, ...]], Found]") -> Test:
     at, began = utc_now(), time.monotonic()
     wanted = jobs_of(recipe)
-    tried = {each: why for each in wanted if (why := _unproven(each, recipe))}
-    order = Order(
-        disk=disk,
-        log=log,
-        work=Path(),
-        jobs=tuple(_order_of(wanted, tried)),
-        suite=recipe.suite,
-        architecture=recipe.architecture,
-    )
-    found = _run(order, tell)
+    tried = {each: why for each in wanted if (why := _unproven(each, recipe, host))}
+    found = run(tuple(_order_of(wanted, tried)))
     found.jobs |= {each: Job(name=each, unproven=why) for each, why in tried.items()}
-    jobs = tuple(found.jobs[each] for each in wanted)
+    jobs = tuple(
+        found.jobs.get(each) or Job(name=each, problem="it did not end") for each in wanted
+    )
     return Test(
         kind="jobs",
         at=at,
@@ -129,6 +170,20 @@ def prove_nothing(recipe: ImageRecipe, reason: str) -> Test:
     """Return the test of an image whose jobs cannot be run, and why."""
     jobs = tuple(Job(name=each, unproven=reason) for each in jobs_of(recipe))
     return Test(kind="jobs", at=utc_now(), seconds=0.0, jobs=jobs, nothing_run=reason)
+
+
+def judge(image: str, recipe: ImageRecipe, worker: str, run: Callable[[], Test]) -> Test:
+    """Return the test of jobs; `run` runs them, unless the worker is too old to report tags.
+
+    A tag that the recipe claims by hand and that its jobs do not bear out is a problem.
+    """
+    is_old = is_old_worker(worker)
+    test = prove_nothing(recipe, "its worker reports no tags") if is_old else run()
+    refuted = [
+        f"images.{image}.provides claims {tag}, which no job proved"
+        for tag in refuted_claims(recipe, test)
+    ]
+    return test.altered(problems=(*test.problems, *refuted))
 
 
 def refuted_claims(recipe: ImageRecipe, test: Test) -> tuple[str, ...]:
@@ -163,15 +218,15 @@ def _order_of(wanted: Sequence[str], unproven: Mapping[str, str]) -> Iterator[st
 _IN_TARBALL = {"executor:unshare", "executor:incus-lxc", "task:sbuild", "task:autopkgtest"}
 
 
-def _unproven(job: str, recipe: ImageRecipe) -> str:
-    """Return why this computer cannot run a job; empty: it can be tried."""
+def _unproven(job: str, recipe: ImageRecipe, host: _Host) -> str:
+    """Return why a job cannot be run there; empty: it can be tried."""
     if job in ("executor:qemu", "executor:incus-vm"):
-        if _accelerator() != "kvm":
-            return "this computer has no KVM that works"
+        if host.accelerator != "kvm":
+            return f"{host.name} has no KVM that works"
         if "simplesystemimagebuild" not in recipe.enable_tasks:
             return "task simplesystemimagebuild, which makes a machine for it, is not enabled"
-    if job == "executor:incus-vm" and not Path("/dev/vhost-vsock").exists():
-        return "this computer has no /dev/vhost-vsock"
+    if job == "executor:incus-vm" and not host.has_vsock:
+        return f"{host.name} has no {_VSOCK}"
     if job in ("task:sbuild", "task:autopkgtest") and "unshare" not in recipe.enable_backends:
         return "executor unshare, in which it would run here, is not enabled"
     return ""
@@ -239,15 +294,19 @@ def _listen(child: "subprocess.Popen[bytes]", order: Order, found: Found, tell: 
     stdin.write(order.model_dump_json().encode())
     stdin.close()
     for line in stdout:
-        told = json.loads(line)
-        if "tags" in told:
-            found.tags = tuple(told["tags"])
-        elif "here" in told:
-            found.jobs |= {each: Job(name=each, unproven=told["here"]) for each in told["jobs"]}
-        else:
-            job = Job(name=told["job"], seconds=told["seconds"], problem=told["error"])
-            found.jobs[job.name] = job
-            tell(f"{job.name}: {job.problem or 'proven'} after {job.seconds:.0f} s")
+        _take(json.loads(line), found, tell)
+
+
+def _take(told: Mapping[str, Any], found: Found, tell: Tell) -> None:
+    """Take what a line says into what was found."""
+    if "tags" in told:
+        found.tags = tuple(told["tags"])
+    elif "here" in told:
+        found.jobs |= {each: Job(name=each, unproven=told["here"]) for each in told["jobs"]}
+    else:
+        job = Job(name=told["job"], seconds=told["seconds"], problem=told["error"])
+        found.jobs[job.name] = job
+        tell(f"{job.name}: {job.problem or 'proven'} after {job.seconds:.0f} s")
 
 
 def main() -> int:
@@ -263,27 +322,125 @@ def _prove_in(order: Order) -> None:
     root.mkdir()
     with open_disk(order.disk) as disk:
         disk.root.copy(root)
-    plain = [each for each in order.jobs if not each.startswith("executor:incus")]
-    incus = [each for each in order.jobs if each.startswith("executor:incus")]
-    _inside(order, root, plain)
-    if incus and (why := _no_network(order)):
-        _say(here=why, jobs=incus)
+    wanted = Wanted(jobs=order.jobs, suite=order.suite, architecture=order.architecture)
+    for told in _jobs_in(_Here(order.log), str(root), wanted):
+        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.flush()
+
+
+class Wanted(BaseModel):
+    """What `jobs_inside.py` is to run."""
+
+    jobs: tuple[str, ...]
+    suite: str
+    architecture: str
+
+
+class Place(Protocol):
+    """Where the copy of a root is."""
+
+    log: Path
+
+    def start(self, command: Sequence[str]) -> "subprocess.Popen[bytes]":
+        """Start a command of root there; its errors go to the log."""
+
+    def write(self, path: str, content: bytes, mode: int) -> None:
+        """Write a file there."""
+
+
+class Machine(Protocol):
+    """A machine that is entered over ssh."""
+
+    def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
+        """Start a script of sh there; its errors go to the log."""
+
+    def run(self, script: str, sent: bytes = b"") -> str:
+        """Run a script of sh there, and return its output."""
+
+
+_ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    **ENVIRONMENT,
+}
+
+
+class _Here:
+    """This computer."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def start(self, command: Sequence[str]) -> "subprocess.Popen[bytes]":
+        handed = {name: os.environ[name] for name in PROXIES if name in os.environ}
+        with self.log.open("ab") as text:
+            return subprocess.Popen(  # noqa: S603 - programs of the system with words of ours
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=text,
+                env={**handed, **_ENVIRONMENT},
+            )
+
+    def write(self, path: str, content: bytes, mode: int) -> None:
+        place = Path(path)
+        place.write_bytes(content)
+        place.chmod(mode)
+
+
+class _There:
+    """A rented machine."""
+
+    def __init__(self, machine: Machine, log: Path) -> None:
+        self._machine = machine
+        self.log = log
+
+    def start(self, command: Sequence[str]) -> "subprocess.Popen[bytes]":
+        settings = (f"{name}={value}" for name, value in _ENVIRONMENT.items())
+        script = " ".join(map(quote, ("env", "-i", *settings, *command)))
+        return self._machine.start(script, self.log)
+
+    def write(self, path: str, content: bytes, mode: int) -> None:
+        self._machine.run(f"cat >{quote(path)} && chmod {mode:o} {quote(path)}", sent=content)
+
+
+ABLE = """
+test ! -w /dev/kvm || echo kvm
+test ! -e /dev/vhost-vsock || echo vhost-vsock
+"""
+COPY_ROOT = """set -e
+top=$(mktemp -d /root/fleet-jobs-XXXXXX)
+mkdir "$top/root"
+tar -C / --one-file-system --exclude='./root/fleet-jobs-*' --xattrs -cf - . |
+    tar -C "$top/root" --numeric-owner --xattrs --xattrs-include='*' -xpf -
+echo "$top"
+"""
+
+
+def _jobs_in(place: Place, root: str, wanted: Wanted) -> Iterator[Mapping[str, Any]]:
+    """Run jobs in a root, and yield what is known of each as soon as it is."""
+    plain = [each for each in wanted.jobs if not each.startswith("executor:incus")]
+    incus = [each for each in wanted.jobs if each.startswith("executor:incus")]
+    yield from _inside(place, root, wanted, plain)
+    if incus and (why := _no_network(place)):
+        yield {"here": why, "jobs": incus}
     elif incus:
-        _inside(order, root, incus, own_network=True)
+        told = _inside(place, root, wanted, incus, own_network=True)
+        yield from (each for each in told if "tags" not in each)
 
 
-def _last(text: str) -> str:
-    return (text.strip().splitlines() or ["no error message"])[-1]
-
-
-def _no_network(order: Order) -> str:
-    """Return why no network of containers can be made here; empty: it can."""
+def _no_network(place: Place) -> str:
+    """Return why no network of containers can be made there; empty: it can."""
     made = "ip link add b0 type bridge && ip link add v0 type veth peer name v1"
-    try:
-        run("unshare", "--net", "sh", "-euc", made, log=order.log)
-    except ProgramFailed as error:
-        return f"this computer makes no bridge for incus: {_last(error.output)}"
-    return ""
+    with place.start(("unshare", "--net", "sh", "-euc", made)) as child:
+        _, _ = child.communicate()
+    if not child.returncode:
+        return ""
+    return f"no bridge for incus can be made: {_last(place.log)}"
+
+
+def _last(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return (lines or ["no output"])[-1]
 
 
 # unshare(2) maps no users within a chroot, so the root becomes that of the mount namespace. For
@@ -308,82 +465,45 @@ sed --silent '/^ExecStart=/,/[^\\\\]$/p' {_SET_UP} | sed 's/^ExecStart=//; s/\\\
 sh -eu /tmp/set-up </dev/null >&2
 exec "$@"
 """
-_QUICK = '#!/bin/sh\nexec /usr/bin/xz -0 "$@"\n'
+_QUICK = b'#!/bin/sh\nexec /usr/bin/xz -0 "$@"\n'
 """Tarballs of jobs are read once: at its usual level xz took longer than all else of a job."""
 
 
-def _inside(order: Order, root: Path, jobs: Sequence[str], *, own_network: bool = False) -> None:
+def _inside(
+    place: Place, root: str, wanted: Wanted, jobs: Sequence[str], *, own_network: bool = False
+) -> Iterator[Mapping[str, Any]]:
     """Run jobs in the root as its worker, with the machine's network or one of its own."""
-    program = root / _HOME.lstrip("/") / "jobs.py"
-    program.write_bytes(Path(__file__).with_name("jobs_inside.py").read_bytes())
-    quick = root / "usr/local/bin/xz"
-    quick.write_text(_QUICK, encoding="ascii")
-    quick.chmod(0o755)
+    program = Path(__file__).with_name("jobs_inside.py").read_bytes()
+    place.write(f"{root}{_HOME}/jobs.py", program, 0o644)
+    place.write(f"{root}/usr/local/bin/xz", _QUICK, 0o755)
     worker = (
         *("setpriv", f"--reuid={_WORKER}", f"--regid={_WORKER}", "--init-groups", "--"),
         *("env", f"HOME={_HOME}", "python3", f"{_HOME}/jobs.py"),
     )
     within = ("sh", "-euc", _AS_INCUS, "sh", *worker) if own_network else worker
     apart = ("--net",) if own_network else ()
-    handed = {name: os.environ[name] for name in PROXIES if name in os.environ}
-    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    with order.log.open("ab") as text:
-        child = subprocess.Popen(  # noqa: S603 - programs of the system with words of ours
-            [
-                *("unshare", "--mount", "--propagation=private", "--pid", "--fork"),
-                *("--kill-child=KILL", *apart, "--mount-proc", "--", "sh", "-euc", _ENTER, "sh"),
-                *(str(root), "own" if own_network else "shared", *within),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=text,
-            env={**handed, "PATH": path, **ENVIRONMENT},
-        )
-        wanted = {
-            "jobs": jobs,
-            "suite": order.suite,
-            "architecture": order.architecture,
-            "mirror": _mirror_of(root, order.suite),
-        }
-        _hand_on(child, json.dumps(wanted).encode(), tags=not own_network)
-    if child.wait() and jobs:
-        _say_failed(order, jobs, own_network=own_network)
-
-
-def _hand_on(child: "subprocess.Popen[bytes]", wanted: bytes, *, tags: bool) -> None:
+    child = place.start(
+        [
+            *("unshare", "--mount", "--propagation=private", "--pid", "--fork"),
+            *("--kill-child=KILL", *apart, "--mount-proc", "--", "sh", "-euc", _ENTER, "sh"),
+            *(root, "own" if own_network else "shared", *within),
+        ]
+    )
     stdin, stdout = _pipes(child)
-    stdin.write(wanted)
-    stdin.close()
-    for line in stdout:
-        if tags or b'"tags"' not in line:
-            sys.stdout.buffer.write(line)
-            sys.stdout.buffer.flush()
+    with child:
+        stdin.write(wanted.model_copy(update={"jobs": tuple(jobs)}).model_dump_json().encode())
+        stdin.close()
+        yield from map(json.loads, stdout)
+    if child.returncode:
+        what = "incus was not set up" if own_network else "the worker's code cannot be run"
+        for name in jobs:
+            yield {"job": name, "seconds": 0.0, "error": f"{what}: {_last(place.log)}"}
 
 
 def _pipes(child: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
     if child.stdin is None or child.stdout is None:
         raise TypeError(child)
     return child.stdin, child.stdout
-
-
-def _say_failed(order: Order, jobs: Sequence[str], *, own_network: bool) -> None:
-    """Report jobs that could not begin: the set-up of incus failed, or there is no Debusine."""
-    lines = order.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    what = "incus was not set up" if own_network else "the worker's code cannot be run"
-    for name in jobs:
-        _say(job=name, seconds=0.0, error=f"{what}: {(lines or ['no output'])[-1]}")
-
-
-def _mirror_of(root: Path, suite: str) -> str:
-    """Return the archive that the image has its suite from."""
-    text = (root / "etc/apt/sources.list").read_text(encoding="utf-8")
-    found = [each["uri"] for each in _DEB.finditer(text) if each["suite"] == suite]
-    return found[0] if found else "http://deb.debian.org/debian"
-
-
-def _say(**words: Any) -> None:  # noqa: ANN401 - JSON
-    sys.stdout.write(json.dumps(words) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ server: tasks and executors read artifacts from it and write artifacts to it.
 """
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -27,26 +28,30 @@ _INIT = ["dbus", "python3-minimal", "systemd-sysv"]
 """Packages that start a container as a machine, and let autopkgtest in."""
 _LONGEST = 1500
 """Characters of a log that are shown."""
-_NAME = "fleet-job"
+SOURCE = "fleet-job"
+"""The name of the source package that jobs build and test."""
+_ONE_LINE = re.compile(r"^deb (?:\[[^\]]*\] )?(?P<uri>\S+) (?P<suite>\S+) main\b", re.MULTILINE)
+_FIELD = re.compile(r"^(Suites|URIs): *(.*)$", re.MULTILINE)
 _SOURCES = {
     "debian/source/format": "3.0 (native)\n",
     "debian/changelog": (
-        f"{_NAME} (1) unstable; urgency=low\n\n  * A package of a few lines.\n\n"
+        f"{SOURCE} (1) unstable; urgency=low\n\n  * A package of a few lines.\n\n"
         " -- fleet <fleet@example.org>  Thu, 01 Jan 2026 00:00:00 +0000\n"
     ),
     "debian/control": (
-        f"Source: {_NAME}\nSection: misc\nPriority: optional\n"
+        f"Source: {SOURCE}\nSection: misc\nPriority: optional\n"
         "Maintainer: fleet <fleet@example.org>\nStandards-Version: 4.7.0\n"
-        f"Rules-Requires-Root: no\n\nPackage: {_NAME}\nArchitecture: any\n"
+        f"Rules-Requires-Root: no\n\nPackage: {SOURCE}\nArchitecture: any\n"
         "Description: package of a few lines\n It holds one file.\n"
     ),
     "debian/rules": (
         "#!/usr/bin/make -f\nbuild build-arch build-indep binary-indep:\n"
-        f"clean:\n\trm -rf debian/{_NAME} debian/files\n"
-        f"binary-arch binary:\n\tmkdir -p debian/{_NAME}/DEBIAN debian/{_NAME}/usr/share/{_NAME}\n"
-        f"\techo built >debian/{_NAME}/usr/share/{_NAME}/built\n"
-        f"\tdpkg-gencontrol -p{_NAME} -Pdebian/{_NAME}\n"
-        f"\tdpkg-deb --root-owner-group --build debian/{_NAME} ..\n"
+        f"clean:\n\trm -rf debian/{SOURCE} debian/files\n"
+        "binary-arch binary:\n"
+        f"\tmkdir -p debian/{SOURCE}/DEBIAN debian/{SOURCE}/usr/share/{SOURCE}\n"
+        f"\techo built >debian/{SOURCE}/usr/share/{SOURCE}/built\n"
+        f"\tdpkg-gencontrol -p{SOURCE} -Pdebian/{SOURCE}\n"
+        f"\tdpkg-deb --root-owner-group --build debian/{SOURCE} ..\n"
     ),
     "debian/tests/control": "Test-Command: test -e /etc/debian_version\nDepends:\n",
 }
@@ -142,7 +147,7 @@ class Jobs:
         self._architecture = order["architecture"]
         self._repository = {
             "types": ["deb"],
-            "mirror": order["mirror"],
+            "mirror": mirror_of(order["suite"]),
             "suite": order["suite"],
             "components": ["main"],
         }
@@ -185,7 +190,7 @@ class Jobs:
         dynamic = {
             "environment_id": self.server.find(_TARBALL),
             "input_source_artifact_id": self._source(),
-            "subject": _NAME,
+            "subject": SOURCE,
         }
         self._task("sbuild", data, dynamic)
 
@@ -196,7 +201,7 @@ class Jobs:
             "environment_id": self.server.find(environment),
             "input_source_artifact_id": self._source(),
             "input_binary_artifacts_ids": [],
-            "subject": _NAME,
+            "subject": SOURCE,
         }
         self._task("autopkgtest", data, dynamic)
 
@@ -249,17 +254,37 @@ class Jobs:
         except JobFailed:
             pass
         with tempfile.TemporaryDirectory() as top:
-            tree = Path(top, f"{_NAME}-1")
-            for name, text in _SOURCES.items():
-                path = tree / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-            (tree / "debian/rules").chmod(0o755)
-            command = ["dpkg-source", "--build", tree.name]
-            subprocess.run(command, cwd=top, check=True, stdout=sys.stderr)  # noqa: S603 - fixed words
-            files = {path.name: path for path in Path(top).iterdir() if path.is_file()}
-            data = {"name": _NAME, "version": "1", "type": "dpkg", "dsc_fields": {}}
+            files = pack_source(Path(top))
+            data = {"name": SOURCE, "version": "1", "type": "dpkg", "dsc_fields": {}}
             return self.server.keep(_SOURCE, data, files)
+
+
+def pack_source(top: Path) -> dict[str, Path]:
+    """Make a source package of a few lines in an empty folder; return its files by name."""
+    tree = top / f"{SOURCE}-1"
+    for name, text in _SOURCES.items():
+        path = tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (tree / "debian/rules").chmod(0o755)
+    command = ["dpkg-source", "--build", tree.name]
+    subprocess.run(command, cwd=top, check=True, stdout=sys.stderr)  # noqa: S603 - fixed words
+    return {path.name: path for path in top.iterdir() if path.is_file()}
+
+
+def mirror_of(suite: str, etc: Path = Path("/etc/apt")) -> str:
+    """Return the archive that the image has its suite from."""
+    listed = [*etc.glob("*.list"), *etc.glob("sources.list.d/*.list")]
+    for path in sorted(listed):
+        for found in _ONE_LINE.finditer(path.read_text(encoding="utf-8")):
+            if found["suite"] == suite:
+                return found["uri"]
+    for path in sorted(etc.glob("sources.list.d/*.sources")):
+        for stanza in path.read_text(encoding="utf-8").split("\n\n"):
+            said = dict(_FIELD.findall(stanza))
+            if suite in said.get("Suites", "").split() and said.get("URIs"):
+                return str(said["URIs"].split()[0])
+    return "http://deb.debian.org/debian"
 
 
 def tags() -> list[str]:

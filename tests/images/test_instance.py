@@ -13,6 +13,7 @@ from fleet.clouds.hcloud.bake import CLEAN, READY, SYSTEM
 from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
 from fleet.errors import BuildFailed
 from fleet.images import folder
+from fleet.images.jobs import COPY_ROOT
 from fleet.images.packages import LIST_INSTALLED, read_packages
 from fleet.images.role import RoleFailed
 from simulators.hetzner.faults import Fault
@@ -109,11 +110,12 @@ def test_each_phase_and_task_is_told_and_timed(rig: MachineRig) -> None:
         ("role", ""),
         ("role", "Install packages"),
         ("packages", ""),
+        ("jobs", ""),
         ("clean", ""),
         ("test", ""),
         ("snapshot", ""),
     ]
-    phases = ["machine", "ready", "role", "packages", "clean", "test", "snapshot"]
+    phases = ["machine", "ready", "role", "packages", "jobs", "clean", "test", "snapshot"]
     assert list(rig.manifest.seconds) == phases
 
 
@@ -128,11 +130,68 @@ def test_packages_come_with_where_they_are_from_as_far_as_that_is_known() -> Non
 def test_a_version_was_tested_when_the_machine_was_clean(rig: MachineRig) -> None:
     rig.build()
 
-    (test,) = rig.manifest.tests
+    test, _ = rig.manifest.tests
     assert (test.kind, test.problems) == ("offline", ())
     assert test.at >= NOW
     _, manifest = folder.find_build(rig.images, "trixie", VERSION)
-    assert manifest.tests == (test,)
+    assert manifest.tests == rig.manifest.tests
+
+
+TAGS = ("worker:cap:sbuild", "worker:task:worker:sbuild:version:1", "worker:type:external")
+NEW_WORKER = "debusine-worker\t0.16.2~bpo13+1\tall\tdebusine\t0.16.2~bpo13+1\t\t\n"
+
+
+def all_jobs(**errors: str) -> list[dict[str, object]]:
+    """Return what jobs tell that prove sbuild in unshare, or fail with these errors."""
+    jobs = {"mmdebstrap": "task:mmdebstrap", "unshare": "executor:unshare"}
+    jobs |= {"sbuild": "task:sbuild"}
+    ended = [
+        {"job": name, "seconds": 2.0, "error": errors.get(each, "")} for each, name in jobs.items()
+    ]
+    return [{"tags": TAGS}, *ended]
+
+
+def test_a_version_offers_what_jobs_proved_on_its_machine(rig: MachineRig) -> None:
+    rig.packages, rig.told = (NEW_WORKER,), all_jobs()
+
+    rig.build(enable_backends=["unshare", "qemu"], enable_tasks=["sbuild"])
+
+    _, test = rig.manifest.tests
+    assert test.problems == ()
+    assert test.provides == tuple(sorted((*TAGS, "worker:executor:unshare")))
+    assert test.unproven == ("executor:qemu",)
+    removed = "rm -rf --one-file-system /root/fleet-jobs-1"
+    assert rig.asked.index(removed) < rig.asked.index(CLEAN)
+
+
+@pytest.mark.parametrize(
+    ("told", "claimed", "named"),
+    [
+        (all_jobs(sbuild="the task ended with failure"), [], "task:sbuild"),
+        (all_jobs()[:3], [], "task:sbuild"),
+        ([], [], "executor:unshare"),
+        (all_jobs(), ["worker:cap:autopkgtest"], "worker:cap:autopkgtest"),
+    ],
+)
+def test_no_snapshot_is_taken_when_a_job_failed(
+    rig: MachineRig, told: list[dict[str, object]], claimed: list[str], named: str
+) -> None:
+    rig.packages, rig.told = (NEW_WORKER,), told
+
+    with pytest.raises(BuildFailed, match=named):
+        rig.build(enable_tasks=["sbuild"], provides=claimed)
+
+    assert rig.left() == []
+    assert not any(each.path.endswith("/create_image") for each in rig.api.requests)
+
+
+def test_nothing_is_left_when_the_machine_is_lost_before_its_jobs(rig: MachineRig) -> None:
+    rig.packages, rig.fails_at = (NEW_WORKER,), COPY_ROOT
+
+    with pytest.raises(BuildFailed, match="the connection is lost"):
+        rig.build()
+
+    assert rig.left() == []
 
 
 def test_no_snapshot_is_taken_of_what_is_not_fit_for_use(rig: MachineRig) -> None:

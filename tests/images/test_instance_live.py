@@ -24,6 +24,7 @@ from simulators.hetzner.server import SimulatedHetzner
 from simulators.hetzner.wire import Request
 from tests.builders import NOW
 from tests.live import chroot
+from tests.walks.test_an_image_baked import newest_worker
 
 pytestmark = pytest.mark.images
 
@@ -33,6 +34,16 @@ PACKAGES = "openssh-server,systemd-sysv,udev,ca-certificates,python3"
 STOCK = """export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 apt-get -q -y --no-install-recommends install cloud-init
 systemctl enable systemd-networkd
+"""
+
+
+# Only in the root of a mount namespace jobs can map users.
+AS_MACHINE = """
+mount --bind "$1" "$1"; cd "$1"
+mount -t proc proc proc; mount -t sysfs sysfs sys; mount --rbind /dev dev
+mkdir -p run/sshd; pivot_root . mnt
+exec chroot . sh -euc 'umount -l /mnt; exec "$@"' sh \\
+    /usr/sbin/sshd -D -e -o ListenAddress=127.0.0.1 -o UsePAM=no -p "$2"
 """
 
 
@@ -68,11 +79,7 @@ def door(root: Path) -> Iterator[Door]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     (root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
-    script = (
-        'mount -t proc proc "$1/proc" && mount --bind /dev "$1/dev" && mkdir -p "$1/run/sshd" && '
-        'exec chroot "$1" /usr/sbin/sshd -D -e -o ListenAddress=127.0.0.1 -o UsePAM=no -p "$2"'
-    )
-    command = [*chroot.dies_with_us(), "sh", "-c", script, "sh", str(root), str(port)]
+    command = [*chroot.dies_with_us(), "sh", "-euc", AS_MACHINE, "sh", str(root), str(port)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert process.stderr is not None
     line = b" "
@@ -171,6 +178,45 @@ def test_a_machine_becomes_an_image_with_a_worker_and_without_its_own_traces(
     assert [(each.kind, each.problems) for each in manifest.tests] == [("offline", ())]
     log = (tmp_path / "images/trixie" / order.version / "build.log").read_text()
     assert "PLAY RECAP" in log
+
+
+@pytest.mark.long
+def test_jobs_prove_what_an_image_offers_on_the_machine_that_becomes_it(
+    root: Path, door: Door, tmp_path: Path
+) -> None:
+    with SimulatedHetzner() as api:
+        machine = Machine(root, api)
+        builder = InstanceBuilder(
+            tmp_path / "images",
+            HcloudSite("debian-ci", "fsn1", entry=Entry(partial(Ssh, door=door))),
+            Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None),
+            partial(run_role_here, root),
+        )
+        recipe = ImageRecipe.model_validate(
+            {
+                "suite": SUITE,
+                "architecture": "amd64",
+                "worker_version": newest_worker(),
+                "source": (
+                    f"Types: deb\nURIs: {chroot.archive()}\nSuites: {SUITE}-backports\n"
+                    "Components: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
+                ),
+                "enable_backends": ["unshare", "incus-lxc", "qemu"],
+                "enable_tasks": ["mmdebstrap", "sbuild"],
+            }
+        )
+        order = BuildOrder(
+            image="trixie", version="20261121T203000Z", recipe=recipe, built_at=NOW, built_by="ana"
+        )
+
+        manifest, _ = builder.build(order, lambda _: None)
+
+    _, test = manifest.tests
+    executors = {tag for tag in test.provides if tag.startswith("worker:executor:")}
+    assert executors == {"worker:executor:unshare", "worker:executor:incus-lxc"}
+    assert {"worker:cap:mmdebstrap", "worker:cap:sbuild"} <= {*test.provides}
+    assert test.unproven == ("executor:qemu",)
+    assert [path for path in machine.snapshot if "fleet-job" in path or "jobs.py" in path] == []
 
 
 PLAYBOOK = """

@@ -1,12 +1,16 @@
 """Bake on machines of the simulated Hetzner: files in memory, and a made-up role."""
 
+import json
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fleet.clouds.hcloud.bake import CLEAN, SYSTEM, InstanceBuilder
 from fleet.clouds.hcloud.images import Entry, HcloudSite, Hetzner
 from fleet.clouds.hcloud.ssh import KeyPair, Ssh
 from fleet.errors import PublicationRefused, SourceUnreachable
+from fleet.images.jobs import ABLE, COPY_ROOT
 from fleet.images.packages import LIST_INSTALLED
 from fleet.images.role import Host
 from fleet.model.images import BuildOrder, BuildStep
@@ -33,9 +37,18 @@ class Machine(Ssh):
     fails_at: str = ""
     failure: str = ""
     answers: Mapping[str, str]
+    told: Sequence[Mapping[str, object]] = ()
+    """What the jobs in the copy of its root tell, a line each."""
+
+    def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
+        self.asked.append(script)
+        log.write_text(log.read_text(encoding="utf-8") + "jobs\n", encoding="utf-8")
+        lines = "".join(f"{json.dumps(each)}\n" for each in self.told)
+        program = ("sh", "-c", 'cat >/dev/null; printf %s "$1"', "sh", lines)
+        return subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, script: str, sent: bytes = b"", log: Path | None = None) -> str:
-        assert not sent
+        assert not sent or script.startswith("cat >")
         self.asked.append(script)
         if script == self.fails_at:
             if self.failure:
@@ -62,6 +75,8 @@ class MachineRig:
         self.packages: Sequence[str] = TOLD
         self.system = "debian-13"
         self.play: Path | None = None
+        self.told: Sequence[Mapping[str, object]] = ()
+        self.able = ""
         self.files = ImageTree()
         self.version = VERSION
         self.host: Host | None = None
@@ -74,9 +89,9 @@ class MachineRig:
         hetzner = Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None)
         self.builder = InstanceBuilder(images, site, hetzner, self._run_role, beside)
 
-    def build(self, *, suite: str = "trixie") -> None:
+    def build(self, *, suite: str = "trixie", **keys: Any) -> None:  # noqa: ANN401 - YAML
         """Build a version."""
-        recipe = ImageRecipe(suite=suite, architecture="amd64")
+        recipe = ImageRecipe.model_validate({"suite": suite, "architecture": "amd64", **keys})
         order = BuildOrder(
             image="trixie", version=self.version, recipe=recipe, built_at=NOW, built_by="ana"
         )
@@ -94,7 +109,13 @@ class MachineRig:
         machine = Machine(host, pair)
         machine.asked, machine.files = self.asked, self.files
         machine.fails_at, machine.failure = self.fails_at, self.failure
-        machine.answers = {LIST_INSTALLED: "".join(self.packages), SYSTEM: self.system}
+        machine.answers = {
+            LIST_INSTALLED: "".join(self.packages),
+            SYSTEM: self.system,
+            ABLE: self.able,
+            COPY_ROOT: "/root/fleet-jobs-1",
+        }
+        machine.told = self.told
         return machine
 
     def _run_role(

@@ -2,11 +2,11 @@
 
 The machine is temporary: it is deleted whatever happens, and what a killed run left is found by
 its mark. The snapshot is what comes of it; as there is no disk in the folder of the build, it is
-tested before the snapshot is taken.
+tested before the snapshot is taken: its jobs run in a copy of its root.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -25,6 +25,7 @@ from fleet.clouds.hcloud.ssh import Ssh
 from fleet.errors import BuildFailed, PublicationRefused, SourceUnreachable
 from fleet.images.checks import Tree, check_image
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
+from fleet.images.jobs import judge, prove_on
 from fleet.images.packages import LIST_INSTALLED, read_packages
 from fleet.images.programs import held
 from fleet.images.role import Host, RoleFailed, run_role, ssh_host, why_not
@@ -131,11 +132,12 @@ class _Run:
             with draft.phase("packages"):
                 packages = read_packages(ssh.run(LIST_INSTALLED).splitlines())
                 system = ssh.run(SYSTEM).strip()
+            manifest = manifest_of(draft.order, "instance", packages, draft.seconds, system)
+            proven = tuple(self._jobs(ssh, manifest.worker))
             with draft.phase("clean"):
                 self._run(ssh, CLEAN)
-            test = self._test(site.entry.tree(ssh))
-            manifest = manifest_of(draft.order, "instance", packages, draft.seconds, system)
-            manifest = manifest.altered(tests=(test,))
+            tests = (self._test(site.entry.tree(ssh)), *proven)
+            manifest = manifest.altered(tests=tests)
             with draft.phase("snapshot"):
                 snapshot = take_snapshot(api, server, site.fleet, manifest, manifest.digest)
             rental = rented.rental(site.provider)
@@ -159,6 +161,19 @@ class _Run:
                 f"is in {draft.log}; change images.{draft.order.image}.test or the playbook"
             ) from error
 
+    def _jobs(self, ssh: Ssh, worker: str) -> Iterator[Test]:
+        """Yield the test of the jobs of a recipe; BuildFailed if one failed."""
+        draft, recipe = self.draft, self.draft.order.recipe
+        if not isinstance(recipe, ImageRecipe):
+            return
+        told = partial(draft.say, "jobs")
+        with draft.phase("jobs"):
+            test = judge(
+                draft.order.image, recipe, worker, lambda: prove_on(ssh, recipe, draft.log, told)
+            )
+        self._require_none(test.problems)
+        yield test
+
     def _test(self, tree: Tree) -> Test:
         """Look into what the snapshot will hold; BuildFailed where that is not fit for use."""
         at = self.draft.order.built_at + timedelta(
@@ -166,9 +181,12 @@ class _Run:
         )
         with self.draft.phase("test"):
             problems = check_image(tree, self.draft.order.recipe)
+        self._require_none(problems)
+        return Test(kind="offline", at=at, seconds=self.draft.seconds["test"])
+
+    def _require_none(self, problems: Sequence[str]) -> None:
         if problems:
             raise BuildFailed("the baked image is not usable: " + "\n  ".join(problems))
-        return Test(kind="offline", at=at, seconds=self.draft.seconds["test"])
 
     def _machine(self, holder: str) -> Order:
         recipe = self.draft.order.recipe

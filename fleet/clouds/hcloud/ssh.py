@@ -108,7 +108,7 @@ def _run(
                 input=sent,
                 stdout=output,
                 stderr=complaints,
-                env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
+                env=_environment(),
                 check=False,
                 timeout=limit,
                 start_new_session=True,  # a Ctrl-C is ours to answer, in order
@@ -124,6 +124,10 @@ def _run(
             output.seek(0)
         content = b"" if log else output.read()
         return _Done(done.returncode, content, kept[-1] if kept else "it says nothing")
+
+
+def _environment() -> dict[str, str]:
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,19 @@ class Ssh:
                 pause(5)
             else:
                 return
+
+    def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
+        """Start a script, with pipes to its input and output; its errors go to the log."""
+        with log.open("ab") as errors:
+            return subprocess.Popen(  # noqa: S603 - a fixed program, no shell on this side
+                self.command(script),
+                cwd=self.pair.folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=_environment(),
+                start_new_session=True,
+            )
 
     def run(self, script: str, sent: bytes = b"", log: Path | None = None) -> str:
         """Run a script with this input, and return its output, or append that to the log.
