@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 import time_machine
 
-from fleet.cli.main import main
+from tests.rigs.clocked import Clocked, moved_clock
 
 FLEET = """\
 fleet: trial
@@ -38,25 +37,16 @@ budgets:
 """
 
 
-class Story:
+class Story(Clocked):
     """A fleet in the current folder; each ticket holds its machine for ten minutes."""
 
     def __init__(self, clock: time_machine.Traveller, capsys: pytest.CaptureFixture[str]) -> None:
-        self._clock = clock
-        self._capsys = capsys
+        super().__init__(clock, capsys)
         self.served: list[str] = []
         """Tickets in the order in which they got machines."""
 
-    def run(self, *args: str) -> str:
-        assert main([*args]) == 0
-        return self._capsys.readouterr().out
-
     def begin(self, **parts: str) -> None:
-        text = FLEET
-        for name, value in ({"age": "8h"} | parts).items():
-            text = text.replace(name.upper(), value)
-        Path("fleet.yaml").write_text(text, encoding="utf-8")
-        self.run("state", "init")
+        self.write(FLEET, **({"age": "8h"} | parts))
 
     def open(self, sandbox: str) -> None:
         who = ["--user", "ann", "--team", "kde", *(["--sandbox", sandbox] if sandbox else [])]
@@ -65,7 +55,7 @@ class Story:
     def step(self, times: int = 1) -> None:
         """Run, ten minutes after the run before; tickets that had a machine then give it back."""
         for _ in range(times):
-            self._clock.shift(timedelta(minutes=10))
+            self.later(10)
             for ticket in json.loads(self.run("ticket", "list", "--json")):
                 if ticket["state"] == "ready":
                     self.served.append(str(ticket["id"]))
@@ -83,7 +73,7 @@ def story(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Story]:
     monkeypatch.chdir(tmp_path)
-    with time_machine.travel(datetime(2026, 11, 23, 8, tzinfo=UTC), tick=False) as clock:
+    with moved_clock() as clock:
         yield Story(clock, capsys)
 
 

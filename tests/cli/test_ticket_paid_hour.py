@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import time_machine
 
-from fleet.cli.main import main
 from tests.builders.sentences import tells
+from tests.rigs.clocked import Clocked, moved_clock
 from tests.rigs.repeats import slow_but
 
 FLEET = """\
@@ -36,28 +34,15 @@ tags:
 FIRST = "trial-powerful-0001"
 
 
-class Story:
-    """A fleet in the current folder, and a clock that is moved."""
-
-    def __init__(self, clock: time_machine.Traveller, capsys: pytest.CaptureFixture[str]) -> None:
-        self._clock = clock
-        self._capsys = capsys
-
-    def run(self, *args: str) -> str:
-        main([*args])
-        return self._capsys.readouterr().out
-
-    def later(self, minutes: float) -> None:
-        self._clock.shift(timedelta(minutes=minutes))
+class Story(Clocked):
+    """A fleet whose tickets give a machine back."""
 
     def open(self, sandbox: str, user: str = "ada") -> None:
         self.run("ticket", "open", "--tag", "big", "--user", user, "--sandbox", sandbox)
 
     def given_back(self, billed: str = "1h", most: int = 2, when: str = "paid-end") -> None:
         """Have a ticket had a machine and closed, eight minutes after that was made."""
-        text = FLEET.replace("BILLED", billed).replace("MOST", str(most)).replace("WHEN", when)
-        Path("fleet.yaml").write_text(text, encoding="utf-8")
-        self.run("state", "init")
+        self.write(FLEET, billed=billed, most=str(most), when=when)
         self.open("ada/ping")
         self.run("apply")
         self.later(3)
@@ -76,7 +61,7 @@ def story(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Story]:
     monkeypatch.chdir(tmp_path)
-    with time_machine.travel(datetime(2026, 11, 23, 8, tzinfo=UTC), tick=False) as clock:
+    with moved_clock() as clock:
         yield Story(clock, capsys)
 
 

@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import time_machine
 
-from fleet.cli.main import main
+from tests.rigs.clocked import Clocked, moved_clock
 
 FLEET = """\
 fleet: trial
@@ -31,24 +30,17 @@ REUSE
 REUSE = "    reuse: {opportunity: 15m, max_uses: 99, max_age: 8h}"
 
 
-class Story:
+class Story(Clocked):
     """A fleet in the current folder, whose clients hold each machine for some runs."""
 
     def __init__(self, clock: time_machine.Traveller, capsys: pytest.CaptureFixture[str]) -> None:
-        self._clock = clock
-        self._capsys = capsys
+        super().__init__(clock, capsys)
         self.served: list[str] = []
         """Users in the order in which they got machines."""
         self._since: dict[str, int] = {}
 
-    def run(self, *args: str) -> str:
-        assert main([*args]) == 0
-        return self._capsys.readouterr().out
-
     def begin(self, most: int, reuse: str = REUSE) -> None:
-        text = FLEET.replace("MOST", str(most)).replace("REUSE", reuse)
-        Path("fleet.yaml").write_text(text, encoding="utf-8")
-        self.run("state", "init")
+        self.write(FLEET, most=str(most), reuse=reuse)
 
     def open(
         self, user: str, count: int = 1, sandbox: str = "", tags: str = "big", team: str = ""
@@ -60,7 +52,7 @@ class Story:
 
     def step(self, holds: int = 2) -> None:
         """Run once, a minute later; who has had a machine for so many runs gives it back."""
-        self._clock.shift(timedelta(minutes=1))
+        self.later(1)
         self.run("apply")
         for ticket in json.loads(self.run("ticket", "list", "--json")):
             number, user = str(ticket["id"]), ticket["owner"]
@@ -78,7 +70,7 @@ def story(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Story]:
     monkeypatch.chdir(tmp_path)
-    with time_machine.travel(datetime(2026, 11, 23, 8, tzinfo=UTC), tick=False) as clock:
+    with moved_clock() as clock:
         yield Story(clock, capsys)
 
 
