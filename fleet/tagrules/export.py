@@ -309,7 +309,7 @@ def _entries_of(
     ]
     if len(found) * len(tasks) > _MOST_ENTRIES:
         raise CannotExpress(f"it needs more than {_MOST_ENTRIES} entries")
-    require, provide = _required(fleet, rule.ask), provided_by_rules(fleet, rule.ask)
+    require, provide = required_by_rules(fleet, rule.ask), provided_by_rules(fleet, rule.ask)
     for task, (provided, required) in product(tasks, found):
         yield _entry(
             task,
@@ -378,12 +378,12 @@ def _entry_of_derive(fleet: Fleet, index: int, rule: DeriveRule) -> Entry:
     return _entry(
         rule.task,
         **{place: [rule.tag] if rule.tag else []},
-        require_tags=_required(fleet, [rule.ask]),
+        require_tags=required_by_rules(fleet, [rule.ask]),
         comment=f"fleet {fleet.fleet}, derive[{index}]",
     )
 
 
-def _required(fleet: Fleet, tags: Iterable[str]) -> list[str]:
+def required_by_rules(fleet: Fleet, tags: Iterable[str]) -> list[str]:
     """Return the tags that a worker must provide, minimums as class tags."""
     ask = ask_of_tags(fleet, tags)
     rungs = rungs_of(fleet)

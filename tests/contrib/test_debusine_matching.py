@@ -133,7 +133,7 @@ def test_the_example_of_the_readme_finds_who_can_run_a_request(
 def example(models: ModuleType, *, worker: object, request: int) -> dict[str, Any]:
     """Run the example of the README as it stands there, and return what it says."""
     text = (ROOT / "contrib" / "debusine" / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict[str, Any] = {
         "Worker": models.Worker,
         "WorkRequest": models.WorkRequest,

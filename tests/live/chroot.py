@@ -23,6 +23,8 @@ PACKAGES = (
     # What the worker needs besides to carry out the task for images, as the role installs it.
     *("arch-test", "debvm", "dosfstools", "e2fsprogs", "fdisk", "mount", "mtools"),
     *("qemu-utils", "systemd-ukify", "uidmap"),
+    # What contrib/debusine/hook.py matches patterns with.
+    "python3-re2",
 )
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 PROGRAMS = ("mmdebstrap", "apt-get", "chroot", "nsenter", "setpriv", "unshare")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.live.debusine import Server
+from tests.live.test_chromium import make_build
 from tests.live.workspace import Workspace
 from tests.rigs.process import ROOT
 
@@ -77,6 +78,12 @@ print(json.dumps([take, fit]))
 """
 
 
+def examples() -> list[str]:
+    """Return the Python of the README."""
+    text = (ROOT / "contrib" / "debusine" / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
 @pytest.fixture
 def code(server: Server) -> Iterator[str]:
     """Return the folder in the server's chroot that has this project's modules."""
@@ -92,8 +99,7 @@ def code(server: Server) -> Iterator[str]:
 def test_the_example_of_the_readme_is_true_of_the_server_s_own_models(
     server: Server, workspace: Workspace, code: str
 ) -> None:
-    text = (ROOT / "contrib" / "debusine" / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    example, _ = examples()
     own = workspace.beside("matching")
     requests = [own.post() for _ in REQUIRED]
     given = json.dumps([WORKERS, REQUIRED, requests, example])
@@ -103,3 +109,77 @@ def test_the_example_of_the_readme_is_true_of_the_server_s_own_models(
     take, fit = json.loads(printed.splitlines()[-1])
     assert take == {"matching-big": [POWERFUL], "matching-small": [PLAIN]}
     assert fit == [["matching-small"], [], ["matching-big"]]
+
+
+FLEET = """\
+fleet: hook
+providers: {here: {kind: sim}}
+queues: {debian: {kind: world, path: world.json}}
+images: {sid: {suite: sid, architecture: amd64}}
+pools: {big: {provider: here, machine: ccx63, image: sid, provides: [powerful], workers: {max: 1}}}
+powerful:
+  - {match: "debian/hook/amd64/libre.*", task: sbuild, ask: [powerful]}
+  - {match: "debian/hook/amd64/chromium", ask: [powerful], expires: 2026-01-31}
+"""
+HOOKED = """
+import json, sys
+sys.path.insert(0, {folder!r})
+from django.db import transaction
+from django.utils.timezone import now
+from debusine.db.models import Token, Worker, WorkRequest
+
+requests, workers, code = json.loads({given!r})
+exec(code, {{"FLEET_YAML": {path!r}}})
+
+with transaction.atomic():
+    for name, metadata in workers.items():
+        Worker.objects.create(
+            name=name,
+            registered_at=now(),
+            token=Token.objects.create(token_type=Token.Types.WORKER),
+            static_metadata=metadata,
+        )
+    found = {{}}
+    for name, number in requests.items():
+        request = WorkRequest.objects.get(pk=number)
+        request.apply_task_configuration()
+        can_run = Worker.objects.filter(request.get_task().workers())
+        found[name] = [
+            "powerful" in request.scheduler_tags_required,
+            sorted(each.name for each in can_run if each.name in workers),
+        ]
+    transaction.set_rollback(True)
+print(json.dumps(found))
+"""
+SBUILD = (
+    *("worker:type:external", "worker:build-arch:amd64", "worker:cap:sbuild"),
+    *("worker:executor:unshare", "worker:task:worker:sbuild:version:1"),
+)
+
+
+def test_a_hooked_task_requires_what_patterns_of_the_allow_list_ask_for(
+    server: Server, workspace: Workspace, code: str
+) -> None:
+    _, example = examples()
+    own = workspace.beside("hook")
+    names = ("libreoffice", "chromium", "hello")
+    requests = {name: own.post("sbuild", **make_build(own, name, "1")) for name in names}
+    workers = {
+        "hook-big": {"provided_tags": [*SBUILD, "powerful"]},
+        "hook-small": {"provided_tags": [*SBUILD]},
+        "hook-drained": {"provided_tags": [*SBUILD, "powerful"], "tasks_allowlist": []},
+        "hook-other": {"provided_tags": [*SBUILD, "powerful"], "tasks_denylist": ["sbuild"]},
+    }
+    (server.inside.root / CODE / "fleet.yaml").write_text(FLEET, encoding="utf-8")
+    given = json.dumps([requests, workers, example])
+    path = f"{code}/fleet.yaml"
+
+    printed = server.admin(
+        "shell", "-v0", stdin=HOOKED.format(folder=code, given=given, path=path)
+    )
+
+    assert json.loads(printed.splitlines()[-1]) == {
+        "libreoffice": [True, ["hook-big"]],
+        "chromium": [False, ["hook-big", "hook-small"]],
+        "hello": [False, ["hook-big", "hook-small"]],
+    }
