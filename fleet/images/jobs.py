@@ -408,9 +408,9 @@ test ! -w /dev/kvm || echo kvm
 test ! -e /dev/vhost-vsock || echo vhost-vsock
 """
 COPY_ROOT = """set -e
-top=$(mktemp -d /root/fleet-jobs-XXXXXX)
+top=$(mktemp -d /var/tmp/fleet-jobs-XXXXXX)
 mkdir "$top/root"
-tar -C / --one-file-system --exclude='./root/fleet-jobs-*' --xattrs -cf - . |
+tar -C / --one-file-system --exclude='./var/tmp/fleet-jobs-*' --xattrs -cf - . |
     tar -C "$top/root" --numeric-owner --xattrs --xattrs-include='*' -xpf -
 echo "$top"
 """
