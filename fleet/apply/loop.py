@@ -245,7 +245,10 @@ class Runs:
         for show in self.shown:
             show(applied.decision)
         code = applied.exit_code or (0 if is_current else 1)
-        changed = any(each.created or each.deleted for each in applied.outcome.stacks)
+        changed = any(
+            each.created or each.deleted or each.forgotten or each.cleaned
+            for each in applied.outcome.stacks
+        )
         run = Run(code, tuple(find_on_the_way(applied.plan)), changed)
         # A loop runs for months, and Python seldom collects garbage by itself. A signal waits
         # until the collection has ended: what is raised during it is lost.

@@ -437,7 +437,9 @@ def _delete_seconds(store: Store) -> int | None:
 
 def _has_deleted(outcome: str) -> bool:
     try:
-        return any(stack.deleted for stack in Outcome.model_validate_json(outcome).stacks)
+        return any(
+            stack.deleted or stack.cleaned for stack in Outcome.model_validate_json(outcome).stacks
+        )
     except ValidationError:
         return False
 

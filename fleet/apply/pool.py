@@ -161,7 +161,7 @@ def apply_with_gone(run: PoolRun) -> StackOutcome:
     outcome = apply_pool(replace(run, world=_without(run, done)))
     return outcome.altered(
         result="failed" if error else _worst_of(outcome.result),
-        deleted=(*outcome.deleted, *done),
+        forgotten=(*outcome.forgotten, *done),
         error="; ".join(filter(None, (error, outcome.error))),
     )
 
@@ -199,10 +199,13 @@ def _apply_approved(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
     store = run.sources.store
     spent = spend(store, run.approvals, actions, run.stack)
     outcome = _apply_actions(run, actions)
-    done = {*outcome.created, *outcome.drained, *outcome.deleted, *outcome.deleting}
-    if any(name not in done for machines in spent.values() for name in machines):
+    if any(name not in outcome.done for machines in spent.values() for name in machines):
         refund(store, spent, undone(actions, outcome, run.read_stack()))
     return outcome
+
+
+_REMOVED = {"": "deleted", "gone": "forgotten", "unmade": "cleaned"}
+"""The deletion of what is absent is told as what it is."""
 
 
 def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
@@ -249,7 +252,10 @@ def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
             "result": result,
             "created": tuple(action.worker for action in creates if action.worker in done),
             "drained": tuple(drained),
-            "deleted": tuple(a.worker for a in deletes if a.worker in gone),
+            **{
+                what: tuple(a.worker for a in deletes if a.worker in gone and a.absent == absent)
+                for absent, what in _REMOVED.items()
+            },
             "deleting": pending,
             "error": error,
         }

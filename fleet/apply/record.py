@@ -16,6 +16,9 @@ from fleet.ports import Noted, Store
 from fleet.report.outcome import format_steps
 
 _OUTCOMES = {0: "done", 1: "failed", 4: "refused", 5: "partly"}
+_DONE = ("created", "drained", "deleted", "deleting", "forgotten", "cleaned", "adopted")
+_PLANNED = {"forget": "delete", "clean-up": "delete"}
+"""Steps that a plan has under another verb."""
 _LATEST = 10
 """So many of the latest runs are looked at for one that was killed."""
 _MOST_STEPS = 100
@@ -137,8 +140,7 @@ class RunLog:
 
     def _end(self, outcome: Outcome, plan: Plan | None) -> LogEntry:
         counted = {
-            what: sum(len(getattr(stack, what)) for stack in outcome.stacks)
-            for what in ("created", "drained", "deleted", "deleting", "forgotten", "adopted")
+            what: sum(len(getattr(stack, what)) for stack in outcome.stacks) for what in _DONE
         }
         details = {what: str(count) for what, count in counted.items() if count}
         details |= {
@@ -170,12 +172,14 @@ class RunLog:
                 ("drain", stack.drained),
                 ("delete", stack.deleted),
                 ("forget", stack.forgotten),
+                ("clean-up", stack.cleaned),
                 ("adopt", stack.adopted),
             )
+            known = {(_PLANNED.get(verb, verb), name) for verb, names in done for name in names}
             for verb, names in done:
                 for name in names:
-                    yield self._change(verb, stack, name, actions.get((verb, name)), "done")
-            known = {(verb, name) for verb, names in done for name in names}
+                    action = actions.get((_PLANNED.get(verb, verb), name))
+                    yield self._change(verb, stack, name, action, "done")
             for key, action in actions.items() if stack.result == "failed" else ():
                 if action.pool == stack.pool and key not in known:
                     yield self._change(key[0], stack, key[1], action, "failed")

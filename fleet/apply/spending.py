@@ -85,8 +85,7 @@ def undone(
     actions: Sequence[Action], outcome: StackOutcome, after: Stack | Unknown | None
 ) -> frozenset[str]:
     """Return the workers to which surely nothing happened; `after` is their stack now."""
-    done = {*outcome.created, *outcome.drained, *outcome.deleted, *outcome.deleting}
-    left = [action for action in actions if action.worker not in done]
+    left = [action for action in actions if action.worker not in outcome.done]
     drains = [action.worker for action in left if isinstance(action, Drain)]
     # The first that failed may have reached its queue; those behind it were not tried.
     names = set(drains[1:] if outcome.result == "failed" else drains)

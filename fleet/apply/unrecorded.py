@@ -153,5 +153,7 @@ def _both(one: StackOutcome, other: StackOutcome) -> StackOutcome:
         drained=one.drained + other.drained,
         deleted=one.deleted + other.deleted,
         deleting=one.deleting + other.deleting,
+        forgotten=one.forgotten + other.forgotten,
+        cleaned=one.cleaned + other.cleaned,
         error="; ".join(filter(None, (one.error, other.error))),
     )

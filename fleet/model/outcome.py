@@ -24,6 +24,11 @@ class StackOutcome(Value):
     forgotten: tuple[str, ...] = Field(
         (), description="Machines removed from its stack because they are gone."
     )
+    cleaned: tuple[str, ...] = Field(
+        (),
+        description="Machines that never existed: what their creation left was removed.",
+        exclude_if=not_,
+    )
     adopted: tuple[str, ...] = Field(
         (), description="Machines that existed and were taken into its stack."
     )
@@ -32,8 +37,13 @@ class StackOutcome(Value):
     @property
     def is_touched(self) -> bool:
         """Say whether anything was changed here."""
-        changed = self.created or self.drained or self.deleted or self.deleting
-        return bool(changed or self.forgotten or self.adopted)
+        return bool(self.done or self.adopted)
+
+    @property
+    def done(self) -> frozenset[str]:
+        """Return the workers whose actions were carried out."""
+        removed = (*self.deleted, *self.deleting, *self.forgotten, *self.cleaned)
+        return frozenset((*self.created, *self.drained, *removed))
 
 
 class Outcome(Value):

@@ -387,6 +387,11 @@ class Delete(Value):
         description="Its machine is gone: its stack forgets it, and nothing is deleted.",
         exclude_if=not_,
     )
+    absent: Literal["", "gone", "unmade"] = Field(
+        "",
+        description="Why there is no machine: it is gone, or its creation never ended.",
+        exclude_if=not_,
+    )
 
 
 class Holding(Value):

@@ -223,6 +223,13 @@ def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory])
     return Memory(world.time, by_pool, by_account, limits=_creation_limits(fleet))
 
 
+def find_hung(memory: Memory, pool: str) -> dict[str, str]:
+    """Return the workers of a pool whose last creation took too long, and what is known of it."""
+    latest = {each.worker: each.detail for each in reversed(memory.by_pool.get(pool, ()))}
+    found = {worker: _TIMED_OUT.search(detail) for worker, detail in latest.items()}
+    return {worker: match[0] for worker, match in found.items() if match}
+
+
 def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
     """Return the machines whose workers had registered, and that no registry knows now.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fleet.model.facts import WorkerInputs, market_of
 from fleet.model.orders import FLEET
@@ -101,6 +101,8 @@ class PoolPlan:
     """Digests of what its machines are made from today, one for each way."""
     lost: frozenset[str] = frozenset()
     """Units that had registered, and that no registry knows now."""
+    hung: Mapping[str, str] = field(default_factory=dict)
+    """Worker to why its last creation was stopped, where that took too long."""
     choice: ImageChoice = field(default_factory=ImageChoice)
     """What its next machine boots."""
     offer: Offer = _NOTHING
@@ -322,7 +324,15 @@ class PoolPlan:
                 )
             )
 
-    def delete(self, unit: Unit, reason: Reason, because: str, *, forgets: bool = False) -> None:
+    def delete(
+        self,
+        unit: Unit,
+        reason: Reason,
+        because: str,
+        *,
+        forgets: bool = False,
+        absent: Literal["", "gone", "unmade"] = "",
+    ) -> None:
         """Add the deletion of a worker that runs nothing, where anything may be removed.
 
         `forgets`: its machine is gone with what it ran, so that its stack only forgets it.
@@ -345,6 +355,7 @@ class PoolPlan:
                     releases=forgets or unit.holds_in_vain,
                     begun=carried is not None and unit.state is not State.DRAINING,
                     forgets=forgets,
+                    absent=absent,
                 )
             )
 

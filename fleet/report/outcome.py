@@ -55,8 +55,12 @@ def _headline(outcome: Outcome, plan: Plan) -> Line:
         "drained": sum(len(stack.drained) for stack in outcome.stacks),
         "deleted": sum(len(stack.deleted) for stack in outcome.stacks),
     }
-    if deleting := sum(len(stack.deleting) for stack in outcome.stacks):
-        done["deleting"] = deleting
+    more = {
+        "deleting": sum(len(stack.deleting) for stack in outcome.stacks),
+        "forgotten": sum(len(stack.forgotten) for stack in outcome.stacks),
+        "cleaned up": sum(len(stack.cleaned) for stack in outcome.stacks),
+    }
+    done |= {what: count for what, count in more.items() if count}
     if outcome.released:
         done["released"] = len(outcome.released)
     if outcome.resumed:
@@ -79,6 +83,8 @@ def _stack(stack: StackOutcome) -> Iterator[Line]:
         ("~ drained", Style.YELLOW, stack.drained),
         ("- deleted", Style.RED, stack.deleted),
         ("- deleting (still listed)", Style.YELLOW, stack.deleting),
+        ("- forgotten (gone)", Style.YELLOW, stack.forgotten),
+        ("- cleaned up (never created)", Style.YELLOW, stack.cleaned),
     )
     for what, style, names in done:
         if names:
@@ -184,7 +190,7 @@ def _results(run: Mapping[str, str]) -> str:
     if outcome is None:
         return "outcome unknown"
     forgotten = [name for stack in outcome.stacks for name in stack.forgotten]
-    if forgotten:
+    if forgotten and not run["plan"]:
         return f"forgot {', '.join(forgotten)}"
     adopted = [name for stack in outcome.stacks for name in stack.adopted]
     if adopted:

@@ -132,10 +132,11 @@ def delete_gone(world: World, pool_plan: PoolPlan) -> None:
         said = f"{_UNLISTED}: {because}"
         if unit.may_run and unit.worker is not None:
             said = f"{said}; ticket {unit.worker.running} fails"
-            pool_plan.delete(unit, Reason.GONE, said, forgets=True)
+            pool_plan.delete(unit, Reason.GONE, said, forgets=True, absent="gone")
         else:
             has_ended = unit.worker is not None and unit.worker.uses
-            pool_plan.delete(unit, Reason.TICKET_RETURNED if has_ended else Reason.GONE, said)
+            reason = Reason.TICKET_RETURNED if has_ended else Reason.GONE
+            pool_plan.delete(unit, reason, said, absent="gone")
 
 
 def finish_interrupted(pool_plan: PoolPlan) -> None:
@@ -175,18 +176,21 @@ def _finish_creations(pool_plan: PoolPlan) -> None:
     for unit in units:
         if unit.inputs is None:
             continue
-        if unit.machine is None and (closed := _why_closed(pool_plan, unit.inputs)):
-            # A name that hangs in every run would keep its request from the pools that work.
-            because = f"an earlier apply was interrupted before creating it; {closed}"
-            pool_plan.delete(unit, Reason.INTERRUPTED, because)
-            continue
-        if unit.machine is None and held >= most:
-            because = "an earlier apply was interrupted before creating it; no longer needed"
-            pool_plan.delete(unit, Reason.INTERRUPTED, because)
+        hung = pool_plan.hung.get(unit.name)
+        # A name that hangs in every run would keep its request from the pools that work.
+        closed = _why_closed(pool_plan, unit.inputs)
+        if unit.machine is None and (closed or held >= most):
+            began = "an earlier apply was interrupted before creating it"
+            began = f"its creation timed out, no machine is listed ({hung})" if hung else began
+            because = f"{began}; {closed or 'no longer needed'}"
+            pool_plan.delete(unit, Reason.INTERRUPTED, because, absent="unmade")
             continue
         held += unit.machine is None
-        because = "an earlier apply was interrupted while creating it"
         exists = unit.machine is not None
+        because = "an earlier apply was interrupted while creating it"
+        if hung:
+            now = "its provider lists it now" if exists else "tried again"
+            because = f"its creation timed out ({hung}); {now}"
         why = Why(Reason.INTERRUPTED, Cause.KNOWLEDGE, because, exists=exists)
         # The order in which a stack lists them must not change the bytes of a plan.
         tables = {name: dict(sorted(getattr(unit.inputs, name).items())) for name in _TABLES}

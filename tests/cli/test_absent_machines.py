@@ -1,0 +1,112 @@
+"""Apply says what became of a machine that does not exist: cleaned up, or forgotten."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders.sentences import tells
+from tests.cli.test_gone import (
+    own_commands,
+    run_after_a_second,
+    serve_one,
+    ticket_fleet,
+    write_scripts,
+)
+from tests.rigs.racks import YAML, a_rack, made
+from tests.rigs.trial import Trial
+
+HANGS = "cat > /dev/null; echo register >&2; exec sleep 300"
+QUICK = ", timeouts: {new: 1s}"
+FIRST = "rack-first-0001"
+
+
+def action(trial: Trial) -> dict[str, Any]:
+    """Return the only action of a plan."""
+    (found,) = trial.plan()["actions"]
+    return dict(found)
+
+
+@pytest.fixture
+def hung(project: Path) -> Trial:
+    """Return a fleet whose only `new` was stopped after its time limit."""
+    trial = a_rack(project, HANGS, more=QUICK, other="")
+    trial.do("apply")
+    return trial
+
+
+def without_room(trial: Trial) -> None:
+    trial.write(YAML.format(more=QUICK, most=0))
+
+
+def test_plan_tells_of_a_timeout_when_new_hung(hung: Trial) -> None:
+    found = action(hung)
+
+    assert (found["action"], found["worker"], found["reason"]) == ("create", FIRST, "interrupted")
+    assert tells(found["because"], "timed out", "1s")
+    assert "earlier apply" not in found["because"]
+
+
+def test_plan_tells_of_a_listed_machine_when_its_new_hung(hung: Trial) -> None:
+    (hung.folder / "machines").mkdir(exist_ok=True)
+    found = action(hung)
+    machine = {"name": FIRST, "labels": found["inputs"]["labels"], "type": "own"}
+    state = {"id": FIRST, "state": "running", "created_at": "2026-11-21T08:00:00Z"}
+    (hung.folder / "machines" / FIRST).write_text(json.dumps(machine | state), encoding="utf-8")
+
+    found = next(each for each in hung.plan()["actions"] if each["worker"] == FIRST)
+    assert found["action"] == "create"
+    assert tells(found["because"], "timed out", "lists it")
+
+
+def test_apply_cleans_up_when_a_hung_new_is_not_needed(hung: Trial) -> None:
+    without_room(hung)
+    found = action(hung)
+
+    outcome = hung.outcome()["first"]
+
+    assert (found["action"], found["absent"]) == ("delete", "unmade")
+    assert tells(found["because"], "timed out", "no longer needed")
+    assert (outcome["result"], outcome["deleted"], outcome["cleaned"]) == ("applied", [], [FIRST])
+    assert (made(hung), hung.recorded(), hung.plan()["actions"]) == ([], [], [])
+    assert tells(hung.told("log"), "clean-up", FIRST)
+
+
+def test_apply_counts_what_it_cleaned_up_apart_from_deletions(hung: Trial) -> None:
+    without_room(hung)
+
+    said = hung.do("apply")[1]
+
+    assert "0 deleted, 1 cleaned up" in said
+    assert f"1: {FIRST}" in said
+
+
+def test_apply_forgets_a_machine_when_its_ticket_holds_it(project: Path) -> None:
+    trial = Trial(project)
+    trial.write(ticket_fleet())
+    trial.init()
+    trial.told("ticket", "open", "--tag", "deb")
+    run_after_a_second(trial, 2)
+    trial.cloud.delete("sim-1")
+    run_after_a_second(trial, 2)
+
+    outcome = trial.outcome()["own"]
+
+    assert (outcome["forgotten"], outcome["deleted"]) == (["trial-own-0001"], [])
+    assert tells(trial.told("log"), "forget", "trial-own-0001")
+
+
+def test_apply_forgets_a_machine_when_its_ticket_was_closed(project: Path) -> None:
+    write_scripts(project)
+    trial = Trial(project)
+    number = serve_one(trial, own_commands("gone: {lists: 3, after: 1s}"))
+    (project / "machines/trial-own-0001").unlink()
+    trial.told("ticket", "close", number, "--user", "ada")
+
+    said = [trial.do("apply")[1] for _ in range(2)]
+
+    assert "0 deleted, 1 forgotten" in said[0]
+    assert "1: trial-own-0001" in said[0]
+    assert "1 forgotten" not in said[1]
+    assert not (project / "deleted").exists()
