@@ -57,7 +57,7 @@ _SECONDS = 7200
 _VSOCK = Path("/dev/vhost-vsock")
 _HOME = "/var/lib/debusine/worker"
 _WORKER = "debusine-worker"
-_SET_UP = "/etc/systemd/system/debusine-worker-incus.service"
+_SET_UP = "/usr/local/sbin/debusine-worker-incus"
 
 
 class Order(BaseModel):
@@ -460,9 +460,7 @@ _AS_INCUS = f"""
 mkdir -p /run/incus /var/lib/incus /var/log/incus
 /usr/libexec/incus/incusd --group incus-admin >/var/log/incus/incusd.log 2>&1 </dev/null &
 incus admin waitready --timeout 120 </dev/null >&2
-sed --silent '/^ExecStart=/,/[^\\\\]$/p' {_SET_UP} | sed 's/^ExecStart=//; s/\\\\$//' |
-    tr '\\n' ' ' >/tmp/set-up
-sh -eu /tmp/set-up </dev/null >&2
+{_SET_UP} </dev/null >&2
 exec "$@"
 """
 _QUICK = b'#!/bin/sh\nexec /usr/bin/xz -0 "$@"\n'
