@@ -20,7 +20,7 @@ from fleet.guard.approvals import approval_digest
 from fleet.model.facts import Entry, Stack, Unknown, WorkerInputs, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Plan, Reason
-from fleet.model.values import Moment, Value
+from fleet.model.values import Moment, Value, later
 from fleet.planner.failures import recall
 from fleet.planner.images import choose_image
 from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
@@ -56,9 +56,7 @@ class Orphan(Value):
     goes: bool = Field(
         description="`fleet apply` deletes or forgets it by itself; no guard withholds that."
     )
-    ticket: str | None = Field(
-        None, description="It is kept until this ends.", exclude_if=lambda ticket: ticket is None
-    )
+    ticket: str | None = later(None, "It is kept until this ends.")
 
 
 class Orphans(Value):

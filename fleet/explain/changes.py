@@ -36,7 +36,7 @@ from fleet.model.plan import (
     rate,
 )
 from fleet.model.prices import billing_of
-from fleet.model.values import Value
+from fleet.model.values import Value, later
 from fleet.planner.images import describe_rebuild
 from fleet.planner.inventory import heirs_of
 from fleet.schema.model import Fleet, Pool
@@ -257,11 +257,8 @@ class ComparedPlan(Plan):
         None,
         description="With --base: what the change does, or why that is not known. Else left out.",
     )
-    cadence: int | None = Field(
-        None,
-        ge=1,
-        description="With --base and --world: seconds between two runs of `fleet apply`.",
-        exclude_if=lambda seconds: seconds is None,
+    cadence: int | None = later(
+        None, "With --base and --world: seconds between two runs of `fleet apply`.", ge=1
     )
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from operator import not_
 from typing import NamedTuple
 
 from pydantic import Field
@@ -20,7 +19,7 @@ from fleet.explain.costs import BuildCosts, Placement
 from fleet.explain.options import request_of
 from fleet.model.facts import Demand, Request, World
 from fleet.model.plan import Bill, Rate
-from fleet.model.values import Value
+from fleet.model.values import Value, later
 from fleet.schema.findings import Path
 from fleet.schema.model import PowerfulRule
 from fleet.tagrules.allow import AllowList, read_pattern, takes_all_of
@@ -37,12 +36,8 @@ class RuleReach(Value):
     path: tuple[str | int, ...]
     before: str = Field("", description="The pattern that it replaces; empty: it is new.")
     match: str
-    task: str = Field(
-        "", description="The only task that it applies to; empty: every task.", exclude_if=not_
-    )
-    task_before: str = Field(
-        "", description="The task of the rule that it replaces.", exclude_if=not_
-    )
+    task: str = later("", "The only task that it applies to; empty: every task.")
+    task_before: str = later("", "The task of the rule that it replaces.")
     ask: tuple[str, ...]
     builds: int = Field(description="Recorded builds that it matches.")
     of: int = Field(description="Recorded builds with a name.")

@@ -5,7 +5,6 @@ the change, builds in what was recorded.
 """
 
 from collections.abc import Iterable, Iterator
-from operator import not_
 from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import Field
@@ -13,7 +12,7 @@ from pydantic import Field
 from fleet.explain.config_changes import Edited, Edits, differing
 from fleet.explain.reach import RuleReach
 from fleet.model.plan import Plan
-from fleet.model.values import Value
+from fleet.model.values import Value, later
 from fleet.schema.findings import Path
 from fleet.schema.model import Approval, Askers, Fleet, Money, Pool, TagRule, programs_and_secrets
 from fleet.schema.rules import Asker
@@ -54,10 +53,8 @@ class SensitiveEdit(Value):
     examples: tuple[str, ...] = Field(
         (), description="Names of some of these machines or builds; of a tag, its pools."
     )
-    packages: dict[str, int] = Field(
-        default_factory=dict,
-        description="Package to such builds, the most first; `*` in a name: several.",
-        exclude_if=not_,
+    packages: dict[str, int] = later(
+        {}, "Package to such builds, the most first; `*` in a name: several."
     )
 
 

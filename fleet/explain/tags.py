@@ -3,16 +3,13 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from operator import not_
 from typing import Literal
-
-from pydantic import Field
 
 from fleet.explain.values import ExplainedReason
 from fleet.model.facts import Demand, Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.tickets import task_in
-from fleet.model.values import Value
+from fleet.model.values import Value, later
 from fleet.planner.images import images_by_pool
 from fleet.schema.findings import Path, listed
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue, serves_queue
@@ -144,10 +141,8 @@ class TagsExplanation(Value):
     name: str
     headline: str
     tags: tuple[ExplainedTag, ...] = ()
-    other_tasks: tuple[ExplainedReason, ...] = Field(
-        (),
-        description="Rules of the allow-list that match its name, but not its task.",
-        exclude_if=not_,
+    other_tasks: tuple[ExplainedReason, ...] = later(
+        (), "Rules of the allow-list that match its name, but not its task."
     )
     pools: tuple[ExplainedReason, ...] = ()
 

@@ -13,19 +13,23 @@ from pydantic_core import to_json
 from fleet.model.facts import Demand, Listing, Machine, QueueReading, Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Action, Create, Plan, Signature, Unserved
-from fleet.model.values import Value, canonical_json, digest
+from fleet.model.values import FOR_PEOPLE, Value, canonical_json, digest
 from fleet.schema.model import Fleet
 from fleet.schema.remembered import remembered
 
 
 def seal(plan: Plan) -> Plan:
-    """Return the plan with the digest of all it says, warnings and notices aside."""
+    """Return the plan with the digest of all it says, what only people read aside."""
+    fields = Plan.model_fields.items()
+    for_people = {
+        name: field.get_default(call_default_factory=True)
+        for name, field in fields
+        if FOR_PEOPLE in field.metadata
+    }
     blank = plan.altered(
         digests=plan.digests.altered(plan=""),
-        included={},
-        **dict.fromkeys(
-            ("actions", "notices", "signatures", "unserved", "workers", "warnings"), ()
-        ),
+        **dict.fromkeys(("actions", "signatures", "unserved", "workers"), ()),
+        **for_people,
     )
     # A plan without base stacks to change is digested as before plans told of them; others too.
     later = (

@@ -8,14 +8,24 @@ projects of a Copr stay, because rules match them and the server shows them to e
 import hmac
 from collections.abc import Collection, Iterator
 from decimal import Decimal
-from operator import not_
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainSerializer
 
 from fleet.model.images import ImageVersion
 from fleet.model.orders import Order
-from fleet.model.values import MOST, Count, Moment, Tags, Value, Word, digest, sort_by, sorted_tags
+from fleet.model.values import (
+    MOST,
+    Count,
+    Moment,
+    Tags,
+    Value,
+    Word,
+    digest,
+    later,
+    sort_by,
+    sorted_tags,
+)
 
 
 class Part(Value):
@@ -125,8 +135,8 @@ class Ledger(Value):
         None, description="When machines were last charged; None: never."
     )
     charges: Annotated[tuple[Charge, ...], sort_by()] = ()
-    payers: Annotated[tuple[MachinePayer, ...], sort_by("machine")] = Field(
-        (), description="Each machine's payer at that moment.", exclude_if=not_
+    payers: Annotated[tuple[MachinePayer, ...], sort_by("machine")] = later(
+        (), "Each machine's payer at that moment."
     )
 
 
@@ -139,12 +149,11 @@ class Quote(Value):
     memory: int = Field(ge=1, le=2**30, description="MiB.")
     disk: int = Field(ge=0, le=2**40, description="MiB.")
     architecture: str
-    spot: Cents | None = Field(
+    spot: Cents | None = later(
         None,
+        "Net, per hour on the spot market, in the dearest zone; null: not asked.",
         gt=0,
         le=10_000,
-        description="Net, per hour on the spot market, in the dearest zone; null: not asked.",
-        exclude_if=lambda price: price is None,
     )
 
 
@@ -159,10 +168,8 @@ class PriceList(Value):
         ge=0, le=10_000, description="A public IPv4 address, net, per hour."
     )
     disk: Cents | None = Field(ge=0, le=10_000, description="A GiB of disk, net, per month.")
-    stale: str = Field(
-        "",
-        description="Why there is no newer one, though it is time; empty: it is new enough.",
-        exclude_if=not_,
+    stale: str = later(
+        "", "Why there is no newer one, though it is time; empty: it is new enough."
     )
 
 
@@ -251,11 +258,10 @@ class Request(Value):
     task_data: dict[str, Any] = Field(
         default_factory=dict, description="Only the fields that a rule may look at."
     )
-    deadline_seconds: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
+    deadline_seconds: Annotated[int, Field(ge=1, le=MOST)] | None = later(
         None,
-        description="How long it may run, if its queue has a limit for it alone; takes precedence "
+        "How long it may run, if its queue has a limit for it alone; takes precedence "
         "over `queues.NAME.deadline`.",
-        exclude_if=not_,  # it is never 0
     )
 
 
@@ -303,11 +309,10 @@ class Sample(Value):
     longest: int = Field(
         description="About how many can be listed in time; a longer queue has to be read over SQL."
     )
-    unreadable: dict[str, str] = Field(
-        default_factory=dict,
-        description="Id of each request that is counted as unlisted because a value of it cannot "
+    unreadable: dict[str, str] = later(
+        {},
+        "Id of each request that is counted as unlisted because a value of it cannot "
         "be read, to which.",
-        exclude_if=not_,
     )
 
 
@@ -322,10 +327,8 @@ class Demand(Value):
     estimate: bool = Field(False, description="True where a long queue was only sampled.")
     sample: Sample | None = Field(None, description="What is known of such an estimate.")
     history: tuple[TaskHistory, ...] = Field((), description="What earlier runs used, if known.")
-    runs: Annotated[tuple[TaskRuns, ...], sort_by()] = Field(
-        (),
-        description="How long earlier runs took on which machine type, where that is known.",
-        exclude_if=not_,
+    runs: Annotated[tuple[TaskRuns, ...], sort_by()] = later(
+        (), "How long earlier runs took on which machine type, where that is known."
     )
     environments: dict[str, dict[str, str]] = Field(
         default_factory=dict,
@@ -356,14 +359,12 @@ class Work(Value):
     requester: str | None = None
     owner: str | None = None
     package: str | None = Field(None, description="The source package, if known.")
-    names: Annotated[tuple[str, ...], AfterValidator(sorted_tags)] = Field(
-        (),
-        description="The names of its request, as `powerful` and `durations` match them.",
-        exclude_if=not_,
+    names: Annotated[tuple[str, ...], AfterValidator(sorted_tags)] = later(
+        (), "The names of its request, as `powerful` and `durations` match them."
     )
     scope: str | None = None
-    workspace: str | None = Field(None, exclude_if=not_)
-    groups: Annotated[tuple[str, ...], AfterValidator(sorted_tags)] = Field((), exclude_if=not_)
+    workspace: str | None = later(None)
+    groups: Annotated[tuple[str, ...], AfterValidator(sorted_tags)] = later(())
     team: str | None = None
     sandbox: str | None = None
 
@@ -386,10 +387,8 @@ class Worker(Value):
     draining: bool = Field(False, description="The queue gives it no new work.")
     running: str | None = Field(None, description="Id of the request it runs.")
     work: Work | None = Field(None, description="What it runs; None where the queue does not say.")
-    ended: Ended | None = Field(
-        None,
-        description="What it ran last, where tickets are given out here: charged up to its end.",
-        exclude_if=lambda ended: ended is None,
+    ended: Ended | None = later(
+        None, "What it ran last, where tickets are given out here: charged up to its end."
     )
     uses: Count | None = Field(
         None, description="Requests it has finished; None where the queue does not count them."
@@ -423,23 +422,19 @@ class QueueReading(Value):
     rivals: Tags = Field(
         (), description="Worker pools for which the queue's own provisioner makes machines."
     )
-    clock_ahead: int | None = Field(
+    clock_ahead: int | None = later(
         None,
-        description="Minutes by which its server's clock was ahead of this computer's, where it "
+        "Minutes by which its server's clock was ahead of this computer's, where it "
         "said what time it has.",
-        exclude_if=lambda minutes: minutes is None,
     )
-    behind: dict[str, Count] = Field(
-        default_factory=dict,
-        description="Waiting ticket to how many places it is behind because its owner had "
-        "machines meanwhile.",
-        exclude_if=not_,
+    behind: dict[str, Count] = later(
+        {},
+        "Waiting ticket to how many places it is behind because its owner had machines meanwhile.",
     )
-    packages: dict[str, str] = Field(
-        default_factory=dict,
-        description="Ticket with a machine to the source package of its build, if the queue of "
+    packages: dict[str, str] = later(
+        {},
+        "Ticket with a machine to the source package of its build, if the queue of "
         "its build says.",
-        exclude_if=not_,
     )
     rules: dict[str, HeldRules | Unknown] = Field(
         default_factory=dict,
@@ -482,16 +477,11 @@ class Machine(Value):
     looked_since: Moment | None = Field(
         None, description="When that port was first checked; None: unknown."
     )
-    deleting_since: Moment | None = Field(
-        None,
-        description="When its provider accepted its deletion; it is deleted once it is no longer "
-        "listed.",
-        exclude_if=lambda since: since is None,
+    deleting_since: Moment | None = later(
+        None, "When its provider accepted its deletion; it is deleted once it is no longer listed."
     )
-    trouble: str = Field(
-        "",
-        description="Why it still exists although it was to be deleted, and what comes next.",
-        exclude_if=not_,
+    trouble: str = later(
+        "", "Why it still exists although it was to be deleted, and what comes next."
     )
 
 
@@ -500,18 +490,16 @@ class Listing(Value):
 
     read_at: Moment
     machines: tuple[Machine, ...] = ()
-    strangers: Tags = Field(
+    strangers: Tags = later(
         (),
-        description="Names of machines of others, where the provider lists those too: no machine "
+        "Names of machines of others, where the provider lists those too: no machine "
         "of this fleet gets such a name.",
-        exclude_if=not_,
     )
     notes_expiry: bool = Field(False, description="Its machines can carry an expiry.")
-    clock_ahead: int | None = Field(
+    clock_ahead: int | None = later(
         None,
-        description="Minutes by which its server's clock was ahead of this computer's, where it "
+        "Minutes by which its server's clock was ahead of this computer's, where it "
         "said what time it has.",
-        exclude_if=lambda minutes: minutes is None,
     )
     workers: tuple[Worker, ...] | None = Field(
         None, description="Workers that register at the provider itself (kind sim); None: none do."
@@ -644,30 +632,23 @@ class World(Value):
     attempts: Annotated[tuple[Attempt, ...], sort_by("at", "worker")] = Field(
         (), description="The latest tries to make machines, of each pool and machine type."
     )
-    absences: Annotated[tuple[Absence, ...], sort_by("provider", "name")] = Field(
-        (),
-        description="Machines that their stacks know and that their providers do not list.",
-        exclude_if=not_,
+    absences: Annotated[tuple[Absence, ...], sort_by("provider", "name")] = later(
+        (), "Machines that their stacks know and that their providers do not list."
     )
     approved: dict[str, int] | Unknown = Field(
         default_factory=dict,
         description="Digest of an approval to how many machines it has let pass.",
     )
-    orders: Annotated[tuple[Order, ...], sort_by("key")] | Unknown = Field(
-        (),
-        description="Freezes, holds and approvals of operators that are in force.",
-        exclude_if=not_,
+    orders: Annotated[tuple[Order, ...], sort_by("key")] | Unknown = later(
+        (), "Freezes, holds and approvals of operators that are in force."
     )
-    departures: Annotated[tuple[Departure, ...], sort_by("at", "worker")] = Field(
-        (),
-        description="Workers that earlier runs drained or switched off, and why.",
-        exclude_if=not_,
+    departures: Annotated[tuple[Departure, ...], sort_by("at", "worker")] = later(
+        (), "Workers that earlier runs drained or switched off, and why."
     )
-    unread: dict[Literal["attempts", "departures"], str] = Field(
-        default_factory=dict,
-        description="Records that the store has and that cannot be read, each with the reason: "
+    unread: dict[Literal["attempts", "departures"], str] = later(
+        {},
+        "Records that the store has and that cannot be read, each with the reason: "
         "they are empty here.",
-        exclude_if=not_,
     )
     members: dict[str, Tags] | Unknown = Field(
         default_factory=dict, description="Group to its users, from the file of `members`."
@@ -680,10 +661,8 @@ class World(Value):
         description="How long the longest of the latest runs took that deleted machines; None: "
         "no run has deleted any yet.",
     )
-    prices: dict[str, PriceList | Unknown] = Field(
-        default_factory=dict,
-        description="Provider to its own price list, where it was asked for one.",
-        exclude_if=not_,
+    prices: dict[str, PriceList | Unknown] = later(
+        {}, "Provider to its own price list, where it was asked for one."
     )
 
     @property

@@ -7,12 +7,11 @@ there is named in it with its checksum.
 import re
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from operator import not_
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from fleet.model.values import Moment, Value, digest, sort_by, sorted_tags
+from fleet.model.values import Moment, Value, digest, later, sort_by, sorted_tags
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 from fleet.schema.units import Written
 
@@ -169,16 +168,13 @@ class ImageVersion(Value):
     )
     built_in: int | None = Field(None, description="Seconds that its build took.")
     way: str = Field("", description="How it was built: disk, instance or debusine.")
-    worker: str = Field(
-        "", description="Version of its debusine-worker, if known.", exclude_if=not_
-    )
-    unproven: Annotated[tuple[str, ...], AfterValidator(sorted_tags)] | None = Field(
+    worker: str = later("", "Version of its debusine-worker, if known.")
+    unproven: Annotated[tuple[str, ...], AfterValidator(sorted_tags)] | None = later(
         None,
-        description="Jobs of its test that the testing machine could not run, `worker` for all; "
+        "Jobs of its test that the testing machine could not run, `worker` for all; "
         "None: no jobs were tried.",
-        exclude_if=lambda jobs: jobs is None,
     )
-    why: str = Field("", description="Why it failed.", exclude_if=not_)
+    why: str = later("", "Why it failed.")
     rentals: Annotated[tuple[Rental, ...], sort_by()] = Field(
         (), description="Machines that existed only to build and to publish it."
     )
@@ -389,10 +385,8 @@ class Job(Value):
 
     name: str = Field(description="As in executor:unshare or task:sbuild.")
     seconds: float = 0.0
-    problem: str = Field("", description="Why it failed.", exclude_if=not_)
-    unproven: str = Field(
-        "", description="Why the testing machine could not run it.", exclude_if=not_
-    )
+    problem: str = later("", "Why it failed.")
+    unproven: str = later("", "Why the testing machine could not run it.")
 
     @property
     def is_proven(self) -> bool:
@@ -410,8 +404,8 @@ class Test(Value):
     provides: tuple[str, ...] = Field(
         (), description="Tags that its jobs proved, or that its worker reported, sorted."
     )
-    jobs: tuple[Job, ...] = Field((), description="The jobs, in their order.", exclude_if=not_)
-    nothing_run: str = Field("", description="Why no job was run.", exclude_if=not_)
+    jobs: tuple[Job, ...] = later((), "The jobs, in their order.")
+    nothing_run: str = later("", "Why no job was run.")
 
     @property
     def unproven(self) -> tuple[str, ...]:

@@ -1,11 +1,10 @@
 """What an apply did, pool by pool, as a value that every report renders."""
 
-from operator import not_
 from typing import Literal
 
 from pydantic import Field
 
-from fleet.model.values import Value
+from fleet.model.values import Value, later
 
 
 class StackOutcome(Value):
@@ -16,18 +15,14 @@ class StackOutcome(Value):
     created: tuple[str, ...] = ()
     drained: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
-    deleting: tuple[str, ...] = Field(
-        (),
-        description="Machines whose deletion was accepted; their provider lists them still.",
-        exclude_if=not_,
+    deleting: tuple[str, ...] = later(
+        (), "Machines whose deletion was accepted; their provider lists them still."
     )
     forgotten: tuple[str, ...] = Field(
         (), description="Machines removed from its stack because they are gone."
     )
-    cleaned: tuple[str, ...] = Field(
-        (),
-        description="Machines that never existed: what their creation left was removed.",
-        exclude_if=not_,
+    cleaned: tuple[str, ...] = later(
+        (), "Machines that never existed: what their creation left was removed."
     )
     adopted: tuple[str, ...] = Field(
         (), description="Machines that existed and were taken into its stack."
@@ -52,9 +47,7 @@ class Outcome(Value):
     plan: str = Field(description="Digest of the plan.")
     stacks: tuple[StackOutcome, ...] = ()
     released: tuple[str, ...] = Field((), description="Workers without a machine switched off.")
-    resumed: tuple[str, ...] = Field(
-        (), description="Workers that get work again after a hold.", exclude_if=not_
-    )
+    resumed: tuple[str, ...] = later((), "Workers that get work again after a hold.")
     promoted: tuple[str, ...] = Field(
         (), description="Versions of images that were moved, as IMAGE VERSION."
     )

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from decimal import Decimal
 from functools import lru_cache
-from operator import not_
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PlainSerializer
@@ -18,7 +17,7 @@ from fleet.model.images import State, WaitingVersion
 from fleet.model.notices import Notice
 from fleet.model.orders import Order
 from fleet.model.price_lists import PriceSource
-from fleet.model.values import Moment, Value, Word
+from fleet.model.values import FOR_PEOPLE, Moment, Value, Word, later
 from fleet.schema.units import CURRENCY_PATTERN
 
 
@@ -39,11 +38,7 @@ class GuardResult(Value):
     approve: tuple[str, ...] = Field(
         (), description="Lines to paste under `approvals`, one per pool, that would let it pass."
     )
-    commands: tuple[str, ...] = Field(
-        (),
-        description="Commands that would do the same at once, one per pool.",
-        exclude_if=not_,
-    )
+    commands: tuple[str, ...] = later((), "Commands that would do the same at once, one per pool.")
 
     @property
     def is_worth_saying(self) -> bool:
@@ -62,11 +57,7 @@ class ApprovalVerdict(Value):
     path: tuple[str | int, ...] = Field(
         description="Its key in fleet.yaml; none where it was given by `fleet approve`."
     )
-    by: str = Field(
-        "",
-        description="Who gave it by `fleet approve`, and until when.",
-        exclude_if=not_,
-    )
+    by: str = later("", "Who gave it by `fleet approve`, and until when.")
     guard: GuardName
     pool: str
     count: int = Field(description="How many machines it lets pass in all.")
@@ -211,10 +202,9 @@ class Optimum(Value):
     model: Rate | None = Field(None, description="What the allocation costs in the model.")
     bound: Rate = Field(description="No allocation that serves the same requests costs less.")
     relaxed: Rate = Field(description="The bound if parts of machines could be bought (root LP).")
-    averaged: Rate = Field(
+    averaged: Rate = later(
         Decimal(0),
-        exclude_if=not_,
-        description="The bound of the parts in which requests of one group with different "
+        "The bound of the parts in which requests of one group with different "
         "durations count as equally long. It is one of the model alone, so `bound` has 0 for it.",
     )
     gap: float = Field(description="(model - bound) / model; 0: proven to be the best.")
@@ -379,18 +369,12 @@ class Delete(Value):
         False, description="It never registered: its token is revoked, so that it cannot any more."
     )
     releases: bool = Field(False, description="What it was given goes back to the queue first.")
-    begun: bool = Field(
-        False, description="An earlier run switched it off for this reason.", exclude_if=not_
+    begun: bool = later(False, "An earlier run switched it off for this reason.")
+    forgets: bool = later(
+        False, "Its machine is gone: its stack forgets it, and nothing is deleted."
     )
-    forgets: bool = Field(
-        False,
-        description="Its machine is gone: its stack forgets it, and nothing is deleted.",
-        exclude_if=not_,
-    )
-    absent: Literal["", "gone", "unmade"] = Field(
-        "",
-        description="Why there is no machine: it is gone, or its creation never ended.",
-        exclude_if=not_,
+    absent: Literal["", "gone", "unmade"] = later(
+        "", "Why there is no machine: it is gone, or its creation never ended."
     )
 
 
@@ -561,10 +545,8 @@ class Blocked(Value):
     pool: str
     because: str
     path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that decides.")
-    needed: Rate | None = Field(
-        None,
-        description="The share of a budget, in its unit, that one such request needs there.",
-        exclude_if=lambda needed: needed is None,
+    needed: Rate | None = later(
+        None, "The share of a budget, in its unit, that one such request needs there."
     )
 
 
@@ -621,11 +603,9 @@ class PoolVerdict(Value):
         (),
         description="Which of these figures are unknown; they count as 0 here.",
     )
-    failures: str = Field(
+    failures: str = later(
         "",
-        description="Its latest attempts to create a machine, if they failed in a row: how many, "
-        "when, why.",
-        exclude_if=not_,
+        "Its latest attempts to create a machine, if they failed in a row: how many, when, why.",
     )
 
     @property
@@ -694,15 +674,11 @@ class Plan(Value):
         (), description="Workers whose machines no longer exist."
     )
     unreleased: tuple[Release, ...] = Field((), description="Releases that a guard keeps back.")
-    resumes: tuple[Resume, ...] = Field(
-        (),
-        description="Workers that get work again: they were drained for a hold that is over.",
-        exclude_if=not_,
+    resumes: tuple[Resume, ...] = later(
+        (), "Workers that get work again: they were drained for a hold that is over."
     )
-    holds: tuple[Holding, ...] = Field(
-        (),
-        description="Machines that failed to boot and are held from this run on.",
-        exclude_if=not_,
+    holds: tuple[Holding, ...] = later(
+        (), "Machines that failed to boot and are held from this run on."
     )
     bases: tuple[BaseChange, ...] = Field(
         (), description="Changes to shared resources of providers."
@@ -719,15 +695,11 @@ class Plan(Value):
     unserved: tuple[Unserved, ...] = ()
     guards: tuple[GuardResult, ...] = ()
     approvals: tuple[ApprovalVerdict, ...] = ()
-    orders: tuple[Order, ...] = Field(
-        (),
-        description="Freezes, holds and approvals of operators that are in force.",
-        exclude_if=not_,
+    orders: tuple[Order, ...] = later(
+        (), "Freezes, holds and approvals of operators that are in force."
     )
-    notices: tuple[Notice, ...] = Field(
-        (),
-        description="What expires soon, or is too old.",
-        exclude_if=not_,
+    notices: Annotated[tuple[Notice, ...], FOR_PEOPLE] = later(
+        (), "What expires soon, or is too old."
     )
     budgets: tuple[BudgetVerdict, ...] = ()
     limits: tuple[LimitVerdict, ...] = ()
@@ -745,19 +717,17 @@ class Plan(Value):
     rules: tuple[RulesVerdict, ...] = Field(
         (), description="Whether queues have the rules of this fleet.yaml, by place."
     )
-    prices: tuple[PriceSource, ...] = Field(
-        (),
-        description="Which prices of each cloud are used, and their date.",
-        exclude_if=not_,
+    prices: tuple[PriceSource, ...] = later(
+        (), "Which prices of each cloud are used, and their date."
     )
-    warnings: tuple[Warning_, ...] = ()
+    warnings: Annotated[tuple[Warning_, ...], FOR_PEOPLE] = ()
     rivals: dict[str, tuple[str, ...]] = Field(
         default_factory=dict,
         description="Queues that create machines themselves, with their worker pools.",
     )
     cost_before: Rate = Decimal(0)
     cost_after: Rate = Decimal(0)
-    included: dict[str, str] = Field(
+    included: Annotated[dict[str, str], FOR_PEOPLE] = Field(
         default_factory=dict,
         description="Sections and names that this plan cites, such as `tags.big`, to their "
         "included file; the others are in fleet.yaml itself.",

@@ -32,6 +32,18 @@ class Value(BaseModel):
         return made
 
 
+def later(default: Any, description: str | None = None, **more: Any) -> Any:  # noqa: ANN401 - as Field
+    """Return the field of a key that a format did not have at first.
+
+    The key is left out while it has its default: what an older version saved keeps its digest.
+    """
+    return Field(default, description=description, exclude_if=lambda is_: is_ == default, **more)
+
+
+FOR_PEOPLE = "for people"
+"""Annotates a field that only people read: no digest counts it."""
+
+
 def sorted_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     """Return tags as a set is kept: sorted, without repeats."""
     return tuple(sorted(set(tags)))

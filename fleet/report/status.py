@@ -7,7 +7,6 @@ never zero.
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import groupby
-from operator import not_
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -32,7 +31,7 @@ from fleet.model.plan import (
     Rate,
     WorkerVerdict,
 )
-from fleet.model.values import Moment, Value
+from fleet.model.values import Moment, Value, later
 from fleet.planner import assembly
 from fleet.report import words
 from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, wrapped
@@ -214,11 +213,9 @@ class PoolStatus(Value):
     unwanted: int | None = Field(description="How many of them config no longer wants.")
     draining: int | None = Field(description="How many of them get no new work.")
     not_known: tuple[NotKnown, ...]
-    failures: str = Field(
+    failures: str = later(
         "",
-        description="Its latest attempts to create a machine, if they failed in a row: how many, "
-        "when, why.",
-        exclude_if=not_,
+        "Its latest attempts to create a machine, if they failed in a row: how many, when, why.",
     )
 
 
@@ -265,10 +262,8 @@ class Status(Value):
     cadence: str | None = Field(
         description="Where runs come much further apart than fleet.yaml says."
     )
-    clock: tuple[str, ...] = Field(
-        (),
-        description="Why `fleet apply` refuses the clock that this was worked out by.",
-        exclude_if=not_,
+    clock: tuple[str, ...] = later(
+        (), "Why `fleet apply` refuses the clock that this was worked out by."
     )
     bases: tuple[BaseChange, ...] = Field(description="What would change of what machines share.")
     promotions: tuple[Promotion, ...] = Field(description="Versions that the next run moves.")
@@ -280,9 +275,7 @@ class Status(Value):
     orders: tuple[Order, ...] = Field(
         description="Freezes, holds and approvals of operators that are in force."
     )
-    notices: tuple[Notice, ...] = Field(
-        (), description="What expires soon, or is too old.", exclude_if=lambda notices: not notices
-    )
+    notices: tuple[Notice, ...] = later((), "What expires soon, or is too old.")
 
 
 _AS_PLANNED = (

@@ -160,7 +160,7 @@ def test_a_version_offers_what_jobs_proved_on_its_machine(rig: MachineRig) -> No
     assert test.problems == ()
     assert test.provides == tuple(sorted((*TAGS, "worker:executor:unshare")))
     assert test.unproven == ("executor:qemu",)
-    removed = "rm -rf --one-file-system /var/tmp/fleet-jobs-1"
+    removed = "rm -rf --one-file-system /srv/fleet-jobs-1"
     assert rig.asked.index(removed) < rig.asked.index(CLEAN)
 
 

@@ -113,7 +113,7 @@ class MachineRig:
             LIST_INSTALLED: "".join(self.packages),
             SYSTEM: self.system,
             ABLE: self.able,
-            COPY_ROOT: "/var/tmp/fleet-jobs-1",
+            COPY_ROOT: "/srv/fleet-jobs-1",
         }
         machine.told = self.told
         return machine

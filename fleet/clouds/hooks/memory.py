@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import count
-from operator import not_
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import WorkerInputs
-from fleet.model.values import Moment, Value
+from fleet.model.values import Moment, Value, later
 from fleet.schema.units import write_duration
 from fleet.state.files import replace_file
 
@@ -94,7 +93,7 @@ class _Memos(Value, frozen=False):
     machines: dict[str, Memo] = Field(default_factory=dict)
     listed: tuple[str, ...] = Field((), description="Providers whose `list` was seen to work.")
     undeleted: dict[str, Undeleted] = Field(default_factory=dict)
-    deleting: dict[str, Deleting] = Field(default_factory=dict, exclude_if=not_)
+    deleting: dict[str, Deleting] = later({})
 
 
 class HookMemory:
