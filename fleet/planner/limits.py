@@ -15,13 +15,22 @@ from fleet.model.tickets import Limit
 from fleet.planner.demand import Group, Path, Payer, Place, Row, Supply, limits_of
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.teams import Teams
-from fleet.planner.units import State, Unit
+from fleet.planner.units import DEAF_SAID, FAILED_SAID, STOPPED_SAID, State, Unit
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 
 _ONE = Decimal(1)
-_MOST_DELETING = 3
-"""Machines in deletion that a sentence names."""
+_MAX_NAMED = 3
+"""Machines that take a place and serve nothing, in a sentence."""
+_SERVES_NOTHING: Mapping[State, str] = {
+    State.UNRECORDED: "listed by its provider, but not in its stack",
+    State.MISSING: "in its stack, but not listed by its provider",
+    State.NEVER_REGISTERED: "its worker never registered",
+    State.DEAF: DEAF_SAID,
+    State.FAILED: FAILED_SAID,
+    State.STOPPED: STOPPED_SAID,
+    State.DISCONNECTED: "its worker is not connected",
+}
 
 
 def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> Iterator[Row]:
@@ -37,7 +46,7 @@ def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> It
         workers = pool_plan.pool.workers
         units = pool_plan.inventory.units
         row = _of_pool(name, "max", workers.max, len(units), machines)
-        yield replace(row, because="; ".join((row.because, *_describe_deleting(units))))
+        yield replace(row, because="; ".join((row.because, *_describe_places(units))))
         if workers.max_starting is not None:
             starting = sum(is_booting(unit) for unit in pool_plan.inventory.units)
             yield _of_pool(name, "max_starting", workers.max_starting, starting, machines)
@@ -54,14 +63,23 @@ def _of_pool(pool: str, key: str, most: int, held: int, machines: Mapping[str, D
     )
 
 
-def _describe_deleting(units: Iterable[Unit]) -> Iterator[str]:
-    """Yield which machines take a place although their deletion was accepted."""
-    going = [unit.machine for unit in units if unit.machine and unit.machine.deleting_since]
-    for machine in going[:_MOST_DELETING]:
-        since = machine.deleting_since
-        yield f"{machine.name} takes a place, deleting since {since:%Y-%m-%d %H:%M} UTC"
-    if len(going) > _MOST_DELETING:
-        yield f"and {len(going) - _MOST_DELETING} more that are being deleted"
+def _describe_places(units: Iterable[Unit]) -> Iterator[str]:
+    """Yield which machines take a place although they serve no request, and why."""
+    found = [(unit.name, why) for unit in units if (why := _why_useless(unit))]
+    for name, why in found[:_MAX_NAMED]:
+        yield f"{name} takes a place, {why}"
+    if len(found) > _MAX_NAMED:
+        yield f"and {len(found) - _MAX_NAMED} more that serve no request"
+
+
+def _why_useless(unit: Unit) -> str:
+    """Return why a machine serves no request; empty while it may, or drains."""
+    since = unit.machine.deleting_since if unit.machine else None
+    if since is not None:
+        return f"deleting since {since:%Y-%m-%d %H:%M} UTC"
+    if unit.held is not None and unit.state is not State.BUSY:
+        return f"held {unit.held.said}"
+    return "" if unit.returning else _SERVES_NOTHING.get(unit.state, "")
 
 
 def is_booting(unit: Unit) -> bool:
