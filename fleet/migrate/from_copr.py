@@ -47,23 +47,24 @@ from fleet.tagrules.names import Recorded
 _TAG = re.compile(r"\{%[-+]?\s*(?P<word>\w+).*?%\}", re.DOTALL)
 _COMMENT = re.compile(r"^[ \t]*\{#[^\n]*#\}[ \t]*$", re.MULTILINE)
 _BLOCKS = ("if", "for", "macro", "filter", "call", "block", "raw")
-_INSTEAD = "skipped, because Jinja decides it; import the file that Ansible wrote on the server"
+_INSTEAD = "Jinja decides it; import the file that Ansible wrote on the server"
 
 
 def without_jinja(name: str, text: str, notes: Notes) -> str:
     """Return a text with blanks instead of Jinja's statements and the lines below them."""
     text = _COMMENT.sub(lambda found: " " * len(found[0]), text)
-    kept, done, depth = [], 0, 0
+    kept: list[str] = []
+    done, depth = 0, 0
     first: re.Match[str] | None = None
     for tag in _TAG.finditer(text):
         first = first or tag
         ends = tag["word"].startswith("end") and tag["word"].removeprefix("end") in _BLOCKS
         depth = max(0, depth + (tag["word"] in _BLOCKS) - ends)
         if depth == 0:
-            kept += [text[done : first.start()], _blank_out(name, text, first, tag.end(), notes)]
+            kept += _blank_out(name, text, done, first, tag.end(), notes)
             first, done = None, tag.end()
     if first is not None:
-        kept += [text[done : first.start()], _blank_out(name, text, first, len(text), notes)]
+        kept += _blank_out(name, text, done, first, len(text), notes)
         done = len(text)
     return "".join(kept) + text[done:]
 
@@ -76,16 +77,36 @@ def is_filled_in(text: str, place: Span, what: str, notes: Notes) -> bool:
     return True
 
 
-def _blank_out(name: str, text: str, tag: re.Match[str], end: int, notes: Notes) -> str:
-    """Note that a part of the text is skipped, and return as many blanks."""
-    part = text[tag.start() : end]
+_FILLED_IN = "{{...}}"
+"""A value that Jinja decides, in the form that a value which it writes has."""
+
+
+def _blank_out(  # noqa: PLR0913, PLR0917 - one part of a text
+    name: str, text: str, done: int, tag: re.Match[str], end: int, notes: Notes
+) -> Iterator[str]:
+    """Yield what precedes a part of the text, and as many blanks as the part has.
+
+    A part that decides a value stays marked, so that what reads the value notes it; else the part
+    is noted here, with the options that it sets.
+    """
+    before, part = text[done : tag.start()], text[tag.start() : end]
+    blanks = re.sub(r"[^\r\n]", " ", part)
+    known = before.rstrip()
+    is_value = known.endswith("=") or (known == before.rstrip(" \t") and known.endswith(":"))
+    if is_value or (known == before and known[-1:].isalnum()):
+        yield from (known, _FILLED_IN, before[len(known) :], blanks)
+        return
     place = place_of(name, text, tag.start(), len(lines_of(tag[0])[0]))
     last = place.line + len(lines_of(part)) - 1
     until = f" and the lines below it, to line {last}" if last > place.line else ""
     # What is set may be a password.
     what = comment_text(tag[0]) if tag["word"] in ("if", "for") else f"{{% {tag['word']} … %}}"
-    notes.change("no-equivalent", place, f"{what}{until}", _INSTEAD)
-    return re.sub(r"[^\r\n]", " ", part)
+    found = _SETS_OPTION.finditer(text, tag.start(), end)
+    lines = {each[1]: place_of(name, text, each.start(1), 1).line for each in [*found][::-1]}
+    sets = [f"{option} is set conditionally at line {line}" for option, line in lines.items()]
+    now = f"{', '.join(sets)}; not read; {_INSTEAD}" if sets else _INSTEAD
+    notes.change("no-equivalent", place, f"{what}{until}", now)
+    yield from (before, blanks)
 
 
 _SECTION = re.compile(r"\s*\[(?P<name>[\w.-]+)\]\s*\Z")
@@ -105,6 +126,16 @@ _PER_TICKET = {
     "builds_max_workers_owner": "owner",
     "builds_max_workers_sandbox": "sandbox",
 }
+
+
+_OPTIONS = (
+    "EXTRA_BUILDCHROOT_TAGS",
+    "EXTRA_BUILDER_TAGS",
+    *_PER_TAG,
+    *_PER_TICKET,
+    "blocked_owners",
+)
+_SETS_OPTION = re.compile(rf"^[^#;\n]*?\b({'|'.join(_OPTIONS)})\s*\+?[=:]", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -402,34 +433,54 @@ def find_list(text: str) -> tuple[int, int] | None:
 
 def _rules(name: str, text: str, notes: Notes, whole: str = "") -> Iterator[Rule]:
     """Yield the rules; `whole` is the text before the parts that Jinja decides were left out."""
-    tree = _tree(name, text, notes)
+    tree = _tree(name, text, notes, whole)
     if tree is None:
         return
     found = False
+    filled: list[tuple[Span, str]] = []
     written = _comments(text)
     for statement in tree.body:
         for option in _assigned(statement):
-            found = True
             reader = _Reader(name, text, notes, written)
             value = getattr(statement, "value", None)
+            if whole and reader.is_filled_in(value):
+                what = f"{option} is set conditionally at line {statement.lineno}; not read"
+                filled.append((reader.span(statement), what))
+                continue
+            found = True
             yield from reader.rules(value) if option == LIST else reader.table(value)
     for node in ast.walk(tree):
         if node not in tree.body and isinstance(node, ast.stmt) and [*_assigned(node)]:
             reader = _Reader(name, text, notes, written)
             reader.refuse(node, "set inside a block, so its value is unknown")
             found = True
-    hidden = _OPTION.search(whole)
-    if not found and hidden:
-        message = f"{hidden[1]} is set only inside Jinja statements"
+    _note_unread(name, whole, notes, filled, found=found)
+
+
+def _note_unread(
+    name: str, whole: str, notes: Notes, filled: list[tuple[Span, str]], *, found: bool
+) -> None:
+    """Note the options that Jinja decides; an error if no other is `found`."""
+    for place, what in filled:
+        if found:
+            notes.change("no-equivalent", place, what, _INSTEAD)
+        else:
+            notes.wrong(place, "missing-key", what, _INSTEAD)
+    if found or filled:
+        return
+    if hidden := _OPTION.search(whole):
         place = place_of(name, whole, hidden.start(1), len(hidden[1]))
-        hint = "import the file that Ansible wrote on the server"
-        notes.wrong(place, "missing-key", message, hint)
-    elif not found:
+        message = f"{hidden[1]} is set only inside Jinja statements"
+        notes.wrong(place, "missing-key", message, _INSTEAD)
+    else:
         message = f"this file sets neither {LIST} nor {TABLE}"
         notes.wrong(Span(name), "missing-key", message, "import the configuration of the frontend")
 
 
-def _tree(name: str, text: str, notes: Notes) -> ast.Module | None:
+_WRONG_FILE = "is this the right file?"
+
+
+def _tree(name: str, text: str, notes: Notes, whole: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -437,7 +488,9 @@ def _tree(name: str, text: str, notes: Notes) -> ast.Module | None:
     except SyntaxError as error:
         line, column = error.lineno or 1, error.offset or 1
         place = Span(name, line, column, line, column + 1)
-        notes.wrong(place, "invalid-python", error.msg, "is this the right file?")
+        is_template = _TAG.search(whole) is not None
+        hint = f"Jinja statements were left out; {_INSTEAD}" if is_template else _WRONG_FILE
+        notes.wrong(place, "invalid-python", error.msg, hint)
     except (ValueError, *_TOO_DEEP):
         notes.wrong(Span(name), "too-complex", "nested too deeply for a configuration")
     return None
@@ -462,6 +515,7 @@ class _Reader:
         self._lines = text.splitlines()
         self._notes = notes
         self._comments = written
+        self._refused: set[Span] = set()
 
     def rules(self, value: ast.expr | None) -> Iterator[Rule]:
         """Yield the rules of a list of {pattern, tags}."""
@@ -496,8 +550,17 @@ class _Reader:
         """Note what is wrong at a place."""
         hint = "write literals: lists, mappings and text in quotes"
         if "{{" in self._written(node):
-            hint = "Jinja writes this value; import the file that Ansible wrote on the server"
-        self._notes.wrong(self.span(node), "not-a-literal", message, hint)
+            message = "the value is set conditionally; not read"
+            hint = _INSTEAD
+        place = self.span(node)
+        if place not in self._refused:
+            self._refused.add(place)
+            self._notes.wrong(place, "not-a-literal", message, hint)
+
+    def is_filled_in(self, value: ast.expr | None) -> bool:
+        """Say whether Jinja decides a whole value."""
+        is_literal = isinstance(value, ast.List | ast.Tuple | ast.Dict)
+        return not is_literal and "{{" in self._written(value)
 
     def _written(self, node: ast.AST | None) -> str:
         """Return the lines of a node."""

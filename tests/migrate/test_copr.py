@@ -5,7 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from fleet.migrate.from_copr import import_copr
+from fleet.errors import FileUnreadable
+from fleet.migrate.from_copr import import_copr, read_list
 from fleet.migrate.writing import Imported
 from fleet.schema.model import TicketQueue
 from fleet.tagrules.names import Recorded
@@ -386,3 +387,83 @@ def test_what_jinja_begins_and_never_ends_is_told_too() -> None:
 
     assert tickets_of(found).limits.per.owner is None
     assert len(said(found, "no-equivalent")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "line"),
+    [
+        ("{% if x %}\nbuilds_max_workers=5\n{% endif %}\n", "builds_max_workers", 3),
+        ("{% if x %}\n#\nblocked_owners = a\n{% endif %}\n", "blocked_owners", 4),
+        (
+            "{% for a in b %}\nbuilds_max_workers_arch=\n    {{ a }}=2\n{% endfor %}\n",
+            "builds_max_workers_arch",
+            3,
+        ),
+        ("builds_max_workers={% if x %}5{% else %}9{% endif %}\n", "builds_max_workers", 2),
+        ("builds_max_workers=\n{% if x %}\n    5\n{% endif %}\n", "builds_max_workers", 2),
+        ("builds_max_workers=1{% if x %}0{% endif %}\n", "builds_max_workers", 2),
+        ("blocked_owners={% if x %}a{% endif %}\n", "blocked_owners", 2),
+        (
+            "builds_max_workers_arch=x86_64={% if x %}5{% endif %}\n",
+            "builds_max_workers_arch",
+            2,
+        ),
+    ],
+)
+def test_a_limit_is_not_read_when_jinja_decides_it(text: str, name: str, line: int) -> None:
+    found = imported(f"[backend]\n{text}builds_max_workers_owner=3\n")
+
+    (told,) = said(found, "no-equivalent")
+    assert found.findings == ()
+    assert name in told
+    assert str(line) in told
+    queue, tags = tickets_of(found), fleet_of(found).tags
+    assert (queue.limits.total, queue.limits.per.owner) == (None, 3)
+    assert (queue.blocked, list(tags)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{{ tags }}",
+        "{% if x %}{'a': ['b']}{% else %}{}{% endif %}",
+        "{% if x %}\n{'a': ['b']}\n{% endif %}",
+    ],
+)
+def test_a_list_is_read_when_jinja_decides_the_other(value: str) -> None:
+    known = 'EXTRA_BUILDCHROOT_TAGS = [{"pattern": "a/b", "tags": ["t"]}]\n'
+
+    found = imported(f"{known}EXTRA_BUILDER_TAGS = {value}\n")
+
+    (told,) = said(found, "no-equivalent")
+    assert tells(told, "2", "EXTRA_BUILDER_TAGS", "line 2", "not read")
+    assert [rule.match for rule in fleet_of(found).powerful] == ["a/b.*"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EXTRA_BUILDER_TAGS = {{ tags }}",
+        "EXTRA_BUILDER_TAGS = {% if x %}{}{% endif %}",
+        "EXTRA_BUILDCHROOT_TAGS = [{'pattern': 'a', 'tags': {% if x %}['b']{% endif %}}]",
+        "EXTRA_BUILDCHROOT_TAGS = [{'pattern': {{ p }}, 'tags': ['b']}]",
+    ],
+)
+def test_a_value_is_refused_once_when_jinja_decides_all(text: str) -> None:
+    (finding,) = imported(f"{text}\n").findings
+
+    assert "expected" not in finding.message
+    assert "not read" in finding.message
+    assert "Jinja" in finding.hint
+
+
+def test_hint_names_jinja_when_what_is_left_is_no_python() -> None:
+    (finding,) = imported("EXTRA_BUILDER_TAGS = (\n{% if x %}\n)\n{% endif %}\n").findings
+
+    assert "Jinja" in finding.hint
+
+
+@pytest.mark.parametrize("value", ["{{ rules }}", "[{'pattern': {{ p }}, 'tags': ['b']}]"])
+def test_a_live_list_is_unknown_when_it_is_a_template(value: str) -> None:
+    with pytest.raises(FileUnreadable, match=r"not read|expected"):
+        read_list("copr.conf", f"EXTRA_BUILDCHROOT_TAGS = {value}\n".encode())
