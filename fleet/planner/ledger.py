@@ -20,6 +20,7 @@ from fleet.model.facts import (
     MachinePayer,
     Unknown,
     Work,
+    Worker,
     WorkerInputs,
     World,
     market_of,
@@ -242,7 +243,8 @@ def released_at(fleet: Fleet, holding: Holding, idle_since: datetime) -> datetim
     if not isinstance(pool, Pool) or not _keeps(pool) or idle_since == NEVER:
         return NEVER
     idle_since = max(idle_since, holding.created_at + timedelta(seconds=pool.boot.expected))
-    idle = idle_seconds(pool, is_held=is_in_sandbox(holding.unit)) + 2 * fleet.cadence
+    is_held = is_in_sandbox(holding.unit.worker if holding.unit else None)
+    idle = idle_seconds(pool, is_held=is_held) + 2 * fleet.cadence
     seen = idle_since + timedelta(seconds=idle)
     return paid_until(holding.tariff or _FREE, holding.created_at, seen)
 
@@ -260,12 +262,12 @@ def idle_seconds(pool: Pool, *, is_held: bool, on_demand: bool = False) -> int:
     if not is_held or pool.reuse is None:
         return idle
     held, age = pool.reuse.opportunity, pool.reuse.max_age
-    return max(idle, held if age is None else min(held, age))
+    return held if age is None else min(held, age)
 
 
-def is_in_sandbox(unit: Unit | None) -> bool:
+def is_in_sandbox(worker: Worker | None) -> bool:
     """Say whether a machine is in a sandbox whose next ticket may get it."""
-    requires = unit.worker.requires if unit is not None and unit.worker is not None else ()
+    requires = worker.requires if worker is not None else ()
     own = (tag.removeprefix(SANDBOX) for tag in requires if tag.startswith(SANDBOX))
     return any(not sandbox.startswith(ALONE) for sandbox in own)
 

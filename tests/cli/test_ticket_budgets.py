@@ -154,11 +154,21 @@ def test_team_pays_no_more_than_its_limit_when_reuse_keeps_a_machine(
     assert story.billed() <= limit
 
 
-@pytest.mark.parametrize("keeps", ["min: 0", "min: 1", "spare: 1"])
+@pytest.mark.parametrize(
+    ("keeps", "tags"),
+    [
+        ("min: 0", "{}"),
+        ("min: 1", "{}"),
+        ("spare: 1", "{}"),
+        ("min: 0", "{big: {on_demand: true}}"),
+    ],
+)
 def test_paused_pool_charges_no_more_than_a_limit_when_reuse_keeps(
-    story: Story, keeps: str
+    story: Story, keeps: str, tags: str
 ) -> None:
     story.begin(keeps=keeps, only="team: kde", billed="1s", limit="17", kept="2h")
+    with Path("fleet.yaml").open("a", encoding="utf-8") as file:
+        file.write(f"tags: {tags}\n")
     story.open("ann/one")
     story.step(2)
     text = Path("fleet.yaml").read_text(encoding="utf-8")
@@ -169,6 +179,24 @@ def test_paused_pool_charges_no_more_than_a_limit_when_reuse_keeps(
 
     assert story.served == ["1"]
     assert 13 <= story.billed() <= 17
+
+
+@pytest.mark.parametrize("idle", ["30m", "90m", "2h"])
+@pytest.mark.parametrize("more", ["", ", at: once"])
+def test_ticket_gets_a_machine_when_reuse_ends_before_idle_after(
+    story: Story, idle: str, more: str
+) -> None:
+    """A machine of a sandbox goes after `reuse.opportunity`, however long others may idle."""
+    keeps = f"min: 0}}\n    retire: {{idle_after: {idle}{more}"
+    story.begin(keeps=keeps, only="team: kde", billed="1s", limit="17", kept="10m")
+    text = Path("fleet.yaml").read_text(encoding="utf-8")
+    Path("fleet.yaml").write_text(text.replace("{any: 10m}", "{any: 2h}"), encoding="utf-8")
+    story.open("ann/one")
+
+    story.step(12)
+
+    assert story.served == ["1"]
+    assert 0 < story.billed() <= 5
 
 
 @pytest.mark.parametrize(

@@ -387,3 +387,34 @@ def test_a_stack_alone_is_a_machine_of_the_first_moment() -> None:
     pool = found.after.pools[0]
     assert (pool.pool, pool.most, pool.busy_seconds) == ("builders", 1, 0)
     assert 600 <= pool.seconds <= 2400
+
+
+@pytest.mark.parametrize(("opportunity", "idle_after"), [("10m", "3h"), ("2h", "10m")])
+def test_leaving_out_runs_keeps_the_end_of_a_sandbox(opportunity: str, idle_after: str) -> None:
+    """A machine that a sandbox had goes after `reuse.opportunity`, not after `idle_after`."""
+    reuse = {"opportunity": opportunity, "max_age": None}
+    fleet = a_trial({"kind": "tickets"}, reuse=reuse, retire={"idle_after": idle_after})
+    machine = a_machine(name="trial-builders-0001", id="sim-1", created_at=NOW - EVERY)
+    sandbox = {"uses": 1, "requires": ("sandbox:ann/one",)}
+    worker = a_worker(name="trial-builders-0001", since=NOW - MINUTE, **sandbox)
+    inputs = {"name": "trial-builders-0001", "type": "ccx33", "image": "trixie"}
+    worlds = [
+        a_world(
+            fleet="trial",
+            time=at,
+            providers={"desk": a_listing(machine)},
+            queues={"work": a_reading(workers=(worker,))},
+            stacks={
+                "builders": a_stack(
+                    provider="desk", workers=(inputs,), ids={inputs["name"]: "sim-1"}
+                )
+            },
+        )
+        for at in (NOW, NOW + timedelta(hours=8))
+    ]
+
+    short, long = (told(Task(fleet, skips=skips), worlds) for skips in (True, False))
+
+    dropped = {"after": {"runs": True}}
+    assert short.model_dump(exclude=dropped) == long.model_dump(exclude=dropped)
+    assert short.after.runs < long.after.runs

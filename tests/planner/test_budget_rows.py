@@ -251,7 +251,7 @@ def test_request_takes_time_of_reuse_when_it_gets_an_existing_machine(
     [
         ({"opportunity": "2h", "max_age": "30m"}, 30 * 60),
         ({"opportunity": "2h"}, HOUR),
-        ({"opportunity": "5m"}, 15 * 60),
+        ({"opportunity": "5m"}, 5 * 60),
     ],
 )
 def test_request_takes_shorter_time_when_reuse_ends_before(
@@ -263,6 +263,20 @@ def test_request_takes_shorter_time_when_reuse_ends_before(
 
     both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
     assert rounded(both) == rounded(Decimal(HOUR + 90 + seconds + 2 * 600) / HOUR)
+
+
+@pytest.mark.parametrize(
+    ("mode", "seconds"), [("pause", 15 * 60), ("apply", 0), ("observe", 0), ("drain", 0)]
+)
+def test_idle_time_counts_when_a_pool_on_demand_is_paused(mode: str, seconds: int) -> None:
+    tags = {"extra": {"on_demand": True}}
+    pool: dict[str, object] = {"provides": ["extra"], "mode": mode}
+    fleet = a_reusing_fleet(None, pool, tags=tags, **OWN)
+
+    today, _ = accounts(fleet, a_spent_world(a_worker(since=NOW)), a_group())
+
+    expected = Decimal(HOUR + seconds + 2 * 600) / HOUR
+    assert rounded(today.row.requests["g", FREE.key]) == rounded(expected)
 
 
 def test_request_takes_time_of_reuse_when_its_pool_is_on_demand() -> None:

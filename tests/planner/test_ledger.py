@@ -279,7 +279,7 @@ def test_work_that_ended_pays_before_the_work_that_came_after_it_on_its_machine(
 @pytest.mark.parametrize("keeps", [{"min": 1}, {"spare": 1}, {"mode": "pause"}])
 @pytest.mark.parametrize(
     ("sandbox", "opportunity", "minutes"),
-    [("ann/one", "2h", 120), ("ann/one", "5m", 15), (" ticket 1", "2h", 15)],
+    [("ann/one", "2h", 120), ("ann/one", "5m", 5), (" ticket 1", "2h", 15)],
 )
 def test_pool_pays_for_idle_time_when_it_could_have_deleted_a_machine(
     keeps: dict[str, object], sandbox: str, opportunity: str, minutes: int

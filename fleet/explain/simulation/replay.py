@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
+from fleet.explain.forecast import registered_workers
 from fleet.explain.simulation.demand import Booted, Event, Facts, Job, Lost, Past, Refused
 from fleet.explain.simulation.farm import Box, Farm
 from fleet.explain.simulation.figures import (
@@ -28,13 +29,13 @@ from fleet.explain.simulation.figures import (
 from fleet.explain.tallies import ORDINARY, POWERFUL
 from fleet.guard import guard
 from fleet.model.digests import config_digest
-from fleet.model.facts import Charge, Ledger, MachinePayer, Market, Unknown, World
-from fleet.model.plan import Create, Plan, Reason
+from fleet.model.facts import Charge, Ledger, MachinePayer, Market, Unknown, Worker, World
+from fleet.model.plan import Create, Plan, Reason, WorkerVerdict
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
 from fleet.planner.failures import RESET
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.ledger import charge_all, periods
+from fleet.planner.ledger import charge_all, idle_seconds, is_in_sandbox, periods
 from fleet.planner.payers import payers_of
 from fleet.reconcile import reconcile_unsealed
 from fleet.schema.model import Fleet, Pool
@@ -282,8 +283,9 @@ class _Rest:
             for each in world.attempts
         ):
             return
+        workers = registered_workers(world)
         ends = [
-            self._end_of(verdict.reason, verdict.pool, verdict.since, world.time)
+            self._end_of(verdict, workers.get(verdict.worker), world.time)
             for verdict in plan.workers
         ]
         if any(end is not None and end <= world.time for end in ends):
@@ -295,16 +297,18 @@ class _Rest:
         self._until, self._is_sure = min(known, default=None), True
 
     def _end_of(
-        self, reason: Reason, pool: str, since: datetime | None, now: datetime
+        self, verdict: WorkerVerdict, worker: Worker | None, now: datetime
     ) -> datetime | None:
         """Return until when a worker stays for the same reason; None: while nothing changes."""
+        reason, since = verdict.reason, verdict.since
         if reason in (Reason.BUSY, Reason.STATIC):
             return None
-        declared = self._fleet.pools.get(pool)
+        declared = self._fleet.pools.get(verdict.pool)
         if not isinstance(declared, Pool) or since is None:
             return now
         if reason in (Reason.IDLE_RECENTLY, Reason.KEPT_FOR_MIN, Reason.KEPT_SPARE):
-            end = since + timedelta(seconds=declared.retire.idle_after)
+            idle = idle_seconds(declared, is_held=is_in_sandbox(worker))
+            end = since + timedelta(seconds=idle)
             # What is kept although it is idle for long is kept for its pool's size.
             return end if end > now or reason is Reason.IDLE_RECENTLY else None
         if reason is Reason.STARTING:
