@@ -205,7 +205,7 @@ def _apply_approved(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
 
 
 _REMOVED = {"": "deleted", "gone": "forgotten", "unmade": "cleaned"}
-"""The deletion of what is absent is told as what it is."""
+"""Kind of absence to the field of the outcome: only a machine that existed counts as deleted."""
 
 
 def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:

@@ -84,10 +84,10 @@ _FILLED_IN = "{{...}}"
 def _blank_out(  # noqa: PLR0913, PLR0917 - one part of a text
     name: str, text: str, done: int, tag: re.Match[str], end: int, notes: Notes
 ) -> Iterator[str]:
-    """Yield what precedes a part of the text, and as many blanks as the part has.
+    """Yield the text before a part that Jinja decides, then one blank for each of its characters.
 
-    A part that decides a value stays marked, so that what reads the value notes it; else the part
-    is noted here, with the options that it sets.
+    A value stays marked, so that the reader of its option notes it. Any other part is noted here,
+    with the options that it sets.
     """
     before, part = text[done : tag.start()], text[tag.start() : end]
     blanks = re.sub(r"[^\r\n]", " ", part)

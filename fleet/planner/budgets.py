@@ -409,10 +409,8 @@ class Lifetimes:
         pool = self._fleet.pools.get(holding.pool)
         if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):
             return NEVER
-        idle_since, patience = (
-            self._now,
-            self._patience(holding.pool, is_held=is_in_sandbox(unit.worker)),
-        )
+        idle_since = self._now
+        patience = self._patience(holding.pool, is_held=is_in_sandbox(unit.worker))
         if unit.worker is not None and unit.may_run:
             idle_since = self._free_at(holding)
             patience = timedelta() if unit.worker.draining else patience

@@ -21,7 +21,7 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 _ONE = Decimal(1)
 _MAX_NAMED = 3
-"""Machines that take a place and serve nothing, in a sentence."""
+"""Maximum machines without work in a sentence."""
 _SERVES_NOTHING: Mapping[State, str] = {
     State.UNRECORDED: "listed by its provider, but not in its stack",
     State.MISSING: "in its stack, but not listed by its provider",

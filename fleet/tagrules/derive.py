@@ -323,7 +323,7 @@ def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str]]:
 
 
 def _matching(pattern: str, known: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each tag that a pattern matches, and what stands for its `*`."""
+    """Yield each tag that a pattern matches, and the part that its `*` matches."""
     prefix = pattern.removesuffix("*")
     for tag in sorted(known):
         if tag == pattern or (pattern.endswith("*") and tag.startswith(prefix)):

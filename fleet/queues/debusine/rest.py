@@ -275,7 +275,7 @@ LIST = "/api/1.0/work-request/"
 _ASKED = {"status": "pending", "task_type": "Worker"}
 _MAX_PAGES = 10_000
 _MAX_SHOWN = 300
-"""Characters of what is wrong with a row."""
+"""Maximum characters of the reason why a row is unreadable."""
 _REFUSED = (401, 403)
 
 
