@@ -167,8 +167,8 @@ def kills(session: nox.Session) -> None:
 @nox.session
 def long(session: nox.Session) -> None:
     """Run what engine, live, images, slow and gitlab leave out for its length (scheduled)."""
-    for name in ("engine", "live", "images", "slow", "gitlab"):
-        session.notify(name, ["-m", f"{name} and long"])
+    for name in ("engine", "live", "images", "images-boot", "slow", "gitlab"):
+        session.notify(name, ["-m", f"{name.replace('-', '_')} and long"])
 
 
 @nox.session

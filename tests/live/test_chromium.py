@@ -127,7 +127,7 @@ def make_build(workspace: Workspace, name: str, version: str) -> dict[str, Any]:
     }
     text = f"Format: 3.0 (native)\nSource: {name}\nArchitecture: any\nVersion: {version}\n"
     dsc = f"{name}_{version}.dsc"
-    source = make_artifact(workspace, "debian:source-package", named, dsc, text.encode())
+    source = make_artifact(workspace, "debian:source-package", named, {dsc: text.encode()})
     system: dict[str, object] = {
         "filename": "system.tar.xz",
         "vendor": "debian",
@@ -140,7 +140,7 @@ def make_build(workspace: Workspace, name: str, version: str) -> dict[str, Any]:
         "with_init": False,
     }
     environment = make_artifact(
-        workspace, "debian:system-tarball", system, "system.tar.xz", b"an environment"
+        workspace, "debian:system-tarball", system, {"system.tar.xz": b"an environment"}
     )
     return {
         "input": {"source_artifact": source},

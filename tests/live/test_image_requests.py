@@ -9,6 +9,7 @@ its database.
 import hashlib
 import json
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import LiteralString
@@ -94,33 +95,37 @@ def make_disk(workspace: Workspace) -> int:
         "size": 1,
         "boot_mechanism": "efi",
     }
-    return make_artifact(workspace, "debian:system-image", data, NAME, DISK)
+    return make_artifact(workspace, "debian:system-image", data, {NAME: DISK})
 
 
 def make_artifact(
-    workspace: Workspace, category: str, data: dict[str, object], name: str, content: bytes
+    workspace: Workspace, category: str, data: dict[str, object], files: Mapping[str, bytes]
 ) -> int:
-    """Upload an artifact of one file, and return its number."""
+    """Upload an artifact, and return its number."""
     server, asked = workspace.server, {"token": workspace.builder, "scope": workspace.scope}
-    checksums = {"sha256": hashlib.sha256(content).hexdigest()}
-    file = {"type": "file", "size": len(content), "checksums": checksums, "content_type": "x/any"}
     body = {
         "category": category,
         "workspace": workspace.name,
         "data": data,
-        "files": {name: file},
+        "files": {name: _describe(content) for name, content in files.items()},
         "expire_at": None,
     }
     number = int(server.rest("POST", "artifact/", body=body, **asked)["id"])
-    server.upload(f"artifact/{number}/files/{name}/", content, **asked)
+    for name, content in files.items():
+        server.upload(f"artifact/{number}/files/{name}/", content, **asked)
     return number
+
+
+def _describe(content: bytes) -> dict[str, object]:
+    checksums = {"sha256": hashlib.sha256(content).hexdigest()}
+    return {"type": "file", "size": len(content), "checksums": checksums, "content_type": "x/any"}
 
 
 def complete(workspace: Workspace, number: int) -> None:
     """Give a request a disk and a log as a worker would, and end it."""
     server = workspace.server
     category = "debusine:work-request-debug-logs"
-    logs = make_artifact(workspace, category, {}, "cmd-output.log", LOG)
+    logs = make_artifact(workspace, category, {}, {"cmd-output.log": LOG})
     for artifact in (logs, make_disk(workspace)):
         server.sql(
             "UPDATE db_artifact SET created_by_work_request_id = %s WHERE id = %s",
