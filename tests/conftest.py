@@ -43,13 +43,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Rewrite golden files one at a time: two tests may write into the same file."""
-    if config.option.update_golden and "numprocesses" in config.option:
-        config.option.numprocesses = 0
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Make every run alike: one time zone, one locale, one Hypothesis budget."""
     chosen = config.option.markexpr

@@ -1,4 +1,7 @@
-"""Files that hold what the program prints; `pytest --update-golden` rewrites them."""
+"""Files that hold what the program prints; `pytest --update-golden` rewrites them.
+
+Each file has one test that writes it, so that they can be rewritten in parallel.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,32 @@ class Golden:
             return re.sub(r"\n +", " ", settle(text)) if path.suffix == ".md" else settle(text)
 
         if self.updates and settle(now) != settle(committed):
+            failing = new_failures(committed, now)
+            assert not failing, (
+                f"{path} is not rewritten: `{failing[0]}` fails now; where it is meant to, write "
+                "its exit code into the page first"
+            )
             path.write_text(now, encoding="utf-8")
             committed = now
         sides = settle(committed).splitlines(), settle(now).splitlines()
         changes = "\n".join(unified_diff(*sides, path.name, "now", n=0, lineterm=""))
         assert same(now) == same(committed), f"{changes}\nrun: pytest --update-golden"
+
+
+_RUN = re.compile(r"^\$ (?P<command>.*)\n(?P<printed>(?:(?!\$ |```).*\n)*)", re.MULTILINE)
+
+
+def new_failures(committed: str, now: str) -> list[str]:
+    """Return the commands of a page that end with an exit code which the page does not show."""
+    failed = [
+        {run["command"]: _exit_code(run["printed"]) for run in _RUN.finditer(text)}
+        for text in (committed, now)
+    ]
+    return [
+        command for command, code in failed[1].items() if code and failed[0].get(command) != code
+    ]
+
+
+def _exit_code(printed: str) -> str:
+    found = re.search(r"^\[exit code (\d+)\]$", printed, re.MULTILINE)
+    return found[1] if found else ""

@@ -1,0 +1,47 @@
+"""`--update-golden` writes what a command prints into a page, unless the command fails now."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.golden import Golden
+
+PAGE = "# A page\n\n```console\n$ fleet validate\nfleet.yaml: valid\n\n$ fleet plan\n{plan}```\n"
+FAILED = "error: no Pulumi CLI\n[exit code 1]\n"
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "page.md"
+    path.write_text(PAGE.format(plan="1 to create\n"), encoding="utf-8")
+    return path
+
+
+def test_a_page_is_rewritten_when_its_output_changes(page: Path) -> None:
+    now = PAGE.format(plan="2 to create\n")
+
+    Golden(updates=True).compare(page, now)
+
+    assert page.read_text(encoding="utf-8") == now
+
+
+def test_a_page_is_not_rewritten_when_a_command_fails_now(page: Path) -> None:
+    before = page.read_text(encoding="utf-8")
+
+    with pytest.raises(AssertionError, match=r"`fleet plan`"):
+        Golden(updates=True).compare(page, PAGE.format(plan=FAILED))
+
+    assert page.read_text(encoding="utf-8") == before
+
+
+def test_a_page_is_rewritten_when_it_says_that_the_command_fails(page: Path) -> None:
+    page.write_text(PAGE.format(plan="[exit code 1]\n"), encoding="utf-8")
+
+    Golden(updates=True).compare(page, PAGE.format(plan=FAILED))
+
+    assert page.read_text(encoding="utf-8") == PAGE.format(plan=FAILED)
+
+
+def test_a_page_is_not_rewritten_when_nobody_asks(page: Path) -> None:
+    with pytest.raises(AssertionError, match="update-golden"):
+        Golden(updates=False).compare(page, PAGE.format(plan="2 to create\n"))
