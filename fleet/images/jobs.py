@@ -140,7 +140,7 @@ def prove_on(machine: "Machine", recipe: ImageRecipe, log: Path, tell: Tell) -> 
 
 @dataclass(frozen=True)
 class _Host:
-    """What jobs run on."""
+    """The computer that jobs run on."""
 
     name: str
     accelerator: Literal["kvm", "tcg"]
@@ -298,7 +298,7 @@ def _listen(child: "subprocess.Popen[bytes]", order: Order, found: Found, tell: 
 
 
 def _take(told: Mapping[str, Any], found: Found, tell: Tell) -> None:
-    """Take what a line says into what was found."""
+    """Add the tags or the job of a line to the results."""
     if "tags" in told:
         found.tags = tuple(told["tags"])
     elif "here" in told:

@@ -151,7 +151,7 @@ class Quote(Value):
     architecture: str
     spot: Cents | None = later(
         None,
-        "Net, per hour on the spot market, in the dearest zone; null: not asked.",
+        "Net, per hour on the spot market, in the most expensive zone; null: not read.",
         gt=0,
         le=10_000,
     )
@@ -388,7 +388,7 @@ class Worker(Value):
     running: str | None = Field(None, description="Id of the request it runs.")
     work: Work | None = Field(None, description="What it runs; None where the queue does not say.")
     ended: Ended | None = later(
-        None, "What it ran last, where tickets are given out here: charged up to its end."
+        None, "Its last ticket, if fleet gives out tickets: charged until its end."
     )
     uses: Count | None = Field(
         None, description="Requests it has finished; None where the queue does not count them."
@@ -640,7 +640,7 @@ class World(Value):
         description="Digest of an approval to how many machines it has let pass.",
     )
     orders: Annotated[tuple[Order, ...], sort_by("key")] | Unknown = later(
-        (), "Freezes, holds and approvals of operators that are in force."
+        (), "Freezes, holds and approvals of operators that apply."
     )
     departures: Annotated[tuple[Departure, ...], sort_by("at", "worker")] = later(
         (), "Workers that earlier runs drained or switched off, and why."
@@ -662,7 +662,7 @@ class World(Value):
         "no run has deleted any yet.",
     )
     prices: dict[str, PriceList | Unknown] = later(
-        {}, "Provider to its own price list, where it was asked for one."
+        {}, "Provider to its own price list, if fleet reads it."
     )
 
     @property

@@ -38,7 +38,9 @@ class GuardResult(Value):
     approve: tuple[str, ...] = Field(
         (), description="Lines to paste under `approvals`, one per pool, that would let it pass."
     )
-    commands: tuple[str, ...] = later((), "Commands that would do the same at once, one per pool.")
+    commands: tuple[str, ...] = later(
+        (), "Commands that do the same without a merge request, one per pool."
+    )
 
     @property
     def is_worth_saying(self) -> bool:
@@ -57,7 +59,7 @@ class ApprovalVerdict(Value):
     path: tuple[str | int, ...] = Field(
         description="Its key in fleet.yaml; none where it was given by `fleet approve`."
     )
-    by: str = later("", "Who gave it by `fleet approve`, and until when.")
+    by: str = later("", "The person who ran `fleet approve`, and its end.")
     guard: GuardName
     pool: str
     count: int = Field(description="How many machines it lets pass in all.")
@@ -695,11 +697,9 @@ class Plan(Value):
     unserved: tuple[Unserved, ...] = ()
     guards: tuple[GuardResult, ...] = ()
     approvals: tuple[ApprovalVerdict, ...] = ()
-    orders: tuple[Order, ...] = later(
-        (), "Freezes, holds and approvals of operators that are in force."
-    )
+    orders: tuple[Order, ...] = later((), "Freezes, holds and approvals of operators that apply.")
     notices: Annotated[tuple[Notice, ...], FOR_PEOPLE] = later(
-        (), "What expires soon, or is too old."
+        (), "Things that expire soon or are too old."
     )
     budgets: tuple[BudgetVerdict, ...] = ()
     limits: tuple[LimitVerdict, ...] = ()

@@ -87,10 +87,10 @@ def find_standing(
     queues: Mapping[str, QueueReading],
     now: datetime,
 ) -> Standing | None:
-    """Return the version of an image that comes next.
+    """Return the version of an image that is promoted next.
 
-    None where there is none, where fleet.yaml pins one, or where fleet does not build the image.
-    No rule moves a version on that gets no work from these queues.
+    Returns None if there is no such version, if fleet.yaml pins one, or if fleet does not build
+    the image. A version that gets no work from these queues is never promoted by a rule.
     """
     recipe = fleet.images[name]
     if not isinstance(recipe, Recipe):

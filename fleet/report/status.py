@@ -273,9 +273,9 @@ class Status(Value):
     guards: tuple[GuardResult, ...] = Field(description="What guards keep back, and let pass.")
     approvals: tuple[ApprovalVerdict, ...]
     orders: tuple[Order, ...] = Field(
-        description="Freezes, holds and approvals of operators that are in force."
+        description="Freezes, holds and approvals of operators that apply."
     )
-    notices: tuple[Notice, ...] = later((), "What expires soon, or is too old.")
+    notices: tuple[Notice, ...] = later((), "Things that expire soon or are too old.")
 
 
 _AS_PLANNED = (

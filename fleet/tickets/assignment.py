@@ -53,7 +53,7 @@ def keep(known: Tenancy, pool: str, ticket: Ticket, now: datetime) -> Tenancy:
 
 
 def worker_of(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Worker:
-    """Return the worker of a machine, given the open ticket that has it; None: none has."""
+    """Return the worker of a machine, given its open ticket, if any."""
     return Worker(
         name=tenancy.machine,
         machine=tenancy.machine,
@@ -73,7 +73,7 @@ def worker_of(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Wor
 
 
 def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
-    """Return what runs, or ran, on the machine of a ticket, and since when if that is known."""
+    """Return the work of a ticket on its machine, with its start if that is known."""
     request = to_request(ticket)
     return Work(
         task=request.task,
