@@ -13,7 +13,7 @@ _P = ParamSpec("_P")
 _Row = TypeVar("_Row")
 WIDTH = 100
 """Columns of a line, in a terminal and in a log alike."""
-_MAX_ROWS = 500
+MAX_ROWS = 500
 """Rows that are drawn of one list: more than the pools of a large fleet."""
 
 _WORD = re.compile(
@@ -83,9 +83,9 @@ def shown(text: str) -> str:
 
 def bounded(items: Sequence[_Row], draw: Callable[[_Row], Iterable[Line]]) -> Iterator[Line]:
     """Yield the lines of each item; of a long list the first, and how many more."""
-    for each in items[:_MAX_ROWS]:
+    for each in items[:MAX_ROWS]:
         yield from draw(each)
-    if others := len(items[_MAX_ROWS:]):
+    if others := len(items[MAX_ROWS:]):
         yield line(f"  … and {others:,} more")
 
 

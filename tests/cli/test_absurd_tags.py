@@ -77,6 +77,19 @@ def test_output_is_bounded_when_a_request_is_absurd(
     assert max(map(len, shown.splitlines())) < MAX_SHOWN // 10
 
 
+@pytest.mark.parametrize("kind", ABSURD)
+def test_pages_are_bounded_when_a_request_is_absurd(
+    kind: str, trial: Trial, run_fleet: RunFleet
+) -> None:
+    ask(trial, **ABSURD[kind])
+
+    run_fleet("status", "--site", "pages")
+
+    pages = {path: len(path.read_text()) for path in (trial.folder / "pages").rglob("*.html")}
+    assert max(pages.values()) < 2 * MAX_SHOWN
+    assert any("requests" in path.parts for path in pages)
+
+
 @pytest.mark.parametrize(("kind", "least"), [("long-tag", len(LONG)), ("many-tags", 20_000)])
 def test_json_is_whole_when_a_request_is_absurd(
     kind: str, least: int, trial: Trial, run_fleet: RunFleet

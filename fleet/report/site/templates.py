@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from fleet.explain.tags import WORDS
 from fleet.report import words
 from fleet.report.site.links import IMAGES
-from fleet.report.terminal import shown
+from fleet.report.terminal import MAX_ROWS, shown
+from fleet.schema.findings import MAX_LISTED
 from fleet.schema.units import write_duration
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def environment() -> Environment:
         share=_share,
         images_page=IMAGES,
         enforcer=WORDS,
+        max_listed=MAX_LISTED,
+        max_rows=MAX_ROWS,
     )
     return found
 
