@@ -72,7 +72,7 @@ def _none_if_unreadable(value: object, read: ValidatorFunctionWrapHandler) -> in
 class ListedRow(Answer):
     """The part of a work request that counts it: all that is read of an unreadable one."""
 
-    id: Id | Line
+    id: Annotated[int, Field(ge=-MAX_ID, le=MAX_ID)] | Line
     task_type: Line
     status: Line
     scope: Line
