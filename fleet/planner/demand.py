@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from math import inf
 from operator import itemgetter
@@ -62,7 +62,7 @@ class Ordered(NamedTuple):
 
 
 class Payer(NamedTuple):
-    """Whom a request is counted for, as far as a limit or a budget looks at it."""
+    """Whom a request is counted for, as far as a limit of it or a budget looks at it."""
 
     submitter: str | None = None
     owner: str | None = None
@@ -168,7 +168,8 @@ class _Reader:
         """Return what follows from a request."""
         asking = self._judge.ask_of_alike(request, told)
         expected = self._durations.of(queue, request)
-        payer, timing = self._payer_of(queue, request), expected[1]
+        payer = self._payer_of(queue, request, asking.ask.required)
+        timing = expected[1]
         key = (queue, id(asking), request.priority, payer, id(timing))
         alike = self._alike.get(key)
         if alike is None:
@@ -262,34 +263,48 @@ def _each_once(requests: Collection[Request]) -> Iterable[Request]:
     return found.values()
 
 
-def _payers(fleet: Fleet, teams: Teams) -> Callable[[str, Request], Payer]:
-    """Return what makes a payer of a request: only what some limit or budget looks at."""
-    looked_at = {
-        field
-        for limits in (
-            *(rule.limits for rule in fleet.tags.values()),
-            *(desk.limits for desk in fleet.queues.values() if isinstance(desk, TicketQueue)),
-        )
-        for field, most in limits.per
-        if most is not None
-    }
-    for budget in fleet.budgets.values():
-        looked_at |= {f for f in ("scope", "team", "owner") if getattr(budget, f) is not None}
+def _payers(fleet: Fleet, teams: Teams) -> Callable[[str, Request, frozenset[str]], Payer]:
+    """Return the function from queue, request and required tags to its payer.
+
+    It has only the fields that a budget, or a limit of its queue or of its tags, looks at.
+    """
+    vocabulary = Vocabulary(fleet)
     desks = {n: desk for n, desk in fleet.queues.items() if isinstance(desk, TicketQueue)}
     limited = {n for n, desk in desks.items() if desk.blocked or any(limits_of(desk.limits))}
+    of_desk = {name: _fields_of(desk.limits) for name, desk in desks.items()}
+    of_tag = {name: _fields_of(rule.limits) for name, rule in fleet.tags.items()}
+    of_budgets = {
+        field
+        for budget in fleet.budgets.values()
+        for field in ("scope", "team", "owner")
+        if getattr(budget, field) is not None
+    }
     if any(desk.blocked for desk in desks.values()):
-        looked_at.add("owner")
-    if not looked_at and not limited:
-        unknown = Payer()
-        return lambda _, __: unknown
-    return lambda queue, request: Payer(
-        submitter=request.requester if "submitter" in looked_at else None,
-        owner=request.owner if "owner" in looked_at else None,
-        scope=request.scope if "scope" in looked_at else None,
-        team=teams.of(request) if "team" in looked_at else None,
-        sandbox=request.sandbox if "sandbox" in looked_at else None,
-        desk=queue if queue in limited else None,
-    )
+        of_budgets.add("owner")
+
+    @cache
+    def looked_at(queue: str, required: frozenset[str]) -> set[str]:
+        names = {name for tag in required for name in vocabulary.names_of(tag)}
+        of_tags = (of_tag[name] for name in names if name in of_tag)
+        return of_budgets.union(*of_tags, of_desk.get(queue, ()))
+
+    def payer_of(queue: str, request: Request, required: frozenset[str]) -> Payer:
+        fields = looked_at(queue, required)
+        return Payer(
+            submitter=request.requester if "submitter" in fields else None,
+            owner=request.owner if "owner" in fields else None,
+            scope=request.scope if "scope" in fields else None,
+            team=teams.of(request) if "team" in fields else None,
+            sandbox=request.sandbox if "sandbox" in fields else None,
+            desk=queue if queue in limited else None,
+        )
+
+    return payer_of
+
+
+def _fields_of(limits: Limits) -> set[str]:
+    """Return the fields of a payer that limits look at."""
+    return {field for field, most in limits.per if most is not None}
 
 
 def limits_of(limits: Limits) -> Iterator[tuple[str, int]]:
@@ -576,6 +591,12 @@ class Row:
     """Place to what each machine takes that is made there to stay, for min or spare."""
     when: str = ""
     """Of a budget: the period that it is about, as `BudgetVerdict.when`."""
+    until: datetime | None = None
+    """Of a budget: the end of that period."""
+    unit: str = "machines or requests"
+    """Unit of `room`; of a budget its currency, or machine hours."""
+    over: Decimal | None = Decimal(0)
+    """Amount in use above the limit; None: the use is unknown, and no higher limit helps."""
 
     def taken(self, made: Mapping[str, int], served: Mapping[tuple[str, str], int]) -> Decimal:
         """Return what so many machines and requests take, by place, and by group and place."""
