@@ -128,7 +128,9 @@ def _kept_waiting(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[U
                 count=len(keys),
                 because=because,
                 path=result.path,
-                blocked=(Blocked(pool=pools[worker], because=because, path=result.path),),
+                blocked=(
+                    Blocked(pool=pools[worker], because=because, path=result.path, code="guard"),
+                ),
             )
 
 

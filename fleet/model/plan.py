@@ -541,15 +541,27 @@ class Signature(Value):
     )
 
 
+BlockedCode = Literal["closed", "guard", "late", "limit"]
+"""Kind of constraint: the pool or machine type is closed, a guard, a deadline, or a limit."""
+
+
+class Shortfall(Value):
+    """The remainder of a limit and the amount that one more request takes of it."""
+
+    left: Decimal
+    needed: Decimal = Field(description="Amount of the request that takes least.")
+    unit: str = Field(description="`machines or requests`, a currency, or `machine hours`.")
+
+
 class Blocked(Value):
     """A pool that fits a request and makes no machine for it in this run, and why."""
 
     pool: str
     because: str
     path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that decides.")
-    needed: Rate | None = later(
-        None, "The share of a budget, in its unit, that one such request needs there."
-    )
+    code: BlockedCode = later("limit", "Kind of constraint.")
+    short: Shortfall | None = later(None, "Of a limit: what is left of it, and what is needed.")
+    until: Moment | None = later(None, "When the constraint ends by itself, if that is known.")
 
 
 class Unserved(Value):

@@ -683,7 +683,13 @@ class _Books:
             spent=spent,
             reserved=reserved,
             exceeded=left < 0,
-            row=replace(self._row(limit, window, because, room), when=when),
+            row=replace(
+                self._row(limit, window, because, room),
+                when=when,
+                until=window.end,
+                unit=limit.unit,
+                over=None if silent else max(Decimal(0), -left),
+            ),
             known=not silent,
         )
 

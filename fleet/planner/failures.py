@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
+from typing import NamedTuple
 
 from fleet.model.facts import Attempt, AttemptResult, Machine, Market, World
 from fleet.planner.inventory import PoolInventory, attempts_of
@@ -256,32 +257,42 @@ def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
     )
 
 
-def why_failing(memory: Memory, pool: str, kind: str, market: Market, provider: str) -> str:
-    """Return why a way to make machines is closed for now; empty while it is open."""
+class Failing(NamedTuple):
+    """Failures that close a way to create machines, and when it is tried again."""
+
+    said: str = ""
+    """Reason; empty while the way is open."""
+    until: datetime | None = None
+
+
+def find_failing(memory: Memory, pool: str, kind: str, market: Market, provider: str) -> Failing:
+    """Return the failures that close a way to create machines now."""
     if not memory.has_failures:
-        return ""
+        return Failing()
     account = memory.by_account.get((provider, market), ())
     own = [
         each for each in memory.by_pool.get(pool, ()) if (each.type, each.market) == (kind, market)
     ][:LATEST]
     closed = _closed(memory, account, {"quota"})
     if closed:
-        return f"the quota at provider {provider} is used up ({_describe_streak(closed)}"
+        said = f"the quota at provider {provider} is used up ({_describe_streak(closed)}"
+        return Failing(said, closed.until)
     closed = _closed(memory, own, {"out-of-stock"})
     if closed:
         where = " on the spot market" if market == "spot" else ""
-        return f"{provider} is out of stock of {kind}{where} ({_describe_streak(closed)}"
+        said = f"{provider} is out of stock of {kind}{where} ({_describe_streak(closed)}"
+        return Failing(said, closed.until)
     streak = _closed(memory, own, {"name-taken"})
     if streak and streak.runs >= MOST_TAKEN:
-        return f"{provider} refused every name as taken ({_describe_streak(streak)}"
+        said = f"{provider} refused every name as taken ({_describe_streak(streak)}"
+        return Failing(said, streak.until)
     ended = [a for a in own if a.result in _ENDED and memory.is_recent(a)]
     failures = sum(each.result != "registered" for each in ended)
-    if len(ended) < SAMPLE or failures < RATE * len(ended):
-        return ""
     closed = _closed(memory, own, {"error", "failed"})
-    return (
-        f"{failures} of {len(ended)} attempts failed ({_describe_streak(closed)}" if closed else ""
-    )
+    if closed is None or len(ended) < SAMPLE or failures < RATE * len(ended):
+        return Failing()
+    said = f"{failures} of {len(ended)} attempts failed ({_describe_streak(closed)}"
+    return Failing(said, closed.until)
 
 
 @dataclass(frozen=True)

@@ -227,6 +227,8 @@ class ImageChoice:
     """What is wrong with the image, in a sentence; empty where nothing is."""
     closed: str = ""
     """Why no machine is made with it; empty when it may be."""
+    until: datetime | None = None
+    """When what closes it ends by itself, or a stopped newer version is tried again, if known."""
     path: tuple[str | int, ...] = ("guards", "boot_failures")
     """The key of fleet.yaml that decides that."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -389,8 +391,15 @@ def images_by_pool(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory] | None = None
 ) -> dict[str, tuple[ImageVersion, ...]]:
     """Return for each pool the published version that what it offers rests on."""
+    return {name: each.images for name, each in choose_images(fleet, world, inventory).items()}
+
+
+def choose_images(
+    fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory] | None = None
+) -> dict[str, ImageChoice]:
+    """Return the image of the next machine of each pool."""
     memory = recall(fleet, world, inventory or take_inventory(fleet, world))
-    return {name: choose_image(fleet, world, memory, name).images for name in fleet.pools}
+    return {name: choose_image(fleet, world, memory, name) for name in fleet.pools}
 
 
 def _choose(case: _Case) -> ImageChoice:
@@ -448,7 +457,7 @@ def _pin_stopped(case: _Case, pin: str, stop: Stopped) -> str:
 
 def _first(case: _Case, in_turn: Iterable[ImageVersion]) -> ImageChoice:
     """Return the first version that comes up."""
-    stopped, said = list[str](), list[str]()
+    stopped, said, until = list[str](), list[str](), list[datetime]()
     for version in in_turn:
         booted = version.ids[case.pool.provider]
         stop = case.stops(booted)
@@ -456,10 +465,13 @@ def _first(case: _Case, in_turn: Iterable[ImageVersion]) -> ImageChoice:
             if stopped:
                 said.append(f"new machines boot {version.image} {version.version} instead")
             said += _undeclared(case)
-            return ImageChoice(booted, (version,), stopped=tuple(stopped), said="; ".join(said))
+            told = "; ".join(said)
+            ends = min(until, default=None)
+            return ImageChoice(booted, (version,), stopped=tuple(stopped), said=told, until=ends)
+        until.append(stop.until)
         said.append(f"image {version.image} {version.version} {stop}; {case.last_boot}")
         if not case.can_fall_back:
-            return _closed("; ".join([*said, case.way_out]), booted, version)
+            return _closed("; ".join([*said, case.way_out]), booted, version, until=stop.until)
         stopped.append(booted)
     said += ["no earlier version is published", case.way_out]
     return _closed("; ".join(said), booted, version)
@@ -472,7 +484,7 @@ def _by_declaration(case: _Case) -> ImageChoice:
     image = case.declared
     if stop := case.stops(image):
         said = f"image {case.name_of(image)} {stop}; {case.last_boot}; {case.way_out}"
-        return _closed(said, image)
+        return _closed(said, image, until=stop.until)
     if not image and any(each.state == "tested" for each in case.published):
         name = case.pool.image
         return ImageChoice(
@@ -521,9 +533,15 @@ def _undeclared(case: _Case) -> Iterator[str]:
         yield f"{named}: fleet image promote {name}"
 
 
-def _closed(because: str, image: str = "", version: ImageVersion | None = None) -> ImageChoice:
+def _closed(
+    because: str,
+    image: str = "",
+    version: ImageVersion | None = None,
+    *,
+    until: datetime | None = None,
+) -> ImageChoice:
     images = (version,) if version else ()
-    return ImageChoice(image, images, said=because, closed=because)
+    return ImageChoice(image, images, said=because, closed=because, until=until)
 
 
 _PLACES = {

@@ -60,6 +60,7 @@ def _of_pool(pool: str, key: str, most: int, held: int, machines: Mapping[str, D
         room=Decimal(max(0, most - held)),
         machines=machines,
         kept=machines,
+        over=Decimal(max(0, held - most)),
     )
 
 
@@ -155,6 +156,7 @@ def tag_rows(uses: Iterable[Use]) -> Iterator[Row]:
                 because=_sentence(use.limit, use.who, use.taken),
                 room=Decimal(max(0, use.limit.most - use.taken)),
                 requests=use.counted,
+                over=Decimal(max(0, use.taken - use.limit.most)),
             )
 
 

@@ -7,8 +7,8 @@ remembers it.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
 from itertools import chain, count
@@ -27,7 +27,7 @@ from fleet.model.facts import (
 )
 from fleet.model.prices import MachineType, find_types, markets_of, price_per_hour
 from fleet.model.values import digest
-from fleet.planner.failures import Memory, why_failing
+from fleet.planner.failures import Memory, find_failing
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.shared_stacks import settings_of
@@ -152,6 +152,8 @@ class Option:
     """Money per hour in the currency of the file; None: unknown."""
     closed: str = ""
     """Why nothing is made this way in this run; empty when it may be."""
+    until: datetime | None = field(default=None, compare=False)
+    """When what closes it ends by itself, if that is known."""
     shared: tuple[tuple[str, str], ...] = ()
     """Settings that name what it shares with the other machines of its provider."""
 
@@ -179,9 +181,11 @@ def options_of(
 
     def options(memory: Memory) -> Iterator[Option]:
         for kind, market, price, unsold in offers:
-            failing = why_failing(memory, name, kind, market, pool.provider)
+            failing, until = find_failing(memory, name, kind, market, pool.provider)
             closed = unsold or choice.closed or failing
-            yield Option(name, kind, market, choice.id, price, closed, tuple(shared.items()))
+            ends = None if unsold else choice.until if choice.closed else until
+            own = tuple(shared.items())
+            yield Option(name, kind, market, choice.id, price, closed, ends, shared=own)
 
     if memory.has_failures:
         # Where there is another way, the next run takes that, also if it begins late.

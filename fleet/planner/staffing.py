@@ -9,6 +9,7 @@ A request that gets none has a reason, and a line of fleet.yaml that decides it.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from functools import cache, partial
 from heapq import heapreplace
@@ -18,7 +19,15 @@ from typing import NamedTuple
 
 from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
 from fleet.model.images import ImageVersion
-from fleet.model.plan import Blocked, BudgetVerdict, Cause, Reason, Unserved, rate
+from fleet.model.plan import (
+    Blocked,
+    BudgetVerdict,
+    Cause,
+    Reason,
+    Shortfall,
+    Unserved,
+    rate,
+)
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
 from fleet.planner.budgets import find_counting_budgets
@@ -359,7 +368,7 @@ def _late(
                 f"pool {pool} needs {write_duration(fastest)} for it, and {whose} is "
                 f"{write_duration(timing.deadline)}"
             )
-            yield Blocked(pool=pool, because=because, path=path)
+            yield Blocked(pool=pool, because=because, path=path, code="late")
 
 
 _Cause = tuple[str, Path, tuple[Blocked, ...]]
@@ -444,13 +453,18 @@ def _blocked(
             continue
         if pool_plan.closed:
             because = f"pool {pool} creates no machines: {pool_plan.closed}"
-            yield _Stopped(Blocked(pool=pool, because=because, path=_path_of_closed(pool_plan)))
+            path, until = _path_of_closed(pool_plan), _end_of_closed(pool_plan)
+            yield _Stopped(
+                Blocked(pool=pool, because=because, path=path, code="closed", until=until)
+            )
             continue
         for option in pool_plan.options:
             if option.closed:
                 because = f"pool {pool} creates no {option.type}: {option.closed}"
-                path = _path_of_option(pool_plan, option)
-                yield _Stopped(Blocked(pool=pool, because=because, path=path))
+                path, until = _path_of_option(pool_plan, option), option.until
+                yield _Stopped(
+                    Blocked(pool=pool, because=because, path=path, code="closed", until=until)
+                )
             for row in rows.get(option.key, ()):
                 yield stopped_by(pool, row, option.key)
         for place in free[pool]:
@@ -489,8 +503,11 @@ def _stopped_by(used: Used, pool: str, row: Row, place: str) -> _Stopped:
     """Return that a limit stops a request at a place of a pool."""
     need = row.machines.get(place, Decimal(0)) + row.least.get(place, Decimal(0))
     because = why_stopped(row, need, "request", used)
-    needed = need if (row.path, row.when) in used else None
-    return _Stopped(Blocked(pool=pool, because=because, path=row.path, needed=needed), row.room)
+    budget = used.get((row.path, row.when))
+    left = Decimal(0) if budget is None else budget.left or Decimal(0)
+    short = Shortfall(left=left, needed=need, unit=row.unit) if row.over is not None else None
+    blocked = Blocked(pool=pool, because=because, path=row.path, short=short, until=row.until)
+    return _Stopped(blocked, row.room)
 
 
 def _path_of_closed(pool_plan: PoolPlan) -> Path:
@@ -498,6 +515,13 @@ def _path_of_closed(pool_plan: PoolPlan) -> Path:
     if pool_plan.options and pool_plan.closed == why_closed(pool_plan.options):
         return _path_of_option(pool_plan, pool_plan.options[0])
     return ("pools", pool_plan.name)
+
+
+def _end_of_closed(pool_plan: PoolPlan) -> datetime | None:
+    """Return when the first way to make a machine of a closed pool opens; None: unknown."""
+    if pool_plan.closed != why_closed(pool_plan.options):
+        return None
+    return min((each.until for each in pool_plan.options if each.until), default=None)
 
 
 def _path_of_option(pool_plan: PoolPlan, option: Option) -> Path:

@@ -1,7 +1,7 @@
 """What a renamed pool takes over of what was spent and of what failed, before the first apply."""
 
 from fleet.model.facts import World
-from fleet.planner.failures import recall, settle, why_failing
+from fleet.planner.failures import find_failing, recall, settle
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_sim_fleet, a_sim_world, a_stack, a_worker, ago, an_attempt
@@ -13,7 +13,7 @@ OWN_STACK = {name: a_stack(provider="desk") for name in ("old", "builders")}
 
 def failing(fleet: Fleet, world: World) -> str:
     memory = recall(fleet, world, take_inventory(fleet, world))
-    return why_failing(memory, "builders", "ccx33", "on-demand", "desk")
+    return find_failing(memory, "builders", "ccx33", "on-demand", "desk").said
 
 
 def test_a_renamed_pool_has_spent_what_it_spent_under_its_old_name() -> None:
