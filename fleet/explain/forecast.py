@@ -58,6 +58,8 @@ class Forecast:
     """Request to the worker that it starts on, for those whose start is known."""
     not_known: dict[str, str] = field(default_factory=dict)
     """Request to why its start is unknown."""
+    standing: dict[str, Standing] = field(default_factory=dict)
+    """The workers that take work, by name."""
 
     def start_of(self, key: str) -> datetime | None:
         """Return when a request is expected to start; None where unknown."""
@@ -93,7 +95,7 @@ def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = No
         for request in demand.requests
         for each in ordered(queue, request, durations.of(queue, request))
     )
-    found = Forecast(world.time)
+    found = Forecast(world.time, standing=standing)
     turns = _Turns(standing, assumed)
     for request in requests:
         if request.key in own:

@@ -49,7 +49,7 @@ def _one_less(
     name, fewer = verdict.pool, verdict.machines_after - 1
     workers = ("pools", name, "workers")
     less = pool.workers.model_copy(update={"max": fewer, "min": min(pool.workers.min, fewer)})
-    without = Replans(world).plan(apply_edits(fleet, [Edit(workers, less)]), world)
+    without = Replans().plan(apply_edits(fleet, [Edit(workers, less)]), world)
     waiting = [key for s in plan.signatures for key in s.requests if is_served(plan, key)]
     lost = [key for key in waiting if without is not None and not is_served(without, key)]
     if lost:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, cached_property, partial
 
-from fleet.explain.forecast import UNTIMED, Class, Forecast, Standing, forecast, workers_of
+from fleet.explain.forecast import UNTIMED, Class, Forecast, Standing, workers_of
 from fleet.explain.options import OptionFinder, Way, mark_chosen, way_of
 from fleet.explain.tags import enforcement_facts
 from fleet.explain.unblock import find_missing_entries, find_remedies
@@ -19,7 +19,7 @@ from fleet.explain.values import (
     PlaceFacts,
     Suggestion,
 )
-from fleet.explain.what_if import FEWEST_REPLANS, Replans, Run, find_request, is_served
+from fleet.explain.what_if import MOST_PLANS, Replans, Run, count_plans, find_request, is_served
 from fleet.model.facts import Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Create, Plan, Signature, Unserved
@@ -60,6 +60,8 @@ _ARCHITECTURE = "worker:build-arch:"
 ENDED = "no change found within the search limit; the queue is large"
 MOST_REPLANS = 100
 """How many plans are made for all groups together, in the order of service."""
+FEWEST_PLANS = 1
+"""Plans that one of these groups gets at least, while any are left: one proves most edits."""
 BY_WORKER = "next for workers that exist"
 BY_UNSEEN = "next for workers that may exist (not listed now)"
 BY_CREATE = "get new machines"
@@ -75,32 +77,27 @@ class Case:
     plan: Plan
 
     @cached_property
+    def run(self) -> Run:
+        """Return the explained run."""
+        return Run(self.fleet, self.world, self.plan)
+
+    @property
     def forecast(self) -> Forecast:
         """Return when each waiting request is expected to start."""
-        return forecast(self.fleet, self.world, self.plan)
-
-    @cached_property
-    def assumed(self) -> Forecast:
-        """Return the same if work of unknown duration takes as long as the plan counts for it."""
-        return forecast(self.fleet, self.world, self.plan, assumed=USUAL)
+        return self.run.forecast
 
     def assumed_start(self, key: str) -> datetime | None:
         """Return when a request starts by assumed durations, where only durations are unknown."""
         is_untimed = self.forecast.not_known.get(key) == UNTIMED
-        return self.assumed.start_of(key) if is_untimed else None
-
-    @cached_property
-    def requests(self) -> dict[str, tuple[Request, bool]]:
-        """Return each waiting request by `queue/id`, and whether its queue stored its tags."""
-        return {
-            f"{queue}/{request.id}": (request, demand.stored)
-            for queue, demand in self.world.demands()
-            for request in demand.requests
-        }
+        return self.run.assumed.start_of(key) if is_untimed else None
 
     def find(self, key: str) -> tuple[Request, bool] | None:
-        """Return the request of this name; of a group's name `queue/id#n` the group."""
-        return self.requests.get(key) or self.requests.get(key.rpartition("#")[0])
+        """Return the request of this name, and whether its queue stored its tags.
+
+        Of a group's name `queue/id#n` the group.
+        """
+        requests = self.run.requests
+        return requests.get(key) or requests.get(key.rpartition("#")[0])
 
     def named(self, name: str) -> list[str]:
         """Return what a name means: the request of this id, else those about this package."""
@@ -246,14 +243,14 @@ def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explan
     if len(keys) != 1:
         return None
     signature = next(s for s in plan.signatures if keys[0] in s.requests)
-    return explain_one(case, signature, keys[0], Replans(world))
+    return explain_one(case, signature, keys[0], Replans(count_plans(plan)))
 
 
 def explain_one(case: Case, signature: Signature, key: str, replans: Replans) -> Explanation:
     """Return the answer about one request."""
     unserved = case.unserved.get(key)
     never = is_never(case, signature, unserved)
-    remedies = find_remedies(case.fleet, case.world, case.plan, key, replans) if unserved else ()
+    remedies = find_remedies(case.run, key, replans) if unserved else ()
     start = _expected(case, key, [remedy.suggestion for remedy in remedies])
     suggestions = tuple(_sooner(remedy.suggestion, start) for remedy in remedies)
     steps = []
@@ -379,7 +376,8 @@ def _workers_that_fit(case: Case, signature: Signature) -> str:
 def _expected(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
     """Return when a request starts: on a worker of this plan, or on one of the coming runs."""
     starts = [case.forecast.start_of(key)]
-    starts += [each.wait.start for each in suggestions if each.wait and not _edits(each)]
+    waits = [each.wait for each in suggestions if each.wait and not _edits(each)]
+    starts += [wait.start if wait.runs or wait.start else wait.until for wait in waits]
     return min((start for start in starts if start is not None), default=None)
 
 
@@ -400,7 +398,7 @@ def _sooner(suggestion: Suggestion, start: datetime | None) -> Suggestion:
 
 def _coming(case: Case, signature: Signature, key: str, replans: Replans) -> str:
     """Return how a served request gets its worker, or that the next run would not serve it."""
-    following = replans.run_after(Run(case.fleet, case.world, case.plan))
+    following = replans.run_after(case.run)
     if following is not None and not is_served(following.plan, key):
         waits = next((u.because for u in following.plan.unserved if key in u.requests), "")
         return f"act soon: in the next run the request would wait: {waits}"
@@ -652,7 +650,10 @@ def explain_every(
 
     Makes at most `most` further plans.
     """
-    case, replans = Case(fleet, world, plan), Replans(world, most)
+    case, replans = (
+        Case(fleet, world, plan),
+        Replans(min(most, MOST_REPLANS * count_plans(plan) // MOST_PLANS)),
+    )
     apart = [*by_outcome(case)]
     searches = sum(verdict not in SERVED for _, verdict, _ in apart)
     groups = []
@@ -676,7 +677,7 @@ def explain_every(
 
 def _share(left: int, searches: int) -> int:
     """Return how many plans the next search gets: enough, or none."""
-    return max(FEWEST_REPLANS, left // searches) if left >= FEWEST_REPLANS // 2 else 0
+    return min(left, max(FEWEST_PLANS, left // searches))
 
 
 def by_outcome(case: Case) -> Iterator[tuple[Signature, str, list[str]]]:
@@ -719,10 +720,11 @@ def _answers(
 
 def without_search(answer: Explanation) -> Explanation:
     """Return the answer; where no change was searched for, with the command that does."""
-    if answer.next_steps != (ENDED,):
+    if ENDED not in answer.next_steps:
         return answer
-    steps = (f"to search for a change: `fleet explain request {answer.name}`",)
-    return answer.altered(next_steps=steps)
+    steps = [step for step in answer.next_steps if step != ENDED]
+    steps.append(f"to search for a change: `fleet explain request {answer.name}`")
+    return answer.altered(next_steps=tuple(steps))
 
 
 def explain_like(case: Case, signature: Signature, key: str, first: Explanation) -> Explanation:

@@ -1,24 +1,23 @@
 """What gets a waiting request served: edits of fleet.yaml, or waiting.
 
-`candidates` yields single edits from the reasons of a plan; edits that claim something about
-machines (a tag that they provide) rank after edits that only allow. Every suggestion is verified
-by a plan with the edited fleet.yaml or in the awaited world. Fewest edits first, then the smallest
-figures.
+A suggestion is the inverse of what the plan records against a request: `moves` raises each limit
+by what it is short of. Edits that claim something about machines (a tag that they provide) rank
+after edits that only allow. The forecast of the plan says what to wait for. A plan of the edited
+fleet.yaml or of the awaited world proves each suggestion, and there are at most `MOST_PLANS`.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from heapq import heappop, heappush
-from itertools import chain, count, islice
+from itertools import chain, islice, product
 
 from fleet.checks import CHECKS
-from fleet.explain.forecast import left_of
+from fleet.explain.forecast import UNTIMED, Forecast
 from fleet.explain.options import rule_for
 from fleet.explain.values import Change, Suggestion, Wait
 from fleet.explain.what_if import (
-    MOST_COUNT,
     REMOVED,
     REQUEST,
     Edit,
@@ -28,22 +27,21 @@ from fleet.explain.what_if import (
     edited,
     figures_at,
     find_request,
-    freed,
     is_served,
-    later,
+    next_pause,
+    raise_figure,
     served_by,
     signature_of,
-    turn_up,
+    step_to,
     value_at,
     write_value,
     write_yaml,
 )
 from fleet.guard.approvals import APPROVED_DAYS
-from fleet.model.facts import Demand, Request, World
+from fleet.model.facts import Demand, Request, Work, World
 from fleet.model.images import ImageVersion
-from fleet.model.plan import Plan, Signature, Unserved
-from fleet.planner.images import images_by_pool
-from fleet.planner.units import is_busy
+from fleet.model.plan import Create, GuardResult, Plan, Reason, Signature, Unserved
+from fleet.planner.images import choose_images, images_by_pool
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import (
     Approval,
@@ -66,14 +64,14 @@ from fleet.tagrules.vocabulary import Vocabulary
 ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
 """Ranks: raise a limit or set a mode, move an expiry, approve, put it on the allow-list, have the
 request ask for a tag, say that workers provide one, open a tag to everyone, remove a key."""
-NEAREST = 4
-"""How many pools that do not fit are looked at, those first that lack least."""
 MOST_VALUES = 3
 """Values proposed for a key of a look-up: fewer than `MOST_SHOWN`, to show others too."""
+FEW_PLANS = 2
+"""Up to so many plans, edits are proven first: the expected start is known without a plan."""
+MAX_MOMENTS = 3
+"""Maximum moments that are tried at which what stops a request ends by itself."""
 _WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
 MOST_RUNS = 12
-MOST_WAITING_DAYS = 62
-"""How far ahead to look: the next month ends within it."""
 MOST_EDITS = 4
 _NAMED = 3
 _Key = frozenset[tuple[Path, str]]
@@ -87,48 +85,70 @@ class Remedy:
     edits: tuple[Edit, ...] = ()
 
 
-def find_remedies(
-    fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans
-) -> tuple[Remedy, ...]:
+def find_remedies(run: Run, key: str, replans: Replans) -> tuple[Remedy, ...]:
     """Return what would get a waiting request served, the smallest first; waiting is no edit.
 
     Returns only the fewest edits, at most `replans.most_shown`.
     """
-    if is_served(plan, key) or signature_of(plan, key) is None:
+    if is_served(run.plan, key) or signature_of(run.plan, key) is None:
         return ()
     if replans.left <= 0:
-        # Every suggestion is proven by a plan; finding what to try takes long by itself.
+        # Every suggestion is proven by a plan.
         replans.is_spent = True
         return ()
-    with replans.share(replans.left // 2) as given:
-        waits = [
-            Remedy(Suggestion(sentence=describe_wait(fleet, wait), wait=wait))
-            for wait in find_waits(fleet, world, plan, key, given)
-        ]
+    found: list[Remedy] = []
+    is_few = replans.left <= FEW_PLANS and not is_throttled(run.plan, key)
+    if is_few:
+        # The expected start is known without a plan.
+        found = _fewest(run, key, replans)
+    waits = [
+        Remedy(Suggestion(sentence=describe_wait(run.fleet, wait), wait=wait))
+        for wait in find_waits(run, key, replans)
+    ]
     timed = [each for each in waits if each.suggestion.wait and each.suggestion.wait.until]
-    if len(timed) >= replans.most_shown:
-        return tuple(waits)
-    found = _fewest(_Search(fleet, world, key, replans, patient=not is_throttled(plan, key)), plan)
-    # Where waiting for a throttle takes too many runs, raise the throttle too.
-    found = found or _fewest(_Search(fleet, world, key, replans), plan)
-    replans.is_spent |= given.is_spent
+    if not is_few and len(timed) < replans.most_shown:
+        found = _fewest(run, key, replans)
     return (*waits, *found)
 
 
-def _fewest(search: "_Search", plan: Plan) -> list[Remedy]:
+def _fewest(run: Run, key: str, replans: Replans, *, patient: bool = True) -> list[Remedy]:
     """Return the fewest edits that get a request served, the smallest figures first."""
-    wide = sorted(search.run(plan, most=search.replans.left // 2), key=_size)
-    small = map(search.minimised, wide[: 2 * search.replans.most_shown])
-    every = {_name(edits): edits for edits in small if edits}.values()
+    patient = patient and not is_throttled(run.plan, key)
+    search = _Search(run.fleet, run.world, key, replans, patient=patient)
+    wide = search.run(run.plan)
+    small = map(search.minimised, sorted(wide, key=_size))
+    every = {_name(edits): edits for edits in small}.values()
     fewest = min(map(_few, every), default=(0, 0))
-    found = [(edits, search.harms(plan, edits)) for edits in every if _few(edits) == fewest]
+    found = [(edits, search.harms(run.plan, edits)) for edits in every if _few(edits) == fewest]
     found.sort(key=lambda each: (len(each[1]), _size(each[0])))
     remedies = []
     for edits, harms in found:
         works, wait = search.awaited(edits)
         if works:
             remedies.append(Remedy(_suggest(search.fleet, edits, harms, wait), edits))
-    return remedies[: search.replans.most_shown]
+    if not remedies and search.patient and replans.left:
+        # Waiting for a throttle takes too many runs: raise the throttle too.
+        return _fewest(run, key, replans, patient=False)
+    return remedies[: replans.most_shown]
+
+
+@dataclass
+class _Frontier:
+    """Sets of edits that no plan has tried, the fewest edits first."""
+
+    is_few: bool
+    """Few plans are left: edits that only allow come first, for their figures are known."""
+    heap: list[tuple[bool, int, int, int, tuple[Edit, ...]]] = field(default_factory=list)
+    seen: set[_Key] = field(default_factory=set)
+
+    def add(self, edits: tuple[Edit, ...]) -> None:
+        """Add a set of edits, unless it was there before."""
+        name = _name(edits)
+        if name not in self.seen:
+            self.seen.add(name)
+            rank = sum(edit.rank for edit in edits)
+            order = (self.is_few and rank > 0, _count(edits), rank, len(self.seen))
+            heappush(self.heap, (*order, edits))
 
 
 @dataclass
@@ -142,53 +162,57 @@ class _Search:
     patient: bool = False
     """A throttled machine, which a later run creates, is enough."""
 
-    def run(self, plan: Plan, most: int) -> list[tuple[Edit, ...]]:
-        """Return every set of the fewest edits that serves the request, figures at their maximum.
+    def run(self, plan: Plan) -> list[tuple[Edit, ...]]:
+        """Return sets of the fewest edits that serve the request, each proven by a plan.
 
-        Makes at most `most` plans; `minimised` reduces the figures afterwards.
+        Figures are raised by the shortfall of the plan before: a best-first search, in which a
+        plan that still does not serve the request says what else is short.
         """
-        order = count()
-        heap: list[tuple[int, int, int, tuple[Edit, ...], Plan]] = []
-        heappush(heap, (0, 0, next(order), (), plan))
-        seen: set[_Key] = set()
+        frontier = _Frontier(is_few=self.replans.left <= FEW_PLANS)
         found: list[tuple[Edit, ...]] = []
-        while heap and most > 0:
-            most -= 1
-            size, _, _, edits, before = heappop(heap)
+        self._extend(frontier, (), plan)
+        while frontier.heap and len(found) < self.replans.most_shown:
+            first = heappop(frontier.heap)
+            edits = first[-1]
+            size = _count(edits)
             if size > MOST_EDITS or (found and size > _count(found[0])):
                 break
-            after = self._plan(edits) if edits else before
+            if _is_refused(self.fleet, edits):
+                continue
+            after = self._plan(edits)
             if after is None:
+                heappush(frontier.heap, first)
                 break
             if self._is_reached(after):
                 found.append(edits)
-                continue
-            for each in self._next(edits, after):
-                name = _name(each)
-                if name not in seen:
-                    seen.add(name)
-                    rank = sum(edit.rank for edit in each)
-                    heappush(heap, (_count(each), rank, next(order), each, after))
-        if heap and most <= 0 and not found:
+            elif self.replans.left:
+                self._extend(frontier, edits, after)
+        if frontier.heap and not self.replans.left and not found:
             self.replans.is_spent = True
         return found
 
-    def minimised(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
-        """Return the edits with the smallest figures that serve; none if that took too long.
+    def _extend(self, frontier: "_Frontier", edits: tuple[Edit, ...], plan: Plan) -> None:
+        """Add every set of edits that goes on from a plan."""
+        after = Run(*edited(self.fleet, self.world, self.key, edits), plan)
+        for move in moves(after, self.key, whole_rank=frontier.is_few):
+            each = _joined(edits, move)
+            if each:
+                frontier.add(each)
 
-        Drops edits that the others do not need; some are needed only beside a maximal figure.
-        """
-        before: tuple[Edit, ...] = ()
-        while edits != before:
-            before = edits
-            for edit in before:
-                fewer = tuple(each for each in edits if each.path != edit.path)
-                if fewer and self._serves(fewer):
-                    edits = fewer
-            for number, edit in enumerate(edits):
-                if edit.least is not None:
-                    edits = self._turned_down(edits, number)
-        return () if self.replans.is_spent else edits
+    def minimised(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+        """Return the edits without those, and the steps, that remaining plans prove needless."""
+        for edit in edits if len(edits) > 1 else ():
+            fewer = tuple(each for each in edits if each.path != edit.path)
+            if fewer and self.replans.left and self._serves(fewer):
+                edits = fewer
+        for number, edit in enumerate(edits):
+            steps = edit.steps - 1
+            while steps > 0 and self.replans.left:
+                less = (*edits[:number], edit.turned(steps), *edits[number + 1 :])
+                if not self._serves(less):
+                    break
+                edits, steps = less, steps - 1
+        return edits
 
     def harms(self, plan: Plan, edits: tuple[Edit, ...]) -> tuple[str, ...]:
         """Return the requests that a plan serves, and would not serve after these edits."""
@@ -206,14 +230,6 @@ class _Search:
         wait = wait_for_runs(run, self.key, self.replans)
         return wait is not None, wait
 
-    def _turned_down(self, edits: tuple[Edit, ...], number: int) -> tuple[Edit, ...]:
-        most = edits[number].steps
-
-        def turned(steps: int) -> tuple[Edit, ...]:
-            return (*edits[:number], edits[number].turned(steps), *edits[number + 1 :])
-
-        return turned(first_that(lambda n: n == most or self._serves(turned(n)), most))
-
     def _plan(self, edits: tuple[Edit, ...]) -> Plan | None:
         after = edited(self.fleet, self.world, self.key, edits)
         return self.replans.plan(*after, of=self._of(edits))
@@ -229,26 +245,22 @@ class _Search:
     def _is_reached(self, plan: Plan) -> bool:
         return is_served(plan, self.key) or (self.patient and is_throttled(plan, self.key))
 
-    def _next(self, edits: tuple[Edit, ...], plan: Plan) -> list[tuple[Edit, ...]]:
-        fleet, world = edited(self.fleet, self.world, self.key, edits)
-        taken = {edit.path for edit in edits}
-        more = candidates(fleet, world, plan, self.key)
-        return [(*edits, edit) for edit in more if edit.path not in taken]
 
+def _joined(edits: tuple[Edit, ...], move: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    """Return edits with those of a move; a figure that both raise is raised by both.
 
-def first_that(holds: Callable[[int], bool], most: int) -> int:
-    """Return the least number from 1 to `most` for which it holds, by doubling and bisection.
-
-    0 where doubling met none; what is returned was tried.
+    Empty where both write one key that is no figure.
     """
-    low, high = 0, 1
-    while high <= most and not holds(high):
-        low, high = high, high * 2
-    if high > most:
-        if low >= most or not holds(most):
-            return 0
-        high = most
-    return low + 1 + bisect_left(range(low + 1, high), True, key=holds)
+    found = {edit.path: edit for edit in edits}
+    for edit in move:
+        known = found.get(edit.path)
+        if known is None:
+            found[edit.path] = edit
+        elif known.steps and edit.steps:
+            found[edit.path] = known.turned(known.steps + edit.steps)
+        else:
+            return ()
+    return tuple(found.values())
 
 
 def _name(edits: tuple[Edit, ...]) -> _Key:
@@ -305,65 +317,134 @@ def _format_harms(harms: tuple[str, ...]) -> str:
     return f" (but {many} served now would wait: {', '.join(harms[:_NAMED])})"
 
 
-def candidates(fleet: Fleet, world: World, plan: Plan, key: str) -> Iterator[Edit]:
-    """Yield what may be changed for one request that a plan leaves waiting."""
-    signature, found = signature_of(plan, key), find_request(world, key)
+def moves(run: Run, key: str, *, whole_rank: bool = False) -> Iterator[tuple[Edit, ...]]:
+    """Yield the edits that lift what a plan records against one request.
+
+    `whole_rank`: limits rise so far that they serve all of its rank (`Shortfalls.of`).
+    """
+    fleet, world = run.fleet, run.world
+    signature, found = signature_of(run.plan, key), find_request(world, key)
     if signature is None or found is None:
         return
     request, demand = found
-    unserved = next((each for each in plan.unserved if key in each.requests), None)
-    if unserved is not None:
-        for path in _blocking_paths(plan, unserved):
-            yield from _allowing(fleet, world, plan, path)
-    yield from _expired_rules(fleet, world, request)
-    yield from _looked_up(fleet, world, signature, find_missing_entries(fleet, signature, *found))
-    yield from _askers(fleet, signature, request)
+    yield from lifts(run, key, whole_rank=whole_rank)
+    for edit in _expired_rules(fleet, world, request):
+        yield (edit,)
+    entries = find_missing_entries(fleet, signature, *found)
+    for edit in _looked_up(fleet, world, signature, entries):
+        yield (edit,)
+    for edit in _askers(fleet, signature, request):
+        yield (edit,)
     # Where the queue stored its tags already, a rule acts on later requests.
     yield from _fitting(fleet, world, signature, None if demand.stored else request)
 
 
+def lifts(run: Run, key: str, *, whole_rank: bool = False) -> Iterator[tuple[Edit, ...]]:
+    """Yield the inverse of each constraint, or of all limits that stop a request at one place."""
+    fleet, plan = run.fleet, run.plan
+    unserved = next((each for each in plan.unserved if key in each.requests), None)
+    if unserved is None:
+        return
+    if any(each.code == "limit" for each in unserved.blocked):
+        lacks = run.shortfalls.of(key, whole_rank=whole_rank)
+        for lack in islice(lacks, FEW_PLANS if whole_rank else None):
+            raised = [raise_figure(fleet, each.path, each.amount) for each in lack.missing]
+            if all(raised):
+                yield tuple(edit for edit in raised if edit)
+    yield from _staying(fleet, plan)
+    for path in _blocking_paths(plan, unserved):
+        for edit in _allowing(fleet, run.world, plan, key, path):
+            yield (edit,)
+
+
+def _staying(fleet: Fleet, plan: Plan) -> Iterator[tuple[Edit, ...]]:
+    """Yield for each pool the edit by which one machine less goes because of its maximum."""
+    every = (*plan.actions, *plan.withheld)
+    gone = (each for each in every if not isinstance(each, Create))
+    for name in sorted({each.pool for each in gone if each.reason is Reason.ABOVE_MAX}):
+        raised = raise_figure(fleet, ("pools", name, "workers", "max"), Decimal(1))
+        if raised is not None:
+            yield (raised,)
+
+
 def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
-    paths = [each.path for each in unserved.blocked] + [unserved.path]
+    """Yield the keys that decide, those of limits aside."""
+    paths = [each.path for each in unserved.blocked if each.code != "limit"]
+    paths += [] if unserved.blocked else [unserved.path]
     pools = {each.pool for each in unserved.blocked}
     paths += [("pools", pool, "mode") for pool in sorted(pools)]
-    paths += [("guards", "boot_failures")] if pools else []
     paths += [g.path for g in plan.guards if g.result != "passed" and g.pool in (None, *pools)]
     yield from dict.fromkeys(path for path in paths if path)
 
 
-def _allowing(fleet: Fleet, world: World, plan: Plan, path: Path) -> Iterator[Edit]:
+def _allowing(fleet: Fleet, world: World, plan: Plan, key: str, path: Path) -> Iterator[Edit]:
     """Yield what a blocking key may be changed to so that it allows more."""
     for figure in figures_at(fleet, path):
-        raised = turn_up(fleet, figure)
+        if figure[-1] == "of_last":
+            continue  # it counts more boots, and allows none
+        raised = raise_figure(fleet, figure, _short_of(fleet, plan, key, figure))
         if raised is not None:
             yield raised
     if path[-1] == "mode" and value_at(fleet, path) not in (None, "apply"):
         yield Edit(path, "apply", text=f"set {yaml_key(path)} to apply")
     for guard in plan.guards:
         if guard.path == path and guard.result == "refused":
-            yield from _approvals(fleet, world, guard.guard, guard.pool)
+            yield from _approvals(fleet, world, guard)
             if guard.guard == "unenforced":
                 yield Edit(path, REMOVED, rank=REMOVE, text=f"remove {yaml_key(path)}")
 
 
-def _approvals(fleet: Fleet, world: World, guard: str, pool: str | None) -> Iterator[Edit]:
+_CREATE = ("guards", "throttle", "create")
+
+
+def _short_of(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
+    """Return what a figure of a guard is short of; 1 where the guard tells no figures."""
+    old = Decimal(int(value_at(fleet, figure)))
+    guards = [g for g in plan.guards if figure[: len(g.path)] == g.path and g.result != "passed"]
+    needed = [old + 1]
+    for guard in guards:
+        count = guard.count
+        if figure[:-1] == _CREATE:
+            # Its machine is one of those that come in later runs, in the order of service.
+            later = [
+                each
+                for each in plan.withheld
+                if isinstance(each, Create) and guard.pool in (None, each.pool)
+            ]
+            later.sort(key=lambda each: each.turn)
+            place = next((n for n, each in enumerate(later, 1) if key in each.serves), 0)
+            count += place - guard.withheld
+        if figure[-1] == "count":
+            needed.append(Decimal(count))
+        elif figure[-1] == "share":
+            of = max(guard.of, fleet.guards.throttle.create.free_below, 1)
+            of = of if figure[:-1] == _CREATE else max(1, guard.of)
+            needed.append(Decimal(-(-100 * count // of)))
+        elif figure[-1] == "free_below":
+            share = max(1, fleet.guards.throttle.create.share)
+            needed.append(Decimal(-(-100 * count // share)))
+    return max(needed) - old
+
+
+def _approvals(fleet: Fleet, world: World, guard: GuardResult) -> Iterator[Edit]:
     """Yield approvals: one more, or more of one that is there, or one that has expired."""
-    today = world.time.date()
+    today, pool = world.time.date(), guard.pool
     for number, approval in enumerate(fleet.approvals):
-        if approval.guard == guard and pool in (None, approval.pool):
+        if approval.guard == guard.guard and pool in (None, approval.pool):
             path: Path = ("approvals", number)
             if approval.expires < today:
                 yield _not_before(world, (*path, "expires"))
-            raised = turn_up(fleet, (*path, "count"))
+            short = Decimal(max(1, guard.count - approval.count))
+            raised = raise_figure(fleet, (*path, "count"), short)
             if raised is not None:
                 yield raised
-    if guard in ("delete", "cost_increase"):
+    if guard.guard in ("delete", "cost_increase"):
         for name in [pool] if pool else sorted(fleet.pools):
             expires = today + timedelta(days=APPROVED_DAYS)
-            written = {"guard": guard, "pool": name, "count": 0, "reason": "say why"}
+            written = {"guard": guard.guard, "pool": name, "count": 0, "reason": "say why"}
             new = Approval.model_validate(written | {"expires": expires})
             path = ("approvals", len(fleet.approvals))
-            yield Edit(path, new, rank=APPROVE, least=new).turned(MOST_COUNT)
+            yield Edit(path, new, rank=APPROVE, least=new).turned(max(1, guard.count))
 
 
 def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edit]:
@@ -444,28 +525,35 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
 
 def _fitting(
     fleet: Fleet, world: World, signature: Signature, ruled: Request | None
-) -> Iterator[Edit]:
+) -> Iterator[tuple[Edit, ...]]:
     """Yield edits that make a pool fit, of the pools that lack least; `ruled`: rules act on it."""
     images = images_by_pool(fleet, world)
-    found: list[tuple[int, str, tuple[Edit, ...]]] = []
+    found: list[tuple[int, str, list[list[tuple[Edit, ...]]]]] = []
     for name, pool in sorted(fleet.pools.items()):
         if isinstance(pool, Pool | StaticPool):
-            edits = tuple(_fitting_one(fleet, images[name], signature, name, ruled))
-            lacks = sum(edit.count for edit in edits)
-            found.append((lacks, name, edits))
-    nearest = sorted([e for e in found if e[2] and e[0] <= MOST_EDITS], key=lambda e: e[:2])
-    valid = (edits for _, name, edits in nearest if not _is_refused(fleet, name, edits))
-    yield from chain.from_iterable(islice(valid, NEAREST))
+            parts = [*_fitting_one(fleet, images[name], signature, name, ruled)]
+            lacks = sum(min(map(_count, ways)) for ways in parts if ways)
+            if parts and all(parts) and lacks <= MOST_EDITS:
+                found.append((lacks, name, parts))
+    for _, _, parts in sorted(found, key=lambda each: each[:2]):
+        yield from (tuple(chain.from_iterable(ways)) for ways in product(*parts))
 
 
-def _is_refused(fleet: Fleet, name: str, edits: Iterable[Edit]) -> bool:
-    """Say whether `fleet validate` would refuse what makes a pool fit."""
-    claims = [edit for edit in edits if edit.path[0] in ("pools", "images")]
-    pool = fleet.pools[name]
-    booted = pool.image if isinstance(pool, Pool) else ""
-    alike = {n: p for n, p in fleet.dynamic_pools.items() if booted and p.image == booted}
-    narrow = fleet.model_copy(update={"pools": {**alike, name: pool}})
-    return bool(claims and _errors(apply_edits(narrow, claims)) - _errors(narrow))
+def _is_refused(fleet: Fleet, edits: Iterable[Edit]) -> bool:
+    """Say whether `fleet validate` would refuse a claim that workers provide or bring tags."""
+    claims = [e for e in edits if e.rank == CLAIM and e.path[0] in ("pools", "images")]
+    if not claims:
+        return False
+    images = {str(edit.path[1]) for edit in claims if edit.path[0] == "images"}
+    names = {str(edit.path[1]) for edit in claims if edit.path[0] == "pools"}
+    images |= {pool.image for name in names if isinstance(pool := fleet.pools[name], Pool)}
+    pools = {
+        name: pool
+        for name, pool in fleet.pools.items()
+        if name in names or (isinstance(pool, Pool) and pool.image in images)
+    }
+    narrow = fleet.model_copy(update={"pools": pools})
+    return bool(_errors(apply_edits(narrow, claims)) - _errors(narrow))
 
 
 def _errors(fleet: Fleet) -> set[tuple[str, Path]]:
@@ -479,7 +567,8 @@ def _fitting_one(
     signature: Signature,
     name: str,
     ruled: Request | None,
-) -> Iterator[Edit]:
+) -> Iterator[list[tuple[Edit, ...]]]:
+    """Yield the ways to mend each mismatch of a pool; all have to be mended."""
     pool = fleet.pools[name]
     ask = ask_of_tags(fleet, signature.required, signature.provided)
     offer = offer_of_pool(fleet, name, images)
@@ -488,30 +577,40 @@ def _fitting_one(
         return  # no edit makes its machines bigger, or names such a tag
     if not serves_queue(pool, signature.queue):
         text = f"let pool {name} serve queue {signature.queue}"
-        yield Edit(("pools", name, "serves"), [*(pool.serves or ()), signature.queue], text=text)
+        serves = [*(pool.serves or ()), signature.queue]
+        yield [(Edit(("pools", name, "serves"), serves, text=text),)]
     if mismatch.missing:
-        yield _provide(fleet, name, mismatch.missing)
-    if mismatch.not_brought and isinstance(pool, Pool):
+        yield [(_provide(fleet, name, mismatch.missing),)]
+    if mismatch.not_brought and not isinstance(pool, Pool):
+        yield []
+    elif mismatch.not_brought and isinstance(pool, Pool):
         kept = [tag for tag in pool.requires if tag not in mismatch.not_brought]
         text = f"remove {', '.join(mismatch.not_brought)} from pools.{name}.requires"
         count = len(mismatch.not_brought)
-        yield Edit(("pools", name, "requires"), kept, count=count, rank=CLAIM, text=text)
+        edit = Edit(("pools", name, "requires"), kept, count=count, rank=CLAIM, text=text)
+        yield [(edit,)]
     asked = tuple(sorted(offer.on_demand)) if not offer.on_demand & ask.required else ()
     unasked = tuple(dict.fromkeys((*mismatch.not_asked, *asked[:1])))
     if unasked:
-        if ruled is not None:
-            yield from _rules(fleet, ruled, unasked)
         text = f"have the request ask for {', '.join(unasked)}"
-        yield Edit(REQUEST, unasked, count=len(unasked), rank=ASK, text=text)
+        asking = Edit(REQUEST, unasked, count=len(unasked), rank=ASK, text=text)
+        opened = tuple(_opened(fleet, mismatch.not_asked, asked))
+        ways = [(edit,) for edit in _rules(fleet, ruled, unasked)] if ruled else []
+        yield [*ways, (asking,), *([opened] if opened else [])]
+
+
+def _opened(
+    fleet: Fleet, exclusive: tuple[str, ...], on_demand: tuple[str, ...]
+) -> Iterator[Edit]:
+    """Yield the edits by which workers with these tags are no longer only for who asks."""
     vocabulary = Vocabulary(fleet)
     for tags, flag, holds in (
-        (mismatch.not_asked, "exclusive", vocabulary.is_exclusive),
-        (asked, "on_demand", vocabulary.is_on_demand),
+        (exclusive, "exclusive", vocabulary.is_exclusive),
+        (on_demand, "on_demand", vocabulary.is_on_demand),
     ):
-        for tag in tags:
-            declaring = next((n for n in vocabulary.names_of(tag) if holds(n)), None)
-            if declaring is not None:
-                yield Edit(("tags", declaring, flag), new=False, rank=OPEN)
+        declaring = (next((n for n in vocabulary.names_of(t) if holds(n)), None) for t in tags)
+        for name in dict.fromkeys(filter(None, declaring)):
+            yield Edit(("tags", name, flag), new=False, rank=OPEN)
 
 
 def _rules(fleet: Fleet, request: Request, tags: tuple[str, ...]) -> Iterator[Edit]:
@@ -561,29 +660,50 @@ def describe_wait(fleet: Fleet, wait: Wait) -> str:
         names += " and others" if len(wait.workers) > _NAMED else ""
         many = f"{len(wait.workers)} busy workers are" if len(wait.workers) > 1 else "a worker is"
         known = f", expected {when}" if when else ", duration unknown"
+        if wait.assumed:
+            known += f"; assumed: {write_time(wait.assumed)}"
         return f"wait until {many} free ({names}){known}"
-    return f"wait until {when}"
+    begins = f", then it starts about {write_time(wait.start)}" if wait.start else ""
+    return f"wait until {when}{begins}"
 
 
-def find_waits(
-    fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans
-) -> Iterator[Wait]:
+def find_waits(run: Run, key: str, replans: Replans) -> Iterator[Wait]:
     """Yield what to wait for, each planned again; the coming runs stand for everything later."""
-    run = wait_for_runs(Run(fleet, world, plan), key, replans)
-    if run is not None:
-        yield run
+    if _is_eased_by_runs(run, key):
+        wait = wait_for_runs(run, key, replans)
+        if wait is not None:
+            yield wait
+            return
+    if replans.left <= 0:
+        replans.is_spent = True
         return
-    found = [
-        _after_work(fleet, world, plan, key, replans),
-        _after_time(fleet, world, plan, key, replans),
-    ]
+    after = _after_work(run, key, replans)
+    # The next attempt at a shortage may fail again: it is no expectation beside a known worker.
+    found = [after, _after_time(run, key, replans, attempts=after is None)]
     known = [wait for wait in found if wait is not None]
-    yield from sorted(known, key=lambda w: (w.until is None, w.until or world.time))
+    yield from sorted(known, key=lambda w: (w.until is None, w.until or run.world.time))
 
 
 def is_throttled(plan: Plan, key: str) -> bool:
     """Return whether only a throttle withholds a request's machine: a later run creates it."""
     return any(u.path[:2] == ("guards", "throttle") for u in plan.unserved if key in u.requests)
+
+
+def _is_eased_by_runs(run: Run, key: str) -> bool:
+    """Return whether the coming runs may serve a request.
+
+    Machines boot or are deleted first, or a way to create them is tried again by then.
+    """
+    plan, following = run.plan, run.world.time + next_pause(run.fleet)
+    blocked = [each for u in plan.unserved if key in u.requests for each in u.blocked]
+    is_made = any(not isinstance(action, Create) for action in plan.actions)
+    return (
+        is_made
+        or bool(plan.releases or plan.resumes)
+        or is_throttled(plan, key)
+        or any(each.path[-1:] == ("max_starting",) for each in blocked)
+        or any(each.until and each.until <= following for each in blocked)
+    )
 
 
 def wait_for_runs(run: Run, key: str, replans: Replans) -> Wait | None:
@@ -601,83 +721,139 @@ def wait_for_runs(run: Run, key: str, replans: Replans) -> Wait | None:
     return None
 
 
-def _after_work(fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans) -> Wait | None:
-    """Return the fewest busy workers, first to end first, that serve a request once free."""
-    pools = {each.pool for u in plan.unserved if key in u.requests for each in u.blocked}
-    own = {v.worker for v in plan.workers if v.pool in pools or v.state == "static"}
-    known = {w.name: w for _, w in world.registered() if is_busy(w) and not w.draining}
-    ends = {
-        worker.name: left_of(fleet, world, worker)
-        for worker in known.values()
-        if worker.name in own or not pools
-    }
-    busy = sorted(ends, key=lambda name: (ends[name] is None, ends[name] or 0, name))
-
-    def waiting_for(most: int) -> Wait:
-        left = ends[busy[most - 1]]
-        until = None if left is None else world.time + timedelta(seconds=left)
-        return Wait(workers=tuple(busy[:most]), until=until)
-
-    def serves(most: int) -> bool:
-        wait = waiting_for(most)
-        seen = awaited(fleet, world, wait, plan, replans)
-        return seen is not None and replans.serves(fleet, seen, key, of=wait)
-
-    fewest = first_that(serves, len(busy))
-    return waiting_for(fewest) if fewest else None
-
-
-def _after_time(fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans) -> Wait | None:
-    """Return the first run that serves a request although nothing else happens until then."""
-    if not _clock_matters(fleet, world, plan, key):
+def _after_work(run: Run, key: str, replans: Replans) -> Wait | None:
+    """Return the workers whose work ends before a request starts, by the forecast of the plan."""
+    found = run.forecast
+    if found.not_known.get(key) == UNTIMED:
+        found = run.assumed
+    wait: Wait | None
+    if key in found.starts:
+        wait = _for_workers(run, key, found)
+    else:
+        wait = _for_limit(run, key, found) or _for_limit(run, key, run.assumed)
+    if wait is None or (wait.assumed and not _exist(run, wait.workers)):
         return None
+    seen = awaited(run.fleet, run.world, wait, run.plan, replans)
+    plan = replans.plan(run.fleet, seen, of=("wait", wait)) if seen else None
+    return wait if plan is not None and is_served(plan, key) else None
 
-    def at(runs: int) -> datetime:
-        return world.time + timedelta(seconds=runs * fleet.cadence)
 
-    most = MOST_WAITING_DAYS * 86_400 // fleet.cadence
+def _exist(run: Run, workers: Iterable[str]) -> bool:
+    """Return whether workers are there now, not only made by this plan."""
+    states = {each.worker: each.state for each in run.plan.workers}
+    return all(states.get(name) in ("busy", "idle") for name in workers)
 
-    def serves(runs: int) -> bool:
-        return replans.serves(fleet, later(world, at(runs)), key, of=("time", runs))
 
-    runs = first_that(serves, most)
-    if not runs:
+def _for_workers(run: Run, key: str, found: Forecast) -> Wait:
+    """Return the wait for the busy workers that a request, and those before it, start on."""
+    own = found.workers[key]
+    names: dict[str, None] = {}
+    for other, worker in found.workers.items():
+        each = found.standing[worker]
+        if each.works and each.alike == found.standing[own].alike:
+            names[worker] = None
+        if other == key:
+            break
+    return _wait(run, tuple(names) or (own,), found, found.starts[key])
+
+
+def _wait(run: Run, workers: tuple[str, ...], found: Forecast, seconds: int) -> Wait:
+    moment = run.world.time + timedelta(seconds=seconds)
+    if found is run.forecast:
+        return Wait(workers=workers, until=moment)
+    return Wait(workers=workers, assumed=moment)
+
+
+def _for_limit(run: Run, key: str, found: Forecast) -> Wait | None:
+    """Return the wait for the work that has to end before a limit of a tag or queue lets it in."""
+    unserved = next((each for each in run.plan.unserved if key in each.requests), None)
+    if unserved is None:
         return None
-    # The exact moment, not the run after it, which moves with each call.
-    before = at(runs - 1)
+    for path in sorted({each.path for each in unserved.blocked if "limits" in each.path}, key=str):
+        counts = _Counting(run, path, key)
+        stopped = {k for each in run.plan.unserved if path in each.paths for k in each.requests}
+        # In the order of service.
+        before = [*found.not_known][: [*found.not_known].index(key)]
+        ahead = sum(each in stopped and counts.has_request(each) for each in before)
+        ends = sorted(counts.ends(found))
+        if ahead < len(ends):
+            seconds, worker = ends[ahead]
+            return _wait(run, (worker,), found, seconds)
+    return None
 
-    def serves_at(moment: datetime) -> bool:
-        return replans.serves(fleet, later(world, moment), key, of=("at", moment))
 
-    likely = sorted(m for m in _likely_moments(fleet, world, key) if before < m <= at(runs))
-    moment = next(filter(serves_at, likely), None)
-    if moment is None:
-        seconds = first_that(lambda n: serves_at(before + timedelta(seconds=n)), fleet.cadence - 1)
-        moment = before + timedelta(seconds=seconds or fleet.cadence)
-    return Wait(until=moment)
+class _Counting:
+    """The work that counts to the same limit of a tag or a queue as a request."""
+
+    def __init__(self, run: Run, path: Path, key: str) -> None:
+        self._run, self._path = run, path
+        self._vocabulary = Vocabulary(run.fleet)
+        self._field = {"submitter": "requester"}.get(str(path[-1]), str(path[-1]))
+        self._who = self._who_of(run.find(key))
+
+    def _who_of(self, work: Request | Work | None) -> object:
+        return None if self._field == "total" else getattr(work, self._field, None)
+
+    def _has(self, work: Request | Work | None, required: Iterable[str]) -> bool:
+        is_theirs = work is not None and self._who_of(work) == self._who
+        limited = str(self._path[1])
+        is_under = any(limited in self._vocabulary.names_of(tag) for tag in required)
+        return is_theirs and (self._path[0] != "tags" or is_under)
+
+    def has_request(self, key: str) -> bool:
+        """Return whether a waiting request counts."""
+        return self._has(self._run.find(key), self._run.signatures[key].required)
+
+    def ends(self, found: Forecast) -> Iterator[tuple[int, str]]:
+        """Yield when work that counts ends, and its worker."""
+        for _, worker in self._run.world.registered():
+            each = found.standing.get(worker.name)
+            if each is None or not each.works or each.free_in is None or worker.work is None:
+                continue
+            if self._has(worker.work, worker.work.required):
+                yield each.free_in, worker.name
+        for key, seconds in found.ends.items():
+            if self.has_request(key):
+                yield seconds, found.workers[key]
 
 
-def _likely_moments(fleet: Fleet, world: World, key: str) -> Iterator[datetime]:
-    """Yield when `otherwise` drops a tag, and every full hour, when periods end."""
-    found = find_request(world, key)
+def _after_time(run: Run, key: str, replans: Replans, *, attempts: bool) -> Wait | None:
+    """Return the first moment at which what stops a request ends by itself, proven by a plan.
+
+    `attempts`: also that of the next attempt to create a machine.
+    """
+    moments = sorted(set(_moments(run, key, attempts=attempts)))
+    for moment in islice(moments, MAX_MOMENTS):
+        wait = Wait(until=moment)
+        seen = awaited(run.fleet, run.world, wait, run.plan, replans)
+        plan = replans.plan(run.fleet, seen, of=("wait", wait)) if seen else None
+        if seen is not None and plan is not None and is_served(plan, key):
+            start = Run(run.fleet, seen, plan).forecast.start_of(key)
+            return wait.altered(start=start)
+    return None
+
+
+def _moments(run: Run, key: str, *, attempts: bool) -> Iterator[datetime]:
+    """Yield the recorded ends of what blocks a request, and when `otherwise` drops a tag."""
+    for unserved in run.plan.unserved:
+        if key in unserved.requests:
+            blocked = (each for each in unserved.blocked if attempts or each.code != "closed")
+            yield from (each.until for each in blocked if each.until)
+    if attempts and run.world.attempts:
+        # A version with more tags may boot again.
+        choices = choose_images(run.fleet, run.world).values()
+        yield from (each.until for each in choices if each.until)
+    found, signature = find_request(run.world, key), signature_of(run.plan, key)
     since = found[0].pending_since if found else None
-    for rule in fleet.tags.values():
-        if since is not None and isinstance(rule.otherwise, Otherwise):
-            yield since + timedelta(seconds=rule.otherwise.after)
-    hour = world.time.replace(minute=0, second=0, microsecond=0)
-    yield from (hour + timedelta(hours=n) for n in range(1, MOST_WAITING_DAYS * 24 + 1))
-
-
-def _clock_matters(fleet: Fleet, world: World, plan: Plan, key: str) -> bool:
-    """Return whether time alone may serve a request: a period, a back-off or `otherwise` ends."""
-    blocked = [each for u in plan.unserved if key in u.requests for each in u.blocked]
-    pools = [fleet.pools.get(each.pool) for each in blocked]
-    return bool(
-        world.attempts
-        or any("budget" in each.path or "budgets" in each.path for each in blocked)
-        or any(isinstance(pool, Pool) and pool.replace.windows for pool in pools)
-        or any(rule.otherwise != "wait" for rule in fleet.tags.values())
-    )
+    if since is None or signature is None:
+        return
+    vocabulary = Vocabulary(run.fleet)
+    for name in {name for tag in signature.required for name in vocabulary.names_of(tag)}:
+        rule = run.fleet.tags[name]
+        if isinstance(rule.otherwise, Otherwise):
+            moment = since + timedelta(seconds=rule.otherwise.after)
+            if moment > run.world.time:
+                yield moment
 
 
 def awaited(fleet: Fleet, world: World, wait: Wait, plan: Plan, replans: Replans) -> World | None:
@@ -685,7 +861,8 @@ def awaited(fleet: Fleet, world: World, wait: Wait, plan: Plan, replans: Replans
     run: Run | None = Run(fleet, world, plan)
     for _ in range(wait.runs):
         run = replans.run_after(run) if run else None
-    if wait.runs:
+    if run is None or wait.runs:
         return run.world if run else None
-    world = later(world, wait.until) if wait.until else world
-    return freed(world, wait.workers)
+    if wait.assumed:
+        return step_to(run, wait.assumed, run.assumed)
+    return step_to(run, wait.until or world.time, run.forecast)

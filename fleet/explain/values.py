@@ -61,7 +61,9 @@ class Wait(Value):
     until: Moment | None = None
     """The expected moment; None where the end of their work is unknown."""
     start: Moment | None = None
-    """Of runs: when the request is expected to start on what the last of them makes."""
+    """When the request is expected to start on what the awaited run makes."""
+    assumed: Moment | None = None
+    """The moment if work of unknown duration takes an hour; None where the durations are known."""
 
 
 class Change(Value):

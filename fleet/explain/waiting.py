@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fleet.explain.request import (
+    FEWEST_PLANS,
     MOST_REPLANS,
     SERVED,
     Case,
@@ -14,7 +15,7 @@ from fleet.explain.request import (
     without_search,
 )
 from fleet.explain.values import Explanation
-from fleet.explain.what_if import FEWEST_REPLANS, Replans
+from fleet.explain.what_if import Replans
 from fleet.model.plan import Signature
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool
@@ -93,7 +94,7 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> Waits:
         if first is not None:
             explained[key] = explain_like(case, group.signature, key, first)
         else:
-            explained[key] = explain_one(case, group.signature, key, _no_plans(case))
+            explained[key] = explain_one(case, group.signature, key, Replans(0))
     return Waits(tuple(_with_starts(group, explained) for group in groups), explained)
 
 
@@ -139,16 +140,9 @@ def _target(fleet: Fleet, signature: Signature) -> int:
 def _firsts(case: Case, groups: list[WaitingGroup]) -> Iterator[tuple[str, Explanation]]:
     """Yield the answer about the first of each group, with suggestions as far as time allows."""
     size = sum(s.count for s in case.plan.signatures) + len(case.plan.workers)
-    replans = Replans(case.world, MOST_REPLANS)
-    replans.left = min(replans.left, _MOST_WORK // (size + 1))
+    replans = Replans(min(MOST_REPLANS, _MOST_WORK // (size + 1)))
     for number, group in enumerate(groups):
-        fair = max(FEWEST_REPLANS, replans.left // (len(groups) - number))
+        fair = max(FEWEST_PLANS, replans.left // (len(groups) - number))
         with replans.share(fair) as given:
             key = group.requests[0].key
             yield key, without_search(explain_one(case, group.signature, key, given))
-
-
-def _no_plans(case: Case) -> Replans:
-    replans = Replans(case.world)
-    replans.left = 0
-    return replans

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
+from math import ceil, floor, inf
 from typing import Any, TypeVar, get_args
 
 from fleet.explain.forecast import Forecast, forecast
@@ -27,16 +28,22 @@ from fleet.model.facts import (
     Request,
     Stack,
     Unknown,
+    Work,
     Worker,
     WorkerState,
     World,
 )
 from fleet.model.plan import Create, Plan, Signature
+from fleet.model.price_lists import with_price_lists
+from fleet.model.prices import convert
+from fleet.planner.durations import USUAL
 from fleet.planner.inventory import departures_after
-from fleet.reconcile import reconcile
+from fleet.planner.shortfall import Shortfalls
+from fleet.reconcile import reconcile_unsealed
 from fleet.schema.findings import Path
 from fleet.schema.model import Approval, Fleet, Money, Pool, Section, serves_queue
 from fleet.schema.units import PERCENT_PATTERNS, written
+from fleet.tagrules.names import names_of, package_of
 
 MOST_COUNT = 100_000
 MOST_PERCENT = 9_999
@@ -83,18 +90,33 @@ def _raised(least: object, steps: int) -> object:
     raise TypeError(least)
 
 
-def turn_up(fleet: Fleet, path: Path) -> Edit | None:
-    """Return the edit that raises a figure as far as it goes; None where there is none."""
+def is_figure(fleet: Fleet, path: Path) -> bool:
+    """Return whether a path names a number or an amount of money."""
+    value = value_at(fleet, path)
+    return not isinstance(value, bool) and isinstance(value, int | Money)
+
+
+def raise_figure(fleet: Fleet, path: Path, amount: Decimal) -> Edit | None:
+    """Return the edit that raises a figure by at least an amount; None where it cannot.
+
+    An amount for money is in the currency of the file.
+    """
     old = value_at(fleet, path)
-    if isinstance(old, bool) or not isinstance(old, int | Money):
+    if not is_figure(fleet, path):
         return None
     if isinstance(old, Money):
+        rate = convert(fleet, Decimal(1), old.currency)
+        if not rate:
+            return None
+        cents = (old.amount + amount / rate) / _CENT
+        steps = ceil(cents) - floor(old.amount / _CENT)
         most = MOST_CENTS
-    elif _pattern_at(fleet, path) in PERCENT_PATTERNS:
-        most = MOST_PERCENT - old
     else:
-        most = MOST_COUNT - old
-    return Edit(path, old, least=old).turned(most) if most > 0 else None
+        steps = ceil(amount)
+        most = MOST_PERCENT if _pattern_at(fleet, path) in PERCENT_PATTERNS else MOST_COUNT
+        most -= old
+    steps = max(1, steps)
+    return Edit(path, old, least=old).turned(steps) if steps <= most else None
 
 
 def apply_edits(fleet: Fleet, edits: Iterable[Edit]) -> Fleet:
@@ -144,8 +166,8 @@ def figures_at(fleet: Fleet, path: Path) -> list[Path]:
     value = value_at(fleet, path)
     if isinstance(value, Section):
         below = [(*path, name) for name in type(value).model_fields]
-        return [each for each in below if turn_up(fleet, each)]
-    return [path] if turn_up(fleet, path) else []
+        return [each for each in below if is_figure(fleet, each)]
+    return [path] if is_figure(fleet, path) else []
 
 
 def _pattern_at(fleet: Fleet, path: Path) -> str:
@@ -265,9 +287,97 @@ def next_run(fleet: Fleet, world: World, plan: Plan) -> World:
 
     Requests still wait for the workers that were made for them.
     """
+    return _applied(fleet, world, plan, world.time + next_pause(fleet))
+
+
+def next_pause(fleet: Fleet) -> timedelta:
+    """Return the time until the next run at which new machines are up."""
     boots = [pool.boot.expected for pool in fleet.dynamic_pools.values()]
-    pause = max([fleet.cadence, *boots])
-    after = later(world, world.time + timedelta(seconds=pause))
+    return timedelta(seconds=max([fleet.cadence, *boots]))
+
+
+def step_to(run: "Run", moment: datetime, found: Forecast) -> World:
+    """Return the world at a moment, with everything as a forecast of a run says until then.
+
+    Machines of the plan are up. Requests whose start comes before have left the queue: their
+    workers are busy with them, or idle after them. Work without a known end goes on.
+    """
+    fleet, world, plan = run.fleet, run.world, run.plan
+    after = _applied(fleet, world, plan, moment)
+    seconds = (moment - world.time).total_seconds()
+    started = {key for key, start in found.starts.items() if start < seconds}
+    working = {found.workers[key]: key for key in started if found.ends.get(key, inf) > seconds}
+    used = {found.workers[key] for key in started}
+    ends = ((each.name, each.free_in) for each in found.standing.values() if each.works)
+    free = {name for name, left in ends if left is not None and left <= seconds}
+    after = freed(after, (free | used) - working.keys())
+
+    def give(workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
+        return tuple(
+            _working_on(
+                worker,
+                request,
+                run.signatures[key],
+                world.time + timedelta(seconds=found.starts[key]),
+            )
+            if (key := working.get(worker.name)) and (request := run.find(key))
+            else worker
+            for worker in workers
+        )
+
+    after = _with_workers(after, give)
+    queues = {
+        name: reading.altered(demand=_without(reading.demand, name, started))
+        if isinstance(reading.demand, Demand)
+        else reading
+        for name, reading in after.queues.items()
+    }
+    return after.altered(queues=queues)
+
+
+def _working_on(worker: Worker, request: Request, signature: Signature, since: datetime) -> Worker:
+    """Return a worker that runs a request, with the tags that rules add."""
+    work = Work(
+        task=request.task,
+        required=signature.required,
+        started_at=since,
+        expected_seconds=request.expected_seconds,
+        requester=request.requester,
+        owner=request.owner,
+        package=package_of(request),
+        names=names_of(request),
+        scope=request.scope,
+        workspace=request.workspace,
+        groups=request.groups,
+        team=request.team,
+        sandbox=request.sandbox,
+    )
+    return worker.altered(state=WorkerState.BUSY, running=request.id, work=work, since=since)
+
+
+def _without(demand: Demand, queue: str, started: Collection[str]) -> Demand:
+    """Return the demand without started requests; the rest of a group keeps its names."""
+    kept: list[Request] = []
+    for request in demand.requests:
+        if request.count == 1:
+            kept += [request] if f"{queue}/{request.id}" not in started else []
+            continue
+        ids = [f"{request.id}#{nth}" for nth in range(1, request.count + 1)]
+        left = [each for each in ids if f"{queue}/{each}" not in started]
+        if len(left) == len(ids):
+            kept.append(request)
+            continue
+        since = request.pending_since
+        for nth, each in enumerate(left):
+            # Their order among each other is that of their moments.
+            own = since + timedelta(microseconds=nth) if since else None
+            kept.append(request.altered(id=each, count=1, pending_since=own))
+    return demand.altered(requests=tuple(kept))
+
+
+def _applied(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
+    """Return the world after this plan was applied, at a moment, with its machines up."""
+    after = later(world, at)
     gone = {a.worker for a in plan.actions if a.action == "delete"}
     drained = {a.worker for a in plan.actions if a.action == "drain"}
     made = [a for a in plan.actions if isinstance(a, Create)]
@@ -404,11 +514,14 @@ def _register(fleet: Fleet, world: World, machine: Machine) -> World:
 REQUEST = ("request",)
 """The path of an edit of the request itself: the tags it would also ask for."""
 
-MOST_REPLANS = 400
-FEWEST_REPLANS = 12
+MOST_PLANS = 10
+"""Maximum plans for one request: all suggestions and their combinations together."""
 MOST_SHOWN = 4
-_REQUESTS_FOR_EACH = 1_000
-"""Longer queues get proportionally fewer plans."""
+_WORK = 300
+"""Work of all plans for one request: 2 plans with 140 requests in a limited fleet of 10 pools, 1
+with 2,600. `fleet explain request` then takes 1.5 to 2 times as long as `fleet plan`."""
+_REQUESTS_EACH = 8
+"""Waiting requests that take as long to plan as a pair of unserved requests and a pool."""
 
 
 def is_served(plan: Plan, key: str) -> bool:
@@ -475,9 +588,45 @@ class Run:
     """Distinguishes its runs from those of another fleet.yaml."""
 
     @cached_property
+    def requests(self) -> dict[str, tuple[Request, bool]]:
+        """Return each waiting request by `queue/id`, and whether its queue stored its tags."""
+        return {
+            f"{queue}/{request.id}": (request, demand.stored)
+            for queue, demand in self.world.demands()
+            for request in demand.requests
+        }
+
+    @cached_property
+    def shortfalls(self) -> Shortfalls:
+        """Return what each limit is short of."""
+        return Shortfalls(self.fleet, self.world, self.plan)
+
+    @cached_property
+    def signatures(self) -> dict[str, Signature]:
+        """Return the signature of each waiting request."""
+        return {key: each for each in self.plan.signatures for key in each.requests}
+
+    def find(self, key: str) -> Request | None:
+        """Return the request of this name; of a group's name `queue/id#n` the group."""
+        found = self.requests.get(key) or self.requests.get(key.rpartition("#")[0])
+        return found[0] if found else None
+
+    @cached_property
     def forecast(self) -> Forecast:
         """Return when each request is expected to start if nothing follows this run."""
         return forecast(self.fleet, self.world, self.plan)
+
+    @cached_property
+    def assumed(self) -> Forecast:
+        """Return the same if work of unknown duration takes as long as the plan counts for it."""
+        return forecast(self.fleet, self.world, self.plan, assumed=USUAL)
+
+
+def count_plans(plan: Plan) -> int:
+    """Return the number of further plans that explaining one request may take."""
+    pairs = sum(len(unserved.blocked) for unserved in plan.unserved)
+    waiting = sum(signature.count for signature in plan.signatures)
+    return max(1, min(MOST_PLANS, _WORK // (1 + pairs + waiting // _REQUESTS_EACH)))
 
 
 class Replans:
@@ -486,9 +635,9 @@ class Replans:
     A plan with a key (`of`) is made once and shared by all requests.
     """
 
-    def __init__(self, world: World, most: int = MOST_REPLANS) -> None:
-        waiting = sum(len(demand.requests) for _, demand in world.demands())
-        self.left = max(FEWEST_REPLANS, min(most, most * _REQUESTS_FOR_EACH // (1 + waiting)))
+    def __init__(self, most: int = MOST_PLANS) -> None:
+        self.left = most
+        """Number of further plans."""
         self.most_shown = MOST_SHOWN
         self._known: dict[Hashable, Plan] = {}
         self._runs: dict[Hashable, Run] = {}
@@ -512,7 +661,7 @@ class Replans:
             self.is_spent = True
             return None
         self.left -= 1
-        plan = guard(fleet, reconcile(fleet, world))
+        plan = guard(fleet, reconcile_unsealed(with_price_lists(fleet, world), world))
         if of is not None:
             self._known[of] = plan
         return plan
@@ -530,8 +679,3 @@ class Replans:
                 return None
             self._runs[name] = Run(run.fleet, world, plan, *name)
         return self._runs[name]
-
-    def serves(self, fleet: Fleet, world: World, key: str, *, of: Hashable = None) -> bool:
-        """Return whether a request would be served; False too when the limit is reached."""
-        plan = self.plan(fleet, world, of=of)
-        return plan is not None and is_served(plan, key)

@@ -132,6 +132,13 @@ class Assignment:
                 known[place, usage, more] = Stop(place, rows)
             yield known[place, usage, more]
 
+    def shortfalls(self, block: Block, place: str) -> dict[int, Decimal]:
+        """Return the limits that one more request would exceed at a place, and by how much."""
+        rows, more = self._model.rows, self._more_machines(block, place, 1)
+        needed = self._needed(place, self._model.usage(block, place), more)
+        above = {n: self.used[n] + amount - rows[n].room for n, amount in needed.items()}
+        return {n: amount for n, amount in sorted(above.items()) if amount > 0}
+
     def _serve(self, nth: int, place: str, count: int) -> int:
         """Serve the first unserved requests of a block at a place as far as they fit.
 
@@ -199,12 +206,18 @@ class Assignment:
 
     def _exceeded(self, place: str, usage: Usage, more: int) -> Iterator[Row]:
         """Yield the limits that additional requests with this usage and machines would exceed."""
-        model, needed = self._model, dict(usage)
-        for n in model.rows_of[place] if more else ():
-            needed[n] = needed.get(n, _ZERO) + more * model.rows[n].machines[place]
+        rows, needed = self._model.rows, self._needed(place, usage, more)
         for n in sorted(needed):
-            if self.used[n] + needed[n] > model.rows[n].room:
-                yield model.rows[n]
+            if self.used[n] + needed[n] > rows[n].room:
+                yield rows[n]
+
+    def _needed(self, place: str, usage: Usage, more: int) -> dict[int, Decimal]:
+        """Return the amount of each limit that this usage and more machines take."""
+        needed = dict(usage)
+        for n in self._model.rows_of[place] if more else ():
+            each = self._model.rows[n].machines[place]
+            needed[n] = needed.get(n, _ZERO) + more * each
+        return needed
 
     def _count(self, block: Block, place: str, count: int) -> None:
         """Add the usage of this number of requests; subtract it if the number is negative."""

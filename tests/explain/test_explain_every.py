@@ -49,7 +49,7 @@ def test_where_enough_was_planned_the_way_to_a_suggestion_is_told() -> None:
     world = a_sim_world(requests=requests)
     fleet = a_sim_fleet()
 
-    groups = explain_every(fleet, world, planned(fleet, world), most=12).groups
+    groups = explain_every(fleet, world, planned(fleet, world), most=8).groups
 
     assert groups[0].requests[0].suggestions
     assert groups[11].requests[0].suggestions == ()
@@ -64,7 +64,7 @@ def test_what_is_planned_again_for_one_group_is_known_to_the_others() -> None:
     requests = [a_request(id=tag, required=(tag,)) for tag in ("b", "c", "d", "e", "f")]
     world = a_sim_world(requests=(a_request(), *requests))
 
-    groups = explain_every(fleet, world, planned(fleet, world), most=12).groups
+    groups = explain_every(fleet, world, planned(fleet, world), most=8).groups
 
     waits = [group.requests[0].suggestions[0].wait for group in groups[1:]]
     assert [wait.runs for wait in waits if wait] == [1, 2, 3, 4, 5]

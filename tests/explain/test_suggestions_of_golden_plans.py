@@ -1,15 +1,13 @@
 """Every suggestion about a golden plan, written into its fleet.yaml as text, does what it says."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from fleet.apply.config import check_file
 from fleet.explain.unblock import awaited, find_remedies
-from fleet.explain.values import Change
-from fleet.explain.what_if import Replans, edited, is_served
+from fleet.explain.what_if import Replans, Run, edited, is_served
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Plan
@@ -19,6 +17,7 @@ from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
 from tests.builders import NOW
 from tests.rigs.golden_plans import FOLDERS
+from tests.rigs.pasted import paste
 from tests.rigs.repeats import slow_but
 
 
@@ -32,22 +31,6 @@ def planned(fleet: Fleet, world: World) -> Plan:
     return guard(fleet, reconcile(fleet, world))
 
 
-def write(document: Any, change: Change) -> None:  # noqa: ANN401 - any YAML
-    """Write a change into what fleet.yaml says, as a person would who reads it."""
-    for step, following in zip(change.path, change.path[1:], strict=False):
-        if isinstance(document, list):
-            document = document[int(step)]
-        else:
-            document = document.setdefault(step, [] if isinstance(following, int) else {})
-    last = change.path[-1]
-    if isinstance(document, list) and last == len(document):
-        document.append(yaml.safe_load(change.new))
-    elif change.new:
-        document[last] = yaml.safe_load(change.new)
-    else:
-        del document[last]
-
-
 @pytest.mark.parametrize("folder", slow_but(FOLDERS[:2], FOLDERS), ids=lambda folder: folder.name)
 def test_what_is_suggested_about_a_golden_plan_gets_the_request_served(
     folder: Path, tmp_path: Path
@@ -56,17 +39,17 @@ def test_what_is_suggested_about_a_golden_plan_gets_the_request_served(
     world = read_world(str(folder / "world.json"), LocalFiles())
     plan = planned(fleet, world)
     for key in (key for each in plan.unserved for key in {each.requests[0], each.requests[-1]}):
-        for remedy in find_remedies(fleet, world, plan, key, Replans(world)):
+        for remedy in find_remedies(Run(fleet, world, plan), key, Replans()):
             document = yaml.safe_load((folder / "fleet.yaml").read_text(encoding="utf-8"))
             for change in remedy.suggestion.changes:
-                write(document, change)
+                paste(document, change)
             (tmp_path / "fleet.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
             after = load(tmp_path / "fleet.yaml")
             of_request = [edit for edit in remedy.edits if edit.path == ("request",)]
             _, then = edited(fleet, world, key, of_request)
             wait = remedy.suggestion.wait
             if wait is not None:
-                seen = awaited(after, then, wait, planned(after, then), Replans(world))
+                seen = awaited(after, then, wait, planned(after, then), Replans())
                 assert seen is not None
                 then = seen
 

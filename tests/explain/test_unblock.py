@@ -4,13 +4,22 @@ from datetime import date
 
 import pytest
 
-from fleet.explain.unblock import Remedy, awaited, candidates, describe, find_remedies
-from fleet.explain.values import Suggestion
-from fleet.explain.what_if import Replans, apply_edits, edited, is_served
+from fleet.explain.request import explain_request
+from fleet.explain.unblock import Remedy, awaited, describe, find_remedies, moves
+from fleet.explain.values import Explanation, Suggestion
+from fleet.explain.what_if import (
+    MOST_PLANS,
+    Replans,
+    Run,
+    apply_edits,
+    count_plans,
+    edited,
+    is_served,
+)
 from fleet.guard import guard
 from fleet.model.facts import Attempt, Ledger, World
 from fleet.model.plan import Plan
-from fleet.reconcile import reconcile
+from fleet.reconcile import reconcile, reconcile_unsealed
 from fleet.schema.findings import yaml_key
 from fleet.schema.model import Fleet, PowerfulRule
 from fleet.tagrules.allow import matches_name
@@ -40,12 +49,12 @@ def planned(fleet: Fleet, world: World) -> Plan:
 def remedies(fleet: Fleet, world: World, key: str = KEY) -> list[Remedy]:
     """Return what is suggested, once it was done and found to work."""
     plan = planned(fleet, world)
-    found = find_remedies(fleet, world, plan, key, Replans(world))
+    found = find_remedies(Run(fleet, world, plan), key, Replans())
     for remedy in found:
         after = edited(fleet, world, key, remedy.edits)
         wait = remedy.suggestion.wait
         if wait is not None:
-            then = awaited(*after, wait, planned(*after), Replans(world))
+            then = awaited(*after, wait, planned(*after), Replans())
             assert then is not None
             after = after[0], then
         assert is_served(planned(*after), key)
@@ -363,10 +372,10 @@ def test_what_no_edit_can_mend_is_suggested_nothing() -> None:
 
 def test_the_search_ends_when_enough_was_planned() -> None:
     fleet = a_sim_fleet(pools=pools(max=0))
-    replans = Replans(ASKING)
-    replans.left = 2
+    replans = Replans(0)
+    run = Run(fleet, ASKING, planned(fleet, ASKING))
 
-    assert find_remedies(fleet, ASKING, planned(fleet, ASKING), KEY, replans) == ()
+    assert find_remedies(run, KEY, replans) == ()
     assert replans.is_spent
 
 
@@ -375,7 +384,9 @@ def test_a_long_queue_is_planned_again_less_often() -> None:
         queues={"debian": a_reading(*(a_request(id=str(n)) for n in range(10_000)))}
     )
 
-    assert Replans(many).left < Replans(ASKING).left
+    fleet = a_sim_fleet()
+
+    assert count_plans(planned(fleet, many)) < count_plans(planned(fleet, ASKING))
 
 
 def test_an_edit_leaves_everything_else_as_it_was() -> None:
@@ -413,7 +424,8 @@ REFUSED = a_plan(
 
 
 def considered(fleet: Fleet) -> list[str]:
-    return [describe(fleet, edit) for edit in candidates(fleet, ASKING, REFUSED, KEY)]
+    found = moves(Run(fleet, ASKING, REFUSED), KEY)
+    return [describe(fleet, edit) for each in found for edit in each]
 
 
 def test_what_a_guard_refuses_may_be_approved() -> None:
@@ -431,5 +443,151 @@ def test_an_approval_that_has_expired_may_be_given_another_day_or_let_more_pass(
 
     found = considered(a_sim_fleet(approvals=[approval]))
 
-    for figures in (("expires", "2026-11-01", "2026-11-21"), ("count", "3", "100000")):
+    for figures in (("expires", "2026-11-01", "2026-11-21"), ("count", "3", "4")):
         assert any(tells(each, "approvals[0]", *figures) for each in found)
+
+
+def explained(fleet: Fleet, world: World, key: str) -> Explanation:
+    found = explain_request(fleet, world, planned(fleet, world), key)
+    assert found is not None
+    return found
+
+
+def three_in_a_row(**overrides: object) -> World:
+    """Return a world in which three requests follow each other on one busy worker."""
+    work = {"task": "sbuild", "started_at": ago(minutes=10), "expected_seconds": 1200}
+    requests = tuple(
+        a_request(id=str(n), pending_since=ago(minutes=9 - n), **overrides) for n in (1, 2, 3)
+    )
+    return a_sim_world(a_worker(busy=True, work=work), requests=requests)
+
+
+def test_wait_and_expected_start_are_equal_behind_others() -> None:
+    fleet = a_sim_fleet(pools=pools(max=1))
+
+    found = explained(fleet, three_in_a_row(expected_seconds=600), "debian/3")
+
+    wait = found.suggestions[0].wait
+    assert wait is not None
+    assert (wait.until, wait.workers) == (found.expected, ("debian-ci-builders-0001",))
+    assert f"{found.expected:%H:%M}" == "08:30"
+
+
+def test_wait_and_assumed_start_are_equal_when_durations_are_unknown() -> None:
+    fleet = a_sim_fleet(pools=pools(max=1))
+
+    found = explained(fleet, three_in_a_row(), "debian/3")
+
+    wait = found.suggestions[0].wait
+    assert wait is not None
+    assert (wait.until, found.expected) == (None, None)
+    assert wait.assumed == found.assumed
+
+
+def test_a_shortage_gives_no_second_start_beside_a_known_worker() -> None:
+    attempts = tuple(
+        Attempt(
+            pool="builders",
+            worker=f"debian-ci-builders-{number:04}",
+            type="ccx33",
+            image="trixie",
+            at=ago(minutes=1),
+            result="out-of-stock",
+        )
+        for number in (2, 3)
+    )
+    fleet = a_sim_fleet(cadence="1m")
+    world = a_sim_world(
+        a_worker(), requests=tuple(a_request(id=str(n)) for n in (1, 2)), attempts=attempts
+    )
+
+    found = explained(fleet, world, "debian/2")
+
+    waits = [each.wait for each in found.suggestions if each.wait]
+    assert [(wait.until, wait.assumed) for wait in waits] == [(None, found.assumed)]
+
+
+LIMITED = {"big": {"limits": {"per": {"submitter": 1}}}}
+
+
+@pytest.mark.parametrize(
+    ("limits", "whose"),
+    [
+        ({"per": {"submitter": 1}}, {"requester": "ada"}),
+        ({"per": {"owner": 1}}, {"owner": "ada"}),
+        ({"per": {"scope": 1}}, {"scope": "debian"}),
+        ({"total": 1}, {}),
+    ],
+)
+def test_a_request_at_a_limit_waits_until_work_that_counts_to_it_ends(
+    limits: dict[str, object], whose: dict[str, object]
+) -> None:
+    fleet = a_sim_fleet(
+        pools=pools(provides=["big"]), tags={"big": {"limits": limits}}, durations={"any": "2h"}
+    )
+    requests = [a_request(id=str(n), required=("big",), **whose) for n in (1, 2)]
+
+    found = explained(fleet, a_sim_world(requests=tuple(requests)), "debian/2")
+
+    first, second = found.suggestions
+    assert first.wait is not None
+    assert first.wait.until == found.expected
+    assert first.wait.workers == ("debian-ci-builders-0001",)
+    assert second.changes[0].path[:3] == ("tags", "big", "limits")
+
+
+def test_work_of_another_submitter_frees_no_place_under_a_limit() -> None:
+    fleet = a_sim_fleet(pools=pools(provides=["big"]), tags=LIMITED, durations={"any": "2h"})
+    work = {"required": ("big",), "started_at": ago(minutes=10), "requester": "bob"}
+    requests = [a_request(id=str(n), required=("big",), requester="ada") for n in (1, 2)]
+    world = a_sim_world(a_worker(busy=True, work=work), requests=tuple(requests))
+
+    wait = explained(fleet, world, "debian/2").suggestions[0].wait
+
+    assert wait is not None
+    assert wait.workers == ("debian-ci-builders-0002",)
+
+
+def test_all_suggestions_of_a_request_take_ten_plans_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[object] = []
+
+    def counted(fleet: Fleet, world: World) -> Plan:
+        made.append(fleet)
+        return reconcile_unsealed(fleet, world)
+
+    many = {
+        f"p{n}": a_pool(provider="desk", max=n % 3, budget={"per_hour": "0.20 EUR"})
+        for n in range(8)
+    }
+    fleet = a_sim_fleet(pools=many, guards={"throttle": {"create": {"count": 2}}})
+    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(30)), ledger=Ledger())
+    plan = planned(fleet, world)
+    monkeypatch.setattr("fleet.explain.what_if.reconcile_unsealed", counted)
+
+    found = explain_request(fleet, world, plan, "debian/29")
+
+    assert found is not None
+    assert len(made) <= MOST_PLANS
+
+
+def test_a_budget_in_another_currency_is_raised_at_the_stated_rate() -> None:
+    fleet = a_sim_fleet(
+        pools=pools(budget={"per_hour": "0.01 USD"}),
+        money={"exchange": {"USD": {"rate": 0.5, "as_of": date(2026, 11, 1)}}},
+    )
+
+    found = remedies(fleet, a_sim_world(requests=(a_request(),), ledger=Ledger()))
+
+    assert format_steps(found[0].suggestion) == (
+        "pools.builders.budget.per_hour: 0.01 USD -> 0.16 USD"
+    )
+
+
+def test_no_suggestion_is_shown_when_no_plan_is_left() -> None:
+    fleet = a_sim_fleet(pools=pools(max=0))
+    replans = Replans(0)
+
+    assert find_remedies(Run(fleet, ASKING, planned(fleet, ASKING)), KEY, replans) == ()
+    assert replans.is_spent

@@ -1,6 +1,6 @@
 """Laws of when a request starts: plan, forecast and explain tell one story."""
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.explain.forecast import Forecast
@@ -9,7 +9,7 @@ from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Create, Plan, Signature
 from fleet.reconcile import reconcile
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, Limits
 from fleet.schema.rules import TagRule
 from fleet.tagrules.offers import Ask, ask_of_tags, satisfies
 from tests.builders import a_sim_fleet
@@ -109,3 +109,51 @@ def test_explain_says_a_request_waits_exactly_where_the_plan_has_no_machine(
     if key in own:
         assert explained.expected == case.forecast.start_of(key)
         assert not explained.suggestions
+
+
+@settings(max_examples=EXAMPLES)
+@given(limited_fleets(), asking_worlds(), st.data())
+def test_a_wait_and_the_expected_start_are_one_figure(
+    fleet: Fleet, world: World, data: st.DataObject
+) -> None:
+    plan = guard(fleet, reconcile(fleet, world))
+    waiting = [key for unserved in plan.unserved for key in unserved.requests]
+    assume(waiting)
+    key = data.draw(st.sampled_from(waiting))
+    explained, case = explain_request(fleet, world, plan, key), Case(fleet, world, plan)
+    assert explained is not None
+
+    every = [each.wait for each in explained.suggestions if not each.changes and not each.asks]
+    waits = [wait for wait in every if wait is not None]
+
+    starts = [wait.start if wait.runs or wait.start else wait.until for wait in waits]
+    known = [start for start in (*starts, case.forecast.start_of(key)) if start is not None]
+    assert explained.expected == min(known, default=None)
+    for wait in waits:
+        if wait.workers and wait.until:
+            assert wait.until == case.forecast.start_of(key) or key in case.forecast.not_known
+        if wait.workers and wait.assumed and explained.expected is None:
+            assert explained.assumed in (None, wait.assumed)
+
+
+def _grouped(fleet: Fleet, world: World) -> set[frozenset[str]]:
+    """Return the signatures of the requests that do not ask for the limited tag."""
+    plan = guard(fleet, reconcile(fleet, world))
+    asking = (each for each in plan.signatures if "powerful" not in each.required)
+    return {frozenset(each.requests) for each in asking}
+
+
+@given(limited_fleets(), asking_worlds(), st.sampled_from(["submitter", "owner", "team"]))
+def test_a_limit_of_a_tag_splits_no_requests_that_do_not_ask_for_it(
+    fleet: Fleet, world: World, who: str
+) -> None:
+    rule = fleet.tags["powerful"]
+    per = Limits.model_validate({"per": {who: 1}})
+    limited = fleet.model_copy(
+        update={"tags": {"powerful": rule.model_copy(update={"limits": per})}}
+    )
+    unlimited = fleet.model_copy(
+        update={"tags": {"powerful": rule.model_copy(update={"limits": Limits()})}}
+    )
+
+    assert _grouped(limited, world) == _grouped(unlimited, world)

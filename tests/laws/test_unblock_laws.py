@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fleet.explain.forecast import forecast
 from fleet.explain.unblock import Remedy, awaited, find_remedies
-from fleet.explain.what_if import Edit, Replans, edited, is_served
+from fleet.explain.what_if import Edit, Replans, Run, edited, is_served
 from fleet.guard import guard
 from fleet.model.facts import Demand, World
 from fleet.model.plan import Plan
@@ -16,9 +16,10 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Guards, PowerfulRule
 from tests.builders import NOW
 from tests.laws.strategies import fleets, worlds
+from tests.rigs.pasted import paste
 
 EXAMPLES = max(3, settings().max_examples // (2 if settings().max_examples > 100 else 3))
-"""A waiting request takes some thirty plans to explain: of each world one is drawn."""
+"""A waiting request takes up to ten plans to explain: of each world one is drawn."""
 
 
 def planned(fleet: Fleet, world: World) -> Plan:
@@ -70,11 +71,15 @@ def asking_worlds(draw: st.DrawFn) -> World:
 
 
 def works(fleet: Fleet, world: World, key: str, remedy: Remedy) -> bool:
-    """Say whether a request is served once somebody has done what a remedy says."""
+    """Return whether a request is served when a user does what a remedy says."""
     wait = remedy.suggestion.wait
-    then, after = edited(fleet, world, key, remedy.edits)
+    _, after = edited(fleet, world, key, remedy.edits)
+    document = fleet.model_dump(mode="json", exclude_unset=True)
+    for change in remedy.suggestion.changes:
+        paste(document, change)
+    then = Fleet.model_validate(document)
     if wait is not None:
-        seen = awaited(then, after, wait, planned(then, after), Replans(world))
+        seen = awaited(then, after, wait, planned(then, after), Replans())
         return seen is not None and is_served(planned(then, seen), key)
     return is_served(planned(then, after), key)
 
@@ -102,7 +107,7 @@ def test_a_suggestion_gets_a_request_served_and_one_step_less_does_not(
     assume(waiting)
     key = data.draw(st.sampled_from(waiting))
 
-    for remedy in find_remedies(fleet, world, plan, key, Replans(world)):
+    for remedy in find_remedies(Run(fleet, world, plan), key, Replans()):
         assert works(fleet, world, key, remedy), remedy.suggestion.sentence
         for less in (*one_step_less(remedy.edits), *without_one(remedy.edits)):
             assert not is_served(planned(*edited(fleet, world, key, less)), key)

@@ -1,5 +1,6 @@
 """What is said of a pool that fell back to the version before: it is judged by that one."""
 
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from fleet.explain.request import explain_request
@@ -86,7 +87,8 @@ def test_an_answer_rests_on_the_version_that_is_booted() -> None:
     assert answer.never
     assert [tells(each.because, "builders", "big") for each in answer.reasons] == [True]
     wait, edit = answer.suggestions
-    assert wait.sentence.endswith(" 2026-11-22 07:20 UTC")
+    assert wait.wait is not None
+    assert wait.wait.until == datetime(2026, 11, 22, 7, 20, tzinfo=UTC)
     assert [(each.path, each.new) for each in edit.changes] == [
         (("pools", "builders", "provides"), "[big]")
     ]

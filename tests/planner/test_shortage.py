@@ -1,7 +1,10 @@
 """What is said of requests that get no machine: each limit once, with the line that decides."""
 
-from fleet.model.facts import World
+from decimal import Decimal
+
+from fleet.model.facts import Unknown, World
 from fleet.model.plan import Unserved
+from fleet.planner.shortfall import Shortfalls
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -147,3 +150,80 @@ def test_the_largest_of_pools_with_too_little_memory_is_nearest() -> None:
 
     because = unserved_in(fleet, world).because
     assert all(word in because for word in ("big", "memory_gib>=100", "memory_gib=64"))
+
+
+def test_a_limit_is_recorded_with_its_figures_when_it_blocks() -> None:
+    fleet = fleet_with(machine=MACHINE, budget={"per_hour": "0.50 EUR"})
+    spent = a_ledger(a_charge("0.40"))
+
+    unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=spent))
+
+    this, following = unserved.blocked
+    assert (this.code, following.code) == ("limit", "limit")
+    assert this.short is not None
+    assert this.short.left == Decimal("0.10")
+    assert this.short.unit == "EUR"
+    assert this.short.needed > this.short.left
+    # Each period ends by itself.
+    assert (this.until, following.until) == (ago(minutes=-60), ago(minutes=-120))
+
+
+def test_a_full_pool_is_recorded_as_short_of_one_machine() -> None:
+    (blocked,) = unserved_in(fleet_with(max=0), a_sim_world(requests=WAITING)).blocked
+
+    assert blocked.short is not None
+    assert (blocked.short.left, blocked.short.needed) == (Decimal(0), Decimal(1))
+    assert blocked.until is None
+
+
+def test_an_unknown_budget_is_recorded_without_figures() -> None:
+    fleet = fleet_with(machine=MACHINE, budget={"per_hour": "0.50 EUR"})
+
+    blocked, *_ = unserved_in(
+        fleet, a_sim_world(requests=WAITING, ledger=Unknown(unknown="gone"))
+    ).blocked
+
+    assert blocked.short is None
+
+
+def test_a_shortage_of_stock_is_recorded_with_its_next_attempt() -> None:
+    attempts = tuple(an_attempt(result="out-of-stock", at=ago(minutes=1)) for _ in "1")
+
+    (blocked,) = unserved_in(
+        fleet_with(), a_sim_world(requests=WAITING, attempts=attempts)
+    ).blocked
+
+    assert blocked.code == "closed"
+    assert blocked.until is not None
+    assert tells(blocked.because, f"{blocked.until:%Y-%m-%d %H:%M:%S}")
+
+
+def lacks(fleet: Fleet, world: World, key: str) -> dict[str, Decimal]:
+    """Return what each key is short of at the first place that fits a request."""
+    first, *_ = Shortfalls(fleet, world, reconcile(fleet, world)).of(key)
+    return {".".join(map(str, each.path)): each.amount for each in first.missing}
+
+
+def test_a_shortfall_counts_the_requests_that_come_first() -> None:
+    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 8)))
+
+    assert lacks(fleet_with(max=3), world, "debian/7") == {"pools.builders.workers.max": 4}
+
+
+def test_a_shortfall_counts_machines_above_the_maximum() -> None:
+    busy = [a_worker(name=f"debian-ci-builders-{n:04}", busy=True) for n in (1, 2, 3)]
+    world = a_sim_world(*busy, requests=(a_request(),))
+
+    assert lacks(fleet_with(max=1), world, "debian/101") == {"pools.builders.workers.max": 3}
+
+
+def test_a_shortfall_leaves_out_requests_that_other_limits_stop() -> None:
+    tags = {"big": {"limits": {"total": 0}}}
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", max=0, provides=["big"])}, tags=tags
+    )
+    world = a_sim_world(
+        requests=(a_request(id="1", required=("big",)), a_request(id="2", required=()))
+    )
+
+    assert lacks(fleet, world, "debian/2") == {"pools.builders.workers.max": 1}

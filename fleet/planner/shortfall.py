@@ -1,0 +1,154 @@
+"""Compute how far each key of fleet.yaml has to be raised to serve one more request.
+
+The limits are laid out as for the plan. An assignment serves the requests as the plan does, and
+then, without a solver, those that come before the request and the request itself: limits rise
+until it is served, and then fall to the amounts in use. A plan with the higher limits proves the
+figures.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import NamedTuple
+
+from fleet.model.facts import World, market_of
+from fleet.model.plan import Create, Plan
+from fleet.planner.assignment import Assignment
+from fleet.planner.demand import Group, Path, sign_demand
+from fleet.planner.formulation import Block, Component, Model, components
+from fleet.planner.inventory import take_inventory
+from fleet.planner.layout import lay_out
+from fleet.planner.lifecycle.begin import begin_pool_plans
+from fleet.planner.staffing import find_supplies
+from fleet.schema.model import Fleet
+
+_MAX_PLACES = 6
+"""Maximum places whose shortfall is computed, those first that few limits stop: more of them than
+a person reads."""
+_MAX_FILLS = 6
+"""Maximum fills for a place: with `_RAISE`, enough for a thousand requests that come first."""
+_RAISE = 4
+"""Each fill raises the limits by so many times as much as the one before. The last amounts fall to
+those in use, so that a high factor costs only one more fill."""
+_ZERO = Decimal(0)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The amount that a limit has to be raised by for a request to be served at a place."""
+
+    path: Path
+    amount: Decimal
+    unit: str
+
+
+class Lack(NamedTuple):
+    """A place that fits a request, and what each limit there is short of."""
+
+    place: str
+    missing: tuple[Missing, ...]
+
+
+class Shortfalls:
+    """The limits of a run, filled as its plan fills them."""
+
+    def __init__(self, fleet: Fleet, world: World, plan: Plan) -> None:
+        pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
+        supplies = find_supplies(fleet, world, pool_plans)
+        layout = lay_out(fleet, world, pool_plans, supplies, sign_demand(fleet, world, supplies))
+        self._group_of = layout.group_of
+        self._place_of: dict[str, str] = {}
+        """Request to the place that the plan serves it at."""
+        for action in (*plan.actions, *plan.withheld):
+            if isinstance(action, Create):
+                place = f"{action.pool}/{action.inputs.type}/{market_of(action.inputs)}"
+                self._place_of |= dict.fromkeys(action.serves, place)
+        supply_of = {unit: name for name, supply in supplies.items() for unit in supply.units}
+        for signature in plan.signatures:
+            known = ((key, supply_of.get(name)) for key, name in signature.by_worker.items())
+            self._place_of |= {key: place for key, place in known if place}
+        groups = sorted(layout.groups, key=lambda group: (group.rank, group.id))
+        fitting = [group for group in groups if not layout.places.keys().isdisjoint(group.fits)]
+        self._components = {
+            group.id: component
+            for component in components(fitting, layout.places, layout.rows)
+            for group in component.groups
+        }
+
+    def of(self, key: str, *, whole_rank: bool = False) -> Iterator[Lack]:
+        """Yield the shortfalls of each place that limits stop, the fewest limits first.
+
+        `whole_rank`: also the later requests of its rank come before it. The figures are higher,
+        and a plan seldom serves another request for them. Places where an unknown amount counts
+        to a limit are left out: no figure helps there.
+        """
+        group = self._group_of.get(key)
+        if group is None or group.id not in self._components:
+            return
+        component = _until(self._components[group.id], group, key, whole_rank=whole_rank)
+        filled, block = self._fill(component, {})
+        paths = {
+            place: {component.rows[n].path for n in short}
+            for place in block.places
+            if (short := filled.shortfalls(block, place))
+            and all(component.rows[n].over is not None for n in short)
+        }
+        places = sorted(paths, key=lambda place: (len(paths[place]), place))
+        for place in places[:_MAX_PLACES]:
+            if missing := self._raise(component, place):
+                yield Lack(place, missing)
+
+    def _raise(self, component: Component, place: str) -> tuple[Missing, ...]:
+        """Return the least amounts by which a fill serves the last request; empty: none does."""
+        rows, raised = component.rows, dict[Path, Decimal]()
+        for turn in range(_MAX_FILLS):
+            filled, block = self._fill(component, raised)
+            if not filled.unserved[-1]:
+                break
+            short = filled.shortfalls(block, place)
+            if not short:
+                return ()
+            most = defaultdict[Path, Decimal](Decimal)
+            for n, amount in short.items():
+                most[rows[n].path] = max(most[rows[n].path], amount)
+            for path, amount in most.items():
+                raised[path] = raised.get(path, _ZERO) + amount * _RAISE**turn
+        else:
+            return ()
+        found: dict[Path, Missing] = {}
+        for row, used in zip(rows, filled.used, strict=True):
+            above = used - row.room
+            if row.path in raised and above > 0:
+                amount = above + (row.over or _ZERO)
+                if row.path not in found or amount > found[row.path].amount:
+                    found[row.path] = Missing(row.path, amount, row.unit)
+        return tuple(found.values())
+
+    def _fill(
+        self, component: Component, raised: Mapping[Path, Decimal]
+    ) -> tuple[Assignment, Block]:
+        """Return an assignment near the plan by higher limits, and its last block."""
+        rows = (replace(r, room=r.room + raised.get(r.path, _ZERO)) for r in component.rows)
+        model = Model(replace(component, rows=tuple(rows)), by_rank=True, exact=0)
+        counts = dict(enumerate(map(self._counts, model.blocks)))
+        return Assignment.rounded(model, counts), model.blocks[-1]
+
+    def _counts(self, block: Block) -> Counter[str]:
+        """Return the number of requests of a block that the plan serves, by place."""
+        places = (self._place_of.get(request.key, "") for _, request, _ in block.requests)
+        return Counter(place for place in places if place in block.places)
+
+
+def _until(component: Component, group: Group, key: str, *, whole_rank: bool) -> Component:
+    """Return a component without the requests after one, which gets the last rank alone."""
+    last = next(each for each in group.requests if each.key == key)
+    groups = []
+    for other in component.groups:
+        requests = other.requests if other.rank <= group.rank else ()
+        if other.id == group.id or (other.rank == group.rank and not whole_rank):
+            requests = tuple(each for each in requests if each.order < last.order)
+        if requests:
+            groups.append(replace(other, requests=requests))
+    own = replace(group, requests=(last,), rank=(*group.rank, 1))
+    return replace(component, groups=(*groups, own))
