@@ -12,7 +12,6 @@ from fleet.model.facts import World
 from fleet.queues.recorded import world_of
 from fleet.schema.model import Fleet
 from fleet.state.history import read_moments
-from fleet.state.store import store_of
 
 _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
@@ -77,6 +76,8 @@ class Recorded:
         """Yield the moments as JSON, the oldest first."""
         if self.file:
             return read_moments(self.file, self.since, self.until)
+        from fleet.state.store import store_of
+
         store = store_of(self.fleet, self.config)
         return store.moments(self.since or _FIRST, self.until or _LAST)
 

@@ -66,8 +66,9 @@ def test_patterns_are_loaded_for_an_allow_list_only(tmp_path: Path) -> None:
     assert "re2" in loaded_by(tmp_path, "validate")
 
 
-def test_planning_a_recording_loads_no_database() -> None:
-    loaded = loaded_by(EXAMPLE, "plan", "--world", "world.json")
+@pytest.mark.parametrize("arguments", [["plan"], ["explain", "request", "--all"]])
+def test_planning_a_recording_loads_no_database(arguments: list[str]) -> None:
+    loaded = loaded_by(EXAMPLE, *arguments, "--world", "world.json")
 
     assert "pydantic" in loaded
     assert loaded & HEAVY <= {"highspy"}
