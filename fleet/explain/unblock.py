@@ -1,9 +1,9 @@
-"""What gets a waiting request served: edits of fleet.yaml, or waiting.
+"""Suggest edits of fleet.yaml and waits that get a waiting request served.
 
-A suggestion is the inverse of what the plan records against a request: `moves` raises each limit
-by what it is short of. Edits that claim something about machines (a tag that they provide) rank
-after edits that only allow. The forecast of the plan says what to wait for. A plan of the edited
-fleet.yaml or of the awaited world proves each suggestion, and there are at most `MOST_PLANS`.
+A suggestion is the inverse of a constraint that the plan records: `moves` raises each limit by its
+shortfall. Edits that claim something about machines (a tag that they provide) rank after edits
+that only allow. Waits come from the forecast of the plan. A plan of the edited fleet.yaml or of
+the awaited world proves each suggestion. There are at most `MOST_PLANS` plans.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -67,7 +67,7 @@ request ask for a tag, say that workers provide one, open a tag to everyone, rem
 MOST_VALUES = 3
 """Values proposed for a key of a look-up: fewer than `MOST_SHOWN`, to show others too."""
 FEW_PLANS = 2
-"""Up to so many plans, edits are proven first: the expected start is known without a plan."""
+"""Up to this number of plans, edits are proven first: the forecast has the expected start."""
 MAX_MOMENTS = 3
 """Maximum moments that are tried at which what stops a request ends by itself."""
 _WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
@@ -165,8 +165,8 @@ class _Search:
     def run(self, plan: Plan) -> list[tuple[Edit, ...]]:
         """Return sets of the fewest edits that serve the request, each proven by a plan.
 
-        Figures are raised by the shortfall of the plan before: a best-first search, in which a
-        plan that still does not serve the request says what else is short.
+        This is a best-first search: where a plan still does not serve the request, figures rise
+        by the shortfall in that plan.
         """
         frontier = _Frontier(is_few=self.replans.left <= FEW_PLANS)
         found: list[tuple[Edit, ...]] = []
@@ -398,7 +398,7 @@ _CREATE = ("guards", "throttle", "create")
 
 
 def _short_of(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
-    """Return what a figure of a guard is short of; 1 where the guard tells no figures."""
+    """Return the shortfall of a figure of a guard; 1 if the guard has no figures."""
     old = Decimal(int(value_at(fleet, figure)))
     guards = [g for g in plan.guards if figure[: len(g.path)] == g.path and g.result != "passed"]
     needed = [old + 1]
@@ -834,7 +834,7 @@ def _after_time(run: Run, key: str, replans: Replans, *, attempts: bool) -> Wait
 
 
 def _moments(run: Run, key: str, *, attempts: bool) -> Iterator[datetime]:
-    """Yield the recorded ends of what blocks a request, and when `otherwise` drops a tag."""
+    """Yield the recorded ends of constraints, and the moment when `otherwise` drops a tag."""
     for unserved in run.plan.unserved:
         if key in unserved.requests:
             blocked = (each for each in unserved.blocked if attempts or each.code != "closed")

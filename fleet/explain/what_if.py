@@ -598,7 +598,7 @@ class Run:
 
     @cached_property
     def shortfalls(self) -> Shortfalls:
-        """Return what each limit is short of."""
+        """Return the shortfalls of limits."""
         return Shortfalls(self.fleet, self.world, self.plan)
 
     @cached_property

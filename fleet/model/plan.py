@@ -545,14 +545,6 @@ BlockedCode = Literal["closed", "guard", "late", "limit"]
 """Kind of constraint: the pool or machine type is closed, a guard, a deadline, or a limit."""
 
 
-class Shortfall(Value):
-    """The remainder of a limit and the amount that one more request takes of it."""
-
-    left: Decimal
-    needed: Decimal = Field(description="Amount of the request that takes least.")
-    unit: str = Field(description="`machines or requests`, a currency, or `machine hours`.")
-
-
 class Blocked(Value):
     """A pool that fits a request and makes no machine for it in this run, and why."""
 
@@ -560,7 +552,9 @@ class Blocked(Value):
     because: str
     path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that decides.")
     code: BlockedCode = later("limit", "Kind of constraint.")
-    short: Shortfall | None = later(None, "Of a limit: what is left of it, and what is needed.")
+    needed: Rate | None = later(None, "The amount of a limit that a further request needs there.")
+    left: Rate | None = later(None, "The remainder of that limit; None: unknown.")
+    unit: str = later("", "Unit of both: `machines or requests`, a currency, or `machine hours`.")
     until: Moment | None = later(None, "When the constraint ends by itself, if that is known.")
 
 

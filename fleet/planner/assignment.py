@@ -133,7 +133,7 @@ class Assignment:
             yield known[place, usage, more]
 
     def shortfalls(self, block: Block, place: str) -> dict[int, Decimal]:
-        """Return the limits that one more request would exceed at a place, and by how much."""
+        """Return the limits that a further request would exceed at a place, with the excess."""
         rows, more = self._model.rows, self._more_machines(block, place, 1)
         needed = self._needed(place, self._model.usage(block, place), more)
         above = {n: self.used[n] + amount - rows[n].room for n, amount in needed.items()}

@@ -62,7 +62,7 @@ class Ordered(NamedTuple):
 
 
 class Payer(NamedTuple):
-    """Whom a request is counted for, as far as a limit of it or a budget looks at it."""
+    """The fields of a request that a budget, or a limit of its queue or tags, looks at."""
 
     submitter: str | None = None
     owner: str | None = None

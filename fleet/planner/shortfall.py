@@ -1,4 +1,4 @@
-"""Compute how far each key of fleet.yaml has to be raised to serve one more request.
+"""Compute the amounts by which limits have to rise to serve a further request.
 
 The limits are laid out as for the plan. An assignment serves the requests as the plan does, and
 then, without a solver, those that come before the request and the request itself: limits rise
@@ -29,8 +29,8 @@ a person reads."""
 _MAX_FILLS = 6
 """Maximum fills for a place: with `_RAISE`, enough for a thousand requests that come first."""
 _RAISE = 4
-"""Each fill raises the limits by so many times as much as the one before. The last amounts fall to
-those in use, so that a high factor costs only one more fill."""
+"""Factor between the raises of two fills. The last amounts fall to those in use, so a high factor
+costs at most a fill."""
 _ZERO = Decimal(0)
 
 

@@ -24,7 +24,6 @@ from fleet.model.plan import (
     BudgetVerdict,
     Cause,
     Reason,
-    Shortfall,
     Unserved,
     rate,
 )
@@ -505,8 +504,15 @@ def _stopped_by(used: Used, pool: str, row: Row, place: str) -> _Stopped:
     because = why_stopped(row, need, "request", used)
     budget = used.get((row.path, row.when))
     left = Decimal(0) if budget is None else budget.left or Decimal(0)
-    short = Shortfall(left=left, needed=need, unit=row.unit) if row.over is not None else None
-    blocked = Blocked(pool=pool, because=because, path=row.path, short=short, until=row.until)
+    blocked = Blocked(
+        pool=pool,
+        because=because,
+        path=row.path,
+        needed=need,
+        left=None if row.over is None else left,
+        unit=row.unit,
+        until=row.until,
+    )
     return _Stopped(blocked, row.room)
 
 

@@ -441,7 +441,7 @@ def _least_needed(unserved: Unserved, path: tuple[str | int, ...]) -> Decimal:
     pools: dict[str, Decimal] = {}
     for each in unserved.blocked:
         if each.path == path:
-            known = each.short.needed if each.short else Decimal(0)
+            known = each.needed or Decimal(0)
             pools[each.pool] = max(known, pools.get(each.pool, known))
     return min(pools.values(), default=Decimal(0))
 

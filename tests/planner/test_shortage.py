@@ -160,10 +160,10 @@ def test_a_limit_is_recorded_with_its_figures_when_it_blocks() -> None:
 
     this, following = unserved.blocked
     assert (this.code, following.code) == ("limit", "limit")
-    assert this.short is not None
-    assert this.short.left == Decimal("0.10")
-    assert this.short.unit == "EUR"
-    assert this.short.needed > this.short.left
+    assert this.left == Decimal("0.10")
+    assert this.unit == "EUR"
+    assert this.needed is not None
+    assert this.needed > this.left
     # Each period ends by itself.
     assert (this.until, following.until) == (ago(minutes=-60), ago(minutes=-120))
 
@@ -171,8 +171,7 @@ def test_a_limit_is_recorded_with_its_figures_when_it_blocks() -> None:
 def test_a_full_pool_is_recorded_as_short_of_one_machine() -> None:
     (blocked,) = unserved_in(fleet_with(max=0), a_sim_world(requests=WAITING)).blocked
 
-    assert blocked.short is not None
-    assert (blocked.short.left, blocked.short.needed) == (Decimal(0), Decimal(1))
+    assert (blocked.left, blocked.needed) == (Decimal(0), Decimal(1))
     assert blocked.until is None
 
 
@@ -183,7 +182,7 @@ def test_an_unknown_budget_is_recorded_without_figures() -> None:
         fleet, a_sim_world(requests=WAITING, ledger=Unknown(unknown="gone"))
     ).blocked
 
-    assert blocked.short is None
+    assert blocked.left is None
 
 
 def test_a_shortage_of_stock_is_recorded_with_its_next_attempt() -> None:
