@@ -42,6 +42,7 @@ from fleet.model.facts import Demand, Request, Work, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Create, GuardResult, Plan, Reason, Signature, Unserved
 from fleet.planner.images import choose_images, images_by_pool
+from fleet.planner.teams import teams_of
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import (
     Approval,
@@ -792,26 +793,34 @@ class _Counting:
         self._who = self._who_of(run.find(key))
 
     def _who_of(self, work: Request | Work | None) -> object:
+        if work is not None and self._field == "team":
+            return teams_of(self._run.fleet, self._run.world).of(work)
         return None if self._field == "total" else getattr(work, self._field, None)
 
-    def _has(self, work: Request | Work | None, required: Iterable[str]) -> bool:
-        is_theirs = work is not None and self._who_of(work) == self._who
-        limited = str(self._path[1])
-        is_under = any(limited in self._vocabulary.names_of(tag) for tag in required)
-        return is_theirs and (self._path[0] != "tags" or is_under)
+    def _has(self, queue: str, work: Request | Work | None, required: Iterable[str]) -> bool:
+        of, name = self._path[:2]
+        if work is None or self._who_of(work) != self._who:
+            return False
+        if of == "queues":
+            return queue == name
+        return any(name in self._vocabulary.names_of(tag) for tag in required)
 
     def has_request(self, key: str) -> bool:
         """Return whether a waiting request counts."""
-        return self._has(self._run.find(key), self._run.signatures[key].required)
+        required = self._run.signatures[key].required
+        return self._has(key.partition("/")[0], self._run.find(key), required)
 
     def ends(self, found: Forecast) -> Iterator[tuple[int, str]]:
         """Yield when work that counts ends, and its worker."""
-        for _, worker in self._run.world.registered():
+        known: dict[str, int] = {}
+        for queue, worker in self._run.world.registered():
             each = found.standing.get(worker.name)
             if each is None or not each.works or each.free_in is None or worker.work is None:
                 continue
-            if self._has(worker.work, worker.work.required):
-                yield each.free_in, worker.name
+            if self._has(queue, worker.work, worker.work.required):
+                # A provider may list it as well.
+                known[worker.name] = each.free_in
+        yield from ((seconds, name) for name, seconds in known.items())
         for key, seconds in found.ends.items():
             if self.has_request(key):
                 yield seconds, found.workers[key]

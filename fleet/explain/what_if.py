@@ -618,7 +618,7 @@ class Run:
 
     @cached_property
     def assumed(self) -> Forecast:
-        """Return the same if work of unknown duration takes as long as the plan counts for it."""
+        """Return the forecast with the usual duration for work of unknown duration."""
         return forecast(self.fleet, self.world, self.plan, assumed=USUAL)
 
 

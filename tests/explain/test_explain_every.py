@@ -76,3 +76,36 @@ def test_workers_that_nobody_can_see_are_told_apart_from_those_that_exist() -> N
     (group,) = explain_every(fleet, world, planned(fleet, world)).groups
 
     assert group.verdict == BY_UNSEEN
+
+
+@pytest.mark.parametrize("who", ["submitter", "owner", "scope", "team", "sandbox"])
+def test_a_limit_of_a_tag_splits_only_requests_that_ask_for_it(who: str) -> None:
+    limits = {"per": {who: 1}}
+    tags = {"power": {"on_demand": True, "exclusive": True, "limits": limits}}
+    teams = {"red": {"scopes": ["u0"]}, "blue": {"scopes": ["u1"]}}
+    fleet = a_sim_fleet(
+        tags=tags,
+        teams=teams,
+        pools={
+            "builders": a_pool(provider="desk", max=0),
+            "big": a_pool(provider="desk", max=0, provides=["power"]),
+        },
+    )
+    requests = (
+        a_request(
+            id=f"{required}{user}",
+            required=[required],
+            requester=f"u{user}",
+            owner=f"u{user}",
+            scope=f"u{user}",
+            sandbox=f"u{user}",
+        )
+        for required in ("amd64", "power")
+        for user in (0, 1)
+    )
+    world = a_sim_world(requests=tuple(requests))
+
+    groups = explain_every(fleet, world, planned(fleet, world)).groups
+
+    assert [len(each.requests) for each in groups if each.required == ("amd64",)] == [2]
+    assert [len(each.requests) for each in groups if each.required == ("power",)] == [1, 1]

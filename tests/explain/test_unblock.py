@@ -548,6 +548,30 @@ def test_work_of_another_submitter_frees_no_place_under_a_limit() -> None:
     assert wait.workers == ("debian-ci-builders-0002",)
 
 
+def test_a_request_at_a_limit_of_its_team_waits_for_its_team() -> None:
+    teams = {"red": {"users": ["ada", "bob"]}, "blue": {"users": ["eve"]}}
+    limits = {"big": {"limits": {"per": {"team": 1}}}}
+    fleet = a_sim_fleet(
+        pools=pools(provides=["big"]), tags=limits, teams=teams, durations={"any": "2h"}
+    )
+    works = [
+        {"required": ("big",), "started_at": ago(minutes=minutes), "requester": user}
+        for minutes, user in ((60, "bob"), (110, "eve"))
+    ]
+    workers = [
+        a_worker(name=f"debian-ci-builders-000{n}", busy=True, work=work)
+        for n, work in enumerate(works, 1)
+    ]
+    world = a_sim_world(*workers, requests=(a_request(required=("big",), requester="ada"),))
+
+    found = explained(fleet, world, KEY)
+
+    wait = found.suggestions[0].wait
+    assert wait is not None
+    assert wait.workers == ("debian-ci-builders-0001",)
+    assert wait.until == found.expected
+
+
 def test_all_suggestions_of_a_request_take_ten_plans_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
