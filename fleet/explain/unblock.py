@@ -195,7 +195,8 @@ class _Search:
     def _extend(self, frontier: "_Frontier", edits: tuple[Edit, ...], plan: Plan) -> None:
         """Add every set of edits that goes on from a plan."""
         after = Run(*edited(self.fleet, self.world, self.key, edits), plan)
-        for move in moves(after, self.key, whole_rank=frontier.is_few):
+        few = self.replans.left if frontier.is_few else None
+        for move in moves(after, self.key, few=few):
             each = _joined(edits, move)
             if each:
                 frontier.add(each)
@@ -318,17 +319,18 @@ def _format_harms(harms: tuple[str, ...]) -> str:
     return f" (but {many} served now would wait: {', '.join(harms[:_NAMED])})"
 
 
-def moves(run: Run, key: str, *, whole_rank: bool = False) -> Iterator[tuple[Edit, ...]]:
-    """Yield the edits that lift what a plan records against one request.
+def moves(run: Run, key: str, *, few: int | None = None) -> Iterator[tuple[Edit, ...]]:
+    """Yield the edits that lift the constraints that a plan records against one request.
 
-    `whole_rank`: limits rise so far that they serve all of its rank (`Shortfalls.of`).
+    `few`: plans that are left, where they are few. Then limits rise until they serve all of its
+    rank, at one place more: the set of fewest edits is tried first.
     """
     fleet, world = run.fleet, run.world
     signature, found = signature_of(run.plan, key), find_request(world, key)
     if signature is None or found is None:
         return
     request, demand = found
-    yield from lifts(run, key, whole_rank=whole_rank)
+    yield from lifts(run, key, few)
     for edit in _expired_rules(fleet, world, request):
         yield (edit,)
     entries = find_missing_entries(fleet, signature, *found)
@@ -340,15 +342,15 @@ def moves(run: Run, key: str, *, whole_rank: bool = False) -> Iterator[tuple[Edi
     yield from _fitting(fleet, world, signature, None if demand.stored else request)
 
 
-def lifts(run: Run, key: str, *, whole_rank: bool = False) -> Iterator[tuple[Edit, ...]]:
+def lifts(run: Run, key: str, few: int | None) -> Iterator[tuple[Edit, ...]]:
     """Yield the inverse of each constraint, or of all limits that stop a request at one place."""
     fleet, plan = run.fleet, run.plan
     unserved = next((each for each in plan.unserved if key in each.requests), None)
     if unserved is None:
         return
     if any(each.code == "limit" for each in unserved.blocked):
-        lacks = run.shortfalls.of(key, whole_rank=whole_rank)
-        for lack in islice(lacks, FEW_PLANS if whole_rank else None):
+        most = None if few is None else few + 1
+        for lack in islice(run.shortfalls.of(key, whole_rank=few is not None), most):
             raised = [raise_figure(fleet, each.path, each.amount) for each in lack.missing]
             if all(raised):
                 yield tuple(edit for edit in raised if edit)

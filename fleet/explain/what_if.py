@@ -518,8 +518,8 @@ MOST_PLANS = 10
 """Maximum plans for one request: all suggestions and their combinations together."""
 MOST_SHOWN = 4
 _WORK = 300
-"""Work of all plans for one request: 2 plans with 140 requests in a limited fleet of 10 pools, 1
-with 2,600. `fleet explain request` then takes 1.5 to 2 times as long as `fleet plan`."""
+"""Work of all plans for one request: 1 plan with 140 requests in a limited fleet of 10 pools, or
+with more. `fleet explain request` then takes 1.2 to 2 times as long as `fleet plan`."""
 _REQUESTS_EACH = 8
 """Waiting requests that take as long to plan as a pair of unserved requests and a pool."""
 

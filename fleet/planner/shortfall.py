@@ -7,7 +7,7 @@ figures.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from fleet.model.facts import World, market_of
 from fleet.model.plan import Create, Plan
 from fleet.planner.assignment import Assignment
 from fleet.planner.demand import Group, Path, sign_demand
-from fleet.planner.formulation import Block, Component, Model, components
+from fleet.planner.formulation import Component, Model, components
 from fleet.planner.inventory import take_inventory
 from fleet.planner.layout import lay_out
 from fleet.planner.lifecycle.begin import begin_pool_plans
@@ -87,57 +87,78 @@ class Shortfalls:
         if group is None or group.id not in self._components:
             return
         component = _until(self._components[group.id], group, key, whole_rank=whole_rank)
-        filled, block = self._fill(component, {})
-        paths = {
-            place: {component.rows[n].path for n in short}
-            for place in block.places
-            if (short := filled.shortfalls(block, place))
-            and all(component.rows[n].over is not None for n in short)
-        }
-        places = sorted(paths, key=lambda place: (len(paths[place]), place))
-        for place in places[:_MAX_PLACES]:
-            if missing := self._raise(component, place):
+        filling = _Filling(component, self._place_of)
+        stopped = filling.find_stopped()
+        for place in sorted(stopped, key=lambda place: (stopped[place], place))[:_MAX_PLACES]:
+            if missing := filling.find_missing(place):
                 yield Lack(place, missing)
 
-    def _raise(self, component: Component, place: str) -> tuple[Missing, ...]:
-        """Return the least amounts by which a fill serves the last request; empty: none does."""
-        rows, raised = component.rows, dict[Path, Decimal]()
+
+class _Filling:
+    """A component whose requests are assigned as in the plan, and then filled in by rank."""
+
+    def __init__(self, component: Component, place_of: Mapping[str, str]) -> None:
+        self._rows = component.rows
+        self._model = Model(component, by_rank=True, exact=0)
+        self._last = self._model.blocks[-1]
+        self._counts = {
+            number: Counter(
+                place
+                for _, request, _ in block.requests
+                if (place := place_of.get(request.key, "")) in block.places
+            )
+            for number, block in enumerate(self._model.blocks)
+        }
+
+    def find_stopped(self) -> dict[str, int]:
+        """Return the places where only known limits stop the last request, with their number."""
+        filled = self._fill({})
+        short = {place: filled.shortfalls(self._last, place) for place in self._last.places}
+        return {
+            place: len({self._rows[n].path for n in rows})
+            for place, rows in short.items()
+            if rows and self._are_known(rows)
+        }
+
+    def find_missing(self, place: str) -> tuple[Missing, ...]:
+        """Return the amounts by which limits rise to serve the last request; empty: none help."""
+        rows, raised = self._rows, dict[Path, Decimal]()
         for turn in range(_MAX_FILLS):
-            filled, block = self._fill(component, raised)
+            filled = self._fill(raised)
             if not filled.unserved[-1]:
-                break
-            short = filled.shortfalls(block, place)
-            if not short:
+                return tuple(self._find_excess(filled, raised))
+            short = filled.shortfalls(self._last, place)
+            if not short or not self._are_known(short):
                 return ()
             most = defaultdict[Path, Decimal](Decimal)
             for n, amount in short.items():
                 most[rows[n].path] = max(most[rows[n].path], amount)
             for path, amount in most.items():
                 raised[path] = raised.get(path, _ZERO) + amount * _RAISE**turn
-        else:
-            return ()
+        return ()
+
+    def _find_excess(
+        self, filled: Assignment, raised: Mapping[Path, Decimal]
+    ) -> Iterator[Missing]:
+        """Yield the amounts in use above the limits of the plan."""
         found: dict[Path, Missing] = {}
-        for row, used in zip(rows, filled.used, strict=True):
-            above = used - row.room
-            if row.path in raised and above > 0:
-                amount = above + (row.over or _ZERO)
-                if row.path not in found or amount > found[row.path].amount:
-                    found[row.path] = Missing(row.path, amount, row.unit)
-        return tuple(found.values())
+        for row, used in zip(self._rows, filled.used, strict=True):
+            amount = used - row.room + (row.over or _ZERO)
+            known = found.get(row.path)
+            if row.path in raised and used > row.room and (not known or amount > known.amount):
+                found[row.path] = Missing(row.path, amount, row.unit)
+        yield from found.values()
 
-    def _fill(
-        self, component: Component, raised: Mapping[Path, Decimal]
-    ) -> tuple[Assignment, Block]:
-        """Return an assignment near the plan by higher limits, and its last block."""
-        rows = (replace(r, room=r.room + raised.get(r.path, _ZERO)) for r in component.rows)
-        model = Model(replace(component, rows=tuple(rows)), by_rank=True, exact=0)
-        counts = dict(enumerate(map(self._counts, model.blocks)))
-        return Assignment.rounded(model, counts), model.blocks[-1]
+    def _are_known(self, rows: Iterable[int]) -> bool:
+        return all(self._rows[n].over is not None for n in rows)
 
-    def _counts(self, block: Block) -> Counter[str]:
-        """Return the number of requests of a block that the plan serves, by place."""
-        places = (self._place_of.get(request.key, "") for _, request, _ in block.requests)
-        return Counter(place for place in places if place in block.places)
+    def _fill(self, raised: Mapping[Path, Decimal]) -> Assignment:
+        """Return the assignment by limits with more room."""
+        self._model.rows = tuple(
+            replace(row, room=row.room + raised[row.path]) if row.path in raised else row
+            for row in self._rows
+        )
+        return Assignment.rounded(self._model, self._counts)
 
 
 def _until(component: Component, group: Group, key: str, *, whole_rank: bool) -> Component:
