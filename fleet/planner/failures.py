@@ -224,11 +224,25 @@ def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory])
     return Memory(world.time, by_pool, by_account, limits=_creation_limits(fleet))
 
 
-def find_hung(memory: Memory, pool: str) -> dict[str, str]:
-    """Return the workers of a pool whose last creation took too long, and what is known of it."""
-    latest = {each.worker: each.detail for each in reversed(memory.by_pool.get(pool, ()))}
-    found = {worker: _TIMED_OUT.search(detail) for worker, detail in latest.items()}
-    return {worker: match[0] for worker, match in found.items() if match}
+def describe_creations(memory: Memory, pool: str) -> dict[str, str]:
+    """Return what became of the last creation of each worker of a pool, if that failed."""
+    latest = {each.worker: each for each in reversed(memory.by_pool.get(pool, ()))}
+    return {
+        worker: _describe_creation(attempt.detail)
+        for worker, attempt in latest.items()
+        if attempt.result in _FAILED and attempt.detail not in ("", _ABANDONED)
+    }
+
+
+def _describe_creation(detail: str) -> str:
+    hung = _TIMED_OUT.search(detail)
+    return (
+        f"its creation timed out ({hung[0]})" if hung else f"its creation failed ({_cut(detail)})"
+    )
+
+
+def _cut(detail: str) -> str:
+    return detail if len(detail) <= _SHOWN else f"{detail[:_SHOWN]}…"
 
 
 def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
@@ -342,9 +356,8 @@ def describe_failures(memory: Memory, pool: str) -> str:
         return ""
     many = "1 attempt" if len(failed) == 1 else f"{len(failed)} attempts in a row"
     detail = failed[0].detail or failed[0].result
-    said = detail if len(detail) <= _SHOWN else f"{detail[:_SHOWN]}…"
     last = write_time(memory.end_of(failed[0]))
-    return f"{many} to create a machine failed, last at {last}: {said}"
+    return f"{many} to create a machine failed, last at {last}: {_cut(detail)}"
 
 
 def _describe_streak(streak: _Streak) -> str:

@@ -101,8 +101,8 @@ class PoolPlan:
     """Digests of what its machines are made from today, one for each way."""
     lost: frozenset[str] = frozenset()
     """Units that had registered, and that no registry knows now."""
-    hung: Mapping[str, str] = field(default_factory=dict)
-    """Worker to why its last creation was stopped, where that took too long."""
+    creations: Mapping[str, str] = field(default_factory=dict)
+    """Worker to what became of its last creation, if that failed."""
     choice: ImageChoice = field(default_factory=ImageChoice)
     """What its next machine boots."""
     offer: Offer = _NOTHING

@@ -60,6 +60,32 @@ def test_plan_tells_of_a_listed_machine_when_its_new_hung(hung: Trial) -> None:
     assert tells(found["because"], "timed out", "lists it")
 
 
+@pytest.mark.parametrize("printed", ["two words", "{", "a\\tb"])
+def test_plan_tells_of_a_failure_when_new_printed_no_id(printed: str, project: Path) -> None:
+    trial = a_rack(project, f"cat > /dev/null; printf '{printed}'; echo ' x'", other="")
+    trial.do("apply")
+
+    found = action(trial)
+
+    assert (found["action"], found["reason"]) == ("create", "interrupted")
+    assert tells(found["because"], "creation failed", "id")
+    assert "earlier apply" not in found["because"]
+
+
+def test_plan_tells_of_a_failure_when_delete_failed(project: Path) -> None:
+    trial = a_rack(project, ". ./new.sh", other="", delete="echo boom >&2; exit 1")
+    trial.do("apply")
+    trial.do("apply")
+    trial.told("ticket", "close", "1")
+    trial.do("apply")
+
+    found = action(trial)
+
+    assert (found["action"], found["worker"]) == ("delete", FIRST)
+    assert tells(found["because"], "deletion failed")
+    assert "1 time in a row" in " ".join(trial.told("plan").split())
+
+
 def test_apply_cleans_up_when_a_hung_new_is_not_needed(hung: Trial) -> None:
     without_room(hung)
     found = action(hung)

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import WorkerInputs
 from fleet.model.values import Moment, Value, later
-from fleet.schema.units import write_duration
+from fleet.schema.units import write_count, write_duration
 from fleet.state.files import replace_file
 
 
@@ -52,8 +52,9 @@ class Undeleted(Value):
 
     def __str__(self) -> str:
         """Say it to a person."""
+        times = write_count(self.failures, "time")
         return (
-            f"delete failed {self.failures} times in a row, last at {self.at:%F %H:%M}Z: "
+            f"delete failed {times} in a row, last at {self.at:%F %H:%M}Z: "
             f"{self.said}; next try at {self.again:%F %H:%M}Z"
         )
 

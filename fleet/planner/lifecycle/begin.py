@@ -6,7 +6,7 @@ What goes whatever waits gets no new work, so that this comes before anything is
 from collections.abc import Mapping
 
 from fleet.model.facts import Unknown, World
-from fleet.planner.failures import describe_failures, find_hung, find_lost, recall
+from fleet.planner.failures import describe_creations, describe_failures, find_lost, recall
 from fleet.planner.images import choose_image
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.lifecycle.failed import (
@@ -84,7 +84,7 @@ def _begin(
             options=options,
             failures=describe_failures(memory, name),
             lost=find_lost(memory, inventory),
-            hung=find_hung(memory, name),
+            creations=describe_creations(memory, name),
             choice=choice,
         )
         if pool_plan.pool is not None:

@@ -153,6 +153,8 @@ def _why_undeleted(unit: Unit) -> str:
     if unit.machine is None:
         return "an earlier apply began to delete it, and its provider no longer lists it"
     since = unit.machine.deleting_since
+    if since is None and unit.machine.trouble:
+        return "its deletion failed and is tried again"
     if since is None:
         return "an earlier apply was interrupted while deleting it"
     return f"deleting since {since:%Y-%m-%d %H:%M} UTC: its provider still lists it"
@@ -176,21 +178,19 @@ def _finish_creations(pool_plan: PoolPlan) -> None:
     for unit in units:
         if unit.inputs is None:
             continue
-        hung = pool_plan.hung.get(unit.name)
+        failed = pool_plan.creations.get(unit.name, "")
         # A name that hangs in every run would keep its request from the pools that work.
         closed = _why_closed(pool_plan, unit.inputs)
         if unit.machine is None and (closed or held >= most):
-            began = "an earlier apply was interrupted before creating it"
-            began = f"its creation timed out, no machine is listed ({hung})" if hung else began
-            because = f"{began}; {closed or 'no longer needed'}"
+            began = failed or "an earlier apply was interrupted before creating it"
+            because = f"{began}; no machine is listed; {closed or 'no longer needed'}"
             pool_plan.delete(unit, Reason.INTERRUPTED, because, absent="unmade")
             continue
         held += unit.machine is None
         exists = unit.machine is not None
         because = "an earlier apply was interrupted while creating it"
-        if hung:
-            now = "its provider lists it now" if exists else "tried again"
-            because = f"its creation timed out ({hung}); {now}"
+        if failed:
+            because = f"{failed}; {'its provider lists it now' if exists else 'tried again'}"
         why = Why(Reason.INTERRUPTED, Cause.KNOWLEDGE, because, exists=exists)
         # The order in which a stack lists them must not change the bytes of a plan.
         tables = {name: dict(sorted(getattr(unit.inputs, name).items())) for name in _TABLES}
