@@ -565,6 +565,8 @@ def _unwanted(pool_plan: PoolPlan) -> int:
         return len(units)
     # What only one witness saw may be an error: nothing is scaled down because of it.
     seen = [unit for unit in units if unit.state not in (State.MISSING, State.UNRECORDED)]
+    # A creation that never ended has no machine to remove.
+    seen = [unit for unit in seen if unit.machine or unit.state is not State.UNFINISHED]
     return max(0, len(seen) - pool_plan.pool.workers.max)
 
 

@@ -102,8 +102,9 @@ def test_apply_cleans_up_when_a_hung_new_is_not_needed(hung: Trial) -> None:
 def test_apply_counts_what_it_cleaned_up_apart_from_deletions(hung: Trial) -> None:
     without_room(hung)
 
-    said = hung.do("apply")[1]
+    code, said = hung.do("apply")
 
+    assert code == 0, said
     assert "0 deleted, 1 cleaned up" in said
     assert f"1: {FIRST}" in said
 
