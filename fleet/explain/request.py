@@ -19,8 +19,8 @@ from fleet.explain.values import (
     PlaceFacts,
     Suggestion,
 )
-from fleet.explain.what_if import MOST_PLANS, Replans, Run, count_plans, find_request, is_served
-from fleet.model.facts import Request, World
+from fleet.explain.what_if import MOST_PLANS, Replans, Run, count_plans, is_served
+from fleet.model.facts import Demand, Request, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Create, Plan, Signature, Unserved
 from fleet.planner.demand import judge_of
@@ -91,13 +91,9 @@ class Case:
         is_untimed = self.forecast.not_known.get(key) == UNTIMED
         return self.run.assumed.start_of(key) if is_untimed else None
 
-    def find(self, key: str) -> tuple[Request, bool] | None:
-        """Return the request of this name, and whether its queue stored its tags.
-
-        Of a group's name `queue/id#n` the group.
-        """
-        requests = self.run.requests
-        return requests.get(key) or requests.get(key.rpartition("#")[0])
+    def find(self, key: str) -> tuple[Request, Demand] | None:
+        """Return the request of this name, and its demand; of a name `queue/id#n` the group."""
+        return self.run.find(key)
 
     def named(self, name: str) -> list[str]:
         """Return what a name means: the request of this id, else those about this package."""
@@ -414,7 +410,7 @@ def _coming(case: Case, signature: Signature, key: str, replans: Replans) -> str
 
 def _missing_entries(case: Case, signature: Signature, key: str) -> Iterator[str]:
     """Yield the keys of look-ups without which a request's tags are unknown."""
-    found = find_request(case.world, key)
+    found = case.find(key)
     for path in find_missing_entries(case.fleet, signature, *found) if found else ():
         yield f"set {yaml_key(path)}: {path[2]} is unknown without it"
 
@@ -495,7 +491,7 @@ def _of_patience(case: Case, signature: Signature, key: str) -> Iterator[Explain
                 continue
             after = write_duration(otherwise.after)
             until = write_time(since + timedelta(seconds=otherwise.after))
-            if found[1]:
+            if found[1].stored:
                 because = (
                     f"otherwise.drop of tag {name} has no effect: queue {signature.queue} stored "
                     f"{tag} with the request and assigns it only to workers that provide {tag}"

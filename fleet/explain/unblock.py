@@ -26,12 +26,10 @@ from fleet.explain.what_if import (
     apply_edits,
     edited,
     figures_at,
-    find_request,
     is_served,
     next_pause,
     raise_figure,
     served_by,
-    signature_of,
     step_to,
     value_at,
     write_value,
@@ -91,7 +89,7 @@ def find_remedies(run: Run, key: str, replans: Replans) -> tuple[Remedy, ...]:
 
     Returns only the fewest edits, at most `replans.most_shown`.
     """
-    if is_served(run.plan, key) or signature_of(run.plan, key) is None:
+    if is_served(run.plan, key) or key not in run.signatures:
         return ()
     if replans.left <= 0:
         # Every suggestion is proven by a plan.
@@ -326,7 +324,7 @@ def moves(run: Run, key: str, *, few: int | None = None) -> Iterator[tuple[Edit,
     rank, at one place more: the set of fewest edits is tried first.
     """
     fleet, world = run.fleet, run.world
-    signature, found = signature_of(run.plan, key), find_request(world, key)
+    signature, found = run.signatures.get(key), run.find(key)
     if signature is None or found is None:
         return
     request, demand = found
@@ -792,7 +790,11 @@ class _Counting:
         self._run, self._path = run, path
         self._vocabulary = Vocabulary(run.fleet)
         self._field = {"submitter": "requester"}.get(str(path[-1]), str(path[-1]))
-        self._who = self._who_of(run.find(key))
+        self._who = self._who_of(self._find(key))
+
+    def _find(self, key: str) -> Request | None:
+        found = self._run.find(key)
+        return found[0] if found else None
 
     def _who_of(self, work: Request | Work | None) -> object:
         if work is not None and self._field == "team":
@@ -810,7 +812,7 @@ class _Counting:
     def has_request(self, key: str) -> bool:
         """Return whether a waiting request counts."""
         required = self._run.signatures[key].required
-        return self._has(key.partition("/")[0], self._run.find(key), required)
+        return self._has(key.partition("/")[0], self._find(key), required)
 
     def ends(self, found: Forecast) -> Iterator[tuple[int, str]]:
         """Yield when work that counts ends, and its worker."""
@@ -854,7 +856,7 @@ def _moments(run: Run, key: str, *, attempts: bool) -> Iterator[datetime]:
         # A version with more tags may boot again.
         choices = choose_images(run.fleet, run.world).values()
         yield from (each.until for each in choices if each.until)
-    found, signature = find_request(run.world, key), signature_of(run.plan, key)
+    found, signature = run.find(key), run.signatures.get(key)
     since = found[0].pending_since if found else None
     if since is None or signature is None:
         return

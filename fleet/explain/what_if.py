@@ -3,8 +3,7 @@
 An edit names a path and its new value; some figures may be raised step by step.
 Nothing here knows why an edit is made.
 
-`later` moves the time and nothing else: what was spent and what failed stay where they are.
-`next_run` adds what this plan does, its machines up; `freed` ends the work of some workers.
+`later` moves only the time. `step_to` also applies the plan, and follows a forecast.
 """
 
 import json
@@ -282,14 +281,6 @@ def freed(world: World, names: Collection[str]) -> World:
     return _with_workers(world, lambda workers: tuple(map(free, workers)))
 
 
-def next_run(fleet: Fleet, world: World, plan: Plan) -> World:
-    """Return the world after this plan was applied, at the next run at which its machines are up.
-
-    Requests still wait for the workers that were made for them.
-    """
-    return _applied(fleet, world, plan, world.time + next_pause(fleet))
-
-
 def next_pause(fleet: Fleet) -> timedelta:
     """Return the time until the next run at which new machines are up."""
     boots = [pool.boot.expected for pool in fleet.dynamic_pools.values()]
@@ -316,7 +307,7 @@ def step_to(run: "Run", moment: datetime, found: Forecast) -> World:
         return tuple(
             _working_on(
                 worker,
-                request,
+                request[0],
                 run.signatures[key],
                 world.time + timedelta(seconds=found.starts[key]),
             )
@@ -534,23 +525,6 @@ def served_by(signature: Signature) -> tuple[str, ...]:
     return (*signature.by_worker, *signature.by_create)
 
 
-def signature_of(plan: Plan, key: str) -> Signature | None:
-    """Return the signature that a waiting request belongs to; None when it does not wait."""
-    return next((each for each in plan.signatures if key in each.requests), None)
-
-
-def find_request(world: World, key: str) -> tuple[Request, Demand] | None:
-    """Return the request of this name, `queue/id`, and the demand that it is part of."""
-    queue, _, name = key.partition("/")
-    whole = name.rpartition("#")[0]
-    demand = dict(world.demands()).get(queue)
-    if demand is None:
-        return None
-    found = {r.id: r for r in demand.requests if r.id in (name, whole)}
-    request = found.get(name) or found.get(whole)
-    return (request, demand) if request else None
-
-
 def edited(fleet: Fleet, world: World, key: str, edits: Iterable[Edit]) -> tuple[Fleet, World]:
     """Return fleet and world as these edits make them; an edit may be of the request itself."""
     every = tuple(edits)
@@ -562,16 +536,20 @@ def edited(fleet: Fleet, world: World, key: str, edits: Iterable[Edit]) -> tuple
 
 def _asking(world: World, key: str, tags: tuple[str, ...]) -> World:
     """Return the world in which a request also asks for these tags, as its user."""
-    found = find_request(world, key)
-    if found is None:
+    queue, _, name = key.partition("/")
+    demand = dict(world.demands()).get(queue)
+    if demand is None:
         return world
-    request, demand = found
-    asking = request.altered(
-        required=tuple(sorted({*request.required, *tags})),
-        asked={**request.asked, **dict.fromkeys(tags, "user")},
+    own = name if any(r.id == name for r in demand.requests) else name.rpartition("#")[0]
+    requests = tuple(
+        request.altered(
+            required=tuple(sorted({*request.required, *tags})),
+            asked={**request.asked, **dict.fromkeys(tags, "user")},
+        )
+        if request.id == own
+        else request
+        for request in demand.requests
     )
-    requests = tuple(asking if r.id == asking.id else r for r in demand.requests)
-    queue = key.partition("/")[0]
     reading = world.queues[queue].altered(demand=demand.altered(requests=requests))
     return world.altered(queues={**world.queues, queue: reading})
 
@@ -588,10 +566,10 @@ class Run:
     """Distinguishes its runs from those of another fleet.yaml."""
 
     @cached_property
-    def requests(self) -> dict[str, tuple[Request, bool]]:
-        """Return each waiting request by `queue/id`, and whether its queue stored its tags."""
+    def requests(self) -> dict[str, tuple[Request, Demand]]:
+        """Return each waiting request by `queue/id`, and the demand that it is part of."""
         return {
-            f"{queue}/{request.id}": (request, demand.stored)
+            f"{queue}/{request.id}": (request, demand)
             for queue, demand in self.world.demands()
             for request in demand.requests
         }
@@ -606,10 +584,9 @@ class Run:
         """Return the signature of each waiting request."""
         return {key: each for each in self.plan.signatures for key in each.requests}
 
-    def find(self, key: str) -> Request | None:
-        """Return the request of this name; of a group's name `queue/id#n` the group."""
-        found = self.requests.get(key) or self.requests.get(key.rpartition("#")[0])
-        return found[0] if found else None
+    def find(self, key: str) -> tuple[Request, Demand] | None:
+        """Return the request of this name, and its demand; of a name `queue/id#n` the group."""
+        return self.requests.get(key) or self.requests.get(key.rpartition("#")[0])
 
     @cached_property
     def forecast(self) -> Forecast:
@@ -673,7 +650,9 @@ class Replans:
             if self.left <= 0:
                 self.is_spent = True
                 return None
-            world = next_run(run.fleet, run.world, run.plan)
+            # Requests still wait for the workers that were made for them.
+            then = run.world.time + next_pause(run.fleet)
+            world = _applied(run.fleet, run.world, run.plan, then)
             plan = self.plan(run.fleet, world)
             if plan is None:
                 return None

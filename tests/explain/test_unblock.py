@@ -572,6 +572,15 @@ def test_a_request_at_a_limit_of_its_team_waits_for_its_team() -> None:
     assert wait.until == found.expected
 
 
+def test_a_reason_tells_when_a_request_does_without_a_tag() -> None:
+    fleet = a_sim_fleet(tags={"big": {"otherwise": {"after": "30m", "drop": True}}})
+    world = a_sim_world(requests=(a_request(required=("big",), pending_since=ago(minutes=10)),))
+
+    found = explained(fleet, world, KEY)
+
+    assert any(tells(each.because, "big", "2026-11-21 08:20") for each in found.reasons)
+
+
 def test_all_suggestions_of_a_request_take_ten_plans_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
