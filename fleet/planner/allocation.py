@@ -10,8 +10,8 @@ A small component is solved exactly. A large one is solved in five steps:
 2. Rounding of each rank in turn: integer parts stay, fractional ones go to the column of least
    reduced cost.
 3. Fill: every request that nothing stops is served (`fleet.planner.assignment`).
-4. Repair: where a rank is short of its maximum, a mixed-integer search raises it, then proximity
-   search, one request at a time. Later ranks yield.
+4. Repair: where a rank is short of its maximum, a mixed-integer search raises it. Later ranks
+   yield.
 5. Search: large neighbourhood search around the relaxation of the same served requests (RINS:
    E. Danna, E. Rothberg, C. Le Pape, Mathematical Programming 102, 2005).
 """
@@ -39,7 +39,6 @@ from fleet.planner.solver import (
     MAX_NODES,
     TOLERANCE,
     Array,
-    Bounds,
     Objective,
     Relaxation,
     Relaxed,
@@ -60,16 +59,6 @@ _SMALL_RANK = 0.02
 _REPAIR_COLUMNS = 1_000
 """Maximum pairs of a repair among those that are used: a tenth of a second each. With 1,500 the
 ranks of 10,000 requests in 100 limited pools take 9 s instead of 5."""
-_PROXIMITY_PAIRS = 20_000
-"""Maximum pairs of a component for proximity search: each found request takes a new rounding,
-20 ms with 6,000 pairs."""
-_NEAR_PAIRS = 3_000
-"""Maximum pairs of one proximity search. A search of 2,000 pairs finds in 0.4 s what one of 7,000
-does not find in 5 s."""
-_FAILED_PAIRS = 5
-"""Maximum pairs of proximity searches that end without a solution or a proof, in sum, as a
-multiple of the pairs of the component: about a millisecond each. With 3, a world of 2,000 requests
-ends before a solution of its 15th rank is found."""
 _RANK_NODES = 100
 """Maximum nodes of a search that raises a rank: most end at the root node."""
 _NEIGHBOURHOOD_GAP = 3e-3
@@ -295,135 +284,43 @@ def _maximum(relaxation: Relaxation, costs: Array) -> int:
 
 
 def _repair(model: Model, assignment: Assignment) -> tuple[Assignment, ShortRanks]:
-    """Raise each rank that is short of its maximum, given the counts of earlier ranks.
+    """Raise each rank that is short of its maximum, given what earlier ranks have.
 
-    Return the ranks that may stay short too.
+    Return the ranks that stay short too. Later ranks yield: their columns are left out of the
+    search. Of many columns it takes those that the assignment or the relaxation uses (a restricted
+    master heuristic).
     """
-    repair = _Repair(model, assignment)
-    gaps = [(name, repair.raise_rank(rank)) for rank, name in enumerate(model.every_rank)]
-    return repair.assignment, tuple([(name, gap) for name, gap in gaps if gap])
+    import numpy as np
 
-
-class _Repair:
-    """An assignment and the searches that raise its ranks in turn. Later ranks yield."""
-
-    def __init__(self, model: Model, assignment: Assignment) -> None:
-        self._model, self._program, self.assignment = model, model.program, assignment
-        self._relaxation = Relaxation(self._program, assignment.values().nonzero()[0])
-        self._pairs = len(self._program.block)
-        self._pairs_left = _FAILED_PAIRS * self._pairs
-
-    def raise_rank(self, rank: int) -> int:
-        """Raise a rank, and return by how many requests it may be short yet."""
-        if self._gap(rank):
-            self._replace(rank, self._maximize(rank))
-        is_raised = self._pairs <= _PROXIMITY_PAIRS
-        while (gap := self._gap(rank)) and is_raised:
-            is_raised = False
-            bounds = self._bound_ranks(rank)
-            for free, kept, costs in self._neighbourhoods(rank):
-                if len(free) > self._pairs_left:
-                    continue
-                row = self._program.rank_rows[rank]
-                found = self._program.raise_row(row, free, kept, costs, bounds)
-                if found.is_infeasible and len(free) == self._program.is_until(rank).sum():
-                    return 0
-                is_raised = found.values is not None and self._replace(rank, found.values)
-                if is_raised:
-                    break
-                self._pairs_left -= 0 if found.is_infeasible else len(free)
-        return gap
-
-    def _gap(self, rank: int) -> int:
-        """Return by how many requests a rank is below its maximum in the relaxation.
-
-        The rows of this rank and earlier ones are bounded by their present counts.
-        """
-        program, rows = self._program, self._program.rank_rows[: rank + 1]
-        values = self.assignment.values()
-        sums = program.row_sums(values).round()
-        # Without the columns of the present assignment the relaxation may be infeasible.
-        self._relaxation.activate(values > 0)
-        for row in rows:
-            self._relaxation.bound_row(row, sums[row], inf)
-        blocks, served = self._model.blocks_by_rank[rank], int(sums[rows[-1]])
-        if served == program.uppers[program.totals[blocks]].sum():
-            return 0
-        return max(0, _maximum(self._relaxation, program.count_costs(blocks)) - served)
-
-    def _replace(self, rank: int, values: Array) -> bool:
-        """Take other values of a rank and earlier ones, if more of these requests are served."""
-        import numpy as np
-
-        values = np.where(self._program.is_until(rank), values, self.assignment.values())
-        found = Assignment.rounded(self._model, self._model.counts(values))
-        is_better = found.unserved_by_rank() < self.assignment.unserved_by_rank()
-        self.assignment = found if is_better else self.assignment
-        return is_better
-
-    def _maximize(self, rank: int) -> Array:
-        """Return values with the maximum of a rank, as far as a search finds it.
-
-        Its columns are all, or of many those that the assignment or the relaxation uses (a
-        restricted master heuristic).
-        """
-        import numpy as np
-
-        program, values = self._program, self.assignment.values()
-        is_earlier, is_used = program.is_until(rank), values > 0
-        is_used |= self._relaxation.values() > EPSILON
-        is_used[self._pairs :] = True
-        choices = (is_earlier, EXACT_PAIRS), (is_earlier & is_used, _REPAIR_COLUMNS)
-        small = [free for free, most in choices if free[: self._pairs].sum() <= most]
-        costs = program.count_costs(self._model.blocks_by_rank[rank])
-        kept = np.where(is_earlier, values, 0.0)
-        return program.search(
-            [np.flatnonzero(is_free) for is_free in small[:1]], kept, costs,
-            self._bound_ranks(rank),
-            nodes=_RANK_NODES, gap=COUNT_GAP / max(1.0, -float(costs @ kept)),
-        )  # fmt: skip
-
-    def _neighbourhoods(self, rank: int) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield free columns, values and costs of searches for an additional request of a rank.
-
-        Proximity search (M. Fischetti, M. Monaci, Journal of Heuristics 20, 2014) minimises the
-        moves away from the assignment. The relaxation shows the places where it takes the
-        request. Free are the blocks there and those of the rank, and of few pairs all. The last
-        searches have no costs: some find a solution or a proof that the first do not.
-        """
-        import numpy as np
-
-        program, values, pairs = self._program, self.assignment.values(), self._pairs
-        row, is_earlier = program.rank_rows[rank], program.is_until(rank)
-        later, kept = np.flatnonzero(~is_earlier), np.where(is_earlier, values, 0.0)
-        moves = 1.0 * (kept == 0)
-        moves[pairs:] = 0.0
-        served = program.row_sums(kept)[row].round()
-        self._relaxation.bound_row(row, served + 1, inf)
-        self._relaxation.bound_columns(later, 0.0, 0.0)
-        relaxed = self._relaxation.minimize(moves)
-        self._relaxation.bound_columns(later, 0.0, program.uppers[later])
-        self._relaxation.bound_row(row, served, inf)
-        if relaxed is None:
-            return
-        block, place, is_used = program.block, program.place, kept[:pairs] > 0
-        changed = np.flatnonzero(abs(relaxed.values - kept)[:pairs] > EPSILON)
-        is_near = np.isin(place, place[changed])
-        is_free = np.isin(block, block[is_near & is_used]) & (is_near | is_used)
-        is_free |= np.isin(block, block[changed]) | (program.rank[block] == rank)
-        others = np.ones(len(values) - pairs, dtype=bool)
-        found = [np.flatnonzero(is_earlier & np.append(is_free, others))]
-        if (every := np.flatnonzero(is_earlier)).size <= _NEAR_PAIRS:
-            found.insert(0, every)
-        for costs in (moves, 0.0 * moves):
-            for free in found:
-                yield free, kept, costs
-
-    def _bound_ranks(self, rank: int) -> Bounds:
-        """Return the row bounds in which the ranks before one keep their counts."""
-        (lower, upper), earlier = self._program.row_bounds(), self._program.rank_rows[:rank]
-        lower[earlier] = self._program.row_sums(self.assignment.values()).round()[earlier]
-        return lower, upper
+    program, pairs, short = model.program, len(model.program.block), []
+    relaxation = Relaxation(program, assignment.values().nonzero()[0])
+    lower, upper = program.row_bounds()
+    for rank, (blocks, row) in enumerate(
+        zip(model.blocks_by_rank, program.rank_rows, strict=True)
+    ):
+        costs, values = program.count_costs(blocks), assignment.values()
+        size, served = int(program.uppers[program.totals[blocks]].sum()), -round(costs @ values)
+        most = _maximum(relaxation, costs) if served < size else size
+        if served < most:
+            is_earlier, is_used = program.is_until(rank), values > 0
+            is_used |= relaxation.values() > EPSILON
+            is_used[pairs:] = True
+            choices = (is_earlier, EXACT_PAIRS), (is_earlier & is_used, _REPAIR_COLUMNS)
+            small = [free for free, most_pairs in choices if free[:pairs].sum() <= most_pairs]
+            for is_free in small[:1]:
+                found = program.search(
+                    [np.flatnonzero(is_free)], np.where(is_earlier, values, 0.0), costs,
+                    (lower, upper), nodes=_RANK_NODES, gap=COUNT_GAP / max(1, served),
+                )  # fmt: skip
+                counts = model.counts(np.where(is_earlier, found, values))
+                repaired = Assignment.rounded(model, counts)
+                if repaired.unserved_by_rank() < assignment.unserved_by_rank():
+                    assignment, served = repaired, -round(costs @ repaired.values())
+            if served < most:
+                short.append((model.every_rank[rank], most - served))
+        lower[row] = served
+        relaxation.bound_row(row, served, inf)
+    return assignment, tuple(short)
 
 
 def _search(model: Model, assignment: Assignment) -> Assignment:

@@ -132,33 +132,6 @@ def test_search_serves_one_more_of_a_rank_when_a_later_rank_yields() -> None:
     assert raised[:2].tolist() == [2, 0]
 
 
-def test_raised_row_takes_capacity_of_a_later_rank() -> None:
-    program = two_ranks(limit_both("2"))
-    values = np.zeros(4)
-    values[[0, *program.totals[:1]]] = 1.0
-    distance = np.array([0.0, 1.0, 0.0, 0.0])
-
-    raised = program.raise_row(
-        program.rank_rows[0], np.arange(4), values, distance, program.row_bounds()
-    )
-
-    assert raised.values is not None
-    assert raised.values.tolist() == [2, 0, 2, 0]
-
-
-def test_raised_row_is_infeasible_when_a_limit_is_reached() -> None:
-    program = two_ranks(limit_both("2"))
-    values = np.zeros(4)
-    values[[0, *program.totals[:1]]] = 2.0
-
-    raised = program.raise_row(
-        program.rank_rows[0], np.arange(4), values, np.zeros(4), program.row_bounds()
-    )
-
-    assert raised.values is None
-    assert raised.is_infeasible
-
-
 def test_search_moves_requests_to_cheaper_columns_with_the_same_sums() -> None:
     places = tuple(
         Place(key, key[0], makes=False, room=room) for key, room in ((NEAR, 1.0), (FAR, 9.0))
