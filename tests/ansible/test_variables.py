@@ -64,8 +64,12 @@ class Case:
 
 
 UNSHARE = ["arch-test", "iproute2", "mmdebstrap", "uidmap", "xz-utils"]
-INCUS_VM = ["debusine-worker", "autopkgtest", "dnsmasq-base", "incus", "ovmf", "qemu-utils"]
-INCUS_BOTH = ["autopkgtest", "dnsmasq-base", "incus", "incus-base", "ovmf", "qemu-utils"]
+INCUS_VM = [
+    *("debusine-worker", "autopkgtest", "dnsmasq-base", "incus", "iproute2", "ovmf", "qemu-utils"),
+]
+INCUS_BOTH = [
+    *("autopkgtest", "dnsmasq-base", "incus", "incus-base", "iproute2", "ovmf", "qemu-utils"),
+]
 INSTALLED = {
     Case(): ["debusine-worker", *UNSHARE],
     Case(backends=(), version="0.16.2"): ["debusine-worker=0.16.2"],
@@ -86,10 +90,11 @@ INSTALLED = {
     Case(backends=("incus-vm",)): INCUS_VM,
     Case(backends=("incus-lxc", "incus-vm", "incus")): ["debusine-worker", *INCUS_BOTH],
     Case(backends=("incus-lxc",)): [
-        *("debusine-worker", "autopkgtest", "dnsmasq-base", "incus-base")
+        *("debusine-worker", "autopkgtest", "dnsmasq-base", "incus-base", "iproute2")
     ],
     Case(backends=("incus-vm",), architecture="aarch64"): [
-        *("debusine-worker", "autopkgtest", "dnsmasq-base", "incus", "qemu-efi-aarch64"),
+        *("debusine-worker", "autopkgtest", "dnsmasq-base", "incus", "iproute2"),
+        "qemu-efi-aarch64",
         "qemu-utils",
     ],
     Case(backends=(), tasks=("simplesystemimagebuild", "mmdebstrap")): [
