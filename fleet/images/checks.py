@@ -380,7 +380,7 @@ class Disk:
     def _read_partitions(self) -> list[tuple[int, str]]:
         read = run_on(self._file, "sfdisk", "--json", _descriptor(self._file))
         if read.returncode:
-            raise FileUnreadable(f"{self._name}: no partition table: {_last(read.stderr)}")
+            raise FileUnreadable(f"{self._name}: no partition table: {last_line(read.stderr)}")
         table: dict[str, Any] = json.loads(read.stdout)["partitiontable"]
         return [(int(each["start"]), str(each["type"])) for each in table.get("partitions", ())]
 
@@ -420,7 +420,7 @@ class Ext4:
         """Copy all files into a folder, with owner and mode; only root can."""
         dumped = self._run("-R", f'rdump / "{folder}"')
         if dumped.returncode or not (folder / "etc").is_dir():
-            raise FileUnreadable(f"{folder}: debugfs copied no root: {_last(dumped.stderr)}")
+            raise FileUnreadable(f"{folder}: debugfs copied no root: {last_line(dumped.stderr)}")
         # debugfs sets the owner last, by which a file loses these bits.
         places = [f"/{path.relative_to(folder)}" for path in folder.rglob("*") if _is_folder(path)]
         asked = "".join(f'ls -p "{place}"\n' for place in ("/", *places) if '"' not in place)
@@ -491,18 +491,19 @@ def unpack_disk(path: Path, file: IO[bytes]) -> None:
     """Write a qcow2 disk as a raw one into an open file, sparsely."""
     told = run_on(file, "qemu-img", "info", "--output=json", str(path))
     if told.returncode:
-        raise FileUnreadable(f"{path}: {_last(told.stderr)}")
+        raise FileUnreadable(f"{path}: {last_line(told.stderr)}")
     os.ftruncate(file.fileno(), json.loads(told.stdout)["virtual-size"])
     target = ("-n", "--target-is-zero", "-O", "raw", str(path), _descriptor(file))
     done = run_on(file, "qemu-img", "convert", "-f", "qcow2", *target, seconds=_UNPACKING)
     if done.returncode:
-        raise FileUnreadable(f"{path}: {_last(done.stderr)}")
+        raise FileUnreadable(f"{path}: {last_line(done.stderr)}")
 
 
 def _descriptor(file: IO[bytes]) -> str:
     return f"/dev/fd/{file.fileno()}"
 
 
-def _last(text: bytes) -> str:
+def last_line(text: bytes) -> str:
+    """Return the last line that a program printed, to show as its error."""
     lines = text.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else "no error message"

@@ -32,7 +32,7 @@ from fleet.clock import utc_now
 from fleet.errors import FleetError
 from fleet.images.bake import in_memory_or_on_disk
 from fleet.images.boot import choose_accelerator
-from fleet.images.checks import open_disk
+from fleet.images.checks import last_line, open_disk
 from fleet.images.disk import isolated
 from fleet.images.programs import ENVIRONMENT, PROXIES, missing
 from fleet.model.images import (
@@ -115,7 +115,7 @@ def prove(recipe: ImageRecipe, disk: Path, log: Path, tell: Tell) -> Test:
         )
         return _run(order, tell)
 
-    return _prove(recipe, _Host("this computer", _accelerator(), _VSOCK.exists()), run)
+    return _prove(recipe, _Host("this computer", _accelerator(), _VSOCK.exists()), log, run)
 
 
 def prove_on(machine: "Machine", recipe: ImageRecipe, log: Path, tell: Tell) -> Test:
@@ -135,7 +135,7 @@ def prove_on(machine: "Machine", recipe: ImageRecipe, log: Path, tell: Tell) -> 
         return found
 
     host = _Host("the machine", "kvm" if "kvm" in able else "tcg", "vhost-vsock" in able)
-    return _prove(recipe, host, run)
+    return _prove(recipe, host, log, run)
 
 
 @dataclass(frozen=True)
@@ -147,15 +147,20 @@ class _Host:
     has_vsock: bool
 
 
-def _prove(recipe: ImageRecipe, host: _Host, run: "Callable[[tuple[str, ...]], Found]") -> Test:
+def _prove(
+    recipe: ImageRecipe, host: _Host, log: Path, run: Callable[[tuple[str, ...]], Found]
+) -> Test:
+    """Return the test of a recipe's jobs; `run` runs those that can be tried, with this log."""
     at, began = utc_now(), time.monotonic()
     wanted = jobs_of(recipe)
     tried = {each: why for each in wanted if (why := _unproven(each, recipe, host))}
     found = run(tuple(_order_of(wanted, tried)))
     found.jobs |= {each: Job(name=each, unproven=why) for each, why in tried.items()}
-    jobs = tuple(
-        found.jobs.get(each) or Job(name=each, problem="it did not end") for each in wanted
-    )
+    for each in wanted:
+        if each not in found.jobs:
+            problem = f"it did not end: {last_line(log.read_bytes())} ({log})"
+            found.jobs[each] = Job(name=each, problem=problem)
+    jobs = tuple(found.jobs[each] for each in wanted)
     return Test(
         kind="jobs",
         at=at,
@@ -262,9 +267,6 @@ def _run(order: Order, tell: Tell) -> Found:
             finally:
                 limit.cancel()
                 child.kill()
-    for name in order.jobs:
-        last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-        found.jobs.setdefault(name, Job(name=name, problem=f"it did not end: {last} ({log})"))
     return found
 
 
@@ -435,12 +437,7 @@ def _no_network(place: Place) -> str:
         _, _ = child.communicate()
     if not child.returncode:
         return ""
-    return f"no bridge for incus can be made: {_last(place.log)}"
-
-
-def _last(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return (lines or ["no output"])[-1]
+    return f"no bridge for incus can be made: {last_line(place.log.read_bytes())}"
 
 
 # unshare(2) maps no users within a chroot, so the root becomes that of the mount namespace. For
@@ -495,7 +492,11 @@ def _inside(
     if child.returncode:
         what = "incus was not set up" if own_network else "the worker's code cannot be run"
         for name in jobs:
-            yield {"job": name, "seconds": 0.0, "error": f"{what}: {_last(place.log)}"}
+            yield {
+                "job": name,
+                "seconds": 0.0,
+                "error": f"{what}: {last_line(place.log.read_bytes())}",
+            }
 
 
 def _pipes(child: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
