@@ -39,7 +39,7 @@ from fleet.planner.durations import USUAL
 from fleet.planner.inventory import departures_after
 from fleet.planner.shortfall import Shortfalls
 from fleet.reconcile import reconcile_unsealed
-from fleet.schema.findings import Path
+from fleet.schema.findings import YAML_WORDS, Path
 from fleet.schema.model import Approval, Fleet, Money, Pool, Section, serves_queue
 from fleet.schema.units import PERCENT_PATTERNS, written
 from fleet.tagrules.names import names_of, package_of
@@ -228,13 +228,9 @@ def write_yaml(fleet: Fleet, edit: Edit) -> str:
     return text
 
 
-_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
-"""Words that YAML reads as something else than text."""
-
-
 def _key(step: str) -> str:
     is_plain = step.replace("-", "").replace("_", "").isalnum() and step[0].isalpha()
-    return step if is_plain and step.lower() not in _WORDS else json.dumps(step)
+    return step if is_plain and step.lower() not in YAML_WORDS else json.dumps(step)
 
 
 _Seen = TypeVar("_Seen", Demand, Worker, Machine)

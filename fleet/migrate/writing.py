@@ -8,13 +8,12 @@ from typing import Literal, TypeVar
 
 import yaml
 
-from fleet.schema.findings import Finding, Span, quoted
+from fleet.schema.findings import YAML_WORDS, Finding, Span, quoted
 from fleet.schema.nodes import Node, Parsed, decoded, parse
 from fleet.schema.source import Document
 from fleet.schema.units import DURATION_PATTERN, SIZE_PATTERN, written
 
 _PLAIN = re.compile(r"(?:[A-Za-z][A-Za-z0-9_./-]*|-c|[1-9][0-9]*(?:[smhd]|[MGT]iB))\Z")
-_WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd]")
 _NAME_LENGTH = 31
 _WIDTH = 110
@@ -85,7 +84,7 @@ def scalar(value: object) -> str:
     if isinstance(value, int):
         return str(value)
     text = str(value)
-    if _PLAIN.match(text) and text.lower() not in _WORDS:
+    if _PLAIN.match(text) and text.lower() not in YAML_WORDS:
         return text
     quoted: str = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=1 << 30)
     return quoted.rstrip("\n")

@@ -56,6 +56,10 @@ class Report:
     format: Literal["fleet-findings-1"] = "fleet-findings-1"
 
 
+YAML_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
+"""Words, in lower case, that YAML reads as other values than text."""
+
+
 def yaml_key(path: Sequence[str | int]) -> str:
     """Return a key of fleet.yaml as a dotted path, odd names in quotes."""
     text = "".join(
