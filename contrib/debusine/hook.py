@@ -6,6 +6,7 @@ do in fleet, at the moment when the server computes the tags of a work request.
 
 from collections.abc import Callable
 from datetime import date
+from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +27,8 @@ def add_allow_list(task: Any, fleet: Fleet, today: Callable[[], date]) -> None: 
     """
     compute = task.compute_scheduler_tags
     terms = terms_of(fleet)
+    # The patterns are compiled once a day, and not for each request.
+    rules_on = lru_cache(maxsize=1)(partial(AllowList, fleet))
 
     def compute_scheduler_tags(self: Any) -> tuple[Any, Any]:  # noqa: ANN401 - a task of Debusine
         from debusine.tasks.tags import ProvenanceProvided
@@ -33,8 +36,7 @@ def add_allow_list(task: Any, fleet: Fleet, today: Callable[[], date]) -> None: 
 
         provided, required = compute(self)
         request = _described(self, _tags(provided), _tags(required))
-        rules = AllowList(fleet, today()).rules_for(request)
-        asked = [tag for match in rules for tag in match.rule.ask]
+        asked = [tag for each in rules_on(today()).rules_for(request) for tag in each.rule.ask]
         required.add(ProvenanceRequired.WORKSPACE, set(required_by_rules(fleet, asked)))
         provided.add(ProvenanceProvided.WORKSPACE, set(provided_by_rules(fleet, asked)))
         return provided, required
