@@ -603,7 +603,7 @@ def _fitting_one(
 def _opened(
     fleet: Fleet, exclusive: tuple[str, ...], on_demand: tuple[str, ...]
 ) -> Iterator[Edit]:
-    """Yield the edits by which workers with these tags are no longer only for who asks."""
+    """Yield the edits that end the exclusive and on-demand use of workers with these tags."""
     vocabulary = Vocabulary(fleet)
     for tags, flag, holds in (
         (exclusive, "exclusive", vocabulary.is_exclusive),

@@ -592,7 +592,7 @@ class Row:
     when: str = ""
     """Of a budget: the period that it is about, as `BudgetVerdict.when`."""
     until: datetime | None = None
-    """Of a budget: the end of that period."""
+    """End of the period of a budget."""
     unit: str = "machines or requests"
     """Unit of `room`; of a budget its currency, or machine hours."""
     over: Decimal | None = Decimal(0)

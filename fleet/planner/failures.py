@@ -225,7 +225,7 @@ def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory])
 
 
 def describe_creations(memory: Memory, pool: str) -> dict[str, str]:
-    """Return what became of the last creation of each worker of a pool, if that failed."""
+    """Return the result of the last creation of each worker of a pool, if that failed."""
     latest = {each.worker: each for each in reversed(memory.by_pool.get(pool, ()))}
     return {
         worker: _describe_creation(attempt.detail)

@@ -102,7 +102,7 @@ class PoolPlan:
     lost: frozenset[str] = frozenset()
     """Units that had registered, and that no registry knows now."""
     creations: Mapping[str, str] = field(default_factory=dict)
-    """Worker to what became of its last creation, if that failed."""
+    """Worker to the result of its last creation, if that failed."""
     choice: ImageChoice = field(default_factory=ImageChoice)
     """What its next machine boots."""
     offer: Offer = _NOTHING
