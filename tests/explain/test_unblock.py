@@ -35,6 +35,7 @@ from tests.builders import (
     a_sim_world,
     a_worker,
     ago,
+    an_attempt,
     an_unserved,
 )
 from tests.builders.sentences import tells
@@ -292,18 +293,14 @@ def test_a_rule_that_has_expired_is_given_another_day() -> None:
     assert found[0].suggestion.changes[0].yaml == "expires: 2026-11-21"
 
 
+def out_of_stock(number: int, minutes: int) -> Attempt:
+    worker = f"debian-ci-builders-{number:04}"
+    at = ago(minutes=minutes)
+    return an_attempt(worker=worker, image="trixie", at=at, result="out-of-stock")
+
+
 def test_a_back_off_is_waited_for_until_it_ends() -> None:
-    attempts = tuple(
-        Attempt(
-            pool="builders",
-            worker=f"debian-ci-builders-{number:04}",
-            type="ccx33",
-            image="trixie",
-            at=ago(minutes=number),
-            result="out-of-stock",
-        )
-        for number in (1, 2, 3)
-    )
+    attempts = tuple(out_of_stock(number, minutes=number) for number in (1, 2, 3))
 
     assert steps(a_sim_fleet(), a_sim_world(requests=(a_request(),), attempts=attempts)) == [
         "wait 08:11"
@@ -485,17 +482,7 @@ def test_wait_and_assumed_start_are_equal_when_durations_are_unknown() -> None:
 
 
 def test_a_shortage_gives_no_second_start_beside_a_known_worker() -> None:
-    attempts = tuple(
-        Attempt(
-            pool="builders",
-            worker=f"debian-ci-builders-{number:04}",
-            type="ccx33",
-            image="trixie",
-            at=ago(minutes=1),
-            result="out-of-stock",
-        )
-        for number in (2, 3)
-    )
+    attempts = tuple(out_of_stock(number, minutes=1) for number in (2, 3))
     fleet = a_sim_fleet(cadence="1m")
     world = a_sim_world(
         a_worker(), requests=tuple(a_request(id=str(n)) for n in (1, 2)), attempts=attempts
