@@ -16,7 +16,7 @@ from tests.live.debusine import DATABASE, Server
 from tests.live.journal import Journal
 from tests.live.project import Access, Project
 from tests.live.relay import Relay
-from tests.live.workspace import Workspace, make_workspace
+from tests.live.workspace import NOBODY, Workspace, make_workspace
 
 HERE = Path(__file__).parent
 
@@ -45,6 +45,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             yield running
         finally:
             running.stop()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(server: Server) -> Iterator[None]:
+    """Abort what a test leaves waiting: workers of the next test would run it."""
+    yield
+    server.sql(
+        "UPDATE db_workrequest SET status = 'aborted', completed_at = now()"
+        " WHERE status = 'pending' AND NOT %s = ANY(scheduler_tags_required)",
+        (NOBODY,),
+    )
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from fleet.schema.model import DebusineQueue, Fleet
 from tests.builders import a_fleet, a_pool
 from tests.builders.alike import grouped, told
 from tests.live.debusine import Server
-from tests.live.workspace import Workspace, make_workspace
+from tests.live.workspace import NOBODY, Workspace, make_workspace
 
 SCOPE = "demand"
 FLEETS = {
@@ -105,7 +105,7 @@ def keep_waiting(workspace: Workspace) -> None:
         "UPDATE db_workrequest r SET scheduler_tags_required = r.scheduler_tags_required || %s"
         " FROM db_workspace w JOIN db_scope s ON s.id = w.scope_id"
         " WHERE w.id = r.workspace_id AND s.name = %s",
-        (["worker:class:nobody"], workspace.scope),
+        ([NOBODY], workspace.scope),
     )
 
 

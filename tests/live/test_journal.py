@@ -4,7 +4,7 @@ import pytest
 
 from tests.live.debusine import Server
 from tests.live.journal import Journal
-from tests.live.workspace import Workspace
+from tests.live.workspace import NOBODY, Workspace
 
 GIVEN, RUNS, DONE, BACK = "pending", "running", "completed", None
 
@@ -24,7 +24,7 @@ def test_only_what_one_worker_does_at_once_is_in_order(
 ) -> None:
     request = workspace.post()
     # The scheduler gives it to nobody meanwhile.
-    tags = ["worker:class:nobody"]
+    tags = [NOBODY]
     workspace.server.sql(
         "UPDATE db_workrequest SET scheduler_tags_required = %s WHERE id = %s", (tags, request)
     )

@@ -6,6 +6,9 @@ from typing import Any, LiteralString
 
 from tests.live.debusine import Server
 
+NOBODY = "worker:class:nobody"
+"""A tag that no worker provides: what requires it waits until the end of the session."""
+
 
 @dataclass(frozen=True)
 class Workspace:
