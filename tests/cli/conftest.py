@@ -1,10 +1,20 @@
 """What the tests of the verbs share: a trial fleet."""
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import time_machine
 
 from tests.rigs.trial import Trial, fleet_yaml
+
+
+@pytest.fixture
+def clock() -> Iterator[time_machine.Traveller]:
+    """Return the clock of the test, which goes on and can be put forward."""
+    with time_machine.travel(datetime.now(UTC)) as clock:
+        yield clock
 
 
 @pytest.fixture

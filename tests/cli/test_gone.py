@@ -2,12 +2,12 @@
 
 import json
 import stat
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
 
 from tests.builders.sentences import tells
 from tests.rigs.trial import Trial, fleet_yaml
@@ -84,14 +84,14 @@ def absences(trial: Trial) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def serving(project: Path) -> tuple[Trial, str]:
+def serving(project: Path, clock: time_machine.Traveller) -> tuple[Trial, str]:
     """Return a simulated fleet whose one machine has a ticket, and that ticket."""
     trial = Trial(project)
     trial.write(ticket_fleet())
     trial.init()
     number = opened(trial)
     trial.apply()
-    time.sleep(1.1)
+    clock.shift(1.1)
     trial.apply()
     assert state_of(trial, number) == "ready"
     return trial, number
@@ -113,17 +113,19 @@ def serve_one(trial: Trial, text: str) -> str:
     return number
 
 
-def run_after_a_second(trial: Trial, count: int = 1) -> None:
+def run_after_a_second(clock: time_machine.Traveller, trial: Trial, count: int = 1) -> None:
     for _ in range(count):
         trial.do("apply")
-        time.sleep(1.1)
+        clock.shift(1.1)
 
 
-def test_a_ticket_fails_when_enough_lists_lack_its_machine(serving: tuple[Trial, str]) -> None:
+def test_a_ticket_fails_when_enough_lists_lack_its_machine(
+    clock: time_machine.Traveller, serving: tuple[Trial, str]
+) -> None:
     trial, number = serving
     trial.cloud.delete("sim-1")
 
-    run_after_a_second(trial, 2)
+    run_after_a_second(clock, trial, 2)
     before = state_of(trial, number)
     later = opened(trial)
     trial.do("apply")
@@ -131,17 +133,19 @@ def test_a_ticket_fails_when_enough_lists_lack_its_machine(serving: tuple[Trial,
     assert before == "ready"
     assert state_of(trial, number) == "failed"
     assert (trial.machines(), trial.recorded()) == (["trial-own-0002"], ["trial-own-0002"])
-    time.sleep(1.1)
+    clock.shift(1.1)
     trial.apply()
     assert state_of(trial, later) == "ready"
 
 
-def test_a_machine_stays_when_its_lists_were_too_close(serving: tuple[Trial, str]) -> None:
+def test_a_machine_stays_when_its_lists_were_too_close(
+    clock: time_machine.Traveller, serving: tuple[Trial, str]
+) -> None:
     trial, number = serving
     trial.write(ticket_fleet(desk=AT_SIM.replace("1s}", "10m}")))
     trial.cloud.delete("sim-1")
 
-    run_after_a_second(trial, 4)
+    run_after_a_second(clock, trial, 4)
 
     assert (state_of(trial, number), trial.recorded()) == ("ready", [ONE])
     assert tells(trial.do("explain", "worker", ONE)[1], "3", "10m", "desk.gone")
@@ -157,38 +161,44 @@ def test_only_runs_count_when_a_machine_is_not_listed(serving: tuple[Trial, str]
     assert state_of(trial, number) == "ready"
 
 
-def test_an_unknown_list_does_not_count_when_a_machine_is_away(own: Trial) -> None:
+def test_an_unknown_list_does_not_count_when_a_machine_is_away(
+    clock: time_machine.Traveller, own: Trial
+) -> None:
     number = serve_one(own, own_commands("gone: {lists: 3, after: 1s}"))
     (own.folder / "hidden").touch()
-    run_after_a_second(own)
+    run_after_a_second(clock, own)
     (own.folder / "broken").touch()
-    run_after_a_second(own, 4)
+    run_after_a_second(clock, own, 4)
     unknown = state_of(own, number)
     (own.folder / "broken").unlink()
-    run_after_a_second(own)
+    run_after_a_second(clock, own)
 
     assert unknown == state_of(own, number) == "ready"
-    run_after_a_second(own)
+    run_after_a_second(clock, own)
     assert state_of(own, number) == "failed"
 
 
-def test_counting_starts_again_when_a_machine_was_listed(own: Trial) -> None:
+def test_counting_starts_again_when_a_machine_was_listed(
+    clock: time_machine.Traveller, own: Trial
+) -> None:
     number = serve_one(own, own_commands("gone: {lists: 3, after: 1s}"))
     (own.folder / "hidden").touch()
-    run_after_a_second(own, 2)
+    run_after_a_second(clock, own, 2)
     (own.folder / "hidden").unlink()
     own.apply()
     (own.folder / "hidden").touch()
-    run_after_a_second(own, 2)
+    run_after_a_second(clock, own, 2)
 
     assert state_of(own, number) == "ready"
     assert [each["lists"] for each in absences(own)] == [3]
 
 
-def test_a_busy_machine_is_not_deleted_when_its_lists_were_wrong(own: Trial) -> None:
+def test_a_busy_machine_is_not_deleted_when_its_lists_were_wrong(
+    clock: time_machine.Traveller, own: Trial
+) -> None:
     number = serve_one(own, own_commands("gone: {lists: 2, after: 1s}"))
     (own.folder / "hidden").touch()
-    run_after_a_second(own, 3)
+    run_after_a_second(clock, own, 3)
     (own.folder / "hidden").unlink()
     own.do("apply")
 
@@ -197,24 +207,28 @@ def test_a_busy_machine_is_not_deleted_when_its_lists_were_wrong(own: Trial) -> 
     assert not (own.folder / "deleted").exists()
 
 
-def test_a_failing_livecheck_counts_when_a_machine_is_not_listed(own: Trial) -> None:
+def test_a_failing_livecheck_counts_when_a_machine_is_not_listed(
+    clock: time_machine.Traveller, own: Trial
+) -> None:
     number = serve_one(own, own_commands("livecheck livecheck_every: 1s, livecheck_failures: 2"))
     (own.folder / "machines" / ONE).unlink()
-    run_after_a_second(own)
+    run_after_a_second(clock, own)
     once = state_of(own, number)
 
-    run_after_a_second(own)
+    run_after_a_second(clock, own)
 
     assert (once, state_of(own, number)) == ("ready", "failed")
     assert own.recorded() == []
 
 
-def test_a_machine_stays_when_its_livecheck_succeeds(own: Trial) -> None:
+def test_a_machine_stays_when_its_livecheck_succeeds(
+    clock: time_machine.Traveller, own: Trial
+) -> None:
     keys = "livecheck livecheck_every: 1s, gone: {lists: 2, after: 1s}"
     number = serve_one(own, own_commands(keys))
     (own.folder / "hidden").touch()
 
-    run_after_a_second(own, 4)
+    run_after_a_second(clock, own, 4)
 
     assert (state_of(own, number), own.recorded()) == ("ready", [ONE])
 
@@ -232,22 +246,26 @@ def test_a_place_is_free_at_once_when_the_ticket_was_closed(serving: tuple[Trial
     assert trial.machines() == trial.recorded() == ["trial-own-0002"]
 
 
-def test_an_idle_machine_is_replaced_when_it_is_gone(project: Path) -> None:
+def test_an_idle_machine_is_replaced_when_it_is_gone(
+    clock: time_machine.Traveller, project: Path
+) -> None:
     trial = Trial(project)
     pool = POOL.replace("max: 1", "max: 1, min: 1")
     trial.write(ticket_fleet(pool))
     trial.init()
     trial.apply()
-    time.sleep(1.1)
+    clock.shift(1.1)
     trial.apply()
     trial.cloud.delete("sim-1")
 
-    run_after_a_second(trial, 3)
+    run_after_a_second(clock, trial, 3)
 
     assert trial.machines() == trial.recorded() == ["trial-own-0002"]
 
 
-def test_a_machine_of_another_queue_is_replaced_when_it_is_gone(project: Path) -> None:
+def test_a_machine_of_another_queue_is_replaced_when_it_is_gone(
+    clock: time_machine.Traveller, project: Path
+) -> None:
     trial = Trial(project)
     trial.write(fleet_yaml(pools={"own": POOL}, desk=AT_SIM))
     trial.init()
@@ -255,31 +273,35 @@ def test_a_machine_of_another_queue_is_replaced_when_it_is_gone(project: Path) -
     trial.apply()
     trial.cloud.delete("sim-1")
 
-    run_after_a_second(trial, 3)
+    run_after_a_second(clock, trial, 3)
 
     assert trial.machines() == trial.recorded() == ["trial-own-0002"]
 
 
-def test_a_held_machine_stays_when_it_is_not_listed(serving: tuple[Trial, str]) -> None:
+def test_a_held_machine_stays_when_it_is_not_listed(
+    clock: time_machine.Traveller, serving: tuple[Trial, str]
+) -> None:
     trial, number = serving
     trial.told("hold", ONE, "--for", "1h", "--reason", "look")
     trial.cloud.delete("sim-1")
 
-    run_after_a_second(trial, 4)
+    run_after_a_second(clock, trial, 4)
 
     assert (state_of(trial, number), trial.recorded()) == ("ready", [ONE])
 
 
-def test_many_machines_stay_when_all_are_gone_at_once(project: Path) -> None:
+def test_many_machines_stay_when_all_are_gone_at_once(
+    clock: time_machine.Traveller, project: Path
+) -> None:
     trial = Trial(project)
     trial.write(ticket_fleet(POOL.replace("max: 1", "max: 11")))
     trial.init()
     numbers = [opened(trial) for _ in range(11)]
-    run_after_a_second(trial, 4)  # at first 10 are created
+    run_after_a_second(clock, trial, 4)  # at first 10 are created
     for number in range(1, 12):
         trial.cloud.delete(f"sim-{number}")
 
-    run_after_a_second(trial, 4)
+    run_after_a_second(clock, trial, 4)
 
     assert {state_of(trial, each) for each in numbers} == {"ready"}
     (refused,) = [each for each in trial.plan()["guards"] if each["result"] == "refused"]
@@ -287,6 +309,7 @@ def test_many_machines_stay_when_all_are_gone_at_once(project: Path) -> None:
 
 
 def test_a_moment_of_the_future_starts_again_when_a_clock_was_ahead(
+    clock: time_machine.Traveller,
     serving: tuple[Trial, str],
 ) -> None:
     trial, number = serving
@@ -299,7 +322,7 @@ def test_a_moment_of_the_future_starts_again_when_a_clock_was_ahead(
     trial.do("apply")
 
     assert state_of(trial, number) == "ready"
-    run_after_a_second(trial, 2)
+    run_after_a_second(clock, trial, 2)
     assert state_of(trial, number) == "failed"
 
 

@@ -4,12 +4,12 @@ import json
 import re
 import shutil
 import sqlite3
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import time_machine
 
 from fleet.cli.console import TerminalConsole
 from fleet.cli.main import build_parser
@@ -537,27 +537,29 @@ def test_plan_counts_as_apply_does_when_a_store_was_lost(counter: Trial, kept: i
     assert len(counter.machines()) == kept + len(planned["actions"])
 
 
-def served(trial: Trial, user: str, count: int) -> dict[str, object]:
+def served(
+    clock: time_machine.Traveller, trial: Trial, user: str, count: int
+) -> dict[str, object]:
     """Have tickets of a user served by machines that start at once; return id to machine."""
     numbers = [open_ticket(trial, user=user, tag="arch_x86_64") for _ in range(count)]
     trial.do("apply")
-    time.sleep(1.1)
+    clock.shift(1.1)
     trial.do("apply")
     return {number: tickets_of(trial)[number]["machine"] for number in numbers}
 
 
 @pytest.mark.parametrize("way", [("init",), ("rebuild", "--apply")], ids=str)
 def test_lost_ids_are_not_given_again_when_machines_are_young(
-    counter: Trial, way: tuple[str, ...]
+    clock: time_machine.Traveller, counter: Trial, way: tuple[str, ...]
 ) -> None:
     """The machines are seconds old when the store is lost."""
     counter.write(ticket_yaml(desk="boot: 1s"))
-    old = served(counter, "o", 2)
+    old = served(clock, counter, "o", 2)
     assert all(old.values())
     (counter.folder / ".fleet/store.db").unlink()
     counter.told("state", *way)
 
-    new = served(counter, "n", 2)
+    new = served(clock, counter, "n", 2)
 
     assert min(map(int, new)) > max(map(int, old))
     assert set(new.values()).isdisjoint(old.values())
@@ -568,11 +570,13 @@ def test_lost_ids_are_not_given_again_when_machines_are_young(
     assert unknown == set(old.values())
 
 
-def test_lost_ids_are_not_given_again_when_stores_are_lost_twice(counter: Trial) -> None:
+def test_lost_ids_are_not_given_again_when_stores_are_lost_twice(
+    clock: time_machine.Traveller, counter: Trial
+) -> None:
     first = int(open_ticket(counter))
     begin_again(counter)
     second = int(open_ticket(counter))
-    time.sleep(1.1)
+    clock.shift(1.1)
     begin_again(counter)
 
     third = int(open_ticket(counter))
