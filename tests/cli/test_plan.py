@@ -17,6 +17,7 @@ from bench.worlds import Size
 from fleet.state.history import append
 from tests.builders.sentences import tells
 from tests.rigs.process import ROOT, Completed, RunFleet, clean_environment, fleet_command, git
+from tests.rigs.repeats import slow_but
 from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
 from tests.rigs.warm import Warm
 
@@ -551,7 +552,7 @@ def test_a_plan_says_on_a_line_each_what_unserved_requests_ask_for(
     assert [line[-1] for line in lines if tells(line, "queue", "work")] == ["a", "b"]
 
 
-@pytest.mark.parametrize("form", ["", "--markdown", "--json"])
+@pytest.mark.parametrize("form", slow_but([""], ["", "--markdown", "--json"]))
 def test_plan_warns_first_that_a_rank_may_be_short(
     tmp_path: Path, run_fleet: RunFleet, form: str
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 import time_machine
 
 from tests.rigs.clocked import Clocked, moved_clock
+from tests.rigs.repeats import slow_after, slow_but
 
 FLEET = """\
 fleet: trial
@@ -79,11 +80,14 @@ def story(
 
 @pytest.mark.parametrize(
     ("keeps", "only", "billed", "limit"),
-    [
-        ("min: 2", "team: kde", "1s", 8),
-        ("spare: 1", "owner: ann", "1m", 8),
-        ("min: 2", "tags: [big]", "1h", 11),
-    ],
+    slow_after(
+        1,
+        [
+            ("min: 2", "team: kde", "1s", 8),
+            ("spare: 1", "owner: ann", "1m", 8),
+            ("min: 2", "tags: [big]", "1h", 11),
+        ],
+    ),
 )
 def test_a_team_pays_no_more_than_its_limit_in_two_sandboxes(
     story: Story, keeps: str, only: str, billed: str, limit: int
@@ -128,16 +132,19 @@ def test_ticket_names_the_key_when_its_budget_never_pays_for_one(
 
 @pytest.mark.parametrize(
     ("keeps", "only", "billed", "limit"),
-    [
-        ("min: 0", "team: kde", "1s", 8),
-        ("min: 0", "owner: ann", "1m", 8),
-        ("min: 0", "tags: [big]", "1h", 12),
-        ("min: 0", "team: kde", "1s", 17),
-        ("min: 1", "team: kde", "1s", 8),
-        ("spare: 1", "owner: ann", "1h", 12),
-        ("min: 1", "tags: [big]", "1m", 17),
-        ("spare: 2", "team: kde", "1h", 23),
-    ],
+    slow_after(
+        1,
+        [
+            ("min: 0", "team: kde", "1s", 8),
+            ("min: 0", "owner: ann", "1m", 8),
+            ("min: 0", "tags: [big]", "1h", 12),
+            ("min: 0", "team: kde", "1s", 17),
+            ("min: 1", "team: kde", "1s", 8),
+            ("spare: 1", "owner: ann", "1h", 12),
+            ("min: 1", "tags: [big]", "1m", 17),
+            ("spare: 2", "team: kde", "1h", 23),
+        ],
+    ),
 )
 def test_team_pays_no_more_than_its_limit_when_reuse_keeps_a_machine(
     story: Story, keeps: str, only: str, billed: str, limit: int
@@ -156,12 +163,15 @@ def test_team_pays_no_more_than_its_limit_when_reuse_keeps_a_machine(
 
 @pytest.mark.parametrize(
     ("keeps", "tags"),
-    [
-        ("min: 0", "{}"),
-        ("min: 1", "{}"),
-        ("spare: 1", "{}"),
-        ("min: 0", "{big: {on_demand: true}}"),
-    ],
+    slow_after(
+        1,
+        [
+            ("min: 0", "{}"),
+            ("min: 1", "{}"),
+            ("spare: 1", "{}"),
+            ("min: 0", "{big: {on_demand: true}}"),
+        ],
+    ),
 )
 def test_paused_pool_charges_no_more_than_a_limit_when_reuse_keeps(
     story: Story, keeps: str, tags: str
@@ -181,8 +191,8 @@ def test_paused_pool_charges_no_more_than_a_limit_when_reuse_keeps(
     assert 13 <= story.billed() <= 17
 
 
-@pytest.mark.parametrize("idle", ["30m", "90m", "2h"])
-@pytest.mark.parametrize("more", ["", ", at: once"])
+@pytest.mark.parametrize("idle", slow_but(["90m"], ["30m", "90m", "2h"]))
+@pytest.mark.parametrize("more", slow_but([""], ["", ", at: once"]))
 def test_ticket_gets_a_machine_when_reuse_ends_before_idle_after(
     story: Story, idle: str, more: str
 ) -> None:

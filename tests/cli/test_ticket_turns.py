@@ -8,6 +8,7 @@ import pytest
 import time_machine
 
 from tests.rigs.clocked import Clocked, moved_clock
+from tests.rigs.repeats import slow_after, slow_but
 
 FLEET = """\
 fleet: trial
@@ -75,7 +76,9 @@ def story(
 
 
 @pytest.mark.parametrize(
-    ("most", "reuse"), [(1, REUSE), (2, REUSE), (1, "")], ids=["one", "two", "no reuse"]
+    ("most", "reuse"),
+    slow_after(1, [(1, REUSE), (2, REUSE), (1, "")]),
+    ids=["one", "two", "no reuse"],
 )
 def test_a_newcomer_waits_for_one_turn_when_an_owner_has_many(
     story: Story, most: int, reuse: str
@@ -141,7 +144,9 @@ def deletions(story: Story) -> list[str]:
     return [each["worker"] for each in actions if each["action"] == "delete"]
 
 
-@pytest.mark.parametrize("stop", ["freeze", "freeze of the pool", "observe", "pause"])
+@pytest.mark.parametrize(
+    "stop", slow_but(["freeze"], ["freeze", "freeze of the pool", "observe", "pause"])
+)
 def test_tickets_are_served_when_no_machine_may_be_deleted(story: Story, stop: str) -> None:
     story.begin(1)
     story.open("ada", 6)
@@ -250,21 +255,23 @@ MONEY = ("images:", "budgets: {all: {per_day: 40 EUR}}\nimages:")
 HOURS = ("images:", "budgets: {all: {machine_hours_per_hour: 1}}\nimages:")
 
 
+LIMITS = {
+    "a tag in total": (TOTAL, "big", REUSE, 4),
+    "a tag in total, another pool, no reuse": (TOTAL, "big,only", "", 4),
+    "a tag per team, another pool": (PER_TEAM, "big,only", REUSE, 4),
+    "a queue in total": (QUEUE, "big,other", REUSE, 4),
+    "two limits": (TWO, "big,other", REUSE, 4),
+    "a budget of hours, another pool": (HOURS, "big,only", "", 4),
+    "a tag in total, a full pool": (TOTAL, "big,other", REUSE, 1),
+    "a tag per team, a full pool": (PER_TEAM, "big,other", REUSE, 1),
+    "a queue in total, a full pool": (QUEUE, "big,other", REUSE, 1),
+    "two limits, a full pool": (TWO, "big,other", REUSE, 1),
+    "a budget of a day, a full pool": (MONEY, "big,other", REUSE, 1),
+}
+
+
 @pytest.mark.parametrize(
-    ("limit", "tags", "reuse", "most"),
-    [
-        pytest.param(TOTAL, "big", REUSE, 4, id="a tag in total"),
-        pytest.param(TOTAL, "big,only", "", 4, id="a tag in total, another pool, no reuse"),
-        pytest.param(PER_TEAM, "big,only", REUSE, 4, id="a tag per team, another pool"),
-        pytest.param(QUEUE, "big,other", REUSE, 4, id="a queue in total"),
-        pytest.param(TWO, "big,other", REUSE, 4, id="two limits"),
-        pytest.param(HOURS, "big,only", "", 4, id="a budget of hours, another pool"),
-        pytest.param(TOTAL, "big,other", REUSE, 1, id="a tag in total, a full pool"),
-        pytest.param(PER_TEAM, "big,other", REUSE, 1, id="a tag per team, a full pool"),
-        pytest.param(QUEUE, "big,other", REUSE, 1, id="a queue in total, a full pool"),
-        pytest.param(TWO, "big,other", REUSE, 1, id="two limits, a full pool"),
-        pytest.param(MONEY, "big,other", REUSE, 1, id="a budget of a day, a full pool"),
-    ],
+    ("limit", "tags", "reuse", "most"), slow_after(1, LIMITS.values()), ids=LIMITS
 )
 def test_a_newcomer_waits_for_one_turn_when_a_limit_is_reached(
     story: Story, limit: tuple[str, str], tags: str, reuse: str, most: int
@@ -285,7 +292,7 @@ def test_a_newcomer_waits_for_one_turn_when_a_limit_is_reached(
     assert "ben" in story.served[before : before + 2]
 
 
-@pytest.mark.parametrize("stop", ["freeze", "observe", "pause", "slow boot"])
+@pytest.mark.parametrize("stop", slow_but(["pause"], ["freeze", "observe", "pause", "slow boot"]))
 def test_a_machine_is_reused_when_no_other_is_created(story: Story, stop: str) -> None:
     story.begin(4)
     change(*TOTAL)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.rigs.process import RunFleet
+from tests.rigs.repeats import slow_but
 from tests.rigs.trial import Trial, fleet_yaml
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[^\" ,}]*")
@@ -70,7 +71,7 @@ def moments_in(store: Path) -> Iterator[tuple[str, str, str]]:
                         yield table, name, value
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", slow_but(["flipped bit"], DAMAGES))
 def test_a_damaged_moment_in_the_store_gives_no_traceback(
     stored: Path, run_fleet: RunFleet, damage: str
 ) -> None:

@@ -1,6 +1,6 @@
 """Mark the repeats of a parametrized test as slow."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import pytest
@@ -14,4 +14,12 @@ def slow_but(first: Iterable[Value], values: Iterable[Value]) -> list[object]:
     return [
         each if each in every_day else pytest.param(each, marks=pytest.mark.slow)
         for each in values
+    ]
+
+
+def slow_after(count: int, cases: Iterable[Sequence[object]]) -> list[object]:
+    """Return cases of several parameters each; those after the first so many are `slow`."""
+    return [
+        case if number < count else pytest.param(*case, marks=pytest.mark.slow)
+        for number, case in enumerate(cases)
     ]
