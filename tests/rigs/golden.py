@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from difflib import unified_diff
+from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
 
 
@@ -34,11 +34,24 @@ class Golden:
                 f"{path} is not rewritten: `{failing[0]}` fails now; where it is meant to, write "
                 "its exit code into the page first"
             )
+            now = kept_lines(committed, now, settle)
             path.write_text(now, encoding="utf-8")
             committed = now
         sides = settle(committed).splitlines(), settle(now).splitlines()
         changes = "\n".join(unified_diff(*sides, path.name, "now", n=0, lineterm=""))
         assert same(now) == same(committed), f"{changes}\nrun: pytest --update-golden"
+
+
+def kept_lines(committed: str, now: str, settle: Callable[[str], str]) -> str:
+    """Return today's text with the committed line where only what `settle` removes differs."""
+    before, after = (settle(text).split("\n") for text in (committed, now))
+    lines, known = now.split("\n"), committed.split("\n")
+    if len(before) != len(known) or len(after) != len(lines):
+        return now  # `settle` joins lines
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    for old, new, size in matcher.get_matching_blocks():
+        lines[new : new + size] = known[old : old + size]
+    return "\n".join(lines)
 
 
 _RUN = re.compile(r"^\$ (?P<command>.*)\n(?P<printed>(?:(?!\$ |```).*\n)*)", re.MULTILINE)
