@@ -28,7 +28,7 @@ def _page(verb: str, parser: argparse.ArgumentParser) -> str:
     parts = [f"# fleet {verb}", _MARK, _sentence(parser), *_synopsis(parser)]
     for action, inner in _verbs(parser).items():
         parts += [f"## fleet {verb} {action}", _sentence(inner), *_synopsis(inner)]
-    parts.append("What each exit code means: [exit codes](../exit-codes.md).")
+    parts.append("See also: [exit codes](../exit-codes.md).")
     return "\n\n".join(parts) + "\n"
 
 
