@@ -91,9 +91,10 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_pause() -> Iterator[None]:
-    """Have no test wait until a GET is sent again, and ticket ids of a new store start at 1."""
+    """Have no test wait for the next GET or listing; ticket ids of a new store start at 1."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("fleet.queues.http.Reader.pause", staticmethod(lambda _: None))
+        patched.setattr("fleet.engines.projects._SECONDS_APART", 0)
         patched.setattr("fleet.state.store.first_id", lambda _: 0)  # ids 1, 2, 3 read well
         yield
 
