@@ -1,16 +1,15 @@
 """Bake an image: the program that runs in the build's own namespaces and makes root and disk.
 
-It works in memory where the computer has plenty, for packages write a lot. It reads an Order as
-JSON from standard input and writes a line of JSON for each step, then one with the result or the
-error. Whatever it mounts or starts ends with it, however it ends.
+It reads an Order as JSON from standard input and writes a line of JSON for each step, then one
+with the result or the error. Whatever it mounts or starts ends with it, however it ends.
 """
 
+import ctypes
 import hashlib
 import json
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import tarfile
@@ -18,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any, TypeVar
 
@@ -26,7 +24,7 @@ from pydantic import BaseModel
 
 from fleet.errors import BuildFailed, FleetError
 from fleet.images import diskfile, folder
-from fleet.images.programs import ProgramFailed, run
+from fleet.images.programs import run
 from fleet.images.role import chroot_host, role_digest, run_role
 from fleet.images.roots import Base, clean, furnished, installed, kept, make_base, pack, unpack
 from fleet.images.sources import Archive, archive_of, state_of
@@ -36,81 +34,60 @@ from fleet.schema.pools import ImageRecipe
 from fleet.schema.units import Written
 
 FULL = "No space left on device"
+_LEAST = 8 << 30
+"""Bytes of free memory: root and disk take 2 GiB, two roots that are compared 4."""
+_NEW_MOUNTS = 0x00020000
+"""CLONE_NEWNS, as the kernel calls it."""
 _Done = TypeVar("_Done")
-_Run = Callable[..., str]
-_GIB = 1 << 30
-_LEAST = 8 * _GIB
-"""A root and its disk take 2 GiB, two roots that are compared 4; others use memory too."""
-_SHARE = 3, 4
-"""Of what is free, at most."""
 
 
-def in_memory_or_on_disk(
-    place: Path,
-    log: Path,
-    build: Callable[[bool], _Done],
-    *,
-    system: Path = Path("/"),
-    run: _Run = run,
-) -> _Done:
+def have_own_mounts(log: Path) -> None:
+    """Give this process, as root, a mount namespace of its own: what it mounts ends with it."""
+    library = ctypes.CDLL(None, use_errno=True)  # Python has os.unshare since 3.12.
+    if library.unshare(_NEW_MOUNTS):
+        raise FleetError(f"no mount namespace can be made: {os.strerror(ctypes.get_errno())}")
+    run("mount", "--make-rprivate", "/", log=log)
+
+
+def in_memory_or_on_disk(place: Path, log: Path, build: Callable[[], _Done]) -> _Done:
     """Build in memory where there is plenty; on disk where there is not, or it was not enough.
-
-    `build` is told whether it works in memory.
-    """
-    if work_in_memory(place, log, system=system, run=run):
-        try:
-            return build(True)
-        except (FleetError, OSError) as error:
-            output = error.output if isinstance(error, ProgramFailed) else ""
-            if FULL not in f"{error}{output}":
-                raise
-        finally:
-            run("umount", "--lazy", place, log=log)
-    return build(False)
-
-
-def work_in_memory(place: Path, log: Path, *, system: Path = Path("/"), run: _Run = run) -> bool:
-    """Mount a file system in memory there, and say whether there is enough for one.
 
     Has to run in a mount namespace of its own.
     """
-    free = free_memory(system)
-    if free < _LEAST:
-        return False
-    size = free * _SHARE[0] // _SHARE[1]
-    run("mount", "-t", "tmpfs", "-o", f"size={size},mode=0755", "tmpfs", place, log=log)
-    return True
+    free = free_memory()
+    if free >= _LEAST:
+        options = f"size={free * 3 // 4},mode=0755"
+        run("mount", "-t", "tmpfs", "-o", options, "tmpfs", place, log=log)
+        try:
+            return build()
+        except (FleetError, OSError) as error:
+            if FULL not in f"{error}{getattr(error, 'output', '')}":
+                raise
+        finally:
+            run("umount", "--lazy", place, log=log)
+    return build()
 
 
 def free_memory(system: Path = Path("/")) -> int:
-    """Return the bytes that programs could still take: the computer's, and of our own limit."""
+    """Return the bytes that programs could still take: the computer's, and of our own limits."""
     lines = (system / "proc/meminfo").read_text(encoding="ascii").splitlines()
-    found = dict(line.split(":", 1) for line in lines)
-    free = int(found["MemAvailable"].split()[0]) * 1024
-    return min([free, *_left_in_groups(system)])
-
-
-def _left_in_groups(system: Path) -> Iterator[int]:
-    """Yield what the control groups that we are in leave us, where they are limited."""
-    groups = system / "sys/fs/cgroup"
+    left = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     for line in (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
         _, controllers, own = line.split(":", 2)
-        if not controllers:
-            yield from _left(groups, own, "memory.max", "memory.current")
-        elif "memory" in controllers.split(","):  # version 1, one tree for each controller
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-            yield from _left(groups / "memory", own, *names)
-
-
-def _left(top: Path, own: str, limit: str, usage: str) -> Iterator[int]:
-    """Yield what a group and those above it leave; a container may see the upper ones alone."""
-    place = top / own.lstrip("/")
-    for above in (place, *place.parents):
-        if not above.is_relative_to(top):
-            return
-        most, used = above / limit, above / usage
-        if most.exists() and (allowed := most.read_text(encoding="ascii").strip()) != "max":
-            yield int(allowed) - int(used.read_text(encoding="ascii"))
+        limit, usage = "memory.max", "memory.current"
+        if controllers:  # version 1, one tree for each controller
+            limit, usage = "memory.limit_in_bytes", "memory.usage_in_bytes"
+        tree = "memory" if "memory" in controllers.split(",") else controllers
+        group = system / "sys/fs/cgroup" / tree / own.lstrip("/")
+        # A container may see the upper ones alone.
+        limited = [each for each in (group, *group.parents) if (each / limit).exists()]
+        most = {each: (each / limit).read_text(encoding="ascii").strip() for each in limited}
+        left += [
+            int(most[each]) - int((each / usage).read_text(encoding="ascii"))
+            for each in limited
+            if most[each] != "max"
+        ]
+    return min(left)
 
 
 _REASONS = (
@@ -159,25 +136,15 @@ Listing = Mapping[str, Mapping[str, str]]
 """Path to its properties."""
 
 
-def listing(root: Path) -> Listing:
-    """Return every file of a root with what counts of it: not when it was last touched."""
-    found: dict[str, dict[str, str]] = {}
-    for place, folders, names in os.walk(root):
-        for name in (*folders, *names):
-            path = Path(place, name)
-            found[f"/{path.relative_to(root)}"] = _properties(path)
-    return found
-
-
-def contents(archive: Path) -> Listing:
-    """Return every file of a root in an archive, and when it was written."""
+def contents(archive: Path, *, times: bool) -> Listing:
+    """Return every file of a root in an archive; `times`: with the moment it was written."""
     with tarfile.open(archive) as tar:
         return {
             each.name.removeprefix("."): {
                 "type": each.type.decode(),
                 "mode": f"{each.mode:o}",
                 "owner": f"{each.uid}:{each.gid}",
-                "time": str(each.mtime),
+                "time": str(each.mtime) if times else "",
                 "content": each.linkname or _digest(tar.extractfile(each)),
             }
             for each in tar
@@ -197,23 +164,6 @@ def compare(first: Listing, second: Listing) -> tuple[Difference, ...]:
             what = ", ".join(key for key in here if here[key] != there.get(key, ""))
         differences.append(Difference(path=path, what=what, why=_why(path)))
     return tuple(differences)
-
-
-def _properties(path: Path) -> dict[str, str]:
-    about = path.lstat()
-    kind = stat.S_IFMT(about.st_mode)
-    found = {
-        "type": f"{kind:o}",
-        "mode": f"{stat.S_IMODE(about.st_mode):o}",
-        "owner": f"{about.st_uid}:{about.st_gid}",
-        "content": "",
-    }
-    if stat.S_ISLNK(about.st_mode):
-        found["content"] = str(path.readlink())
-    elif stat.S_ISREG(about.st_mode):
-        with path.open("rb") as file:
-            found["content"] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
 
 
 def _digest(file: IO[bytes] | None) -> str:
@@ -258,7 +208,7 @@ def main() -> int:
     order = Order.model_validate_json(sys.stdin.read())
     tempfile.tempdir = str(order.work)  # What a killed build leaves there, the next one removes.
     try:
-        baked = in_memory_or_on_disk(order.work, order.log, partial(_bake, order))
+        baked = in_memory_or_on_disk(order.work, order.log, lambda: _Bake(order).run())
     except FleetError as error:
         _say(error=str(error), code=error.exit_code)
         return 1
@@ -270,21 +220,16 @@ def main() -> int:
     return 0
 
 
-def _bake(order: Order, in_memory: bool) -> Baked:  # noqa: FBT001 - what in_memory_or_on_disk tells
-    return _Bake(order, in_memory=in_memory).run()
-
-
 def _say(**words: object) -> None:
     sys.stdout.write(json.dumps(words) + "\n")
     sys.stdout.flush()
 
 
 class _Bake:
-    def __init__(self, order: Order, *, in_memory: bool) -> None:
+    def __init__(self, order: Order) -> None:
         self._order = order
         self._log = order.log
         self._seconds: dict[str, float] = {}
-        self._in_memory = in_memory
 
     def run(self) -> Baked:
         order, recipe = self._order, self._order.recipe
@@ -357,9 +302,6 @@ class _Bake:
             diskfile.write_raw(self._plan(root, archive), raw, self._log)
         with self._phase("compress"):
             diskfile.write_qcow2(raw, self._order.folder / folder.QCOW2, self._log)
-        with self._phase("tidy"):
-            if not self._in_memory:
-                shutil.rmtree(self._order.work)
 
     def _plan(self, root: Path, archive: Archive) -> diskfile.Plan:
         recipe = self._order.recipe
@@ -368,23 +310,26 @@ class _Bake:
 
     def _check(self, base: Base, root: Path) -> Differences:
         """Make base and root once more from nothing, and compare."""
-        second = self._order.work / "second"
-        tar = self._order.work / "second.tar"
+        second, tar = self._order.work / "second", self._order.work / "second.tar"
         with self._phase("base again"):
             make_base(base, tar, self._order.work, self._log)
         with self._base(base) as first:
             same = folder.measure(first) == folder.measure(tar)
-            base_files = () if same else compare(contents(first), contents(tar))
+            base_files = (
+                () if same else compare(*(contents(each, times=True) for each in (first, tar)))
+            )
         with self._phase("unpack again"):
             unpack(tar, second, self._log)
         self._role(second)
-        clean(second)
-        diskfile.prepare_root(self._plan(second, base.archive))
+        self._clean(second, base.archive)
         with self._phase("compare"):
-            files = compare(listing(root), listing(second))
+            listings = []
+            for each in (root, second):
+                pack(each, tar, self._log)
+                listings.append(contents(tar, times=False))
         shutil.rmtree(second)
         tar.unlink()
-        return Differences(same_base=same, base=base_files, files=files)
+        return Differences(same_base=same, base=base_files, files=compare(*listings))
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[float]:

@@ -106,6 +106,7 @@ class DiskBuilder:
             except OSError as error:
                 raise BuildFailed(explained(str(error), self.images)) from error
             finally:
+                draft.say("tidy")
                 self._remove_leavings(order.image)
 
     def _why_not(self, architecture: str) -> str:

@@ -4,37 +4,29 @@ Each runs in the root of the disk that is to be published, or of the rented mach
 snapshot, as its worker and with Debusine's own code (`jobs_inside.py`). The root is a copy: what
 jobs leave there is gone afterwards. A job that this computer, or that machine, cannot run,
 whatever the image holds, is unproven, and no problem.
-
-Run as a program it does so in the namespaces of its caller: it reads an Order as JSON from
-standard input and writes a line of JSON for each job.
 """
 
-import fcntl
 import json
 import os
 import platform
 import shutil
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
-from typing import IO, Any, Literal, Protocol
-
-from pydantic import BaseModel
+from typing import IO, Any, NamedTuple, Protocol, cast
 
 from fleet.clock import utc_now
 from fleet.errors import FleetError
-from fleet.images.bake import in_memory_or_on_disk
+from fleet.images.bake import have_own_mounts, in_memory_or_on_disk
 from fleet.images.boot import choose_accelerator
 from fleet.images.checks import last_line, open_disk
-from fleet.images.disk import isolated
-from fleet.images.programs import ENVIRONMENT, PROXIES, missing
+from fleet.images.programs import ENVIRONMENT, PROXIES, held, missing, need
 from fleet.model.images import (
     Job,
     Test,
@@ -58,18 +50,6 @@ _VSOCK = Path("/dev/vhost-vsock")
 _HOME = "/var/lib/debusine/worker"
 _WORKER = "debusine-worker"
 _SET_UP = "/usr/local/sbin/debusine-worker-incus"
-
-
-class Order(BaseModel):
-    """The jobs to run in the root of a disk."""
-
-    disk: Path
-    log: Path
-    work: Path
-    """A folder that is deleted at the end."""
-    jobs: tuple[str, ...]
-    suite: str
-    architecture: str
 
 
 @dataclass
@@ -103,62 +83,82 @@ def prove(recipe: ImageRecipe, disk: Path, log: Path, tell: Tell) -> Test:
     """Run the jobs of an image, and return what they proved."""
     if reason := why_not(recipe):
         return prove_nothing(recipe, reason)
+    log.write_bytes(b"")
+    able = {
+        name for name, there in (("kvm", _has_kvm()), ("vhost-vsock", _VSOCK.exists())) if there
+    }
+    with workplace(disk.parent.parent) as work:
+        root = work / "root"
 
-    def run(jobs: tuple[str, ...]) -> Found:
-        order = Order(
-            disk=disk,
-            log=log,
-            work=Path(),
-            jobs=jobs,
-            suite=recipe.suite,
-            architecture=recipe.architecture,
-        )
-        return _run(order, tell)
+        def run() -> Test:
+            root.mkdir()
+            with open_disk(disk) as opened:
+                opened.root.copy(root)
+            return _prove(_Here(), recipe, _Site("this computer", able, str(root), log), tell)
 
-    return _prove(recipe, _Host("this computer", _accelerator(), _VSOCK.exists()), log, run)
+        have_own_mounts(log)
+        return in_memory_or_on_disk(work, log, run)
 
 
 def prove_on(machine: "Machine", recipe: ImageRecipe, log: Path, tell: Tell) -> Test:
     """Run the jobs of an image on the machine that becomes it, and return what they proved."""
-    able = machine.run(ABLE).split()
-
-    def run(jobs: tuple[str, ...]) -> Found:
-        found = Found()
-        top = machine.run(COPY_ROOT).strip()
-        place = _There(machine, log)
-        wanted = Wanted(jobs=jobs, suite=recipe.suite, architecture=recipe.architecture)
-        try:
-            for told in _jobs_in(place, f"{top}/root", wanted):
-                _take(told, found, tell)
-        finally:
-            machine.run(f"rm -rf --one-file-system {quote(top)}")
-        return found
-
-    host = _Host("the machine", "kvm" if "kvm" in able else "tcg", "vhost-vsock" in able)
-    return _prove(recipe, host, log, run)
+    able = {*machine.run(ABLE).split()}
+    top = machine.run(COPY_ROOT).strip()
+    try:
+        return _prove(machine, recipe, _Site("the machine", able, f"{top}/root", log), tell)
+    finally:
+        machine.run(f"rm -rf --one-file-system {quote(top)}")
 
 
-@dataclass(frozen=True)
-class _Host:
-    """The computer that jobs run on."""
+class Machine(Protocol):
+    """A computer that runs scripts of sh as root: this one, or a rented one over ssh."""
+
+    def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
+        """Start a script there; its errors go to the log."""
+
+    def run(self, script: str, sent: bytes = b"") -> str:
+        """Run a script there, and return its output."""
+
+
+class _Here:
+    """This computer; what it runs ends with us."""
+
+    def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
+        with log.open("ab") as errors:
+            return subprocess.Popen(  # noqa: S603 - a script of ours
+                (need("setpriv"), "--pdeathsig=KILL", "--", "/bin/sh", "-c", script),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,  # a Ctrl-C is ours to hear
+            )
+
+    def run(self, script: str, sent: bytes = b"") -> str:
+        command = ("/bin/sh", "-c", script)
+        return subprocess.run(command, input=sent, capture_output=True, check=True).stdout.decode()  # noqa: S603 - same
+
+
+class _Site(NamedTuple):
+    """Where jobs run: what that computer has for virtual machines, and the copy of the root."""
 
     name: str
-    accelerator: Literal["kvm", "tcg"]
-    has_vsock: bool
+    able: Collection[str]
+    root: str
+    log: Path
 
 
-def _prove(
-    recipe: ImageRecipe, host: _Host, log: Path, run: Callable[[tuple[str, ...]], Found]
-) -> Test:
-    """Return the test of a recipe's jobs; `run` runs those that can be tried, with this log."""
+def _prove(machine: Machine, recipe: ImageRecipe, site: _Site, tell: Tell) -> Test:
+    """Return the test of a recipe's jobs; those that can be tried there are run."""
     at, began = utc_now(), time.monotonic()
     wanted = jobs_of(recipe)
-    tried = {each: why for each in wanted if (why := _unproven(each, recipe, host))}
-    found = run(tuple(_order_of(wanted, tried)))
+    tried = {each: why for each in wanted if (why := _unproven(each, recipe, site))}
+    found = Found()
+    for told in _jobs_in(machine, recipe, site, [*_order_of(wanted, tried)]):
+        _take(told, found, tell)
     found.jobs |= {each: Job(name=each, unproven=why) for each, why in tried.items()}
     for each in wanted:
         if each not in found.jobs:
-            problem = f"it did not end: {last_line(log.read_bytes())} ({log})"
+            problem = f"it did not end: {_last(site.log)} ({site.log})"
             found.jobs[each] = Job(name=each, problem=problem)
     jobs = tuple(found.jobs[each] for each in wanted)
     return Test(
@@ -223,80 +223,35 @@ def _order_of(wanted: Sequence[str], unproven: Mapping[str, str]) -> Iterator[st
 _IN_TARBALL = {"executor:unshare", "executor:incus-lxc", "task:sbuild", "task:autopkgtest"}
 
 
-def _unproven(job: str, recipe: ImageRecipe, host: _Host) -> str:
+def _unproven(job: str, recipe: ImageRecipe, site: _Site) -> str:
     """Return why a job cannot be run there; empty: it can be tried."""
     if job in ("executor:qemu", "executor:incus-vm"):
-        if host.accelerator != "kvm":
-            return f"{host.name} has no KVM that works"
+        if "kvm" not in site.able:
+            return f"{site.name} has no KVM that works"
         if "simplesystemimagebuild" not in recipe.enable_tasks:
             return "task simplesystemimagebuild, which makes a machine for it, is not enabled"
-    if job == "executor:incus-vm" and not host.has_vsock:
-        return f"{host.name} has no {_VSOCK}"
+    if job == "executor:incus-vm" and "vhost-vsock" not in site.able:
+        return f"{site.name} has no {_VSOCK}"
     if job in ("task:sbuild", "task:autopkgtest") and "unshare" not in recipe.enable_backends:
         return "executor unshare, in which it would run here, is not enabled"
     return ""
 
 
-def _accelerator() -> Literal["kvm", "tcg"]:
+def _has_kvm() -> bool:
     try:
-        return choose_accelerator() if Path("/dev/kvm").exists() else "tcg"
+        return Path("/dev/kvm").exists() and choose_accelerator() == "kvm"
     except FleetError:
-        return "tcg"
-
-
-def _run(order: Order, tell: Tell) -> Found:
-    """Run jobs in a process of their own; it and all it started are gone when this returns."""
-    found, log = Found(), order.log
-    with workplace(order.disk.parent.parent) as work:
-        order = order.model_copy(update={"work": work})
-        log.write_bytes(b"")
-        with (
-            log.open("ab") as text,
-            subprocess.Popen(  # noqa: S603 - ourselves
-                isolated(sys.executable, "-m", "fleet.images.jobs"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=text,
-                start_new_session=True,
-            ) as child,
-        ):
-            limit = threading.Timer(_SECONDS, child.kill)
-            limit.start()
-            try:
-                _listen(child, order, found, tell)
-            finally:
-                limit.cancel()
-                child.kill()
-    return found
+        return False
 
 
 @contextmanager
 def workplace(folder: Path) -> Iterator[Path]:
-    """Make a folder for a copy of a root; copies of runs that are dead are deleted."""
-    for left in folder.glob(f"{_COPY}*"):
-        with suppress(OSError), _held(left):
+    """Make a folder for a copy of a root, one at a time; what a dead run left is deleted."""
+    with held(folder / ".jobs.lock"):
+        for left in folder.glob(f"{_COPY}*"):
             shutil.rmtree(left)
-    with TemporaryDirectory(prefix=_COPY, dir=folder) as made, _held(Path(made)):
-        yield Path(made)
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold a folder as long as this process lives; raises BlockingIOError if another one does."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _listen(child: "subprocess.Popen[bytes]", order: Order, found: Found, tell: Tell) -> None:
-    stdin, stdout = _pipes(child)
-    stdin.write(order.model_dump_json().encode())
-    stdin.close()
-    for line in stdout:
-        _take(json.loads(line), found, tell)
+        with TemporaryDirectory(prefix=_COPY, dir=folder) as made:
+            yield Path(made)
 
 
 def _take(told: Mapping[str, Any], found: Found, tell: Tell) -> None:
@@ -311,100 +266,10 @@ def _take(told: Mapping[str, Any], found: Found, tell: Tell) -> None:
         tell(f"{job.name}: {job.problem or 'proven'} after {job.seconds:.0f} s")
 
 
-def main() -> int:
-    """Run the jobs of an order in the namespaces that this program was started in."""
-    os.umask(0o022)
-    order = Order.model_validate_json(sys.stdin.read())
-    in_memory_or_on_disk(order.work, order.log, lambda _: _prove_in(order))
-    return 0
-
-
-def _prove_in(order: Order) -> None:
-    root = order.work / "root"
-    root.mkdir()
-    with open_disk(order.disk) as disk:
-        disk.root.copy(root)
-    wanted = Wanted(jobs=order.jobs, suite=order.suite, architecture=order.architecture)
-    for told in _jobs_in(_Here(order.log), str(root), wanted):
-        sys.stdout.write(json.dumps(told) + "\n")
-        sys.stdout.flush()
-
-
-class Wanted(BaseModel):
-    """What `jobs_inside.py` is to run."""
-
-    jobs: tuple[str, ...]
-    suite: str
-    architecture: str
-
-
-class Place(Protocol):
-    """Where the copy of a root is."""
-
-    log: Path
-
-    def start(self, command: Sequence[str]) -> "subprocess.Popen[bytes]":
-        """Start a command of root there; its errors go to the log."""
-
-    def write(self, path: str, content: bytes, mode: int) -> None:
-        """Write a file there."""
-
-
-class Machine(Protocol):
-    """A machine that is entered over ssh."""
-
-    def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
-        """Start a script of sh there; its errors go to the log."""
-
-    def run(self, script: str, sent: bytes = b"") -> str:
-        """Run a script of sh there, and return its output."""
-
-
 _ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     **ENVIRONMENT,
 }
-
-
-class _Here:
-    """This computer."""
-
-    def __init__(self, log: Path) -> None:
-        self.log = log
-
-    def start(self, command: Sequence[str]) -> "subprocess.Popen[bytes]":
-        handed = {name: os.environ[name] for name in PROXIES if name in os.environ}
-        with self.log.open("ab") as text:
-            return subprocess.Popen(  # noqa: S603 - programs of the system with words of ours
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=text,
-                env={**handed, **_ENVIRONMENT},
-            )
-
-    def write(self, path: str, content: bytes, mode: int) -> None:
-        place = Path(path)
-        place.write_bytes(content)
-        place.chmod(mode)
-
-
-class _There:
-    """A rented machine."""
-
-    def __init__(self, machine: Machine, log: Path) -> None:
-        self._machine = machine
-        self.log = log
-
-    def start(self, command: Sequence[str]) -> "subprocess.Popen[bytes]":
-        settings = (f"{name}={value}" for name, value in _ENVIRONMENT.items())
-        script = " ".join(map(quote, ("env", "-i", *settings, *command)))
-        return self._machine.start(script, self.log)
-
-    def write(self, path: str, content: bytes, mode: int) -> None:
-        self._machine.run(f"cat >{quote(path)} && chmod {mode:o} {quote(path)}", sent=content)
-
-
 ABLE = """
 test ! -w /dev/kvm || echo kvm
 test ! -e /dev/vhost-vsock || echo vhost-vsock
@@ -418,26 +283,25 @@ echo "$top"
 """
 
 
-def _jobs_in(place: Place, root: str, wanted: Wanted) -> Iterator[Mapping[str, Any]]:
+def _jobs_in(
+    machine: Machine, recipe: ImageRecipe, site: _Site, jobs: Sequence[str]
+) -> Iterator[Mapping[str, Any]]:
     """Run jobs in a root, and yield what is known of each as soon as it is."""
-    plain = [each for each in wanted.jobs if not each.startswith("executor:incus")]
-    incus = [each for each in wanted.jobs if each.startswith("executor:incus")]
-    yield from _inside(place, root, wanted, plain)
-    if incus and (why := _no_network(place)):
+    incus = [each for each in jobs if each.startswith("executor:incus")]
+    yield from _inside(machine, recipe, site, [each for each in jobs if each not in incus])
+    if incus and (why := _no_network(machine, site.log)):
         yield {"here": why, "jobs": incus}
     elif incus:
-        told = _inside(place, root, wanted, incus, own_network=True)
+        told = _inside(machine, recipe, site, incus, own_network=True)
         yield from (each for each in told if "tags" not in each)
 
 
-def _no_network(place: Place) -> str:
+def _no_network(machine: Machine, log: Path) -> str:
     """Return why no network of containers can be made there; empty: it can."""
     made = "ip link add b0 type bridge && ip link add v0 type veth peer name v1"
-    with place.start(("unshare", "--net", "sh", "-euc", made)) as child:
+    with machine.start(_script("unshare", "--net", "sh", "-euc", made), log) as child:
         _, _ = child.communicate()
-    if not child.returncode:
-        return ""
-    return f"no bridge for incus can be made: {last_line(place.log.read_bytes())}"
+    return f"no bridge for incus can be made: {_last(log)}" if child.returncode else ""
 
 
 # unshare(2) maps no users within a chroot, so the root becomes that of the mount namespace. For
@@ -460,50 +324,61 @@ incus admin waitready --timeout 120 </dev/null >&2
 {_SET_UP} </dev/null >&2
 exec "$@"
 """
+_XZ = "/usr/local/bin/xz"
 _QUICK = b'#!/bin/sh\nexec /usr/bin/xz -0 "$@"\n'
 """Tarballs of jobs are read once: at its usual level xz took longer than all else of a job."""
 
 
 def _inside(
-    place: Place, root: str, wanted: Wanted, jobs: Sequence[str], *, own_network: bool = False
+    machine: Machine,
+    recipe: ImageRecipe,
+    site: _Site,
+    jobs: Sequence[str],
+    *,
+    own_network: bool = False,
 ) -> Iterator[Mapping[str, Any]]:
     """Run jobs in the root as its worker, with the machine's network or one of its own."""
     program = Path(__file__).with_name("jobs_inside.py").read_bytes()
-    place.write(f"{root}{_HOME}/jobs.py", program, 0o644)
-    place.write(f"{root}/usr/local/bin/xz", _QUICK, 0o755)
+    for name, content, mode in ((f"{_HOME}/jobs.py", program, 644), (_XZ, _QUICK, 755)):
+        path = quote(site.root + name)
+        machine.run(f"cat >{path} && chmod {mode} {path}", content)
     worker = (
         *("setpriv", f"--reuid={_WORKER}", f"--regid={_WORKER}", "--init-groups", "--"),
         *("env", f"HOME={_HOME}", "python3", f"{_HOME}/jobs.py"),
     )
     within = ("sh", "-euc", _AS_INCUS, "sh", *worker) if own_network else worker
     apart = ("--net",) if own_network else ()
-    child = place.start(
-        [
-            *("unshare", "--mount", "--propagation=private", "--pid", "--fork"),
-            *("--kill-child=KILL", *apart, "--mount-proc", "--", "sh", "-euc", _ENTER, "sh"),
-            *(root, "own" if own_network else "shared", *within),
-        ]
+    script = _script(
+        *("unshare", "--mount", "--propagation=private", "--pid", "--fork"),
+        *("--kill-child=KILL", *apart, "--mount-proc", "--", "sh", "-euc", _ENTER, "sh"),
+        *(site.root, "own" if own_network else "shared", *within),
     )
-    stdin, stdout = _pipes(child)
-    with child:
-        stdin.write(wanted.model_copy(update={"jobs": tuple(jobs)}).model_dump_json().encode())
-        stdin.close()
-        yield from map(json.loads, stdout)
+    wanted = {"jobs": jobs, "suite": recipe.suite, "architecture": recipe.architecture}
+    with machine.start(script, site.log) as child:
+        limit = threading.Timer(_SECONDS, child.kill)
+        limit.start()
+        stdin, stdout = cast("IO[bytes]", child.stdin), cast("IO[bytes]", child.stdout)
+        try:
+            with suppress(BrokenPipeError):  # why it ended already is in the log
+                stdin.write(json.dumps(wanted).encode())
+                stdin.close()
+            yield from map(json.loads, stdout)
+            child.wait()
+        finally:
+            limit.cancel()
+            child.kill()
     if child.returncode:
         what = "incus was not set up" if own_network else "the worker's code cannot be run"
         for name in jobs:
-            yield {
-                "job": name,
-                "seconds": 0.0,
-                "error": f"{what}: {last_line(place.log.read_bytes())}",
-            }
+            yield {"job": name, "seconds": 0.0, "error": f"{what}: {_last(site.log)}"}
 
 
-def _pipes(child: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
-    if child.stdin is None or child.stdout is None:
-        raise TypeError(child)
-    return child.stdin, child.stdout
+def _script(*command: str) -> str:
+    """Return a script that becomes a command, with little of the computer's environment."""
+    proxies = [f'${{{name}+{name}="${name}"}}' for name in PROXIES]
+    settings = [f"{name}={value}" for name, value in _ENVIRONMENT.items()]
+    return " ".join(["exec env -i", *proxies, *map(quote, (*settings, *command))])
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _last(log: Path) -> str:
+    return last_line(log.read_bytes())

@@ -14,10 +14,10 @@ import re
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
 
 from fleet.errors import FleetError, SourceUnreachable
 from fleet.images.programs import ProgramFailed, run
@@ -30,7 +30,6 @@ _LINE = re.compile(r"deb (?:\[[^\]]*\] )?(\S+) (\S+) (.+)")
 _SECONDS = 30.0
 _MOST_BYTES = 100 * 1000 * 1000
 _SHOW = 'sed "s/^/SOURCE /" "$1"/etc/apt/sources.list >&2; exit 1'
-_NOT_FOUND = 404
 _WITHOUT_UPDATES = ("sid", "unstable", "experimental")
 _NEXT = "name a mirror that works: --mirror URL, FLEET_MIRROR, or `mirror` in the recipe"
 
@@ -65,34 +64,23 @@ def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
                 f"`suite` in the recipe, or {_NEXT}"
             )
     digests = {line: hashlib.sha256(text).hexdigest() for line, text in found.items()}
-    absent = () if suite in _WITHOUT_UPDATES else tuple(set(lines) - set(found))
-    return Archive(
-        tuple(found), digest(digests), max(map(_moment, found.values())), tuple(sorted(absent))
-    )
+    absent = () if suite in _WITHOUT_UPDATES else sorted(set(lines) - set(found))
+    return Archive(tuple(found), digest(digests), max(map(_moment, found.values())), tuple(absent))
 
 
 def state_of(source: str) -> str | None:
     """Return the state of the archives that a deb822 source names; None: unknown."""
     found = {}
     for uri, suite in archives(source):
-        place = suite if suite.endswith("/") else f"dists/{suite}/"
-        signed = _signed(f"{uri.rstrip('/')}/{place}")
+        place = f"{uri.rstrip('/')}/{suite if suite.endswith('/') else f'dists/{suite}/'}"
+        try:
+            signed = _get(f"{place}InRelease") or _get(f"{place}Release")
+        except SourceUnreachable:
+            return None
         if signed is None:
             return None
         found[f"{uri} {suite}"] = hashlib.sha256(signed).hexdigest()
     return digest(found)
-
-
-def _signed(place: str) -> bytes | None:
-    """Return what an archive signs of a suite; None where it is not to be had from here."""
-    for name in ("InRelease", "Release"):
-        try:
-            answer = _get(place + name)
-        except SourceUnreachable:
-            return None
-        if answer.is_good:
-            return answer.content
-    return None
 
 
 def _usual_lines(suite: str, log: Path) -> list[str]:
@@ -118,30 +106,17 @@ def _mirror_lines(suite: str, mirror: str) -> list[str]:
 
 def _release(uri: str, suite: str) -> bytes | None:
     """Return the signed Release file of a suite; None where the archive has no such suite."""
-    url = f"{uri}/dists/{suite}/InRelease"
-    answer = _get(url)
-    if answer.status == _NOT_FOUND:
-        return None
-    if not answer.is_good:
-        raise SourceUnreachable(f"{url} answers {answer.status}; {_NEXT}")
-    if not answer.content.startswith(_SIGNED) or _DATE.search(answer.content) is None:
+    signed = _get(f"{uri}/dists/{suite}/InRelease")
+    if signed is not None and not (signed.startswith(_SIGNED) and _DATE.search(signed)):
         raise SourceUnreachable(
             f"{uri} is no Debian archive: what it answers for dists/{suite}/InRelease is no "
             f"signed Release file; {_NEXT}"
         )
-    return answer.content
+    return signed
 
 
-class _Answer(NamedTuple):
-    status: int
-    content: bytes
-
-    @property
-    def is_good(self) -> bool:
-        return 200 <= self.status < 300  # noqa: PLR2004 - HTTP's own
-
-
-def _get(url: str) -> _Answer:
+def _get(url: str) -> bytes | None:
+    """Return what an archive has at an address; None where there is nothing."""
     import httpx
 
     from fleet.queues.http import trusted
@@ -151,21 +126,25 @@ def _get(url: str) -> _Answer:
             httpx.Client(timeout=_SECONDS, follow_redirects=True, verify=trusted()) as client,
             client.stream("GET", url) as answer,
         ):
+            if answer.status_code == httpx.codes.NOT_FOUND:
+                return None
+            if not answer.is_success:
+                raise SourceUnreachable(f"{url} answers {answer.status_code}; {_NEXT}")
             content = bytearray()
             for piece in answer.iter_bytes():
                 content += piece
                 if len(content) > _MOST_BYTES:
                     raise SourceUnreachable(f"{url} is larger than any list of packages")
-            return _Answer(answer.status_code, bytes(content))
+            return bytes(content)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise SourceUnreachable(f"{url} does not answer: {error}; {_NEXT}") from error
 
 
 def _moment(release: bytes) -> int:
-    found = _DATE.search(release)
-    text = found[1].decode(errors="replace") if found else ""
+    text = b"".join(_DATE.findall(release)[:1]).decode(errors="replace").strip()
     try:
-        moment = datetime.strptime(text.strip(), "%a, %d %b %Y %H:%M:%S %Z")  # noqa: DTZ007 - UTC below
+        # Always in UTC, by the Debian repository format.
+        moment = parsedate_to_datetime(text)
     except ValueError:
         raise SourceUnreachable(f"a Release file has no date that can be read: {text}") from None
     return int(moment.replace(tzinfo=UTC).timestamp())
@@ -184,13 +163,10 @@ def read_index(source: Source) -> dict[str, str]:
     base = f"{source.uri.rstrip('/')}/{folder}/Packages"
     for ending, unpack in _FORMS:
         url = base + ending
-        answer = _get(url)
-        if answer.status == _NOT_FOUND:
+        if (packed := _get(url)) is None:
             continue
-        if not answer.is_good:
-            raise SourceUnreachable(f"{url} answers {answer.status}")
         try:
-            return _newest(unpack(BytesIO(answer.content)))
+            return _newest(unpack(BytesIO(packed)))
         except (lzma.LZMAError, zlib.error, OSError, EOFError, UnicodeDecodeError) as error:
             raise SourceUnreachable(f"{url} is no list of packages: {error}") from error
     return {}

@@ -10,15 +10,15 @@ A large file is uploaded in parts; S3 shows it only when all of them are there, 
 parts of an upload that died until they are taken up or removed.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Literal
 
 from pydantic import ValidationError
 
@@ -29,38 +29,40 @@ from fleet.images.pipeline import Pipeline, Work
 from fleet.images.programs import Tell, Total
 from fleet.model.images import Manifest, Upload
 from fleet.model.values import Value
-from fleet.state.files import LocalFiles, replace_file
+from fleet.state.files import replace_file
 from fleet.state.s3 import S3Prefix
 
 MARK = "fleet.json"
 SUMS = "SHA256SUMS"
-_SMALL = 64 * 1024
 
 
-class Shelf(Protocol):
+class Shelf(ABC):
     """Files of one store, by key, as in IMAGE/VERSION/NAME; each raises a FleetError."""
 
     address: str
     """Its URL, without credentials."""
 
+    @abstractmethod
     def reach(self) -> None:
         """Raise where the store itself is not there: what it holds is not known then."""
 
+    @abstractmethod
     def keys(self, prefix: str) -> tuple[str, ...]:
         """Return the keys that begin so, sorted; none where nothing was ever published."""
 
-    def read(self, key: str, limit: int) -> bytes | None:
-        """Return a small file; None where there is none."""
+    @abstractmethod
+    def pieces(self, key: str) -> Iterator[bytes]:
+        """Yield the content of a file; nothing where there is none."""
 
+    @abstractmethod
     def write(self, key: str, content: bytes) -> None:
         """Write a small file, whole or not at all."""
 
+    @abstractmethod
     def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
         """Write a large file, going on where an earlier try of the same content ended."""
 
-    def sha256(self, key: str, moved: Callable[[int], None]) -> str:
-        """Return the checksum of a file, read back; empty where there is none."""
-
+    @abstractmethod
     def remove(self, prefix: str) -> None:
         """Remove every file whose key begins so, and what is left of unfinished ones."""
 
@@ -160,11 +162,15 @@ class StorePublisher(Pipeline):
         self._shelf.write(before + SUMS, lines.encode())
         back = Total(tell, "read back", upload.total + len(own))
         for name in sorted(sums):
-            if (seen := self._shelf.sha256(before + name, back.move)) != sums[name]:
+            seen = hashlib.sha256()
+            for piece in self._shelf.pieces(before + name):
+                seen.update(piece)
+                back.move(len(piece))
+            if seen.hexdigest() != sums[name]:
                 # What is there would be gone on with by the next run as if it were right.
                 self._remove(before)
                 raise PublicationRefused(
-                    f"{self.place}/{before}{name} has sha256 {seen or 'none'} where "
+                    f"{self.place}/{before}{name} has sha256 {seen.hexdigest()} where "
                     f"{sums[name]} was written; does the file in {folder} still match its "
                     "manifest? The upload was removed"
                 )
@@ -177,11 +183,10 @@ class StorePublisher(Pipeline):
         self._shelf.remove(before)
 
     def _note(self, mark: _Mark) -> None:
-        content = mark.model_dump_json(indent=1).encode()
-        self._shelf.write(_key(mark), content)
+        self._shelf.write(_key(mark), mark.model_dump_json(indent=1).encode())
 
     def _mark(self, key: str) -> _Mark | None:
-        content = self._shelf.read(key, _SMALL)
+        content = next(self._shelf.pieces(key), None)
         if content is None:
             return None
         try:
@@ -195,7 +200,7 @@ class StorePublisher(Pipeline):
         keys = self._shelf.keys(f"{mark.image}/{mark.version}/")
         disk = next((key.rpartition("/")[2] for key in keys if "/disk." in key), "disk.qcow2")
         return Upload(
-            id=self._address(mark, disk),
+            id=f"{self.place}/{mark.image}/{mark.version}/{disk}",
             image=mark.image,
             version=mark.version,
             sha256=mark.sha256,
@@ -203,25 +208,14 @@ class StorePublisher(Pipeline):
             since=mark.at,
         )
 
-    def _address(self, mark: _Mark, disk: str) -> str:
-        return f"{self.place}/{mark.image}/{mark.version}/{disk}"
-
 
 _PIECE = 1 << 20
 _PARTIAL = ".partial"
 _MODE = 0o644
 
 
-def _digest(pieces: Iterable[bytes], moved: Callable[[int], None]) -> str:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-        moved(len(piece))
-    return digest.hexdigest()
-
-
-class Directory:
-    """A Shelf in a directory, `file:///PATH`."""
+class Directory(Shelf):
+    """A shelf in a directory, `file:///PATH`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -242,10 +236,12 @@ class Directory:
         names = (path.relative_to(self._root).as_posix() for path in files)
         return tuple(sorted(name for name in names if name.startswith(prefix)))
 
-    def read(self, key: str, limit: int) -> bytes | None:
-        """Return a small file; None where there is none."""
+    def pieces(self, key: str) -> Iterator[bytes]:
+        """Yield the content of a file; nothing where there is none."""
         path = self._root / key
-        return LocalFiles().read(str(path), limit) if path.exists() else None
+        with _reporting_unreadable(path), suppress(FileNotFoundError), path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                yield piece
 
     def write(self, key: str, content: bytes) -> None:
         """Write a small file, whole or not at all."""
@@ -269,14 +265,6 @@ class Directory:
                     draft.replace(path)
             _sync(path.parent)
 
-    def sha256(self, key: str, moved: Callable[[int], None]) -> str:
-        """Return the checksum of a file; empty where there is none."""
-        path = self._root / key
-        if not path.exists():
-            return ""
-        with _reporting_unreadable(path), path.open("rb") as file:
-            return _digest(iter(partial(file.read, _PIECE), b""), moved)
-
     def remove(self, prefix: str) -> None:
         """Remove the files that begin so, and folders that are empty by it."""
         for key in self.keys(prefix):
@@ -285,7 +273,7 @@ class Directory:
                 path.unlink(missing_ok=True)
                 for folder in (path.parent, path.parent.parent):
                     if folder != self._root:
-                        with contextlib.suppress(OSError):  # it holds something else
+                        with suppress(OSError):  # it holds something else
                             folder.rmdir()
 
 
@@ -314,7 +302,7 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _reporting_unreadable(path: Path) -> Iterator[None]:
     """Say of a file that cannot be read or written why."""
     try:
@@ -334,8 +322,8 @@ _ENDED = "NoSuchUpload"
 _NEXT = "; the next `fleet image publish` continues from here"
 
 
-class Bucket:
-    """A Shelf below a prefix of a bucket, `s3://BUCKET/PREFIX?region=…&endpoint=…`."""
+class Bucket(Shelf):
+    """A shelf below a prefix of a bucket, `s3://BUCKET/PREFIX?region=…&endpoint=…`."""
 
     def __init__(self, url: str, *, part_bytes: int = _PART) -> None:
         self._part = part_bytes
@@ -363,10 +351,11 @@ class Bucket:
         """Return the keys that begin so, however many there are."""
         return self._s3.keys(prefix)
 
-    def read(self, key: str, limit: int) -> bytes | None:
-        """Return a small object; None where there is none."""
-        found = self._s3.get(key)
-        return None if found is None else bytes(found.read(limit))
+    def pieces(self, key: str) -> Iterator[bytes]:
+        """Yield the content of an object; nothing where there is none."""
+        if (found := self._s3.get(key)) is not None:
+            with self._s3.asked():
+                yield from found.iter_chunks(_PIECE)
 
     def write(self, key: str, content: bytes) -> None:
         """Write a small object."""
@@ -386,14 +375,6 @@ class Bucket:
                     raise
                 # Of some servers it is neither an upload any more nor an object yet.
                 self._put(key, source, lambda _: None)
-
-    def sha256(self, key: str, moved: Callable[[int], None]) -> str:
-        """Return the checksum of an object, read back; empty where there is none."""
-        found = self._s3.get(key)
-        if found is None:
-            return ""
-        with self._s3.asked():
-            return _digest(found.iter_chunks(_PIECE), moved)
 
     def remove(self, prefix: str) -> None:
         """Remove the objects that begin so, their unfinished uploads first."""

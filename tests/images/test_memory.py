@@ -1,11 +1,13 @@
 """How much memory a build may work in: what the computer has free, and our own limit leaves."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from fleet.errors import BuildFailed
-from fleet.images.bake import free_memory, in_memory_or_on_disk, work_in_memory
+from fleet.images import bake
+from fleet.images.bake import free_memory
 from fleet.images.programs import ProgramFailed
 
 GIB = 1 << 30
@@ -52,23 +54,26 @@ def test_limits_of_older_control_groups_count_too(tmp_path: Path) -> None:
     assert free_memory(system) == 2 * GIB
 
 
-def test_a_build_works_on_disk_where_memory_is_short(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def ran(monkeypatch: pytest.MonkeyPatch, gib: int, *failures: Exception) -> list[str]:
+    """Return what a build does that fails so at its first tries, where so much is free."""
+    done: list[str] = []
+    left = [*failures]
+    monkeypatch.setattr(bake, "free_memory", lambda: gib * GIB)
+    monkeypatch.setattr(bake, "run", lambda *words, log: done.append(f"{words[0]} {log}"))
 
-    assert not work_in_memory(tmp_path, log, system=a_system(tmp_path, 7))
-    assert not log.exists()
+    def build() -> None:
+        done.append("build")
+        if left:
+            raise left.pop()
+
+    with suppress(BuildFailed):
+        bake.in_memory_or_on_disk(Path("work"), Path("log"), build)
+    return done
 
 
-class Mounts:
-    """Stands in for what runs programs, and remembers which."""
-
-    def __init__(self) -> None:
-        self.ran: list[str] = []
-
-    def __call__(self, *words: str | Path, log: Path) -> str:  # noqa: ARG002 - as `run` takes it
-        """Remember a program."""
-        self.ran.append(str(words[0]))
-        return ""
+def test_a_build_works_on_disk_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ran(monkeypatch, 7) == ["build"]
+    assert ran(monkeypatch, 8) == ["mount log", "build", "umount log"]
 
 
 @pytest.mark.parametrize(
@@ -80,29 +85,16 @@ class Mounts:
     ],
 )
 def test_a_build_that_memory_has_no_room_for_is_made_on_disk(
-    tmp_path: Path, full: Exception
+    monkeypatch: pytest.MonkeyPatch, full: Exception
 ) -> None:
-    tried: list[bool] = []
-    mounts = Mounts()
-
-    def build(in_memory: bool) -> str:  # noqa: FBT001 - what it is told
-        tried.append(in_memory)
-        if in_memory:
-            raise full
-        return "built"
-
-    system = a_system(tmp_path, 12)
-
-    assert in_memory_or_on_disk(tmp_path, tmp_path, build, system=system, run=mounts) == "built"
-    assert (tried, mounts.ran) == ([True, False], ["mount", "umount"])
+    assert ran(monkeypatch, 12, full) == ["mount log", "build", "umount log", "build"]
 
 
-def test_a_build_that_fails_for_another_reason_is_not_made_again(tmp_path: Path) -> None:
-    mounts = Mounts()
-
-    def build(in_memory: bool) -> str:  # noqa: FBT001 - what it is told
-        raise BuildFailed(f"no such package, {in_memory}")
-
-    with pytest.raises(BuildFailed, match="no such package, True"):
-        in_memory_or_on_disk(tmp_path, tmp_path, build, system=a_system(tmp_path, 12), run=mounts)
-    assert mounts.ran == ["mount", "umount"]
+def test_a_build_that_fails_for_another_reason_is_not_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert ran(monkeypatch, 12, BuildFailed("no such package")) == [
+        "mount log",
+        "build",
+        "umount log",
+    ]

@@ -143,9 +143,7 @@ def _bucket_place(request: pytest.FixtureRequest, kind: str) -> Place:
 
     def holds(it: Publication) -> bytes:
         bucket = Bucket(url)
-        content = bucket.read(it.id.removeprefix(f"{bucket.address}/"), 1 << 30)
-        assert content is not None
-        return content
+        return b"".join(bucket.pieces(it.id.removeprefix(f"{bucket.address}/")))
 
     def spoil() -> None:
         bucket = Bucket(url)
