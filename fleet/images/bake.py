@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Annotated, Any, TypeVar
 
@@ -209,12 +209,8 @@ def main() -> int:
     tempfile.tempdir = str(order.work)  # What a killed build leaves there, the next one removes.
     try:
         baked = in_memory_or_on_disk(order.work, order.log, lambda: _Bake(order).run())
-    except FleetError as error:
-        _say(error=str(error), code=error.exit_code)
-        return 1
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        _say(error=f"{place}{error.strerror}", code=1)
+    except (FleetError, OSError) as error:
+        _say(error=str(error))
         return 1
     _say(baked=json.loads(baked.model_dump_json()))
     return 0
@@ -335,8 +331,6 @@ class _Bake:
     def _phase(self, name: str) -> Iterator[float]:
         began = time.monotonic()
         _say(phase=name)
-        with self._log.open("a", encoding="utf-8") as text:
-            text.write(f"== {name}\n")
         yield began
         took = time.monotonic() - began
         self._seconds[name] = round(self._seconds.get(name, 0.0) + took, 3)
@@ -353,11 +347,9 @@ def read_messages(
     if child.stdin is None or child.stdout is None:
         raise TypeError(child)
     with child.stdin, child.stdout:
-        try:
+        with suppress(BrokenPipeError):  # why it ended already stands in the log
             child.stdin.write(order.model_dump_json().encode())
             child.stdin.close()
-        except BrokenPipeError:
-            pass  # why it ended already stands in the log
         for line in child.stdout:
             message = json.loads(line)
             if "baked" in message:

@@ -6,7 +6,6 @@ A build that is given up is aborted at the server.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import httpx
@@ -16,9 +15,9 @@ from fleet.images import folder
 from fleet.images.checks import open_disk
 from fleet.images.debusine_api import Artifact, Request, Server
 from fleet.images.debusine_task import LISTED, TASK, failure_of, request_data, why_not
-from fleet.images.folder import Draft, Tell, drafting, log_of, manifest_of
+from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.packages import read_packages
-from fleet.model.images import BuildOrder, BuildStep, Manifest, Package
+from fleet.model.images import BuildOrder, Manifest, Package
 from fleet.queues.http import trusted
 
 _SECONDS = httpx.Timeout(60, connect=10)
@@ -47,10 +46,9 @@ class RequestBuilder:
         mirror = self.mirror or order.debian.mirror
         if reason := why_not(order.debian, mirror):
             raise BuildFailed(reason)
-        log = log_of(self.images, order)
         headers = {"Token": self.token, "X-Debusine-Scope": self.scope, "User-Agent": "fleet"}
         with (
-            drafting(self.images, order, partial(_logged, log, tell)) as draft,
+            drafting(self.images, order, tell) as draft,
             httpx.Client(timeout=_SECONDS, headers=headers, verify=trusted()) as client,
         ):
             run = _Run(self, Server(self.url, client), draft)
@@ -104,16 +102,13 @@ class _Run:
                     # The image is what was asked for, and may be there all the same.
                     text = f"not taken: {error}\n"
                 said += text
-                _note(self._draft.log, f"== {name}\n{text}")
+                self._draft.note(f"== {name}\n{text}")
         if (request.status, request.result) != ("completed", "success"):
+            output = f"; its last output:\n{failure_of(said)}\nall output is in {self._draft.log}"
             raise BuildFailed(
                 f"work request {request.id} at {self._server.url} is {request.status}"
                 f"{f' with {request.result}' if request.result else ''}: its page there shows why"
-                + (
-                    f"; its last output:\n{failure_of(said)}\nall output is in {self._draft.log}"
-                    if said
-                    else ""
-                )
+                f"{output if said else ''}"
             )
 
     def take(self, request: Request, artifacts: tuple[Artifact, ...]) -> Artifact:
@@ -157,6 +152,7 @@ class _Run:
     def _follow(self) -> Request:
         """Wait until the request is over, and so is each by which the server tries it again."""
         status, failures, since = "", 0, time.monotonic()
+        seconds = self._draft.seconds
         while status not in _OVER:
             try:
                 request = self._server.request(self._number)
@@ -169,34 +165,15 @@ class _Run:
                     ) from error
                 self._builder.wait(self._builder.every)
                 continue
-            failures = 0
+            failures, now = 0, time.monotonic()
+            if status:
+                seconds[status] = round(seconds.get(status, 0) + now - since, 3)
             if request.status != status:
-                since = self._count(status, since)
-                status = request.status
-                self._draft.say(status, f"work request {self._number}")
+                self._draft.say(request.status, f"work request {self._number}")
+            status, since = request.status, now
             if again:
                 self._draft.say("again", f"the server lost the worker: work request {again.id}")
                 self._number, status = again.id, ""
-                continue
-            if status not in _OVER:
+            elif status not in _OVER:
                 self._builder.wait(self._builder.every)
         return request
-
-    def _count(self, status: str, since: float) -> float:
-        """Add to a status how long the request had it; returns now."""
-        now = time.monotonic()
-        if status:
-            seconds = self._draft.seconds
-            seconds[status] = round(seconds.get(status, 0) + now - since, 3)
-        return now
-
-
-def _logged(log: Path, tell: Tell, step: BuildStep) -> None:
-    """Tell of a step, and log it."""
-    _note(log, f"{step.seconds:8.1f} s  {step.phase}{f': {step.task}' if step.task else ''}\n")
-    tell(step)
-
-
-def _note(log: Path, text: str) -> None:
-    with log.open("a", encoding="utf-8") as file:
-        file.write(text)

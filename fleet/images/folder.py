@@ -69,14 +69,8 @@ def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
 
 
 def open_build(images: Path, image: str, version: str) -> Path:
-    """Return an empty folder to build into, until `finish_build`.
-
-    The caller holds the lock of that image's builds: what killed ones left goes.
-    """
-    place = images / image
-    for left in place.glob(".*.partial"):
-        shutil.rmtree(left, ignore_errors=True)
-    folder = place / f".{version}.partial"
+    """Return an empty folder to build into, until `finish_build`."""
+    folder = images / image / f".{version}.partial"
     folder.mkdir(parents=True)
     return folder
 
@@ -140,9 +134,15 @@ class Draft:
         self.seconds[name] = round(time.monotonic() - began, 3)
 
     def say(self, phase: str, task: str = "") -> None:
-        """Tell of a phase, or of what is done in it."""
+        """Tell of a phase, or of what is done in it, and log it."""
         seconds = time.monotonic() - self.began
+        self.note(f"{seconds:8.1f} s  {phase}{f': {task}' if task else ''}\n")
         self.tell(BuildStep(phase=phase, task=task, seconds=seconds))
+
+    def note(self, text: str) -> None:
+        """Add text to the log."""
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(text)
 
     def finish(self, manifest: Manifest) -> Manifest:
         """Have the version whole: with its log, and a bill of materials where all is known."""
@@ -153,14 +153,28 @@ class Draft:
 
 
 @contextmanager
-def drafting(images: Path, order: BuildOrder, tell: Tell) -> Iterator[Draft]:
-    """Have the builds of an image for oneself; what was not finished is gone afterwards."""
-    with locked(images / order.image):
+def drafting(
+    images: Path, order: BuildOrder, tell: Tell, clean: Callable[[], object] = lambda: None
+) -> Iterator[Draft]:
+    """Have the builds of an image for oneself; what was not finished is gone afterwards.
+
+    What killed builds left goes first; `clean` removes what only it can.
+    """
+    place = images / order.image
+
+    def tidy() -> None:
+        clean()
+        for left in place.glob(".*.partial"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    with locked(place):
+        tidy()
         partial = open_build(images, order.image, order.version)
+        draft = Draft(order, partial, log_of(images, order), tell)
         try:
-            yield Draft(order, partial, log_of(images, order), tell)
+            yield draft
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            tidy()
 
 
 def delete_build(images: Path, image: str, version: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from fleet.errors import FileUnreadable
 from fleet.images.folder import (
+    drafting,
     find_build,
     finish_build,
     list_versions,
@@ -16,6 +17,9 @@ from fleet.images.folder import (
     version_at,
     write_manifest,
 )
+from fleet.model.images import BuildOrder
+from tests.builders import NOW
+from tests.builders.image_trees import a_recipe
 from tests.builders.versioning import a_manifest
 
 IMAGE = "trixie-amd64"
@@ -67,10 +71,14 @@ def test_what_a_killed_build_of_any_version_left_goes_with_the_next(
 ) -> None:
     (open_build(tmp_path, IMAGE, version) / "old").touch()
 
-    partial = open_build(tmp_path, IMAGE, VERSION)
+    order = BuildOrder(
+        image=IMAGE, version=VERSION, recipe=a_recipe(), built_at=NOW, built_by="ana"
+    )
 
-    assert list((tmp_path / IMAGE).iterdir()) == [partial]
-    assert list(partial.iterdir()) == []
+    with drafting(tmp_path, order, lambda _: None) as draft:
+        assert list((tmp_path / IMAGE).glob(".*.partial")) == [draft.folder]
+        assert list(draft.folder.iterdir()) == []
+    assert list((tmp_path / IMAGE).glob(".*.partial")) == []
 
 
 def test_a_changed_file_is_not_what_was_built(tmp_path: Path) -> None:

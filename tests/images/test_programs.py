@@ -150,4 +150,4 @@ def test_a_user_without_subordinate_ids_gets_the_command_that_adds_some() -> Non
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
 
-    assert tells(done.stdout, "64999", "/etc/subuid", "/etc/subgid", "root")
+    assert tells(done.stdout, "64999", "root", "--add-subuids", "--add-subgids")
