@@ -11,9 +11,10 @@ import re
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from posixpath import basename, dirname, join, normpath
@@ -169,9 +170,6 @@ def _configuration(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
 def _user_data(tree: Tree, _: ImageRecipe) -> Iterator[str]:
     if not _finds(tree, "cloud-init"):
         yield "/usr/bin/cloud-init is missing, so that no token arrives: install cloud-init"
-    disabled = "/etc/cloud/cloud-init.disabled"
-    if tree.node(disabled):
-        yield f"{disabled} keeps cloud-init from running, so that no token arrives: remove it"
 
 
 def _programs(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
@@ -211,53 +209,61 @@ def _identity(tree: Tree, _: Recipe) -> Iterator[str]:
             "/etc/resolv.conf has the builder's name servers: replace it by a link to "
             "../run/systemd/resolve/stub-resolv.conf"
         )
-    for path, what in (
-        ("/var/lib/systemd/random-seed", "a seed of random numbers"),
-        ("/var/lib/systemd/credential.secret", "a key"),
-    ):
-        if tree.node(path):
-            yield f"{path} is {what} that all machines would share: {_AGAIN}"
+
+
+_LISTS = "run `rm -r /var/lib/apt/lists/*` at the end of the build"
+_CACHES = "run `apt-get clean` at the end of the build"
+_LEFT_OF_ANY = (
+    (f"{_ROOTS}/.ansible", "is Ansible's own folder", _AGAIN),
+    (f"{_ROOTS}/.bash_history", "is what somebody typed", _AGAIN),
+    ("/var/lib/cloud/instance", "is what cloud-init keeps of a machine that was booted", _AGAIN),
+    ("/var/lib/systemd/credential.secret", "is a key that all machines would share", _AGAIN),
+    ("/var/lib/systemd/random-seed", "is a seed that all machines would share", _AGAIN),
+    ("/var/log/journal/*", "is the journal of another machine", _AGAIN),
+)
+_LEFT_IN_DEBIAN = (
+    ("/etc/cloud/cloud-init.disabled", "keeps the token from arriving", "remove it"),
+    ("/usr/sbin/policy-rc.d", "keeps services from starting", _AGAIN),
+    ("/var/lib/apt/lists/*", "still there", _LISTS),
+    ("/var/lib/apt/lists/partial/*", "still there", _LISTS),
+    ("/var/cache/apt/*", "still there", _CACHES),
+    ("/var/cache/apt/archives/*", "still there", _CACHES),
+    ("/var/cache/apt/archives/partial/*", "still there", _CACHES),
+)
+_KEPT = ("archives", "auxfiles", "lock", "partial")
+"""What apt has in its empty folders."""
 
 
 def _left_by_apt(tree: Tree, _: ImageRecipe) -> Iterator[str]:
-    for folder, kept, do in (
-        ("/var/lib/apt/lists", ("lock", "partial", "auxfiles"), "rm -r /var/lib/apt/lists/*"),
-        ("/var/lib/apt/lists/partial", (), "rm -r /var/lib/apt/lists/*"),
-        ("/var/cache/apt/archives", ("lock", "partial"), "apt-get clean"),
-        ("/var/cache/apt/archives/partial", (), "apt-get clean"),
-        ("/var/cache/apt", ("archives",), "apt-get clean"),
-    ):
-        left = [each for each in tree.names(folder) if each not in kept]
-        if left:
-            yield (
-                f"{folder} still has {left[0]}{_and_more(left)}: run `{do}` at the end of the "
-                "build"
-            )
-    configuration = "/etc/apt/apt.conf.d"
-    for name in tree.names(configuration):
-        path = f"{configuration}/{name}"
+    yield from _left(tree, _LEFT_IN_DEBIAN)
+    for path in _paths(tree, "/etc/apt/apt.conf.d/*"):
         told = _statements(tree.text(path)).lower()
-        if name == "99mmdebstrap" or "check-valid-until" in told or "::proxy" in told:
+        if basename(path) == "99mmdebstrap" or "check-valid-until" in told or "::proxy" in told:
             yield f"{path} configures the builder's apt: {_AGAIN}"
-    if tree.node("/usr/sbin/policy-rc.d"):
-        yield f"/usr/sbin/policy-rc.d keeps services from starting: {_AGAIN}"
 
 
 def _left_by_others(tree: Tree, _: Recipe) -> Iterator[str]:
-    for path, what in (
-        (f"{_ROOTS}/.ansible", "Ansible's own folder"),
-        (f"{_ROOTS}/.bash_history", "what somebody typed"),
-        ("/var/lib/cloud/instance", "what cloud-init keeps of a machine that was booted"),
-    ):
-        if tree.node(path):
-            yield f"{path} is {what}: {_AGAIN}"
-    journals = tree.names("/var/log/journal")
-    if journals:
-        yield f"/var/log/journal/{journals[0]} is the journal of another machine: {_AGAIN}"
+    yield from _left(tree, _LEFT_OF_ANY)
+
+
+def _left(tree: Tree, table: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield what is there though it must not be."""
+    for pattern, what, do in table:
+        found = [path for path in _paths(tree, pattern) if basename(path) not in _KEPT]
+        if found:
+            more = f" and {len(found) - 1} more" if found[1:] else ""
+            yield f"{found[0]}{more} {what}: {do}"
+
+
+_SECRETS = (
+    *(f"{_CONFIG}/activation-token", f"{_CONFIG}/token", f"{_ROOTS}/.netrc"),
+    *("/etc/apt/auth.conf", "/etc/apt/auth.conf.d/*", "/etc/ssh/ssh_host_*"),
+    *(f"{_ROOTS}/.ssh/*", "/home/*/.ssh/*", "/etc/ssl/private/*"),
+)
 
 
 def _secrets(tree: Tree, _: Recipe) -> Iterator[str]:
-    for path in _secret_paths(tree):
+    for path in (path for pattern in _SECRETS for path in _paths(tree, pattern)):
         found = tree.node(path)
         if found and found.size and not stat.S_ISDIR(found.mode):
             yield f"{path} is a secret that every machine and every reader would get: {_AGAIN}"
@@ -270,15 +276,18 @@ def _secrets(tree: Tree, _: Recipe) -> Iterator[str]:
             )
 
 
-def _secret_paths(tree: Tree) -> Iterator[str]:
-    yield from (f"{_CONFIG}/{each}" for each in ("activation-token", "token"))
-    yield from (f"{_ROOTS}/.netrc", "/etc/apt/auth.conf")
-    yield from (f"/etc/apt/auth.conf.d/{each}" for each in tree.names("/etc/apt/auth.conf.d"))
-    keys = (each for each in tree.names("/etc/ssh") if each.startswith("ssh_host_"))
-    yield from (f"/etc/ssh/{each}" for each in keys)
-    homes = (_ROOTS, *(f"/home/{each}" for each in tree.names("/home")))
-    for folder in (*(f"{home}/.ssh" for home in homes), "/etc/ssl/private"):
-        yield from (f"{folder}/{each}" for each in tree.names(folder))
+def _paths(tree: Tree, pattern: str) -> list[str]:
+    """Return what fits a pattern, sorted; a `*` stands for a part of one name."""
+    paths = [""]
+    for part in pattern[1:].split("/"):
+        # Without a `*` nothing has to be listed.
+        paths = [
+            f"{path}/{name}"
+            for path in paths
+            for name in (tree.names(path) if "*" in part else (part,))
+            if fnmatchcase(name, part)
+        ]
+    return [path for path in paths if tree.node(path)]
 
 
 _CHECKS: tuple[Callable[[Tree, ImageRecipe], Iterator[str]], ...] = (
@@ -327,10 +336,6 @@ def _statements(text: str) -> str:
     """Return a configuration without its comments and blank lines."""
     lines = (line.strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith(("#", "//", ";")))
-
-
-def _and_more(names: list[str]) -> str:
-    return f" and {len(names) - 1} more" if names[1:] else ""
 
 
 _ESP = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B"

@@ -6,7 +6,6 @@ server: tasks and executors read artifacts from it and write artifacts to it.
 """
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -30,8 +29,6 @@ _LONGEST = 1500
 """Characters of a log that are shown."""
 SOURCE = "fleet-job"
 """The name of the source package that jobs build and test."""
-_ONE_LINE = re.compile(r"^deb (?:\[[^\]]*\] )?(?P<uri>\S+) (?P<suite>\S+) main\b", re.MULTILINE)
-_FIELD = re.compile(r"^(Suites|URIs): *(.*)$", re.MULTILINE)
 _SOURCES = {
     "debian/source/format": "3.0 (native)\n",
     "debian/changelog": (
@@ -272,19 +269,14 @@ def pack_source(top: Path) -> dict[str, Path]:
     return {path.name: path for path in top.iterdir() if path.is_file()}
 
 
-def mirror_of(suite: str, etc: Path = Path("/etc/apt")) -> str:
+def mirror_of(suite: str) -> str:
     """Return the archive that the image has its suite from."""
-    listed = [*etc.glob("*.list"), *etc.glob("sources.list.d/*.list")]
-    for path in sorted(listed):
-        for found in _ONE_LINE.finditer(path.read_text(encoding="utf-8")):
-            if found["suite"] == suite:
-                return found["uri"]
-    for path in sorted(etc.glob("sources.list.d/*.sources")):
-        for stanza in path.read_text(encoding="utf-8").split("\n\n"):
-            said = dict(_FIELD.findall(stanza))
-            if suite in said.get("Suites", "").split() and said.get("URIs"):
-                return str(said["URIs"].split()[0])
-    return "http://deb.debian.org/debian"
+    apt: Any = import_module("apt_pkg")  # each image has it, for Ansible
+    apt.init()
+    sources = apt.SourceList()
+    sources.read_main_list()
+    found = (str(each.uri).rstrip("/") for each in sources.list if each.dist == suite)
+    return next(found, "http://deb.debian.org/debian")
 
 
 def tags() -> list[str]:

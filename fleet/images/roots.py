@@ -60,23 +60,10 @@ class Base:
     """The archive is one of an earlier day: its lists may have expired."""
 
     @property
-    def packages(self) -> tuple[str, ...]:
-        """Return the packages that are asked for; others come with them."""
-        return packages_of(self.architecture)
-
-    @property
     def key(self) -> str:
         """Return the digest of all that goes into it."""
-        return digest(
-            {
-                "suite": self.suite,
-                "architecture": self.architecture,
-                "packages": self.packages,
-                "archive": [*self.archive.lines, self.archive.state],
-                "command": _command(self, Path("TAR"))[:-2],
-                "environment": ENVIRONMENT,
-            }
-        )
+        archive = [*self.archive.lines, self.archive.state]
+        return digest([_command(self, Path("TAR")), archive, ENVIRONMENT])
 
 
 def make_base(base: Base, tar: Path, work: Path, log: Path) -> None:
@@ -132,7 +119,10 @@ def _command(base: Base, tar: Path) -> list[str]:
     expired = [f"--aptopt={_EXPIRED}"] if base.snapshot else []
     return [
         *("mmdebstrap", "--mode=root", "--format=tar", "--variant=minbase"),
-        *(f"--architectures={base.architecture}", f"--include={','.join(base.packages)}"),
+        *(
+            f"--architectures={base.architecture}",
+            f"--include={','.join(packages_of(base.architecture))}",
+        ),
         *('--aptopt=APT::Install-Recommends "false"', *expired),
         *("--dpkgopt=force-unsafe-io", "--skip=cleanup/apt"),
         *(f"--customize-hook={hook}" for hook in (_ENABLE, *_FORGET)),
