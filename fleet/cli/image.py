@@ -31,7 +31,7 @@ from fleet.errors import (
 from fleet.images import promote, prune
 from fleet.images.due import News, find_due, find_updates, latest_built, sources_of
 from fleet.images.folder import delete_build, find_build, verify
-from fleet.images.publish import Consignment, choose_version, clean_places, publish_version
+from fleet.images.publish import choose_version, clean_places, publish_version
 from fleet.images.role import play_digests
 from fleet.images.sources import read_index
 from fleet.model.apt_sources import Source
@@ -400,8 +400,8 @@ def _upload(
     verify(folder, manifest)
     # A temporary machine goes also where a service manager ends this.
     with Signals().heard():
-        consigned = Consignment(manifest, str(folder))
-        return publish_version(store, consigned, publishers, now, _UploadProgress(console).hear)
+        heard = _UploadProgress(console).hear
+        return publish_version(store, folder, publishers, now, heard)
 
 
 def _places_to_publish(fleet: Fleet, args: argparse.Namespace) -> list[str]:

@@ -51,16 +51,6 @@ _PROBE = bytes.fromhex("baf400b010eef4").ljust(510, b"\0") + b"\x55\xaa"
 _WITH_US = 'test "$PPID" = "$1" || exit 1; shift; exec "$@"'
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What is booted, what it is given, and the file that its console is written to."""
-
-    disk: Path
-    console: Path
-    accelerator: Accelerator
-    user_data: str = field(repr=False)
-
-
 def choose_accelerator() -> Accelerator:
     """Return kvm where a machine surely runs under it, which takes seconds at most; else tcg."""
     with tempfile.TemporaryFile() as disk:
@@ -77,15 +67,17 @@ def choose_accelerator() -> Accelerator:
 
 
 @contextmanager
-def booted(machine: Machine) -> Iterator["subprocess.Popen[bytes]"]:
+def booted(
+    disk: Path, console: Path, accelerator: Accelerator, user_data: str
+) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a machine meanwhile; what QEMU itself complains of is read from its `stderr`."""
-    with _seed(machine.user_data) as seed:
-        path = str(machine.disk).replace(",", ",,")  # as QEMU reads one of its options
-        disk = f"file={path},format={machine.disk.suffix[1:]},if=virtio,snapshot=on"
+    with _seed(user_data) as seed:
+        path = str(disk).replace(",", ",,")  # as QEMU reads one of its options
+        drive = f"file={path},format={disk.suffix[1:]},if=virtio,snapshot=on"
         options = (
-            *("-M", "q35", *_ACCELERATE[machine.accelerator], "-bios", find_firmware()),
+            *("-M", "q35", *_ACCELERATE[accelerator], "-bios", find_firmware()),
             *("-m", str(_MEMORY), "-smp", str(_PROCESSORS), "-nodefaults", "-display", "none"),
-            *("-no-reboot", "-serial", f"file:{machine.console}", "-drive", disk),
+            *("-no-reboot", "-serial", f"file:{console}", "-drive", drive),
             *("-drive", f"file=/dev/fd/{seed.fileno()},format=raw,if=virtio,readonly=on"),
             *("-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"),
             *("-device", "virtio-rng-pci"),
@@ -203,9 +195,8 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Booted:
     with WorkerServer(trial.token, trial.backend) as server:
         url = f"http://{HOST}:{server.port}"
         user_data = write_user_data(url, trial.token)
-        machine = Machine(trial.disk, trial.console, trial.accelerator, user_data)
         try:
-            with booted(machine) as process:
+            with booted(trial.disk, trial.console, trial.accelerator, user_data) as process:
                 ended = _wait(trial, server, process, tell, watch)
         finally:
             # Also where somebody interrupts this: the token may still be good.

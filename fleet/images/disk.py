@@ -61,7 +61,8 @@ def isolated(*command: str) -> list[str]:
 
 
 _PROGRAMS = ("mmdebstrap", "tar")
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
+"""What the kernel calls an architecture, to its name in Debian."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class DiskBuilder:
         absent = role.why_not() or missing(needed) or lacking(architecture)
         if absent:
             return absent
-        if _MACHINES.get(platform.machine()) != architecture and not _runs(architecture):
+        if MACHINES.get(platform.machine()) != architecture and not _runs(architecture):
             return (
                 f"this computer cannot run programs of {architecture}; build on one that can, or "
                 "on Debian: apt install arch-test qemu-user-static"

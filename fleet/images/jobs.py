@@ -26,6 +26,7 @@ from fleet.errors import FleetError
 from fleet.images.bake import have_own_mounts, in_memory_or_on_disk
 from fleet.images.boot import choose_accelerator
 from fleet.images.checks import last_line, open_disk
+from fleet.images.disk import MACHINES
 from fleet.images.programs import ENVIRONMENT, PROXIES, held, missing, need
 from fleet.model.images import (
     Job,
@@ -43,7 +44,6 @@ LOG = "jobs.log"
 _COPY = ".jobs-"
 """The start of the names of folders with a copy of a root."""
 _ROOTFUL = ("unshare", "setpriv", "qemu-img", "sfdisk", "debugfs")
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
 _SECONDS = 7200
 """The limit of all jobs: on a very busy machine of two cores they took 15 minutes."""
 _VSOCK = Path("/dev/vhost-vsock")
@@ -73,7 +73,7 @@ def why_not(recipe: ImageRecipe) -> str:
     """Return why no job can be run on this computer; empty: jobs can be tried."""
     if os.geteuid() != 0:
         return "only root runs jobs in the root of an image"
-    machine = _MACHINES.get(platform.machine(), platform.machine())
+    machine = MACHINES.get(platform.machine(), platform.machine())
     if machine != recipe.architecture:
         return f"this computer is {machine}, and the image is {recipe.architecture}"
     return missing(_ROOTFUL)

@@ -94,7 +94,7 @@ def find_unreferenced(
         fleet,
         world,
         plans,
-        frozenset((each.image, each.version) for each in _newest(fleet, good)),
+        frozenset(_newest(fleet, good)),
         {each.image: each.version for each in sorted(good, key=lambda each: each.version)},
     )
     return tuple(
@@ -145,16 +145,14 @@ def find_forgotten(
     return tuple(sorted(found.values(), key=lambda each: (each.place, each.image, each.version)))
 
 
-def _newest(fleet: Fleet, good: Iterable[Version]) -> Iterator[Version]:
-    found: dict[str, int] = {}
-    for version in sorted(good, key=lambda each: each.version, reverse=True):
-        image = fleet.images.get(version.image)
-        if image is None:
-            continue
+def _newest(fleet: Fleet, good: Iterable[Version]) -> Iterator[tuple[str, str]]:
+    """Yield image and version of those that `rebuild.keep` keeps."""
+    known = sorted((each.image, each.version) for each in good)
+    for name, image in fleet.images.items():
         rebuild = image.rebuild if isinstance(image, Recipe) else None
-        found[version.image] = found.get(version.image, 0) + 1
-        if found[version.image] <= (rebuild.keep if rebuild else KEPT):
-            yield version
+        yield from [each for each in known if each[0] == name][
+            -(rebuild.keep if rebuild else KEPT) :
+        ]
 
 
 def _references(case: _Case, version: Version) -> Iterator[str]:
@@ -287,15 +285,15 @@ def delete_forgotten(
     judged: Iterable[Forgotten], publisher_of: Callable[[str], Publisher]
 ) -> tuple[Forgotten, ...]:
     """Delete what was named; return all, with why it stays after all."""
-    return tuple(each if each.kept else _delete(each, publisher_of) for each in judged)
 
+    def delete(each: Forgotten) -> Forgotten:
+        try:
+            _delete_everywhere({each.place: each.id}, publisher_of)
+        except FleetError as error:
+            return each.altered(kept=f"it could not be deleted: {error}")
+        return each
 
-def _delete(judged: Forgotten, publisher_of: Callable[[str], Publisher]) -> Forgotten:
-    try:
-        _delete_everywhere({judged.place: judged.id}, publisher_of)
-    except FleetError as error:
-        return judged.altered(kept=f"it could not be deleted: {error}")
-    return judged
+    return tuple(each if each.kept else delete(each) for each in judged)
 
 
 def _prune(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:

@@ -5,12 +5,13 @@ dies later need not do it again.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from fleet.errors import FleetError, PublicationRefused
+from fleet.images.folder import read_manifest
 from fleet.images.promote import change_version, find_version
 from fleet.model.images import (
     BuildOrder,
@@ -39,14 +40,6 @@ Publishers = Mapping[str, Callable[[], Publisher]]
 """Where to publish, to what opens its publisher, or raises a FleetError, in its turn."""
 
 
-@dataclass(frozen=True)
-class Consignment:
-    """A build that is to be published."""
-
-    manifest: Manifest
-    folder: str
-
-
 def choose_version(store: Store, image: str, version: str | None) -> Version:
     """Return the version that is meant; None: the newest that passed its test."""
     if version is not None:
@@ -70,17 +63,17 @@ def choose_version(store: Store, image: str, version: str | None) -> Version:
 
 def publish_version(
     store: Store,
-    consigned: Consignment,
+    folder: Path,
     publishers: Publishers,
     now: datetime,
     tell: Callable[[str, Transfer], None],
 ) -> Publishing:
-    """Publish to each place, remember what was, and return what became of each."""
-    manifest = consigned.manifest
+    """Publish a build to each place, remember what was, and return what became of each."""
+    manifest = read_manifest(folder)
 
     def publish(place: str, publisher: Publisher) -> Published:
         removed = publisher.clean(now - LEFT_AFTER, (manifest.image, manifest.version))
-        publication = publisher.publish(manifest, consigned.folder, partial(tell, place))
+        publication = publisher.publish(manifest, str(folder), partial(tell, place))
         remember_publication(store, manifest, place, publication)
         return Published(place=place, id=publication.id, removed=removed)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.images.boot import HOST, Machine, booted, choose_accelerator
+from fleet.images.boot import HOST, booted, choose_accelerator
 from fleet.images.folder import list_versions
 from fleet.images.jobs_inside import SOURCE, pack_source
 from fleet.images.roots import kept
@@ -142,7 +142,7 @@ def machine(disk: Path, server: Server, console: Path) -> Iterator[None]:
     """Boot a disk with a token of the server, as `fleet apply` boots it."""
     (token,) = server.admin_all(("worker", "create", "--worker-type", "external", NAME))
     user_data = write_user_data(f"http://{HOST}:{server.http_port}", token)
-    with booted(Machine(disk, console, choose_accelerator(), user_data)):
+    with booted(disk, console, choose_accelerator(), user_data):
         yield
 
 
