@@ -289,7 +289,7 @@ class _Bake:
 
     def _clean(self, root: Path, archive: Archive) -> None:
         with self._phase("clean"):
-            clean(root)
+            clean(root, self._log)
             diskfile.prepare_root(self._plan(root, archive))
 
     def _disk(self, root: Path, archive: Archive) -> None:

@@ -15,7 +15,7 @@ from posixpath import dirname
 
 from fleet.images.packages import LIST_PACKAGES
 from fleet.images.programs import last_of
-from fleet.images.roots import kernel_of, packages_of
+from fleet.images.roots import FORGET, kernel_of, packages_of
 from fleet.model.images import BuildOrder, role_variables
 from fleet.schema.pools import ImageRecipe
 from fleet.state.storage import shipped_folder
@@ -46,7 +46,7 @@ DEBIAN_FRONTEND=noninteractive apt-get --yes --quiet --no-install-recommends ins
     {wanted}
 ansible-playbook --inventory localhost, --connection local \\
     --extra-vars {variables} "$work/ansible/worker.yml"
-rm -rf "$work" ~root/.ansible
+rm -rf "$work"
 apt-get --yes --quiet purge --autoremove {runner}
 # The task runs mkfs.ext4 in the locale C, which refuses other than ASCII names: a CA has one.
 LC_ALL=C find / -xdev -depth -name '*[! -~]*' -print -delete
@@ -55,14 +55,13 @@ update-ca-certificates --fresh
 # The task's debefivm-create lets anybody in as root, names the machine and keeps apt's lists.
 usermod --password '*' root
 rm -f /etc/systemd/system/serial-getty@.service.d/autologin.conf
-echo localhost >/etc/hostname
 sed --in-place '/^127[.]0[.]1[.]1 /d' /etc/hosts
 apt-get clean
 mkdir -p {folder}
 {{
 {packages}}} >{listed}
-rm -rf /var/lib/apt/lists/*
-"""
+cd /
+{forget}"""
 LISTED = "/usr/share/fleet/packages.tsv"
 """Where the image lists its packages: only it knows where they came from."""
 
@@ -116,6 +115,7 @@ def customization_script(
         runner=_RUNNER,
         wanted=" ".join(sorted({*packages, _RUNNER, "python3-apt"})),
         packages=LIST_PACKAGES,
+        forget=FORGET,
         folder=dirname(LISTED),
         listed=LISTED,
     )

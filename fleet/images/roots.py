@@ -147,20 +147,23 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 _RESOLVER = "run/systemd/resolve/stub-resolv.conf"
 
-_EMPTIED = (
-    *("tmp", "var/tmp", "run", "dev", "var/lib/apt/lists", "var/cache/apt", "var/lib/cloud"),
-    *("var/log/apt", "var/log/journal"),
-)
-"""Folders of which nothing stays."""
-_REMOVED = (
-    *("root/.ansible", "root/.bash_history", "root/.cache", "root/.ssh"),
-    *("etc/apt/apt.conf.d/99mmdebstrap", "usr/sbin/policy-rc.d", "etc/.pwd.lock"),
-    *("etc/ssh/ssh_host_*", "var/lib/dbus/machine-id", "var/lib/systemd/random-seed"),
-    *("var/log/*.log", "var/cache/ldconfig/aux-cache", "var/cache/debconf/*-old"),
-    *("var/lib/dpkg/*-old", "etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-"),
-    *("etc/subuid-", "etc/subgid-", "var/log/btmp", "var/log/wtmp", "var/log/lastlog"),
-)
-"""Files of the machine that baked it, logs, caches: each would differ in every build."""
+FORGET = """rm -rf var/lib/apt/lists/* var/lib/cloud/* var/log/apt/* var/log/journal/*
+rm -rf var/log/*.log var/log/dnf* tmp/.ansible usr/sbin/policy-rc.d
+rm -rf root/.ansible root/.bash_history root/.cache root/.ssh
+rm -rf etc/ssh/ssh_host_* var/lib/dbus/machine-id
+rm -rf var/lib/systemd/random-seed var/lib/systemd/credential.secret
+: >etc/machine-id
+echo localhost >etc/hostname
+"""
+"""Run in the top folder of an image: takes what belongs to the machine that baked it."""
+_FORGET_BUILD = """for place in dev run tmp var/tmp var/cache/apt; do
+    test ! -d $place || find $place -mindepth 1 -delete
+done
+rm -rf etc/apt/apt.conf.d/99mmdebstrap etc/.pwd.lock etc/*- var/lib/dpkg/*-old
+rm -rf var/cache/debconf/*-old var/cache/ldconfig/aux-cache
+rm -rf var/log/btmp var/log/wtmp var/log/lastlog
+"""
+"""Takes logs, caches and copies of before, too: each would differ in every build."""
 
 
 @contextmanager
@@ -189,16 +192,9 @@ def furnished(root: Path, log: Path) -> Iterator[None]:
             run("umount", "--recursive", "--lazy", place, log=log)
 
 
-def clean(root: Path) -> None:
+def clean(root: Path, log: Path) -> None:
     """Remove what belongs to the machine that baked it, and what is new in every build."""
-    for pattern in _REMOVED:
-        for path in root.glob(pattern):
-            _remove(path)
-    for name in _EMPTIED:
-        for path in (root / name).glob("*"):
-            _remove(path)
-    (root / "etc/hostname").write_text("localhost\n", encoding="utf-8")
-    (root / "etc/machine-id").write_text("", encoding="utf-8")
+    run("sh", "-euc", f'cd "$1"\n{FORGET}{_FORGET_BUILD}', "sh", root, log=log)
     _resolve_by_itself(root)
 
 
@@ -212,10 +208,3 @@ def _resolve_by_itself(root: Path) -> None:
     path = root / "etc/resolv.conf"
     path.unlink(missing_ok=True)
     path.symlink_to(f"../{_RESOLVER}")
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()

@@ -38,7 +38,7 @@ def test_what_belongs_to_the_builder_goes_and_what_packages_put_there_stays(
         *("etc/ssh/sshd_config", "var/log/apt.txt", "usr/bin/debusine-worker"),
     )
 
-    clean(root)
+    clean(root, Path(os.devnull))
 
     assert files_of(root) == {
         *("etc/ssh/sshd_config", "var/log/apt.txt", "usr/bin/debusine-worker"),
@@ -49,7 +49,7 @@ def test_what_belongs_to_the_builder_goes_and_what_packages_put_there_stays(
 def test_a_machine_gets_its_own_name_id_and_resolver_at_boot(tmp_path: Path) -> None:
     root = a_root(tmp_path)
 
-    clean(root)
+    clean(root, Path(os.devnull))
 
     assert (root / "etc/hostname").read_text(encoding="utf-8") == "localhost\n"
     assert (root / "etc/machine-id").read_bytes() == b""
@@ -64,7 +64,7 @@ def test_a_link_out_of_the_root_is_removed_and_not_followed(tmp_path: Path) -> N
     (root / "root").mkdir()
     (root / "root/.ssh").symlink_to(outside)
 
-    clean(root)
+    clean(root, Path(os.devnull))
 
     assert not (root / "root/.ssh").is_symlink()
     assert (outside / "kept").exists()

@@ -29,6 +29,7 @@ from fleet.images.jobs import judge, prove_on
 from fleet.images.packages import LIST_INSTALLED, read_packages
 from fleet.images.programs import held
 from fleet.images.role import Host, RoleFailed, run_role, ssh_host, why_not
+from fleet.images.roots import FORGET
 from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_variables
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe
 
@@ -48,7 +49,7 @@ dnf -q -y install python3-libdnf5 || dnf -q -y install python3-dnf
 fi
 """
 """What Ansible needs of a machine, with the updates that its image lacks."""
-CLEAN = """set -e
+CLEAN = f"""set -e
 export DEBIAN_FRONTEND=noninteractive
 if command -v apt-get >/dev/null; then
 apt-get -q -y --purge autoremove
@@ -57,17 +58,10 @@ else
 dnf -q clean all
 fi
 if command -v cloud-init >/dev/null; then cloud-init clean --logs --seed; fi
-rm -rf /var/lib/apt/lists/* /var/lib/cloud/* /var/log/apt /var/log/journal/* /var/log/*.log
-rm -rf /var/log/dnf*
-rm -rf ~root/.ansible ~root/.cache ~root/.bash_history /tmp/.ansible /usr/sbin/policy-rc.d
-rm -f /etc/ssh/ssh_host_* /var/lib/dbus/machine-id
-rm -f /var/lib/systemd/random-seed /var/lib/systemd/credential.secret
 [ -L /etc/resolv.conf ] || : > /etc/resolv.conf
 usermod --password '*' root
-: > /etc/machine-id
-echo localhost > /etc/hostname
-rm -rf ~root/.ssh
-sync
+cd /
+{FORGET}sync
 """
 """What no image may hold: whose machine it was, who could enter it, what it logged."""
 SYSTEM = '. /etc/os-release; echo "$ID-$VERSION_ID"'
