@@ -16,6 +16,7 @@ from posixpath import dirname
 from fleet.images.packages import LIST_PACKAGES
 from fleet.images.programs import last_of
 from fleet.images.roots import FORGET, kernel_of, packages_of
+from fleet.images.sources import mirror_suites
 from fleet.model.images import BuildOrder, role_variables
 from fleet.schema.pools import ImageRecipe
 from fleet.state.storage import shipped_folder
@@ -88,7 +89,7 @@ def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dic
         },
         "bootstrap_repositories": [
             {"mirror": uri, "suite": suite, "components": ["main"]}
-            for uri, suite in _repositories(recipe.suite, mirror.rstrip("/"))
+            for uri, suite in mirror_suites(recipe.suite, mirror)
         ],
         "customization_script": script,
         "disk_image": {
@@ -119,16 +120,6 @@ def customization_script(
         folder=dirname(LISTED),
         listed=LISTED,
     )
-
-
-def _repositories(suite: str, mirror: str) -> list[tuple[str, str]]:
-    if suite == "sid":
-        return [(mirror, suite)]
-    return [
-        (mirror, suite),
-        (mirror, f"{suite}-updates"),
-        (f"{mirror}-security", f"{suite}-security"),
-    ]
 
 
 def request_data(order: BuildOrder, mirror: str) -> dict[str, object]:

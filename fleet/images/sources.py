@@ -48,7 +48,10 @@ class Archive:
 
 def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
     """Return the sources of a suite; raises SourceUnreachable or FleetError with what to do."""
-    lines = _usual_lines(suite, log) if mirror is None else _mirror_lines(suite, mirror)
+    if mirror is None:
+        lines = _usual_lines(suite, log)
+    else:
+        lines = [f"deb {uri} {name} main" for uri, name in mirror_suites(suite, mirror)]
     found: dict[str, bytes] = {}
     for line in lines:
         matched = _LINE.fullmatch(line)
@@ -64,8 +67,8 @@ def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
                 f"`suite` in the recipe, or {_NEXT}"
             )
     digests = {line: hashlib.sha256(text).hexdigest() for line, text in found.items()}
-    absent = () if suite in _WITHOUT_UPDATES else sorted(set(lines) - set(found))
-    return Archive(tuple(found), digest(digests), max(map(_moment, found.values())), tuple(absent))
+    absent = tuple(sorted(set(lines) - set(found)))
+    return Archive(tuple(found), digest(digests), max(map(_moment, found.values())), absent)
 
 
 def state_of(source: str) -> str | None:
@@ -94,14 +97,13 @@ def _usual_lines(suite: str, log: Path) -> list[str]:
     raise FleetError(f"mmdebstrap has no source for {suite}; {_NEXT}")
 
 
-def _mirror_lines(suite: str, mirror: str) -> list[str]:
-    """Return the sources of a suite at a mirror: updates too, security fixes from beside it."""
+def mirror_suites(suite: str, mirror: str) -> list[tuple[str, str]]:
+    """Return URI and suite at a mirror: of its updates too, and of security fixes beside it."""
     base = mirror.rstrip("/")
-    return [
-        f"deb {base} {suite} main",
-        f"deb {base} {suite}-updates main",
-        f"deb {base}-security {suite}-security main",
-    ]
+    if suite in _WITHOUT_UPDATES:
+        return [(base, suite)]
+    beside = (f"{base}-security", f"{suite}-security")
+    return [(base, suite), (base, f"{suite}-updates"), beside]
 
 
 def _release(uri: str, suite: str) -> bytes | None:
