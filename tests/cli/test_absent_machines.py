@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
 
 from tests.builders.sentences import tells
 from tests.cli.test_gone import (
@@ -109,14 +110,16 @@ def test_apply_counts_what_it_cleaned_up_apart_from_deletions(hung: Trial) -> No
     assert f"1: {FIRST}" in said
 
 
-def test_apply_forgets_a_machine_when_its_ticket_holds_it(project: Path) -> None:
+def test_apply_forgets_a_machine_when_its_ticket_holds_it(
+    clock: time_machine.Traveller, project: Path
+) -> None:
     trial = Trial(project)
     trial.write(ticket_fleet())
     trial.init()
     trial.told("ticket", "open", "--tag", "deb")
-    run_after_a_second(trial, 2)
+    run_after_a_second(clock, trial, 2)
     trial.cloud.delete("sim-1")
-    run_after_a_second(trial, 2)
+    run_after_a_second(clock, trial, 2)
 
     outcome = trial.outcome()["own"]
 
