@@ -46,6 +46,9 @@ from fleet.planner.solver import (
     can_solve,
 )
 
+_MAX_WEIGHT = 1_000
+"""Weight at which an exact search begins another objective for earlier ranks. With one for each
+rank, limited worlds of 60 to 400 requests take 1.3 to 2 times as long."""
 _RANK_WEIGHT = 2.0
 """Weight of a request against one of the next rank while ranks are rounded."""
 _WEIGHTED_RANKS = 8
@@ -213,11 +216,30 @@ def _allocate_component(
 def _objectives(model: Model) -> Iterator[Objective]:
     """Yield the objectives of an exact search: the requests of each rank, priorities, costs."""
     program = model.program
-    for blocks in model.blocks_by_rank if program.rank_rows else ():
-        yield Objective(program.count_costs(blocks))
+    if program.rank_rows:
+        yield from map(Objective, _rank_costs(model))
     yield Objective(program.first_costs)
     yield Objective(program.costs, is_count=False)
     yield Objective(program.last_costs, is_count=False)
+
+
+def _rank_costs(model: Model) -> Iterator[Array]:
+    """Yield the costs that serve the maximum of each rank in turn, of several ranks at once.
+
+    A request weighs more than all requests of later ranks in the same costs.
+    """
+    import numpy as np
+
+    program, total = model.program, _MAX_WEIGHT
+    found: list[Array] = []
+    for blocks in reversed(model.blocks_by_rank):
+        if total >= _MAX_WEIGHT:
+            found.append(np.zeros(len(program.costs)))
+            total = 0
+        weight = total + 1
+        found[-1] += weight * program.count_costs(blocks)
+        total += weight * sum(len(model.blocks[nth].requests) for nth in blocks)
+    yield from reversed(found)
 
 
 def _serve_all(model: Model) -> Assignment | None:

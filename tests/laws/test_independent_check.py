@@ -5,7 +5,8 @@ from functools import cache
 import pytest
 from hypothesis import settings
 
-from bench.worlds import Size, document_of, scene_of, world_of
+from bench.worlds import Size, document_of, grouped, scene_of, world_of
+from fleet.model.facts import World
 from fleet.planner.allocation import Allocation, allocate
 from fleet.planner.demand import sign_demand
 from fleet.planner.inventory import take_inventory
@@ -32,6 +33,10 @@ _SIZES = (
 """Requests, signatures, pools and workers."""
 
 
+_FEW = Size(140, 60, 10, 10, limited=True)
+"""A world in which presolve of HiGHS 1.15.1 removes solutions from a program for each rank."""
+
+
 @cache
 def allocated(seed: int) -> tuple[Layout, Allocation]:
     """Return a world with limits, budgets, `target_wait` and `otherwise`, and its allocation."""
@@ -40,7 +45,11 @@ def allocated(seed: int) -> tuple[Layout, Allocation]:
     tags = document["tags"]
     assert isinstance(tags, dict)
     tags["worker:class:powerful"]["otherwise"] = {"after": "30m", "drop": True}
-    fleet, world = Fleet.model_validate(document), world_of(scene)
+    return allocation_of(Fleet.model_validate(document), world_of(scene))
+
+
+def allocation_of(fleet: Fleet, world: World) -> tuple[Layout, Allocation]:
+    """Return what a world is to be allocated, and its allocation."""
     pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
     supplies = find_supplies(fleet, world, pool_plans)
     demand = sign_demand(fleet, world, supplies)
@@ -61,4 +70,13 @@ def test_allocation_violates_no_constraint(seed: int) -> None:
 def test_no_rank_can_serve_one_more_request_when_earlier_ranks_keep_theirs(seed: int) -> None:
     layout, found = allocated(seed)
 
+    assert first_short_rank(layout.groups, layout.places, layout.rows, found) is None
+
+
+def test_no_rank_is_short_when_presolve_errs_for_a_single_rank() -> None:
+    scene = grouped(scene_of(_FEW))
+
+    layout, found = allocation_of(scene.fleet, world_of(scene))
+
+    assert len(found.unserved) == 66
     assert first_short_rank(layout.groups, layout.places, layout.rows, found) is None
