@@ -17,13 +17,12 @@ from pydantic import Field
 from fleet.model.facts import Listing, Worker, World
 from fleet.model.plan import Plan, WorkerVerdict
 from fleet.model.values import Value
-from fleet.planner.demand import Ordered, judge_of, ordered
+from fleet.planner.demand import Ordered, ordered
 from fleet.planner.durations import NO_KIND, Durations, Kind, kind_at
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import is_of_older, joined
 from fleet.schema.model import Boot, Fleet, Pool, serves_queue
 from fleet.schema.units import write_duration
-from fleet.tagrules.context import context_of
 from fleet.tagrules.offers import Matcher, Offer, ask_of_tags, offer_of_pool, offer_of_worker
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -234,27 +233,14 @@ def _fitting_lines(
         queue: Matcher({name: offer for name, (at, offer, _) in names.items() if queue in at})
         for queue in world.queues
     }
-    held = _held(fleet, world, plan)
+    refused = {(each.id, tag.path) for each in plan.signatures for tag in each.refused}
+    held = {each.signature for each in plan.unserved if (each.signature, each.path) in refused}
     found = []
     for signature in plan.signatures:
         ask = ask_of_tags(fleet, signature.required, signature.provided)
         able = () if signature.id in held else matchers[signature.queue].fitting(ask)
         found.append([lines[names[name]] for name in able])
     return found
-
-
-def _held(fleet: Fleet, world: World, plan: Plan) -> set[str]:
-    """Return the signatures whose queue stored a denied tag."""
-    refused = {s.requests[0]: s for s in plan.signatures if s.refused}
-    judge = judge_of(fleet, world)
-    return {
-        refused[each.key].id
-        for queue, demand in (world.demands() if refused else ())
-        for request in demand.requests
-        for each in ordered(queue, request)[:1]
-        if each.key in refused
-        and judge.ask_of_alike(request, context_of(fleet, queue, demand)).held
-    }
 
 
 def workers_of(

@@ -7,7 +7,7 @@ the runs that delete it, in whole billed steps.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
@@ -17,7 +17,6 @@ from typing import NamedTuple
 from fleet.explain.values import PlaceFacts
 from fleet.explain.what_if import write_value
 from fleet.model.facts import Request, Worker, World, market_of
-from fleet.model.images import ImageVersion
 from fleet.model.plan import Create
 from fleet.model.prices import find_types, markets_of
 from fleet.planner.demand import Drops, judge_of
@@ -47,18 +46,10 @@ class Way(NamedTuple):
 class OptionFinder:
     """Finds the places of builds; equal builds share one computation."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        world: World,
-        *,
-        images: Mapping[str, tuple[ImageVersion, ...]] | None = None,
-        durations: Durations | None = None,
-    ) -> None:
+    def __init__(self, fleet: Fleet, world: World) -> None:
         self._fleet = fleet
         self._world = world
-        self._durations = durations or Durations(fleet, world)
-        self._images = images
+        self._durations = Durations(fleet, world)
         self._pools = fleet.dynamic_pools
         self._drops = Drops(fleet, world.time)
         self._vocabulary = Vocabulary(fleet)
@@ -172,7 +163,7 @@ class OptionFinder:
 
     @cached_property
     def _offers(self) -> dict[str, Offer]:
-        images = self._images or images_by_pool(self._fleet, self._world)
+        images = images_by_pool(self._fleet, self._world)
         return {
             name: offer_of_pool(self._fleet, name, images[name]) for name in sorted(self._pools)
         }

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from fleet.explain.request import FIRST_READ
-from fleet.explain.tags import enforcement_facts
+from fleet.explain.tags import enforcement_facts, enforcer_of_limit
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.explain.what_if import Edit, Replans, apply_edits, is_served
 from fleet.model.facts import World
 from fleet.model.plan import Plan, PoolVerdict, rate, rates
 from fleet.planner.inventory import take_inventory
-from fleet.schema.findings import Path, listed
+from fleet.schema.findings import listed
 from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.schema.units import write_count
-from fleet.tagrules.sources import Enforcer, enforcement_of, pools_providing, weakest
+from fleet.tagrules.sources import enforcement_of, pools_providing
 
 _NAMED = 3
 
@@ -84,9 +84,12 @@ def _one_more(
             if blocked.pool == name:
                 count = stopped.get(blocked.path, (0, ""))[0] + unserved.count
                 stopped[blocked.path] = (count, blocked.because)
+    claims = enforcement_of(fleet) if stopped else ()
+    queues = [queue for queue in fleet.queues if serves_queue(pool, queue)]
     for path, (count, why) in stopped.items():
         because = f"not {more}, though {_many(count)} that would fit: {why}"
-        yield ExplainedReason(because=because, path=path, by=_holder(fleet, pool, path))
+        by = enforcer_of_limit(claims, path, queues)
+        yield ExplainedReason(because=because, path=path, by=by)
     for because in blind:
         yield ExplainedReason(because=f"not {more}: {because}")
     if not stopped and not blind:
@@ -98,19 +101,6 @@ def _one_more(
         because = f"not {more}: {full}it would be idle{cost}; no {known} waits that it could serve"
         path = ("pools", name, "workers", *(["max"] if full else []))
         yield ExplainedReason(because=because, path=path)
-
-
-def _holder(fleet: Fleet, pool: Pool, path: Path) -> Enforcer | None:
-    """Return who enforces a limit: fleet, which creates no more machines, or a queue."""
-    if path[:1] == ("queues",):
-        return "scheduler"  # fleet itself gives each ticket its machine
-    if path[:1] != ("tags",):
-        return "capacity"
-    return weakest(
-        each.by
-        for each in enforcement_of(fleet)
-        if each.path == path[:3] and serves_queue(pool, each.queue) and not each.recorded
-    )
 
 
 def _pool_facts(plan: Plan, verdict: PoolVerdict, blind: Sequence[str]) -> Iterator[str]:

@@ -2,13 +2,12 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, cached_property, partial
 
-from fleet.explain.forecast import UNTIMED, Class, Forecast, Standing, workers_of
+from fleet.explain.forecast import UNTIMED, Class
 from fleet.explain.options import OptionFinder, Way, mark_chosen, way_of
-from fleet.explain.tags import enforcement_facts
+from fleet.explain.tags import enforcement_facts, enforcer_of_limit
 from fleet.explain.unblock import find_missing_entries, find_remedies
 from fleet.explain.values import (
     EachRequest,
@@ -20,12 +19,10 @@ from fleet.explain.values import (
     Suggestion,
 )
 from fleet.explain.what_if import MOST_PLANS, Replans, Run, count_plans, is_served
-from fleet.model.facts import Demand, Request, World
-from fleet.model.images import ImageVersion
+from fleet.model.facts import Request, World
 from fleet.model.plan import Create, Plan, Signature, Unserved
-from fleet.planner.demand import judge_of
-from fleet.planner.durations import USUAL, Durations
-from fleet.planner.images import images_by_pool
+from fleet.planner.demand import Drops, judge_of
+from fleet.planner.durations import USUAL
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.machine_inputs import UNPUBLISHED
 from fleet.planner.units import State
@@ -38,7 +35,6 @@ from fleet.schema.model import (
     WorldQueue,
     serves_queue,
 )
-from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration, write_time
 from fleet.tagrules.context import NOTHING
 from fleet.tagrules.export import describe_rules
@@ -46,10 +42,8 @@ from fleet.tagrules.names import names_of, package_of
 from fleet.tagrules.offers import (
     Ask,
     Mismatch,
-    Offer,
     ask_of_tags,
     find_mismatch,
-    offer_of_pool,
     satisfies,
 )
 from fleet.tagrules.sources import Claim, Enforcement, Enforcer, enforcement_of, weakest
@@ -68,32 +62,13 @@ BY_CREATE = "get new machines"
 SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
 
 
-@dataclass(frozen=True)
-class Case:
-    """fleet.yaml, the world, its plan, and what follows from them."""
-
-    fleet: Fleet
-    world: World
-    plan: Plan
-
-    @cached_property
-    def run(self) -> Run:
-        """Return the explained run."""
-        return Run(self.fleet, self.world, self.plan)
-
-    @property
-    def forecast(self) -> Forecast:
-        """Return when each waiting request is expected to start."""
-        return self.run.forecast
+class Case(Run):
+    """The explained run, and what follows from it."""
 
     def assumed_start(self, key: str) -> datetime | None:
         """Return when a request starts by assumed durations, where only durations are unknown."""
         is_untimed = self.forecast.not_known.get(key) == UNTIMED
-        return self.run.assumed.start_of(key) if is_untimed else None
-
-    def find(self, key: str) -> tuple[Request, Demand] | None:
-        """Return the request of this name, and its demand; of a name `queue/id#n` the group."""
-        return self.run.find(key)
+        return self.assumed.start_of(key) if is_untimed else None
 
     def named(self, name: str) -> list[str]:
         """Return what a name means: the request of this id, else those about this package."""
@@ -104,14 +79,9 @@ class Case:
         return [key for key in keys if (found := self.find(key)) and _is_about(found[0], name)]
 
     @cached_property
-    def durations(self) -> Durations:
-        """Return how long work is expected to run."""
-        return Durations(self.fleet, self.world)
-
-    @cached_property
     def options(self) -> OptionFinder:
         """Return what finds where requests could run."""
-        return OptionFinder(self.fleet, self.world, images=self.images, durations=self.durations)
+        return OptionFinder(self.fleet, self.world)
 
     @cached_property
     def created(self) -> dict[str, Way]:
@@ -119,11 +89,6 @@ class Case:
         return {
             each.worker: way_of(each) for each in self.plan.actions if isinstance(each, Create)
         }
-
-    @cached_property
-    def images(self) -> dict[str, tuple[ImageVersion, ...]]:
-        """Return the versions that new machines of each pool boot."""
-        return images_by_pool(self.fleet, self.world, self.inventory)
 
     @cached_property
     def inventory(self) -> dict[str, PoolInventory]:
@@ -157,31 +122,13 @@ class Case:
         return enforcement_of(self.fleet)
 
     @cached_property
-    def offers(self) -> dict[str, Offer]:
-        """Return what the workers of each pool offer, by its name."""
-        return {
-            name: offer_of_pool(self.fleet, name, self.images[name])
-            for name in sorted(self.images)
-        }
-
-    @cached_property
-    def workers(self) -> tuple[Standing, ...]:
-        """Return the workers that take work, or are made by this plan."""
-        return tuple(workers_of(self.fleet, self.world, self.plan))
-
-    @cached_property
     def classes(self) -> dict[Class, Counter[str]]:
         """Return what these workers are, those that are alike once, with their states."""
         states = {each.worker: each.state for each in self.plan.workers}
         found: defaultdict[Class, Counter[str]] = defaultdict(Counter)
-        for worker in self.workers:
+        for worker in self.forecast.standing.values():
             found[worker.alike][states[worker.name]] += 1
         return found
-
-    @cached_property
-    def unserved(self) -> dict[str, Unserved]:
-        """Return why each request that is not served waits."""
-        return {key: each for each in self.plan.unserved for key in each.requests}
 
     def ask_of(self, signature: Signature) -> Ask:
         """Return what the requests of a signature ask for."""
@@ -191,11 +138,6 @@ class Case:
     def _ask_of_tags(self) -> Callable[[tuple[str, ...], tuple[str, ...]], Ask]:
         """Return what remembers its answers: each explanation asks it of every pool."""
         return cache(partial(ask_of_tags, self.fleet))
-
-    @cached_property
-    def vocabulary(self) -> Vocabulary:
-        """Return the tags of fleet.yaml."""
-        return Vocabulary(self.fleet)
 
     def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer | None:
         """Return who enforces a claim of these tags least strictly; None: a recording."""
@@ -246,7 +188,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
     """Return the answer about one request."""
     unserved = case.unserved.get(key)
     never = is_never(case, signature, unserved)
-    remedies = find_remedies(case.run, key, replans) if unserved else ()
+    remedies = find_remedies(case, key, replans) if unserved else ()
     start = _expected(case, key, [remedy.suggestion for remedy in remedies])
     suggestions = tuple(_sooner(remedy.suggestion, start) for remedy in remedies)
     steps = []
@@ -394,9 +336,9 @@ def _sooner(suggestion: Suggestion, start: datetime | None) -> Suggestion:
 
 def _coming(case: Case, signature: Signature, key: str, replans: Replans) -> str:
     """Return how a served request gets its worker, or that the next run would not serve it."""
-    following = replans.run_after(case.run)
+    following = replans.run_after(case)
     if following is not None and not is_served(following.plan, key):
-        waits = next((u.because for u in following.plan.unserved if key in u.requests), "")
+        waits = following.unserved[key].because if key in following.unserved else ""
         return f"act soon: in the next run the request would wait: {waits}"
     worker = case.worker_of(signature, key)
     if worker is None:
@@ -483,24 +425,20 @@ def _of_patience(case: Case, signature: Signature, key: str) -> Iterator[Explain
     """Yield for each tag with `otherwise` when the request may run without it."""
     found = case.find(key)
     since = found[0].pending_since if found else None
-    vocabulary = case.vocabulary
-    for tag in signature.required:
-        for name in vocabulary.names_of(tag):
-            otherwise = case.fleet.tags[name].otherwise
-            if found is None or since is None or not isinstance(otherwise, Otherwise):
-                continue
-            after = write_duration(otherwise.after)
-            until = write_time(since + timedelta(seconds=otherwise.after))
-            if found[1].stored:
-                because = (
-                    f"otherwise.drop of tag {name} has no effect: queue {signature.queue} stored "
-                    f"{tag} with the request and assigns it only to workers that provide {tag}"
-                )
-            elif tag in signature.dropped:
-                because = f"waited {after} for {tag}: may run without {tag} since {until}"
-            else:
-                because = f"may run without {tag} from {until}, after waiting {after}"
-            yield ExplainedReason(because=because, path=("tags", name, "otherwise"))
+    if found is None or since is None:
+        return
+    for tag, name, seconds in Drops(case.fleet, case.world.time).delays(signature.required):
+        after, until = write_duration(seconds), write_time(since + timedelta(seconds=seconds))
+        if found[1].stored:
+            because = (
+                f"otherwise.drop of tag {name} has no effect: queue {signature.queue} stored "
+                f"{tag} with the request and assigns it only to workers that provide {tag}"
+            )
+        elif tag in signature.dropped:
+            because = f"waited {after} for {tag}: may run without {tag} since {until}"
+        else:
+            because = f"may run without {tag} from {until}, after waiting {after}"
+        yield ExplainedReason(because=because, path=("tags", name, "otherwise"))
 
 
 def unknown_of(case: Case, unserved: Unserved | None) -> tuple[str, ...]:
@@ -530,7 +468,7 @@ def _of_pool(
             return ExplainedReason(
                 because=f"pool {name} fits, but {because}",
                 path=blocked.path,
-                by=_of_limit(case, signature, blocked.path),
+                by=enforcer_of_limit(case.enforcement, blocked.path, (signature.queue,)),
                 who=_who_allows(case.plan, blocked.path),
             )
     mismatch = find_mismatch(case.ask_of(signature), case.offers[name])
@@ -574,15 +512,6 @@ def _of_fitting(
     return ExplainedReason(because=because, path=path, by=by, who="wait")
 
 
-def _of_limit(case: Case, signature: Signature, path: Path) -> Enforcer | None:
-    """Return who enforces a limit: fleet, which creates no more machines, or a queue."""
-    if path[:1] == ("queues",) and path[2:]:
-        return "scheduler"  # fleet itself gives each ticket its machine
-    if path[:1] == ("tags",) and len(path) > 1:
-        return case.enforcer([str(path[1])], "limits", signature.queue)
-    return "capacity"
-
-
 def _who_allows(plan: Plan, path: Path) -> str:
     way_out = next((g.way_out for g in plan.guards if g.path == path and g.way_out), "")
     if way_out:
@@ -612,7 +541,7 @@ def _of_mismatch(
 
 def _who_fits(case: Case, name: str, mismatch: Mismatch) -> Iterator[str]:
     """Yield who can make a pool fit, for each mismatch."""
-    vocabulary = case.vocabulary
+    vocabulary = Vocabulary(case.fleet)
     fixed: list[str] = []
     stated: list[str] = []
     for tag in mismatch.missing:
@@ -646,10 +575,8 @@ def explain_every(
 
     Makes at most `most` further plans.
     """
-    case, replans = (
-        Case(fleet, world, plan),
-        Replans(min(most, MOST_REPLANS * count_plans(plan) // MOST_PLANS)),
-    )
+    case = Case(fleet, world, plan)
+    replans = Replans(min(most, MOST_REPLANS * count_plans(plan) // MOST_PLANS))
     apart = [*by_outcome(case)]
     searches = sum(verdict not in SERVED for _, verdict, _ in apart)
     groups = []

@@ -28,6 +28,7 @@ from fleet.tagrules.sources import (
     known_tags,
     limits_of,
     pools_providing,
+    weakest,
 )
 from fleet.tagrules.vocabulary import tag_name
 
@@ -93,6 +94,18 @@ def enforcement_facts(
         if each.tag in wanted and each.tag in declared and each.queue in queues and not plain:
             claim = "" if each.claim == "tag" else f" {each.claim},"
             yield f"{each.tag}:{claim} {WORDS[each.by]} at {each.queue}: {each.because}"
+
+
+def enforcer_of_limit(
+    claims: Iterable[Enforcement], path: Path, queues: Collection[str]
+) -> Enforcer | None:
+    """Return who enforces a limit: fleet, which creates no more machines, or a queue."""
+    if path[:1] == ("queues",) and path[2:]:
+        return "scheduler"  # fleet itself gives each ticket its machine
+    if path[:1] != ("tags",):
+        return "capacity"
+    found = (each for each in claims if each.path == path[:3] and each.queue in queues)
+    return weakest(each.by for each in found if not each.recorded)
 
 
 def _listed(

@@ -37,9 +37,9 @@ from fleet.explain.what_if import (
 )
 from fleet.guard.approvals import APPROVED_DAYS
 from fleet.model.facts import Demand, Request, Work, World
-from fleet.model.images import ImageVersion
 from fleet.model.plan import Create, GuardResult, Plan, Reason, Signature, Unserved
-from fleet.planner.images import choose_images, images_by_pool
+from fleet.planner.demand import Drops
+from fleet.planner.images import choose_images
 from fleet.planner.teams import teams_of
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import (
@@ -51,13 +51,12 @@ from fleet.schema.model import (
     StaticPool,
     serves_queue,
 )
-from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration, write_time
 from fleet.tagrules.allow import is_for_task, is_valid, matches_name
 from fleet.tagrules.context import context_of
 from fleet.tagrules.derive import find_unknown_tags, is_about_environments, is_tag, value_for
 from fleet.tagrules.names import names_of
-from fleet.tagrules.offers import ask_of_tags, find_mismatch, offer_of_pool
+from fleet.tagrules.offers import ask_of_tags, find_mismatch
 from fleet.tagrules.vocabulary import Vocabulary
 
 ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
@@ -332,18 +331,18 @@ def moves(run: Run, key: str, *, few: int | None = None) -> Iterator[tuple[Edit,
     for edit in _expired_rules(fleet, world, request):
         yield (edit,)
     entries = find_missing_entries(fleet, signature, *found)
-    for edit in _looked_up(fleet, world, signature, entries):
+    for edit in _looked_up(run, signature, entries):
         yield (edit,)
     for edit in _askers(fleet, signature, request):
         yield (edit,)
     # Where the queue stored its tags already, a rule acts on later requests.
-    yield from _fitting(fleet, world, signature, None if demand.stored else request)
+    yield from _fitting(run, signature, None if demand.stored else request)
 
 
 def lifts(run: Run, key: str, few: int | None) -> Iterator[tuple[Edit, ...]]:
     """Yield the inverse of each constraint, or of all limits that stop a request at one place."""
     fleet, plan = run.fleet, run.plan
-    unserved = next((each for each in plan.unserved if key in each.requests), None)
+    unserved = run.unserved.get(key)
     if unserved is None:
         return
     if any(each.code == "limit" for each in unserved.blocked):
@@ -481,20 +480,14 @@ def find_missing_entries(
 
 
 def _looked_up(
-    fleet: Fleet,
-    world: World,
-    signature: Signature,
-    missing: Mapping[tuple[str, ...], DeriveRule],
+    run: Run, signature: Signature, missing: Mapping[tuple[str, ...], DeriveRule]
 ) -> Iterator[Edit]:
     """Yield the values of a look-up's missing key that give a tag that some pool provides."""
-    if not missing:
-        return
-    images = images_by_pool(fleet, world)
     provided = {
         tag
-        for name, pool in fleet.pools.items()
+        for name, pool in (run.fleet.pools if missing else {}).items()
         if serves_queue(pool, signature.queue)
-        for tag in offer_of_pool(fleet, name, images[name]).provides
+        for tag in run.offers[name].provides
     }
     for path, rule in missing.items():
         values = sorted({*(value_for(rule, tag) for tag in provided)} - {""})
@@ -524,15 +517,12 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
             yield Edit(refused.path, [*allowed, word], rank=OPEN, text=text)
 
 
-def _fitting(
-    fleet: Fleet, world: World, signature: Signature, ruled: Request | None
-) -> Iterator[tuple[Edit, ...]]:
+def _fitting(run: Run, signature: Signature, ruled: Request | None) -> Iterator[tuple[Edit, ...]]:
     """Yield edits that make a pool fit, of the pools that lack least; `ruled`: rules act on it."""
-    images = images_by_pool(fleet, world)
     found: list[tuple[int, str, list[list[tuple[Edit, ...]]]]] = []
-    for name, pool in sorted(fleet.pools.items()):
+    for name, pool in sorted(run.fleet.pools.items()):
         if isinstance(pool, Pool | StaticPool):
-            parts = [*_fitting_one(fleet, images[name], signature, name, ruled)]
+            parts = [*_fitting_one(run, signature, name, ruled)]
             lacks = sum(min(map(_count, ways)) for ways in parts if ways)
             if parts and all(parts) and lacks <= MOST_EDITS:
                 found.append((lacks, name, parts))
@@ -563,16 +553,11 @@ def _errors(fleet: Fleet) -> set[tuple[str, Path]]:
 
 
 def _fitting_one(
-    fleet: Fleet,
-    images: tuple[ImageVersion, ...],
-    signature: Signature,
-    name: str,
-    ruled: Request | None,
+    run: Run, signature: Signature, name: str, ruled: Request | None
 ) -> Iterator[list[tuple[Edit, ...]]]:
     """Yield the ways to mend each mismatch of a pool; all have to be mended."""
-    pool = fleet.pools[name]
+    fleet, pool, offer = run.fleet, run.fleet.pools[name], run.offers[name]
     ask = ask_of_tags(fleet, signature.required, signature.provided)
-    offer = offer_of_pool(fleet, name, images)
     mismatch = find_mismatch(ask, offer)
     if mismatch.too_small or not all(map(is_tag, mismatch.missing)):
         return  # no edit makes its machines bigger, or names such a tag
@@ -696,7 +681,7 @@ def _is_eased_by_runs(run: Run, key: str) -> bool:
     Machines boot or are deleted first, or a way to create them is tried again by then.
     """
     plan, following = run.plan, run.world.time + next_pause(run.fleet)
-    blocked = [each for u in plan.unserved if key in u.requests for each in u.blocked]
+    blocked = run.unserved[key].blocked if key in run.unserved else ()
     is_made = any(not isinstance(action, Create) for action in plan.actions)
     return (
         is_made
@@ -767,7 +752,7 @@ def _wait(run: Run, workers: tuple[str, ...], found: Forecast, seconds: int) -> 
 
 def _for_limit(run: Run, key: str, found: Forecast) -> Wait | None:
     """Return the wait for the work that has to end before a limit of a tag or queue lets it in."""
-    unserved = next((each for each in run.plan.unserved if key in each.requests), None)
+    unserved = run.unserved.get(key)
     if unserved is None:
         return None
     for path in sorted({each.path for each in unserved.blocked if "limits" in each.path}, key=str):
@@ -848,10 +833,8 @@ def _after_time(run: Run, key: str, replans: Replans, *, attempts: bool) -> Wait
 
 def _moments(run: Run, key: str, *, attempts: bool) -> Iterator[datetime]:
     """Yield the recorded ends of constraints, and the moment when `otherwise` drops a tag."""
-    for unserved in run.plan.unserved:
-        if key in unserved.requests:
-            blocked = (each for each in unserved.blocked if attempts or each.code != "closed")
-            yield from (each.until for each in blocked if each.until)
+    blocked = run.unserved[key].blocked if key in run.unserved else ()
+    yield from (b.until for b in blocked if b.until and (attempts or b.code != "closed"))
     if attempts and run.world.attempts:
         # A version with more tags may boot again.
         choices = choose_images(run.fleet, run.world).values()
@@ -860,13 +843,9 @@ def _moments(run: Run, key: str, *, attempts: bool) -> Iterator[datetime]:
     since = found[0].pending_since if found else None
     if since is None or signature is None:
         return
-    vocabulary = Vocabulary(run.fleet)
-    for name in {name for tag in signature.required for name in vocabulary.names_of(tag)}:
-        rule = run.fleet.tags[name]
-        if isinstance(rule.otherwise, Otherwise):
-            moment = since + timedelta(seconds=rule.otherwise.after)
-            if moment > run.world.time:
-                yield moment
+    for *_, seconds in Drops(run.fleet, run.world.time).delays(signature.required):
+        if (moment := since + timedelta(seconds=seconds)) > run.world.time:
+            yield moment
 
 
 def awaited(fleet: Fleet, world: World, wait: Wait, plan: Plan, replans: Replans) -> World | None:

@@ -32,10 +32,11 @@ from fleet.model.facts import (
     WorkerState,
     World,
 )
-from fleet.model.plan import Create, Plan, Signature
+from fleet.model.plan import Create, Plan, Signature, Unserved
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import convert
 from fleet.planner.durations import USUAL
+from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import departures_after
 from fleet.planner.shortfall import Shortfalls
 from fleet.reconcile import reconcile_unsealed
@@ -43,6 +44,7 @@ from fleet.schema.findings import YAML_WORDS, Path
 from fleet.schema.model import Approval, Fleet, Money, Pool, Section, serves_queue
 from fleet.schema.units import PERCENT_PATTERNS, written
 from fleet.tagrules.names import names_of, package_of
+from fleet.tagrules.offers import Offer, offer_of_pool
 
 MOST_COUNT = 100_000
 MOST_PERCENT = 9_999
@@ -569,6 +571,17 @@ class Run:
             for queue, demand in self.world.demands()
             for request in demand.requests
         }
+
+    @cached_property
+    def unserved(self) -> dict[str, Unserved]:
+        """Return why each request that is not served waits."""
+        return {key: each for each in self.plan.unserved for key in each.requests}
+
+    @cached_property
+    def offers(self) -> dict[str, Offer]:
+        """Return what the workers of each pool offer, by its name."""
+        images = images_by_pool(self.fleet, self.world)
+        return {name: offer_of_pool(self.fleet, name, images[name]) for name in sorted(images)}
 
     @cached_property
     def shortfalls(self) -> Shortfalls:

@@ -363,12 +363,14 @@ class Drops:
 
     def within(self, required: Iterable[str], seconds: float) -> frozenset[str]:
         """Return the tags that a request may run without once it has waited for so long."""
-        return frozenset(
-            tag
-            for tag in required
-            for name in self._vocabulary.names_of(tag)
-            if name in self._after and seconds >= self._after[name]
-        )
+        return frozenset(tag for tag, _, after in self.delays(required) if seconds >= after)
+
+    def delays(self, required: Iterable[str]) -> Iterator[tuple[str, str, int]]:
+        """Yield each required tag with `otherwise`, its key in fleet.yaml and the seconds."""
+        for tag in required:
+            for name in self._vocabulary.names_of(tag):
+                if name in self._after:
+                    yield tag, name, self._after[name]
 
 
 class _Able:
