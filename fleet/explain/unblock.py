@@ -36,11 +36,10 @@ from fleet.explain.what_if import (
     write_yaml,
 )
 from fleet.guard.approvals import APPROVED_DAYS
-from fleet.model.facts import Demand, Request, Work, World
+from fleet.model.facts import Demand, Request, World
 from fleet.model.plan import Create, GuardResult, Plan, Reason, Signature, Unserved
 from fleet.planner.demand import Drops
 from fleet.planner.images import choose_images
-from fleet.planner.teams import teams_of
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import (
     Approval,
@@ -752,67 +751,32 @@ def _wait(run: Run, workers: tuple[str, ...], found: Forecast, seconds: int) -> 
 
 def _for_limit(run: Run, key: str, found: Forecast) -> Wait | None:
     """Return the wait for the work that has to end before a limit of a tag or queue lets it in."""
-    unserved = run.unserved.get(key)
-    if unserved is None:
-        return None
-    for path in sorted({each.path for each in unserved.blocked if "limits" in each.path}, key=str):
-        counts = _Counting(run, path, key)
-        stopped = {k for each in run.plan.unserved if path in each.paths for k in each.requests}
+    group_of = run.shortfalls.group_of
+    stops = {each.path for each in run.unserved[key].blocked} if key in run.unserved else ()
+    for use in sorted(run.shortfalls.uses, key=lambda each: str(each.limit.path)):
+        if use.limit.path not in stops or group_of[key] not in use.groups:
+            continue
+        counted = {group.id for group in use.groups}
+        stopped = {
+            each
+            for unserved in run.plan.unserved
+            if use.limit.path in unserved.paths
+            for each in unserved.requests
+        }
         # In the order of service.
         before = [*found.not_known][: [*found.not_known].index(key)]
-        ahead = sum(each in stopped and counts.has_request(each) for each in before)
-        ends = sorted(counts.ends(found))
+        ahead = sum(each in stopped and group_of[each].id in counted for each in before)
+        working = (found.standing.get(name) for name in {*chain(*use.workers)})
+        ends = [(w.free_in, w.name) for w in working if w and w.works and w.free_in is not None]
+        ends += [
+            (seconds, found.workers[each])
+            for each, seconds in found.ends.items()
+            if group_of[each].id in counted
+        ]
         if ahead < len(ends):
-            seconds, worker = ends[ahead]
+            seconds, worker = sorted(ends)[ahead]
             return _wait(run, (worker,), found, seconds)
     return None
-
-
-class _Counting:
-    """The work that counts to the same limit of a tag or a queue as a request."""
-
-    def __init__(self, run: Run, path: Path, key: str) -> None:
-        self._run, self._path = run, path
-        self._vocabulary = Vocabulary(run.fleet)
-        self._field = {"submitter": "requester"}.get(str(path[-1]), str(path[-1]))
-        self._who = self._who_of(self._find(key))
-
-    def _find(self, key: str) -> Request | None:
-        found = self._run.find(key)
-        return found[0] if found else None
-
-    def _who_of(self, work: Request | Work | None) -> object:
-        if work is not None and self._field == "team":
-            return teams_of(self._run.fleet, self._run.world).of(work)
-        return None if self._field == "total" else getattr(work, self._field, None)
-
-    def _has(self, queue: str, work: Request | Work | None, required: Iterable[str]) -> bool:
-        of, name = self._path[:2]
-        if work is None or self._who_of(work) != self._who:
-            return False
-        if of == "queues":
-            return queue == name
-        return any(name in self._vocabulary.names_of(tag) for tag in required)
-
-    def has_request(self, key: str) -> bool:
-        """Return whether a waiting request counts."""
-        required = self._run.signatures[key].required
-        return self._has(key.partition("/")[0], self._find(key), required)
-
-    def ends(self, found: Forecast) -> Iterator[tuple[int, str]]:
-        """Yield when work that counts ends, and its worker."""
-        known: dict[str, int] = {}
-        for queue, worker in self._run.world.registered():
-            each = found.standing.get(worker.name)
-            if each is None or not each.works or each.free_in is None or worker.work is None:
-                continue
-            if self._has(queue, worker.work, worker.work.required):
-                # A provider may list it as well.
-                known[worker.name] = each.free_in
-        yield from ((seconds, name) for name, seconds in known.items())
-        for key, seconds in found.ends.items():
-            if self.has_request(key):
-                yield seconds, found.workers[key]
 
 
 def _after_time(run: Run, key: str, replans: Replans, *, attempts: bool) -> Wait | None:

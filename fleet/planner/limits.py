@@ -3,7 +3,7 @@
 Requests of unknown people are counted together: unknown is not zero.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -114,10 +114,16 @@ class Use(NamedTuple):
 
     limit: "_Limit"
     who: str | None
-    taken: int
+    workers: tuple[Sequence[str], Sequence[str]]
+    """Busy workers by name: its own, and those that may be anybody's, which count for each."""
     groups: tuple[Group, ...]
     counted: Mapping[tuple[str, str], Decimal]
     """The groups, each with a place where it counts: not where it does without the tag."""
+
+    @property
+    def taken(self) -> int:
+        """Return the number of busy workers that count."""
+        return sum(map(len, self.workers))
 
 
 def find_uses(
@@ -134,17 +140,18 @@ def _uses(
     limits = [*_limits(fleet)]
     held = [*_held(pool_plans)] if limits else []
     for limit in limits:
-        taken = Counter(_counted(vocabulary, limit, held, teams))
+        taken: defaultdict[str | None, list[str]] = defaultdict(list)
+        for whose, worker in _counted(vocabulary, limit, held, teams):
+            taken[whose].append(worker)
         waiting: defaultdict[str | None, list[Group]] = defaultdict(list)
         for group in groups:
             if _is_limited(vocabulary, limit, group):
                 waiting[_who(limit, group.payer)].append(group)
-        # What may be anybody's counts for each.
-        anybody = taken.pop(None, 0)
+        anybody = taken.pop(None, [])
         for who in sorted(waiting.keys() | taken.keys(), key=lambda who: who or ""):
             own = tuple(waiting[who])
             counted = {(g.id, at): _ONE for g in own for at in _counts_at(vocabulary, limit, g)}
-            yield Use(limit, who, taken[who] + anybody, own, counted)
+            yield Use(limit, who, (taken[who], anybody), own, counted)
 
 
 def tag_rows(uses: Iterable[Use]) -> Iterator[Row]:
@@ -282,6 +289,7 @@ def _who(limit: _Limit, payer: Payer) -> str | None:
 class _Held(NamedTuple):
     """A worker that is or may be busy: what it runs where that is known, else what it provides."""
 
+    worker: str
     work: Work | None
     provides: frozenset[str]
     registry: str | None
@@ -294,14 +302,14 @@ def _held(pool_plans: Mapping[str, PoolPlan]) -> Iterator[_Held]:
         ]
         for unit in (*pool_plan.inventory.having(State.BUSY), *unheard):
             work = unit.worker.work if unit.worker else None
-            yield _Held(work, pool_plan.offer.provides, unit.registry)
+            yield _Held(unit.name, work, pool_plan.offer.provides, unit.registry)
         for _ in range(pool_plan.inventory.uncounted):
-            yield _Held(None, pool_plan.offer.provides, None)
+            yield _Held("", None, pool_plan.offer.provides, None)
 
 
 def _counted(
     vocabulary: Vocabulary, limit: _Limit, held: Iterable[_Held], teams: Teams
-) -> Iterator[str | None]:
+) -> Iterator[tuple[str | None, str]]:
     """Yield whom each busy worker counts for that counts to a limit; None: it may be anybody."""
     for each in held:
         if limit.desk and each.registry != limit.desk:
@@ -311,13 +319,14 @@ def _counted(
         ):
             continue
         if limit.of == "total":
-            yield ""
+            yield "", each.worker
         elif each.work is None:
-            yield None
+            yield None, each.worker
         elif limit.of == "team":
-            yield teams.of(each.work)
+            yield teams.of(each.work), each.worker
         else:
-            yield each.work.requester if limit.of == "submitter" else getattr(each.work, limit.of)
+            field = "requester" if limit.of == "submitter" else limit.of
+            yield getattr(each.work, field), each.worker
 
 
 def _sentence(limit: _Limit, who: str | None, taken: int) -> str:

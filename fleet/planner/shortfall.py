@@ -57,7 +57,8 @@ class Shortfalls:
         pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
         supplies = find_supplies(fleet, world, pool_plans)
         layout = lay_out(fleet, world, pool_plans, supplies, sign_demand(fleet, world, supplies))
-        self._group_of = layout.group_of
+        self.group_of = layout.group_of
+        self.uses = layout.uses
         self._place_of: dict[str, str] = {}
         """Request to the place that the plan serves it at."""
         for action in (*plan.actions, *plan.withheld):
@@ -83,7 +84,7 @@ class Shortfalls:
         and a plan seldom serves another request for them. Places where an unknown amount counts
         to a limit are left out: no figure helps there.
         """
-        group = self._group_of.get(key)
+        group = self.group_of.get(key)
         if group is None or group.id not in self._components:
             return
         component = _until(self._components[group.id], group, key, whole_rank=whole_rank)

@@ -1,6 +1,6 @@
 """What would get a waiting request served: each kind of suggestion in a sentence, and proven."""
 
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 
@@ -17,7 +17,7 @@ from fleet.explain.what_if import (
     is_served,
 )
 from fleet.guard import guard
-from fleet.model.facts import Attempt, Ledger, World
+from fleet.model.facts import Attempt, Ledger, Work, World
 from fleet.model.plan import Plan
 from fleet.reconcile import reconcile, reconcile_unsealed
 from fleet.schema.findings import yaml_key
@@ -611,3 +611,25 @@ def test_no_suggestion_is_shown_when_no_plan_is_left() -> None:
 
     assert find_remedies(Run(fleet, ASKING, planned(fleet, ASKING)), KEY, replans) == ()
     assert replans.is_spent
+
+
+@pytest.mark.parametrize("who", ["owner", "submitter", "scope", "team"])
+def test_wait_counts_work_of_unknown_people_when_a_limit_is_full(who: str) -> None:
+    fleet = a_sim_fleet(
+        tags={"power": {"limits": {"per": {who: 1}}}},
+        teams={"red": {"scopes": ["kali"]}},
+        pools={"builders": a_pool(provider="desk", max=5, provides=["power"])},
+    )
+    began = ago(minutes=1)
+    work = Work(task="sbuild", required=("power",), started_at=began, expected_seconds=600)
+    request = a_request(required=("power",), owner="o", requester="r", scope="kali")
+    world = a_sim_world(a_worker(busy=True, since=began, work=work), requests=(request,))
+    plan = planned(fleet, world)
+
+    found = explain_request(fleet, world, plan, request.id)
+
+    assert found is not None
+    assert found.expected == began + timedelta(seconds=600)
+    assert [each.wait.workers for each in found.suggestions if each.wait] == [
+        ("debian-ci-builders-0001",)
+    ]

@@ -52,7 +52,7 @@ def test_a_request_starts_on_its_own_worker_or_on_a_free_one_that_fits(
 ) -> None:
     plan = guard(fleet, reconcile(fleet, world))
     case, own = Case(fleet, world, plan), served_by(plan)
-    found, standing = case.forecast, {each.name: each for each in case.workers}
+    found, standing = case.forecast, {each.name: each for each in case.forecast.standing.values()}
     alive = {w.worker for w in plan.workers if w.verdict in ("keep", "create")}
     alive -= {a.worker for a in plan.withheld if isinstance(a, Create)}
     busy = {w.worker for w in plan.workers if w.state == "busy"}
