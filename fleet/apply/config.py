@@ -21,7 +21,7 @@ from fleet.schema.source import Document, Files
 from fleet.schema.units import read_duration
 from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
-from fleet.state.revision import names_file
+from fleet.state.revision import is_file_name
 from fleet.state.storage import find_storage
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def load_config(args: argparse.Namespace, console: "Console", changes: str = "")
     if is_untrusted() and not getattr(args, "world", None):
         base = getattr(args, "base", None) or ""
         # The job wrote that file. What git takes a name for is up to the merge request.
-        is_written = names_file(base)
+        is_written = is_file_name(base)
         approved = check_file(base, utc_now().date()).fleet if is_written else None
         refuse_untrusted(config.fleet, approved, Path(args.file).parent)
     return config

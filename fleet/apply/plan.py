@@ -41,8 +41,8 @@ from fleet.report import words
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import Fleet
 from fleet.schema.source import Document
-from fleet.state.history import EARLIER, MOST_EARLIER, RecordedFiles
-from fleet.state.revision import names_file, read_revision
+from fleet.state.history import EARLIER_PERIOD, MAX_EARLIER, RecordedFiles
+from fleet.state.revision import is_file_name, read_revision
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Decision:
 def reading_base(args: argparse.Namespace) -> Iterator[None]:
     """Have git read `--base`, before this process may start no program any more."""
     args.revision = None
-    if args.base and not names_file(args.base):
+    if args.base and not is_file_name(args.base):
         try:
             args.revision = read_revision(args.base, args.file)
         except FileUnreadable as error:
@@ -198,7 +198,7 @@ def _recent(decision: Decision) -> list[bytes]:
     until = now - timedelta(seconds=decision.config.fleet.cadence)
     with suppress(StoreMissing):  # a new fleet has no past
         if store is not None:
-            return [*store.some_moments(now - EARLIER, until, MOST_EARLIER)]
+            return [*store.some_moments(now - EARLIER_PERIOD, until, MAX_EARLIER)]
     return []
 
 

@@ -35,7 +35,7 @@ from fleet.model.values import Moment, Value, first_mistake
 from fleet.ports import Console, StackRecord
 from fleet.report.words import many
 from fleet.schema.model import Fleet
-from fleet.state.database import Cell, complete, find_mistake
+from fleet.state.database import Cell, complete, find_invalid_row
 from fleet.state.files import LocalFiles, replace_file
 from fleet.state.storage import Storage, shipped_folder
 from fleet.state.store import DatabaseStore
@@ -253,7 +253,7 @@ def _read(path: Path) -> StateFile:
     except ValidationError as error:
         raise FileUnreadable(f"{path}: {_NO_EXPORT}: {first_mistake(error)}") from None
     store = complete(file.store)
-    mistake = find_mistake(store)
+    mistake = find_invalid_row(store)
     if mistake:
         raise FileUnreadable(f"{path}: {_NO_EXPORT}: {mistake}")
     return file.altered(store=store)

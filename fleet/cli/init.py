@@ -17,7 +17,7 @@ from fleet.migrate import starting
 from fleet.migrate.writing import Imported
 from fleet.ports import Console
 from fleet.schema.units import FLEET_NAME_PATTERN, follows
-from fleet.state.files import DRAFTS, alone_in, create_files
+from fleet.state.files import DRAFT_PREFIX, create_files, locked_folder
 from fleet.state.store import store_of
 
 _SYSTEMS = ("resalloc", "copr", "debusine")
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         made = _files(text, choice.fleet, recorded=choice.queue == "recorded")
         next_steps = list(starting.steps(choice))
     # Of two who begin at once the second sees all that the first has made.
-    with alone_in(Path()):
+    with locked_folder(Path()):
         _refuse_existing(made)
         new = create_files(made)
         try:
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
             for path in new:
                 path.unlink(missing_ok=True)
             raise
-        for left in Path().glob(f"{DRAFTS}*"):
+        for left in Path().glob(f"{DRAFT_PREFIX}*"):
             shutil.rmtree(left, ignore_errors=True)
     console.out(f"wrote {', '.join(sorted(made))}; store {store} created")
     console.out("Next:\n" + "\n".join(f"  {n}. {each}" for n, each in enumerate(next_steps, 1)))

@@ -102,7 +102,7 @@ def _append(name: str, worlds: Iterable[World], console: Console) -> None:
         done = history.append(name, world.model_dump_json() + "\n", world.time)
         added += done.added
         if done.torn:
-            console.note(f"fleet: warning: {name}: {history.torn_off(done)}")
+            console.note(f"fleet: warning: {name}: {history.torn_message(done)}")
     if done is None or world is None:
         console.note(f"nothing to add to {name}: the store keeps nothing that is newer")
         return

@@ -41,7 +41,7 @@ from fleet.errors import (
 from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs
 from fleet.model.values import Value
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
-from fleet.state.database import connect_file, filled, keys
+from fleet.state.database import connect_file, key_columns, not_null_columns
 from fleet.state.files import make_private
 from fleet.state.storage import sqlite_url
 
@@ -54,16 +54,16 @@ _METADATA = sa.MetaData()
 _STACKS = sa.Table(
     "embedded_stacks",
     _METADATA,
-    *keys("name"),
-    *filled(sa.Text, "project", "provider", "engine"),
-    *filled(sa.Integer, "serial"),
+    *key_columns("name"),
+    *not_null_columns(sa.Text, "project", "provider", "engine"),
+    *not_null_columns(sa.Integer, "serial"),
 )
 _RESOURCES = sa.Table(
     "embedded_resources",
     _METADATA,
     sa.Column("stack", sa.Text, sa.ForeignKey("embedded_stacks.name"), primary_key=True),
-    *keys("name"),
-    *filled(sa.Text, "type", "inputs", "state"),
+    *key_columns("name"),
+    *not_null_columns(sa.Text, "type", "inputs", "state"),
     sa.Column("id", sa.Text),
 )
 

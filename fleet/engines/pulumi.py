@@ -47,7 +47,7 @@ from fleet.errors import (
 )
 from fleet.model.facts import Base, Part, Stack, Unknown, WorkerInputs
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
-from fleet.state.processes import words_of
+from fleet.state.processes import find_tokens
 
 
 class _Stacks(ABC):
@@ -384,7 +384,7 @@ class _Given(NamedTuple):
     def secrets(self) -> tuple[str, ...]:
         """Return what no message may show: each text, and the words that may be a token in it."""
         texts = self.user_data.values()
-        return (*texts, *(word for text in texts for word in words_of(text)))
+        return (*texts, *(word for text in texts for word in find_tokens(text)))
 
 
 class _Leftovers(NamedTuple):

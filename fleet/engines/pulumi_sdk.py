@@ -23,7 +23,7 @@ from semver import VersionInfo
 from fleet.engines.pulumi_backends import VERSION
 from fleet.schema.units import write_duration
 from fleet.state.files import replace_file
-from fleet.state.processes import kill_marked, marked
+from fleet.state.processes import kill_by_environment, marked
 
 _RUN = "/pulumirpc.LanguageRuntime/Run"
 _CLIENT = "--client="
@@ -148,7 +148,7 @@ class Command(automation.PulumiCommand):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGINT)
             if not is_over.wait(self._grace):
-                kill_marked(mark)
+                kill_by_environment(mark)
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()

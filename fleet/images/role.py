@@ -22,7 +22,7 @@ from fleet.images.programs import PROXIES
 from fleet.ports import Tell
 from fleet.schema.model import Fleet
 from fleet.schema.pools import ImageRecipe, Recipe
-from fleet.state.processes import kill_marked
+from fleet.state.processes import kill_by_environment
 from fleet.state.storage import shipped_folder
 
 _LONGEST = 40
@@ -131,7 +131,7 @@ def run_role(
         except BaseException:
             cancelled.set()
             # Its workers have sessions of their own, and outlive it.
-            kill_marked(folder)
+            kill_by_environment(folder)
             raise
     if run.rc != 0:
         raise RoleFailed(listener.failure(host, log))

@@ -15,7 +15,7 @@ from fleet.ports import Secrets
 from fleet.queues.http import Limits, Reader, retry_advice
 from fleet.schema.model import Webhook
 from fleet.state.processes import Call, run
-from fleet.state.secrets import HANDED_ON
+from fleet.state.secrets import PASSED_VARIABLES
 
 _LIMITS = Limits(connect=5, silence=5, total=10, body_bytes=1024 * 1024)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -82,7 +82,7 @@ class CommandMessenger:
 
     def __init__(self, command: Sequence[str], environment: Sequence[str], folder: Path) -> None:
         self._command = command
-        self._names = (*HANDED_ON, *environment)
+        self._names = (*PASSED_VARIABLES, *environment)
         self._folder = folder
 
     def send(self, _subject: str, text: str, _body: Mapping[str, object]) -> None:

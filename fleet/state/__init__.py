@@ -1,4 +1,4 @@
-"""What outlives a run: tables, secrets, storage, and the commands fleet starts.
+"""State that is kept between runs: tables, secrets, files and processes.
 
-Begin with `store.py`; `database.py` has the tables, `storage.py` says where state lies.
+Start with `store.py`; `database.py` has the tables, `storage.py` the locations.
 """

@@ -1,9 +1,9 @@
-"""Confine what reads an unapproved fleet.yaml: no program, no connection, few files.
+"""Restrict a process that reads an unapproved fleet.yaml: no program, no connection, few files.
 
-Python's audit events report each of these before it happens (PEP 578). This catches mistakes of
-fleet's own code, whose commands with `--world` need none of it; it is no sandbox for other code,
-and policies run outside of it. A merge request's job without `--world` starts no program and opens
-no connection either, whatever its command.
+It uses Python's audit events (PEP 578). It catches mistakes in fleet's own code, whose commands
+with `--world` need none of these. It is no sandbox for other code; policies run in another
+process. In the job of a merge request without `--world`, no command starts a program or opens a
+connection.
 """
 
 import os
@@ -15,7 +15,7 @@ from functools import cache
 
 from fleet.errors import Confined, FleetError
 
-_STARTS = frozenset(
+_PROCESS_EVENTS = frozenset(
     {
         "os.exec",
         "os.fork",
@@ -27,7 +27,7 @@ _STARTS = frozenset(
         "subprocess.Popen",
     }
 )
-_CONNECTS = frozenset(
+_CONNECTION_EVENTS = frozenset(
     {
         "fleet.connect",
         "socket.bind",
@@ -38,34 +38,34 @@ _CONNECTS = frozenset(
         "socket.sendto",
     }
 )
-_WRITES = os.O_WRONLY | os.O_RDWR
-_DATABASE = "sqlite3.connect"
+_WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
+_DATABASE_EVENT = "sqlite3.connect"
 
 
-class _Bounds:
-    """Which files may be opened while a process is confined."""
+class _FileLimits:
+    """Checks which files a confined process opens."""
 
     def __init__(self, readable: Iterable[str], named: Iterable[str]) -> None:
         self._named = {os.path.realpath(name) for name in named}
-        below = _below(self._named)
-        ours = _below(map(os.path.realpath, readable))
-        self._readable = (*ours, *_below(map(os.path.realpath, _own())), *below)
-        self._writable = (*_below(map(os.path.dirname, self._named)), *below)
-        # Packages may be installed as links; not where a change of fleet.yaml could bring one.
+        below = _path_prefixes(self._named)
+        ours = _path_prefixes(map(os.path.realpath, readable))
+        self._readable = (*ours, *_path_prefixes(map(os.path.realpath, _python_folders())), *below)
+        self._writable = (*_path_prefixes(map(os.path.dirname, self._named)), *below)
+        # Packages may be installed as links, but a change of fleet.yaml must not add such a link.
         homes = (sys.prefix, sys.base_prefix)
-        self._installed = _below(
+        self._installed = _path_prefixes(
             home for home in homes if not f"{os.path.realpath(home)}/".startswith(ours)
         )
 
     def check(self, event: str, arguments: tuple[object, ...]) -> None:
-        _check_reach(event, arguments)
-        if event == _DATABASE:
+        _refuse_programs_and_connections(event, arguments)
+        if event == _DATABASE_EVENT:
             raise Confined(f"refused: a connection would be opened ({event})")
         if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
             path, flags = os.fsdecode(arguments[0]), arguments[2]
             if path == os.devnull:
-                return  # where what nobody reads any more goes
-            writes = isinstance(flags, int) and bool(flags & _WRITES)
+                return  # discarded output
+            writes = isinstance(flags, int) and bool(flags & _WRITE_FLAGS)
             real = os.path.realpath(path)
             allowed = self._writable if writes else self._readable
             installed = path.startswith(self._installed) and "/../" not in path and not writes
@@ -74,28 +74,28 @@ class _Bounds:
                 raise Confined(f"refused: {path} would be {how}")
 
 
-def _below(folders: Iterable[str]) -> tuple[str, ...]:
-    """Return how the paths of folders and of what is in them begin."""
+def _path_prefixes(folders: Iterable[str]) -> tuple[str, ...]:
+    """Return the path prefixes of folders and of their contents."""
     return tuple(folder.rstrip("/") + "/" for folder in folders)
 
 
-def _own() -> Iterator[str]:
-    """Yield where Python, its packages and its time zones are."""
+def _python_folders() -> Iterator[str]:
+    """Yield the folders of Python, its packages and its time zones."""
     yield from (sys.prefix, sys.base_prefix, *zoneinfo.TZPATH)
     yield from filter(None, sys.path)
 
 
-def _check_reach(event: str, arguments: tuple[object, ...]) -> None:
+def _refuse_programs_and_connections(event: str, arguments: tuple[object, ...]) -> None:
     """Refuse to start a program or to open a connection."""
-    if event in _STARTS:
+    if event in _PROCESS_EVENTS:
         what = "".join(f": {name!r}" for name in arguments[:1])
         raise Confined(f"refused: a program would be started ({event}{what})")
-    if event in _CONNECTS:
+    if event in _CONNECTION_EVENTS:
         raise Confined(f"refused: a connection would be opened ({event})")
 
 
 def announce_connection(address: str) -> None:
-    """Raise the audit event of a connection that a library opens without one, as libpq does."""
+    """Raise the audit event of a connection; libpq opens connections without one."""
     sys.audit("fleet.connect", address)
 
 
@@ -105,7 +105,7 @@ _MERGE_REQUEST = (
     "GITHUB_HEAD_REF",
     "FLEET_UNTRUSTED",
 )
-"""Set in the job of a merge request, by GitLab, by GitHub and Forgejo, or by the job's author."""
+"""Variables of a merge request's job: set by GitLab, by GitHub and Forgejo, or by its author."""
 
 
 def is_untrusted() -> bool:
@@ -124,13 +124,13 @@ def _hook(event: str, arguments: tuple[object, ...]) -> None:
 
 @cache
 def _add_hook() -> None:
-    """Add the hook, which stays for as long as the process."""
+    """Install the audit hook once; Python cannot remove it."""
     sys.addaudithook(_hook)
 
 
 @contextmanager
-def _checking(check: _Check) -> Iterator[None]:
-    """Have every audit event of this process checked."""
+def _hooked(check: _Check) -> Iterator[None]:
+    """Check all audit events of this process."""
     global _active  # noqa: PLW0603 - an audit hook is the process's
     _add_hook()
     before, _active = _active, check
@@ -142,14 +142,15 @@ def _checking(check: _Check) -> Iterator[None]:
 
 @contextmanager
 def confined(folders: Iterable[str], named: Iterable[str]) -> Iterator[None]:
-    """Refuse what goes beyond reading these folders, and the files that a person named.
+    """Allow only reads in these folders and access to the files that a user named.
 
-    Raises Confined from within what would have started, connected or opened something.
+    Raises Confined from the code that would have started a program, opened a connection or opened
+    a file.
     """
-    # What is loaded meanwhile is compiled, but not saved so: that is a file to be written.
+    # Saving bytecode would write a file.
     saves, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        with _checking(_Bounds(folders, named).check):
+        with _hooked(_FileLimits(folders, named).check):
             yield
     finally:
         sys.dont_write_bytecode = saves
@@ -157,18 +158,18 @@ def confined(folders: Iterable[str], named: Iterable[str]) -> Iterator[None]:
 
 @contextmanager
 def unconnected() -> Iterator[None]:
-    """Refuse programs and connections; raises Confined also where the code that tried went on."""
+    """Refuse programs and connections; raise Confined even if the code handled the error."""
     tried: list[Confined] = []
 
     def check(event: str, arguments: tuple[object, ...]) -> None:
         try:
-            _check_reach(event, arguments)
+            _refuse_programs_and_connections(event, arguments)
         except Confined as error:
             tried.append(error)
             raise
 
     try:
-        with _checking(check):
+        with _hooked(check):
             yield
     except FleetError:
         if not tried:

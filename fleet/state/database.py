@@ -22,111 +22,120 @@ from fleet.state.processes import later_interrupts
 from fleet.state.storage import older_store, sqlite_url
 
 
-def keys(*names: str) -> list[sa.Column[str]]:
-    """Return columns of text that together name a row."""
+def key_columns(*names: str) -> list[sa.Column[str]]:
+    """Return text columns that form the primary key."""
     return [sa.Column(name, sa.Text, primary_key=True) for name in names]
 
 
-def filled(
+def not_null_columns(
     kind: type[sa.Text | sa.Integer], *names: str, default: str | None = None
 ) -> list[sa.Column[Any]]:
-    """Return columns of one kind that are never NULL; `default` fills rows of an older fleet."""
+    """Return columns of one type that are never NULL; `default` is for rows of an older fleet."""
     return [sa.Column(name, kind, nullable=False, server_default=default) for name in names]
 
 
-# `ended` is empty in a run that has not ended. A row of the ledger is one hour of one payer (JSON:
-# currency, pool, scope, team, owner, tags); money is counted in billionths, so that the database
-# adds it up exactly. The payer of a machine is JSON too (the same, package, since). A sample is
-# what one run observed (JSON: figures of the fleet and of each pool), a moment all of it (packed
-# by fleet/state/moments.py). An entry of the log is JSON without its time; its digest is over both
-# and the one before it. Of tickets, an empty time and a lease of 0 stand for none; two tickets are
-# never ready with one machine.
+# `ended` is empty while a run has not ended. A ledger row is one hour of one payer (JSON:
+# currency, pool, scope, team, owner, tags). Money is an integer in billionths, so that the
+# database adds it exactly. The payer of a machine is JSON too (the same keys, package, since). A
+# sample is a summary of one run's observation (JSON: figures of the fleet and of each pool); a
+# moment is the complete observation (packed by fleet/state/moments.py). A log entry is JSON
+# without its time; its digest covers the entry, its time and the previous digest. In tickets, an
+# empty time and a lease of 0 mean none; a machine has at most one ready ticket.
 METADATA = sa.MetaData()
-ABOUT = sa.Table("fleet_about", METADATA, *keys("key"), *filled(sa.Text, "value"))
+ABOUT = sa.Table("fleet_about", METADATA, *key_columns("key"), *not_null_columns(sa.Text, "value"))
 STACKS = sa.Table(
     "fleet_stacks",
     METADATA,
-    *keys("name"),
-    *filled(sa.Text, "pool", "provider", "project", "engine"),
-    *filled(sa.BigInteger, "serial"),
+    *key_columns("name"),
+    *not_null_columns(sa.Text, "pool", "provider", "project", "engine"),
+    *not_null_columns(sa.BigInteger, "serial"),
 )
 RUNS = sa.Table(
     "fleet_runs",
     METADATA,
     sa.Column("number", sa.Integer, primary_key=True),
-    *filled(sa.Text, "started", "ended", "plan", "outcome"),
+    *not_null_columns(sa.Text, "started", "ended", "plan", "outcome"),
 )
-SAMPLES = sa.Table("fleet_samples", METADATA, *keys("at"), *filled(sa.Text, "sample"))
+SAMPLES = sa.Table(
+    "fleet_samples", METADATA, *key_columns("at"), *not_null_columns(sa.Text, "sample")
+)
 MOMENTS = sa.Table(
     "fleet_moments",
     METADATA,
-    *keys("at"),
+    *key_columns("at"),
     sa.Column("first", sa.Text, nullable=False, index=True),
-    *filled(sa.Text, "world"),
+    *not_null_columns(sa.Text, "world"),
 )
 LOG = sa.Table(
     "fleet_log",
     METADATA,
     sa.Column("place", sa.BigInteger, primary_key=True, autoincrement=False),
-    *filled(sa.Text, "at", "entry", "digest"),
+    *not_null_columns(sa.Text, "at", "entry", "digest"),
 )
 MONTHS = sa.Table(
     "fleet_months",
     METADATA,
-    *keys("month", "kind", "name"),
-    *filled(sa.BigInteger, "count", "seconds", "nanos"),
+    *key_columns("month", "kind", "name"),
+    *not_null_columns(sa.BigInteger, "count", "seconds", "nanos"),
 )
 LEDGER = sa.Table(
     "fleet_ledger",
     METADATA,
-    *keys("hour", "payer"),
-    *filled(sa.BigInteger, "seconds", "nanos"),
+    *key_columns("hour", "payer"),
+    *not_null_columns(sa.BigInteger, "seconds", "nanos"),
 )
-PAYERS = sa.Table("fleet_payers", METADATA, *keys("machine"), *filled(sa.Text, "pool", "payer"))
+PAYERS = sa.Table(
+    "fleet_payers", METADATA, *key_columns("machine"), *not_null_columns(sa.Text, "pool", "payer")
+)
 ATTEMPTS = sa.Table(
     "fleet_attempts",
     METADATA,
-    *keys("worker", "at"),
-    *filled(sa.Text, "pool", "type", "market", "image", "result", "detail"),
+    *key_columns("worker", "at"),
+    *not_null_columns(sa.Text, "pool", "type", "market", "image", "result", "detail"),
 )
 ORDERS = sa.Table(
     "fleet_orders",
     METADATA,
-    *keys("key"),
-    *filled(sa.Text, "until", "order", "console"),
+    *key_columns("key"),
+    *not_null_columns(sa.Text, "until", "order", "console"),
 )
-SPENT = sa.Table("fleet_spent", METADATA, *keys("approval", "machine"))
-IMAGES = sa.Table("fleet_images", METADATA, *keys("image", "version"), *filled(sa.Text, "record"))
+SPENT = sa.Table("fleet_spent", METADATA, *key_columns("approval", "machine"))
+IMAGES = sa.Table(
+    "fleet_images",
+    METADATA,
+    *key_columns("image", "version"),
+    *not_null_columns(sa.Text, "record"),
+)
 MANIFESTS = sa.Table(
     "fleet_manifests",
     METADATA,
-    *keys("image", "version"),
-    *filled(sa.Text, "manifest"),
+    *key_columns("image", "version"),
+    *not_null_columns(sa.Text, "manifest"),
 )
 LOCK = sa.Table(
     "fleet_lock",
     METADATA,
     sa.Column("one", sa.Integer, primary_key=True),
-    *filled(sa.Text, "owner", "since"),
+    *not_null_columns(sa.Text, "owner", "since"),
 )
 TICKETS = sa.Table(
     "fleet_tickets",
     METADATA,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    *filled(sa.Text, "queue", "state", "tags", "opened_at", "heard_at"),
-    *filled(sa.Text, "submitter", "owner", "team", "sandbox"),
-    *filled(sa.Integer, "priority", "background", "lease"),
-    *filled(sa.Text, "machine", "answer", "because", "ended_at"),
-    *filled(sa.Text, "client", "project", "chroot", "package", default=""),
-    *filled(sa.Text, "granted", default="null"),
-    *filled(sa.Text, "note", "ready_at", default=""),
-    *filled(sa.Integer, "built", default="0"),
+    *not_null_columns(sa.Text, "queue", "state", "tags", "opened_at", "heard_at"),
+    *not_null_columns(sa.Text, "submitter", "owner", "team", "sandbox"),
+    *not_null_columns(sa.Integer, "priority", "background", "lease"),
+    *not_null_columns(sa.Text, "machine", "answer", "because", "ended_at"),
+    *not_null_columns(sa.Text, "client", "project", "chroot", "package", default=""),
+    *not_null_columns(sa.Text, "granted", default="null"),
+    *not_null_columns(sa.Text, "note", "ready_at", default=""),
+    *not_null_columns(sa.Integer, "built", default="0"),
 )
 sa.Index("fleet_tickets_open", TICKETS.c.queue, TICKETS.c.state, TICKETS.c.submitter)
 sa.event.listen(
     TICKETS,
     "after_create",
-    # A `sa.Index` with a WHERE loads every database's dialect: each start would pay for it.
+    # A `sa.Index` with a WHERE clause loads every database's dialect, which slows each start.
     sa.DDL(  # type: ignore[no-untyped-call] # it has no types
         "CREATE UNIQUE INDEX fleet_tickets_machine ON fleet_tickets (machine) "
         "WHERE state = 'ready'"
@@ -135,18 +144,18 @@ sa.event.listen(
 TENANCIES = sa.Table(
     "fleet_tenancies",
     METADATA,
-    *keys("machine"),
-    *filled(sa.Text, "since", "pool", "sandbox"),
-    *filled(sa.Integer, "uses"),
-    *filled(sa.Text, "first_used"),
-    *filled(sa.Integer, "draining", "disabled"),
-    *filled(sa.Integer, "dirty", default="0"),
+    *key_columns("machine"),
+    *not_null_columns(sa.Text, "since", "pool", "sandbox"),
+    *not_null_columns(sa.Integer, "uses"),
+    *not_null_columns(sa.Text, "first_used"),
+    *not_null_columns(sa.Integer, "draining", "disabled"),
+    *not_null_columns(sa.Integer, "dirty", default="0"),
 )
 
 
 @contextmanager
-def rows_of(table: sa.Table) -> Iterator[None]:
-    """Read rows of a table; StoreFailed names it where a value is none that fleet writes."""
+def reading_rows(table: sa.Table) -> Iterator[None]:
+    """Read rows of a table; raises StoreFailed with its name if a value is malformed."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -158,25 +167,25 @@ def rows_of(table: sa.Table) -> Iterator[None]:
         ) from error
 
 
-_LOCK = 0x666C656574
-"""The number of the server's lock for this: any that others are unlikely to take."""
+_MIGRATION_LOCK_ID = 0x666C656574
+"""ID of the advisory lock for migrations; an arbitrary number that other programs rarely use."""
 
 
-def make_tables(connection: sa.Connection, tables: Collection[sa.Table]) -> None:
-    """Make the tables that are not there, and add the columns that an older fleet's lack."""
-    if connection.dialect.name == "postgresql" and any(_lacking(connection, tables)):
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-    for table, columns in _lacking(connection, tables):
+def create_tables(connection: sa.Connection, tables: Collection[sa.Table]) -> None:
+    """Create missing tables, and add missing columns to those of an older fleet."""
+    if connection.dialect.name == "postgresql" and any(_missing_columns(connection, tables)):
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK_ID)))
+    for table, columns in _missing_columns(connection, tables):
         table.create(connection, checkfirst=True)
         for column in columns:
             written = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
             connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {written}"))
 
 
-def _lacking(
+def _missing_columns(
     connection: sa.Connection, tables: Collection[sa.Table]
 ) -> Iterator[tuple[sa.Table, list[sa.Column[object]]]]:
-    """Yield the tables that lack something; no columns: the whole table."""
+    """Yield each incomplete table and its missing columns; none if the table itself is missing."""
     for table in tables:
         seen = sa.inspect(connection)
         if not seen.has_table(table.name):
@@ -188,38 +197,38 @@ def _lacking(
 
 
 def find_migration(connection: sa.Connection) -> Iterator[str]:
-    """Yield what would be made of a store that an older fleet made."""
-    for table, columns in _lacking(connection, METADATA.sorted_tables):
+    """Yield the changes that would migrate a store of an older fleet."""
+    for table, columns in _missing_columns(connection, METADATA.sorted_tables):
         added = ", ".join(column.name for column in columns)
         yield f"table {table.name}: add {added}" if columns else f"table {table.name}: create"
-    form = value_of(connection, "format")
+    form = read_value(connection, "format")
     if form != FORMAT:
-        yield f"format {form} becomes {FORMAT}: fleet before {_NEEDS} then refuses the store"
+        yield f"format {form} becomes {FORMAT}: fleet before {_MIN_RELEASE} then refuses the store"
 
 
-def found_in(
+def query_if_exists(
     connection: sa.Connection, table: sa.Table, query: "sa.Select[*tuple[Any, ...]]"
 ) -> "sa.CursorResult[*tuple[Any, ...]]":
-    """Return what a query finds; nothing where a store of an older fleet lacks its table."""
+    """Execute a query; return no row if the table is missing, as in a store of an older fleet."""
     nothing = sa.select(sa.null()).where(sa.false())
     return connection.execute(query if sa.inspect(connection).has_table(table.name) else nothing)
 
 
-def value_of(connection: sa.Connection, key: str) -> str | None:
-    """Return what stands under a key; None: nothing does."""
+def read_value(connection: sa.Connection, key: str) -> str | None:
+    """Return the value of a key in the table `about`; None if it is missing."""
     query = sa.select(ABOUT.c.value).where(ABOUT.c.key == key)
     return connection.execute(query).scalar()
 
 
-def number_of(connection: sa.Connection, key: str) -> int:
-    """Return the number under a key; 0 if there is none, StoreFailed if the value is no number."""
-    found = value_of(connection, key)
-    with rows_of(ABOUT):
+def read_number(connection: sa.Connection, key: str) -> int:
+    """Return the number under a key; 0 if it is missing. Raises StoreFailed if it is no number."""
+    found = read_value(connection, key)
+    with reading_rows(ABOUT):
         return int(found) if found is not None else 0
 
 
 def read_about(connection: sa.Connection, prefix: str) -> dict[str, str]:
-    """Return what stands under the keys that begin so, by the rest of each key."""
+    """Return the values of all keys with this prefix, by the rest of the key."""
     query = sa.select(ABOUT.c.key, ABOUT.c.value).where(ABOUT.c.key.startswith(prefix))
     return {key.removeprefix(prefix): value for key, value in connection.execute(query)}
 
@@ -227,94 +236,97 @@ def read_about(connection: sa.Connection, prefix: str) -> dict[str, str]:
 def write_about(
     connection: sa.Connection, values: Mapping[str, str], drop: Iterable[str] = ()
 ) -> None:
-    """Write values under their keys, in place of what stands there and under those to drop."""
+    """Replace the values of these keys, and remove the keys in `drop`."""
     connection.execute(sa.delete(ABOUT).where(ABOUT.c.key.in_({*values, *drop})))
     if values:
         add_about(connection, values)
 
 
 def add_about(connection: sa.Connection, values: Mapping[str, str]) -> None:
-    """Write values under keys that are new; where one is not, the database refuses all."""
+    """Insert values under new keys; the database refuses all of them if one exists."""
     rows = [{"key": key, "value": value} for key, value in values.items()]
     connection.execute(sa.insert(ABOUT), rows)
 
 
-MADE = "made"
-"""The key under which stands when the store was created, empty; an older fleet wrote none."""
-TICKETS_AFTER = "tickets-after"
-"""The key of the id after which ticket ids start; an older fleet wrote none and starts at 1."""
-FENCE = "fence"
-"""The key under which the number of the latest lock stands."""
-# Each transaction reads these two; to build a statement takes longer than to run it.
-_LATEST = sa.select(ABOUT.c.value).where(ABOUT.c.key == FENCE).with_for_update(read=True)
-_ABOUT = sa.select(ABOUT.c.key, ABOUT.c.value)
-# A server gives up what rests, and what lasts; and it learns late of a computer that is gone.
-_SETTLE = sa.text("""\
+CREATED_KEY = "made"
+"""Key of the time of the store's creation; missing in a store of an older fleet."""
+TICKETS_AFTER_KEY = "tickets-after"
+"""Key of the highest reserved ticket id; missing (ids start at 1) in a store of an older fleet."""
+FENCE_KEY = "fence"
+"""Key of the number of the latest lock."""
+# Each transaction executes these two; building a statement takes longer than executing it.
+_SELECT_FENCE = sa.select(ABOUT.c.value).where(ABOUT.c.key == FENCE_KEY).with_for_update(read=True)
+_SELECT_ABOUT = sa.select(ABOUT.c.key, ABOUT.c.value)
+# Disable the server's idle and transaction time-outs, and detect a lost client early.
+_SET_TIMEOUTS = sa.text("""\
 SELECT set_config(name, value, true)
   FROM pg_settings JOIN (VALUES
        ('idle_in_transaction_session_timeout', '0'), ('transaction_timeout', '0'),
        ('tcp_keepalives_idle', '20'), ('tcp_keepalives_interval', '10'),
        ('tcp_keepalives_count', '3')) AS wanted (name, value) USING (name)""")
-_TAKE = sa.text(
+_TRY_LOCK = sa.text(
     "SELECT pg_try_advisory_xact_lock(hashtextextended(current_schema() || :fleet, 0))"
 )
 
 
 class LockingConnection:
-    """A connection of its own to PostgreSQL, for a fleet's lock.
+    """A dedicated connection to PostgreSQL that holds a fleet's lock.
 
-    It is an advisory lock of a transaction that lasts as long as its run: it ends with the
-    connection, and a pooler such as pgbouncer leaves a transaction its connection. A run that has
-    lost its connection does not know; each of its transactions compares the lock's number.
+    The lock is an advisory lock of a transaction that lasts as long as the run. It ends with the
+    connection, and a pooler such as pgbouncer keeps a transaction on one connection. A run does
+    not notice that it lost this connection, so each of its transactions compares the lock's
+    number.
     """
 
     def __init__(self, url: sa.URL) -> None:
-        self._engine = _announced(sa.create_engine(url, poolclass=sa.NullPool))
+        self._engine = _with_audit_events(sa.create_engine(url, poolclass=sa.NullPool))
         self._connection: sa.Connection | None = None
 
     def take(self, fleet: str) -> bool:
-        """Take a fleet's lock; False where another connection holds it."""
+        """Acquire a fleet's lock; False if another connection holds it."""
         self._connection = self._engine.connect()
-        self._connection.execute(_SETTLE)
-        return bool(self._connection.execute(_TAKE, {"fleet": f" {fleet}"}).scalar())
+        self._connection.execute(_SET_TIMEOUTS)
+        return bool(self._connection.execute(_TRY_LOCK, {"fleet": f" {fleet}"}).scalar())
 
     def close(self) -> None:
-        """Give it up."""
+        """Release the lock."""
         if self._connection is not None:
-            with suppress(sa.exc.SQLAlchemyError):  # it is gone, and the lock with it
+            with suppress(sa.exc.SQLAlchemyError):  # the connection is lost, and the lock with it
                 self._connection.close()
 
 
 def next_fence(connection: sa.Connection) -> int:
-    """Return the number of a lock that was just taken: no later one has it."""
-    same = ABOUT.c.key == FENCE
-    number = number_of(connection, FENCE) + 1
+    """Return a new, increasing number for a lock that was just acquired (fencing token)."""
+    same = ABOUT.c.key == FENCE_KEY
+    number = read_number(connection, FENCE_KEY) + 1
     if number == 1:
-        add_about(connection, {FENCE: "1"})
+        add_about(connection, {FENCE_KEY: "1"})
     else:
         connection.execute(sa.update(ABOUT).where(same).values(value=str(number)))
     return number
 
 
 def is_current(connection: sa.Connection, number: int) -> bool:
-    """Say whether the lock was not taken since; it cannot be before this transaction ends."""
-    return connection.execute(_LATEST).scalar() == str(number)
+    """Return whether this is the latest lock; it stays so until this transaction ends."""
+    return connection.execute(_SELECT_FENCE).scalar() == str(number)
 
 
 FORMAT = "fleet-store-2"
-_READABLE = ("fleet-store-1", FORMAT)
-"""Of the first one lacks the orders of operators, which an older fleet would not obey."""
-_NEEDS = "0.2.0"
+_READABLE_FORMATS = ("fleet-store-1", FORMAT)
+"""The first format lacks the orders of operators, which an older fleet would not obey."""
+_MIN_RELEASE = "0.2.0"
 """The first release that reads `FORMAT`."""
-ABOUT_FORMAT: Mapping[str, str] = MappingProxyType({"format": FORMAT, "needs": _NEEDS})
-"""What has older fleets refuse a store: they would not obey what stands in it."""
+ABOUT_FORMAT: Mapping[str, str] = MappingProxyType({"format": FORMAT, "needs": _MIN_RELEASE})
+"""Rows that make older fleets refuse the store, since they would ignore parts of it."""
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
 _DAMAGE = (
     "file is not a database",
     "database disk image is malformed",
     "Could not decode to UTF-8",
 )
-_NO_STORE = "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
+_INVALID_URL_MESSAGE = (
+    "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
+)
 
 
 class Database:
@@ -323,56 +335,56 @@ class Database:
     def __init__(self, url: str, fleet: str) -> None:
         self.url = _with_driver(url)
         self._fleet = fleet
-        self._is_there = False
+        self._exists = False
         self._fence = 0
 
     @property
     def address(self) -> str:
-        """Return where the store is, without credentials, as short as it can be said from here."""
+        """Return the location of the store without credentials; a path is relative if possible."""
         path = self._file
         if path:
             here = Path(path)
             return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
-        # A server's options may hold secrets too, as `password=`.
+        # A server's options may hold secrets too, such as `password=`.
         secret = [key for key in self.url.query if "password" in key]
         shown = self.url.difference_update_query(secret)
         return shown.render_as_string(hide_password=True)
 
     @property
     def _file(self) -> str:
-        """Return the file of SQLite; empty beside another database."""
+        """Return the path of the SQLite file; empty for another database."""
         return self.url.database or "" if self.url.get_backend_name() == "sqlite" else ""
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        """Begin a transaction in a store that exists, is of this format and of this fleet."""
+        """Start a transaction in an existing store of this format and of this fleet."""
         path = self._file
         if path and not Path(path).exists():
             self._refuse_older(Path(path))
-            raise StoreMissing(self._missing())
+            raise StoreMissing(self._missing_message())
         with self._transaction() as connection:
             self._check(connection)
             yield connection
 
     def _check(self, connection: sa.Connection) -> None:
-        # Looking for a table takes longer than reading it.
-        if not self._is_there and not sa.inspect(connection).has_table(ABOUT.name):
-            raise StoreMissing(self._missing())
-        about = dict(connection.execute(_ABOUT).all())
+        # Checking for a table takes longer than reading it.
+        if not self._exists and not sa.inspect(connection).has_table(ABOUT.name):
+            raise StoreMissing(self._missing_message())
+        about = dict(connection.execute(_SELECT_ABOUT).all())
         if not about:
-            # `init` was killed, or its disk was full: SQLite makes tables one by one.
-            raise StoreMissing(self._missing())
-        if about.get("format") not in _READABLE:
-            raise StoreFailed(self._newer(about))
+            # `init` was killed, or its disk was full: SQLite creates tables one by one.
+            raise StoreMissing(self._missing_message())
+        if about.get("format") not in _READABLE_FORMATS:
+            raise StoreFailed(self._newer_message(about))
         if about.get("fleet") != self._fleet:
             raise StoreFailed(
                 f"{self.address} belongs to fleet {about.get('fleet')}, not {self._fleet}; "
                 "give each fleet a store of its own"
             )
-        self._is_there = True
+        self._exists = True
 
     def _refuse_older(self, path: Path) -> None:
-        """Raise StoreFailed where this fleet's store is where an older fleet took its path."""
+        """Raise StoreFailed if this fleet's store is at the path that an older fleet used."""
         found = older_store(path)
         if not found:
             return
@@ -381,7 +393,7 @@ class Database:
             with Database(sqlite_url(older), self._fleet).begin():
                 pass
         except (StoreFailed, StoreMissing):
-            return  # a file of somebody else
+            return  # not a store of this fleet
         raise StoreFailed(
             f"there is no store at {self.address}, but this fleet has one at {older}: "
             "earlier versions of fleet decoded %XX in a path and cut it at a ?; with no run under "
@@ -389,13 +401,13 @@ class Database:
             + ("; or leave out of state.store what follows the ?" * ("?" in path.name))
         )
 
-    def _missing(self) -> str:
+    def _missing_message(self) -> str:
         return (
             f"there is no store at {self.address}; for a new fleet create one with "
             "`fleet state init`, for an existing fleet restore the old one"
         )
 
-    def _newer(self, about: Mapping[str, str]) -> str:
+    def _newer_message(self, about: Mapping[str, str]) -> str:
         needs = f"fleet {about['needs']} or later" if "needs" in about else "a later fleet"
         ours = version("fleet-reconciler")
         return (
@@ -403,7 +415,7 @@ class Database:
             f"this is fleet {ours}, which would not obey all that stands in it: install {needs}"
         )
 
-    def _damaged(self, reason: str) -> str:
+    def _damaged_message(self, reason: str) -> str:
         return (
             f"the store at {self.address} is damaged: {reason}; restore a backup, or move the "
             "file away and create a new store with `fleet state init`; a new store lacks the "
@@ -419,7 +431,7 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
-        with self._telling():
+        with self._translating_errors():
             connection = self._connect()
             with later_interrupts(), connection, connection.begin():
                 if self._fence and not is_current(connection, self._fence):
@@ -430,43 +442,43 @@ class Database:
                 yield connection
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Say in a sentence what a driver does not do."""
+    def _translating_errors(self) -> Iterator[None]:
+        """Turn an error of the database driver into StoreFailed with one sentence."""
         try:
             yield
         except sa.exc.SQLAlchemyError as error:
-            # `orig` is the driver's own sentence; the wrapper repeats SQL and parameters.
+            # `orig` is the driver's own message; the wrapper repeats SQL and parameters.
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
             if reason.startswith(_DAMAGE):
-                raise StoreFailed(self._damaged(reason)) from error
+                raise StoreFailed(self._damaged_message(reason)) from error
             reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
             raise StoreFailed(f"the store at {self.address} does not answer: {reason}") from error
 
 
-_OPENED: ContextVar[sa.URL] = ContextVar("opened")
-"""The file of SQLite that is being opened."""
+_SQLITE_URL: ContextVar[sa.URL] = ContextVar("opened")
+"""URL of the SQLite file that is being opened."""
 
 
 def connect_file(url: sa.URL) -> sa.Connection:
-    """Open a file of SQLite, creating it where there is none."""
-    opened = _OPENED.set(url)
+    """Open a file of SQLite; create it if it is missing."""
+    opened = _SQLITE_URL.set(url)
     try:
-        return _files_engine().connect()
+        return _sqlite_engine().connect()
     finally:
-        _OPENED.reset(opened)
+        _SQLITE_URL.reset(opened)
 
 
 @cache
-def _files_engine() -> sa.Engine:
-    """Return what opens every file of SQLite: so each statement is compiled once a process.
+def _sqlite_engine() -> sa.Engine:
+    """Return one engine for all SQLite files, so that each statement is compiled once per process.
 
-    An engine keeps what it compiled to itself, and to compile takes longer than most statements.
+    An engine caches compiled statements; compiling takes longer than most statements run.
     """
     engine = sa.create_engine("sqlite://", poolclass=sa.NullPool)
 
     @sa.event.listens_for(engine, "do_connect")
     def opened(dialect: sa.Dialect, *_: object) -> object:
-        positional, named = dialect.create_connect_args(_OPENED.get())
+        positional, named = dialect.create_connect_args(_SQLITE_URL.get())
         return dialect.connect(*positional, **named)
 
     return engine
@@ -474,24 +486,24 @@ def _files_engine() -> sa.Engine:
 
 @cache
 def _pooled_engine(url: sa.URL) -> sa.Engine:
-    """Return what keeps connections to a server: making one takes longer than most transactions.
+    """Return an engine with a connection pool, as connecting takes longer than most transactions.
 
-    One that the server gave up meanwhile is replaced. The last one used is the next, so that
-    those of a busy moment rest until the server gives them up.
+    The pool replaces connections that the server closed. It reuses the latest connection first, so
+    that surplus connections stay idle until the server closes them.
     """
     engine = sa.create_engine(
         url,
         pool_pre_ping=True,
         pool_use_lifo=True,
-        # A pooler gives each transaction another connection, where nothing is prepared.
+        # A pooler may use another connection for each transaction, without prepared statements.
         connect_args={"prepare_threshold": None},
     )
     atexit.register(engine.dispose)
-    return _announced(engine)
+    return _with_audit_events(engine)
 
 
-def _announced(engine: sa.Engine) -> sa.Engine:
-    """Return an engine of a server, each of whose connections raises an audit event first."""
+def _with_audit_events(engine: sa.Engine) -> sa.Engine:
+    """Add an audit event before each connection of an engine."""
 
     @sa.event.listens_for(engine, "do_connect")
     def announce(*_: object) -> None:
@@ -501,21 +513,21 @@ def _announced(engine: sa.Engine) -> sa.Engine:
 
 
 def _with_driver(url: str) -> sa.URL:
-    """Return a URL with the driver that is a dependency, whatever SQLAlchemy's default is."""
+    """Return the URL with the installed driver, instead of SQLAlchemy's default."""
     parsed = _read_url(url)
     if parsed is None:
-        raise StoreFailed(_NO_STORE)
+        raise StoreFailed(_INVALID_URL_MESSAGE)
     if parsed.drivername in ("postgres", "postgresql"):
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
-        raise StoreFailed(_NO_STORE)
+        raise StoreFailed(_INVALID_URL_MESSAGE)
     return parsed
 
 
 def _read_url(text: str) -> sa.URL | None:
-    """Return a database's URL; None where it is none, and nothing of it is repeated.
+    """Return a database's URL; None if it is malformed.
 
-    What a password holds that is not percent-encoded may look like a port, or like a host.
+    The text is never repeated: an unescaped password may look like a port or a host.
     """
     try:
         url = sa.make_url(text)
@@ -524,17 +536,17 @@ def _read_url(text: str) -> sa.URL | None:
     return None if "@" in (url.host or "") else url
 
 
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-_PROCESSES = Path("/proc/self/ns/pid")
+_BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+_PID_NAMESPACE_FILE = Path("/proc/self/ns/pid")
 
 
 def name_process() -> str:
-    """Return how this process is named in a lock."""
-    return f"{name_user()}@{socket.gethostname()}{_system()}:{os.getpid()}"
+    """Return this process's name in a lock."""
+    return f"{name_user()}@{socket.gethostname()}{_system_id()}:{os.getpid()}"
 
 
 def name_user() -> str:
-    """Return who runs us, as a login shell says; of a user without a name, the number."""
+    """Return the user name as a login shell finds it; the user id for a user without a name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -542,9 +554,9 @@ def name_user() -> str:
 
 
 def is_alive(holder: str) -> bool | None:
-    """Say whether the process of that name runs; None: unknown here."""
+    """Return whether the named process runs; None if that cannot be decided on this system."""
     whose, _, number = holder.rpartition(":")
-    if not (_system() and whose.endswith(_system()) and number.isdecimal()):
+    if not (_system_id() and whose.endswith(_system_id()) and number.isdecimal()):
         return None
     try:
         os.kill(int(number), 0)
@@ -555,10 +567,10 @@ def is_alive(holder: str) -> bool | None:
     return True
 
 
-def _system() -> str:
-    """Return what tells this booted system from every other; empty where nothing does."""
+def _system_id() -> str:
+    """Return an id of this boot and PID namespace; empty if unknown."""
     try:
-        said = _BOOT.read_text(encoding="ascii") + str(_PROCESSES.readlink())
+        said = _BOOT_ID_FILE.read_text(encoding="ascii") + str(_PID_NAMESPACE_FILE.readlink())
     except OSError:
         return ""
     return "/" + hashlib.sha256(said.encode()).hexdigest()[:8]
@@ -566,7 +578,7 @@ def _system() -> str:
 
 Cell = str | int
 Rows = Mapping[str, Sequence[Mapping[str, Cell]]]
-"""Table to its rows; the lock, and what says whose store it is, are left out."""
+"""Table to its rows, without the lock and the identity of the store."""
 
 _TABLES = {
     "stacks": STACKS,
@@ -585,34 +597,34 @@ _TABLES = {
     "tickets": TICKETS,
     "tenancies": TENANCIES,
 }
-_OWN = ("format", "needs", "fleet", MADE, TICKETS_AFTER, FENCE)
+_UNDUMPED_KEYS = ("format", "needs", "fleet", CREATED_KEY, TICKETS_AFTER_KEY, FENCE_KEY)
 
 
 def read_rows(connection: sa.Connection) -> Rows:
-    """Return every row, in an order of its own; what an older store lacks is as it was then."""
+    """Return all rows, sorted by primary key; missing columns of an older store have defaults."""
     there = set(sa.inspect(connection).get_table_names())
     rows = {
-        name: _rows_of(connection, table) if table.name in there else []
+        name: _read_table(connection, table) if table.name in there else []
         for name, table in _TABLES.items()
     }
-    about = [row for row in _rows_of(connection, ABOUT) if row["key"] not in _OWN]
+    about = [row for row in _read_table(connection, ABOUT) if row["key"] not in _UNDUMPED_KEYS]
     return {"about": about, **rows}
 
 
 def write_rows(connection: sa.Connection, rows: Rows) -> None:
-    """Insert all rows into tables that are there and empty."""
+    """Insert all rows into existing, empty tables."""
     for name, table in {"about": ABOUT, **_TABLES}.items():
         if rows.get(name):
             connection.execute(sa.insert(table), [dict(row) for row in rows[name]])
 
 
-def find_mistake(rows: Rows) -> str:
-    """Return what is no row of a store, and where; empty where all are."""
+def find_invalid_row(rows: Rows) -> str:
+    """Return the first invalid row and its error; empty if all rows are valid."""
     tables = {"about": ABOUT, **_TABLES}
     for name, found in rows.items():
         if name not in tables:
             return f"store.{name}: a store has no such table; it has {', '.join(sorted(tables))}"
-        columns = _columns(tables[name])
+        columns = _column_types(tables[name])
         for number, row in enumerate(found):
             where = f"store.{name}[{number}]"
             if row.keys() != columns.keys():
@@ -624,16 +636,16 @@ def find_mistake(rows: Rows) -> str:
 
 
 def complete(rows: Rows) -> dict[str, list[dict[str, Cell]]]:
-    """Return rows with what those of an older fleet lack."""
+    """Return rows with the defaults of columns that an older fleet lacks."""
     return {
         name: [(_defaults(_TABLES[name]) if name in _TABLES else {}) | dict(row) for row in found]
         for name, found in rows.items()
     }
 
 
-def _rows_of(connection: sa.Connection, table: sa.Table) -> list[dict[str, Cell]]:
+def _read_table(connection: sa.Connection, table: sa.Table) -> list[dict[str, Cell]]:
     there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-    columns = [table.c[name] for name in _columns(table) if name in there]
+    columns = [table.c[name] for name in _column_types(table) if name in there]
     order = [*table.primary_key.columns]
     found = connection.execute(sa.select(*columns).order_by(*order)).mappings()
     own = _defaults(table)
@@ -641,7 +653,7 @@ def _rows_of(connection: sa.Connection, table: sa.Table) -> list[dict[str, Cell]
 
 
 def _defaults(table: sa.Table) -> dict[str, Cell]:
-    """Return the columns that an older fleet did not have, to what that stands for."""
+    """Return the default of each column that an older fleet lacks."""
     return {
         column.name: column.type.python_type(default.arg)
         for column in table.columns
@@ -649,8 +661,8 @@ def _defaults(table: sa.Table) -> dict[str, Cell]:
     }
 
 
-def _columns(table: sa.Table) -> dict[str, type]:
-    """Return the columns that hold something; a journal's numbers are counted again."""
+def _column_types(table: sa.Table) -> dict[str, type]:
+    """Return the type of each dumped column; run numbers are assigned again on restore."""
     return {
         column.name: column.type.python_type for column in table.columns if column.name != "number"
     }

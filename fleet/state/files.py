@@ -1,4 +1,4 @@
-"""Read and write the files a person names; a file is written whole or not at all."""
+"""Read and write files that a user names. Writes are atomic."""
 
 import errno
 import fcntl
@@ -14,7 +14,7 @@ from typing import IO
 from fleet.errors import FileUnreadable
 from fleet.schema.source import check_size
 
-_WORDS = {
+_ERRNO_MESSAGES = {
     errno.ENOENT: "there is no such file or directory",
     errno.EISDIR: "this is a directory, not a file",
     errno.ENOTDIR: "a part of its path is not a directory",
@@ -27,25 +27,25 @@ _WORDS = {
 }
 
 
-_STREAMS = {"/dev", "/dev/fd", "/proc/self/fd"}
-"""What a person names, as /dev/stdin."""
+_STREAM_FOLDERS = {"/dev", "/dev/fd", "/proc/self/fd"}
+"""Folders of streams, such as /dev/stdin."""
 
 
 class LocalFiles:
-    """The files of this computer; `within` is where included files have to stand."""
+    """Files of this computer; included files must be in the folder `within`."""
 
     def __init__(self, within: str | None = None) -> None:
         self._within = None if within is None else Path(within or ".")
-        self._is_stream = within in _STREAMS
+        self._is_stream = within in _STREAM_FOLDERS
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return a file's bytes, reading no more than limit.
+        """Return the content of a file of at most `limit` bytes.
 
-        What is `within` is a regular file there: no pipe that waits, no link that leads elsewhere.
+        With `within`, a file must be regular and in that folder: no pipe, and no link out of it.
         """
         try:
-            # Fleet does not wait for the other end of a pipe.
-            with open(name, "rb", opener=_open_at_once) as stream:
+            # Do not wait for the other end of a pipe.
+            with open(name, "rb", opener=_open_nonblocking) as stream:
                 os.set_blocking(stream.fileno(), True)
                 if self._within is not None:
                     self._check(name, stream)
@@ -56,54 +56,54 @@ class LocalFiles:
         return content
 
     def glob(self, pattern: str) -> tuple[str, ...]:
-        """Return the files that match, sorted; a link that leads elsewhere is refused."""
+        """Return the matching files, sorted; refuse a link out of the folder."""
         names = sorted(name for name in glob.glob(pattern) if not os.path.isdir(name))  # noqa: PTH112, PTH207 - names stay as they were written
         for name in names:
-            self._check_place(name)
+            self._check_location(name)
         return tuple(names)
 
     def _check(self, name: str, stream: IO[bytes]) -> None:
-        self._check_place(name)
+        self._check_location(name)
         if not (self._is_stream or stat.S_ISREG(os.fstat(stream.fileno()).st_mode)):
             raise FileUnreadable(f"{name}: this is no regular file")
 
-    def _check_place(self, name: str) -> None:
+    def _check_location(self, name: str) -> None:
         if self._within is None or self._is_stream:
             return
         base = os.path.realpath(self._within)
-        # A link in a circle stays where it is, and cannot be read.
+        # A circular link stays in the folder, and cannot be read.
         if not Path(os.path.realpath(name)).is_relative_to(base):
             raise FileUnreadable(f"{name}: leads out of {self._within}")
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a file: all of it or, when that fails, nothing."""
+        """Write a file atomically."""
         self.write_lines(name, (text,))
 
     def write_lines(self, name: str, lines: Iterable[str]) -> None:
-        """Write the same some lines at a time: a plan may be long."""
+        """Write a file atomically from an iterable of parts; a plan may be long."""
         try:
             _write(Path(name), map(str.encode, lines))
         except (OSError, ValueError) as error:
             raise _unreadable(name, error, "cannot be written") from error
 
 
-def _open_at_once(name: str, flags: int) -> int:
+def _open_nonblocking(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def make_private(path: Path) -> None:
-    """Make a file that is not there yet, for its owner alone, and its folder; raises OSError."""
+    """Create an empty file that only its owner can read, and its folder. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
 
 
-DRAFTS = ".fleet-new-"
-"""How the name of a folder begins that a run which makes files leaves where it is killed."""
+DRAFT_PREFIX = ".fleet-new-"
+"""Name prefix of the temporary folder that a killed `create_files` leaves behind."""
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Wait until nobody else is in this block for a folder; where it takes no lock, go on."""
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder; do not lock if its file system has no locks."""
     held = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):
@@ -114,22 +114,23 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def create_files(files: Mapping[str, tuple[bytes, int | None]]) -> tuple[Path, ...]:
-    """Make files with these contents and modes, None as the umask says: all of them or none.
+    """Create all of these files or none.
 
-    The last one is made last: where a process is killed in between, it is not there. One that is
-    there already and says the same stays, any other is an error. Returns those that were made.
-    Raises FileUnreadable with the name of the file that could not be made.
+    Content and mode by path; mode None: from the umask. The last file is created last, so it is
+    missing if the process is killed. An existing file with the same content is kept; any other is
+    an error. Returns the created files. Raises FileUnreadable with the name of the file that
+    failed.
     """
     made: list[Path] = []
     name = ""
     try:
-        with TemporaryDirectory(prefix=DRAFTS, dir=".") as drafts:
+        with TemporaryDirectory(prefix=DRAFT_PREFIX, dir=".") as drafts:
             draft = Path(drafts, "draft")
             for name, (content, mode) in files.items():
                 Path(name).parent.mkdir(parents=True, exist_ok=True)
                 replace_file(draft, content, mode=mode)
-                if not _holds(Path(name), content):
-                    # Unlike a rename, it never replaces what somebody made meanwhile.
+                if not _has_content(Path(name), content):
+                    # Unlike a rename, a link never replaces a file that another process created.
                     os.link(draft, name)
                     made.append(Path(name))
                 draft.unlink()
@@ -143,24 +144,25 @@ def create_files(files: Mapping[str, tuple[bytes, int | None]]) -> tuple[Path, .
 
 
 def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Write a file whole, where it says something else; others may read it meanwhile.
+    """Replace a file atomically, unless it has this content already.
 
-    `mode` says who may read it; None: who might before, and whom the umask lets read a new one.
-    Raises OSError with its name, and then it is as it was.
+    `mode` None keeps the mode of an existing file, and applies the umask to a new one. On failure
+    the file is unchanged; raises OSError with its name.
     """
     try:
-        if not _holds(path, content):
+        if not _has_content(path, content):
             _replace(path, (content,), mode)
         elif mode is not None and stat.S_IMODE(path.stat().st_mode) != mode:
             path.chmod(mode)
     except OSError as error:
-        # A full disk names no file, and a draft is none that a person knows.
+        # A full disk names no file, and the user does not know the name of the draft.
         error.filename = str(path)
         raise
 
 
 def _replace(path: Path, content: Iterable[bytes], mode: int | None) -> None:
-    # In the same directory, so that the rename is atomic. Process ids repeat in containers.
+    # The draft is in the same directory, so that the rename is atomic. Its name is random, since
+    # process ids repeat in containers.
     name = os.fsencode(path.name)[:200].decode(errors="ignore")
     draft = path.with_name(f".{name}.{os.urandom(8).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -179,7 +181,7 @@ def _replace(path: Path, content: Iterable[bytes], mode: int | None) -> None:
             raise
 
 
-def _holds(path: Path, content: bytes) -> bool:
+def _has_content(path: Path, content: bytes) -> bool:
     try:
         return path.stat().st_size == len(content) and path.read_bytes() == content
     except OSError:
@@ -187,9 +189,9 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 def _write(path: Path, content: Iterable[bytes]) -> None:
-    if str(path.parent) in _STREAMS:
+    if str(path.parent) in _STREAM_FOLDERS:
         number = {"stdout": "1", "stderr": "2"}.get(path.name, path.name)
-        # With a file opened twice, one would write over what the other wrote.
+        # Two open files at different positions would overwrite each other's output.
         with open(os.dup(int(number)) if number.isdecimal() else path, "wb") as stream:  # noqa: PTH123 - by its number
             stream.writelines(content)
         return
@@ -197,10 +199,10 @@ def _write(path: Path, content: Iterable[bytes]) -> None:
     if target.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if path.is_symlink() and not target.is_relative_to(os.path.realpath(path.parent)):
-        # A checkout may hold links that somebody else made.
+        # A checkout may contain links that another user created.
         raise ValueError(f"this link leads out of {path.parent}; name the file itself")
     if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-        # A device or a pipe: there is nothing to replace.
+        # A device or a pipe cannot be replaced.
         with target.open("wb") as device:
             device.writelines(content)
     else:
@@ -210,4 +212,6 @@ def _write(path: Path, content: Iterable[bytes]) -> None:
 def _unreadable(name: str, error: OSError | ValueError, what: str) -> FileUnreadable:
     number = error.errno if isinstance(error, OSError) else None
     strerror = error.strerror if isinstance(error, OSError) else str(error)
-    return FileUnreadable(f"{name}: {what}: {_WORDS.get(number or 0, strerror or 'unknown')}")
+    return FileUnreadable(
+        f"{name}: {what}: {_ERRNO_MESSAGES.get(number or 0, strerror or 'unknown')}"
+    )

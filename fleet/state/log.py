@@ -1,4 +1,4 @@
-"""The log's table: appended to, read, and cut at its beginning."""
+"""The log's table: append and read entries, and remove expired ones from its start."""
 
 import json
 from collections.abc import Sequence
@@ -8,23 +8,25 @@ import sqlalchemy as sa
 
 from fleet.model.log import Chain, Link, LogEntry, Mark, count_expired, linked
 from fleet.model.values import in_utc
-from fleet.state.database import ABOUT, LOG, found_in, rows_of
+from fleet.state.database import ABOUT, LOG, query_if_exists, reading_rows
 
-_ENDS = "log"
-"""The key under which the anchor and the head of the chain stand, as JSON."""
-# It waits for any other writer, until that transaction ends: the chain stays whole.
-_TAKE = sa.text("INSERT INTO fleet_about (key, value) VALUES ('log', '') ON CONFLICT DO NOTHING")
-_SAME = ABOUT.c.key == _ENDS
+_ENDS_KEY = "log"
+"""Key of the anchor and the head of the chain, as JSON."""
+# It waits for the transaction of any other writer, so that the chain stays complete.
+_WAIT_FOR_WRITERS = sa.text(
+    "INSERT INTO fleet_about (key, value) VALUES ('log', '') ON CONFLICT DO NOTHING"
+)
+_IS_ENDS_KEY = ABOUT.c.key == _ENDS_KEY
 
 
 def append_entries(connection: sa.Connection, entries: Sequence[LogEntry]) -> Mark:
-    """Append entries and return the last one's place; what is too old goes from the beginning.
+    """Append entries and remove expired ones; return the place of the last entry.
 
-    A store that an older fleet made gets its table here.
+    Creates the table in a store of an older fleet.
     """
-    anchor, head = take_log(connection)
+    anchor, head = lock_log(connection)
     LOG.create(connection, checkfirst=True)
-    head = _free_place(connection, head)
+    head = _skip_foreign_rows(connection, head)
     for entry in entries:
         link = linked(head, entry)
         row = {"place": link.number, "at": link.at, "entry": link.text, "digest": link.digest}
@@ -32,21 +34,21 @@ def append_entries(connection: sa.Connection, entries: Sequence[LogEntry]) -> Ma
         head = link.mark
     anchor = _trim(connection, anchor)
     ends = json.dumps({"anchor": anchor, "head": head})
-    connection.execute(sa.update(ABOUT).where(_SAME).values(value=ends))
+    connection.execute(sa.update(ABOUT).where(_IS_ENDS_KEY).values(value=ends))
     return head
 
 
-def take_log(connection: sa.Connection) -> tuple[Mark, Mark]:
-    """Wait for any other writer; return the anchor and the head, which then stay as they are.
+def lock_log(connection: sa.Connection) -> tuple[Mark, Mark]:
+    """Wait for other writers; return the anchor and head, which are then locked.
 
-    What is read after it in this transaction is what they wrote.
+    Later reads in this transaction include the entries of those writers.
     """
-    connection.execute(_TAKE)
+    connection.execute(_WAIT_FOR_WRITERS)
     return _read_ends(connection)
 
 
-def _free_place(connection: sa.Connection, head: Mark) -> Mark:
-    """Return the head, behind rows that others have added: they are found, and stop no run."""
+def _skip_foreign_rows(connection: sa.Connection, head: Mark) -> Mark:
+    """Return the head, moved past rows of other programs; `verify` reports such rows."""
     query = sa.select(LOG.c.place, LOG.c.digest).order_by(LOG.c.place.desc()).limit(1)
     last = connection.execute(query).first()
     if last is None or last.place <= head.number:
@@ -55,11 +57,11 @@ def _free_place(connection: sa.Connection, head: Mark) -> Mark:
 
 
 def _trim(connection: sa.Connection, anchor: Mark) -> Mark:
-    """Remove what is too old from the beginning; return the last entry that was removed."""
+    """Remove expired entries from the start; return the last removed entry."""
     place, at = LOG.c.place, LOG.c.at
     latest = connection.execute(sa.select(at).order_by(place.desc()).limit(2)).scalars().all()
-    first = connection.execute(sa.select(at).order_by(place).limit(_AT_ONCE)).scalars().all()
-    with rows_of(LOG):
+    first = connection.execute(sa.select(at).order_by(place).limit(_MAX_TRIMMED)).scalars().all()
+    with reading_rows(LOG):
         times = [*first, *reversed(latest)]
         gone = count_expired([in_utc(datetime.fromisoformat(each)) for each in times])
     if not gone:
@@ -70,38 +72,38 @@ def _trim(connection: sa.Connection, anchor: Mark) -> Mark:
     return Mark(row.place, row.digest)
 
 
-_AT_ONCE = 1000
-"""So many entries go with one append at most."""
+_MAX_TRIMMED = 1000
+"""Maximum entries that one append removes."""
 
 
 def read_entries(connection: sa.Connection, since: datetime | None) -> tuple[LogEntry, ...]:
-    """Return the entries from a moment on; an older store has none yet."""
+    """Return the entries since a time; empty in a store of an older fleet."""
     query = sa.select(LOG.c.at, LOG.c.entry).order_by(LOG.c.place)
     if since is not None:
         query = query.where(LOG.c.at >= since.isoformat())
-    with rows_of(LOG):
+    with reading_rows(LOG):
         return tuple(
             LogEntry.model_validate({"at": row.at, **json.loads(row.entry)})
-            for row in found_in(connection, LOG, query)
+            for row in query_if_exists(connection, LOG, query)
         )
 
 
 def read_chain(connection: sa.Connection) -> Chain:
-    """Return the log as it is kept; an older store has none yet."""
+    """Return the stored log; empty in a store of an older fleet."""
     anchor, head = _read_ends(connection)
     columns = (LOG.c.place, LOG.c.at, LOG.c.entry, LOG.c.digest)
-    rows = found_in(connection, LOG, sa.select(*columns).order_by(LOG.c.place))
+    rows = query_if_exists(connection, LOG, sa.select(*columns).order_by(LOG.c.place))
     return Chain(anchor, tuple(Link(*row) for row in rows), head)
 
 
 def _read_ends(connection: sa.Connection) -> tuple[Mark, Mark]:
-    """Return the anchor and the head, which nobody else moves before this transaction ends."""
-    query = sa.select(ABOUT.c.value).where(_SAME)
+    """Return the anchor and the head, locked until this transaction ends."""
+    query = sa.select(ABOUT.c.value).where(_IS_ENDS_KEY)
     if connection.dialect.name == "postgresql":
         query = query.with_for_update()
     text = connection.execute(query).scalar()
     if not text:
         return Mark(), Mark()
-    with rows_of(ABOUT):
+    with reading_rows(ABOUT):
         ends = json.loads(text)
         return Mark(*ends["anchor"]), Mark(*ends["head"])

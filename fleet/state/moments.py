@@ -1,7 +1,7 @@
-"""What each run observed, whole: a chain of worlds in the store, each packed by the one before it.
+"""The complete observation of each run, as chains of compressed worlds in the store.
 
-The first of a chain is packed by itself; every later one with the world before it as zstd's
-dictionary, which takes a twentieth. What is read of a chain is unpacked from its first on.
+The first world of a chain is compressed alone. Each later one uses the world before it as zstd's
+dictionary, which takes a twentieth of the space. A chain is read from its first world on.
 """
 
 import base64
@@ -14,23 +14,23 @@ import sqlalchemy as sa
 from fleet.errors import StoreFailed
 from fleet.model.history import Observed
 from fleet.model.values import in_utc
-from fleet.state.database import MOMENTS, found_in, rows_of
+from fleet.state.database import MOMENTS, query_if_exists, reading_rows
 from fleet.state.zstd import zstd
 
 _LEVEL = 9
-_LEAST = 8
-"""Bytes that a dictionary has at least."""
-_LONGEST = 64
-"""More moments in a chain save little, and each takes its time to unpack."""
-_DAY = timedelta(days=1)
-"""How long a chain goes on at most, so that all of it expires."""
+_MIN_DICTIONARY_BYTES = 8
+"""Minimum bytes of a dictionary."""
+_MAX_CHAIN_LENGTH = 64
+"""Maximum moments per chain; longer chains save little, and each moment takes time to unpack."""
+_MAX_CHAIN_SPAN = timedelta(days=1)
+"""Maximum time span of a chain, since a chain expires as a whole."""
 _first, _at = MOMENTS.c.first, MOMENTS.c.at
 
 
 def write_moment(connection: sa.Connection, observed: Observed) -> None:
-    """Keep a world, and drop the chains of which every moment is older than its fleet keeps.
+    """Store a world, and remove chains whose moments have all expired.
 
-    A store that an older fleet made gets its table here. Of one moment the first world stays.
+    Creates the table in a store of an older fleet. For one time, the first world is kept.
     """
     MOMENTS.create(connection, checkfirst=True)
     at = observed.at.isoformat()
@@ -44,36 +44,36 @@ def write_moment(connection: sa.Connection, observed: Observed) -> None:
 
 
 def list_chains(connection: sa.Connection, since: datetime, until: datetime) -> tuple[str, ...]:
-    """Return the chains that have moments in a time, the oldest first; an older store has none."""
+    """Return the chains with moments in a time span, oldest first; empty in an older store."""
     query = sa.select(_first).where(_at >= since.isoformat(), _at <= until.isoformat())
-    return tuple(found_in(connection, MOMENTS, query.distinct().order_by(_first)).scalars())
+    return tuple(query_if_exists(connection, MOMENTS, query.distinct().order_by(_first)).scalars())
 
 
 def unpack_first(connection: sa.Connection, first: str) -> bytes:
-    """Return the first world of a chain as JSON; nothing where the chain is gone by now."""
+    """Return the first world of a chain as JSON; empty if the chain was removed meanwhile."""
     row = connection.execute(sa.select(MOMENTS).where(_at == first)).mappings().first()
     return _unpack(row, b"") if row else b""
 
 
 def unpack_chain(connection: sa.Connection, first: str) -> dict[datetime, bytes]:
-    """Return the worlds of a chain by their moment, the oldest first, as JSON."""
+    """Return the worlds of a chain by time, oldest first, as JSON."""
     query = sa.select(MOMENTS).where(_first == first).order_by(_at)
     found, world = {}, b""
     for row in connection.execute(query).mappings():
         world = _unpack(row, world)
-        with rows_of(MOMENTS):
+        with reading_rows(MOMENTS):
             found[in_utc(datetime.fromisoformat(row["at"]))] = world
     return found
 
 
 def _pack_after(connection: sa.Connection, observed: Observed, at: str) -> tuple[bytes, str]:
-    """Return a packed world and the first moment of its chain: its own where it begins one."""
+    """Return a packed world and the first moment of its chain, which may be its own."""
     world = observed.world.encode()
     last = connection.execute(sa.select(_at, _first).order_by(_at.desc()).limit(1)).first()
-    begun = (observed.at - _DAY).isoformat()
+    begun = (observed.at - _MAX_CHAIN_SPAN).isoformat()
     if last and last.at < at and last.first > begun:
         chain = unpack_chain(connection, last.first)
-        if len(chain) < _LONGEST:
+        if len(chain) < _MAX_CHAIN_LENGTH:
             return _pack(world, [*chain.values()][-1]), last.first
     return _pack(world, b""), at
 
@@ -97,4 +97,8 @@ def _unpack(row: Mapping[Any, Any], before: bytes) -> bytes:
 
 
 def _dictionary(before: bytes) -> zstd.ZstdDict | tuple[zstd.ZstdDict, int] | None:
-    return zstd.ZstdDict(before, is_raw=True).as_undigested_dict if len(before) >= _LEAST else None
+    return (
+        zstd.ZstdDict(before, is_raw=True).as_undigested_dict
+        if len(before) >= _MIN_DICTIONARY_BYTES
+        else None
+    )

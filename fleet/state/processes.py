@@ -1,7 +1,6 @@
 """Run other programs: a command with limits, or a process that outlives fleet.
 
-A process is known by its number, when it began and in which run of the computer: a number that
-was given to another process since is not taken for it.
+A process is identified by its id, start time and boot id, so a reused id is not mistaken for it.
 """
 
 import base64
@@ -24,43 +23,48 @@ from fleet.errors import SourceUnreachable
 from fleet.schema.units import write_duration
 
 _MASK = "***"
-_SHORTEST = 4
-"""A value shorter than this is no secret, and masking it would garble what is said."""
-_LONG = r"[^\s\"']{16,}"
+_MIN_SECRET_LENGTH = 4
+"""Minimum characters of a secret; masking a shorter value would garble messages."""
+_LONG_WORD = r"[^\s\"']{16,}"
 
 
 def mask(text: str, secrets: Collection[str]) -> str:
-    """Return a text without these secrets: in clear, URL-encoded, or in base64."""
-    forms = {form for secret in secrets if len(secret) >= _SHORTEST for form in _forms(secret)}
+    """Mask secrets in a text: in clear, URL-encoded, or in base64."""
+    forms = {
+        form
+        for secret in secrets
+        if len(secret) >= _MIN_SECRET_LENGTH
+        for form in _encodings(secret)
+    }
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, _MASK)
     return text
 
 
-def _forms(secret: str) -> Iterator[str]:
+def _encodings(secret: str) -> Iterator[str]:
     yield secret
     yield quote(secret, safe="")
     data = secret.encode()
-    # What base64 makes of it depends on where it stands in what is encoded.
+    # The base64 form depends on the offset of the secret in the encoded text.
     for before, first in enumerate((0, 2, 3)):
         encoded = base64.b64encode(bytes(before) + data).decode()
         core = encoded[first : (before + len(data)) * 8 // 6]
-        if len(core) >= _SHORTEST:
+        if len(core) >= _MIN_SECRET_LENGTH:
             yield core
             yield core.replace("+", "-").replace("/", "_")
 
 
-def words_of(text: str) -> frozenset[str]:
+def find_tokens(text: str) -> frozenset[str]:
     """Return the words of a text that are long enough to be tokens."""
-    return frozenset(re.findall(_LONG, text))
+    return frozenset(re.findall(_LONG_WORD, text))
 
 
 @contextmanager
 def later_interrupts() -> Iterator[None]:
-    """Deliver SIGINT and SIGTERM only after what is done in here.
+    """Defer SIGINT and SIGTERM until the block ends.
 
-    In a database's own code, or while a process starts, an interrupt would leave a connection or
-    a process behind.
+    An interrupt in a database's own code, or while a process starts, would leave a connection or a
+    process behind.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
@@ -83,12 +87,12 @@ def later_interrupts() -> Iterator[None]:
 RECORD = "process"
 LOG = "log"
 GRACE = 5.0
-"""Seconds that a process has to end when asked to; a worker without work needs less than one."""
-_KILLS, _KILL_SECONDS = 100, 0.05
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-# The process records itself before it releases the lock, its standard input: the next holder
-# finds either a recorded process or none, also when fleet is killed meanwhile.
-_START = """
+"""Seconds for a process to end after SIGTERM; an idle worker needs less than one."""
+_MAX_KILL_ROUNDS, _KILL_SECONDS = 100, 0.05
+_BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+# The process records itself before it releases the lock, its standard input. So the next holder of
+# the lock finds either a recorded process or no process, even if fleet is killed meanwhile.
+_START_SCRIPT = """
 set -e
 umask 077
 record=$1 delay=$2
@@ -104,7 +108,7 @@ exec "$@"
 
 
 class Process(NamedTuple):
-    """A process, surely the same: its number, when it began, and since when the computer runs."""
+    """A process, identified by its id, start time (clock ticks) and boot id."""
 
     pid: int
     began: int
@@ -119,7 +123,7 @@ class _Stat(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """What is started: where it is recorded, after how many seconds, with which environment."""
+    """A command to start, with its folders, environment and delay in seconds."""
 
     folder: Path
     home: Path
@@ -129,14 +133,14 @@ class Launch(NamedTuple):
 
 
 def start(launch: Launch, lock: IO[str]) -> None:
-    """Start a command in a session of its own; OSError where it could not be.
+    """Start a command in its own session; raises OSError if it cannot be started.
 
-    It is recorded in the folder when the lock, held by the caller, is free again.
+    The caller holds the lock. Once it is free again, the process is recorded in the folder.
     """
     record, delay = str(launch.folder / RECORD), str(launch.delay)
     with (launch.folder / LOG).open("ab") as log:
         subprocess.run(  # noqa: S603 - the operator's own command
-            ["setsid", "--fork", "sh", "-c", _START, "sh", record, delay, *launch.command],  # noqa: S607 - those of PATH
+            ["setsid", "--fork", "sh", "-c", _START_SCRIPT, "sh", record, delay, *launch.command],  # noqa: S607 - those of PATH
             stdin=lock,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -147,56 +151,56 @@ def start(launch: Launch, lock: IO[str]) -> None:
 
 
 def find(folder: Path) -> Process | None:
-    """Return the process that was started in a folder; None where none was."""
+    """Return the process that was started in a folder; None if no process was."""
     try:
         boot, stat = (folder / RECORD).read_text(encoding="utf-8").splitlines()
-        return Process(int(stat.split()[0]), _parse(stat).began, boot)
+        return Process(int(stat.split()[0]), _parse_stat(stat).began, boot)
     except (FileNotFoundError, ValueError, IndexError):
         return None
 
 
 def identify(pid: int) -> Process | None:
-    """Return the process that has a number now; None when it has ended."""
-    stat = _stat_of(pid)
-    return Process(pid, stat.began, _boot()) if stat else None
+    """Return the running process with this id; None if it has ended."""
+    stat = _read_stat(pid)
+    return Process(pid, stat.began, _read_boot_id()) if stat else None
 
 
 def is_alive(process: Process) -> bool:
-    """Say whether a process runs, it and no other of its number."""
-    stat = _stat_of(process.pid)
-    return stat is not None and (stat.began, _boot()) == (process.began, process.boot)
+    """Return whether a process still runs; a reused id does not count."""
+    stat = _read_stat(process.pid)
+    return stat is not None and (stat.began, _read_boot_id()) == (process.began, process.boot)
 
 
 def end(process: Process, grace: float = GRACE) -> None:
-    """End a process and all that it started: asked first, then killed."""
-    known = _family(process)
+    """Terminate a process and all its descendants, then kill the remaining ones."""
+    known = _descendants(process)
     _signal(known, signal.SIGTERM, grace)
-    # What a process starts while it is asked to end is known only afterwards.
+    # A process may start others while it terminates.
     for _ in range(2):
-        known = _living(known) | _family(process)
+        known = _still_running(known) | _descendants(process)
         if not known:
             return
         _signal(known, signal.SIGKILL, grace)
-    left = _living(known)
+    left = _still_running(known)
     if left:
         raise SourceUnreachable(f"process {', '.join(map(str, left))} does not end")
 
 
 def marked(mark: str) -> list[int]:
-    """Return the processes with a text in their environment: all that something started."""
+    """Return the ids of processes with a text in their environment."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):  # it ended meanwhile, or is somebody else's
+        with suppress(OSError):  # it ended meanwhile, or belongs to another user
             if mark.encode() in path.read_bytes():
                 found.append(int(path.parent.name))
     return found
 
 
-def kill_marked(mark: str) -> None:
-    """Kill all processes with a text in their environment, but for one that no signal ends."""
+def kill_by_environment(mark: str) -> None:
+    """Kill all processes with a text in their environment, except one that survives SIGKILL."""
     pause = threading.Event()
-    # Again, for one may have been started while we looked.
-    for _ in range(_KILLS):
+    # Repeat, since a new process may have been started meanwhile.
+    for _ in range(_MAX_KILL_ROUNDS):
         pids = marked(mark)
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -206,24 +210,24 @@ def kill_marked(mark: str) -> None:
         pause.wait(_KILL_SECONDS)
 
 
-def _living(processes: Mapping[int, int]) -> dict[int, int]:
-    """Return those that still run: their numbers to their begins."""
+def _still_running(processes: Mapping[int, int]) -> dict[int, int]:
+    """Return the processes that still run, as process id to start time."""
     return {
         pid: began
         for pid, began in processes.items()
-        if (stat := _stat_of(pid)) and stat.began == began
+        if (stat := _read_stat(pid)) and stat.began == began
     }
 
 
-def _family(process: Process) -> dict[int, int]:
-    """Return what a process started that still runs, itself included: its number to its begin.
+def _descendants(process: Process) -> dict[int, int]:
+    """Return a process and its running descendants, as process id to start time.
 
-    Children may have a session of their own, and the children of an ended one another parent.
+    Children may have their own session, and children of an ended process another parent.
     """
-    stats = _all_stats() if process.boot == _boot() else {}
+    stats = _read_all_stats() if process.boot == _read_boot_id() else {}
     leader = stats.get(process.pid)
     if leader is not None and leader.began != process.began:
-        return {}  # the number was given away, which is done only when its session is empty
+        return {}  # the id was reused, which the kernel does only after its session is empty
     family = {pid for pid, stat in stats.items() if stat.session == process.pid}
     children: dict[int, set[int]] = {}
     for pid, stat in stats.items():
@@ -236,7 +240,7 @@ def _family(process: Process) -> dict[int, int]:
 
 
 def _signal(processes: Mapping[int, int], number: signal.Signals, seconds: float) -> None:
-    """Send a signal to those that still run, and wait until they have ended or time is up."""
+    """Signal the processes that still run, and wait for them up to a time limit."""
     with ExitStack() as stack:
         poll = select.poll()
         waiting = set()
@@ -246,8 +250,8 @@ def _signal(processes: Mapping[int, int], number: signal.Signals, seconds: float
             except ProcessLookupError:
                 continue
             stack.callback(os.close, handle)
-            # Only now can the number not be given to another process any more.
-            if (stat := _stat_of(pid)) is None or stat.began != began:
+            # The handle fixes the process: compare its start time after opening it.
+            if (stat := _read_stat(pid)) is None or stat.began != began:
                 continue
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, number)
@@ -260,38 +264,38 @@ def _signal(processes: Mapping[int, int], number: signal.Signals, seconds: float
                 waiting.discard(handle)
 
 
-def _all_stats() -> dict[int, _Stat]:
+def _read_all_stats() -> dict[int, _Stat]:
     pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]
-    return {pid: stat for pid in pids if (stat := _stat_of(pid))}
+    return {pid: stat for pid in pids if (stat := _read_stat(pid))}
 
 
-def _stat_of(pid: int) -> _Stat | None:
-    """Return what the kernel says of a process; None when it has ended."""
+def _read_stat(pid: int) -> _Stat | None:
+    """Return the kernel's status of a process; None if it has ended."""
     try:
-        stat = _parse(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
+        stat = _parse_stat(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if stat.state in "ZX" else stat
 
 
-def _parse(line: str) -> _Stat:
-    # The name of the program, in brackets, may hold anything.
+def _parse_stat(line: str) -> _Stat:
+    # The program's name, in brackets, may contain any character.
     fields = line.rpartition(")")[2].split()
     return _Stat(fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
 
 
-def _boot() -> str:
-    return _BOOT.read_text(encoding="utf-8").strip()
+def _read_boot_id() -> str:
+    return _BOOT_ID_FILE.read_text(encoding="utf-8").strip()
 
 
 COMMAND_GRACE = 1.0
-"""Seconds that a command has to clean up when its time is over."""
-_KEPT = 4096
-_CHUNK = 65536
-_PIPE = 1 << 20
-"""What Linux lets a pipe hold at most."""
-_LINES = 3
-_LOOK_SECONDS = 0.5
+"""Seconds for a command to clean up after its time-out."""
+_MAX_STDERR_BYTES = 4096
+_CHUNK_BYTES = 65536
+_PIPE_BYTES = 1 << 20
+"""Maximum bytes in a pipe on Linux."""
+_STDERR_LINES = 3
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -303,26 +307,26 @@ class Call:
     """
 
     what: str
-    """How messages call it."""
+    """Name of the command in messages."""
     command: Sequence[str]
     folder: Path
     environment: Mapping[str, str]
     timeout: float
     secrets: Collection[str] = field(default=(), repr=False)
-    """What is masked in messages, in whatever form."""
+    """Values that are masked in messages, in any form."""
     stdin: str = field(default="", repr=False)
-    most: int = _CHUNK
-    """Bytes that it may print."""
+    most: int = _CHUNK_BYTES
+    """Maximum bytes of standard output."""
     advice: str = ""
-    """What a message says of one that was ended because it took too long."""
+    """End of the message about a time-out."""
     shows: bool = True
-    """Whether messages tell the last of its complaints."""
+    """Whether messages include the last lines of standard error."""
     keeps: tuple[int, ...] = ()
-    """Descriptors that it holds open as long as it runs."""
+    """File descriptors that the command inherits."""
     hears: Callable[[str, bytes], None] = field(default=lambda _stream, _data: None, repr=False)
-    """Takes whatever it writes to `stdout` and `stderr`, as it comes: secrets are in it."""
+    """Called with each part of `stdout` and `stderr`, which may contain secrets."""
     is_cut: Callable[[], bool] = field(default=lambda: False, repr=False)
-    """Whether it is to end now; asked again and again while it runs."""
+    """Whether to stop the command; called repeatedly while it runs."""
 
 
 class CommandFailed(SourceUnreachable):
@@ -339,35 +343,36 @@ class CommandFailed(SourceUnreachable):
     ) -> None:
         super().__init__(message)
         self.started = started
-        """False: it never ran, so that it surely did nothing."""
+        """False: it did not run, so it had no effect."""
         self.in_time = in_time
-        """False: it was ended before it was done, so that its provider may still be at it."""
+        """False: it was stopped before it finished, so its provider may still act."""
         self.prints = prints
-        """Of one that ended with a status: whether it printed anything, and complained."""
+        """If it exited: whether it wrote to standard output, and to standard error."""
         self.first_line = first_line
-        """The first line that it printed; it may hold secrets, so it is compared and not shown."""
+        """The first line that it printed; it may hold secrets, so compare it but do not show
+        it."""
 
 
 def run(call: Call) -> str:
-    """Return what a command printed; CommandFailed where that cannot be relied on."""
+    """Return a command's standard output; raises CommandFailed if it failed."""
     if call.is_cut():
         raise CommandFailed(f"{call.what} is not started: fleet is stopping", started=False)
-    said = _Said(call)
+    said = _Output(call)
     process = known = None
     try:
         with later_interrupts():
-            process = _start(call)
+            process = _start_process(call)
             known = identify(process.pid)
-        _talk(process, call, said)
+        _communicate(process, call, said)
     except BaseException:
         if process is not None:
-            _end(process, known)
+            _end_process(process, known)
         raise
     with process:
         pass
     if process.returncode != 0:
         raise CommandFailed(
-            f"{call.what} {_ended(process.returncode)}{said.last()}",
+            f"{call.what} {_describe_status(process.returncode)}{said.last()}",
             prints=None if process.returncode < 0 else said.prints(),
             first_line=bytes(said.out).partition(b"\n")[0].decode(errors="replace").strip(),
         )
@@ -377,7 +382,7 @@ def run(call: Call) -> str:
         raise CommandFailed(f"{call.what} printed text that is not UTF-8") from None
 
 
-def _start(call: Call) -> subprocess.Popen[bytes]:
+def _start_process(call: Call) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(  # noqa: S603 - the operator's own command
             call.command,
@@ -391,7 +396,7 @@ def _start(call: Call) -> subprocess.Popen[bytes]:
         )
     except (OSError, ValueError) as error:
         reason = str(error.strerror) if isinstance(error, OSError) else "not a command"
-        # A folder of PATH that may not be read answers for a program that is nowhere.
+        # An unreadable folder of PATH gives the same error as a missing program.
         lacks = isinstance(error, FileNotFoundError | PermissionError)
         reason += "; is it installed, executable and on PATH?" * lacks
         raise CommandFailed(
@@ -399,14 +404,14 @@ def _start(call: Call) -> subprocess.Popen[bytes]:
         ) from error
 
 
-def _end(process: subprocess.Popen[bytes], known: Process | None) -> None:
+def _end_process(process: subprocess.Popen[bytes], known: Process | None) -> None:
     with process:
         if known is not None:
             end(known, COMMAND_GRACE)
 
 
-class _Said:
-    """What a command has written so far: all of its output, the end of its complaints."""
+class _Output:
+    """The output of a command so far: all of stdout, the end of stderr."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -415,7 +420,7 @@ class _Said:
         self._is_cut = False
 
     def hear(self, stream: str, data: bytes) -> None:
-        """Take a part of what it wrote; CommandFailed where it is too much."""
+        """Add a part of the output; raises CommandFailed if it is too long."""
         self._call.hears(stream, data)
         if stream == "stdout":
             self.out += data
@@ -427,27 +432,27 @@ class _Said:
                 )
             return
         self._error += data
-        if len(self._error) > _KEPT:
+        if len(self._error) > _MAX_STDERR_BYTES:
             self._is_cut = True
-            del self._error[:-_KEPT]
+            del self._error[:-_MAX_STDERR_BYTES]
 
     def prints(self) -> tuple[bool, bool]:
-        """Return whether it printed anything, and whether it complained."""
+        """Return whether the command wrote to standard output, and to standard error."""
         return bool(self.out.strip()), bool(self._error.strip())
 
     def last(self) -> str:
-        """Return the last lines of its complaints, secrets masked."""
+        """Return the last lines of standard error, secrets masked."""
         error = bytes(self._error) if self._call.shows else b""
         if self._is_cut:
-            # Half a secret would not be recognised.
+            # A truncated secret would not be masked.
             error = error.partition(b"\n")[2]
         text = mask(error.decode(errors="replace"), self._call.secrets)
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return f": {' | '.join(lines[-_LINES:])}" if lines else ""
+        return f": {' | '.join(lines[-_STDERR_LINES:])}" if lines else ""
 
 
-def _talk(process: subprocess.Popen[bytes], call: Call, said: _Said) -> None:
-    """Give a command what it is to read, and hear what it says, until it ends."""
+def _communicate(process: subprocess.Popen[bytes], call: Call, said: _Output) -> None:
+    """Write a command's input and read its output until it ends."""
     until = time.monotonic() + call.timeout
     with ExitStack() as stack:
         ending = os.pidfd_open(process.pid)
@@ -463,13 +468,13 @@ def _talk(process: subprocess.Popen[bytes], call: Call, said: _Said) -> None:
                 raise CommandFailed(
                     f"{call.what} was stopped with fleet{said.last()}", in_time=False
                 )
-            for key, _ in selector.select(min(seconds, _LOOK_SECONDS)):
+            for key, _ in selector.select(min(seconds, _POLL_SECONDS)):
                 if key.data == "stdin":
-                    left = _write(selector, process.stdin, left)
+                    left = _write_pipe(selector, process.stdin, left)
                 elif key.data != "end":
-                    _hear(selector, key, said)
+                    _read_pipe(selector, key, said)
                 else:
-                    # What it started may hold its output open: only what is there is read.
+                    # A child may hold the output open: read only the bytes already in the pipe.
                     pipes = [*selector.get_map().values()]
                     for each in [pipe for pipe in pipes if pipe.data in ("stdout", "stderr")]:
                         _drain(selector, each, said)
@@ -489,14 +494,14 @@ def _register(
         selector.register(pipe, event, name)
 
 
-def _write(
+def _write_pipe(
     selector: selectors.BaseSelector, pipe: IO[bytes] | None, left: memoryview
 ) -> memoryview:
-    """Write what a pipe takes and return what is left; the reader may stop reading."""
+    """Write as much as the pipe takes and return the rest; the reader may have stopped."""
     if pipe is None:
         return left
     try:
-        left = left[os.write(pipe.fileno(), left[:_CHUNK]) :] if left else left
+        left = left[os.write(pipe.fileno(), left[:_CHUNK_BYTES]) :] if left else left
     except BlockingIOError:
         return left
     except BrokenPipeError:
@@ -508,10 +513,12 @@ def _write(
     return left
 
 
-def _hear(selector: selectors.BaseSelector, key: selectors.SelectorKey, said: _Said) -> bool:
-    """Take what a pipe holds; False when that is nothing for now, or for ever."""
+def _read_pipe(
+    selector: selectors.BaseSelector, key: selectors.SelectorKey, said: _Output
+) -> bool:
+    """Read from a pipe; False if it is empty or closed."""
     try:
-        data = os.read(key.fd, _CHUNK)
+        data = os.read(key.fd, _CHUNK_BYTES)
     except BlockingIOError:
         return False
     if not data:
@@ -521,12 +528,12 @@ def _hear(selector: selectors.BaseSelector, key: selectors.SelectorKey, said: _S
     return True
 
 
-def _drain(selector: selectors.BaseSelector, key: selectors.SelectorKey, said: _Said) -> None:
-    """Take what is left in a pipe, though something may go on writing into it."""
-    for _ in range(_PIPE // _CHUNK):
-        if not _hear(selector, key, said):
+def _drain(selector: selectors.BaseSelector, key: selectors.SelectorKey, said: _Output) -> None:
+    """Read the rest of a pipe, up to its capacity, though a process may still write into it."""
+    for _ in range(_PIPE_BYTES // _CHUNK_BYTES):
+        if not _read_pipe(selector, key, said):
             return
 
 
-def _ended(status: int) -> str:
+def _describe_status(status: int) -> str:
     return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"

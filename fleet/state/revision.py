@@ -1,6 +1,6 @@
-"""Read fleet.yaml and its included files as a revision of git has them.
+"""Read fleet.yaml and its included files from a git revision.
 
-Git runs once, before anything is read of that revision: a process that is confined starts none.
+Git runs before the process is confined, since a confined process starts no program.
 """
 
 import os
@@ -15,9 +15,9 @@ from fleet.errors import FileUnreadable
 from fleet.schema.source import LIMIT, check_size, read_document
 
 _BLOB, _LINK = "blob", "120000"
-_QUIET = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
-_LONGEST = 60
-"""Seconds that a call of git may take."""
+_GIT_ENVIRONMENT = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
+_GIT_TIMEOUT_SECONDS = 60
+"""Time limit of a git command."""
 
 
 class _Entry(NamedTuple):
@@ -29,17 +29,17 @@ class _Entry(NamedTuple):
 
 
 class Revision:
-    """The files of a folder as a revision of git has them; what was read once needs no git."""
+    """The files of a folder in a git revision; a file that was read once is cached."""
 
     def __init__(self, revision: str, folder: str) -> None:
         self._revision = revision
         self._folder = folder or "."
         self._read: dict[str, bytes] = {}
-        self._entries: Mapping[str, _Entry] = self._listed()
+        self._parse_entries: Mapping[str, _Entry] = self._list_files()
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return a file's bytes; raises FileUnreadable, also when it is longer than limit."""
-        entry = self._entries.get(self._within(name))
+        """Return the content of a file; raises FileUnreadable, also if longer than `limit`."""
+        entry = self._parse_entries.get(self._relative(name))
         if entry is None:
             raise FileUnreadable(f"{name}: revision {self._revision} has no such file")
         if entry.mode == _LINK:
@@ -50,22 +50,24 @@ class Revision:
         return self._read[entry.digest]
 
     def glob(self, pattern: str) -> tuple[str, ...]:
-        """Return the names that match, sorted."""
-        wanted = PurePosixPath(self._within(pattern)).parts
-        names = (name for name in self._entries if _matches(PurePosixPath(name).parts, wanted))
+        """Return the matching names, sorted."""
+        wanted = PurePosixPath(self._relative(pattern)).parts
+        names = (
+            name for name in self._parse_entries if _matches(PurePosixPath(name).parts, wanted)
+        )
         folder = "" if self._folder == "." else self._folder
         return tuple(sorted(join(folder, name) for name in names))
 
-    def _within(self, name: str) -> str:
+    def _relative(self, name: str) -> str:
         return relpath(name, self._folder)
 
-    def _listed(self) -> dict[str, _Entry]:
+    def _list_files(self) -> dict[str, _Entry]:
         commit = self._git("rev-parse", "--verify", f"{self._revision}^{{commit}}").decode()
         listed = self._git("ls-tree", "-r", "-z", "-l", commit.strip()).decode(errors="replace")
-        return dict(_entries(listed))
+        return dict(_parse_entries(listed))
 
     def _git(self, *words: str) -> bytes:
-        """Return what git prints; raises FileUnreadable with what it says."""
+        """Return the output of git; raises FileUnreadable with its error message."""
         asked = f"{self._revision} is no .yaml file, and"
         try:
             done = subprocess.run(  # noqa: S603 - git, in the folder of fleet.yaml
@@ -74,21 +76,23 @@ class Revision:
                 check=False,
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
-                env=os.environ | _QUIET,
-                timeout=_LONGEST,
+                env=os.environ | _GIT_ENVIRONMENT,
+                timeout=_GIT_TIMEOUT_SECONDS,
             )
         except (FileNotFoundError, PermissionError) as error:
             raise FileUnreadable(
                 f"{asked} git, which knows revisions, is not installed; name a file"
             ) from error
         except subprocess.TimeoutExpired as error:
-            raise FileUnreadable(f"{asked} git did not end within {_LONGEST} s") from error
+            raise FileUnreadable(
+                f"{asked} git did not end within {_GIT_TIMEOUT_SECONDS} s"
+            ) from error
         if done.returncode == 0:
             return done.stdout
         said = done.stderr.decode(errors="replace").strip().split("\n")[0]
-        raise FileUnreadable(f"{asked} {self._why(said)}")
+        raise FileUnreadable(f"{asked} {self._explain(said)}")
 
-    def _why(self, said: str) -> str:
+    def _explain(self, said: str) -> str:
         if "not a git repository" in said:
             return f"{realpath(self._folder)} is not in a git repository"
         if "Needed a single revision" in said:
@@ -96,18 +100,18 @@ class Revision:
         return f"git cannot read it as a revision: {said.removeprefix('fatal: ')}"
 
 
-def names_file(base: str) -> bool:
-    """Say whether a file is named, not a revision: by its name, whatever files there are.
+def is_file_name(base: str) -> bool:
+    """Return whether the text names a file and not a revision, by its suffix alone.
 
-    A merge request may add any file, `origin/main` too.
+    A merge request may add any file, even `origin/main`.
     """
     return base.endswith((".yaml", ".yml"))
 
 
 def read_revision(revision: str, name: str) -> Revision:
-    """Return the files of a revision, of which those are read that a fleet.yaml consists of.
+    """Return the files of a revision, with fleet.yaml and its included files read.
 
-    Raises FileUnreadable where git or the revision is missing.
+    Raises FileUnreadable if git or the revision is missing.
     """
     files = Revision(revision, dirname(name))
     files.read(name, LIMIT)
@@ -115,7 +119,7 @@ def read_revision(revision: str, name: str) -> Revision:
     return files
 
 
-def _entries(listed: str) -> Iterator[tuple[str, _Entry]]:
+def _parse_entries(listed: str) -> Iterator[tuple[str, _Entry]]:
     for each in filter(None, listed.split("\0")):
         about, _, name = each.partition("\t")
         mode, kind, digest, size = about.split()
@@ -124,7 +128,7 @@ def _entries(listed: str) -> Iterator[tuple[str, _Entry]]:
 
 
 def _matches(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Say whether each part of a name matches; as in a shell, a star takes no hidden one."""
+    """Return whether each part of a path matches; as in a shell, `*` matches no hidden name."""
     return len(parts) == len(wanted) and all(
         fnmatchcase(part, each) and (each.startswith(".") or not part.startswith("."))
         for part, each in zip(parts, wanted, strict=True)

@@ -1,7 +1,7 @@
-"""S3 by boto3: sessions that find credentials, and a prefix of a bucket.
+"""S3 by boto3: sessions, and a prefix of a bucket.
 
-Its URL is as Pulumi writes them, `s3://BUCKET/PREFIX?region=…&endpoint=…`. Credentials come by
-AWS's own chain; no message shows them.
+URLs are those of Pulumi, `s3://BUCKET/PREFIX?region=…&endpoint=…`. Credentials come from AWS's
+default chain; no message shows them.
 """
 
 from collections.abc import Iterator
@@ -14,36 +14,36 @@ from fleet.errors import FleetError, needing
 
 
 def new_session(**options: str | None) -> Any:  # noqa: ANN401 - boto3 makes its classes as it runs
-    """Return a session of its own; `options` are boto3's: `region_name`, `profile_name`."""
-    # boto3 is slow to load, and most commands ask nothing of AWS.
+    """Return a new session; `options` are boto3's: `region_name`, `profile_name`."""
+    # boto3 is slow to load, and most commands do not use AWS.
     import boto3
     from botocore.session import get_session
 
     session = get_session()
-    tables = _tables()
+    tables = _service_data()
     session.register_component("data_loader", tables)
     made = boto3.Session(**options, botocore_session=session)
-    # Each session of boto3 names its own folder to them once more.
+    # Each boto3 session appends its own folder again.
     tables.search_paths[:] = dict.fromkeys(tables.search_paths)
     return made
 
 
 @cache
-def _tables() -> Any:  # noqa: ANN401 - botocore has no types
-    """Return what botocore knows of services: large, so read once for all sessions."""
+def _service_data() -> Any:  # noqa: ANN401 - botocore has no types
+    """Return botocore's service data: large, so loaded once for all sessions."""
     from botocore.loaders import create_loader
 
     return create_loader()
 
 
-_ABSENT = frozenset({"NoSuchKey", "404", "NoSuchUpload"})
-_YES = frozenset({"true", "1", "t"})
+_MISSING_CODES = frozenset({"NoSuchKey", "404", "NoSuchUpload"})
+_TRUE_VALUES = frozenset({"true", "1", "t"})
 
 
 class S3Prefix:
-    """Objects by their keys below the prefix; what fails is `failed`, and says what and why.
+    """Objects by their keys below the prefix; failures raise `failed` with a reason.
 
-    `config` is botocore's: how long to wait, how often to try.
+    `config` has botocore's options: time-outs and retries.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class S3Prefix:
         self._config = config
 
     def at(self, key: str) -> dict[str, str]:
-        """Return which object a key is, in S3's words."""
+        """Return the bucket and key of an object, as arguments of boto3."""
         return {"Bucket": self.bucket, "Key": self.before + key}
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys that begin so, however many there are."""
+        """Return all keys with this prefix, sorted."""
         with self.asked():
             pages = self.client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.bucket, Prefix=self.before + prefix
@@ -73,7 +73,7 @@ class S3Prefix:
         return tuple(sorted(str(key).removeprefix(self.before) for key in found))
 
     def get(self, key: str) -> Any:  # noqa: ANN401 - boto3 ships no types
-        """Return an object's content as a stream; None where there is no such object."""
+        """Return an object's content as a stream; None if it is missing."""
         with self.asked(absent_is_fine=True):
             return self.client.get_object(**self.at(key))["Body"]
         return None
@@ -89,7 +89,7 @@ class S3Prefix:
         with needing("s3", self.address, self._failed):
             from botocore.config import Config
 
-        by_path = self._says_yes("s3ForcePathStyle", "use_path_style")
+        by_path = self._is_set("s3ForcePathStyle", "use_path_style")
         style = {"addressing_style": "path" if by_path else "auto"}
         session = new_session(profile_name=self._options.get("profile"))
         return session.client(
@@ -101,7 +101,7 @@ class S3Prefix:
 
     @contextmanager
     def asked(self, *, absent_is_fine: bool = False) -> Iterator[type[Any]]:
-        """Say of what failed why; yields the class of what the server refuses."""
+        """Turn boto3's errors into `failed`; yield the class of the server's errors."""
         with needing("s3", self.address, self._failed):
             from botocore import exceptions
 
@@ -109,7 +109,7 @@ class S3Prefix:
             yield exceptions.ClientError
         except exceptions.ClientError as error:
             said = error.response.get("Error", {})
-            if absent_is_fine and said.get("Code") in _ABSENT:
+            if absent_is_fine and said.get("Code") in _MISSING_CODES:
                 return
             raise self._failed(
                 f"{self.address} refuses {error.operation_name}: {said.get('Code', 'no reason')}: "
@@ -123,12 +123,12 @@ class S3Prefix:
             raise self._failed(f"{self.address} cannot be asked: {error}") from error
 
     def _endpoint(self) -> str | None:
-        """Return where the server is, with the scheme that older URLs leave out."""
+        """Return the server's URL, with the scheme that older URLs omit."""
         endpoint = self._options.get("endpoint")
         if not endpoint or "://" in endpoint:
             return endpoint
-        plain = self._says_yes("disableSSL", "disable_https")
+        plain = self._is_set("disableSSL", "disable_https")
         return f"{'http' if plain else 'https'}://{endpoint}"
 
-    def _says_yes(self, *names: str) -> bool:
-        return bool({self._options.get(name, "").lower() for name in names} & _YES)
+    def _is_set(self, *names: str) -> bool:
+        return bool({self._options.get(name, "").lower() for name in names} & _TRUE_VALUES)

@@ -1,6 +1,6 @@
 """Read secrets by their reference: an environment variable, a file, a command.
 
-A message names the reference and never what was read.
+Messages name the reference and never the secret.
 """
 
 import os
@@ -15,12 +15,12 @@ from fleet.schema.model import CommandSecret, EnvSecret, FileSecret
 from fleet.state.processes import Call, CommandFailed, run
 
 _MAX_BYTES = 64 * 1024
-HANDED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
-"""What a command gets of our environment, which holds other secrets, beside what it names."""
+PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
+"""Environment variables that every command gets; all others may hold secrets."""
 
 
 class HostSecrets:
-    """Secrets of the computer that fleet runs on; `base` is the folder of fleet.yaml."""
+    """Secrets of the computer that runs fleet; `base` is the folder of fleet.yaml."""
 
     def __init__(
         self, environment: Mapping[str, str], base: Path, *, timeout_seconds: float = 30
@@ -35,7 +35,7 @@ class HostSecrets:
         return cls(os.environ, Path(file).resolve().parent)
 
     def read(self, reference: object) -> str:
-        """Return the secret without white space around it; raises SecretMissing."""
+        """Return the secret without surrounding white space; raises SecretMissing."""
         match reference:
             case EnvSecret(env=name):
                 return self._from_environment(name)
@@ -47,7 +47,7 @@ class HostSecrets:
                 raise TypeError(f"not a reference to a secret: {type(reference).__name__}")
 
     def exposure(self, reference: object) -> tuple[str, str] | None:
-        """Return how a file is open to others, and the command that closes it; None: it is not."""
+        """Return a file's excess permissions and the command to remove them; None if fine."""
         if not isinstance(reference, FileSecret):
             return None
         path = self._base / Path(reference.file).expanduser()
@@ -55,7 +55,7 @@ class HostSecrets:
             status = path.stat()
         except (OSError, ValueError):
             return None
-        # Of a file that somebody else owns, its group may be what lets fleet read it.
+        # The group of another user's file may be fleet's only access to it.
         whom = "go" if status.st_uid == os.getuid() else "o"
         if not status.st_mode & (stat.S_IRWXO | (stat.S_IRWXG if whom == "go" else 0)):
             return None
@@ -79,7 +79,7 @@ class HostSecrets:
             with path.open("rb") as file:
                 content = file.read(_MAX_BYTES + 1)
         except PermissionError as error:
-            raise SecretMissing(f"{what}{path} may not be read{_owner(path)}") from error
+            raise SecretMissing(f"{what}{path} may not be read{_describe_owner(path)}") from error
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a path"
             raise SecretMissing(
@@ -88,11 +88,11 @@ class HostSecrets:
             ) from error
         if len(content) > _MAX_BYTES:
             raise SecretMissing(f"{what}{path} is longer than 64 KiB; is it the right file?")
-        return _decoded(content, f"{what}{path}")
+        return _decode(content, f"{what}{path}")
 
     def _from_command(self, reference: CommandSecret) -> str:
         what = f"secret {{command: {shlex.join(reference.command)}}}"
-        names = (*HANDED_ON, *reference.environment)
+        names = (*PASSED_VARIABLES, *reference.environment)
         missing = [name for name in reference.environment if name not in self._environment]
         if missing:
             raise SecretMissing(
@@ -117,18 +117,18 @@ class HostSecrets:
         return secret
 
 
-def _decoded(content: bytes, what: str) -> str:
+def _decode(content: bytes, what: str) -> str:
     try:
         secret = content.decode().strip()
     except UnicodeDecodeError:
-        # The cause would carry the bytes.
+        # The cause would contain the bytes.
         raise SecretMissing(f"{what} is not UTF-8 text") from None
     if not secret:
         raise SecretMissing(f"{what} is empty")
     return secret
 
 
-def _owner(path: Path) -> str:
+def _describe_owner(path: Path) -> str:
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a fleet's stacks and store live, from `state` in fleet.yaml."""
+"""Locations of a fleet's stacks and store, from `state` in fleet.yaml."""
 
 import os
 import shlex
@@ -11,21 +11,21 @@ from fleet.errors import FileUnreadable, FleetError
 from fleet.schema.model import Fleet
 
 _SQLITE = "sqlite:///"
-_BESIDE = ("embedded.db", ".pulumi")
-"""What may lie in the folder of a store."""
+_OTHER_STATE = ("embedded.db", ".pulumi")
+"""Other state in the folder of a store."""
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Where one fleet keeps its state; `folder` is this computer's part of it."""
+    """Locations of one fleet's state; `folder` is its local part."""
 
     folder: Path
     store: str
     """SQLAlchemy URL."""
     backend: str
-    """Pulumi backend URL; odd characters of a folder are percent-encoded."""
+    """Pulumi backend URL; special characters of a folder are percent-encoded."""
     uses_folder: bool
-    """Whether any state is kept in the folder: a file backend, or embedded stacks."""
+    """Whether the folder has state: a file backend, or embedded stacks."""
     images: Path
     """The folder of the images built on this computer."""
 
@@ -35,14 +35,14 @@ class Storage:
         return self.folder / "embedded.db"
 
     def local(self) -> tuple[Path, ...]:
-        """Return the files and folders on this computer that state depends on."""
+        """Return the local files and folders that state depends on."""
         path = self.store.removeprefix(_SQLITE)
         in_file = () if path == self.store else (Path(unquote(path)),)
         return (*in_file, self.folder) if self.uses_folder else in_file
 
 
 def shipped_folder(name: str) -> Path:
-    """Return a folder that comes with fleet: the wheel's own, else the checkout's."""
+    """Return a folder that ships with fleet: from the wheel, else from the checkout."""
     package = Path(__file__).parents[1]
     for folder in (package / "_shipped" / name, package.parent / name):
         if folder.is_dir():
@@ -51,22 +51,22 @@ def shipped_folder(name: str) -> Path:
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return where is kept what can be built or downloaded again, outside every checkout."""
+    """Return the cache folder, for files that can be built or downloaded again."""
     base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "~")) / ".cache"
     try:
         return Path(base).expanduser() / "fleet"
     except RuntimeError:
-        # No HOME and no entry for the user, as in some containers: nothing is kept.
+        # No HOME and no entry for the user, as in some containers: do not cache.
         return Path(os.devnull) / "fleet"
 
 
 def sqlite_url(path: Path) -> str:
-    """Return SQLAlchemy's URL of a file, whatever its path holds."""
-    return f"{_SQLITE}{_quoted(path)}"
+    """Return SQLAlchemy's URL of a file, with special characters escaped."""
+    return f"{_SQLITE}{_quote_path(path)}"
 
 
-def _quoted(path: Path) -> str:
-    """Return a path as a part of a URL; FileUnreadable if its name is not UTF-8."""
+def _quote_path(path: Path) -> str:
+    """Return a path as a part of a URL; raises FileUnreadable if its name is not UTF-8."""
     try:
         return quote(str(path))
     except UnicodeEncodeError as error:
@@ -78,22 +78,21 @@ def _quoted(path: Path) -> str:
 
 
 def older_store(path: Path) -> tuple[Path, str] | None:
-    """Return the file that an older fleet took for this path, and commands that move it there.
+    """Return an older fleet's file for this path, and commands to move it; None if missing.
 
-    It took the path for a part of a URL: `%XX` was decoded and `?` was its end. None where the
-    path was taken for itself, or where there is no such file.
+    Older fleets parsed the path as a part of a URL: they decoded `%XX` and cut it at a `?`.
     """
     older = Path(unquote(str(path).split("?")[0]))
     if older == path or not older.is_file():
         return None
-    beside = [(older.with_name(name), path.with_name(name)) for name in _BESIDE]
+    beside = [(older.with_name(name), path.with_name(name)) for name in _OTHER_STATE]
     moves = [(older, path), *(move for move in beside if move[0].exists() > move[1].exists())]
     commands = [("mkdir", "-p", path.parent), *(("mv", *move) for move in moves)]
     return older, " && ".join(shlex.join(map(str, command)) for command in commands)
 
 
 def find_storage(fleet: Fleet, config: str) -> Storage:
-    """Return where state lives; relative paths are relative to fleet.yaml's folder."""
+    """Return the locations of state; relative paths start at fleet.yaml's folder."""
     base = Path(config).resolve().parent
     backend, store = fleet.state.backend, fleet.state.store
     folder = base / ".fleet"
@@ -108,7 +107,7 @@ def find_storage(fleet: Fleet, config: str) -> Storage:
     return Storage(
         folder=folder,
         store=store,
-        backend=f"file://{_quoted(folder)}" if is_file else backend,
+        backend=f"file://{_quote_path(folder)}" if is_file else backend,
         uses_folder=is_file or embedded,
         images=base / fleet.state.images,
     )

@@ -1,4 +1,4 @@
-"""Zstandard: of Python itself from 3.14 on, of the backport of the same before."""
+"""Zstandard: from Python's standard library since 3.14, else from its backport."""
 
 import sys
 

@@ -30,14 +30,14 @@ from fleet.planner.durations import Run
 from fleet.planner.turns import Had
 from fleet.state.database import (
     ABOUT,
-    MADE,
+    CREATED_KEY,
     TENANCIES,
     TICKETS,
-    TICKETS_AFTER,
-    make_tables,
-    number_of,
-    rows_of,
-    value_of,
+    TICKETS_AFTER_KEY,
+    create_tables,
+    read_number,
+    read_value,
+    reading_rows,
 )
 from fleet.tickets.assignment import Tenancy, admit, keep, touch
 
@@ -123,7 +123,7 @@ class DatabaseTickets:
         with self._tables() as connection:
             rows = connection.execute(query).all()
         for chroot, package, machine, ready, ended in rows:
-            with rows_of(TICKETS):
+            with reading_rows(TICKETS):
                 began = _moment(ready)
                 took = _moment(ended) - began
             seconds = max(0, int(took.total_seconds()))
@@ -144,7 +144,7 @@ class DatabaseTickets:
             .order_by(columns.id.desc())
             .limit(_MOST_HAD)
         )
-        with self._tables() as connection, rows_of(TICKETS):
+        with self._tables() as connection, reading_rows(TICKETS):
             return tuple(
                 Had(row.owner, row.priority - bool(row.background), _moment(row.ended_at))
                 for row in connection.execute(query)
@@ -261,8 +261,8 @@ class DatabaseTickets:
     def known_since(self) -> datetime | None:
         """Return when the store was created, in which no older ticket is; None: it is not said."""
         with self._begin() as connection:
-            found = value_of(connection, MADE)
-        with rows_of(ABOUT):
+            found = read_value(connection, CREATED_KEY)
+        with reading_rows(ABOUT):
             return None if found is None else _moment(found)
 
     def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
@@ -397,7 +397,7 @@ class DatabaseTickets:
         """Insert a ticket and return its id; None where another took that id at this moment."""
         row = {**_row(ticket), "queue": self.queue}
         newest = sa.func.coalesce(sa.func.max(TICKETS.c.id), 0)
-        least = max(least, number_of(connection, TICKETS_AFTER))
+        least = max(least, read_number(connection, TICKETS_AFTER_KEY))
         highest = sa.case((newest < least, least), else_=newest)
         number = sa.select(highest + 1).scalar_subquery()
         insert = sa.insert(TICKETS).values(id=number, **row).returning(TICKETS.c.id)
@@ -412,7 +412,7 @@ class DatabaseTickets:
         """Begin a transaction; a store that an older fleet made gets its tables here."""
         with self._begin() as connection:
             if not self._is_there:
-                make_tables(connection, (TICKETS, TENANCIES))
+                create_tables(connection, (TICKETS, TENANCIES))
             yield connection
         self._is_there = True
 
@@ -485,7 +485,7 @@ def _row(ticket: Ticket) -> dict[str, str | int]:
     }
 
 
-@rows_of(TICKETS)
+@reading_rows(TICKETS)
 def _tickets(rows: Iterable[Sequence[Any]]) -> tuple[Ticket, ...]:
     return tuple(map(_ticket, rows))
 
@@ -536,7 +536,7 @@ def _tags(written: str) -> tuple[str, ...]:
     return tuple(json.loads(written))
 
 
-@rows_of(TENANCIES)
+@reading_rows(TENANCIES)
 def _tenancies(rows: Iterable[sa.Row[tuple[object, ...]]]) -> tuple[Tenancy, ...]:
     return tuple(map(_tenancy, rows))
 

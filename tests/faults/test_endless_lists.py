@@ -71,8 +71,8 @@ def endless(rows: Rows, *, counts: bool = True) -> Loopback:
         page = int(cursor) if cursor.isdecimal() else 10_000
         scope = received.headers["x-debusine-scope"]
         link = f"http://x/?cursor={page + 1}"
-        rows_of = [each | {"scope": scope} for each in rows(page)]
-        return one_page(*rows_of, next_page=link, previous_page=link)
+        reading_rows = [each | {"scope": scope} for each in rows(page)]
+        return one_page(*reading_rows, next_page=link, previous_page=link)
 
     return Loopback(answer)
 

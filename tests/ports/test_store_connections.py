@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from fleet.ports import Store
-from fleet.state.database import TENANCIES, TICKETS, make_tables
+from fleet.state.database import TENANCIES, TICKETS, create_tables
 from fleet.state.store import DatabaseStore
 from fleet.tickets.store import DatabaseTickets
 from tests.builders.ticketing import a_ticket
@@ -53,7 +53,7 @@ def test_of_two_that_find_the_store_of_an_older_fleet_one_waits_for_the_other(
 
     with ThreadPoolExecutor(1) as threads, psycopg.connect(postgres_url) as server:
         with postgres_store.begin() as connection:
-            make_tables(connection, (TICKETS, TENANCIES))
+            create_tables(connection, (TICKETS, TENANCIES))
             other = threads.submit(books[0].tenancies)
             while not server.execute(WAITING).fetchall():
                 server.rollback()

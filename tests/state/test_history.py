@@ -35,7 +35,7 @@ def add(path: str, number: int) -> Appended:
     return append(path, json.dumps({"number": number}) + "\n", NOON + timedelta(minutes=number))
 
 
-def number_of(found: Observed) -> int:
+def read_number(found: Observed) -> int:
     number = json.loads(found.content)["number"]
     assert isinstance(number, int)
     return number
@@ -54,7 +54,7 @@ def test_the_latest_moment_is_what_a_history_gives(path: str) -> None:
     add(path, 1)
     add(path, 2)
 
-    assert number_of(read_moment(path)) == 2
+    assert read_number(read_moment(path)) == 2
 
 
 def earlier(path: str, until: datetime) -> list[int]:
@@ -92,7 +92,7 @@ def test_the_moment_of_a_time_is_the_last_one_before_it(path: str) -> None:
 
     found = read_moment(path, NOON + timedelta(minutes=29))
 
-    assert number_of(found) == 20
+    assert read_number(found) == 20
     assert found.at == NOON + timedelta(minutes=20)
 
 
@@ -119,7 +119,7 @@ def test_a_moment_that_was_torn_while_it_was_written_is_skipped(path: str, cut: 
 
     found = read_moment(path)
 
-    assert number_of(found) == 1
+    assert read_number(found) == 1
     assert found.torn == whole.added - cut
 
 
@@ -163,7 +163,7 @@ def test_a_torn_end_longer_than_a_megabyte_is_skipped(path: str) -> None:
     with Path(path).open("ab") as file:
         file.write(b"fleet-1\n" + b"torn" * 600_000 + b"fleet-1\n" + b"torn" * 10)
 
-    assert number_of(read_moment(path)) == 1
+    assert read_number(read_moment(path)) == 1
 
 
 def test_a_file_of_another_tool_is_neither_read_nor_changed(path: str) -> None:

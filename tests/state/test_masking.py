@@ -1,6 +1,6 @@
 """Secrets are taken out of what is said, in every form, and nothing else is."""
 
-from fleet.state.processes import mask, words_of
+from fleet.state.processes import find_tokens, mask
 
 
 def test_what_is_too_short_for_a_secret_is_not_masked() -> None:
@@ -8,7 +8,7 @@ def test_what_is_too_short_for_a_secret_is_not_masked() -> None:
 
 
 def test_the_words_of_user_data_are_secrets() -> None:
-    words = words_of('- {path: /etc/token, content: "deadbeefdeadbeef"}\n')
+    words = find_tokens('- {path: /etc/token, content: "deadbeefdeadbeef"}\n')
 
     assert "deadbeefdeadbeef" in words
 

@@ -39,7 +39,7 @@ from fleet.model.facts import Listing, Machine, MachineState, Unknown, WorkerInp
 from fleet.ports import Cleaned, Clock
 from fleet.schema.model import is_named_by_fleet
 from fleet.schema.sources import Hooks
-from fleet.state.processes import Call, CommandFailed, mask, run, words_of
+from fleet.state.processes import Call, CommandFailed, find_tokens, mask, run
 
 FIGURES = ("cores", "memory_mib", "disk_mib", "swap_mib")
 """What of a machine's settings its commands are told."""
@@ -376,7 +376,7 @@ class HookMachines:
         given = self._given()
         remembered = self._remembered(told.get("name", ""))
         command = getattr(self._hooks, hook)
-        secrets = frozenset(given.values()) | words_of(user_data)
+        secrets = frozenset(given.values()) | find_tokens(user_data)
         # What was written for Resalloc has braces of a shell's, as in ${name}.
         fills = self._hooks.interface == "fleet"
         with self._logged(hook, told.get("name", ""), secrets) as hears:
