@@ -182,6 +182,8 @@ class Program:
             every = self.uppers[self.totals]
             solver.changeColsBounds(len(every), self.totals.astype("int32"), every, every)
         _set_integer(solver, len(self.costs))
+        # Presolve of HiGHS 1.15.1 can remove the best solutions, and saves no time here.
+        _set_options(solver, presolve="off")
         found: Solution | None = None
         for costs, is_count in objectives:
             if not costs.any() and (is_count or found):

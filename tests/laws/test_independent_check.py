@@ -9,9 +9,11 @@ from bench.worlds import Size, document_of, grouped, scene_of, world_of
 from fleet.model.facts import World
 from fleet.planner.allocation import Allocation, allocate
 from fleet.planner.demand import sign_demand
+from fleet.planner.formulation import Model, components
 from fleet.planner.inventory import take_inventory
 from fleet.planner.layout import Layout, lay_out
 from fleet.planner.lifecycle.begin import begin_pool_plans
+from fleet.planner.solver import Objective
 from fleet.planner.staffing import find_supplies
 from fleet.schema.model import Fleet
 from tests.builders.independent import find_violations, first_short_rank, machines_needed
@@ -34,7 +36,7 @@ _SIZES = (
 
 
 _FEW = Size(140, 60, 10, 10, limited=True)
-"""A world in which presolve of HiGHS 1.15.1 removes solutions from a program for each rank."""
+"""A world in which presolve of HiGHS 1.15.1 removes the best solutions of some ranks."""
 
 
 @cache
@@ -73,10 +75,27 @@ def test_no_rank_can_serve_one_more_request_when_earlier_ranks_keep_theirs(seed:
     assert first_short_rank(layout.groups, layout.places, layout.rows, found) is None
 
 
-def test_no_rank_is_short_when_presolve_errs_for_a_single_rank() -> None:
+def test_no_rank_is_short_when_presolve_would_remove_solutions() -> None:
     scene = grouped(scene_of(_FEW))
 
     layout, found = allocation_of(scene.fleet, world_of(scene))
 
     assert len(found.unserved) == 66
     assert first_short_rank(layout.groups, layout.places, layout.rows, found) is None
+
+
+def test_each_rank_is_at_its_maximum_when_it_is_searched_alone() -> None:
+    scene = grouped(scene_of(_FEW))
+    layout, found = allocation_of(scene.fleet, world_of(scene))
+    open_groups = [each for each in layout.groups if layout.places.keys() & each.fits.keys()]
+    served = 0.0
+
+    for component in components(open_groups, layout.places, layout.rows):
+        model = Model(component, by_rank=True)
+        program = model.program
+        ranks = [Objective(program.count_costs(blocks)) for blocks in model.blocks_by_rank]
+        solution = program.solve(ranks, serve_all=False)
+        assert solution is not None
+        served += solution.values[program.totals].sum()
+
+    assert served == sum(found.counts.values())
