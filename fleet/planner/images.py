@@ -62,8 +62,13 @@ class Standing:
         return self.version.state == "candidate" and by_rule
 
     @property
-    def _verb(self) -> str:
-        return "test" if self.version.state == "failed" else "promote"
+    def _command(self) -> str:
+        name, version = self.version.image, self.version.version
+        if self.version.state != "failed":
+            return f"fleet image promote {name} {version}"
+        if self.version.built_in is None:  # its build failed: nothing is there to test
+            return f"fleet image build {name}"
+        return f"fleet image test {name} {version}"
 
     def waiting(self, why: str = "") -> WaitingVersion:
         """Return what people are told of it while it waits."""
@@ -76,7 +81,7 @@ class Standing:
             since=self.since,
             until=self.until,
             because=why or self.why,
-            command=f"fleet image {self._verb} {name} {version}",
+            command=self._command,
         )
 
 

@@ -7,7 +7,7 @@ from fleet.model.images import BuildStep
 from fleet.report.images import BuildResult, built_to_text, step_to_text
 from tests.builders import NOW
 from tests.builders.sentences import tells
-from tests.builders.versioning import a_manifest
+from tests.builders.versioning import a_manifest, a_version
 from tests.rigs.trial import Trial, fleet_yaml
 
 
@@ -93,3 +93,24 @@ def test_what_is_for_disks_goes_not_with_a_machine(trial: Trial) -> None:
     code, said = trial.do("image", "build", "trixie", "--at", "desk", "--raw")
 
     assert (code, "--at excludes " in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("built_in", "why", "command"),
+    [
+        (None, "http://deb.example.org/debian does not answer", "fleet image build trixie"),
+        (None, "its process was killed", "fleet image build trixie"),
+        (None, "it was interrupted", "fleet image build trixie"),
+        (90, "task:sbuild failed", "fleet image test trixie 20261121T203000Z"),
+    ],
+)
+def test_a_failed_version_names_what_failed(
+    trial: Trial, built_in: int | None, why: str, command: str
+) -> None:
+    """A build that failed leaves nothing to test."""
+    failed = {"version": "20261121T203000Z", "state": "failed", "why": why, "built_in": built_in}
+    trial.remember(a_version(**failed))
+
+    _, said = trial.do("image", "show", "trixie")
+
+    assert said.splitlines()[-1].endswith(f"; {command}")
