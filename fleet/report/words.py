@@ -85,8 +85,9 @@ def place_note(each: PlaceFacts) -> str:
 
 
 def rules_to_allow(places: Iterable[PlaceFacts]) -> Iterator[str]:
-    """Yield for each pool that needs a rule of the allow-list what to add."""
-    for pool, each in {each.pool: each for each in places if each.asks}.items():
+    """Yield for each pool that needs a rule of the allow-list, and is in time, what to add."""
+    asking = {each.pool: each for each in places if each.asks and not each.is_late}
+    for pool, each in asking.items():
         later = " for later builds (the queue stored the tags of this one)"
         builds = later if each.acts_later else ""
         yield f"to allow pool {pool}{builds}, add {each.rule} to `powerful`"

@@ -3,9 +3,11 @@
 import re
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
+from fleet.explain.values import PlaceFacts
 from fleet.model.plan import Optimum, Unserved
 from fleet.report import words
 from fleet.schema.findings import some_of, yaml_key
@@ -191,3 +193,26 @@ def test_a_recorded_world_says_how_old_it_is(minutes: int, said: tuple[str, ...]
 
     assert tells(age, *said)
     assert ("cadence" in age, "future" in age) == ("cadence" in said, "future" in said)
+
+
+def _place(type_: str, **overrides: Any) -> PlaceFacts:  # noqa: ANN401 - values of the model
+    asked = {"asks": ("extra",), "rule": "{match: a/chromium}"}
+    return PlaceFacts(
+        **{"pool": "powerful", "type": type_, "market": "spot", "start": NOW, **asked, **overrides}
+    )
+
+
+@pytest.mark.parametrize(
+    ("places", "named"),
+    [
+        ((_place("ccx63"),), 1),
+        ((_place("ccx63", is_late=True),), 0),
+        ((_place("ccx63"), _place("ccx43", is_late=True)), 1),
+        ((_place("ccx63", is_late=True), _place("ccx53", pool="other")), 1),
+        ((_place("ccx63", asks=(), rule=""),), 0),
+    ],
+)
+def test_no_rule_is_proposed_when_the_build_would_miss_its_deadline(
+    places: tuple[PlaceFacts, ...], named: int
+) -> None:
+    assert len([*words.rules_to_allow(places)]) == named
