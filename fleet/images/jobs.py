@@ -94,7 +94,7 @@ def prove(recipe: ImageRecipe, disk: Path, log: Path, tell: Tell) -> Test:
             root.mkdir()
             with open_disk(disk) as opened:
                 opened.root.copy(root)
-            return _prove(_Here(), recipe, _Site("this computer", able, str(root), log), tell)
+            return _prove(Here(), recipe, _Site("this computer", able, str(root), log), tell)
 
         have_own_mounts(log)
         return in_memory_or_on_disk(work, log, run)
@@ -120,10 +120,11 @@ class Machine(Protocol):
         """Run a script there, and return its output."""
 
 
-class _Here:
+class Here:
     """This computer; what it runs ends with us."""
 
     def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
+        """Start a script; its errors go to the log."""
         with log.open("ab") as errors:
             return subprocess.Popen(  # noqa: S603 - a script of ours
                 (need("setpriv"), "--pdeathsig=KILL", "--", "/bin/sh", "-c", script),
@@ -134,6 +135,7 @@ class _Here:
             )
 
     def run(self, script: str, sent: bytes = b"") -> str:
+        """Run a script, and return its output."""
         command = ("/bin/sh", "-c", script)
         return subprocess.run(command, input=sent, capture_output=True, check=True).stdout.decode()  # noqa: S603 - same
 
@@ -299,14 +301,15 @@ def _jobs_in(
 def _no_network(machine: Machine, log: Path) -> str:
     """Return why no network of containers can be made there; empty: it can."""
     made = "ip link add b0 type bridge && ip link add v0 type veth peer name v1"
-    with machine.start(_script("unshare", "--net", "sh", "-euc", made), log) as child:
+    with machine.start(as_script("unshare", "--net", "sh", "-euc", made), log) as child:
         _, _ = child.communicate()
     return f"no bridge for incus can be made: {_last(log)}" if child.returncode else ""
 
 
 # unshare(2) maps no users within a chroot, so the root becomes that of the mount namespace. For
-# that it has to be a mount.
-_ENTER = """
+# that it has to be a mount. A shell of root stays the first process there: who becomes another
+# user does not end with its parent, and what is left of the namespace ends with the first.
+ENTER = """
 root=$1; own=$2; shift 2
 mount --bind "$root" "$root"; cd "$root"
 mount -t proc proc proc; mount -t sysfs sysfs sys; mount --rbind /dev dev
@@ -314,7 +317,7 @@ mount -t tmpfs tmpfs run; mount -t tmpfs -o mode=1777 tmpfs tmp
 mkdir -p run/systemd/resolve; cat /etc/resolv.conf >run/systemd/resolve/stub-resolv.conf
 if test "$own" = own; then ip link set lo up; mount -t cgroup2 cgroup sys/fs/cgroup; fi
 pivot_root . mnt
-exec /usr/sbin/chroot . /bin/sh -euc 'umount -l /mnt; exec "$@"' sh "$@"
+exec /usr/sbin/chroot . /bin/sh -euc 'umount -l /mnt; "$@"; exit' sh "$@"
 """
 # incus's daemon is systemd's to start, which no root has: it is started as that would.
 _AS_INCUS = f"""
@@ -348,9 +351,9 @@ def _inside(
     )
     within = ("sh", "-euc", _AS_INCUS, "sh", *worker) if own_network else worker
     apart = ("--net",) if own_network else ()
-    script = _script(
+    script = as_script(
         *("unshare", "--mount", "--propagation=private", "--pid", "--fork"),
-        *("--kill-child=KILL", *apart, "--mount-proc", "--", "sh", "-euc", _ENTER, "sh"),
+        *("--kill-child=KILL", *apart, "--mount-proc", "--", "sh", "-euc", ENTER, "sh"),
         *(site.root, "own" if own_network else "shared", *within),
     )
     wanted = {"jobs": jobs, "suite": recipe.suite, "architecture": recipe.architecture}
@@ -373,7 +376,7 @@ def _inside(
             yield {"job": name, "seconds": 0.0, "error": f"{what}: {_last(site.log)}"}
 
 
-def _script(*command: str) -> str:
+def as_script(*command: str) -> str:
     """Return a script that becomes a command, with little of the computer's environment."""
     proxies = [f'${{{name}+{name}="${name}"}}' for name in PROXIES]
     settings = [f"{name}={value}" for name, value in _ENVIRONMENT.items()]

@@ -4,6 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,16 @@ import pytest
 from fleet.images.checks import open_disk
 from fleet.images.jobs import (
     COPY_ROOT,
+    ENTER,
+    Here,
+    as_script,
     jobs_of,
     prove_nothing,
     prove_on,
     refuted_claims,
     workplace,
 )
+from fleet.images.programs import ENVIRONMENT, PROXIES
 from fleet.model import images as model
 from fleet.model.images import after_tests, executors_of, is_open, job_of_tag
 from fleet.schema.model import ImageRecipe
@@ -263,3 +270,52 @@ def test_a_copy_is_deleted_when_its_run_is_dead(tmp_path: Path) -> None:
         assert made.exists()
 
     assert list(tmp_path.glob(".jobs-*")) == []
+
+
+def test_a_job_gets_proxies_and_nothing_else_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy.example.org:3128/?a='b c'")
+    monkeypatch.setenv("FLEET_TEST_SECRET", "secret")
+
+    told = dict(line.split("=", 1) for line in Here().run(as_script("env")).splitlines())
+
+    assert told["https_proxy"] == "http://proxy.example.org:3128/?a='b c'"
+    assert told.keys() == {"https_proxy", *ENVIRONMENT, "PATH"} | ({*PROXIES} & {*os.environ})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a root the top of a namespace")
+def test_jobs_end_with_the_one_who_runs_them(tmp_path: Path) -> None:
+    """A process that became another user is not ended with its parent by the kernel."""
+    top = tmp_path / "root"
+    top.mkdir()
+    other = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
+    sleeps = ("sleep", str(10**6 + os.getpid()))
+    script = as_script(
+        *("unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child=KILL"),
+        *("--mount-proc", "sh", "-euc", f"mount --rbind / {top}\n{ENTER}", "sh"),
+        *(str(top), "shared", *other, *sleeps),
+    )
+
+    with Here().start(script, tmp_path / "log") as child:
+        wait_until(lambda: running(sleeps), tmp_path / "log")
+        child.kill()
+
+    wait_until(lambda: not running(sleeps), tmp_path / "log")
+
+
+def running(command: tuple[str, ...]) -> bool:
+    """Say whether a process of any namespace runs a command."""
+    line = "\0".join((*command, "")).encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes())
+    return line in found
+
+
+def wait_until(is_so: Callable[[], bool], log: Path) -> None:
+    until = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < until, log.read_text(encoding="utf-8")
+        time.sleep(0.05)
