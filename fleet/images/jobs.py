@@ -23,10 +23,10 @@ from typing import IO, Any, NamedTuple, Protocol, cast
 
 from fleet.clock import utc_now
 from fleet.errors import FleetError
+from fleet.images import disk
 from fleet.images.bake import have_own_mounts, in_memory_or_on_disk
 from fleet.images.boot import choose_accelerator
 from fleet.images.checks import last_line, open_disk
-from fleet.images.disk import MACHINES
 from fleet.images.programs import ENVIRONMENT, PROXIES, held, missing, need
 from fleet.model.images import (
     Job,
@@ -73,13 +73,13 @@ def why_not(recipe: ImageRecipe) -> str:
     """Return why no job can be run on this computer; empty: jobs can be tried."""
     if os.geteuid() != 0:
         return "only root runs jobs in the root of an image"
-    machine = MACHINES.get(platform.machine(), platform.machine())
+    machine = disk.MACHINES.get(platform.machine(), platform.machine())
     if machine != recipe.architecture:
         return f"this computer is {machine}, and the image is {recipe.architecture}"
-    return missing(_ROOTFUL)
+    return missing(_ROOTFUL) or disk.why_not()
 
 
-def prove(recipe: ImageRecipe, disk: Path, log: Path, tell: Tell) -> Test:
+def prove(recipe: ImageRecipe, image: Path, log: Path, tell: Tell) -> Test:
     """Run the jobs of an image, and return what they proved."""
     if reason := why_not(recipe):
         return prove_nothing(recipe, reason)
@@ -87,12 +87,12 @@ def prove(recipe: ImageRecipe, disk: Path, log: Path, tell: Tell) -> Test:
     able = {
         name for name, there in (("kvm", _has_kvm()), ("vhost-vsock", _VSOCK.exists())) if there
     }
-    with workplace(disk.parent.parent) as work:
+    with workplace(image.parent.parent) as work:
         root = work / "root"
 
         def run() -> Test:
             root.mkdir()
-            with open_disk(disk) as opened:
+            with open_disk(image) as opened:
                 opened.root.copy(root)
             return _prove(Here(), recipe, _Site("this computer", able, str(root), log), tell)
 

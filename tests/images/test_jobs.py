@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fleet.images import disk
 from fleet.images.checks import open_disk
 from fleet.images.jobs import (
     COPY_ROOT,
@@ -22,6 +23,7 @@ from fleet.images.jobs import (
     prove_nothing,
     prove_on,
     refuted_claims,
+    why_not,
     workplace,
 )
 from fleet.images.programs import ENVIRONMENT, PROXIES
@@ -29,6 +31,7 @@ from fleet.model import images as model
 from fleet.model.images import after_tests, executors_of, is_open, job_of_tag
 from fleet.schema.model import ImageRecipe
 from tests.builders import NOW
+from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
 from tests.rigs.image_disks import a_disk, a_root, needs_programs
 
@@ -233,6 +236,25 @@ def test_a_boot_decides_about_tags_when_no_job_was_run() -> None:
     after = after_tests(a_version(state="built"), tests, NOW)
 
     assert (after.provides, after.unproven) == (("worker:executor:unshare",), ("worker",))
+
+
+@needs_programs
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs jobs")
+@pytest.mark.parametrize(
+    "refuses",
+    [
+        ["unshare", "--mount", "--map-users", "no"],
+        ["sh", "-c", "echo unshare failed: Operation not permitted >&2; exit 1"],
+        ["setpriv", "--bounding-set=-sys_admin", "--", "unshare", "--mount", "true"],
+    ],
+)
+def test_no_job_is_run_when_root_can_make_no_namespace(
+    monkeypatch: pytest.MonkeyPatch, refuses: list[str]
+) -> None:
+    """Root of a container may not: that says nothing of the image."""
+    monkeypatch.setattr(disk, "isolated", lambda *_: refuses)
+
+    assert tells(why_not(recipe()), "no namespaces", "unshare")
 
 
 @needs_programs
