@@ -46,7 +46,7 @@ from fleet.planner.solver import (
     can_solve,
 )
 
-_MAX_WEIGHT = 1_000
+_MAX_WEIGHT = 100
 """Weight at which an exact search begins another objective for earlier ranks. With one for each
 rank, limited worlds of 60 to 400 requests take 1.3 to 2 times as long."""
 _RANK_WEIGHT = 2.0

@@ -182,8 +182,6 @@ class Program:
             every = self.uppers[self.totals]
             solver.changeColsBounds(len(every), self.totals.astype("int32"), every, every)
         _set_integer(solver, len(self.costs))
-        # Presolve of HiGHS 1.15.1 can remove the best solutions, and saves no time here.
-        _set_options(solver, presolve="off")
         found: Solution | None = None
         for costs, is_count in objectives:
             if not costs.any() and (is_count or found):
@@ -193,6 +191,8 @@ class Program:
                 mip_max_nodes=MAX_NODES,
                 mip_abs_gap=COUNT_GAP if is_count else 0.0,
                 mip_rel_gap=0.0 if is_count else GAP,
+                # Presolve of HiGHS 1.15.1 can remove the best solutions of a rank.
+                presolve="off" if is_count else "choose",
             )
             _set_costs(solver, costs)
             if found is not None:
