@@ -87,7 +87,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     kind.extra: (f"pulumi_{kind.extra}",) for kind in PROVIDERS.values()
 } | {
     "hcloud": ("pulumi_hcloud", "hcloud"),
-    "images": ("ansible", "ansible_runner", "websockets"),
+    "images": ("ansible", "ansible_runner", "aiohttp"),
     "policies": ("pytest",),
     "postgres": ("psycopg",),
     "pulumi": ("pulumi",),

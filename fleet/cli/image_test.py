@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fleet.apply.config import load_config, read_seconds
 from fleet.apply.timer import Signals
@@ -38,7 +38,7 @@ from fleet.state.store import DatabaseStore
 
 if TYPE_CHECKING:
     from fleet.images.boot import Booted
-    from fleet.images.fake_debusine import Backend, Stage
+    from fleet.images.fake_debusine import Stage, WorkerServer
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -166,14 +166,6 @@ _NOTICED = 60
 """Seconds within which a server notices that a worker is gone."""
 
 
-class _Server(NamedTuple):
-    """Where the worker registers, with which token, and how far it has to come there."""
-
-    backend: "Backend"
-    token: str
-    goal: "Stage"
-
-
 def boot(
     fleet: Fleet, args: argparse.Namespace, folder: Path, manifest: Manifest, console: Console
 ) -> tuple[Manifest, Test, tuple[str, ...]]:
@@ -190,14 +182,13 @@ def boot(
     at, began = utc_now(), time.monotonic()
     console.progress("checking for kvm")
     accelerator = choose_accelerator() if args.accelerator == "auto" else args.accelerator
-    with _server(fleet, args, limit) as server:
+    with _server(fleet, args, limit) as (server, goal):
         log = folder / CONSOLE
         trial = Trial(
             disk=folder / QCOW2,
             console=log,
-            backend=server.backend,
-            token=server.token,
-            goal=server.goal,
+            server=server,
+            goal=goal,
             accelerator=accelerator,
             limit=limit,
         )
@@ -224,13 +215,17 @@ def _notes(booted: "Booted") -> tuple[str, ...]:
 
 
 @contextmanager
-def _server(fleet: Fleet, args: argparse.Namespace, limit: int) -> Iterator[_Server]:
-    """Have a server wait for the worker meanwhile: one made for this test, or a queue's own."""
-    from fleet.images.fake_debusine import FakeDebusine, Proxy, Stage
+def _server(
+    fleet: Fleet, args: argparse.Namespace, limit: int
+) -> Iterator[tuple["WorkerServer", "Stage"]]:
+    """Have a server wait for the worker: one made for this test, or a queue's own.
+
+    Says how far the worker has to come there.
+    """
+    from fleet.images.fake_debusine import Proxy, Stage, WorkerServer
 
     if not args.queue:
-        token = secrets.token_hex(32)
-        yield _Server(FakeDebusine(token), token, Stage.ASKED)
+        yield WorkerServer(secrets.token_hex(32)), Stage.ASKED
         return
     queue = fleet.queues.get(args.queue)
     if not isinstance(queue, DebusineQueue) or not queue.admin:
@@ -256,7 +251,7 @@ def _server(fleet: Fleet, args: argparse.Namespace, limit: int) -> Iterator[_Ser
     )
     token = registry.enrol(enrolment)
     try:
-        yield _Server(Proxy(queue.url), token, Stage.ENDED)
+        yield Proxy(token, queue.url), Stage.ENDED
     finally:
         _release(registry, name)
 

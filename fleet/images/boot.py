@@ -14,12 +14,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
 from fleet.errors import FleetError
-from fleet.images.fake_debusine import Backend, Stage, WorkerServer
+from fleet.images.fake_debusine import Stage, WorkerServer
 from fleet.images.programs import need, run_on
 from fleet.model.user_data import write_user_data
 from fleet.ports import Tell
@@ -171,8 +171,8 @@ class Trial:
 
     disk: Path
     console: Path
-    backend: Backend
-    token: str = field(repr=False)
+    server: WorkerServer
+    """Not yet open."""
     goal: Stage
     accelerator: Accelerator
     limit: float
@@ -192,9 +192,9 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Booted:
 
     `tell` hears each stage, `watch` hears every second what is waited for.
     """
-    with WorkerServer(trial.token, trial.backend) as server:
+    with trial.server as server:
         url = f"http://{HOST}:{server.port}"
-        user_data = write_user_data(url, trial.token)
+        user_data = write_user_data(url, server.token)
         try:
             with booted(trial.disk, trial.console, trial.accelerator, user_data) as process:
                 ended = _wait(trial, server, process, tell, watch)
@@ -247,7 +247,7 @@ def _leaks(trial: Trial) -> list[str]:
         text = trial.console.read_bytes()
     except FileNotFoundError:
         return []
-    token = trial.token.encode()
+    token = trial.server.token.encode()
     if token not in text:
         return []
     trial.console.write_bytes(text.replace(token, b"***"))

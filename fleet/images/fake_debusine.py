@@ -1,29 +1,32 @@
 """A server on loopback for the test of an image: it records how far one worker comes.
 
-A backend answers the worker: a fake Debusine, or a proxy to a real server. The fake announces work
-and then has none.
+It answers as Debusine answers a new worker, announces work and offers nothing; or it passes all on
+to a real server.
 """
 
+import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
 from enum import IntEnum
+from functools import partial
 from hmac import compare_digest
-from http.server import BaseHTTPRequestHandler
-from socket import SHUT_RDWR
-from typing import Protocol, Self, cast
+from typing import Any, Self
 
-import httpx
-from websockets.exceptions import InvalidStatus, WebSocketException
-from websockets.http11 import Request as OpeningRequest
-from websockets.server import ServerProtocol
-from websockets.sync.client import connect
-from websockets.sync.connection import Connection
+from aiohttp import (
+    ClientError,
+    ClientSession,
+    ClientTimeout,
+    WSMsgType,
+    WSServerHandshakeError,
+    web,
+)
+from yarl import URL
 
-from fleet.queues.http import BackgroundServer, LoopbackServer, trusted
+from fleet.queues.http import trusted
 
 _REGISTER = "/api/1.0/worker/register/"
 CONNECT = "/api/ws/1.0/worker/connect/"
@@ -32,9 +35,16 @@ _FETCH = "/api/1.0/work-request/get-next-for-worker/"
 _WORK = "/api/1.0/work-request/"
 _ENDED = "/completed/"
 _MAX_BODY = 64 << 20
-"""Bytes of a request or an answer; more is refused."""
+"""Bytes of a request; more is refused."""
+_SECONDS = 60
+"""Limit for a connection to a real server, and for its silence before an answer."""
 _CLOSE_SECONDS = 1
 """How long a worker has to confirm that its websocket is closed."""
+_HANDSHAKE = "sec-websocket-"
+# Headers of one connection.
+_HOP_BY_HOP = frozenset(
+    ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "upgrade")
+)
 
 
 class Stage(IntEnum):
@@ -49,74 +59,46 @@ class Stage(IntEnum):
     ENDED = 6
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a worker asks; names of headers are in lower case."""
+class WorkerServer:
+    """Waits for the worker that has a token, in a thread; as Debusine does, without any work."""
 
-    method: str
-    path: str
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(default=b"", repr=False)
-
-    @property
-    def token(self) -> str:
-        """Return the token it comes with."""
-        return self.headers.get("token", "")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What it is answered."""
-
-    status: int
-    body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-class Backend(Protocol):
-    """What answers a worker."""
-
-    def answer(self, request: Request) -> Answer:
-        """Return the answer to a request."""
-
-    def connect(self, request: Request, accept: "Accept") -> None:
-        """Accept a websocket and pass messages until either side ends; or raise Refused."""
-
-
-Accept = Callable[[], AbstractContextManager[Connection]]
-"""Opens the websocket that a worker requests."""
-
-
-class Refused(Exception):
-    """A worker gets no websocket."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
-
-
-class WorkerServer(BackgroundServer):
-    """Waits for the worker that has a token."""
-
-    def __init__(self, token: str, backend: Backend) -> None:
-        self._token = token
-        self._backend = backend
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self._own_token = ""
+        self._connected: set[web.WebSocketResponse] = set()
         self._changed = threading.Condition()
         self._reached: dict[Stage, float] = {}
         self._provides: tuple[str, ...] = ()
         self._refusals: list[str] = []
-        self._websockets: set[Connection] = set()
-        super().__init__(LoopbackServer(self._handler()))
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
-        return super().__enter__()
+        opened: Future[tuple[int, Callable[[], object]]] = Future()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._run(opened),))
+        self._thread.start()
+        self.port, self._end = opened.result()
+        return self
 
-    def __exit__(self, *reason: object) -> None:
-        super().__exit__(*reason)
-        for each in tuple(self._websockets):
-            with suppress(OSError):
-                each.socket.shutdown(SHUT_RDWR)
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        self._thread.join()
+
+    async def _run(self, opened: "Future[tuple[int, Callable[[], object]]]") -> None:
+        """Serve until the end, and say on which port and what is called to end it."""
+        ended = asyncio.Event()
+        app = web.Application(client_max_size=_MAX_BODY)
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        limit = ClientTimeout(total=None, sock_connect=_SECONDS, sock_read=_SECONDS)
+        async with ClientSession(
+            auto_decompress=False, timeout=limit, trust_env=True
+        ) as self._client:
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            end = partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set)
+            opened.set_result((int(runner.addresses[0][1]), end))
+            await ended.wait()
+            await runner.cleanup()
 
     @property
     def provides(self) -> tuple[str, ...]:
@@ -138,20 +120,35 @@ class WorkerServer(BackgroundServer):
         with self._changed:
             return self._changed.wait_for(lambda: stage in self._reached, seconds)
 
-    def _reach(self, stage: Stage) -> None:
-        with self._changed:
-            self._reached.setdefault(stage, time.monotonic() - self._began)
-            self._changed.notify_all()
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        answer: web.StreamResponse
+        body = b""
+        try:
+            if (request.content_length or 0) > _MAX_BODY:
+                raise web.HTTPRequestEntityTooLarge(_MAX_BODY, request.content_length or 0)
+            if request.headers.get("Upgrade", "").lower() == "websocket":
+                answer = await self.connect(request)
+            else:
+                body = await request.read()
+                answer = await self.answer(request)
+        except WSServerHandshakeError as refused:
+            answer = _problem(refused.status, refused.message)
+        except (ClientError, OSError, ValueError) as error:
+            answer = _problem(502, f"the server gives no answer: {error}")
+        except web.HTTPException as refused:
+            answer = _problem(refused.status, refused.reason)
+        self._note(request, answer.status, body)
+        return answer
 
-    def _note(self, request: Request, status: int) -> None:
+    def _note(self, request: web.Request, status: int, body: bytes = b"") -> None:
         """Record what a request and how it was answered say of the worker."""
         match request.method, request.path, status:
-            case "POST", path, 201 if path == _REGISTER and self._has_token(request):
+            case "POST", path, 201 if path == _REGISTER and _has(request, self.token):
                 self._reach(Stage.REGISTERED)
             case "GET", path, 101 if path == CONNECT:
                 self._reach(Stage.CONNECTED)
             case "PUT", path, 204 if path == _METADATA:
-                self._provides = _tags_of(request.body)
+                self._provides = _tags_of(body)
                 self._reach(Stage.REPORTED)
             case "POST", path, 200 | 204 if path == _FETCH:
                 self._reach(Stage.ASKED)
@@ -162,107 +159,117 @@ class WorkerServer(BackgroundServer):
             case method, path, _ if status >= 400:  # noqa: PLR2004 - HTTP's errors
                 self._refusals.append(f"{method} {path}: {status}")
 
-    def _has_token(self, request: Request) -> bool:
-        return compare_digest(request.token.encode(), self._token.encode())
+    def _reach(self, stage: Stage) -> None:
+        with self._changed:
+            self._reached.setdefault(stage, time.monotonic() - self._began)
+            self._changed.notify_all()
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        server = self
+    async def answer(self, request: web.Request) -> web.Response:
+        """Return the answer to a request."""
+        match request.method, request.path:
+            case "POST", path if path == _REGISTER:
+                return self._register(request, await request.read())
+            case "PUT", path if path == _METADATA and self._is_known(request):
+                for each in tuple(self._connected):
+                    await _tell(each, "work_request_available")
+                return web.Response(status=204)
+            case "POST", path if path == _FETCH and self._is_known(request):
+                return web.Response(status=204)
+            case _:
+                return _problem(404 if self._is_known(request) else 403, "not for you")
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            # Else a body waits 40 ms until the worker has confirmed the headers before it.
-            disable_nagle_algorithm = True
-            timeout = 300
+    async def connect(self, request: web.Request) -> web.StreamResponse:
+        """Ask a worker that has registered what it can do, by websocket, until it ends."""
+        if request.path != CONNECT or not self._is_known(request):
+            return _problem(403, "not for you")
+        async with self.accepted(request) as websocket:
+            self._connected.add(websocket)
+            await _tell(websocket, "connected")
+            await _tell(websocket, "request_dynamic_metadata")
+            async for _ in websocket:
+                pass
+            self._connected.discard(websocket)
+        return websocket
 
-            def do_GET(self) -> None:
-                server._serve(self)
+    @asynccontextmanager
+    async def accepted(self, request: web.Request) -> AsyncIterator[web.WebSocketResponse]:
+        """Open the websocket that a worker requests, and close it afterwards."""
+        websocket = web.WebSocketResponse(timeout=_CLOSE_SECONDS, max_msg_size=_MAX_BODY)
+        await websocket.prepare(request)
+        self._note(request, websocket.status)
+        yield websocket
+        await websocket.close()
 
-            do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET  # noqa: N815 - the library's names
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - same
-                """Say nothing: a path may hold what is not for everybody."""
-
-        return Handler
-
-    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
-        body = _body_of(handler)
-        if body is None:
-            handler.close_connection = True
-            handler.send_error(413)
-            return
-        headers = {name.lower(): value for name, value in handler.headers.items()}
-        request = Request(handler.command, handler.path, headers, body)
-        if headers.get("upgrade", "").lower() == "websocket":
-            handler.close_connection = True
-            self._connect(handler, request)
-            return
-        answer = self._backend.answer(request)
-        self._note(request, answer.status)
-        _send(handler, answer)
-
-    def _connect(self, handler: BaseHTTPRequestHandler, request: Request) -> None:
-        """Have the backend talk over a websocket, where it accepts one."""
-
-        @contextmanager
-        def accept() -> Iterator[Connection]:
-            with _accept(handler, lambda status: self._note(request, status)) as websocket:
-                self._websockets.add(websocket)
-                yield websocket
-                self._websockets.discard(websocket)
-
+    def _register(self, request: web.Request, body: bytes) -> web.Response:
+        if not _has(request, self.token):
+            return _problem(400, "Invalid worker activation token")
         try:
-            self._backend.connect(request, accept)
-        except Refused as refused:
-            self._note(request, refused.status)
-            handler.send_error(refused.status)
+            self._own_token = str(json.loads(body)["token"])
+        except (ValueError, KeyError, TypeError):
+            return _problem(400, "no token of the worker's own")
+        return web.json_response({}, status=201)
+
+    def _is_known(self, request: web.Request) -> bool:
+        return bool(self._own_token) and _has(request, self._own_token)
 
 
-def _accept(handler: BaseHTTPRequestHandler, note: Callable[[int], None]) -> Connection:
-    """Return the websocket that a request opens; http.server has read its head already.
+class Proxy(WorkerServer):
+    """Forwards requests and websockets to a real server."""
 
-    `note` is called with the status before that is sent.
-    """
-    lines = [handler.requestline, *(f"{name}: {text}" for name, text in handler.headers.items())]
-    protocol = ServerProtocol()
-    protocol.receive_data("\r\n".join((*lines, "", "")).encode())
-    for request in protocol.events_received():
-        response = protocol.accept(cast("OpeningRequest", request))
-        note(response.status_code)
-        protocol.send_response(response)
-    handler.wfile.write(b"".join(protocol.data_to_send()))
-    return Connection(handler.connection, protocol, close_timeout=_CLOSE_SECONDS)
+    def __init__(self, token: str, url: str) -> None:
+        """`url` is the server's base URL, as in `queues.*.url`."""
+        super().__init__(token)
+        self._url = url.rstrip("/")
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Return the server's answer to a request."""
+        async with self._client.request(
+            request.method,
+            self._at(request),
+            data=await request.read(),
+            headers=_forwarded(request.headers),
+            allow_redirects=False,
+            ssl=trusted(),
+        ) as answer:
+            headers = _forwarded(answer.headers)
+            return web.Response(status=answer.status, body=await answer.read(), headers=headers)
+
+    async def connect(self, request: web.Request) -> web.WebSocketResponse:
+        """Open the same websocket at the server, and pass messages until either side ends."""
+        upstream = self._client.ws_connect(
+            self._at(request), headers=_forwarded(request.headers), ssl=trusted()
+        )
+        async with upstream as theirs, self.accepted(request) as ours:
+            both = (_pass_on(ours, theirs), _pass_on(theirs, ours))
+            passing = [asyncio.ensure_future(each) for each in both]
+            await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
+        return ours
+
+    def _at(self, request: web.Request) -> URL:
+        return URL(f"{self._url}{request.raw_path}", encoded=True)
 
 
-def _send(handler: BaseHTTPRequestHandler, answer: Answer) -> None:
-    """Send an answer whole."""
-    handler.send_response_only(answer.status)
-    for name, value in answer.headers.items():
-        handler.send_header(name, value)
-    if answer.status != 204:  # noqa: PLR2004 - no content, and no length of it
-        handler.send_header("Content-Length", str(len(answer.body)))
-    handler.end_headers()
-    if handler.command != "HEAD":
-        handler.wfile.write(answer.body)
+async def _pass_on(source: Any, target: Any) -> None:  # noqa: ANN401 - either side of a websocket
+    """Pass messages on until either side ends."""
+    with suppress(ConnectionError):
+        async for message in source:
+            send = target.send_str if message.type is WSMsgType.TEXT else target.send_bytes
+            await send(message.data)
 
 
-def _body_of(handler: BaseHTTPRequestHandler) -> bytes | None:
-    """Return what a request holds; None where it is too much."""
-    if handler.headers.get("Transfer-Encoding", "").lower() == "chunked":
-        return _chunks_of(handler)
-    length = int(handler.headers.get("Content-Length") or 0)
-    return handler.rfile.read(length) if length <= _MAX_BODY else None
+async def _tell(websocket: web.WebSocketResponse, text: str) -> None:
+    with suppress(ConnectionError):
+        await websocket.send_json({"type": "websocket.send", "text": text})
 
 
-def _chunks_of(handler: BaseHTTPRequestHandler) -> bytes | None:
-    found = bytearray()
-    while size := int(handler.rfile.readline().split(b";")[0], 16):
-        if len(found) + size > _MAX_BODY:
-            return None
-        found += handler.rfile.read(size)
-        handler.rfile.readline()
-    while handler.rfile.readline().strip():
-        pass
-    return bytes(found)
+def _has(request: web.Request, token: str) -> bool:
+    return compare_digest(request.headers.get("token", "").encode(), token.encode())
+
+
+def _problem(status: int, title: str) -> web.Response:
+    return web.json_response(
+        {"title": title}, status=status, content_type="application/problem+json"
+    )
 
 
 def _tags_of(body: bytes) -> tuple[str, ...]:
@@ -271,130 +278,6 @@ def _tags_of(body: bytes) -> tuple[str, ...]:
     except (ValueError, KeyError, TypeError):
         return ()  # older workers report none
     return tuple(sorted({str(each) for each in tags})) if isinstance(tags, list) else ()
-
-
-class FakeDebusine:
-    """Takes the worker of one token, and sends it what Debusine sends a new worker."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-        self._worker_token = ""
-        self._connected: set[Connection] = set()
-
-    def answer(self, request: Request) -> Answer:
-        """Return the answer to a request."""
-        match request.method, request.path:
-            case "POST", path if path == _REGISTER:
-                return self._register(request)
-            case "PUT", path if path == _METADATA and self._is_known(request):
-                for each in tuple(self._connected):
-                    _tell(each, "work_request_available")
-                return Answer(204)
-            case "POST", path if path == _FETCH and self._is_known(request):
-                return Answer(204)
-            case _:
-                return _problem(404 if self._is_known(request) else 403, "not for you")
-
-    def connect(self, request: Request, accept: Accept) -> None:
-        """Ask a worker that has registered what it can do, by websocket, until it ends."""
-        if request.path != CONNECT or not self._is_known(request):
-            raise Refused(403)
-        with accept() as websocket:
-            self._connected.add(websocket)
-            _tell(websocket, "connected")
-            _tell(websocket, "request_dynamic_metadata")
-            with suppress(WebSocketException):
-                for _ in websocket:
-                    pass
-            self._connected.discard(websocket)
-
-    def _register(self, request: Request) -> Answer:
-        if not compare_digest(request.token.encode(), self._token.encode()):
-            return _problem(400, "Invalid worker activation token")
-        try:
-            self._worker_token = str(json.loads(request.body)["token"])
-        except (ValueError, KeyError, TypeError):
-            return _problem(400, "no token of the worker's own")
-        return Answer(201, b"{}", {"Content-Type": "application/json"})
-
-    def _is_known(self, request: Request) -> bool:
-        return bool(self._worker_token) and compare_digest(
-            request.token.encode(), self._worker_token.encode()
-        )
-
-
-def _tell(websocket: Connection, text: str) -> None:
-    with suppress(WebSocketException):
-        websocket.send(json.dumps({"type": "websocket.send", "text": text}))
-
-
-def _problem(status: int, title: str) -> Answer:
-    body = json.dumps({"title": title}).encode()
-    return Answer(status, body, {"Content-Type": "application/problem+json"})
-
-
-_SECONDS = 60
-_HANDSHAKE = "sec-websocket-"
-# Headers of one connection.
-_HOP_BY_HOP = frozenset(
-    ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "upgrade")
-)
-
-
-class Proxy:
-    """Forwards requests and websockets to a real server."""
-
-    def __init__(self, url: str) -> None:
-        """`url` is the server's base URL, as in `queues.*.url`."""
-        self._url = httpx.URL(url.rstrip("/"))
-
-    def answer(self, request: Request) -> Answer:
-        """Return the server's answer to a request; 502 where it gives none."""
-        headers = {**_forwarded(request.headers), "accept-encoding": "identity"}
-        try:
-            answer = httpx.request(
-                request.method,
-                f"{self._url}{request.path}",
-                content=request.body or None,
-                headers=headers,
-                timeout=_SECONDS,
-                verify=trusted(),
-            )
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return _problem(502, f"{self._url.host} gives no answer: {error}")
-        return Answer(answer.status_code, answer.content, _forwarded(answer.headers))
-
-    def connect(self, request: Request, accept: Accept) -> None:
-        """Open the same websocket at the server, and pass messages until either side ends."""
-        is_safe = self._url.scheme == "https"
-        url = self._url.copy_with(scheme="wss" if is_safe else "ws")
-        with ExitStack() as stack:
-            try:
-                opening = connect(
-                    f"{url}{request.path}",
-                    additional_headers=_forwarded(request.headers),
-                    user_agent_header=None,
-                    open_timeout=_SECONDS,
-                    close_timeout=_CLOSE_SECONDS,
-                    ssl=trusted() if is_safe else None,
-                )
-                upstream = stack.enter_context(opening)
-            except InvalidStatus as refused:
-                raise Refused(refused.response.status_code) from refused
-            except (OSError, WebSocketException) as error:
-                raise Refused(502) from error
-            websocket = stack.enter_context(accept())
-            back = threading.Thread(target=_pass_on, args=(upstream, websocket), daemon=True)
-            back.start()
-            _pass_on(websocket, upstream)
-            back.join()
-
-
-def _pass_on(source: Connection, target: Connection) -> None:
-    """Pass messages on until either side ends, then end the other."""
-    with suppress(WebSocketException), target:
-        for message in source:
-            target.send(message)
 
 
 def _forwarded(headers: Mapping[str, str]) -> dict[str, str]:

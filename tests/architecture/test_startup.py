@@ -11,6 +11,7 @@ from tests.rigs.trial import Trial
 EXAMPLE = ROOT / "docs/example"
 """A fleet.yaml without a pattern to match."""
 HEAVY = {
+    "aiohttp",
     "ansible_runner",
     "boto3",
     "botocore",
@@ -23,7 +24,6 @@ HEAVY = {
     "pulumi_hcloud",
     "re2",
     "sqlalchemy",
-    "websockets",
 }
 PROBE = """
 import sys

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleet.images.boot import Booted, Trial, boot_image, choose_accelerator
-from fleet.images.fake_debusine import FakeDebusine, Stage
+from fleet.images.fake_debusine import Proxy, Stage, WorkerServer
 from tests.builders.sentences import tells
 from tests.fakes.qemu import install_qemu, pid_of
 from tests.rigs.image_disks import needs_firmware, needs_programs
@@ -40,14 +40,17 @@ class Bench:
             self._monkeypatch.setenv(name, value)
 
     def boot(
-        self, *, limit: float = 30, token: str = TOKEN, watch: Callable[[str], None] | None = None
+        self,
+        *,
+        limit: float = 30,
+        server: WorkerServer | None = None,
+        watch: Callable[[str], None] | None = None,
     ) -> Booted:
-        """Boot; the stand-in waits for TOKEN."""
+        """Boot a machine, for a server that waits for TOKEN if it is not another."""
         trial = Trial(
             disk=self.folder / "disk.qcow2",
             console=self.console,
-            backend=FakeDebusine(TOKEN),
-            token=token,
+            server=server or WorkerServer(TOKEN),
             goal=Stage.ASKED,
             accelerator="tcg",
             limit=limit,
@@ -121,7 +124,9 @@ def test_a_qemu_that_cannot_is_told_with_what_it_said(bench: Bench) -> None:
 def test_a_worker_that_is_refused_is_told_so(bench: Bench) -> None:
     bench.has_qemu("register", "off")
 
-    problems = bench.boot(limit=60, token="b" * 64).problems
+    with WorkerServer(TOKEN) as real:
+        server = Proxy("b" * 64, f"http://127.0.0.1:{real.port}")
+        problems = bench.boot(limit=60, server=server).problems
 
     assert tells(problems[-1], "POST", "/api/1.0/worker/register/", "400")
 
@@ -171,11 +176,10 @@ _BOOT = """
 import sys
 from pathlib import Path
 from fleet.images.boot import Trial, boot_image
-from fleet.images.fake_debusine import Stage, FakeDebusine
-token = "a" * 64
+from fleet.images.fake_debusine import Stage, WorkerServer
 disk = Path(sys.argv[1])
-server = FakeDebusine(token)
-trial = Trial(disk, disk.parent / "console.log", server, token, Stage.ASKED, "tcg", 60)
+server = WorkerServer("a" * 64)
+trial = Trial(disk, disk.parent / "console.log", server, Stage.ASKED, "tcg", 60)
 boot_image(trial, print, print)
 """
 

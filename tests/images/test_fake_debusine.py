@@ -1,16 +1,16 @@
 """A server records how far a worker comes, before a fake Debusine or a real server."""
 
+import asyncio
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
-from websockets.sync.client import connect
-from websockets.sync.server import ServerConnection, serve
+from aiohttp import ClientSession, web
 
-from fleet.images.fake_debusine import CONNECT, FakeDebusine, Proxy, Stage, WorkerServer
+from fleet.images.fake_debusine import CONNECT, Proxy, Stage, WorkerServer
 from fleet.queues.http import BackgroundServer, LoopbackServer
 from tests.rigs.worker_client import OWN, TAGS, WorkerClient
 
@@ -21,12 +21,12 @@ TOKEN = "a" * 64
 def server(request: pytest.FixtureRequest) -> Iterator[WorkerServer]:
     """Return a server before a fake Debusine, and one before another server."""
     with ExitStack() as stack:
-        first = stack.enter_context(WorkerServer(TOKEN, FakeDebusine(TOKEN)))
+        first = stack.enter_context(WorkerServer(TOKEN))
         if request.param == "fake":
             yield first
         else:
             url = f"http://127.0.0.1:{first.port}/"
-            yield stack.enter_context(WorkerServer(TOKEN, Proxy(url)))
+            yield stack.enter_context(Proxy(TOKEN, url))
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_worker_is_not_connected_when_its_handshake_lacks_the_key(
 
 def test_what_is_open_ends_with_the_reception() -> None:
     with ExitStack() as stack:
-        with WorkerServer(TOKEN, FakeDebusine(TOKEN)) as server:
+        with WorkerServer(TOKEN) as server:
             worker = WorkerClient(server.port)
             worker.register(TOKEN)
             websocket = stack.enter_context(worker.connected())
@@ -135,7 +135,7 @@ def test_a_request_that_is_too_long_is_refused(worker: WorkerClient) -> None:
 def test_a_server_that_gives_no_answer_is_said_to() -> None:
     closed = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     closed.server_close()
-    with WorkerServer(TOKEN, Proxy(f"http://127.0.0.1:{closed.server_port}")) as server:
+    with Proxy(TOKEN, f"http://127.0.0.1:{closed.server_port}") as server:
         worker = WorkerClient(server.port)
 
         assert worker.register(TOKEN) == 502
@@ -169,8 +169,8 @@ class _WithWork(BaseHTTPRequestHandler):
 
 def test_work_is_followed_to_its_end() -> None:
     with (
-        BackgroundServer(LoopbackServer(_WithWork)) as server,
-        WorkerServer(TOKEN, Proxy(f"http://127.0.0.1:{server.port}")) as server,
+        BackgroundServer(LoopbackServer(_WithWork)) as real,
+        Proxy(TOKEN, f"http://127.0.0.1:{real.port}") as server,
     ):
         worker = WorkerClient(server.port)
         worker.fetch()
@@ -182,23 +182,30 @@ def test_work_is_followed_to_its_end() -> None:
     assert (fetched, ended_before, ended) == (True, False, True)
 
 
-@pytest.mark.parametrize("sent", ["x" * 200_000, b"\x00\xff", ["in ", "two frames"]], ids=type)
-def test_a_websocket_passes_messages_on_when_proxied(sent: str | bytes | list[str]) -> None:
-    with (
-        serve(_echo, "127.0.0.1", 0) as real,
-        WorkerServer(TOKEN, Proxy(f"http://127.0.0.1:{real.socket.getsockname()[1]}")) as server,
+class _Echo(WorkerServer):
+    """A server that says what it hears."""
+
+    async def connect(self, request: web.Request) -> web.StreamResponse:
+        async with self.accepted(request) as websocket:
+            async for message in websocket:
+                await _send(websocket, message.data)
+        return websocket
+
+
+@pytest.mark.parametrize("sent", ["x" * 200_000, b"\x00\xff"], ids=type)
+def test_a_websocket_passes_messages_on_when_proxied(sent: str | bytes) -> None:
+    with _Echo(TOKEN) as real, Proxy(TOKEN, f"http://127.0.0.1:{real.port}") as server:
+        assert asyncio.run(_answer(server.port, sent)) == sent
+
+
+async def _answer(port: int, sent: str | bytes) -> object:
+    async with (
+        ClientSession() as client,
+        client.ws_connect(f"http://127.0.0.1:{port}{CONNECT}") as websocket,
     ):
-        thread = threading.Thread(target=real.serve_forever)
-        thread.start()
-        with connect(f"ws://127.0.0.1:{server.port}/api/ws/1.0/worker/connect/") as websocket:
-            websocket.send(sent)
-            answer = websocket.recv(10)
-        real.shutdown()
-        thread.join()
-
-    assert answer == ("".join(sent) if isinstance(sent, list) else sent)
+        await _send(websocket, sent)
+        return (await websocket.receive(10)).data
 
 
-def _echo(websocket: ServerConnection) -> None:
-    for message in websocket:
-        websocket.send(message)
+async def _send(websocket: Any, content: str | bytes) -> None:  # noqa: ANN401 - either side of it
+    await (websocket.send_str if isinstance(content, str) else websocket.send_bytes)(content)
