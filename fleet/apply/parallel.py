@@ -19,7 +19,13 @@ from typing import NamedTuple
 from fleet.apply.observe import Sources
 from fleet.apply.tickets import Seen
 from fleet.clouds.ready import Slots
-from fleet.engines.parallel import CleanerAside, EngineApart, EngineAside, Helpers, aside
+from fleet.engines.parallel import (
+    HelperEngine,
+    Helpers,
+    YieldingCleaner,
+    YieldingEngine,
+    turn_released,
+)
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action
 from fleet.ports import Engine, SupportsConcurrency, Task
@@ -78,10 +84,10 @@ def pool_executor(
     def engine_of(provider: str) -> Engine:
         engine = sources.engine_of(provider)
         if engine.name == "pulumi":
-            return EngineApart(engine, helpers, background.turn)
-        return EngineAside(engine, background.turn) if provider in own else engine
+            return HelperEngine(engine, helpers, background.turn)
+        return YieldingEngine(engine, background.turn) if provider in own else engine
 
-    cleaners = {k: CleanerAside(each, background.turn) for k, each in sources.cleaners.items()}
+    cleaners = {k: YieldingCleaner(each, background.turn) for k, each in sources.cleaners.items()}
     try:
         with ExitStack() as held:
             if not shared:
@@ -216,7 +222,7 @@ class Background:
             try:
                 yield
             finally:
-                with aside(self.turn):
+                with turn_released(self.turn):
                     self._own.shutdown()
                     self._others.shutdown()
 
@@ -252,7 +258,7 @@ class Background:
             futures = [self._going[what].future for what in mine if what in self._going]
             if not futures:
                 return
-            with aside(self.turn):
+            with turn_released(self.turn):
                 wait(futures, min(left, _LOOK_SECONDS))
             yield
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from fleet.apply.observe import Sources
 from fleet.apply.pool import is_orphan, note_departures, retire_worker
-from fleet.engines.parallel import each_done
+from fleet.engines.parallel import run_steps
 from fleet.errors import DeletionPending, FleetError, PlanRefused, WorkerBusy
 from fleet.model.facts import Machine, World
 from fleet.model.outcome import StackOutcome
@@ -59,7 +59,7 @@ def delete_unrecorded_machines(
             tell_of(action, error)
     pending: set[str] = set()
     machine_api = going[0].machine_api if going else None
-    with closing(each_done(machine_api, going, partial(_delete, sources))) as ended:
+    with closing(run_steps(machine_api, going, partial(_delete, sources))) as ended:
         for each, trouble in ended:
             if isinstance(trouble, DeletionPending):
                 pending.add(each.action.worker)

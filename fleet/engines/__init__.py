@@ -1,4 +1,4 @@
-"""What changes stacks: `embedded` in this process, `pulumi` through Pulumi's engine.
+"""Engines that change stacks: `embedded` in this process, `pulumi` with the Pulumi CLI.
 
-Begin with `embedded.py`; `parallel.py` runs the stacks of several pools at once.
+Start with `embedded.py`; `parallel.py` runs the stacks of several pools at the same time.
 """

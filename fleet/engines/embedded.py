@@ -1,7 +1,7 @@
-"""The embedded engine: it keeps stacks in SQLite and takes each step in its own transaction.
+"""The embedded engine: stacks in SQLite, one transaction per step.
 
-Every step is recorded twice, its intent before and its result after, so that a run killed
-anywhere is finished by the next: nothing is made twice and nothing made is forgotten.
+Each step is recorded twice: its intent before and its result after. So the next run can finish a
+killed run without creating a machine twice or losing one.
 """
 
 import fcntl
@@ -15,18 +15,18 @@ from typing import Any, Literal, NamedTuple, Protocol, assert_never, runtime_che
 
 import sqlalchemy as sa
 
-from fleet.engines.parallel import each_done
+from fleet.engines.parallel import run_steps
 from fleet.engines.projects import (
-    Absences,
+    AbsenceCheck,
     Project,
     Resource,
     check_holds,
-    check_made_before,
     check_owner,
     check_provider,
+    check_still_there,
     evaluate,
     load_project,
-    previewed,
+    two_step_change,
 )
 from fleet.errors import (
     CreationRefused,
@@ -45,8 +45,8 @@ from fleet.state.database import connect_file, key_columns, not_null_columns
 from fleet.state.files import make_private
 from fleet.state.storage import sqlite_url
 
-_DAMAGE = ("file is not a database", "database disk image is malformed")
-_WAY_OUT = (
+_DAMAGE_ERRORS = ("file is not a database", "database disk image is malformed")
+_RESTORE_ADVICE = (
     "; restore a backup, or move the file away and give up its stacks, one by one, with "
     "`fleet state init --forget-stack STACK` (docs/how-to/restore-lost-state.md)"
 )
@@ -69,7 +69,7 @@ _RESOURCES = sa.Table(
 
 
 class Row(Value):
-    """One recorded resource; `making` and `deleting` are intents of an unfinished step."""
+    """A recorded resource; `making` and `deleting` are the intents of an unfinished step."""
 
     name: str
     type: str
@@ -79,7 +79,7 @@ class Row(Value):
 
 
 class StackRows(Value):
-    """One recorded stack."""
+    """A recorded stack."""
 
     project: str
     provider: str
@@ -94,10 +94,10 @@ class Records:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._url = sa.make_url(sqlite_url(path))
-        self._turn = threading.Lock()
+        self._write_lock = threading.Lock()
 
     def read(self, name: str) -> StackRows | None:
-        """Return a stack as recorded; None when it never existed."""
+        """Return the recorded stack; None if it never existed."""
         if not self.path.exists():
             return None
         with self._transaction() as connection:
@@ -119,7 +119,7 @@ class Records:
             return StackRows(**stack, rows=rows)
 
     def fill(self, stacks: Mapping[str, StackRows]) -> None:
-        """Record whole stacks, all of them or none; those that are there already stay."""
+        """Record complete stacks atomically; existing stacks are kept."""
         new = {name: each for name, each in stacks.items() if self.read(name) is None}
         if not new:
             return
@@ -129,37 +129,37 @@ class Records:
                 said = each.model_dump(exclude={"rows"})
                 connection.execute(sa.insert(_STACKS).values(name=name, **said))
                 for row in each.rows.values():
-                    connection.execute(sa.insert(_RESOURCES).values(_values(name, row)))
+                    connection.execute(sa.insert(_RESOURCES).values(_row_values(name, row)))
 
     def begin(self, ref: StackRef) -> None:
-        """Record that a stack exists, and whose it is."""
+        """Record a new stack and its owner."""
         said = {"project": ref.project, "provider": ref.provider, "engine": "embedded"}
         with self._transaction() as connection:
             _METADATA.create_all(connection)
             connection.execute(sa.insert(_STACKS).values(name=ref.name, serial=1, **said))
 
     def move(self, ref: StackRef) -> None:
-        """Record that an emptied stack is at another provider from now on."""
+        """Record the new provider of an emptied stack."""
         with self._transaction() as connection:
             connection.execute(
                 sa.update(_STACKS)
                 .where(_STACKS.c.name == ref.name)
                 .values(project=ref.project, provider=ref.provider)
             )
-            _grow(connection, ref.name)
+            _increment_serial(connection, ref.name)
 
     def put(self, stack: str, row: Row) -> None:
-        """Record a resource, or what is about to become of it."""
+        """Record a resource or the intent of a step."""
         with self._transaction() as connection:
-            connection.execute(_this(sa.delete(_RESOURCES), stack, row.name))
-            connection.execute(sa.insert(_RESOURCES).values(_values(stack, row)))
-            _grow(connection, stack)
+            connection.execute(_where_resource(sa.delete(_RESOURCES), stack, row.name))
+            connection.execute(sa.insert(_RESOURCES).values(_row_values(stack, row)))
+            _increment_serial(connection, stack)
 
     def drop(self, stack: str, name: str) -> None:
-        """Forget a resource that does not exist any more."""
+        """Remove the record of a deleted resource."""
         with self._transaction() as connection:
-            connection.execute(_this(sa.delete(_RESOURCES), stack, name))
-            _grow(connection, stack)
+            connection.execute(_where_resource(sa.delete(_RESOURCES), stack, name))
+            _increment_serial(connection, stack)
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
@@ -167,25 +167,25 @@ class Records:
         try:
             with touching(what, StoreFailed):
                 make_private(self.path)
-                # Steps that are done at once note it one after the other.
-                with self._turn, connect_file(self._url) as connection, connection.begin():
+                # Concurrent steps write one after the other.
+                with self._write_lock, connect_file(self._url) as connection, connection.begin():
                     yield connection
         except sa.exc.SQLAlchemyError as error:
             cause = str(getattr(error, "orig", None) or type(error).__name__)
-            cause += _WAY_OUT if cause in _DAMAGE else ""
+            cause += _RESTORE_ADVICE if cause in _DAMAGE_ERRORS else ""
             raise StoreFailed(f"{what}: {cause}") from error
 
 
-def _values(stack: str, row: Row) -> dict[str, Any]:
+def _row_values(stack: str, row: Row) -> dict[str, Any]:
     inputs = json.dumps(row.inputs, sort_keys=True)
     return {"stack": stack, **row.model_dump(exclude={"inputs"}), "inputs": inputs}
 
 
-def _this(statement: sa.Delete, stack: str, name: str) -> sa.Delete:
+def _where_resource(statement: sa.Delete, stack: str, name: str) -> sa.Delete:
     return statement.where(_RESOURCES.c.stack == stack, _RESOURCES.c.name == name)
 
 
-def _grow(connection: sa.Connection, stack: str) -> None:
+def _increment_serial(connection: sa.Connection, stack: str) -> None:
     connection.execute(
         sa.update(_STACKS).where(_STACKS.c.name == stack).values(serial=_STACKS.c.serial + 1)
     )
@@ -193,20 +193,20 @@ def _grow(connection: sa.Connection, stack: str) -> None:
 
 @runtime_checkable
 class LocalCloud(Protocol):
-    """A provider that lives on this computer and can be called in-process."""
+    """A provider on this computer, called in this process."""
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
-        """Make a machine and return its id; CreationRefused when surely nothing was made."""
+        """Create a machine and return its id; raises CreationRefused without creating it."""
 
     def delete(self, machine_id: str) -> None:
-        """Delete a machine; one that is already gone is fine."""
+        """Delete a machine, if it exists."""
 
     def list(self, fleet: str) -> Listing | Unknown:
         """Return the machines of a fleet."""
 
 
-class _Move(NamedTuple):
-    """What becomes of one resource; `found` is the id of a machine that exists already."""
+class _Change(NamedTuple):
+    """The change of one resource; `found` is the id of an existing machine."""
 
     kind: Literal["create", "delete", "update", "replace", "keep", "forget"]
     name: str
@@ -214,11 +214,11 @@ class _Move(NamedTuple):
     row: Row | None = None
     found: str | None = None
     changed: tuple[str, ...] = ()
-    """Which inputs differ from those that are recorded."""
+    """Names of inputs that differ from the recorded ones."""
 
 
 class EmbeddedEngine:
-    """Applies to local providers and evaluates any other stack."""
+    """Applies stacks of local providers, and evaluates all other stacks."""
 
     name: Literal["embedded", "pulumi"] = "embedded"
 
@@ -230,29 +230,29 @@ class EmbeddedEngine:
         unreliable_listings: Collection[str] = (),
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`unreliable_listings` names the providers that may leave out a machine that exists."""
+        """`unreliable_listings` names the providers that may omit an existing machine."""
         self._records = Records(database)
         self._providers = providers
         self._unreliable = unreliable_listings
         self._pause = pause
-        self._absences = Absences()
+        self._absences = AbsenceCheck()
 
     def evaluate(self, ref: StackRef, inputs: Mapping[str, Any]) -> tuple[Resource, ...]:
-        """Return the resources that any stack's program declares; PlanRefused on bad inputs."""
+        """Return the resources that a program declares; raises PlanRefused on invalid inputs."""
         project = load_project(ref.project)
         return evaluate(lambda: project.program(inputs), project=ref.project, stack=ref.name)
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
-        """Return the stack as recorded; None when it never existed."""
+        """Return the recorded stack; None if it never existed."""
         try:
-            recorded = self._recorded(ref)
+            recorded = self._read_checked(ref)
         except StoreFailed as error:
             return Unknown(unknown=str(error))
         if recorded is None:
             return None
         project = load_project(recorded.project)
         rows = recorded.rows.values()
-        # What an unfinished run was deleting is not wanted any more; what it was making is.
+        # A worker is still wanted if its creation is unfinished, but not if its deletion is.
         wanted = [
             project.worker_of(row.type, row.inputs) for row in rows if row.state != "deleting"
         ]
@@ -266,9 +266,9 @@ class EmbeddedEngine:
         )
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
-        """Return what `up` would do, sorted by name, without `same`."""
-        moves = self._moves(ref, workers, self._recorded(ref))
-        return tuple(step for move in moves if (step := _step(move)))
+        """Return the steps of `up`, sorted by name, without `same`."""
+        moves = self._plan_changes(ref, workers, self._read_checked(ref))
+        return tuple(step for move in moves if (step := _to_step(move)))
 
     def up(
         self,
@@ -279,33 +279,33 @@ class EmbeddedEngine:
     ) -> tuple[Step, ...]:
         """Apply the changes step by step; a failed step does not stop the others."""
 
-        def do(move: _Move) -> None:
-            self._do(ref, move, user_data.get(move.name, ""))
+        def do(move: _Change) -> None:
+            self._make_change(ref, move, user_data.get(move.name, ""))
 
         self._cloud(ref)
-        with self._alone(ref):
-            recorded = self._recorded(ref)
-            moves = self._moves(ref, workers, recorded)
-            _refuse_changes(ref, moves)
+        with self._locked(ref):
+            recorded = self._read_checked(ref)
+            moves = self._plan_changes(ref, workers, recorded)
+            _refuse_changed_inputs(ref, moves)
             exists = {move.name for move in moves if move.found or move.kind != "create"}
-            check_made_before(ref, user_data, exists)
+            check_still_there(ref, user_data, exists)
             if recorded is None:
                 self._records.begin(ref)
             elif recorded.provider != ref.provider:
                 self._records.move(ref)
             done: list[Step] = []
             failed: dict[str, str] = {}
-            # As the real engine does: what is new first, what goes last.
+            # Create first and delete last, as Pulumi does.
             new = [move for move in moves if move.kind != "delete"]
             for some in (new, [move for move in moves if move.kind == "delete"]):
-                with closing(each_done(self._cloud(ref), some, do)) as ended:
+                with closing(run_steps(self._cloud(ref), some, do)) as ended:
                     for move, error in ended:
                         if isinstance(error, DeletionPending):
                             continue  # it stays recorded until its provider no longer lists it
                         if error:
                             is_ours = isinstance(error, StoreFailed | FileUnreadable)
                             failed[move.name] = f"{'local_fault: ' * is_ours}{error}"
-                        elif step := _step(move):
+                        elif step := _to_step(move):
                             progress(step)
                             done.append(step)
         if failed:
@@ -321,26 +321,26 @@ class EmbeddedEngine:
     def prepare(
         self, ref: StackRef, workers: Sequence[WorkerInputs]
     ) -> AbstractContextManager[Change]:
-        """Hold a change; it is previewed again when it is made."""
-        return nullcontext(previewed(self, ref, workers))
+        """Prepare a change; making it computes the steps again."""
+        return nullcontext(two_step_change(self, ref, workers))
 
     def forget(self, ref: StackRef, worker: str) -> None:
-        """Drop a worker's record, not its machine."""
-        with self._alone(ref):
-            recorded = self._recorded(ref)
+        """Remove a worker's record, not its machine."""
+        with self._locked(ref):
+            recorded = self._read_checked(ref)
             check_holds(ref, worker, recorded.rows if recorded else ())
             self._records.drop(ref.name, worker)
 
-    def _recorded(self, ref: StackRef) -> StackRows | None:
+    def _read_checked(self, ref: StackRef) -> StackRows | None:
         recorded = self._records.read(ref.name)
         if recorded:
             check_owner(ref, mine=self.name, owner=recorded.engine)
             check_provider(ref, recorded.provider, holds_machines=bool(recorded.rows))
         return recorded
 
-    def _moves(
+    def _plan_changes(
         self, ref: StackRef, workers: Sequence[WorkerInputs], recorded: StackRows | None
-    ) -> tuple[_Move, ...]:
+    ) -> tuple[_Change, ...]:
         project = load_project(ref.project)
         inputs = {"workers": [worker.model_dump(mode="json") for worker in workers]}
         wanted = {each.name: each for each in self.evaluate(ref, inputs)}
@@ -356,16 +356,18 @@ class EmbeddedEngine:
                     "use `engine: pulumi`"
                 )
         rows = recorded.rows if recorded else {}
-        machines = self._listed(ref, project, rows) | self._unrecorded(ref, workers, rows)
+        machines = self._find_unfinished(ref, project, rows) | self._find_unrecorded(
+            ref, workers, rows
+        )
         return tuple(
-            _move(name, wanted.get(name), rows.get(name), machines.get(name))
+            _plan_change(name, wanted.get(name), rows.get(name), machines.get(name))
             for name in sorted({*wanted, *rows})
         )
 
-    def _listed(
+    def _find_unfinished(
         self, ref: StackRef, project: Project, rows: Mapping[str, Row]
     ) -> dict[str, Machine]:
-        """Return the machines of unfinished steps that the provider really has."""
+        """Return the existing machines of unfinished steps."""
         unfinished = {
             row.name: worker
             for row in rows.values()
@@ -387,7 +389,7 @@ class EmbeddedEngine:
     def _check_absent(
         self, ref: StackRef, unlisted: Sequence[WorkerInputs], rows: Mapping[str, Row]
     ) -> None:
-        """Raise StackFailed if a machine may exist that the provider did not list."""
+        """Raise StackFailed if an unlisted machine may still exist."""
         if ref.provider not in self._unreliable:
             return
         ids = {each.name: rows[each.name].id or each.name for each in unlisted}
@@ -399,7 +401,7 @@ class EmbeddedEngine:
                 "lists of the provider differ; the next apply lists again"
             )
 
-    def _unrecorded(
+    def _find_unrecorded(
         self, ref: StackRef, workers: Sequence[WorkerInputs], rows: Mapping[str, Row]
     ) -> dict[str, Machine]:
         """Return the existing machines of wanted workers without a record.
@@ -429,7 +431,7 @@ class EmbeddedEngine:
             )
         return cloud
 
-    def _do(self, ref: StackRef, move: _Move, user_data: str) -> None:
+    def _make_change(self, ref: StackRef, move: _Change, user_data: str) -> None:
         match move.kind:
             case "create" if move.resource:
                 self._create(ref, move.resource, move.found, user_data)
@@ -441,7 +443,7 @@ class EmbeddedEngine:
             case "keep" if move.row and move.row.state != "made":
                 self._records.put(ref.name, move.row.altered(state="made"))
             case "forget":
-                # It is gone, but its provider may not have forgotten it.
+                # The machine is gone, but its provider may still have a record of it.
                 self._cloud(ref).delete((move.row and move.row.id) or move.name)
                 self._records.drop(ref.name, move.name)
             case "create" | "delete" | "keep" | "update" | "replace":
@@ -470,7 +472,7 @@ class EmbeddedEngine:
         self._records.put(ref.name, row.altered(state="made", id=machine_id))
 
     @contextmanager
-    def _alone(self, ref: StackRef) -> Iterator[None]:
+    def _locked(self, ref: StackRef) -> Iterator[None]:
         path = self._records.path
         with touching(path, StoreFailed):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -484,28 +486,30 @@ class EmbeddedEngine:
 
 
 def _is_made_from(machine: Machine, worker: WorkerInputs) -> bool:
-    """Say whether a machine's marks are those that its worker was to get."""
+    """Return whether a machine's pool and digest are those of its worker."""
     marks = (worker.labels.get("pool"), worker.labels.get("digest"))
     return (machine.pool, machine.digest) == marks
 
 
-def _move(name: str, resource: Resource | None, row: Row | None, machine: Machine | None) -> _Move:
+def _plan_change(
+    name: str, resource: Resource | None, row: Row | None, machine: Machine | None
+) -> _Change:
     found = machine.id if machine else None
     if resource is None:
         if row and row.state != "made" and found is None:
-            return _Move("forget", name, row=row)
-        return _Move("delete", name, row=row, found=found)
+            return _Change("forget", name, row=row)
+        return _Change("delete", name, row=row, found=found)
     if row is None or row.state == "making" or (row.state == "deleting" and found is None):
-        return _Move("create", name, resource, row, found)
+        return _Change("create", name, resource, row, found)
     inputs, before = resource.inputs, row.inputs
     changed = tuple(sorted(key for key in inputs if inputs[key] != before.get(key)))
     if not changed:
-        return _Move("keep", name, resource, row)
+        return _Change("keep", name, resource, row)
     in_place = {*changed} <= {"labels", "settings"}
-    return _Move("update" if in_place else "replace", name, resource, row, changed=changed)
+    return _Change("update" if in_place else "replace", name, resource, row, changed=changed)
 
 
-def _step(move: _Move) -> Step | None:
+def _to_step(move: _Change) -> Step | None:
     match move.kind:
         case "keep" | "forget":
             return None
@@ -513,7 +517,7 @@ def _step(move: _Move) -> Step | None:
             return Step(worker=move.name, operation=operation, detail=", ".join(move.changed))
 
 
-def _refuse_changes(ref: StackRef, moves: Sequence[_Move]) -> None:
+def _refuse_changed_inputs(ref: StackRef, moves: Sequence[_Change]) -> None:
     what = "; ".join(
         f"{move.kind} {move.name} ({', '.join(move.changed)})" for move in moves if move.changed
     )

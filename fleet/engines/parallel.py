@@ -1,13 +1,10 @@
-"""Run an engine in helper processes, several at once: Pulumi takes one inline program per process.
+"""Run an engine in several helper processes, since Pulumi takes one inline program per process.
 
-This side loads nothing that takes long. A helper is a process group of its own, which the
-terminal's Ctrl-C does not reach. What it gets goes through a pipe: no secret is in its
-arguments or a file.
+This side imports no slow module. A helper is its own process group, which the terminal's Ctrl-C
+does not reach. Its input goes through a pipe, so that no secret is in its arguments or in a file.
 
-A helper whose parent has ended must begin nothing more: others may hold the lock now.
-
-Two of Pulumi's inline programs in one process disturb each other. When the parent of a
-helper is gone, it cancels the CLI that runs, begins no other, and ends.
+A helper must not start more work after its parent has exited, since another run may hold the lock.
+It then cancels the running CLI and exits.
 """
 
 import os
@@ -21,7 +18,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Literal, NamedTuple, TypeVar, assert_never
 
-from fleet.engines.projects import previewed
+from fleet.engines.projects import two_step_change
 from fleet.errors import FleetError, StackFailed
 from fleet.model.facts import Machine, Stack, Unknown, WorkerInputs
 from fleet.ports import (
@@ -38,24 +35,24 @@ from fleet.ports import (
 
 T = TypeVar("T")
 
-_SETTLE_STEPS = 600
-_SETTLE_SECONDS = 0.1
-_LOOK_SECONDS = 0.01
+_MAX_END_POLLS = 600
+_END_POLL_SECONDS = 0.1
+_START_POLL_SECONDS = 0.01
 
 
-class Running:
-    """How many programs run, and whether another may be started."""
+class RunningPrograms:
+    """Counts the running programs, and can stop more from starting."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._count = 0
-        self._is_over = False
+        self._is_stopped = False
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Start and await a program; raises StackFailed where no other may be started."""
+        """Run a program in the block; raises StackFailed after `stop`."""
         with self._changed:
-            if self._is_over:
+            if self._is_stopped:
                 raise StackFailed("parent process exited; not starting more work")
             self._count += 1
         try:
@@ -66,12 +63,12 @@ class Running:
                 self._changed.notify_all()
 
     def stop(self, cancel: Callable[[], None]) -> None:
-        """Let no other be started, cancel once what runs, and wait until it has ended."""
+        """Refuse more programs, cancel the running ones once, and wait until they have ended."""
         with self._changed:
-            self._is_over = True
-            # One that is about to be started would not be reached.
+            self._is_stopped = True
+            # A program that is about to start would miss the signal.
             while self._count and not _has_child():
-                self._changed.wait(_LOOK_SECONDS)
+                self._changed.wait(_START_POLL_SECONDS)
             cancel()
             self._changed.wait_for(lambda: not self._count)
 
@@ -84,12 +81,12 @@ def _has_child() -> bool:
     return True
 
 
-running = Running()
+running = RunningPrograms()
 """The programs of this process."""
 
 
 class Call(NamedTuple):
-    """One operation that a helper is asked for."""
+    """An operation for a helper."""
 
     operation: Literal["preview", "up", "prepare"]
     ref: StackRef
@@ -97,16 +94,16 @@ class Call(NamedTuple):
     user_data: Mapping[str, str]
 
 
-class Word(NamedTuple):
-    """What becomes of a change that was prepared."""
+class Decision(NamedTuple):
+    """Whether to make a prepared change."""
 
     is_yes: bool
     user_data: Mapping[str, str]
 
 
 @contextmanager
-def aside(turn: threading.Lock) -> Iterator[None]:
-    """Give up the turn meanwhile: of several threads one at a time goes on."""
+def turn_released(turn: threading.Lock) -> Iterator[None]:
+    """Release the turn during the block; only one of several threads runs at a time."""
     turn.release()
     try:
         yield
@@ -115,7 +112,7 @@ def aside(turn: threading.Lock) -> Iterator[None]:
 
 
 class Helper:
-    """A process that does one operation after the other."""
+    """A process that runs one operation at a time."""
 
     def __init__(self, command: Sequence[str], setting: object) -> None:
         self._setting = setting
@@ -128,22 +125,22 @@ class Helper:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        self._is_asked = False
-        """Whether it was asked for anything; before that it has begun nothing."""
+        self._has_work = False
+        """Whether it was sent an operation; before the first one it has started no work."""
 
     @property
     def is_alive(self) -> bool:
-        """Say whether it can be asked for more."""
+        """Return whether it can take more operations."""
         return self._process.poll() is None
 
-    def do(self, stack: str, asked: Call | Word, progress: Progress) -> tuple[Step, ...]:
-        """Return what an operation did; raises as the engine does, StackFailed where it died."""
+    def do(self, stack: str, message: Call | Decision, progress: Progress) -> tuple[Step, ...]:
+        """Run an operation; raises the engine's error, or StackFailed if the process died."""
         told: list[str] = []
         try:
-            # Not before: who has yet to get ready would be waited for.
-            for words in (asked,) if self._is_asked else (self._setting, asked):
-                self._is_asked = True
-                self._connection.send(words)
+            # Sent late, since sending would wait for a process that is still loading.
+            for item in (message,) if self._has_work else (self._setting, message):
+                self._has_work = True
+                self._connection.send(item)
             while True:
                 match self._connection.recv():
                     case Step() as step:
@@ -157,45 +154,45 @@ class Helper:
             self.end()
             raise StackFailed(
                 f"stack {stack}: the engine's process ended in the middle "
-                f"({_cause(self._process.wait())}); the next apply finishes what it began",
+                f"({_describe_exit(self._process.wait())}); the next apply finishes what it began",
                 done=tuple(told),
             ) from error
 
     def interrupt(self) -> None:
-        """Have it cancel what it does, in good order; a second time at once."""
+        """Cancel its operation gracefully; a second interrupt cancels immediately."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGINT)
 
     def end(self) -> None:
-        """Have it end, and wait for that and for what it started."""
+        """End it, and wait for it and its children."""
         if self._connection.closed:
             return
         self._connection.close()
-        if not self._is_asked:
+        if not self._has_work:
             self._process.kill()
         with suppress(OSError):
             self._process.stdin.close()  # type: ignore[union-attr] # it is a pipe
         self._process.wait()
-        # Where it was killed, the CLI that it started goes on until it is told.
+        # After a kill, its CLI continues until it is interrupted.
         self.interrupt()
         never = threading.Event()
-        for _ in range(_SETTLE_STEPS):
+        for _ in range(_MAX_END_POLLS):
             self._reap()
             try:
                 os.killpg(self._process.pid, 0)
             except (ProcessLookupError, PermissionError):
                 return
-            never.wait(_SETTLE_SECONDS)
+            never.wait(_END_POLL_SECONDS)
 
     def _reap(self) -> None:
-        """Reap what ended after it: nothing else does where we are a container's init."""
+        """Reap its orphans, which are our children if this process is a container's init."""
         with suppress(ChildProcessError):
             while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
                 pass
 
 
 class Helpers:
-    """Helpers that are started when they are needed, and used again."""
+    """Helpers, started on demand and reused."""
 
     def __init__(self, command: Sequence[str], setting: object) -> None:
         self._command = command
@@ -205,8 +202,8 @@ class Helpers:
 
     @contextmanager
     def one(self) -> Iterator[Helper]:
-        """Yield one that is not in use; called by one thread at a time."""
-        helper = self._idle_one() or self._start()
+        """Yield an unused helper; called by one thread at a time."""
+        helper = self._take_idle() or self._start()
         self._busy.append(helper)
         try:
             yield helper
@@ -216,12 +213,12 @@ class Helpers:
                 self._idle.append(helper)
 
     def start(self) -> None:
-        """Have one get ready, for it takes a while; where it cannot, who needs it is told."""
+        """Start a helper in advance; a failure is reported to the first user of a helper."""
         with suppress(StackFailed):
             self._idle.append(self._start())
 
-    def _idle_one(self) -> Helper | None:
-        """Return one that waits; one that died meanwhile had begun nothing, and is no loss."""
+    def _take_idle(self) -> Helper | None:
+        """Return an idle helper; one that died while idle had no work to lose."""
         while self._idle:
             helper = self._idle.pop()
             if helper.is_alive:
@@ -236,18 +233,18 @@ class Helpers:
             raise StackFailed(f"the engine's process cannot be started: {error}") from error
 
     def interrupt(self) -> None:
-        """Have all of them cancel what they do."""
+        """Cancel the operations of all helpers."""
         for helper in tuple(self._busy):
             helper.interrupt()
 
     def end(self) -> None:
-        """Have all of them end."""
+        """End all idle helpers."""
         while self._idle:
             self._idle.pop().end()
 
 
-class _InTurns:
-    """An engine that is asked by threads that take turns; its record needs no turn."""
+class _TurnTakingEngine:
+    """An engine used by threads that take turns; reading the record needs no turn."""
 
     def __init__(self, engine: Engine, turn: threading.Lock) -> None:
         self.name: Literal["embedded", "pulumi"] = engine.name
@@ -255,14 +252,14 @@ class _InTurns:
         self._turn = turn
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
-        """Return the stack as recorded; None when it never existed."""
+        """Return the recorded stack; None if it never existed."""
         return self._engine.read(ref)
 
     def forget(self, ref: StackRef, worker: str) -> None:
-        """Take a worker that is gone out of the record."""
+        """Remove a deleted worker from the record."""
         self._engine.forget(ref, worker)
 
-    def _telling(self, progress: Progress) -> Progress:
+    def _in_turn(self, progress: Progress) -> Progress:
         def tell(step: Step) -> None:
             with self._turn:
                 progress(step)
@@ -270,16 +267,16 @@ class _InTurns:
         return tell
 
 
-class EngineApart(_InTurns):
-    """An engine whose operations are done by helpers."""
+class HelperEngine(_TurnTakingEngine):
+    """An engine whose operations run in helpers."""
 
     def __init__(self, engine: Engine, helpers: Helpers, turn: threading.Lock) -> None:
         super().__init__(engine, turn)
         self._helpers = helpers
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
-        """Return what `up` would do, sorted by name, without `same`."""
-        return self._do(Call("preview", ref, tuple(workers), {}), _unheard)
+        """Return the steps of `up`, sorted by name, without `same`."""
+        return self._do(Call("preview", ref, tuple(workers), {}), _ignore_step)
 
     def up(
         self,
@@ -288,62 +285,62 @@ class EngineApart(_InTurns):
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        """Apply the changes; a creation that fails does not stop the others."""
+        """Apply the changes; a failed creation does not stop the others."""
         return self._do(Call("up", ref, tuple(workers), dict(user_data)), progress)
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
-        """Have a helper hold a change and serve nothing else meanwhile."""
+        """Prepare a change in a helper, which takes no other operation meanwhile."""
         with self._helpers.one() as helper:
-            steps = self._ask(helper, ref, Call("prepare", ref, tuple(workers), {}), _unheard)
-            words = [Word(is_yes=False, user_data={})]
+            steps = self._ask(helper, ref, Call("prepare", ref, tuple(workers), {}), _ignore_step)
+            words = [Decision(is_yes=False, user_data={})]
 
             def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[Step, ...]:
                 words.clear()
-                return self._ask(helper, ref, Word(True, dict(user_data)), progress)
+                return self._ask(helper, ref, Decision(True, dict(user_data)), progress)
 
             try:
                 yield Change(steps, make)
             finally:
                 for word in words:
-                    self._ask(helper, ref, word, _unheard)
+                    self._ask(helper, ref, word, _ignore_step)
 
     def _do(self, call: Call, progress: Progress) -> tuple[Step, ...]:
         with self._helpers.one() as helper:
             return self._ask(helper, call.ref, call, progress)
 
     def _ask(
-        self, helper: Helper, ref: StackRef, asked: Call | Word, progress: Progress
+        self, helper: Helper, ref: StackRef, message: Call | Decision, progress: Progress
     ) -> tuple[Step, ...]:
-        with aside(self._turn):
-            return helper.do(ref.name, asked, self._telling(progress))
+        with turn_released(self._turn):
+            return helper.do(ref.name, message, self._in_turn(progress))
 
 
 def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]) -> None:
-    """Do what is asked for through a pipe until that is closed; the helper's side."""
-    asked = threading.Event()
-    _leave_only_with_parent(asked)
+    """Run the operations that arrive through a pipe until it closes (the helper's main loop)."""
+    is_busy = threading.Event()
+    _exit_with_parent(is_busy)
     connection = Connection(descriptor)
 
     def tell(step: Step) -> None:
-        # To the SDK a listener that raises is an event to be shown whole, inputs and all.
+        # The SDK prints the whole event, with its inputs, if a listener raises.
         with suppress(OSError):
             connection.send(step)
 
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         engine_of = engines_for(connection.recv())
         while True:
-            asked.clear()
+            is_busy.clear()
             call: Call = connection.recv()
-            asked.set()
+            is_busy.set()
             try:
-                answer: object = _done(engine_of(call.ref.provider), call, tell, connection)
+                answer: object = _run_call(engine_of(call.ref.provider), call, tell, connection)
             except FleetError as error:
                 answer = error
             connection.send(answer)
 
 
-def _done(
+def _run_call(
     engine: Engine, call: Call, progress: Progress, connection: Connection
 ) -> tuple[Step, ...]:
     match call.operation:
@@ -354,22 +351,22 @@ def _done(
         case "prepare":
             with engine.prepare(call.ref, call.workers) as change:
                 connection.send(change.steps)
-                word: Word = connection.recv()
+                word: Decision = connection.recv()
                 return change.make(progress, word.user_data) if word.is_yes else ()
     assert_never(call.operation)
 
 
-def _unheard(_: Step) -> None:
+def _ignore_step(_: Step) -> None:
     """Ignore a step."""
 
 
-def _leave_only_with_parent(asked: threading.Event) -> None:
-    """Leave signals to the CLI, and cancel what it does once our standard input is closed.
+def _exit_with_parent(is_busy: threading.Event) -> None:
+    """Leave signals to the CLI, and cancel its operation when standard input closes.
 
-    `asked` is set while an operation is done.
+    `is_busy` is set during an operation.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
-        # A handler, for what is ignored would stay ignored in the CLI.
+        # A handler, since an ignored signal would stay ignored in the CLI.
         signal.signal(number, lambda *_: None)
     leash = os.dup(sys.stdin.fileno())
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -378,25 +375,25 @@ def _leave_only_with_parent(asked: threading.Event) -> None:
 
     def watch() -> None:
         if not os.read(leash, 1):
-            is_amid = asked.is_set()
+            was_busy = is_busy.is_set()
             running.stop(lambda: os.killpg(0, signal.SIGINT))
-            if is_amid:
-                # Python hears no signal, and would go on to look and to write settings.
+            if was_busy:
+                # Python gets no signal here, and would continue to read and write files.
                 os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _cause(code: int) -> str:
+def _describe_exit(code: int) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def each_done(
+def run_steps(
     provider: object, steps: Sequence[T], do: Callable[[T], None]
 ) -> Generator[tuple[T, FleetError | None]]:
-    """Carry out steps, and yield each when it has ended, with why it failed, or None.
+    """Run steps; yield each one as it ends, with its error or None.
 
-    If the caller is interrupted or closes this, it ends what runs and begins no more.
+    If the caller is interrupted or closes this, it cancels running steps and starts no others.
     """
 
     def tried(step: T) -> FleetError | None:
@@ -424,12 +421,12 @@ def each_done(
             raise
 
 
-class EngineAside(_InTurns):
-    """An engine that waits for a person's own commands."""
+class YieldingEngine(_TurnTakingEngine):
+    """An engine of hooks: it releases the turn while a user's command runs."""
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
-        """Return what `up` would do, sorted by name, without `same`."""
-        with aside(self._turn):
+        """Return the steps of `up`, sorted by name, without `same`."""
+        with turn_released(self._turn):
             return self._engine.preview(ref, workers)
 
     def up(
@@ -439,18 +436,18 @@ class EngineAside(_InTurns):
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        """Apply the changes; a creation that fails does not stop the others."""
-        with aside(self._turn):
-            return self._engine.up(ref, workers, self._telling(progress), user_data)
+        """Apply the changes; a failed creation does not stop the others."""
+        with turn_released(self._turn):
+            return self._engine.up(ref, workers, self._in_turn(progress), user_data)
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
-        """Hold a change; it is previewed again when it is made."""
-        yield previewed(self, ref, workers)
+        """Prepare a change; making it computes the steps again."""
+        yield two_step_change(self, ref, workers)
 
 
-class CleanerAside:
-    """A provider that waits for a person's own commands, in the same way."""
+class YieldingCleaner:
+    """A cleaner of hooks: it releases the turn while a user's command runs."""
 
     def __init__(self, cleaner: MachineCleaner, turn: threading.Lock) -> None:
         self._cleaner = cleaner
@@ -461,18 +458,18 @@ class CleanerAside:
         return self._cleaner.doubted()
 
     def clean(self, machine: Machine) -> Cleaned:
-        """Clean a machine that a ticket gave back; return how that went."""
-        with aside(self._turn):
+        """Clean a machine that a ticket released; return the result."""
+        with turn_released(self._turn):
             return self._cleaner.clean(machine)
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:
-        """Return what else is known of a machine for its ticket's answer."""
+        """Return additional facts about a machine for its ticket."""
         return self._cleaner.particulars(machine)
 
     def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
-        """Return by id whether machines that no listing shows work."""
+        """Return whether unlisted machines work, by id."""
         return self._cleaner.check_unlisted(machines)
 
     def forget(self, name: str) -> None:
-        """Forget what is remembered of a machine that is gone."""
+        """Discard the state of a deleted machine."""
         self._cleaner.forget(name)

@@ -1,8 +1,8 @@
-"""Stack projects: what a provider gives them, whose a stack is, and how programs are loaded.
+"""Stack projects: their inputs, ownership checks, and loading and evaluation of programs.
 
-A stack's program is a file of its own that knows nothing of fleet: it is loaded by path.
+A stack's program is an independent file, loaded by path.
 
-No provider is called: a monitor of our own answers each registration with its own inputs.
+Evaluation calls no provider: a local monitor answers each registration with its own inputs.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 class Account:
     """A provider's listing, and its part of each stack.
 
-    `config` goes into the stack's settings in clear; secrets go by `environment` or, as inputs
-    of the program that it declares secret, by `inputs`.
+    `config` is stored in the stack's settings in clear. Secrets go into `environment`, or into
+    `inputs` that the program declares secret.
     """
 
     provider: Provider
@@ -50,14 +50,14 @@ class Account:
     environment: Callable[[], Mapping[str, str]] = dict
     inputs: Mapping[str, Any] = field(default_factory=dict)
     pause: Callable[[float], None] = time.sleep
-    """Waits that many seconds between two looks at the provider."""
+    """Waits this many seconds between two listings."""
     clear: Callable[[str, str, Collection[str]], None] = lambda *_: None
-    """Deletes what a shared stack does not know of a part, and cannot adopt: of which fleet, of
-    which part, and the names of the resources that it knows."""
+    """Deletes resources of one part that its stack does not record and cannot adopt. Arguments:
+    the fleet, the part, and the names of the recorded resources."""
 
 
 def check_owner(ref: StackRef, *, mine: str, owner: str | None) -> None:
-    """Raise EngineMismatch when a stack is recorded as another engine's."""
+    """Raise EngineMismatch if another engine owns the stack."""
     if owner not in (None, mine):
         raise EngineMismatch(
             f"stack {ref.name} belongs to the engine {owner!r}, not to {mine!r}; say "
@@ -66,7 +66,7 @@ def check_owner(ref: StackRef, *, mine: str, owner: str | None) -> None:
 
 
 def check_provider(ref: StackRef, recorded: str, *, holds_machines: bool) -> None:
-    """Raise PlanRefused when a stack's machines are at another provider than its pool now is."""
+    """Raise PlanRefused if the stack has machines at another provider than its pool's."""
     if holds_machines and recorded != ref.provider:
         raise PlanRefused(
             f"stack {ref.name} holds machines at provider {recorded!r}, but the pool now says "
@@ -75,15 +75,15 @@ def check_provider(ref: StackRef, recorded: str, *, holds_machines: bool) -> Non
 
 
 def check_holds(ref: StackRef, worker: str, held: Container[str]) -> None:
-    """Raise PlanRefused when a stack does not hold the worker that it is to forget."""
+    """Raise PlanRefused if the stack does not contain the worker to forget."""
     if worker not in held:
         raise PlanRefused(
             f"stack {ref.name} does not hold {worker}, so there is nothing to forget"
         )
 
 
-def check_made_before(ref: StackRef, user_data: Mapping[str, str], exists: Container[str]) -> None:
-    """Raise StackFailed where a machine that was there when this run looked is gone by now."""
+def check_still_there(ref: StackRef, user_data: Mapping[str, str], exists: Container[str]) -> None:
+    """Raise StackFailed if a machine that existed when this run observed it is gone."""
     gone = {
         name: f"{name} is gone; without a token its worker would never register"
         for name, text in user_data.items()
@@ -96,18 +96,18 @@ def check_made_before(ref: StackRef, user_data: Mapping[str, str], exists: Conta
         )
 
 
-_SECONDS_APART = 10
+_LISTING_PAUSE_SECONDS = 10
 
 
-class Absences:
-    """Looks for machines; what was surely gone once is looked for again, but not waited for.
+class AbsenceCheck:
+    """Confirms that machines are gone; a confirmed one is listed again without a pause.
 
-    A provider in trouble may leave a machine out of a listing. Taken for gone it would run on,
-    unknown; so it has to be out of two listings, some seconds apart.
+    A provider with problems may omit a machine from a listing. Taken for deleted, it would run on
+    unnoticed. So it must be missing from two listings, some seconds apart.
     """
 
     def __init__(self) -> None:
-        self._sure: set[tuple[str, str]] = set()
+        self._confirmed: set[tuple[str, str]] = set()
 
     def surely_gone(
         self,
@@ -116,22 +116,22 @@ class Absences:
         ids: Mapping[str, str],
         pause: Callable[[float], None],
     ) -> tuple[str, ...]:
-        """Return those that their provider lists no more, neither at once nor a while later."""
-        gone = _unlisted(provider, [each for each in going if each.name in ids], ids)
-        if not self._sure.issuperset(_machines(gone, ids)):
-            pause(_SECONDS_APART)
-            gone = _unlisted(provider, gone, ids)
-            self._sure.update(_machines(gone, ids))
+        """Return the workers missing from a listing, and from another one after a pause."""
+        gone = _missing_from_listing(provider, [each for each in going if each.name in ids], ids)
+        if not self._confirmed.issuperset(_name_and_id(gone, ids)):
+            pause(_LISTING_PAUSE_SECONDS)
+            gone = _missing_from_listing(provider, gone, ids)
+            self._confirmed.update(_name_and_id(gone, ids))
         return tuple(each.name for each in gone)
 
 
-def _machines(
+def _name_and_id(
     workers: Sequence[WorkerInputs], ids: Mapping[str, str]
 ) -> Sequence[tuple[str, str]]:
     return [(each.name, ids[each.name]) for each in workers]
 
 
-def _unlisted(
+def _missing_from_listing(
     provider: Provider, going: Sequence[WorkerInputs], ids: Mapping[str, str]
 ) -> Sequence[WorkerInputs]:
     listed: set[str] = set()
@@ -143,8 +143,8 @@ def _unlisted(
     return [each for each in going if not listed & {each.name, ids[each.name]}]
 
 
-def previewed(engine: Engine, ref: StackRef, workers: Sequence[WorkerInputs]) -> Change:
-    """Return a change that is previewed and made in two operations."""
+def two_step_change(engine: Engine, ref: StackRef, workers: Sequence[WorkerInputs]) -> Change:
+    """Return a change whose preview and update are two separate operations."""
     return Change(engine.preview(ref, workers), partial(engine.up, ref, workers))
 
 
@@ -153,22 +153,22 @@ Inputs = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Project:
-    """One stack project: `recorded` reads a worker back, without what running a program needs."""
+    """A stack project; `recorded` parses a worker from state without loading the program's SDK."""
 
     name: str
     folder: Path
     recorded: Callable[[str, Inputs], dict[str, Any] | None]
     parts: Mapping[str, str]
-    """Type of a resource that machines share, to the kind of part that it is."""
+    """Resource type to part kind, for resources shared by machines."""
 
     @property
     def program(self) -> Callable[[Inputs], None]:
-        """Return what declares resources; EngineAbsent where the provider's SDK is missing."""
+        """Return the program; raises EngineAbsent if the provider's SDK is missing."""
         program: Callable[[Inputs], None] = _load(self.folder / "program.py").program
         return program
 
     def worker_of(self, kind: str, inputs: Inputs) -> WorkerInputs | None:
-        """Return the worker that a resource was declared for; None when it is not one."""
+        """Return the worker of a resource; None if the resource is no worker."""
         try:
             found = self.recorded(kind, inputs)
             return None if found is None else WorkerInputs.model_validate(found)
@@ -180,7 +180,7 @@ class Project:
 
 @cache
 def load_project(name: str) -> Project:
-    """Return stacks/<name>, of which only the record's reader is loaded."""
+    """Load stacks/<name>, without its program."""
     folder = shipped_folder("stacks") / name
     if not (folder / "recorded.py").is_file():
         known = ", ".join(sorted(each.parent.name for each in folder.parent.glob("*/recorded.py")))
@@ -190,14 +190,14 @@ def load_project(name: str) -> Project:
 
 
 def project_name(name: str) -> str:
-    """Return the name that Pulumi knows stacks/<name> by."""
+    """Return Pulumi's name of stacks/<name>."""
     settings = (load_project(name).folder / "Pulumi.yaml").read_text(encoding="utf-8")
     return str(yaml.safe_load(settings)["name"])
 
 
 @cache
 def _load(path: Path) -> ModuleType:
-    """Load a module by its path; EngineAbsent where it needs what is not installed."""
+    """Load a module by its path; raises EngineAbsent if a dependency is missing."""
     project = path.parent.name
     spec = importlib.util.spec_from_file_location(f"fleet_stack_{project}_{path.stem}", path)
     if spec is None or spec.loader is None:
@@ -210,12 +210,12 @@ def _load(path: Path) -> ModuleType:
 
 SECRET = "[secret]"  # noqa: S105 - what stands in for a secret, not one
 
-_ONE = threading.Lock()
-"""The SDK shuts down threads that all of its programs share."""
+_EVALUATION_LOCK = threading.Lock()
+"""Serializes evaluations, since the SDK shuts down threads that all programs share."""
 
 
 class Resource(Value):
-    """A resource as its program declares it, without the text of any secret."""
+    """A resource as its program declares it, with secrets replaced."""
 
     type: str
     name: str
@@ -225,18 +225,18 @@ class Resource(Value):
 
 
 def evaluate(program: Callable[[], None], *, project: str, stack: str) -> tuple[Resource, ...]:
-    """Return the resources a program declares, sorted; raises PlanRefused on wrong inputs.
+    """Return the declared resources, sorted; raises PlanRefused on invalid inputs.
 
-    EngineAbsent where Pulumi's SDK is not installed.
+    Raises EngineAbsent if Pulumi's SDK is missing.
     """
     with needing(extra_of(project), f"stacks/{project}", EngineAbsent):
         import pulumi  # noqa: F401 - the thread below needs it
-    monitor = _Monitor(project, stack)
+    monitor = _InputMonitor(project, stack)
     problem: list[Exception] = []
 
     def run() -> None:
-        # A thread of its own has a context of its own: the SDK's settings, root resource
-        # and event loop of one evaluation never reach another.
+        # A separate thread has a separate context: the SDK's settings, root resource and event
+        # loop of one evaluation never reach another.
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         try:
@@ -248,7 +248,7 @@ def evaluate(program: Callable[[], None], *, project: str, stack: str) -> tuple[
             loop.close()
 
     thread = threading.Thread(target=run, name=f"evaluate {stack}")
-    with _ONE:
+    with _EVALUATION_LOCK:
         thread.start()
         thread.join()
     if problem:
@@ -260,12 +260,12 @@ def evaluate(program: Callable[[], None], *, project: str, stack: str) -> tuple[
     return tuple(sorted(monitor.found, key=lambda each: (each.type, each.name)))
 
 
-async def _run(program: Callable[[], None], monitor: "_Monitor") -> None:
+async def _run(program: Callable[[], None], monitor: "_InputMonitor") -> None:
     from pulumi.runtime import mocks
     from pulumi.runtime.stack import run_pulumi_func
 
     class NoMocks(mocks.Mocks):
-        """Never asked: the monitor answers by itself."""
+        """Never called, since the monitor answers itself."""
 
         def call(self, args: mocks.MockCallArgs) -> Any:  # noqa: ANN401 - the SDK's signature
             raise NotImplementedError(args.token)
@@ -277,14 +277,14 @@ async def _run(program: Callable[[], None], monitor: "_Monitor") -> None:
         NoMocks(),
         project=monitor.project,
         stack=monitor.stack,
-        # The SDK's own mock monitor leaves one open event loop per thread behind.
+        # The SDK's own mock monitor leaks one event loop per thread.
         monitor=monitor,  # type: ignore[arg-type] # duck-typed, as a gRPC stub is
     )
     await run_pulumi_func(program)
 
 
-class _Monitor:
-    """Answers what the SDK asks of an engine; the method names are the protocol's."""
+class _InputMonitor:
+    """Answers the SDK's calls to an engine; the method names are the protocol's."""
 
     def __init__(self, project: str, stack: str) -> None:
         self.project = project
@@ -301,7 +301,7 @@ class _Monitor:
         if request.type == "pulumi:pulumi:Stack":
             return resource_pb2.RegisterResourceResponse(urn=urn)
         secrets: list[str] = []
-        inputs = _plain(MessageToDict(request.object), "", secrets)
+        inputs = _redact(MessageToDict(request.object), "", secrets)
         self.found.append(
             Resource(
                 type=request.type,
@@ -312,7 +312,7 @@ class _Monitor:
             )
         )
         return resource_pb2.RegisterResourceResponse(
-            # A whole number, as some providers' ids are: programs may compute with them.
+            # An integer, like the ids of some providers: programs may compute with them.
             urn=urn,
             id=str(len(self.found)),
             object=request.object,
@@ -341,8 +341,11 @@ class _Monitor:
     ReadResource = Invoke
 
 
-def _plain(value: Any, path: str, secrets: list[str]) -> Any:  # noqa: ANN401 - any input
-    """Return an input with secrets struck out, noting their places, and whole numbers whole."""
+def _redact(value: Any, path: str, secrets: list[str]) -> Any:  # noqa: ANN401 - any input
+    """Return an input with secrets replaced, and integral floats as integers.
+
+    Appends the paths of the secrets to `secrets`.
+    """
     from pulumi.runtime import rpc
 
     if rpc.is_rpc_secret(value):
@@ -350,10 +353,10 @@ def _plain(value: Any, path: str, secrets: list[str]) -> Any:  # noqa: ANN401 - 
         return SECRET
     if isinstance(value, dict):
         return {
-            key: _plain(each, f"{path}.{key}".lstrip("."), secrets) for key, each in value.items()
+            key: _redact(each, f"{path}.{key}".lstrip("."), secrets) for key, each in value.items()
         }
     if isinstance(value, list):
-        return [_plain(each, f"{path}[{index}]", secrets) for index, each in enumerate(value)]
+        return [_redact(each, f"{path}[{index}]", secrets) for index, each in enumerate(value)]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

@@ -1,7 +1,7 @@
-"""The real engine: it runs the stack programs with Pulumi's Automation API.
+"""The Pulumi engine: it runs stack programs with Pulumi's Automation API.
 
-What a killed run has left is cleaned up by the next: its lock, its pending operations, and the
-machines that exist although no state names them, which are adopted instead of made again.
+The next run cleans up after a killed run: its lock, its pending operations, and machines that
+exist but are missing from state, which it adopts instead of creating them again.
 """
 
 import json
@@ -16,15 +16,15 @@ from typing import Any, Literal, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.engines.projects import (
-    Absences,
+    AbsenceCheck,
     Account,
     check_holds,
-    check_made_before,
     check_provider,
+    check_still_there,
     evaluate,
     load_project,
-    previewed,
     project_name,
+    two_step_change,
 )
 from fleet.engines.pulumi_automation import Cli, Events, Gate, Home, Session
 from fleet.engines.pulumi_backends import open_objects
@@ -51,7 +51,7 @@ from fleet.state.processes import find_tokens
 
 
 class _Stacks(ABC):
-    """Stacks of one backend; where fleet reads that itself, it does so without the CLI."""
+    """Stacks of one backend; the ones that fleet can read itself are read without the CLI."""
 
     def __init__(self, backend: str, home: Path, passphrase: Callable[[], str] | None) -> None:
         self._objects = open_objects(backend)
@@ -78,8 +78,8 @@ class _Stacks(ABC):
         self._cli.configure(ref, account.config)
         return session
 
-    def _mend(self, ref: StackRef) -> None:
-        """Take away the lock of a run that was killed, and put back what a full disk cut."""
+    def _repair(self, ref: StackRef) -> None:
+        """Remove the lock of a killed run, and restore a checkpoint that a full disk truncated."""
         break_dead_locks(self._objects, project_name(ref.project), ref.name)
         self._cli.restore(ref)
 
@@ -98,14 +98,14 @@ class PulumiEngine(_Stacks):
     ) -> None:
         super().__init__(backend, home, passphrase)
         self._accounts = accounts
-        self._absences = Absences()
-        self._checked: tuple[StackRef, Sequence[WorkerInputs]] | None = None
+        self._absences = AbsenceCheck()
+        self._checked_inputs: tuple[StackRef, Sequence[WorkerInputs]] | None = None
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
-        """Return the stack as recorded; where fleet reads the backend itself, without the CLI."""
+        """Return the recorded stack, without the CLI if fleet can read the backend."""
         try:
             deployment = self._recorded(ref)
-            unsure = deployment and self._is_unsure(ref)
+            unsure = deployment and self._needs_cleanup(ref)
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
             return Unknown(unknown=str(error))
         if deployment is None:
@@ -113,20 +113,21 @@ class PulumiEngine(_Stacks):
         return deployment.stack.altered(interrupted=deployment.stack.interrupted or bool(unsure))
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
-        """Return what `up` would do, sorted by name, without `same`."""
-        self._check(ref, workers)
+        """Return the steps of `up`, sorted by name, without `same`."""
+        self._check_inputs(ref, workers)
         recorded = self._recorded(ref)
         if recorded is None:
-            # Pulumi previews only stacks that exist, and a preview must not make one.
+            # Pulumi previews only existing stacks, and a preview must not create one.
             names = sorted(worker.name for worker in workers)
             return tuple(Step(worker=name, operation="create") for name in names)
         self._cli.restore(ref)
         left = self._leftovers(ref, recorded, workers)
         events = Events(self._cli.secrets(self._account(ref)))
-        session = self._session(ref, _Given(workers, left.adopted))
+        session = self._session(ref, _ProgramInputs(workers, left.adopted))
         session.run(lambda: session.stack.preview(on_event=events), events)
         gone = tuple(Step(worker=each.name, operation="delete") for each in left.orphans)
-        # `up` forgets what failed after a creation: a step without a changed input comes of it.
+        # `up` first removes errors after a creation, so a step without a changed input does not
+        # happen.
         planned = (
             step
             for step in events.planned
@@ -138,31 +139,33 @@ class PulumiEngine(_Stacks):
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
-        """Hold an update after its own preview, with its stack locked."""
+        """Hold an update after its preview, with its stack locked."""
         recorded = self._recorded(ref)
-        if recorded is None or recorded.is_unfinished or self._is_unsure(ref):
-            # What an earlier run left is cleaned up before the update, and not before a preview.
-            yield previewed(self, ref, workers)
+        if recorded is None or recorded.is_unfinished or self._needs_cleanup(ref):
+            # Leftovers are cleaned up before an update, but not before a preview.
+            yield two_step_change(self, ref, workers)
             return
         adopted = self._leftovers(ref, recorded, workers).adopted
-        with Gate(ref, self._declaring(ref, _Given(workers, adopted))) as gate:
+        with Gate(ref, self._program(ref, _ProgramInputs(workers, adopted))) as gate:
             session = self._open(ref, gate.program, gate=gate)
             events = Events(session.secrets)
 
             def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[Step, ...]:
-                # What was there for the preview may be gone by now.
+                # Machines may have disappeared since the preview.
                 there = self._leftovers(ref, recorded, workers).adopted if adopted else adopted
-                check_made_before(ref, user_data, {*there, *recorded.stack.ids})
+                check_still_there(ref, user_data, {*there, *recorded.stack.ids})
                 new = {name: t for name, t in user_data.items() if name not in recorded.stack.ids}
-                given = _Given(workers, there, new)
+                given = _ProgramInputs(workers, there, new)
                 session.secrets[:0] = given.secrets
                 self._configure(ref, workers)
                 self._cli.keep(ref, [each.name for each in workers])
                 events.go_on(progress)
                 try:
-                    gate.let_through(self._declaring(ref, given))
+                    gate.let_through(self._program(ref, given))
                 except StackFailed as failure:
-                    return self._settle(ref, given, _to_be_tried_again(failure), events)
+                    return self._check_unknown_results(
+                        ref, given, _with_retry_notice(failure), events
+                    )
                 return events.done
 
             self._cli.keep(ref)
@@ -178,52 +181,52 @@ class PulumiEngine(_Stacks):
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        """Apply the changes; a creation that fails does not stop the others."""
-        self._check(ref, workers)
+        """Apply the changes; a failed creation does not stop the others."""
+        self._check_inputs(ref, workers)
         recorded = self._recorded(ref)
         left = _Leftovers()
-        # Also of a stack that is not there: who was killed at making it had locked it.
-        self._mend(ref)
+        # Even for a missing stack: a run killed while creating it had locked it.
+        self._repair(ref)
         if recorded or "" in user_data.values():
-            left = self._leftovers(ref, recorded or _nothing(ref), workers)
+            left = self._leftovers(ref, recorded or _empty_deployment(ref), workers)
         if recorded and recorded.stack.interrupted:
             self._cli.forget_pending(ref, self._account(ref))
         if recorded and recorded.unready:
             self._cli.forget_init_errors(ref, self._account(ref))
         for name in sorted(left.gone):
-            # Its deletion was done before that run was killed; a provider may refuse a second one.
+            # The machine was already deleted; a provider may refuse a second deletion.
             self._cli.forget_worker(ref, self._account(ref), name)
-        check_made_before(ref, user_data, {*left.adopted, *_ids(recorded)})
+        check_still_there(ref, user_data, {*left.adopted, *_ids(recorded)})
         if recorded and left.orphans:
-            # Only what the state knows can be deleted, so an unwanted machine is adopted first.
+            # Pulumi deletes only resources in its state, so adopt an unwanted machine first.
             kept = [each for each in recorded.stack.workers if each.name in recorded.stack.ids]
             kept = [each for each in (*kept, *recorded.deleting) if each.name not in left.gone]
             hidden = Events(self._cli.secrets(self._account(ref)))
-            self._up(ref, _Given([*kept, *left.orphans], left.orphan_ids), hidden)
+            self._up(ref, _ProgramInputs([*kept, *left.orphans], left.orphan_ids), hidden)
         if recorded is None:
             self._cli.make(ref, self._account(ref))
         new = {name: text for name, text in user_data.items() if name not in _ids(recorded)}
-        given = _Given(workers, left.adopted, new)
+        given = _ProgramInputs(workers, left.adopted, new)
         events = Events((*self._cli.secrets(self._account(ref)), *given.secrets), progress)
         try:
             self._up(ref, given, events)
         except StackFailed as failure:
-            done = self._settle(ref, given, failure, events)
+            done = self._check_unknown_results(ref, given, failure, events)
         else:
             done = events.done
         return tuple(step for step in done if step.worker not in left.gone)
 
     def forget(self, ref: StackRef, worker: str) -> None:
-        """Take a worker's resources out of state and settings; no provider is told."""
+        """Remove a worker's resources from state and settings, without calling the provider."""
         recorded = self._recorded(ref)
         check_holds(ref, worker, recorded.stack.ids if recorded else ())
         if recorded and (recorded.pending or recorded.deleting):
-            # Pulumi's import would drop what that run had begun.
+            # Pulumi's import would drop the unfinished operations of that run.
             raise PlanRefused(
                 f"stack {ref.name}: an earlier apply did not finish; run `fleet apply`, then "
                 f"forget {worker}"
             )
-        self._mend(ref)
+        self._repair(ref)
         self._cli.forget_worker(ref, self._account(ref), worker)
         after = self._recorded(ref)
         self._configure(ref, after.stack.workers if after else ())
@@ -237,7 +240,7 @@ class PulumiEngine(_Stacks):
         check_provider(ref, deployment.stack.provider, holds_machines=holds)
         return deployment
 
-    def _is_unsure(self, ref: StackRef) -> bool:
+    def _needs_cleanup(self, ref: StackRef) -> bool:
         objects = self._objects
         is_locked = objects and find_locks(objects, project_name(ref.project), ref.name)
         return bool(is_locked) or self._cli.is_cut(ref)
@@ -245,9 +248,9 @@ class PulumiEngine(_Stacks):
     def _leftovers(
         self, ref: StackRef, recorded: Deployment, workers: Sequence[WorkerInputs]
     ) -> "_Leftovers":
-        """Find the machines that exist although the state names no id for them."""
+        """Find existing machines whose ids are missing from the state."""
         wanted = {each.name: each for each in workers}
-        # A deletion that was cut short has its machine deleted, or not yet: the listing knows.
+        # An interrupted deletion may have deleted its machine: the listing decides.
         unsure = {each.name: each for each in recorded.deleting if each.name not in wanted}
         suspects = (
             unsure
@@ -280,12 +283,13 @@ class PulumiEngine(_Stacks):
             gone=frozenset(self._surely_gone(ref, recorded, unlisted)),
         )
 
-    def _settle(
-        self, ref: StackRef, given: "_Given", failure: StackFailed, events: Events
+    def _check_unknown_results(
+        self, ref: StackRef, given: "_ProgramInputs", failure: StackFailed, events: Events
     ) -> tuple[Step, ...]:
-        """Look at once for that whose answer was lost; return what is done, raise what failed.
+        """Check the machines whose result is unknown; return finished steps, raise the failures.
 
-        The state knows nothing of a machine that was made so, and still knows one that is deleted.
+        The state lacks a machine that was created without a reply, and still has one that was
+        deleted.
         """
         if self._cli.is_cut(ref):
             raise failure
@@ -299,7 +303,7 @@ class PulumiEngine(_Stacks):
         left = self._leftovers(ref, recorded, failed) if failed else _Leftovers()
         going = failure.failed.keys() - names
         begun = [each for each in recorded.stack.workers if each.name in going]
-        # Their deletion failed, and their provider may list them no more all the same.
+        # Their deletion failed, but their provider may no longer list them.
         deleted = self._surely_gone(ref, recorded, begun)
         if not (left.adopted or deleted):
             raise failure
@@ -308,7 +312,7 @@ class PulumiEngine(_Stacks):
         if left.adopted:
             known = {*recorded.stack.ids, *left.adopted}
             there = [each for each in given.workers if each.name in known]
-            self._up(ref, _Given(there, left.adopted), events)
+            self._up(ref, _ProgramInputs(there, left.adopted), events)
         steps = (*events.done, *(Step(worker=name, operation="delete") for name in deleted))
         machines = (names | recorded.stack.ids.keys()) - set(deleted)
         others = {name: said for name, said in events.failed.items() if name in machines}
@@ -324,16 +328,16 @@ class PulumiEngine(_Stacks):
         ids = recorded.stack.ids
         return self._absences.surely_gone(account.provider, going, ids, account.pause)
 
-    def _check(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
-        """Refuse wrong inputs before anything runs, with the program's own words."""
-        if (ref, workers) == self._checked:
+    def _check_inputs(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
+        """Refuse invalid inputs before anything runs, with the program's error."""
+        if (ref, workers) == self._checked_inputs:
             return
         program = load_project(ref.project).program
-        inputs = self._inputs(ref, _Given(workers))
+        inputs = self._inputs(ref, _ProgramInputs(workers))
         evaluate(lambda: program(inputs), project=ref.project, stack=ref.name)
-        self._checked = (ref, workers)
+        self._checked_inputs = (ref, workers)
 
-    def _inputs(self, ref: StackRef, given: "_Given") -> dict[str, Any]:
+    def _inputs(self, ref: StackRef, given: "_ProgramInputs") -> dict[str, Any]:
         return dict(self._account(ref).inputs) | {
             "workers": [worker.model_dump(mode="json") for worker in given.workers],
             "user_data": dict(given.user_data),
@@ -341,26 +345,26 @@ class PulumiEngine(_Stacks):
             "owner": {"engine": self.name, "provider": ref.provider},
         }
 
-    def _up(self, ref: StackRef, given: "_Given", events: Events) -> None:
+    def _up(self, ref: StackRef, given: "_ProgramInputs", events: Events) -> None:
         session = self._session(ref, given)
         self._configure(ref, given.workers)
         self._cli.keep(ref, [each.name for each in given.workers])
         try:
             session.run(partial(_update, session, events), events)
         except StackFailed as error:
-            raise _to_be_tried_again(error) from error
+            raise _with_retry_notice(error) from error
 
     def _configure(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
-        """Write the workers into the settings: `pulumi up` by hand finds the same and no more."""
-        inputs = self._inputs(ref, _Given(workers))
+        """Write the workers into the settings, so that `pulumi up` by hand declares the same."""
+        inputs = self._inputs(ref, _ProgramInputs(workers))
         texts = {key: json.dumps(inputs[key], sort_keys=True) for key in ("workers", "owner")}
         project = project_name(ref.project)
         self._cli.configure(ref, {f"{project}:{key}": text for key, text in texts.items()})
 
-    def _session(self, ref: StackRef, given: "_Given") -> Session:
-        return self._open(ref, self._declaring(ref, given), given.secrets)
+    def _session(self, ref: StackRef, given: "_ProgramInputs") -> Session:
+        return self._open(ref, self._program(ref, given), given.secrets)
 
-    def _declaring(self, ref: StackRef, given: "_Given") -> Callable[[], None]:
+    def _program(self, ref: StackRef, given: "_ProgramInputs") -> Callable[[], None]:
         return partial(load_project(ref.project).program, self._inputs(ref, given))
 
     def _account(self, ref: StackRef) -> Account:
@@ -373,8 +377,8 @@ class PulumiEngine(_Stacks):
         return account
 
 
-class _Given(NamedTuple):
-    """What a program is given to declare; its user data is secret."""
+class _ProgramInputs(NamedTuple):
+    """The inputs of a program; its user data is secret."""
 
     workers: Sequence[WorkerInputs] = ()
     adopt: Mapping[str, str] = MappingProxyType({})
@@ -382,13 +386,13 @@ class _Given(NamedTuple):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Return what no message may show: each text, and the words that may be a token in it."""
+        """Return the texts to mask in messages: user data, and words in it that may be tokens."""
         texts = self.user_data.values()
         return (*texts, *(word for text in texts for word in find_tokens(text)))
 
 
 class _Leftovers(NamedTuple):
-    """Machines that no state names, wanted or not; and those that only the state still names."""
+    """Machines missing from the state, wanted or not, and machines that only the state has."""
 
     adopted: Mapping[str, str] = MappingProxyType({})
     orphans: tuple[WorkerInputs, ...] = ()
@@ -400,7 +404,7 @@ def _update(session: Session, events: Events) -> None:
     session.stack.up(on_event=events, continue_on_error=True, show_secrets=False)
 
 
-def _to_be_tried_again(error: StackFailed) -> StackFailed:
+def _with_retry_notice(error: StackFailed) -> StackFailed:
     recorded = "what succeeded is recorded, " if error.done else ""
     return StackFailed(
         f"{error}; {recorded}the next apply tries again", done=error.done, failed=error.failed
@@ -411,13 +415,13 @@ def _ids(recorded: Deployment | None) -> Mapping[str, str]:
     return recorded.stack.ids if recorded else {}
 
 
-def _nothing(ref: StackRef) -> Deployment:
-    """Return what is recorded of a stack that does not exist: its machines may, all the same."""
+def _empty_deployment(ref: StackRef) -> Deployment:
+    """Return an empty record of a missing stack, whose machines may still exist."""
     stack = Stack(engine="pulumi", provider=ref.provider, serial=0)
     return Deployment(stack, pending=(), deleting=())
 
 
-Marked = Callable[[str], Mapping[str, str] | Unknown]
+ListMarked = Callable[[str], Mapping[str, str] | Unknown]
 _PARTS = TypeAdapter(tuple[Part, ...])
 
 
@@ -430,32 +434,32 @@ class PulumiBase(_Stacks):
         home: Path,
         passphrase: Callable[[], str] | None,
         account: Account,
-        marked: Marked,
+        marked: ListMarked,
     ) -> None:
-        """Open one provider's base; `marked` returns what of it can be adopted."""
+        """Open one provider's base; `marked` lists resources that can be adopted."""
         super().__init__(backend, home, passphrase)
         self._own = account
         self._marked = marked
-        self._previewed: int | None = None
-        """The serial of what the last preview began with; None: none is to be kept to."""
+        self._previewed_serial: int | None = None
+        """Serial of the state that the last preview read; None: no preview restricts `up`."""
 
     def read(self, ref: StackRef) -> Base | Unknown | None:
-        """Return the base as recorded; of a file backend without starting the CLI."""
+        """Return the recorded base, without the CLI if fleet can read the backend."""
         try:
             found = self._deployment(ref)
             if found is None:
                 return None
-            base = _base_of(found, ref)
+            base = _read_base(found, ref)
             return base.altered(interrupted=True) if self._cli.is_cut(ref) else base
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
             return Unknown(unknown=str(error))
 
     def preview(self, ref: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
-        """Return what `up` would do to each resource."""
+        """Return the steps of `up`, sorted by name."""
         found = self._deployment(ref)
-        self._previewed = serial_of(found or {})
+        self._previewed_serial = serial_of(found or {})
         if found is None:
-            # Pulumi previews only stacks that exist, and a preview must not make one.
+            # Pulumi previews only existing stacks, and a preview must not create one.
             named = evaluate(
                 lambda: load_project(ref.project).program(_inputs(ref, parts, {})),
                 project=ref.project,
@@ -470,13 +474,13 @@ class PulumiBase(_Stacks):
         return events.planned
 
     def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
-        """Apply the changes; a part that fails does not stop the others.
+        """Apply the changes; a failed part does not stop the others.
 
-        Refused where somebody changed the stack since its preview, which showed something else.
+        Refused if the stack was changed since its preview, which is then outdated.
         """
         found = self._deployment(ref)
-        self._mend(ref)
-        previewed, self._previewed = self._previewed, None
+        self._repair(ref)
+        previewed, self._previewed_serial = self._previewed_serial, None
         if previewed not in (None, serial_of(found or {})):
             raise PlanRefused(
                 f"refused: stack {ref.name} was changed after its preview; nothing was changed in "
@@ -503,9 +507,9 @@ class PulumiBase(_Stacks):
         return self._open(ref, partial(program, _inputs(ref, parts, self._adopted(ref, parts))))
 
     def _adopted(self, ref: StackRef, parts: Sequence[Part]) -> dict[str, str]:
-        """Return the ids of what exists although the state does not know it."""
+        """Return the ids of existing resources that are missing from the state."""
         wanted = {each.key for each in parts}
-        recorded = _known(self._deployment(ref) or {})
+        recorded = _existing_names(self._deployment(ref) or {})
         adopted: dict[str, str] = {}
         for fleet in {each.inputs["labels"]["fleet"] for each in parts}:
             marked = self._marked(fleet)
@@ -516,7 +520,7 @@ class PulumiBase(_Stacks):
             adopted |= {
                 key: each
                 for key, each in marked.items()
-                if _part(key) in wanted and _resource(key) not in recorded
+                if _part_of_key(key) in wanted and _resource_name(key) not in recorded
             }
         return adopted
 
@@ -525,14 +529,14 @@ class PulumiBase(_Stacks):
     ) -> None:
         try:
             for each in parts:
-                self._own.clear(each.inputs["labels"]["fleet"], each.name, _known(found))
+                self._own.clear(each.inputs["labels"]["fleet"], each.name, _existing_names(found))
         except SourceUnreachable as error:
             raise StackFailed(
                 f"stack {ref.name}: what an earlier run left cannot be deleted: {error}"
             ) from error
 
     def _configure(self, ref: StackRef, parts: Sequence[Part]) -> None:
-        """Write the parts into the settings: `pulumi up` by hand finds the same and no more."""
+        """Write the parts into the settings, so that `pulumi up` by hand declares the same."""
         project = project_name(ref.project)
         inputs = _inputs(ref, parts, {})
         self._cli.configure(
@@ -540,8 +544,8 @@ class PulumiBase(_Stacks):
         )
 
 
-def _known(deployment: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of what exists as a stack records it."""
+def _existing_names(deployment: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the recorded resources that exist."""
     return frozenset(
         str(each["urn"]).rpartition("::")[2]
         for each in deployment.get("resources") or ()
@@ -549,13 +553,13 @@ def _known(deployment: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
-def _part(key: str) -> str:
-    """Return the part that an id belongs to: a network's subnet is of the network."""
+def _part_of_key(key: str) -> str:
+    """Return the part of a key: a network's subnet belongs to the network."""
     return key.removesuffix("/subnet")
 
 
-def _resource(key: str) -> str:
-    """Return the name that a stack has for what a key tells."""
+def _resource_name(key: str) -> str:
+    """Return the stack's resource name for a key."""
     return key.partition("/")[2].replace("/", "-")
 
 
@@ -572,7 +576,7 @@ def _inputs(ref: StackRef, parts: Sequence[Part], adopt: Mapping[str, str]) -> d
     }
 
 
-def _base_of(deployment: Mapping[str, Any], ref: StackRef) -> Base:
+def _read_base(deployment: Mapping[str, Any], ref: StackRef) -> Base:
     kinds = load_project(ref.project).parts
     resources, outputs = resources_of(deployment)
     try:
@@ -588,7 +592,7 @@ def _base_of(deployment: Mapping[str, Any], ref: StackRef) -> Base:
         serial=serial_of(deployment),
         parts=parts,
         ids=dict(sorted(ids.items())),
-        # What it was asked to hold is told also of a run in which a part failed; this is not.
+        # `parts` is recorded even if a part failed in that run, `laid` is not.
         laid="laid" in outputs and outputs["laid"] == outputs.get("parts"),
         interrupted=bool(deployment.get("pending_operations")),
     )

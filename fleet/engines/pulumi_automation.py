@@ -1,12 +1,12 @@
 """The Pulumi CLI through its Automation API: workspace, stack, events, gate.
 
-`pulumi up` runs a program twice: for its preview, and to change things. Before the second run has
-declared anything, nothing is changed; so the second run waits until somebody has looked.
+`pulumi up` runs a program twice: for its preview, and for the update. Nothing changes before the
+second run declares resources, so the gate holds the second run until the preview was checked.
 
-Runs of several stacks at once share a folder: nothing is selected in it, for every command names
-its stack, and its files are replaced whole.
+Concurrent runs of several stacks share a folder: no stack is selected in it, since every command
+names its stack, and its files are replaced atomically.
 
-Everything lives in one folder of fleet's own, never in the folder of the stack projects.
+All files are in one folder of fleet's own, never in the folder of the stack projects.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ import yaml
 
 from fleet.engines.parallel import running
 from fleet.engines.projects import Account, load_project, project_name
-from fleet.engines.pulumi_backends import drop_cut_notes, file_root, known_cli
-from fleet.engines.pulumi_state import Kept, drop_init_errors, drop_worker
+from fleet.engines.pulumi_backends import file_root, known_cli, remove_empty_attribute_files
+from fleet.engines.pulumi_state import CheckpointCopy, drop_init_errors, drop_worker
 from fleet.errors import (
     EngineAbsent,
     Locked,
@@ -55,7 +55,7 @@ Operation = Literal["create", "delete", "update", "replace"]
 
 _OPERATIONS: dict[str, Operation] = {
     "create": "create",
-    # An adopted machine is what a creation that was cut short has left.
+    # An interrupted creation leaves a machine to be adopted.
     "import": "create",
     "delete": "delete",
     "update": "update",
@@ -65,49 +65,49 @@ _OPERATIONS: dict[str, Operation] = {
     "import-replacement": "replace",
     "read-replacement": "replace",
 }
-_CLOSING = frozenset({"", "update failed", "preview failed"})
+_CLOSING_LINES = frozenset({"", "update failed", "preview failed"})
 _LINE_LIMIT = 300
-# A line of its source, its own name and release, how many errors it counts, and that it asked.
-_OF_PLUGIN = (
+# Noise of Terraform plugins: source lines, own name and release, error counts, "API request".
+_PLUGIN_NOISE = (
     r"\b[\w./@-]+\.go:\d+: |\bsdk\.\w+: |: provider=[\w-]+@\w[\w.+-]*"
     r"|\d+ errors? occurred:\s*(\* ?)?"
     r"|(\[ERROR\] )?((API request failed|Invalid field in API request): )?An (unexpected error|"
     r"invalid field) was encountered during an API request\.( The field [^.\n]*\.)?\s*"
     r"|\s*\nField: .*(\n(?!\s*\* ).+)*|\n: API request failed\s*$"
 )
-_CODE = r"\s*\nError code: (\w+)\n(Status code: \d+)?"
+_ERROR_CODE = r"\s*\nError code: (\w+)\n(Status code: \d+)?"
 
 
 class Events:
-    """Collects one operation's events; resources of the engine itself are left out.
+    """Collects the events of one operation, without the engine's own resources.
 
-    Each resource counts by itself, also where one bears the name of another, or of no worker.
-    Without a progress they are a preview's: it tells of outputs too, and nothing of it is done.
+    Each URN counts separately, even if two resources have one name. Without `progress` the events
+    are a preview's: a preview reports outputs too, but no step is done.
     """
 
     def __init__(self, secrets: Collection[str], progress: Progress | None = None) -> None:
         self._secrets = secrets
-        self._begin(progress)
+        self._reset(progress)
 
-    def _begin(self, progress: Progress | None) -> None:
+    def _reset(self, progress: Progress | None) -> None:
         self._progress = progress
         self._planned: dict[str, Step] = {}
         self._done: dict[str, Step] = {}
         self._errors: dict[str, None] = {}
         self._failed: dict[str, tuple[str, ...]] = {}
         self.is_complete = False
-        """Whether the engine has said that this was all."""
+        """Whether the engine has sent its summary, its last event."""
 
     def go_on(self, progress: Progress) -> None:
-        """Start again: what follows is of the update after the preview."""
-        self._begin(progress)
+        """Start again, for the update after a preview."""
+        self._reset(progress)
 
     def __call__(self, event: "EngineEvent") -> None:
-        """Take one event; called from the SDK's own thread."""
-        if (begun := event.resource_pre_event) and (step := _step(begun.metadata)):
+        """Handle an event; called from the SDK's thread."""
+        if (begun := event.resource_pre_event) and (step := _to_step(begun.metadata)):
             self._planned[begun.metadata.urn] = step
         progress, ended = self._progress, event.res_outputs_event
-        if progress and ended and (step := _step(ended.metadata)):
+        if progress and ended and (step := _to_step(ended.metadata)):
             first = ended.metadata.urn not in self._done
             self._done[ended.metadata.urn] = step
             if first:
@@ -117,52 +117,52 @@ class Events:
         if told and told.severity == "error":
             line = shorten(told.message, self._secrets)
             self._errors[line] = None
-            if told.urn and line not in _CLOSING:
+            if told.urn and line not in _CLOSING_LINES:
                 name = told.urn.rpartition("::")[2]
                 said = [*self._failed.get(name, ()), whole(told.message, self._secrets)]
                 self._failed[name] = tuple(dict.fromkeys(said))
 
     @property
     def planned(self) -> tuple[Step, ...]:
-        """Return what was begun or would be, sorted by name."""
-        return _sorted(self._planned.values())
+        """Return the started (or planned) steps, sorted by name."""
+        return _sort_steps(self._planned.values())
 
     @property
     def done(self) -> tuple[Step, ...]:
-        """Return what was ended, sorted by name."""
-        return _sorted(self._done.values())
+        """Return the completed steps, sorted by name."""
+        return _sort_steps(self._done.values())
 
     @property
     def failed(self) -> dict[str, str]:
-        """Return all that was said of each resource that failed: its code may stand anywhere."""
+        """Return all error messages of each failed resource; any may have the error code."""
         done = {step.worker for step in self._done.values()}
         return {name: "; ".join(said) for name, said in self._failed.items() if name not in done}
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Return what went wrong, without the engine's own closing line."""
-        lines = tuple(line for line in self._errors if line not in _CLOSING)
+        """Return the error lines, without the engine's closing line."""
+        lines = tuple(line for line in self._errors if line not in _CLOSING_LINES)
         return lines or tuple(self._errors)
 
 
-def _sorted(steps: Iterable[Step]) -> tuple[Step, ...]:
+def _sort_steps(steps: Iterable[Step]) -> tuple[Step, ...]:
     return tuple(sorted(steps, key=lambda step: (step.worker, step.operation)))
 
 
 def whole(text: str, secrets: Collection[str] = ()) -> str:
     """Return an error as one line, without secrets."""
-    return re.sub(r"^error: ", "", " ".join(_plain(text, secrets).split()))
+    return re.sub(r"^error: ", "", " ".join(_without_noise(text, secrets).split()))
 
 
-def _plain(text: str, secrets: Collection[str]) -> str:
-    """Return an error without secrets, and without what only a plugin's makers need."""
-    return re.sub(_CODE, r" (\1)", re.sub(_OF_PLUGIN, "", mask(text, secrets)))
+def _without_noise(text: str, secrets: Collection[str]) -> str:
+    """Return an error without secrets and without details for plugin developers."""
+    return re.sub(_ERROR_CODE, r" (\1)", re.sub(_PLUGIN_NOISE, "", mask(text, secrets)))
 
 
 def shorten(text: str, secrets: Collection[str] = ()) -> str:
-    """Return the telling line of an error, without secrets, class names and ends of lines."""
-    text = _plain(text, secrets)
-    # The SDK's exceptions say `code: 1`, `stdout: …` and `stderr: …`, each on a line.
+    """Return the most informative line of an error, without secrets and class names."""
+    text = _without_noise(text, secrets)
+    # The SDK's exceptions have lines with `code: 1`, `stdout: …` and `stderr: …`.
     stripped = (re.sub(r"^ *(stderr|stdout|code): *", "", line) for line in text.splitlines())
     lines = [line.strip() for line in stripped if line.strip()]
     marked = [line for line in lines if re.match(r"(error|[\w.]*(Error|Exception)):", line)]
@@ -171,7 +171,7 @@ def shorten(text: str, secrets: Collection[str] = ()) -> str:
     return re.sub(r"^(Preview failed: )?Unexpected <class '[^']*'>: ", "", line)[:_LINE_LIMIT]
 
 
-def _step(metadata: "StepEventMetadata") -> Step | None:
+def _to_step(metadata: "StepEventMetadata") -> Step | None:
     operation = _OPERATIONS.get(metadata.op.value)
     kind, _, name = metadata.urn.rpartition("::")
     if operation is None or kind.rpartition("::")[2].startswith("pulumi:"):
@@ -185,52 +185,54 @@ Program = Callable[[], None]
 
 
 class Gate(AbstractContextManager["Gate"]):
-    """An update that waits after its preview: let through once, or given up when left."""
+    """An update that waits after its preview for approval; leaving the block cancels it."""
 
     def __init__(self, ref: StackRef, preview: Program) -> None:
         self._ref = ref
         self._preview = preview
         self._update: Program | None = None
-        self._wrong: Exception | None = None
-        self._is_here = threading.Event()
+        self._program_error: Exception | None = None
+        self._is_waiting = threading.Event()
         self._is_decided = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="update")
         self._running: Future[None] | None = None
 
     def passes(self, *, is_preview: bool) -> bool:
-        """Say whether the engine may run the program; wait where that is to be decided."""
+        """Return whether the engine may run the program; for an update, wait for the decision."""
         if is_preview:
             return True
-        self._is_here.set()
+        self._is_waiting.set()
         self._is_decided.wait()
         return self._update is not None
 
     def program(self) -> None:
-        """Declare what belongs to this run of the engine's."""
+        """Declare the resources of the preview or of the update."""
         if self._update is not None:
             self._update()
             return
         try:
             self._preview()
         except Exception as error:
-            self._wrong = error
+            self._program_error = error
             raise
 
     def start(self, up: Callable[[], None]) -> None:
-        """Have `up` run to the end of its preview; raises what it does.
+        """Run `up` to the end of its preview; raises its errors.
 
-        What the program itself refuses is PlanRefused, in its own words.
+        An error of the program itself raises PlanRefused with its message.
         """
         self._running = self._thread.submit(up)
-        self._running.add_done_callback(lambda _: self._is_here.set())
-        self._is_here.wait()
-        if self._wrong:
-            raise PlanRefused(f"stacks/{self._ref.project}: {self._wrong}") from self._wrong
+        self._running.add_done_callback(lambda _: self._is_waiting.set())
+        self._is_waiting.wait()
+        if self._program_error:
+            raise PlanRefused(
+                f"stacks/{self._ref.project}: {self._program_error}"
+            ) from self._program_error
         if self._running.done():
             self._raise_end(self._running)
 
     def let_through(self, update: Program) -> None:
-        """Have the update be made; raises what it does, or what has ended it meanwhile."""
+        """Run the update; raises its errors, or the error that ended it while it waited."""
         if self._running and self._running.done():
             self._raise_end(self._running)
         self._update = update
@@ -248,19 +250,19 @@ class Gate(AbstractContextManager["Gate"]):
         error: BaseException | None,
         traceback: "TracebackType | None",
     ) -> None:
-        """Give up what was not let through, and wait for its end."""
+        """Cancel an update that was not approved, and wait for its end."""
         self._is_decided.set()
         self._thread.shutdown()
 
 
-_LOGS_KEPT = 20
+_MAX_LOGS = 20
 
 
-def _without_notes(backend: str) -> str:
-    """Return a backend's URL with which the CLI writes no notes beside its files.
+def _without_attribute_files(backend: str) -> str:
+    """Return a backend's URL that makes the CLI write no attribute files.
 
-    It does not write them whole or not at all; see `drop_cut_notes`. The parameter is that of
-    gocloud.dev/blob/fileblob.
+    The CLI does not write them atomically; see `remove_empty_attribute_files`. The parameter is
+    defined by gocloud.dev/blob/fileblob.
     """
     if file_root(backend) is None:
         return backend
@@ -268,19 +270,19 @@ def _without_notes(backend: str) -> str:
 
 
 class Home:
-    """The engine's own folder: `work/<project>`, `plugins`, the CLI's home."""
+    """The engine's folder: `work/<project>`, `plugins`, the CLI's home."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
 
     def work(self, project: str) -> Path:
-        """Return the stable folder of a project: it holds each stack's encryption salt."""
+        """Return the stable folder of a project; it contains each stack's encryption salt."""
         return self.folder / "work" / project
 
     def prepare(self, project: str, state: Path | None) -> None:
-        """Make the folders, and the plugin of the simulated cloud."""
+        """Create the folders, and the plugin of the simulated cloud."""
         plugins = self.folder / "plugins"
-        # The interpreter that runs fleet is the one that has fleet's modules.
+        # The interpreter that runs fleet has fleet's modules.
         launcher = f'#!/bin/sh\nexec "{sys.executable}" -u -m fleet.clouds.sim.plugin "$@"\n'
         folders = (self.work(project), plugins, self.folder / "cli", *([state] if state else []))
         with touching(self.folder, StoreFailed):
@@ -289,26 +291,26 @@ class Home:
             replace_file(plugins / "pulumi-resource-sim", launcher.encode(), mode=0o700)
 
     def environment(self, backend: str, passphrase: str) -> dict[str, str]:
-        """Return what the CLI needs in its environment; secrets never go by its arguments."""
+        """Return the CLI's environment; secrets never go into its arguments."""
         return {
-            "PULUMI_BACKEND_URL": _without_notes(backend),
+            "PULUMI_BACKEND_URL": _without_attribute_files(backend),
             "PULUMI_CONFIG_PASSPHRASE": passphrase,
             "PULUMI_SKIP_UPDATE_CHECK": "true",
-            "PATH": os.pathsep.join(self._programs()),
+            "PATH": os.pathsep.join(self._search_path()),
         }
 
-    def _programs(self) -> Iterator[str]:
-        """Yield where the CLI looks for programs: whatever is found first is its plugin."""
+    def _search_path(self) -> Iterator[str]:
+        """Yield the CLI's search path: it uses the first plugin found."""
         if named := os.environ.get("FLEET_PULUMI_PLUGINS"):
             yield named
         yield str(self.folder / "plugins")
         yield os.environ.get("PATH", "")
-        # Behind what a person has installed: what tools/pulumi_plugins.py keeps, the latest first.
+        # After the user's own plugins: those of tools/pulumi_plugins.py, latest first.
         kept = cache_folder().glob("pulumi-plugins-*/bin")
-        yield from map(str, sorted(kept, key=_written_at, reverse=True))
+        yield from map(str, sorted(kept, key=_modification_time, reverse=True))
 
     def command_root(self, cli: Path) -> Path:
-        """Return a folder whose bin/pulumi is this CLI, as the SDK wants it."""
+        """Return a folder whose bin/pulumi is this CLI, as the SDK requires."""
         if cli.name == "pulumi" and cli.parent.name == "bin":
             return cli.parent.parent
         link = self.folder / "cli" / "link" / "bin" / "pulumi"
@@ -320,7 +322,7 @@ class Home:
         return link.parent.parent
 
     def configure(self, project: str, stack: str, config: Mapping[str, str]) -> None:
-        """Write keys into a stack's settings file, leaving its encryption as it is."""
+        """Write keys into a stack's settings file, keeping its encryption."""
         path = self.work(project) / f"Pulumi.{stack}.yaml"
         with touching(path, StoreFailed):
             text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -329,40 +331,40 @@ class Home:
             replace_file(path, yaml.safe_dump(settings, sort_keys=True).encode(), mode=0o600)
 
     def prune_logs(self) -> None:
-        """Keep the latest of the CLI's own (encrypted) logs; it never deletes one itself."""
-        logs = sorted((self.folder / "cli" / "logs").glob("*.log"), key=_written_at)
-        for path in logs[:-_LOGS_KEPT]:
+        """Keep the latest of the CLI's own (encrypted) logs; the CLI never deletes one."""
+        logs = sorted((self.folder / "cli" / "logs").glob("*.log"), key=_modification_time)
+        for path in logs[:-_MAX_LOGS]:
             path.unlink(missing_ok=True)
 
 
-def _written_at(path: Path) -> float:
+def _modification_time(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except FileNotFoundError:  # another run has pruned it
         return 0.0
 
 
-_SETTLE_STEPS = 250
-_SETTLE_SECONDS = 0.02
+_MAX_LOOP_POLLS = 250
+_LOOP_POLL_SECONDS = 0.02
 
 
 class Session(NamedTuple):
-    """An open stack and the program that was given to it."""
+    """An open stack and its program."""
 
     ref: StackRef
     stack: "Stack"
     home: Home
     secrets: list[str]
-    """What no message shows; more may be added before more is told."""
+    """Texts to mask in messages; may be extended before the next message."""
     loops: list[asyncio.AbstractEventLoop]
 
     def run(self, act: Callable[[], object], events: Events | None = None) -> None:
-        """Call the SDK, its exceptions made short and fit to be shown."""
+        """Call the SDK; its exceptions become short messages without secrets."""
         try:
             _run(self.ref, act, self.secrets, events)
         finally:
             while self.loops:
-                _close(self.loops.pop())
+                _close_loop(self.loops.pop())
             self.home.prune_logs()
 
 
@@ -375,12 +377,12 @@ class Cli:
         self._passphrase = passphrase
 
     def make(self, ref: StackRef, account: Account) -> None:
-        """Make a stack that does not exist yet."""
+        """Create a stack."""
         workspace = self._workspace(ref, account, None)
         try:
             _run(ref, lambda: workspace.create_stack(ref.name), self.secrets(account))
         except StackFailed:
-            if kept := self._kept(ref):
+            if kept := self._checkpoint_copy(ref):
                 kept.drop_cut()
             raise
 
@@ -393,10 +395,10 @@ class Cli:
         secrets: Collection[str] = (),
         gate: Gate | None = None,
     ) -> Session:
-        """Return a stack that exists, with a program to run.
+        """Return an existing stack with a program to run.
 
-        `secrets` are those of the program: no message shows them. With a `gate`, `up` has a
-        preview and waits after it.
+        `secrets` are those of the program, masked in messages. With a `gate`, `up` has a preview
+        and waits after it.
         """
         loops: list[asyncio.AbstractEventLoop] = []
 
@@ -411,7 +413,7 @@ class Cli:
         return Session(ref, Stack.select(ref.name, workspace), self._home, hidden, loops)
 
     def export(self, ref: StackRef, account: Account) -> dict[str, Any] | None:
-        """Return a stack's deployment, its secrets still encrypted; None when it is not there."""
+        """Return a stack's deployment, with encrypted secrets; None if the stack is missing."""
         try:
             exported: dict[str, Any] = json.loads(self._stack_command(ref, account, "export"))
         except StackFailed as error:
@@ -423,36 +425,36 @@ class Cli:
         return dict(exported.get("deployment") or {})
 
     def forget_pending(self, ref: StackRef, account: Account) -> None:
-        """Take the unfinished operations out of the state.
+        """Remove the unfinished operations from the state.
 
-        `refresh` could do it too, but would also drop machines that their provider does not
-        list just now, and the next `up` would make them again.
+        `refresh` would also remove machines that their provider does not list at the moment, and
+        the next `up` would create them again.
         """
         self._rewrite(ref, account, lambda state: state.pop("pending_operations", None))
 
     def forget_init_errors(self, ref: StackRef, account: Account) -> None:
-        """Have the engine no longer want to update machines only because their creation failed."""
+        """Remove errors after a creation, which would make the engine update the machines."""
         project = load_project(ref.project)
         self._rewrite(ref, account, lambda state: drop_init_errors(state, project))
 
     def forget_worker(self, ref: StackRef, account: Account, worker: str) -> None:
-        """Take a worker's resources out of the state, so that nothing is done to them again."""
+        """Remove a worker's resources from the state, so that no step is repeated for them."""
         project = load_project(ref.project)
         self._rewrite(ref, account, lambda state: drop_worker(state, worker, project))
 
     def keep(self, ref: StackRef, wanted: Collection[str] | None = None) -> None:
-        """Copy what is recorded before it is changed; see `Kept.keep`."""
-        if kept := self._kept(ref):
+        """Copy the checkpoint before a change; see `CheckpointCopy.keep`."""
+        if kept := self._checkpoint_copy(ref):
             kept.keep(load_project(ref.project), wanted)
 
     def is_cut(self, ref: StackRef) -> bool:
-        """Say whether a full disk has cut what was recorded, so that its copy is read."""
-        kept = self._kept(ref)
+        """Return whether a full disk truncated the checkpoint, so that its copy is read."""
+        kept = self._checkpoint_copy(ref)
         return bool(kept and kept.is_cut())
 
     def restore(self, ref: StackRef) -> None:
-        """Put a copy in the place of what was cut; Locked where its writer may still try."""
-        if kept := self._kept(ref):
+        """Replace a truncated checkpoint by its copy; raises Locked if its writer may run."""
+        if kept := self._checkpoint_copy(ref):
             kept.restore()
 
     def configure(self, ref: StackRef, config: Mapping[str, str]) -> None:
@@ -462,7 +464,7 @@ class Cli:
     def _rewrite(
         self, ref: StackRef, account: Account, change: Callable[[dict[str, Any]], object]
     ) -> None:
-        """Export a stack's state and import it again, changed; `change` says whether it did."""
+        """Export, change and import a stack's state; skip the import if `change` returns false."""
         exported = json.loads(self._stack_command(ref, account, "export"))
         if not change(exported["deployment"]):
             return
@@ -475,7 +477,7 @@ class Cli:
             path.unlink(missing_ok=True)
 
     def secrets(self, account: Account) -> tuple[str, ...]:
-        """Return every secret that a message might show."""
+        """Return all secrets that a message might show."""
         passphrase = self._passphrase() if self._passphrase else ""
         return (passphrase, *account.environment().values())
 
@@ -492,9 +494,9 @@ class Cli:
         _run(ref, run, self.secrets(account))
         return said[0]
 
-    def _kept(self, ref: StackRef) -> Kept | None:
+    def _checkpoint_copy(self, ref: StackRef) -> CheckpointCopy | None:
         root = file_root(self._backend)
-        return Kept(root.parent, project_name(ref.project), ref.name) if root else None
+        return CheckpointCopy(root.parent, project_name(ref.project), ref.name) if root else None
 
     @cached_property
     def _root(self) -> str:
@@ -507,7 +509,7 @@ class Cli:
         program: Callable[[], None] | None,
         gate: Gate | None = None,
     ) -> "LocalWorkspace":
-        """Open the folder of a project; EngineAbsent where Pulumi's SDK is not installed."""
+        """Open the folder of a project; raises EngineAbsent if Pulumi's SDK is missing."""
         if self._passphrase is None:
             raise SecretMissing(
                 "the real engine encrypts secrets in stack state: say where its passphrase is, "
@@ -517,14 +519,14 @@ class Cli:
             from pulumi.automation import ProjectSettings
 
             from fleet.engines.pulumi_sdk import Command, Workspace
-        # The SDK's server answers to a CLI that is gone after a failure; the traceback that grpc
-        # would log of it says nothing that StackFailed does not.
+        # After a failure the SDK's server replies to a CLI that has exited. grpc would log a
+        # traceback that adds nothing to StackFailed.
         logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
         name = project_name(ref.project)
         root = file_root(self._backend)
         self._home.prepare(name, root.parent if root else None)
         if root:
-            drop_cut_notes(root, name)
+            remove_empty_attribute_files(root, name)
         return Workspace(
             work_dir=str(self._home.work(name)),
             pulumi_home=str(self._home.folder / "cli"),
@@ -541,17 +543,17 @@ class Cli:
         )
 
 
-def _close(loop: asyncio.AbstractEventLoop) -> None:
-    """Close the loop that the SDK ran the program in.
+def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Close the event loop in which the SDK ran the program.
 
-    After a failure the CLI is gone before the SDK's own thread has noticed; it then stops at
-    its first line of log and leaves the loop open.
+    After a failure the CLI exits before the SDK's own thread notices. That thread then stops at
+    its first log line and leaves the loop open.
     """
     never = threading.Event()
-    for _ in range(_SETTLE_STEPS):
+    for _ in range(_MAX_LOOP_POLLS):
         if not loop.is_running():
             break
-        never.wait(_SETTLE_SECONDS)
+        never.wait(_LOOP_POLL_SECONDS)
     else:
         return
     loop.close()

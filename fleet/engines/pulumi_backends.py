@@ -1,13 +1,11 @@
-"""Find the Pulumi CLI, and reach what a Pulumi backend holds without it: by key.
+"""Find the Pulumi CLI, and read and write objects of a Pulumi backend without it.
 
-Of every kind of backend the keys are the same: `.pulumi/stacks/PROJECT/STACK.json` and
-`.pulumi/locks/…`.
+The keys are the same in every kind of backend: `.pulumi/stacks/PROJECT/STACK.json` and
+`.pulumi/locks/…`. Other kinds of backends need the CLI.
 
-A backend of another kind is reached by the CLI only.
-
-The CLI puts the name of the database before each key, as it does with a folder of a bucket.
-What its URL does not say comes from libpq's variables (PGPASSWORD, PGPASSFILE, …), as it does
-for the CLI; no message shows it.
+In PostgreSQL, as in a folder of a bucket, the CLI prefixes each key, with the name of the
+database. Missing parts of a URL come from libpq's variables (PGPASSWORD, PGPASSFILE, …), as for
+the CLI; no message shows them.
 """
 
 import base64
@@ -35,18 +33,19 @@ if TYPE_CHECKING:
 
 
 VERSION = "3.255.0"
-"""The release of the SDK in pyproject.toml; the CLI may be newer, within the same major one."""
+"""The release of the SDK in pyproject.toml; the CLI may be newer, within the same major
+release."""
 
-_SECONDS = 20
+_VERSION_TIMEOUT_SECONDS = 20
 GET_CLI = "install it from pulumi.com, or name it in FLEET_PULUMI"
-_DAY = 24 * 60 * 60
-_TO_START = ("HOME", "LANG", "PATH", "PULUMI_HOME", "TMPDIR", "USER")
-"""All that a program gets of our environment to say its version: secrets are in it."""
-_LOOKED_AT = ("FLEET_PULUMI", "PATH", "XDG_CACHE_HOME", "HOME")
+_DAY_SECONDS = 24 * 60 * 60
+_VERSION_VARIABLES = ("HOME", "LANG", "PATH", "PULUMI_HOME", "TMPDIR", "USER")
+"""Environment variables for `pulumi version`; all others may hold secrets."""
+_CLI_VARIABLES = ("FLEET_PULUMI", "PATH", "XDG_CACHE_HOME", "HOME")
 
 
 def find_cli(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return a CLI of a release that fits, or raise EngineAbsent with what to do."""
+    """Return a CLI of a supported release; raises EngineAbsent with advice."""
     problems = []
     for path in _candidates(environment):
         problem = why_unfit(path, environment)
@@ -62,8 +61,10 @@ def find_cli(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def known_cli() -> Path:
-    """Return the CLI that fits what the environment says, looked for once."""
-    return _known_cli(tuple((name, os.environ[name]) for name in _LOOKED_AT if name in os.environ))
+    """Return the CLI that the environment selects; searched once."""
+    return _known_cli(
+        tuple((name, os.environ[name]) for name in _CLI_VARIABLES if name in os.environ)
+    )
 
 
 @cache
@@ -72,27 +73,26 @@ def _known_cli(environment: tuple[tuple[str, str], ...]) -> Path:
 
 
 def why_unfit(path: Path, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return why this program cannot be used; None when it can."""
+    """Return why this program cannot be used; None if it can."""
     try:
-        return _asked_once_a_day(path, cache_folder(environment) / "pulumi-fits.json")
+        return _check_once_a_day(path, cache_folder(environment) / "pulumi-fits.json")
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{path} does not run: {error}"
 
 
-def _asked_once_a_day(path: Path, notes: Path) -> str | None:
-    """Return why a program cannot be used; one that fits is asked again tomorrow.
+def _check_once_a_day(path: Path, notes: Path) -> str | None:
+    """Return why a program cannot be used; a supported one is checked once a day.
 
-    Each start takes it a while. It may be a launcher that stays the same while what it starts is
-    replaced: one that does not fit is asked each time, for somebody may have done as they were
-    told.
+    Starting it is slow. It may be a launcher whose target is replaced, hence the daily check. An
+    unsupported one is checked each time, since the user may have replaced it.
     """
-    program, today = path.stat(), int(time.time()) // _DAY
+    program, today = path.stat(), int(time.time()) // _DAY_SECONDS
     key = f"{path.absolute()} {program.st_ino} {program.st_size} {program.st_mtime_ns}"
-    day, fit = _noted(notes)
+    day, fit = _read_cache(notes)
     fit = fit if day == today else []
     if key in fit:
         return None
-    problem = _judged(path)
+    problem = _check_version(path)
     if problem is None:
         with suppress(OSError):
             notes.parent.mkdir(parents=True, exist_ok=True)
@@ -102,17 +102,17 @@ def _asked_once_a_day(path: Path, notes: Path) -> str | None:
     return problem
 
 
-def _judged(path: Path) -> str | None:
-    """Ask a program which release it is; return why that cannot be used."""
+def _check_version(path: Path) -> str | None:
+    """Read a program's release; return why it cannot be used, or None."""
     answer = subprocess.run(  # noqa: S603 - the person's own program, one fixed argument
         [path, "version"],
         capture_output=True,
         encoding="utf-8",
         errors="replace",
-        timeout=_SECONDS,
+        timeout=_VERSION_TIMEOUT_SECONDS,
         check=False,
         env={
-            **{name: os.environ[name] for name in _TO_START if name in os.environ},
+            **{name: os.environ[name] for name in _VERSION_VARIABLES if name in os.environ},
             "PULUMI_SKIP_UPDATE_CHECK": "true",
         },
     ).stdout.strip()
@@ -126,8 +126,8 @@ def _judged(path: Path) -> str | None:
     return None
 
 
-def _noted(notes: Path) -> tuple[object, list[str]]:
-    """Return on which day which programs fitted; none where that cannot be read."""
+def _read_cache(notes: Path) -> tuple[object, list[str]]:
+    """Return the cached day and the programs supported on that day; empty if unreadable."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         noted = json.loads(notes.read_text(encoding="utf-8"))
         return noted["day"], [str(key) for key in noted["fit"]]
@@ -145,22 +145,22 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 class Objects(Protocol):
-    """What one backend holds, by key; each raises StoreFailed where it does not answer."""
+    """The objects of one backend, by key; all methods raise StoreFailed if it is unreachable."""
 
     address: str
-    """Where it is, without credentials."""
+    """Its location, without credentials."""
 
     def read(self, key: str) -> bytes | None:
-        """Return what a key holds; None when there is nothing."""
+        """Return an object's content; None if it is missing."""
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys that begin so, sorted."""
+        """Return the keys with this prefix, sorted."""
 
     def create(self, key: str, content: bytes) -> None:
-        """Write what is not there yet; StoreFailed where it is."""
+        """Create an object; raises StoreFailed if it exists."""
 
     def remove(self, key: str) -> None:
-        """Remove what a key holds; nothing is fine."""
+        """Remove an object, if it exists."""
 
 
 def file_root(backend: str) -> Path | None:
@@ -172,53 +172,60 @@ def file_root(backend: str) -> Path | None:
 
 
 def shown_address(backend: str) -> str:
-    """Return a backend's URL without what may be a secret: its password, its parameters."""
+    """Return a backend's URL without password and parameters, which may be secret."""
     parts = urlsplit(backend)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-_NOTES = ".attrs"
-"""Beside each file of its own the CLI keeps another one, which says what kind it is."""
+_ATTRIBUTES_SUFFIX = ".attrs"
+"""Suffix of the attribute file that the CLI writes for each of its files."""
 
 
-def drop_cut_notes(root: Path, project: str) -> None:
-    """Remove the empty notes of who was killed at writing them: the CLI reads past none.
+def remove_empty_attribute_files(root: Path, project: str) -> None:
+    """Remove empty attribute files of a killed CLI, which no CLI can read.
 
-    It would say "failed to load checkpoint: EOF" for ever, and without a note does the same as
-    with one. Its program for people still writes them; see `Home.environment`.
+    Until then the CLI fails with "failed to load checkpoint: EOF"; without the file it works. The
+    `pulumi` command of users still writes them; see `Home.environment`.
     """
-    for note in (*root.glob(f"*{_NOTES}"), *root.glob(f"stacks/{project}/*{_NOTES}")):
+    for note in (
+        *root.glob(f"*{_ATTRIBUTES_SUFFIX}"),
+        *root.glob(f"stacks/{project}/*{_ATTRIBUTES_SUFFIX}"),
+    ):
         try:
             if not note.stat().st_size:
                 note.unlink()
         except FileNotFoundError:
-            # Another process here has removed it.
+            # Another process on this computer removed it.
             continue
 
 
 class FileObjects:
-    """A folder, with a file for each key."""
+    """A folder with one file per key."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.address = f"file://{folder}"
 
     def read(self, key: str) -> bytes | None:
-        """Return a file's content; None when there is no such file."""
+        """Return a file's content; None if it is missing."""
         path = self._folder / key
         with touching(path, StoreFailed), suppress(FileNotFoundError, NotADirectoryError):
             return path.read_bytes()
         return None
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys of the files whose path begins so."""
+        """Return the keys of files with this path prefix."""
         folder = self._folder / prefix.rpartition("/")[0]
-        found = (path for path in folder.rglob("*") if path.suffix != _NOTES and path.is_file())
+        found = (
+            path
+            for path in folder.rglob("*")
+            if path.suffix != _ATTRIBUTES_SUFFIX and path.is_file()
+        )
         names = (path.relative_to(self._folder).as_posix() for path in found)
         return tuple(sorted(name for name in names if name.startswith(prefix)))
 
     def create(self, key: str, content: bytes) -> None:
-        """Write a file that is not there yet, whole or not at all."""
+        """Create a file atomically."""
         path = self._folder / key
         new = path.with_name(f".{path.name}.new")
         with touching(path, StoreFailed):
@@ -234,11 +241,11 @@ class FileObjects:
         path = self._folder / key
         with touching(path, StoreFailed):
             path.unlink(missing_ok=True)
-            path.with_name(f"{path.name}{_NOTES}").unlink(missing_ok=True)
+            path.with_name(f"{path.name}{_ATTRIBUTES_SUFFIX}").unlink(missing_ok=True)
 
 
 def open_objects(backend: str) -> Objects | None:
-    """Return what a backend holds, not asked for anything yet; None where only the CLI can."""
+    """Open a backend's objects, lazily; None if only the CLI can read them."""
     root = file_root(backend)
     if root:
         return FileObjects(root.parent)
@@ -249,7 +256,7 @@ def open_objects(backend: str) -> Objects | None:
     return None
 
 
-_TABLE = "pulumi_state"
+_DEFAULT_TABLE = "pulumi_state"
 
 
 class PostgresObjects:
@@ -259,37 +266,39 @@ class PostgresObjects:
         parts = urlsplit(backend)
         options = dict(parse_qsl(parts.query))
         self.address = shown_address(backend)
-        self._table = options.pop("table", _TABLE)
+        self._table = options.pop("table", _DEFAULT_TABLE)
         self._settings = options
         folder = parts.path.strip("/")
         self._before = f"{folder}/" if folder else ""
         self._url = parts._replace(query="").geturl()
 
     def read(self, key: str) -> bytes | None:
-        """Return what a row holds; None when there is no such row."""
-        rows = self._ask("SELECT data::text FROM {} WHERE key = %s", self._before + key)
+        """Return a row's content; None if it is missing."""
+        rows = self._execute("SELECT data::text FROM {} WHERE key = %s", self._before + key)
         return base64.b64decode(json.loads(rows[0][0])["data"]) if rows else None
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys that begin so."""
-        rows = self._ask("SELECT key FROM {} WHERE starts_with(key, %s)", self._before + prefix)
+        """Return the keys with this prefix."""
+        rows = self._execute(
+            "SELECT key FROM {} WHERE starts_with(key, %s)", self._before + prefix
+        )
         return tuple(sorted(str(row[0]).removeprefix(self._before) for row in rows))
 
     def create(self, key: str, content: bytes) -> None:
-        """Insert a row, and the table where this is its first."""
+        """Insert a row; create the table first if it is missing."""
         data = json.dumps({"data": base64.b64encode(content).decode()})
-        self._ask(
+        self._execute(
             "CREATE TABLE IF NOT EXISTS {} (key text PRIMARY KEY, data json NOT NULL,"
             " updated_at timestamptz NOT NULL DEFAULT now())"
         )
-        self._ask("INSERT INTO {} (key, data) VALUES (%s, %s)", self._before + key, data)
+        self._execute("INSERT INTO {} (key, data) VALUES (%s, %s)", self._before + key, data)
 
     def remove(self, key: str) -> None:
         """Delete a row."""
-        self._ask("DELETE FROM {} WHERE key = %s", self._before + key)
+        self._execute("DELETE FROM {} WHERE key = %s", self._before + key)
 
-    def _ask(self, statement: str, *values: str) -> Sequence[tuple[Any, ...]]:
-        with self._connected() as connection:
+    def _execute(self, statement: str, *values: str) -> Sequence[tuple[Any, ...]]:
+        with self._connect() as connection:
             import psycopg
             from psycopg import sql
 
@@ -305,7 +314,7 @@ class PostgresObjects:
                 return ()
 
     @contextmanager
-    def _connected(self) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
+    def _connect(self) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
         with needing("postgres", self.address, StoreFailed):
             import psycopg
         announce_connection(self.address)
@@ -317,7 +326,7 @@ class PostgresObjects:
             raise StoreFailed(f"{self.address} does not answer: {reason}") from error
 
     def _dsn(self) -> str:
-        """Return the address as libpq wants it: what it does not know is a setting of the server.
+        """Return the address for libpq; parameters unknown to libpq are settings of the server.
 
         The CLI's driver takes both in one place.
         """
@@ -333,29 +342,29 @@ class PostgresObjects:
         return f"{self._url}?{urlencode(said, quote_via=quote)}" if said else self._url
 
 
-_ANSWER_SECONDS = 10
-_TRIES = 3
+_TIMEOUT_SECONDS = 10
+_MAX_ATTEMPTS = 3
 
 
 class S3Objects(S3Prefix):
-    """A bucket, or what is under one prefix of it."""
+    """A bucket, or a prefix of it."""
 
     def __init__(self, backend: str) -> None:
         super().__init__(
             backend,
             StoreFailed,
-            connect_timeout=_ANSWER_SECONDS,
-            read_timeout=_ANSWER_SECONDS,
-            retries={"total_max_attempts": _TRIES},
+            connect_timeout=_TIMEOUT_SECONDS,
+            read_timeout=_TIMEOUT_SECONDS,
+            retries={"total_max_attempts": _MAX_ATTEMPTS},
         )
 
     def read(self, key: str) -> bytes | None:
-        """Return an object's content; None when there is no such object."""
+        """Return an object's content; None if it is missing."""
         found = self.get(key)
         with self.asked():
             return None if found is None else bytes(found.read())
 
     def create(self, key: str, content: bytes) -> None:
-        """Write an object on the condition that there is none."""
+        """Create an object, only if it does not exist."""
         with self.asked():
             self.client.put_object(Body=content, IfNoneMatch="*", **self.at(key))

@@ -1,6 +1,6 @@
 """Pulumi's SDK as fleet uses it: the CLI as a command, a workspace, a gate before a program.
 
-It is slow to load, and an extra: what only reads stacks does without it.
+The SDK is slow to import and an optional dependency; reading stacks does not need it.
 """
 
 import json
@@ -25,35 +25,35 @@ from fleet.schema.units import write_duration
 from fleet.state.files import replace_file
 from fleet.state.processes import kill_by_environment, marked
 
-_RUN = "/pulumirpc.LanguageRuntime/Run"
-_CLIENT = "--client="
-_OPTIONS = (
+_RUN_METHOD = "/pulumirpc.LanguageRuntime/Run"
+_CLIENT_OPTION = "--client="
+_GRPC_OPTIONS = (
     ("grpc.max_receive_message_length", 400 * 2**20),
     ("grpc.server_max_unrequested_time_in_server", 1800),
 )
-"""As the SDK sets them: a run's answer may be long, and long in coming."""
+"""The SDK's values: the reply of a run may be large and slow."""
 
 
 class Gate(Protocol):
-    """Says whether a run of the program may begin."""
+    """Decides whether a run of the program may start."""
 
     def passes(self, *, is_preview: bool) -> bool:
-        """Wait until that is decided, and return it."""
+        """Wait for the decision and return it."""
 
 
 class _GatedServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc ships no types
-    """Passes calls on to the SDK's server of a program, runs only when the gate lets them."""
+    """Forwards calls to the SDK's server of a program, but runs only if the gate permits them."""
 
     def __init__(self, channel: grpc.Channel, gate: Gate) -> None:
         self._channel = channel
         self._gate = gate
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-        """Return what answers one call, its messages as bytes."""
+        """Return the handler of a call, with messages as bytes."""
         method, pass_on = details.method, self._channel.unary_unary(details.method)
 
         def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
-            if method == _RUN and not self._passes(request):
+            if method == _RUN_METHOD and not self._passes(request):
                 refused = language_pb2.RunResponse(error="cancelled after its preview", bail=True)
                 return bytes(refused.SerializeToString())
             try:
@@ -65,18 +65,20 @@ class _GatedServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc ships n
         return grpc.unary_unary_rpc_method_handler(answer)
 
     def _passes(self, request: bytes) -> bool:
-        # Before that, not even the stack itself is declared, and its state is not written.
+        # Before this point not even the stack is declared, and its state is not written.
         return self._gate.passes(is_preview=language_pb2.RunRequest.FromString(request).dryRun)
 
 
 @contextmanager
 def _gated(args: Sequence[str], gate: Gate) -> Iterator[list[str]]:
     """Put the gate between the CLI and the program; keep the preview, which the SDK skips."""
-    client = next(word for word in args if word.startswith(_CLIENT))
-    server = grpc.server(ThreadPoolExecutor(4), options=_OPTIONS)
-    with grpc.insecure_channel(client.removeprefix(_CLIENT), options=_OPTIONS) as channel:
+    client = next(word for word in args if word.startswith(_CLIENT_OPTION))
+    server = grpc.server(ThreadPoolExecutor(4), options=_GRPC_OPTIONS)
+    with grpc.insecure_channel(
+        client.removeprefix(_CLIENT_OPTION), options=_GRPC_OPTIONS
+    ) as channel:
         server.add_generic_rpc_handlers((_GatedServer(channel, gate),))
-        gated = f"{_CLIENT}127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        gated = f"{_CLIENT_OPTION}127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()
         try:
             yield [gated if word == client else word for word in args if word != "--skip-preview"]
@@ -84,7 +86,7 @@ def _gated(args: Sequence[str], gate: Gate) -> Iterator[list[str]]:
             server.stop(0)
 
 
-_ENDED = {
+_HISTORY_ENTRY = {
     "kind": "update",
     "message": "",
     "startTime": "2000-01-01T00:00:00.000Z",
@@ -95,14 +97,14 @@ _ENDED = {
 
 
 class Overdue(Exception):
-    """The CLI did not end in time, and was ended."""
+    """The CLI exceeded its time limit and was stopped."""
 
 
 class Command(automation.PulumiCommand):
-    """The CLI under a folder, whose version is known to fit: it is not asked again.
+    """The CLI under a folder, of a known, supported version.
 
-    What takes longer than `limit` seconds is interrupted, so that it records what it did, and
-    killed with all that it started where it has not ended `grace` seconds later.
+    After `limit` seconds it is interrupted, so that it records its completed steps. `grace`
+    seconds later it is killed with all its children.
     """
 
     def __init__(
@@ -120,10 +122,10 @@ class Command(automation.PulumiCommand):
         on_output: automation.OnOutput | None = None,
         on_error: automation.OnOutput | None = None,
     ) -> automation.CommandResult:
-        """Run a command of the CLI; Overdue where it was ended."""
+        """Run a command of the CLI; raises Overdue if it was stopped."""
         if args[:2] == ["stack", "history"]:
-            # The SDK reads it after each update; that it ended is all that counts here.
-            return automation.CommandResult(json.dumps([_ENDED]), "", 0)
+            # The SDK reads the history after each update; fleet needs only the fact that it ended.
+            return automation.CommandResult(json.dumps([_HISTORY_ENTRY]), "", 0)
         if args[0] == "up" and self._gate:
             with _gated(args, self._gate) as gated:
                 return self._run(gated, cwd, additional_env, on_output, on_error)
@@ -163,23 +165,23 @@ class Command(automation.PulumiCommand):
 
 
 class Workspace(automation.LocalWorkspace):
-    """A folder that several runs may use at once."""
+    """A folder that several runs may use at the same time."""
 
     def select_stack(self, stack_name: str) -> None:
-        """Do nothing: a selection is a file for people who leave `--stack` out."""
+        """Do nothing: a selection is a file for users who omit `--stack`."""
 
     def create_stack(self, stack_name: str) -> None:
-        """Make a stack without selecting it."""
+        """Create a stack without selecting it."""
         words = ["stack", "init", stack_name, "--no-select"]
         if self.secrets_provider:
             words += ["--secrets-provider", self.secrets_provider]
         self._run_pulumi_cmd_sync(words)
 
     def stack_outputs(self, stack_name: str) -> automation.OutputMap:  # noqa: ARG002 - the SDK's own argument
-        """Return none: what was made is read from the state."""
+        """Return no outputs: results are read from the state."""
         return {}
 
     def save_project_settings(self, settings: automation.ProjectSettings) -> None:
-        """Write the project's file whole, where it says something else."""
+        """Replace the project's file atomically, if its content differs."""
         text = yaml.safe_dump(settings.to_dict(), sort_keys=True)
         replace_file(Path(self.work_dir) / "Pulumi.yaml", text.encode(), mode=0o600)

@@ -1,10 +1,10 @@
-"""Read and mend what the real engine recorded: checkpoints, their locks and their copies.
+"""Read and repair the state of the Pulumi engine: checkpoints, their locks and their copies.
 
-Each lock is a key of the backend, of whatever kind that is: its owner's death frees nothing.
+Each lock is a key of the backend, so the death of its owner does not release it.
 
-The CLI puts what it could write of the next checkpoint in the place of the last one, and at its
-next try copies that over its own backup, `.bak`; only in a folder: other backends take all or
-nothing. The copy is made before each change, and says what that is about to delete.
+In a folder, the CLI does not write checkpoints atomically: a full disk leaves a truncated one, and
+the next try copies that over the CLI's own backup, `.bak`. Other backends are atomic. So fleet
+copies the checkpoint before each change; the copy lists the deletions of the change.
 """
 
 import gzip
@@ -33,8 +33,8 @@ from fleet.state.zstd import zstd
 ROOT = "pulumi:pulumi:Stack"
 STACKS = ".pulumi/stacks/"
 KEPT = ".kept"
-"""Ends the key of the copy that is kept of a checkpoint in a folder; see pulumi_kept."""
-_FAILED = "initErrors"
+"""Suffix of a checkpoint's copy in a folder; see `CheckpointCopy`."""
+_INIT_ERRORS = "initErrors"
 
 
 def _unzstd(raw: bytes) -> bytes:
@@ -47,17 +47,17 @@ def _unzstd(raw: bytes) -> bytes:
 PACKINGS: Mapping[str, Callable[[bytes], bytes]] = MappingProxyType(
     {".gz": gzip.decompress, "": bytes, ".zst": _unzstd}
 )
-"""Suffix to how it is unpacked, in the order in which the CLI would have left one for another."""
+"""Suffix to decompression function, in the order in which the CLI prefers them."""
 
 
 class NotACheckpoint(StoreFailed):
-    """What is in a checkpoint's place is none, or a piece of one."""
+    """The checkpoint is truncated or malformed."""
 
 
 class Deployment(NamedTuple):
-    """A recorded deployment, with the workers whose creation or deletion was begun, not ended.
+    """A recorded deployment, with the workers of unfinished creations and deletions.
 
-    Machines that are there although something failed after their creation are `unready`.
+    `unready` are existing machines with an error after their creation.
     """
 
     stack: Stack
@@ -67,19 +67,19 @@ class Deployment(NamedTuple):
 
     @property
     def is_unfinished(self) -> bool:
-        """Say whether an earlier run left something to be cleaned up."""
+        """Return whether an earlier run left anything to clean up."""
         return self.stack.interrupted or bool(self.deleting or self.unready)
 
 
 def stack_key(project: str, stack: str) -> str:
-    """Return where a stack's checkpoint is; a compressed one has a further suffix."""
+    """Return the key of a stack's checkpoint; a compressed one has an additional suffix."""
     return f"{STACKS}{project}/{stack}.json"
 
 
 def read_checkpoint(objects: Objects, project: str, stack: str) -> dict[str, Any] | None:
-    """Return a stack's deployment; None when the stack does not exist.
+    """Return a stack's deployment; None if the stack does not exist.
 
-    Of one that a full disk cut it is what was kept before that.
+    If a full disk truncated the checkpoint, its copy is read.
     """
     key = stack_key(project, stack)
     try:
@@ -93,7 +93,7 @@ def read_checkpoint(objects: Objects, project: str, stack: str) -> dict[str, Any
 
 
 def find_checkpoint(objects: Objects, key: str) -> dict[str, Any] | None:
-    """Return what is recorded behind a key, unpacked; None when there is nothing."""
+    """Return the decompressed checkpoint of a key; None if it is missing."""
     for suffix, unpacked in PACKINGS.items():
         raw = objects.read(key + suffix)
         if raw is not None:
@@ -113,18 +113,19 @@ def _checkpoint(address: str, raw: bytes, unpacked: Callable[[bytes], bytes]) ->
 
 
 def resources_of(deployment: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:
-    """Return the resources that a deployment records as existing, and its stack's outputs."""
+    """Return the existing resources of a deployment, and its stack's outputs."""
     resources = [each for each in deployment.get("resources") or () if not each.get("delete")]
     roots = (each.get("outputs") or {} for each in resources if each["type"] == ROOT)
     return resources, next(roots, {})
 
 
 def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Project) -> Deployment:
-    """Return the stack that a deployment records; raises EngineMismatch for another's."""
+    """Return the stack of a deployment; raises EngineMismatch if another engine owns it."""
     resources, outputs = resources_of(deployment)
     operations = deployment.get("pending_operations") or ()
     begun = {
-        kind: _workers(_touched(operations, kind), project) for kind in ("creating", "deleting")
+        kind: _workers(_operated_resources(operations, kind), project)
+        for kind in ("creating", "deleting")
     }
     made = _workers(resources, project)
     ids = {_name(each): str(each["id"]) for each in resources if each.get("id")}
@@ -137,7 +138,7 @@ def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Proje
             provider=str(outputs.get("provider", ref.provider)),
             serial=serial_of(deployment),
             workers=tuple(wanted[name] for name in sorted(wanted)),
-            # What was being deleted is told with its id, so that the next plan deletes it.
+            # Keep the ids of unfinished deletions, so that the next plan deletes the machines.
             ids={
                 name: ids[name]
                 for name in sorted(ids)
@@ -147,12 +148,13 @@ def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Proje
         ),
         pending=tuple(pending.values()),
         deleting=tuple(begun["deleting"].values()),
-        unready=frozenset(_name(each) for each in resources if each.get(_FAILED)) & made.keys(),
+        unready=frozenset(_name(each) for each in resources if each.get(_INIT_ERRORS))
+        & made.keys(),
     )
 
 
-def begin_deleting(deployment: dict[str, Any], wanted: Collection[str], project: Project) -> None:
-    """Have a deployment say of all workers but these that their deletion was begun."""
+def mark_deleting(deployment: dict[str, Any], wanted: Collection[str], project: Project) -> None:
+    """Mark the deletion of all workers but these as started in a deployment."""
     resources = deployment.get("resources") or []
     going = _workers(resources, project).keys() - set(wanted)
     begun = [{"resource": each, "type": "deleting"} for each in resources if _name(each) in going]
@@ -160,19 +162,19 @@ def begin_deleting(deployment: dict[str, Any], wanted: Collection[str], project:
 
 
 def drop_init_errors(deployment: dict[str, Any], project: Project) -> bool:
-    """Take what failed after a worker's creation out of a deployment; say whether any did."""
+    """Remove errors after the creation of workers; return whether there were any."""
     unready = [
         each
         for each in deployment.get("resources") or []
-        if each.get(_FAILED) and project.worker_of(each["type"], each.get("inputs") or {})
+        if each.get(_INIT_ERRORS) and project.worker_of(each["type"], each.get("inputs") or {})
     ]
     for each in unready:
-        del each[_FAILED]
+        del each[_INIT_ERRORS]
     return bool(unready)
 
 
 def drop_worker(deployment: dict[str, Any], worker: str, project: Project) -> bool:
-    """Take a worker's resources out of a deployment, and say whether there were any."""
+    """Remove a worker's resources from a deployment; return whether there were any."""
     resources = deployment.get("resources") or []
     gone = {
         each["urn"]
@@ -182,12 +184,14 @@ def drop_worker(deployment: dict[str, Any], worker: str, project: Project) -> bo
     deployment["resources"] = [
         each for each in resources if not gone & {each["urn"], each.get("parent")}
     ]
-    # An import keeps the time of the last write, which tells one state from the next.
+    # An import keeps the time of the last write, which identifies a state.
     deployment["manifest"]["time"] = utc_now().isoformat()
     return bool(gone)
 
 
-def _touched(operations: Sequence[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
+def _operated_resources(
+    operations: Sequence[Mapping[str, Any]], kind: str
+) -> list[Mapping[str, Any]]:
     return [each["resource"] for each in operations if each.get("type") == kind]
 
 
@@ -205,46 +209,46 @@ def _name(resource: Mapping[str, Any]) -> str:
 
 
 def serial_of(deployment: Mapping[str, Any]) -> int:
-    """Return the microsecond of the last write: the engine itself counts nothing."""
-    written = _moment(str((deployment.get("manifest") or {}).get("time", "")))
+    """Return the time of the last write in microseconds, since Pulumi has no serial."""
+    written = _parse_time(str((deployment.get("manifest") or {}).get("time", "")))
     return int(written.timestamp() * 1_000_000) if written else 0
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_time(text: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
         return None
 
 
-_LOCKS = ".pulumi/locks/organization/"
-_DRAFT = ".tmp"
-"""Ends the name under which the CLI writes a lock into a folder, before it holds anything."""
-_OWNER = "pulumi"
-"""In the name of every program that takes such a lock."""
-_SLACK = 5.0
-_EXITING = 0x4
+_LOCKS_PREFIX = ".pulumi/locks/organization/"
+_DRAFT_SUFFIX = ".tmp"
+"""Suffix of a lock file while the CLI writes it."""
+_OWNER_NAME_PART = "pulumi"
+"""Part of the name of every program that takes such a lock."""
+_CLOCK_TOLERANCE_SECONDS = 5.0
+_EXITING_FLAG = 0x4
 """The kernel's PF_EXITING."""
-_KILLED = 1 << (signal.SIGKILL - 1)
+_SIGKILL_BIT = 1 << (signal.SIGKILL - 1)
 
 
 class Lock(NamedTuple):
-    """Who holds a stack."""
+    """The owner of a stack's lock."""
 
     key: str
     owner: str
     since: str
     alive: bool | None
-    """None: unknown here: another host's process, or another Pulumi of its number."""
+    """None: unknown, since the process is on another host, or its id was reused by Pulumi."""
 
 
 def find_locks(objects: Objects, project: str, stack: str) -> tuple[Lock, ...]:
-    """Return the locks on a stack, and what a killed CLI left of those that it was writing.
+    """Return the locks on a stack, and the lock drafts of a killed CLI.
 
-    The CLI takes such a draft for a lock as well.
+    The CLI treats such a draft as a lock.
     """
     found = []
-    for key in objects.keys(f"{_LOCKS}{project}/{stack}/"):
+    for key in objects.keys(f"{_LOCKS_PREFIX}{project}/{stack}/"):
         content = None
         try:
             content = objects.read(key)
@@ -252,10 +256,10 @@ def find_locks(objects: Objects, project: str, stack: str) -> tuple[Lock, ...]:
             alive = is_alive(lock)
         except (StoreFailed, ValueError, TypeError):
             lock = {}
-            # One that is gone is being removed this very moment: its owner is alive.
-            # A draft was cut off, or is about to become a lock: its loss harms neither state nor
-            # machines. An empty lock was all that a full disk took: its owner gave up at once.
-            alive = False if key.endswith(_DRAFT) or content == b"" else None
+            # A missing lock was removed at this moment: its owner is alive. A draft was cut off or
+            # is about to become a lock; its loss harms neither state nor machines. An empty lock
+            # is the trace of a full disk: its owner gave up immediately.
+            alive = False if key.endswith(_DRAFT_SUFFIX) or content == b"" else None
         owner = f"{lock.get('username', 'someone')} on {lock.get('hostname', 'some host')}"
         found.append(
             Lock(
@@ -269,13 +273,13 @@ def find_locks(objects: Objects, project: str, stack: str) -> tuple[Lock, ...]:
 
 
 def drop_locks(objects: Objects, locks: Iterable[Lock]) -> None:
-    """Take locks away, as `pulumi cancel` does."""
+    """Remove locks, as `pulumi cancel` does."""
     for lock in locks:
         objects.remove(lock.key)
 
 
 def break_dead_locks(objects: Objects | None, project: str, stack: str) -> None:
-    """Take away what dead runs hold, as `pulumi cancel` does; Locked where one may live."""
+    """Remove the locks of dead runs, as `pulumi cancel` does; raises Locked if one may live."""
     if objects is None:
         return
     locks = find_locks(objects, project, stack)
@@ -289,7 +293,7 @@ def break_dead_locks(objects: Objects | None, project: str, stack: str) -> None:
 
 
 def is_alive(lock: Mapping[str, Any], proc: Path = Path("/proc")) -> bool | None:
-    """Say whether the owner still runs; None: unknown here."""
+    """Return whether the owner still runs; None if unknown."""
     pid = lock.get("pid")
     if lock.get("hostname") != socket.gethostname() or not isinstance(pid, int):
         return None
@@ -300,22 +304,22 @@ def is_alive(lock: Mapping[str, Any], proc: Path = Path("/proc")) -> bool | None
         uptime = float((proc / "uptime").read_text(encoding="utf-8").split()[0])
     except (FileNotFoundError, ProcessLookupError):
         known = (proc / "uptime").exists() and not _is_hidden(pid)
-        return False if known and not _is_in_a_container(pid, proc) else None
+        return False if known and not _may_be_in_container(pid, proc) else None
     except (OSError, UnicodeDecodeError):
         return None
     if is_over(words, status):
-        return None if _is_in_a_container(pid, proc) else False
+        return None if _may_be_in_container(pid, proc) else False
     age = uptime - int(words[19]) / os.sysconf("SC_CLK_TCK")
-    taken = _moment(str(lock.get("timestamp", "")))
+    taken = _parse_time(str(lock.get("timestamp", "")))
     held = (datetime.now(taken.tzinfo) - taken).total_seconds() if taken else 0.0
-    if age + _SLACK >= held:
+    if age + _CLOCK_TOLERANCE_SECONDS >= held:
         return True
-    # It only has the same number, or it is the owner and the clock was set forward.
-    return None if _OWNER in name or _is_in_a_container(pid, proc) else False
+    # Another process with the same id, or the owner after the clock was set forward.
+    return None if _OWNER_NAME_PART in name or _may_be_in_container(pid, proc) else False
 
 
 def _is_hidden(pid: int) -> bool:
-    """Say whether a process runs that /proc does not show, as somebody else's with `hidepid`."""
+    """Return whether a process exists that `hidepid` hides in /proc."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -325,40 +329,40 @@ def _is_hidden(pid: int) -> bool:
     return True
 
 
-def _is_in_a_container(pid: int, proc: Path) -> bool:
-    """Say whether a process of a container of ours may have written that number into a lock."""
+def _may_be_in_container(pid: int, proc: Path) -> bool:
+    """Return whether a container on this host may have written this process id into a lock."""
     for path in proc.glob("[0-9]*/status"):
         with suppress(OSError):
-            if is_inner(pid, path.read_text(encoding="utf-8", errors="replace")):
+            if has_inner_id(pid, path.read_text(encoding="utf-8", errors="replace")):
                 return True
     return False
 
 
-def is_inner(pid: int, status: str) -> bool:
-    """Say whether a process has that number in a container of ours, where it writes locks.
+def has_inner_id(pid: int, status: str) -> bool:
+    """Return whether a process has this id inside a container on this host.
 
-    See proc(5) for `status`: `NSpid` holds its number in each namespace, the innermost last.
+    See proc(5) for `status`: `NSpid` has the id in each namespace, innermost last.
     """
     numbers = re.search(r"^NSpid:[ \t]+\d+[ \t].*?(\d+)$", status, re.MULTILINE)
     return numbers is not None and int(numbers[1]) == pid
 
 
 def is_over(stat: Sequence[str], status: str) -> bool:
-    """Say whether a process does nothing of its own any more, though the kernel still lists it.
+    """Return whether a process has stopped working, though the kernel still lists it.
 
-    A process that was killed takes its time to go, above all a large one; see proc(5) for
-    `stat` (from the state on) and `status`.
+    A killed process takes time to exit, especially a large one; see proc(5) for `stat` (from the
+    state on) and `status`.
     """
     pending = 0
     for line in status.splitlines():
         key, _, mask = line.partition(":")
         if key in ("SigPnd", "ShdPnd"):
             pending |= int(mask, 16)
-    is_exiting = int(stat[6]) & _EXITING
-    return stat[0] in "ZX" or bool(is_exiting or pending & _KILLED)
+    is_exiting = int(stat[6]) & _EXITING_FLAG
+    return stat[0] in "ZX" or bool(is_exiting or pending & _SIGKILL_BIT)
 
 
-class Kept:
+class CheckpointCopy:
     """The copy of one stack's checkpoint, in the folder of a backend."""
 
     def __init__(self, folder: Path, name: str, stack: str) -> None:
@@ -369,9 +373,9 @@ class Kept:
         self._copy = folder / (self._key + KEPT)
 
     def keep(self, project: Project, wanted: Collection[str] | None) -> None:
-        """Copy the checkpoint; all workers but these are about to be deleted (None: none is).
+        """Copy the checkpoint; workers not in `wanted` are about to be deleted (None: no worker).
 
-        StoreFailed where there is no room for it: nothing was begun.
+        Raises StoreFailed if there is no space for it; the stack is unchanged.
         """
         try:
             file = find_checkpoint(self._objects, self._key)
@@ -379,15 +383,15 @@ class Kept:
             return
         with touching(self._copy, StoreFailed):
             if file is None:
-                # Another stack of this name would be taken for the one before it.
+                # The copy would be taken for that of a new stack of this name.
                 self._copy.unlink(missing_ok=True)
                 return
             if wanted is not None:
-                begin_deleting(file["checkpoint"].setdefault("latest", {}), wanted, project)
+                mark_deleting(file["checkpoint"].setdefault("latest", {}), wanted, project)
             replace_file(self._copy, json.dumps(file).encode(), mode=self._mode())
 
     def is_cut(self) -> bool:
-        """Say whether the checkpoint is not whole."""
+        """Return whether the checkpoint is truncated."""
         try:
             find_checkpoint(self._objects, self._key)
         except NotACheckpoint:
@@ -395,9 +399,9 @@ class Kept:
         return False
 
     def restore(self) -> None:
-        """Put the copy in the place of a checkpoint that was cut.
+        """Replace a truncated checkpoint by its copy.
 
-        Locked where the process that cut it may still run, and write a whole one at its next try.
+        Raises Locked if the process that truncated it may still run and write a complete one.
         """
         if not self.is_cut() or not self._copy.exists():
             return
@@ -407,7 +411,7 @@ class Kept:
             self._drop_others()
 
     def drop_cut(self) -> None:
-        """Remove what was cut of a stack that was to be made just now."""
+        """Remove the truncated checkpoint of a stack that could not be created."""
         if self.is_cut():
             self._objects.remove(self._key)
             self._drop_others()

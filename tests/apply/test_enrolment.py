@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.projects import previewed
+from fleet.engines.projects import two_step_change
 from fleet.errors import Locked, PlanRefused, SourceUnreachable, StackFailed
 from fleet.model.facts import Stack, WorkerInputs
 from fleet.model.user_data import read_user_data
@@ -38,7 +38,7 @@ class FailingToGiveUp(FakeEngine):
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
-        yield previewed(self, ref, workers)
+        yield two_step_change(self, ref, workers)
         raise StackFailed("the engine's process ended in the middle")
 
 
@@ -68,7 +68,7 @@ class TakenMeanwhile(FakeEngine):
         self.prepared += 1
         if self.prepared > 2:
             raise Locked("another run holds it")
-        yield previewed(self, ref, workers)
+        yield two_step_change(self, ref, workers)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.pulumi_state import is_alive, is_inner, is_over
+from fleet.engines.pulumi_state import has_inner_id, is_alive, is_over
 
 NOTHING_PENDING = "Name:\tpulumi\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\n"
 
@@ -46,15 +46,15 @@ def test_this_process_is_not_over() -> None:
 def test_a_process_of_a_container_is_known_by_the_number_that_it_has_there() -> None:
     status = "Name:\tpulumi\nNSpid:\t4393\t12\t7\nNSpgid:\t4393\t12\t7\n"
 
-    assert is_inner(7, status)
-    assert not is_inner(4393, status)
+    assert has_inner_id(7, status)
+    assert not has_inner_id(4393, status)
 
 
 def test_a_process_of_this_namespace_has_no_other_number() -> None:
     status = "Name:\tplugin\nNSpid:\t4393\nNSpgid:\t4390\nNSsid:\t4390\n"
 
-    assert not is_inner(4393, status)
-    assert not is_inner(4390, status)
+    assert not has_inner_id(4393, status)
+    assert not has_inner_id(4390, status)
 
 
 @pytest.fixture

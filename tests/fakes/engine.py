@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Literal
 
-from fleet.engines.projects import check_made_before, previewed
+from fleet.engines.projects import check_still_there, two_step_change
 from fleet.errors import EngineMismatch, PlanRefused, StackFailed
 from fleet.model.facts import Stack, WorkerInputs
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
@@ -74,7 +74,7 @@ class FakeEngine:
         """Apply the changes, step by step."""
         steps = self.preview(ref, workers)
         held = self.read(ref)
-        check_made_before(ref, user_data, {*self.machines, *(held.ids if held else ())})
+        check_still_there(ref, user_data, {*self.machines, *(held.ids if held else ())})
         inputs = {each.name: each for each in workers}
         self.stacks.setdefault(ref.name, Stack(engine=self.name, provider=ref.provider, serial=1))
         for step in steps:
@@ -110,7 +110,7 @@ class FakeEngine:
         self, ref: StackRef, workers: Sequence[WorkerInputs]
     ) -> AbstractContextManager[Change]:
         """Hold a change."""
-        return nullcontext(previewed(self, ref, workers))
+        return nullcontext(two_step_change(self, ref, workers))
 
     def forget(self, ref: StackRef, worker: str) -> None:
         """Take a worker out of its stack, its machine left alone."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.engines.projects import Absences
+from fleet.engines.projects import AbsenceCheck
 from fleet.model.facts import Listing, Unknown
 from tests.builders import a_listing, a_machine
 from tests.ports.engines import a_sim_worker
@@ -20,7 +20,7 @@ class Cloud:
     def __init__(self, *listings: Listing | Unknown) -> None:
         self.listings = list(listings)
         self.pauses: list[float] = []
-        self._absences = Absences()
+        self._absences = AbsenceCheck()
 
     def list(self, fleet: str) -> Listing | Unknown:
         assert fleet == "debian"
@@ -57,7 +57,7 @@ def test_a_machine_that_is_listed_by_another_name_exists() -> None:
 
 
 def test_a_worker_that_has_no_id_is_not_looked_for() -> None:
-    assert Absences().surely_gone(Cloud(), (ONE,), {}, lambda _: None) == ()
+    assert AbsenceCheck().surely_gone(Cloud(), (ONE,), {}, lambda _: None) == ()
 
 
 def test_what_was_surely_gone_is_looked_for_again_and_not_waited_for() -> None:

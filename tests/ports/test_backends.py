@@ -12,9 +12,9 @@ import pytest
 
 from fleet.engines.pulumi_backends import (
     Objects,
-    drop_cut_notes,
     file_root,
     open_objects,
+    remove_empty_attribute_files,
     shown_address,
 )
 from fleet.engines.pulumi_state import break_dead_locks, drop_locks, find_locks, read_checkpoint
@@ -321,7 +321,7 @@ def test_of_the_notes_beside_files_only_those_are_removed_that_a_kill_cut_off(
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(text)
 
-    drop_cut_notes(tmp_path, "fleet-sim")
+    remove_empty_attribute_files(tmp_path, "fleet-sim")
 
     assert [note.exists() for note in notes] == [False, False, True]
 

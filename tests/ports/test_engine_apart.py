@@ -14,7 +14,7 @@ from threading import Lock
 
 import pytest
 
-from fleet.engines.parallel import Call, EngineApart, Helpers
+from fleet.engines.parallel import Call, HelperEngine, Helpers
 from fleet.errors import PlanRefused, StackFailed
 from fleet.ports import Change, StackRef, Step
 from fleet.schema.model import Fleet
@@ -32,7 +32,7 @@ class Apart:
         command = (sys.executable, "-m", "tests.rigs.engine_helper")
         self.helpers = Helpers(command, folder)
         self.turn = Lock()
-        self._engine = EngineApart(FakeEngine("pulumi"), self.helpers, self.turn)
+        self._engine = HelperEngine(FakeEngine("pulumi"), self.helpers, self.turn)
 
     def preview(self, *names: str) -> tuple[Step, ...]:
         with self.turn:
@@ -121,7 +121,7 @@ def test_a_helper_that_died_before_it_was_asked_is_replaced(tmp_path: Path) -> N
     first = f"mkdir {tmp_path}/first 2>&- && echo $$ > {tmp_path}/meeting && exec sleep infinity"
     later = f'exec {sys.executable} -m tests.rigs.engine_helper "$1"'
     helpers, turn = Helpers(("sh", "-c", f"{first}; {later}", "sh"), tmp_path), Lock()
-    engine = EngineApart(FakeEngine("pulumi"), helpers, turn)
+    engine = HelperEngine(FakeEngine("pulumi"), helpers, turn)
     helpers.start()
     died = int((tmp_path / "meeting").read_text())
     os.kill(died, signal.SIGKILL)
@@ -136,7 +136,7 @@ def test_a_helper_that_died_before_it_was_asked_is_replaced(tmp_path: Path) -> N
 def test_a_process_that_was_started_before_is_used_again_and_again(tmp_path: Path) -> None:
     once = f'mkdir {tmp_path}/first && exec {sys.executable} -m tests.rigs.engine_helper "$1"'
     helpers, turn = Helpers(("sh", "-c", once, "sh"), tmp_path), Lock()
-    engine = EngineApart(FakeEngine("pulumi"), helpers, turn)
+    engine = HelperEngine(FakeEngine("pulumi"), helpers, turn)
 
     helpers.start()
 
@@ -148,7 +148,7 @@ def test_a_process_that_was_started_before_is_used_again_and_again(tmp_path: Pat
 
 def test_where_no_process_can_be_started_the_stack_fails() -> None:
     turn = Lock()
-    engine = EngineApart(FakeEngine("pulumi"), Helpers(("/nowhere/python",), None), turn)
+    engine = HelperEngine(FakeEngine("pulumi"), Helpers(("/nowhere/python",), None), turn)
 
     with (
         pytest.raises(StackFailed, match="/nowhere/python"),
@@ -186,7 +186,7 @@ def test_who_interrupts_has_the_cli_cancelled_and_the_helper_says_so(apart: Apar
 
     asking = threading.Thread(target=ask)
     asking.start()
-    engine = EngineApart(FakeEngine("pulumi"), apart.helpers, apart.turn)
+    engine = HelperEngine(FakeEngine("pulumi"), apart.helpers, apart.turn)
     with pytest.raises(StackFailed, match=rf"ended by {signal.SIGINT:d}"), apart.turn:
         engine.up(REF, [a_sim_worker("cancelled")], interrupt)
     ended.set()

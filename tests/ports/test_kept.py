@@ -12,7 +12,7 @@ import pytest
 
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_backends import FileObjects
-from fleet.engines.pulumi_state import Kept, NotACheckpoint, read_checkpoint, stack_key
+from fleet.engines.pulumi_state import CheckpointCopy, NotACheckpoint, read_checkpoint, stack_key
 from fleet.errors import Locked
 from tests.builders import some_inputs
 
@@ -31,14 +31,14 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, checkpoint: Path) -> Kept:
+def kept(tmp_path: Path, checkpoint: Path) -> CheckpointCopy:
     assert checkpoint.exists()
-    return Kept(tmp_path, "fleet-sim", "s")
+    return CheckpointCopy(tmp_path, "fleet-sim", "s")
 
 
 @pytest.mark.parametrize("left", ["", '{"checkpoint": {"lat'])
 def test_a_checkpoint_cut_by_a_full_disk_is_replaced_by_its_copy(
-    left: str, tmp_path: Path, checkpoint: Path, kept: Kept
+    left: str, tmp_path: Path, checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     folder = FileObjects(tmp_path)
     kept.keep(SIM, None)
@@ -53,7 +53,7 @@ def test_a_checkpoint_cut_by_a_full_disk_is_replaced_by_its_copy(
 
 
 def test_a_copy_is_not_restored_while_the_checkpoint_may_still_be_written(
-    tmp_path: Path, checkpoint: Path, kept: Kept
+    tmp_path: Path, checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     kept.keep(SIM, None)
     checkpoint.write_text("")
@@ -67,7 +67,7 @@ def test_a_copy_is_not_restored_while_the_checkpoint_may_still_be_written(
 
 
 def test_a_copy_says_what_was_about_to_be_deleted(
-    tmp_path: Path, checkpoint: Path, kept: Kept
+    tmp_path: Path, checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     kind = "sim:index:Machine"
     resources = [
@@ -88,7 +88,7 @@ def test_a_copy_says_what_was_about_to_be_deleted(
     assert found["pending_operations"] == [{"resource": resources[0], "type": "deleting"}]
 
 
-def test_a_whole_checkpoint_is_left_alone(checkpoint: Path, kept: Kept) -> None:
+def test_a_whole_checkpoint_is_left_alone(checkpoint: Path, kept: CheckpointCopy) -> None:
     kept.keep(SIM, None)
     checkpoint.write_text(newer := CHECKPOINT.replace("[]", "[1]"))
 
@@ -99,7 +99,7 @@ def test_a_whole_checkpoint_is_left_alone(checkpoint: Path, kept: Kept) -> None:
 
 
 def test_a_compressed_checkpoint_that_was_cut_gives_way_to_the_copy(
-    checkpoint: Path, kept: Kept
+    checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     packed = checkpoint.with_name(f"{checkpoint.name}.gz")
     packed.write_bytes(gzip.compress(checkpoint.read_bytes()))
@@ -114,7 +114,7 @@ def test_a_compressed_checkpoint_that_was_cut_gives_way_to_the_copy(
 
 
 def test_a_checkpoint_that_was_cut_stays_unknown_where_no_copy_was_kept(
-    tmp_path: Path, checkpoint: Path, kept: Kept
+    tmp_path: Path, checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     checkpoint.write_text("{")
 
@@ -125,7 +125,9 @@ def test_a_checkpoint_that_was_cut_stays_unknown_where_no_copy_was_kept(
         read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s")
 
 
-def test_what_was_cut_of_a_stack_that_was_to_be_made_goes(checkpoint: Path, kept: Kept) -> None:
+def test_what_was_cut_of_a_stack_that_was_to_be_made_goes(
+    checkpoint: Path, kept: CheckpointCopy
+) -> None:
     checkpoint.write_text("")
 
     kept.drop_cut()
@@ -134,7 +136,7 @@ def test_what_was_cut_of_a_stack_that_was_to_be_made_goes(checkpoint: Path, kept
 
 
 def test_a_copy_of_a_stack_that_is_gone_is_not_taken_for_another_of_its_name(
-    checkpoint: Path, kept: Kept
+    checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     kept.keep(SIM, None)
     checkpoint.unlink()

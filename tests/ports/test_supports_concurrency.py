@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleet.engines.embedded import EmbeddedEngine
-from fleet.engines.parallel import each_done
+from fleet.engines.parallel import run_steps
 from fleet.errors import FleetError, StackFailed
 from fleet.model.facts import Stack
 from fleet.ports import StackRef, Step
@@ -41,7 +41,7 @@ def test_as_many_steps_as_a_provider_allows_are_done_at_once_and_never_more() ->
         with lock:
             now[0] -= 1
 
-    ended = dict(each_done(FakeSupportsConcurrency(), range(6), do))
+    ended = dict(run_steps(FakeSupportsConcurrency(), range(6), do))
 
     assert ended == dict.fromkeys(range(6))
     assert most == [2]
@@ -59,7 +59,7 @@ def test_who_is_interrupted_before_all_are_begun_waits_for_none_of_them() -> Non
         was_cut.append(provider.cut.wait(SECONDS))
 
     with pytest.raises(KeyboardInterrupt):
-        dict(each_done(provider, Interrupted(), do))
+        dict(run_steps(provider, Interrupted(), do))
 
     assert False not in was_cut
     assert not provider.cut.is_set()
@@ -71,7 +71,7 @@ def test_a_provider_that_says_nothing_of_it_does_one_step_after_the_other() -> N
     def do(step: int) -> None:
         done.append((step, threading.current_thread().name))
 
-    assert dict(each_done(object(), range(3), do)) == dict.fromkeys(range(3))
+    assert dict(run_steps(object(), range(3), do)) == dict.fromkeys(range(3))
     assert done == [(step, threading.current_thread().name) for step in range(3)]
 
 
@@ -81,7 +81,7 @@ def test_a_step_that_fails_stops_no_other() -> None:
             raise FleetError("sold out")
 
     ended = {
-        step: str(error) for step, error in each_done(FakeSupportsConcurrency(), range(4), do)
+        step: str(error) for step, error in run_steps(FakeSupportsConcurrency(), range(4), do)
     }
 
     assert ended == {0: "None", 1: "sold out", 2: "None", 3: "None"}
@@ -96,7 +96,7 @@ def test_who_stops_asking_has_what_runs_ended_and_no_more_begun() -> None:
         if step:
             assert two.cut.wait(SECONDS)
 
-    with closing(each_done(two, range(9), do)) as ended:
+    with closing(run_steps(two, range(9), do)) as ended:
         assert next(ended) == (0, None)
 
     assert len(begun) < 9
