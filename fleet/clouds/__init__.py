@@ -1,5 +1,5 @@
-"""Where machines come from: a folder per kind of provider.
+"""Providers of machines, a package per kind.
 
-Begin with `cloud.py`, what the program asks of a provider; `kinds.py` is the table of kinds. What
-fleet.yaml says of one is in `schema/sources.py`, its stack's program in `stacks/<kind>/`.
+Start with `cloud.py`, the interface of a provider; `kinds.py` is the table of kinds. The
+provider's section of fleet.yaml is in `schema/sources.py`, its stack program in `stacks/<kind>/`.
 """

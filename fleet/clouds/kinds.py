@@ -1,4 +1,4 @@
-"""The table of kinds of provider, and who publishes and builds an image at one."""
+"""The table of provider kinds, and the publishers and builders of images."""
 
 import os
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ KINDS: Mapping[str, type[AnyCloud]] = {
 def clouds_of(
     fleet: Fleet, file: str, clock: Clock, slots: Slots | None = None
 ) -> dict[str, AnyCloud]:
-    """Return the providers of this fleet.yaml by name, each as its kind makes it."""
+    """Return the providers of this fleet.yaml by name, each of its kind's class."""
     folder, storage = Path(file).resolve().parent, find_storage(fleet, file)
     secrets = HostSecrets(os.environ, folder)
     return {
@@ -43,7 +43,7 @@ def clouds_of(
 
 
 def publisher_of(fleet: Fleet, file: str, clock: Clock, place: str) -> Publisher:
-    """Return what publishes at a place; raises PublicationRefused where it takes no images."""
+    """Return the publisher at a place; raises PublicationRefused if it stores no images."""
     if "://" in place:
         return _store(fleet, place)
     cloud = clouds_of(fleet, file, clock).get(place)
@@ -58,7 +58,7 @@ def publisher_of(fleet: Fleet, file: str, clock: Clock, place: str) -> Publisher
 
 
 def builder_at(fleet: Fleet, name: str, file: str, clock: Clock) -> ImageBuilder[Publication]:
-    """Return what bakes on a machine of a provider."""
+    """Return the builder on machines of a provider."""
     cloud = clouds_of(fleet, file, clock).get(name)
     builder = cloud.builder() if cloud else None
     if builder is None:

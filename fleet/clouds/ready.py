@@ -1,10 +1,10 @@
-"""Whether machines are ready: livechecks are run and ports tried, and the last looks remembered.
+"""Readiness of machines: run livechecks, probe ports, and keep their results.
 
-At each provider a few of a person's own commands run at once. A machine is looked at again only
-when its last look is long enough ago: however often somebody plans, what fails for a moment has
-not failed for long. A lost memory begins at nothing.
+The number of concurrent commands per provider is limited. A machine is checked again only after an
+interval, so that frequent plans do not turn a short failure into a long one. Losing the results
+restarts the counts.
 
-A listing says then how often in a row each did not answer; what that means, the core decides.
+A listing has each machine's consecutive failures; the core decides what follows.
 """
 
 import errno
@@ -29,13 +29,13 @@ from fleet.state.files import replace_file
 
 
 class Slots:
-    """Counts all concurrent work at each provider."""
+    """Limits the concurrent work at each provider."""
 
     def __init__(self) -> None:
         self._slots: dict[tuple[str, int], threading.Semaphore] = {}
 
     def of(self, provider: str, most: int) -> threading.Semaphore:
-        """Return what lets so many go on at a provider."""
+        """Return the semaphore of a provider with this limit."""
         return self._slots.setdefault((provider, most), threading.Semaphore(most))
 
 
@@ -54,17 +54,17 @@ class _Looks(Value):
 
 
 class Memory(Protocol):
-    """Where looks are noted; both raise OSError, or FleetError where that is a store."""
+    """Storage of check results; both methods raise OSError, or FleetError for a store."""
 
     def read(self) -> str | None:
-        """Return what was noted last; None: nothing was."""
+        """Return the stored text; None if there is no text."""
 
     def write(self, text: str) -> None:
-        """Note this in its place."""
+        """Replace the stored text."""
 
 
 class FileMemory:
-    """A file of this computer, where looks are noted."""
+    """Storage of check results in a file on this computer."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -73,20 +73,20 @@ class FileMemory:
         return str(self._path)
 
     def read(self) -> str | None:
-        """Return what the file holds; None where there is none."""
+        """Return the content of the file; None if it is missing."""
         try:
             return self._path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
     def write(self, text: str) -> None:
-        """Write the file whole."""
+        """Replace the file atomically."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self._path, text.encode(), mode=0o600)
 
 
 class Livechecks:
-    """The looks at one provider's machines, and where they are noted."""
+    """The livechecks of one provider's machines, with their storage."""
 
     def __init__(
         self,
@@ -97,11 +97,11 @@ class Livechecks:
         at_once: int,
         waits: bool = False,
     ) -> None:
-        """`works` looks at one machine, and is called from so many threads at once.
+        """`works` checks one machine; it is called from at most `at_once` threads.
 
-        It returns None where it could not look: then the last look counts on.
-        Without it fleet does not look: the recorded looks count, and stay as they are.
-        With `waits`, one that never worked is looked at each time: it is about to.
+        It returns None if the check was impossible: then the last result remains. If `works` is
+        None, no check runs and the recorded results are returned. With `waits`, a machine that has
+        never worked is checked each time.
         """
         self._memory = memory
         self._works = works
@@ -110,18 +110,18 @@ class Livechecks:
         self._waits = waits
 
     def failures(self, machines: Sequence[Machine], now: datetime) -> Mapping[str, int]:
-        """Return by id how many livechecks of a machine have failed in a row.
+        """Return the consecutive failed livechecks of machines, by id.
 
-        Raises OSError or ValueError where that cannot be noted.
+        Raises OSError or ValueError if the results cannot be stored.
         """
         return {key: look.failures for key, look in self.looks(machines, now).items()}
 
     def looks(self, machines: Sequence[Machine], now: datetime) -> Mapping[str, Look]:
-        """Return the latest look at each machine that runs, by id; raises as `failures` does."""
+        """Return the latest result of each running machine, by id; raises as `failures` does."""
         before = self._read()
         running = [each for each in machines if each.state is MachineState.RUNNING]
         known = {each.id: before[each.id] for each in running if each.id in before}
-        # A clock that was set back must not stop livechecks until it has caught up.
+        # `abs`: a clock that was set back must not delay livechecks.
         fresh = {
             key
             for key, look in known.items()
@@ -164,27 +164,27 @@ class Livechecks:
         self._memory.write(_Looks(machines=looks).model_dump_json(indent=1) + "\n")
 
 
-_TIMEOUT = 3
-_EVERY = 60
-"""Seconds between two looks at a machine that worked: three misses are no moment's trouble."""
-_AT_ONCE = 32
-_OURS = frozenset(
+_TIMEOUT_SECONDS = 3
+_INTERVAL_SECONDS = 60
+"""Seconds between checks of a working machine: three failures are no short disturbance."""
+_MAX_CONCURRENT = 32
+_LOCAL_ERRORS = frozenset(
     {
         *(errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL),
         *(errno.ENETDOWN, errno.ENETUNREACH, errno.EAFNOSUPPORT, errno.EPERM, errno.EACCES),
     }
 )
-"""What stops an attempt on this computer."""
+"""Errors of this computer, which say nothing about the machine."""
 
 
 class TcpProber:
-    """Connects to a port, and reads its greeting where one is asked for."""
+    """Connects to a port, and reads its greeting if one is expected."""
 
     def answers(self, address: str, port: int, banner: str) -> bool:
-        """Say whether the port takes a connection, and greets as it should."""
+        """Return whether the port accepts a connection and sends the expected greeting."""
         expected = banner.encode()
         try:
-            with socket.create_connection((address, port), timeout=_TIMEOUT) as connection:
+            with socket.create_connection((address, port), timeout=_TIMEOUT_SECONDS) as connection:
                 greeting = b""
                 while len(greeting) < len(expected):
                     part = connection.recv(len(expected) - len(greeting))
@@ -193,26 +193,26 @@ class TcpProber:
                     greeting += part
                 return greeting == expected
         except OSError as error:
-            if error.errno in _OURS or isinstance(error, socket.gaierror):
+            if error.errno in _LOCAL_ERRORS or isinstance(error, socket.gaierror):
                 raise SourceUnreachable(f"{address}:{port} was not tried: {error}") from error
             return False
 
 
 class ReadyLooks:
-    """Looks at the machines of the pools that have `ready`, and remembers failures."""
+    """Probes the machines of pools with `ready`, and counts failures."""
 
     def __init__(
         self, fleet: Fleet, memory: Callable[[str], Memory], prober: Prober | None, clock: Clock
     ) -> None:
-        """`memory` returns where the looks at a provider's machines are noted.
+        """`memory` returns the storage of a provider's results.
 
-        Without a prober it returns the recorded looks.
+        Without a prober, the recorded results are used.
         """
         heirs = {new: old for old, new in heirs_of(fleet).items()}
-        self._asked: dict[str, tuple[str, Ready]] = {}
+        self._probed_pools: dict[str, tuple[str, Ready]] = {}
         for name, pool in fleet.dynamic_pools.items():
             if pool.ready is not None:
-                self._asked |= dict.fromkeys(
+                self._probed_pools |= dict.fromkeys(
                     filter(None, (name, heirs.get(name))), (pool.provider, pool.ready)
                 )
         self._memory = memory
@@ -220,48 +220,51 @@ class ReadyLooks:
         self._clock = clock
 
     def __call__(self, listings: Mapping[str, Listing | Unknown]) -> dict[str, Listing | Unknown]:
-        """Return the listings, each with what the ports of its machines said."""
-        asked = {provider for provider, _ in self._asked.values()}
+        """Return the listings, with the probe results of their machines."""
+        asked = {provider for provider, _ in self._probed_pools.values()}
         return {
-            name: self._looked(name, each) if name in asked and isinstance(each, Listing) else each
+            name: self._probe_listing(name, each)
+            if name in asked and isinstance(each, Listing)
+            else each
             for name, each in listings.items()
         }
 
-    def _looked(self, provider: str, listing: Listing) -> Listing | Unknown:
+    def _probe_listing(self, provider: str, listing: Listing) -> Listing | Unknown:
         untried: list[str] = []
         livechecks = Livechecks(
             self._memory(provider),
             None if self._prober is None else partial(self._works, self._prober, untried),
-            every=_EVERY,
-            at_once=_AT_ONCE,
+            every=_INTERVAL_SECONDS,
+            at_once=_MAX_CONCURRENT,
             waits=True,
         )
-        own = [each for each in listing.machines if self._is_asked(provider, each)]
+        own = [each for each in listing.machines if self._is_probed(provider, each)]
         try:
             looks = livechecks.looks(own, self._clock.now())
             if untried and len(untried) == len(own):
                 raise SourceUnreachable(untried[0])
         except (FleetError, OSError, ValueError) as error:
             return Unknown(unknown=f"the machines of {provider} could not be tried: {error}")
-        machines = tuple(_with_look(each, looks.get(each.id)) for each in listing.machines)
+        machines = tuple(_with_result(each, looks.get(each.id)) for each in listing.machines)
         return listing.altered(machines=machines)
 
-    def _is_asked(self, provider: str, machine: Machine) -> bool:
-        at, _ = self._asked.get(machine.pool, ("", None))
+    def _is_probed(self, provider: str, machine: Machine) -> bool:
+        at, _ = self._probed_pools.get(machine.pool, ("", None))
         is_there = machine.state is MachineState.RUNNING and machine.address is not None
         return at == provider and is_there
 
     def _works(self, prober: Prober, untried: list[str], machine: Machine) -> bool | None:
-        _, ready = self._asked[machine.pool]
+        _, ready = self._probed_pools[machine.pool]
         try:
             return prober.answers(machine.address or "", ready.port, ready.banner or "")
         except SourceUnreachable as error:
-            # Of one machine that says nothing of it; of all of them nothing is known.
+            # One untried machine keeps its last result; if all are untried, the listing is
+            # Unknown.
             untried.append(str(error))
             return None
 
 
-def _with_look(machine: Machine, look: Look | None) -> Machine:
+def _with_result(machine: Machine, look: Look | None) -> Machine:
     if look is None:
         return machine
     return machine.altered(misses=look.failures, was_ready=look.worked, looked_since=look.since)

@@ -1,6 +1,6 @@
 """Secrets of fleet.yaml that are not an engine's own do not reach its plugins."""
 
-from fleet.clouds.cloud import withheld
+from fleet.clouds.cloud import withheld_variables
 from tests.builders import a_fleet
 
 QUEUE = {
@@ -16,7 +16,9 @@ PROVIDERS = {"hetzner": {"kind": "hcloud", "location": "fsn1", "token": {"env": 
 def test_a_variable_that_holds_a_secret_of_another_part_is_emptied() -> None:
     fleet = a_fleet(queues={"debian": QUEUE})
 
-    assert withheld(fleet, {"QUEUE_TOKEN": "made up", "HOME": "/root"}) == {"QUEUE_TOKEN": ""}
+    assert withheld_variables(fleet, {"QUEUE_TOKEN": "made up", "HOME": "/root"}) == {
+        "QUEUE_TOKEN": ""
+    }
 
 
 def test_the_commands_of_a_provider_get_only_what_every_program_needs() -> None:
@@ -25,17 +27,17 @@ def test_the_commands_of_a_provider_get_only_what_every_program_needs() -> None:
     own = {"kind": "hooks", **commands, "environment": names}
     fleet = a_fleet(providers={**PROVIDERS, "own": own})
 
-    emptied = withheld(fleet, {"HOME": "/root", **dict.fromkeys(names, "made up")})
+    emptied = withheld_variables(fleet, {"HOME": "/root", **dict.fromkeys(names, "made up")})
 
     assert emptied == {"CLOUD_PASSWORD": ""}
 
 
 def test_what_is_not_set_is_not_set_to_nothing() -> None:
-    assert withheld(a_fleet(queues={"debian": QUEUE}), {"HOME": "/root"}) == {}
+    assert withheld_variables(a_fleet(queues={"debian": QUEUE}), {"HOME": "/root"}) == {}
 
 
 def test_what_engines_look_for_by_themselves_is_left_to_them() -> None:
     passphrase = {"passphrase": {"env": "PULUMI_CONFIG_PASSPHRASE"}}
     fleet = a_fleet(state=passphrase)
 
-    assert withheld(fleet, {"PULUMI_CONFIG_PASSPHRASE": "made up"}) == {}
+    assert withheld_variables(fleet, {"PULUMI_CONFIG_PASSPHRASE": "made up"}) == {}

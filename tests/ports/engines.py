@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol
 
 import pytest
 
-from fleet.clouds.hooks.machines import HookMachines, Surroundings
+from fleet.clouds.hooks.machines import CommandContext, HookMachines
 from fleet.clouds.local.machines import LocalMachines
 from fleet.clouds.sim.machines import Menu, SimCloud, load
 from fleet.engines.embedded import EmbeddedEngine
@@ -230,7 +230,7 @@ class HookRig(EmbeddedRig):
             {"kind": "hooks", "new": ["sh", "refuse.sh"], **hooks}
         )
         path = {"PATH": os.environ["PATH"]}
-        around = Surroundings("desk", "debian", self.folder, self.folder / "state", path, {})
+        around = CommandContext("desk", "debian", self.folder, self.folder / "state", path, {})
         return MortalHooks(declared, around, FixedClock(NOW))
 
     def given(self, worker: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from fleet.clouds.hooks.machines import HookMachines, Surroundings
+from fleet.clouds.hooks.machines import CommandContext, HookMachines
 from fleet.model.facts import Listing, Machine
 from fleet.schema.model import HooksProvider
 from tests.builders import NOW
@@ -41,7 +41,7 @@ def hooks_among(
     """Return such machines of a fleet that has this environment."""
     commands = {name: ["sh", f"{name}.sh"] for name in HOOKS}
     declared = HooksProvider.model_validate({"kind": "hooks", **commands, **provider})
-    around = Surroundings(
+    around = CommandContext(
         provider=name,
         fleet="debian",
         folder=folder,

@@ -1,6 +1,6 @@
-"""Ask the services of one AWS account and region; each failure is a sentence.
+"""Call the services of one AWS account and region; each failure becomes one sentence.
 
-Credentials come by AWS's own chain (environment, profile, role) and are in no message.
+Credentials come from AWS's default chain (environment, profile, role) and are in no message.
 """
 
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from fleet.errors import SourceUnreachable, needing
 from fleet.state.s3 import new_session
 
 MARK = "fleet"
-"""The tag of ownership, compared whole; the others are named after it."""
-_CONNECT, _SILENCE = 10, 30
+"""The tag of ownership, compared exactly; the other tags start with it."""
+_CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS = 10, 30
 _ADVICE = {
     "AuthFailure": "the credentials are wrong, or the region is not enabled in this account",
     "InvalidClientTokenId": "the credentials are wrong or were deleted",
@@ -32,9 +32,9 @@ _ADVICE = {
     "Throttling": "too many requests at once; the next run tries again",
     "OptInRequired": "this account has not subscribed to EC2 in this region",
 }
-_TROUBLE = "the provider has a problem; the next run tries again"
-# By the name of botocore's class or of what it is derived from: no server answered.
-_FAILURES = {
+_DEFAULT_ADVICE = "the provider has a problem; the next run tries again"
+# Names of botocore's classes, or of their base classes, for failures without a server's reply.
+_FAILURE_ADVICE = {
     "NoCredentialsError": "no credentials were found; set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, or run where a role gives them",
     "InvalidRegionError": "that is not the name of a region",
@@ -51,7 +51,7 @@ class AwsAccount:
     """One account and region."""
 
     def __init__(self, region: str, *, connections: int = 10, tries: int | None = None) -> None:
-        # Without a number of tries those of the environment count, as AWS documents them.
+        # Without `tries`, AWS's documented environment variables apply.
         self.region = region
         self._connections = connections
         self._retries = {"mode": "standard", "total_max_attempts": tries} if tries else None
@@ -59,7 +59,7 @@ class AwsAccount:
 
     @contextmanager
     def asked(self, service: str, action: str) -> Iterator[Any]:
-        """Yield a client; what goes wrong with it becomes one sentence."""
+        """Yield a client; raise its errors as SourceUnreachable with one sentence."""
         place = f"{service.upper()} in {self.region}: {action}"
         with needing("aws", place, SourceUnreachable):
             from botocore.exceptions import BotoCoreError, ClientError
@@ -70,27 +70,27 @@ class AwsAccount:
                 yield client
         except ClientError as error:
             code = code_of(error)
-            advice = _ADVICE.get(code, _TROUBLE)
+            advice = _ADVICE.get(code, _DEFAULT_ADVICE)
             raise SourceUnreachable(f"{place} was refused ({code}): {advice}") from None
         except (ResponseParserError, ValidationError):
-            # The cause would show what was sent, which may be a secret.
+            # The cause would show the request, which may hold a secret.
             raise SourceUnreachable(
                 f"{place} got an unexpected or incomplete answer; if AWS_ENDPOINT_URL is set, is "
                 "it the address of an AWS API?"
             ) from None
         except (BotoCoreError, OSError, ValueError) as error:
-            raise SourceUnreachable(f"{place} failed: {_why(error)}") from None
+            raise SourceUnreachable(f"{place} failed: {_advise(error)}") from None
 
     def client(self, service: str) -> Any:  # noqa: ANN401 - boto3 makes its classes as it runs
         """Return a client of a service; the caller closes its connections."""
         from botocore.config import Config
 
-        # Each has a method for every operation, and takes as long to make as a question.
+        # A client has a method for every operation; creating one takes as long as a request.
         if service in self._clients:
             return self._clients[service]
         patience = Config(
-            connect_timeout=_CONNECT,
-            read_timeout=_SILENCE,
+            connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+            read_timeout=_READ_TIMEOUT_SECONDS,
             max_pool_connections=self._connections,
             retries=self._retries,
         )
@@ -99,18 +99,18 @@ class AwsAccount:
 
     @cached_property
     def session(self) -> Any:  # noqa: ANN401 - same
-        """Return what finds credentials and makes clients."""
+        """Return the boto3 session, which finds credentials and creates clients."""
         return new_session(region_name=self.region)
 
 
 def code_of(error: Any) -> str:  # noqa: ANN401 - a ClientError, known only where boto3 is loaded
-    """Return the code that AWS refuses with."""
+    """Return AWS's error code."""
     return str(error.response.get("Error", {}).get("Code") or "without a code")
 
 
-def _why(error: Exception) -> str:
-    """Return what a failure means that no server answered with; never what was sent."""
+def _advise(error: Exception) -> str:
+    """Return advice for a failure without a server's reply; it never shows the request."""
     kinds = (kind.__name__ for kind in type(error).__mro__)
-    # A broken profile, a role that cannot be assumed: the kind says which.
+    # A broken profile or a role that cannot be assumed: the class name tells which.
     other = f"the credentials or settings of AWS cannot be used ({type(error).__name__})"
-    return next((_FAILURES[kind] for kind in kinds if kind in _FAILURES), other)
+    return next((_FAILURE_ADVICE[kind] for kind in kinds if kind in _FAILURE_ADVICE), other)

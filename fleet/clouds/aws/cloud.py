@@ -15,11 +15,11 @@ class Aws(Cloud[AwsProvider]):
     has_shared_stack = True
 
     def open(self) -> AwsMachines:
-        """Return what lists instances by their tags."""
+        """Return the reader of instances, found by their tags."""
         return AwsMachines(self.declared)
 
     def account(self, labels: Mapping[str, str]) -> Account:
-        """Return the account; what a lost answer left of a shared part is deleted, not adopted."""
+        """Return the account; unrecorded shared parts are deleted, not adopted."""
         return Account(
             self.machines,
             config={"aws:region": self.declared.region},
@@ -29,18 +29,18 @@ class Aws(Cloud[AwsProvider]):
         )
 
     def todays_prices(self, types: Collection[str], spot: Collection[str]) -> PriceReader:
-        """Return what asks AWS's price list and the spot market."""
+        """Return the reader of AWS's price list and of the spot market."""
         from fleet.clouds.aws.prices import AwsPrices
 
         return AwsPrices(self.declared.region, types, spot)
 
     def publisher(self) -> Publisher:
-        """Return what makes AMIs of images."""
+        """Return the publisher of AMIs."""
         from fleet.clouds.aws.images import AwsPublisher
 
         return AwsPublisher(self.site.fleet.fleet, self.declared.region)
 
     def unchecked(self) -> Iterator[tuple[str, str]]:
-        """Yield the quotas, which take a permission that fleet does not need."""
+        """Yield the quotas: reading them needs a permission that fleet does not require."""
         command = "aws service-quotas list-service-quotas --service-code ec2 --region"
         yield "quotas", f"`{command} {self.declared.region}`"

@@ -1,10 +1,10 @@
-"""Publish an image at AWS: write its disk into an EBS snapshot, read it back, register an AMI.
+"""Publish an image at AWS: write its disk to an EBS snapshot, read it back, register an AMI.
 
-Blocks of zeros are not sent: what a snapshot does not hold reads as zeros. Each block goes with
-its SHA-256, and the snapshot is sealed with the SHA-256 of all of those in their order.
+Blocks of zeros are not sent: missing blocks of a snapshot read as zeros. Each block is sent with
+its SHA-256, and the snapshot is sealed with the SHA-256 of all checksums in order.
 
-The AMI is registered only after the snapshot was read back. Both carry the mark as tags; a
-snapshot that is not sealed, or of which there is no AMI, is what a run left that died.
+The AMI is registered only after the snapshot was read back. Both have the ownership tags. A
+snapshot that is unsealed or has no AMI is left from a killed run.
 """
 
 import base64
@@ -27,20 +27,20 @@ from fleet.model.images import Manifest, Upload
 
 BLOCK = 512 * 1024
 _ZEROS = bytes(BLOCK)
-_AT_ONCE = 16
+_CONCURRENT_BLOCKS = 16
 _GIB = 1 << 30
 
 
 @dataclass(frozen=True)
 class Block:
-    """Where a block of a disk is, and its checksum."""
+    """Position and SHA-256 of a block of a disk."""
 
     index: int
     digest: bytes
 
     @property
     def checksum(self) -> str:
-        """Return the checksum as EBS writes it."""
+        """Return the checksum in EBS's encoding."""
         return base64.b64encode(self.digest).decode()
 
 
@@ -54,17 +54,17 @@ class Disk:
 
     @property
     def gib(self) -> int:
-        """Return how large a volume has to be for it."""
+        """Return the required size of a volume in GiB."""
         return -(-self.size // _GIB)
 
     @property
     def checksum(self) -> str:
-        """Return the checksum of the checksums of all blocks, in their order."""
+        """Return the checksum of all block checksums, in order."""
         sums = hashlib.sha256(b"".join(each.digest for each in self.blocks))
         return base64.b64encode(sums.digest()).decode()
 
     def read(self, block: Block) -> bytes:
-        """Return the content of a block; the last one ends in zeros."""
+        """Return the content of a block; the last one is padded with zeros."""
         with self.path.open("rb") as file:
             file.seek(block.index * BLOCK)
             return file.read(BLOCK).ljust(BLOCK, b"\0")
@@ -86,19 +86,19 @@ def read_disk(path: Path, tell: Tell) -> Disk:
 
 
 class Noted:
-    """The blocks that were sent to a snapshot, in a file, so that the next run need not again."""
+    """Blocks already sent to a snapshot, listed in a file so that the next run can skip them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.done = frozenset(path.read_text().split()) if path.exists() else frozenset()
 
     def note(self, block: Block) -> None:
-        """Write down that a block was sent."""
+        """Record a sent block."""
         with self._path.open("a") as file:
-            file.write(f"{_key(block)}\n")
+            file.write(f"{_block_key(block)}\n")
 
     def __contains__(self, block: Block) -> bool:
-        return _key(block) in self.done
+        return _block_key(block) in self.done
 
 
 def put_blocks(ebs: Any, snapshot: str, disk: Disk, noted: Noted, tell: Tell) -> None:  # noqa: ANN401 - boto3 ships no types
@@ -106,25 +106,25 @@ def put_blocks(ebs: Any, snapshot: str, disk: Disk, noted: Noted, tell: Tell) ->
     total = Total(tell, "upload", len(disk.blocks) * BLOCK)
     missing = [each for each in disk.blocks if each not in noted]
     total.move((len(disk.blocks) - len(missing)) * BLOCK)
-    for block in _each(missing, partial(_put, ebs, snapshot, disk)):
+    for block in _map_blocks(missing, partial(_put_block, ebs, snapshot, disk)):
         noted.note(block)
         total.move(BLOCK)
 
 
 def differing_blocks(ebs: Any, snapshot: str, disk: Disk, tell: Tell) -> int:  # noqa: ANN401 - same
-    """Read a snapshot back; return how many blocks it lacks, has beside or has otherwise."""
+    """Read a snapshot back; return the number of missing, additional and different blocks."""
     total = Total(tell, "read back", len(disk.blocks) * BLOCK)
-    tokens = dict(_tokens(ebs, snapshot))
+    tokens = dict(_list_block_tokens(ebs, snapshot))
     ours = {each.index: each for each in disk.blocks}
     both = [ours[index] for index in sorted(ours.keys() & tokens)]
     wrong = len(ours.keys() ^ tokens)
-    for is_right in _each(both, partial(_is_right, ebs, snapshot, tokens)):
+    for is_right in _map_blocks(both, partial(_is_equal, ebs, snapshot, tokens)):
         wrong += not is_right
         total.move(BLOCK)
     return wrong
 
 
-def _put(ebs: Any, snapshot: str, disk: Disk, block: Block) -> Block:  # noqa: ANN401 - same
+def _put_block(ebs: Any, snapshot: str, disk: Disk, block: Block) -> Block:  # noqa: ANN401 - same
     ebs.put_snapshot_block(
         SnapshotId=snapshot,
         BlockIndex=block.index,
@@ -136,14 +136,14 @@ def _put(ebs: Any, snapshot: str, disk: Disk, block: Block) -> Block:  # noqa: A
     return block
 
 
-def _is_right(ebs: Any, snapshot: str, tokens: Mapping[int, str], block: Block) -> bool:  # noqa: ANN401 - same
+def _is_equal(ebs: Any, snapshot: str, tokens: Mapping[int, str], block: Block) -> bool:  # noqa: ANN401 - same
     told = ebs.get_snapshot_block(
         SnapshotId=snapshot, BlockIndex=block.index, BlockToken=tokens[block.index]
     )
     return hashlib.sha256(told["BlockData"].read()).digest() == block.digest
 
 
-def _tokens(ebs: Any, snapshot: str) -> Iterator[tuple[int, str]]:  # noqa: ANN401 - same
+def _list_block_tokens(ebs: Any, snapshot: str) -> Iterator[tuple[int, str]]:  # noqa: ANN401 - same
     asked = {"SnapshotId": snapshot}
     while True:
         page = ebs.list_snapshot_blocks(**asked)
@@ -153,33 +153,33 @@ def _tokens(ebs: Any, snapshot: str) -> Iterator[tuple[int, str]]:  # noqa: ANN4
         asked["NextToken"] = page["NextToken"]
 
 
-def _each(blocks: list[Block], done: Callable[[Block], Any]) -> Iterator[Any]:
-    """Yield what becomes of each block, several at once; what fails ends it."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        # In parts: what was not begun when one fails never is.
-        for start in range(0, len(blocks), _AT_ONCE):
-            yield from pool.map(done, blocks[start : start + _AT_ONCE])
+def _map_blocks(blocks: list[Block], done: Callable[[Block], Any]) -> Iterator[Any]:
+    """Yield the result for each block, several at a time; the first error stops the rest."""
+    with ThreadPoolExecutor(_CONCURRENT_BLOCKS) as pool:
+        # In batches, so that no further batch starts after an error.
+        for start in range(0, len(blocks), _CONCURRENT_BLOCKS):
+            yield from pool.map(done, blocks[start : start + _CONCURRENT_BLOCKS])
 
 
-def _key(block: Block) -> str:
+def _block_key(block: Block) -> str:
     return f"{block.index}:{block.digest.hex()}"
 
 
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "arm64"}
-_ROOT = "/dev/xvda"
-_MINUTES = 60
-_TRIES = 8
-_POLLS = 1200
+_ROOT_DEVICE = "/dev/xvda"
+_SNAPSHOT_TIMEOUT_MINUTES = 60
+_MAX_ATTEMPTS = 8
+_MAX_POLLS = 1200
 _POLL_SECONDS = 3
-_TAKEN = "InvalidAMIName.Duplicate"
-_GONE = frozenset(
+_NAME_TAKEN_CODE = "InvalidAMIName.Duplicate"
+_GONE_CODES = frozenset(
     {"InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "InvalidSnapshot.NotFound"}
 )
 Tags = dict[str, str]
 
 
 class AwsPublisher(Pipeline):
-    """One account and region: Publisher."""
+    """The Publisher of one account and region."""
 
     kind, place = "aws", "AWS"
 
@@ -192,13 +192,13 @@ class AwsPublisher(Pipeline):
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(fleet)
-        self._account = account or AwsAccount(region, connections=16, tries=_TRIES)
+        self._account = account or AwsAccount(region, connections=16, tries=_MAX_ATTEMPTS)
         self._pause = pause
 
     def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
-        """Yield the AMIs with this fleet's mark, and the snapshots without an AMI."""
+        """Yield the AMIs with this fleet's tag, and the snapshots without an AMI."""
         marks = _marks(*version) if version else {}
-        images = self._listed("images", marks, Owners=["self"])
+        images = self._list_marked("images", marks, Owners=["self"])
         finished = {_version(each) for each in images}
         for each in images:
             yield _upload(each, each["ImageId"], each["CreationDate"])
@@ -220,12 +220,12 @@ class AwsPublisher(Pipeline):
 
     def owner(self, upload_id: str) -> str | None:
         """Return the fleet in the tags of an AMI or a snapshot."""
-        found = self._one(upload_id)
+        found = self._describe(upload_id)
         return None if found is None else _tags(found).get(MARK, "")
 
     def remove(self, upload_id: str) -> None:
-        """Deregister an AMI and delete its snapshot, or delete a snapshot that has none."""
-        found = self._one(upload_id)
+        """Deregister an AMI and delete its snapshot, or delete a snapshot without an AMI."""
+        found = self._describe(upload_id)
         if found is None:
             return
         snapshots = [upload_id]
@@ -234,13 +234,13 @@ class AwsPublisher(Pipeline):
             of_it = self._snapshots(_marks(*_version(found)))
             snapshots = [each["SnapshotId"] for each in of_it]
         for each in snapshots:
-            self._drop(each)
+            self._delete_snapshot(each)
 
     def _snapshot(self, disk: Disk, tags: Tags, known: Upload | None, work: Work) -> str:
-        """Return a snapshot that holds the disk and was read back."""
-        begun = self._one(known.id) if known else None
+        """Return a snapshot of the disk that was read back."""
+        begun = self._describe(known.id) if known else None
         if begun is None or begun["State"] == "error":
-            begun = {"SnapshotId": self._start(disk, tags), "State": "pending"}
+            begun = {"SnapshotId": self._start_snapshot(disk, tags), "State": "pending"}
         snapshot = str(begun["SnapshotId"])
         noted = work.folder.parent / f".publish-{snapshot}.blocks"
         with self._account.asked("ebs", "writing a snapshot") as ebs:
@@ -250,18 +250,21 @@ class AwsPublisher(Pipeline):
             wrong = differing_blocks(ebs, snapshot, disk, work.tell)
         noted.unlink(missing_ok=True)
         if wrong:
-            self._drop(snapshot)
+            self._delete_snapshot(snapshot)
             raise SourceUnreachable(
                 f"{wrong} blocks of snapshot {snapshot} at AWS differ from what was sent; it "
                 "was deleted; publish again"
             )
         return snapshot
 
-    def _start(self, disk: Disk, tags: Tags) -> str:
+    def _start_snapshot(self, disk: Disk, tags: Tags) -> str:
         said = f"{tags[MARK]}: {tags[f'{MARK}:image']} {tags[f'{MARK}:version']}"
         with self._account.asked("ebs", "StartSnapshot") as ebs:
             begun = ebs.start_snapshot(
-                VolumeSize=disk.gib, Description=said, Tags=_list(tags), Timeout=_MINUTES
+                VolumeSize=disk.gib,
+                Description=said,
+                Tags=_to_tag_list(tags),
+                Timeout=_SNAPSHOT_TIMEOUT_MINUTES,
             )
         return str(begun["SnapshotId"])
 
@@ -273,26 +276,26 @@ class AwsPublisher(Pipeline):
             ChecksumAlgorithm="SHA256",
             ChecksumAggregationMethod="LINEAR",
         )["Status"]
-        for _ in range(_POLLS):
+        for _ in range(_MAX_POLLS):
             if status != "pending":
                 break
             self._pause(_POLL_SECONDS)
-            there = self._one(snapshot)
+            there = self._describe(snapshot)
             status = there["State"] if there else "gone"
         if status != "completed":
             raise SourceUnreachable(f"snapshot {snapshot} at AWS is {status}; publish again")
 
     def _register(self, snapshot: str, manifest: Manifest, tags: Tags) -> Any:  # noqa: ANN401 - same
-        """Return the AMI of a snapshot, made now or by somebody else at the same time."""
+        """Return the AMI of a snapshot, registered now or by a concurrent run."""
         name = f"{self.fleet}-{manifest.image}-{manifest.version}"
         asked = {
             "Name": name,
             "Description": f"{self.fleet}: {manifest.image} {manifest.version}",
             "Architecture": _architecture(manifest),
-            "RootDeviceName": _ROOT,
+            "RootDeviceName": _ROOT_DEVICE,
             "BlockDeviceMappings": [
                 {
-                    "DeviceName": _ROOT,
+                    "DeviceName": _ROOT_DEVICE,
                     "Ebs": {
                         "SnapshotId": snapshot,
                         "VolumeType": "gp3",
@@ -304,26 +307,26 @@ class AwsPublisher(Pipeline):
             "EnaSupport": True,
             "ImdsSupport": "v2.0",
             "BootMode": _boot_mode(manifest),
-            "TagSpecifications": [{"ResourceType": "image", "Tags": _list(tags)}],
+            "TagSpecifications": [{"ResourceType": "image", "Tags": _to_tag_list(tags)}],
         }
         image = self._call("RegisterImage", lambda ec2: ec2.register_image(**asked)["ImageId"])
         if image is None:
-            same = self._listed("images", tags, Owners=["self"])
+            same = self._list_marked("images", tags, Owners=["self"])
             if not same:
                 raise PublicationRefused(f"AWS has another AMI of the name {name}; deregister it")
             image = same[0]["ImageId"]
-        for _ in range(_POLLS):
-            found = self._one(image)
+        for _ in range(_MAX_POLLS):
+            found = self._describe(image)
             if found and found["State"] == "available":
                 return found
             self._pause(_POLL_SECONDS)
         raise SourceUnreachable(f"{image} never became available at AWS")
 
     def _snapshots(self, marks: Tags) -> list[Any]:
-        return self._listed("snapshots", marks, OwnerIds=["self"])
+        return self._list_marked("snapshots", marks, OwnerIds=["self"])
 
-    def _listed(self, kind: str, marks: Tags, **owned: Any) -> list[Any]:  # noqa: ANN401 - same
-        """Return all that carries this fleet's mark and these tags, and names its version."""
+    def _list_marked(self, kind: str, marks: Tags, **owned: Any) -> list[Any]:  # noqa: ANN401 - same
+        """Return the objects with this fleet's tag, these tags and a version."""
         wanted = {MARK: self.fleet, **marks}
         chosen = [{"Name": f"tag:{key}", "Values": [text]} for key, text in wanted.items()]
         with self._account.asked("ec2", f"Describe{kind.capitalize()}") as ec2:
@@ -332,8 +335,8 @@ class AwsPublisher(Pipeline):
         ours = [each for each in found if wanted.items() <= _tags(each).items()]
         return [each for each in ours if f"{MARK}:version" in _tags(each)]
 
-    def _one(self, upload_id: str) -> Any | None:  # noqa: ANN401 - same
-        """Return an AMI or a snapshot; None where it is gone."""
+    def _describe(self, upload_id: str) -> Any | None:  # noqa: ANN401 - same
+        """Return an AMI or a snapshot; None if it is gone."""
         if upload_id.startswith("ami-"):
             kind, asked = "Images", {"ImageIds": [upload_id]}
         else:
@@ -342,18 +345,18 @@ class AwsPublisher(Pipeline):
         told = self._call(f"Describe{kind}", lambda ec2: getattr(ec2, name)(**asked))
         return next(iter(told[kind]), None) if told else None
 
-    def _drop(self, snapshot: str) -> None:
+    def _delete_snapshot(self, snapshot: str) -> None:
         self._call("DeleteSnapshot", lambda ec2: ec2.delete_snapshot(SnapshotId=snapshot))
 
     def _call(self, action: str, call: Callable[[Any], Any]) -> Any | None:  # noqa: ANN401 - same
-        """Return an answer of EC2; None where what is asked for is gone, or its name taken."""
+        """Call EC2 and return its reply; None if the object is gone or its name is taken."""
         with self._account.asked("ec2", action) as ec2:
             from botocore.exceptions import ClientError
 
             try:
                 return call(ec2)
             except ClientError as error:
-                if code_of(error) in _GONE or code_of(error) == _TAKEN:
+                if code_of(error) in _GONE_CODES or code_of(error) == _NAME_TAKEN_CODE:
                     return None
                 raise
 
@@ -373,11 +376,11 @@ def _architecture(manifest: Manifest) -> str:
 
 
 def _boot_mode(manifest: Manifest) -> str:
-    """Return how it boots: by UEFI, on amd64 where the machine has none by BIOS."""
+    """Return the boot mode: UEFI, or on amd64 BIOS if the machine has no UEFI."""
     return "uefi-preferred" if manifest.architecture == "amd64" else "uefi"
 
 
-def _list(tags: Tags) -> list[Tags]:
+def _to_tag_list(tags: Tags) -> list[Tags]:
     return [{"Key": key, "Value": text} for key, text in tags.items()]
 
 
@@ -397,10 +400,10 @@ def _upload(found: Any, upload_id: str, since: Any) -> Upload:  # noqa: ANN401 -
         version=version,
         sha256=_tags(found).get(f"{MARK}:sha256", ""),
         whole=upload_id.startswith("ami-"),
-        since=_moment(since),
+        since=_parse_time(since),
     )
 
 
-def _moment(told: Any) -> datetime:  # noqa: ANN401 - same
-    """Return a time that EC2 tells, as text for images and as a time for snapshots."""
+def _parse_time(told: Any) -> datetime:  # noqa: ANN401 - same
+    """Return a time from EC2: a text for images, a datetime for snapshots."""
     return told if isinstance(told, datetime) else datetime.fromisoformat(str(told))

@@ -1,10 +1,10 @@
-"""The machines of an AWS account, and what they share, by their tags: list, extend, delete.
+"""The machines of an AWS account and their shared parts, by tags: list, extend, delete.
 
-A listing is whole or it is Unknown: half a list would read as machines that are gone. Credentials
-come by AWS's own chain (environment, profile, role) and are in no message.
+An incomplete listing is Unknown, since missing machines would count as deleted. Credentials come
+from AWS's default chain (environment, profile, role) and are in no message.
 
-A part whose answer was lost is in no state, and AWS refuses to make another of its name. Nothing
-uses it yet: machines are made only from templates whose every part is recorded.
+A shared part that AWS created without a reply is missing from state, and its name is taken. No
+machine uses it yet: machines are created only from fully recorded templates.
 """
 
 import time
@@ -24,10 +24,10 @@ from fleet.model.facts import Listing, Machine, MachineState, Unknown
 from fleet.model.values import Line, Moment, moment_or_none
 from fleet.schema.model import AwsProvider
 
-_DEADLINE = 300
-_AT_ONCE = 200
-"""How many values a filter may have."""
-# An instance that is terminated stays listed for an hour, costs nothing and does nothing.
+_LIST_TIMEOUT_SECONDS = 300
+_MAX_FILTER_VALUES = 200
+"""Maximum values of a filter."""
+# A terminated instance stays listed for an hour, without cost.
 _STATES = {
     "pending": MachineState.STARTING,
     "running": MachineState.RUNNING,
@@ -35,9 +35,9 @@ _STATES = {
     "stopping": MachineState.STOPPING,
     "stopped": MachineState.STOPPED,
 }
-_GONE = "terminated"
-_OF_ONE = frozenset({"InvalidInstanceID.NotFound", "TagLimitExceeded"})
-"""What a question about many is refused with because of one of them."""
+_TERMINATED = "terminated"
+_SINGLE_INSTANCE_ERRORS = frozenset({"InvalidInstanceID.NotFound", "TagLimitExceeded"})
+"""Errors of a request for several instances that one of them causes."""
 
 
 class _Answer(BaseModel):
@@ -77,7 +77,7 @@ class _Page(_Answer):
 
 
 class AwsMachines(AwsAccount):
-    """What exists in one account and region: Provider and MachineApi."""
+    """The instances of one account and region: Provider and MachineApi."""
 
     def __init__(
         self,
@@ -106,21 +106,21 @@ class AwsMachines(AwsAccount):
         )
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of machines at the provider; one that is gone is fine."""
+        """Write the expiry of machines at the provider, if they exist."""
         ids = sorted(machines)
         tag = {"Key": f"{MARK}:expires", "Value": until.isoformat()}
         failed: list[SourceUnreachable] = []
-        for start in range(0, len(ids), _AT_ONCE):
-            part = {"Name": "instance-id", "Values": ids[start : start + _AT_ONCE]}
+        for start in range(0, len(ids), _MAX_FILTER_VALUES):
+            part = {"Name": "instance-id", "Values": ids[start : start + _MAX_FILTER_VALUES]}
             try:
                 self._tag([each.instance_id for each in self._instances(part)], tag)
             except SourceUnreachable as error:
-                # One part that is refused must not let those behind it expire.
+                # After a refused batch, extend the others, which would expire otherwise.
                 failed.append(error)
         raise_first(failed)
 
     def _tag(self, machines: Sequence[str], tag: Mapping[str, str]) -> None:
-        """Tag machines; where one of them refuses, all the others all the same."""
+        """Tag machines; if AWS refuses because of one of them, tag all others."""
         from botocore.exceptions import ClientError
 
         if not machines:
@@ -129,7 +129,7 @@ class AwsMachines(AwsAccount):
             try:
                 ec2.create_tags(Resources=machines, Tags=[tag])
             except ClientError as error:
-                if len(machines) == 1 or code_of(error) not in _OF_ONE:
+                if len(machines) == 1 or code_of(error) not in _SINGLE_INSTANCE_ERRORS:
                     raise
             else:
                 return
@@ -140,7 +140,7 @@ class AwsMachines(AwsAccount):
             self._tag(machines[middle:], tag)
 
     def delete(self, machine_id: str) -> None:
-        """Terminate a machine; one that is already gone is fine."""
+        """Terminate a machine, if it exists."""
         with self._ec2("TerminateInstances") as ec2:
             from botocore.exceptions import ClientError
 
@@ -151,7 +151,7 @@ class AwsMachines(AwsAccount):
                     raise
 
     def console(self, machine_id: str) -> str:
-        """Return the end of an instance's console, as EC2 keeps it (64 kB, late by minutes).
+        """Return the end of an instance's console: at most 64 kB, minutes late.
 
         https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_GetConsoleOutput.html
         """
@@ -159,20 +159,20 @@ class AwsMachines(AwsAccount):
             return str(ec2.get_console_output(InstanceId=machine_id).get("Output") or "")
 
     def _instances(self, chosen: Mapping[str, object]) -> tuple[_Instance, ...]:
-        """Return every instance that a filter chooses and that is there still."""
+        """Return all matching instances that are not terminated."""
         begun = self._clock()
         found: dict[str, _Instance] = {}
         with self._ec2("DescribeInstances") as ec2:
             pages = ec2.get_paginator("describe_instances").paginate(Filters=[chosen])
             for page in pages:
-                if self._clock() - begun > _DEADLINE:
+                if self._clock() - begun > _LIST_TIMEOUT_SECONDS:
                     raise SourceUnreachable(
                         f"EC2 in {self.region}: the list of instances was not read within "
-                        f"{_DEADLINE} s; the next run tries again"
+                        f"{_LIST_TIMEOUT_SECONDS} s; the next run tries again"
                     )
                 answered = _Page.model_validate(page).reservations
                 found |= {each.instance_id: each for part in answered for each in part.instances}
-        return tuple(each for each in found.values() if each.state.name != _GONE)
+        return tuple(each for each in found.values() if each.state.name != _TERMINATED)
 
     def _ec2(self, action: str) -> AbstractContextManager[Any]:
         return self.asked("ec2", action)
@@ -191,7 +191,7 @@ def _machine(instance: _Instance) -> Machine:
             "version of fleet does not know"
         )
     if not name or not pool:
-        # It is neither ours to delete nor to be counted, so nothing may rest on this list.
+        # fleet may neither delete nor count this instance, so the list is unusable.
         raise SourceUnreachable(
             f"instance {instance.instance_id} carries the tag {MARK} but not both {MARK}:pool and "
             f"{MARK}:worker; remove the first if fleet did not make it, or give it the others"
@@ -214,14 +214,14 @@ def _expiry(instance: _Instance) -> datetime | None:
     try:
         moment = datetime.fromisoformat(instance.marks.get(f"{MARK}:expires", ""))
     except ValueError:
-        return None  # none, or a person's: the next run writes its own
+        return None  # missing, or set by a user: the next run overwrites it
     return moment_or_none(moment)
 
 
 def _with_unique_names(machines: "list[Machine]") -> Iterator[Machine]:
-    """Yield machines, the oldest first; of two with one name only the younger keeps it.
+    """Yield machines, oldest first; the youngest of a name keeps it, the others get their ids.
 
-    AWS has no names that are unique: the other one goes by its id, so that it is seen.
+    Names are not unique at AWS, and machines of one name must all be visible.
     """
     youngest = {machine.name: machine.id for machine in machines}
     for machine in machines:
@@ -229,17 +229,17 @@ def _with_unique_names(machines: "list[Machine]") -> Iterator[Machine]:
         yield machine.altered(name=name)
 
 
-# Who may ask only for what stands under our path is refused where nothing does.
-_ABSENT = frozenset({"AccessDenied", "NoSuchEntity"})
+# Credentials limited to fleet's path are refused if no object is under that path.
+_MISSING_CODES = frozenset({"AccessDenied", "NoSuchEntity"})
 
 
 class AwsShared(AwsAccount):
-    """What the machines of one account and region share, by mark and name."""
+    """The shared parts of the machines in one account and region, by tag and name."""
 
     def clear(self, fleet: str, template: str, known: Collection[str]) -> None:
-        """Delete those parts of a template that are not among the known resources of a stack."""
+        """Delete the parts of a template that the stack does not record."""
         parts = {
-            # The first: AWS deletes no group that a machine is in, and then nothing else goes.
+            # First: AWS refuses to delete a group in use, and then no other part is deleted.
             f"{template}-group": self._delete_group,
             template: self._delete_template,
             f"{template}-profile": self._delete_profile,
@@ -251,7 +251,7 @@ class AwsShared(AwsAccount):
 
     def _delete_group(self, fleet: str, name: str) -> None:
         with self.asked("ec2", "DescribeSecurityGroups") as ec2:
-            chosen = _chosen("group-name", name, fleet)
+            chosen = _filters("group-name", name, fleet)
             found = ec2.describe_security_groups(Filters=chosen)["SecurityGroups"]
         for each in found:
             with self.asked("ec2", "DeleteSecurityGroup") as ec2:
@@ -259,14 +259,14 @@ class AwsShared(AwsAccount):
 
     def _delete_template(self, fleet: str, name: str) -> None:
         with self.asked("ec2", "DescribeLaunchTemplates") as ec2:
-            chosen = _chosen("launch-template-name", name, fleet)
+            chosen = _filters("launch-template-name", name, fleet)
             found = ec2.describe_launch_templates(Filters=chosen)["LaunchTemplates"]
         for each in found:
             with self.asked("ec2", "DeleteLaunchTemplate") as ec2:
                 ec2.delete_launch_template(LaunchTemplateId=each["LaunchTemplateId"])
 
     def _delete_profile(self, fleet: str, name: str) -> None:
-        found = self._named("InstanceProfile", fleet, name)
+        found = self._get_marked("InstanceProfile", fleet, name)
         if found is None:
             return
         for role in found["Roles"]:
@@ -278,12 +278,12 @@ class AwsShared(AwsAccount):
             iam.delete_instance_profile(InstanceProfileName=name)
 
     def _delete_role(self, fleet: str, name: str) -> None:
-        if self._named("Role", fleet, name):
+        if self._get_marked("Role", fleet, name):
             with self.asked("iam", "DeleteRole") as iam:
                 iam.delete_role(RoleName=name)
 
-    def _named(self, kind: str, fleet: str, name: str) -> Mapping[str, Any] | None:
-        """Return the role or profile of a name, where it carries the mark."""
+    def _get_marked(self, kind: str, fleet: str, name: str) -> Mapping[str, Any] | None:
+        """Return the role or profile of a name, if it has the fleet's tag."""
         with self.asked("iam", f"Get{kind}") as iam:
             from botocore.exceptions import ClientError
 
@@ -291,13 +291,13 @@ class AwsShared(AwsAccount):
             try:
                 found: Mapping[str, Any] = ask(**{f"{kind}Name": name})[kind]
             except ClientError as error:
-                if code_of(error) in _ABSENT:
+                if code_of(error) in _MISSING_CODES:
                     return None
                 raise
         return found if {"Key": MARK, "Value": fleet} in found.get("Tags", ()) else None
 
 
-def _chosen(attribute: str, name: str, fleet: str) -> list[dict[str, object]]:
-    """Return what chooses by name and mark; neither holds what AWS would take for a pattern."""
+def _filters(attribute: str, name: str, fleet: str) -> list[dict[str, object]]:
+    """Return filters for a name and the tag; neither can contain AWS's wildcards."""
     said = {attribute: name, f"tag:{MARK}": fleet}
     return [{"Name": key, "Values": [text]} for key, text in said.items()]

@@ -1,7 +1,7 @@
-"""Ask AWS what machine types cost today: its price list, and the spot market.
+"""Read today's prices of machine types from AWS: its price list, and the spot market.
 
-Every filter below narrows the price list to what fleet buys: Linux, shared tenancy, nothing
-preinstalled, on demand. AWS answers with one JSON text per product.
+The filters below narrow the price list to fleet's purchases: Linux, shared tenancy, no
+preinstalled software, on demand. AWS returns one JSON text per product.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -16,16 +16,16 @@ from fleet.errors import SourceUnreachable
 from fleet.model.facts import PriceList, Quote
 from fleet.model.values import Amount, Line
 
-_HOURS = 744
-"""Of the longest month: EC2 bills every one."""
-_BOUGHT = {
+_HOURS_PER_MONTH = 744
+"""Hours of the longest month: EC2 bills each of them."""
+_OFFER_FILTER = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
     "preInstalledSw": "NA",
     "capacitystatus": "Used",
 }
-_IPV4 = {"group": "VPCPublicIPv4Address"}
-_GP3 = {"productFamily": "Storage", "volumeApiName": "gp3"}
+_IPV4_FILTER = {"group": "VPCPublicIPv4Address"}
+_GP3_FILTER = {"productFamily": "Storage", "volumeApiName": "gp3"}
 
 
 class _Dimension(BaseModel):
@@ -49,7 +49,7 @@ class _Offer(BaseModel):
     terms: _Terms
 
     def prices(self) -> Iterator[tuple[str, Decimal]]:
-        """Yield the currency and amount of what is not free."""
+        """Yield the currency and amount of each price above zero."""
         for term in self.terms.on_demand.values():
             for dimension in term.dimensions.values():
                 yield from (each for each in dimension.price.items() if each[1])
@@ -61,23 +61,23 @@ class _SpotPrice(BaseModel):
 
 
 class AwsPrices:
-    """What AWS charges for some machine types in one region: a PriceReader."""
+    """The PriceReader for machine types in one region."""
 
     def __init__(self, region: str, types: Collection[str], spot: Collection[str]) -> None:
-        """Take the types to ask for, and those of them to ask for on the spot market."""
+        """Take the types, and the subset of them to price on the spot market."""
         self.location = region
         self._types = sorted(types)
         self._spot = sorted(spot)
-        # Only a few regions answer for all; China's prices are known in China alone.
+        # Only a few regions serve the list of all regions; China has a separate list.
         self._list = AwsAccount("cn-northwest-1" if region.startswith("cn-") else "us-east-1")
 
     def read(self, now: datetime) -> PriceList:
-        """Return the prices, net; SourceUnreachable where not all of them can be told."""
+        """Return the net prices; raises SourceUnreachable if any is missing."""
         spot = self._spot_prices(now)
         currency, quotes = "USD", {}
         try:
             for name in self._types:
-                for offer in self._offers("AmazonEC2", {"instanceType": name} | _BOUGHT):
+                for offer in self._offers("AmazonEC2", {"instanceType": name} | _OFFER_FILTER):
                     for currency, price in offer.prices():  # noqa: B007 - all are in one
                         quotes[name] = _quote(offer.product.attributes, price, spot.get(name))
             return PriceList(
@@ -85,15 +85,15 @@ class AwsPrices:
                 location=self.location,
                 currency=currency,
                 quotes=quotes,
-                address=self._price("AmazonVPC", _IPV4, "PublicIPv4:InUseAddress"),
-                disk=self._price("AmazonEC2", _GP3, "EBS:VolumeUsage.gp3"),
+                address=self._price("AmazonVPC", _IPV4_FILTER, "PublicIPv4:InUseAddress"),
+                disk=self._price("AmazonEC2", _GP3_FILTER, "EBS:VolumeUsage.gp3"),
             )
         except (ArithmeticError, ValueError) as error:
             said = str(error).splitlines()[-1].strip()
             raise SourceUnreachable(f"AWS returned impossible prices: {said}") from error
 
     def _price(self, service: str, asked: Mapping[str, str], usage: str) -> Decimal | None:
-        """Return the price of a usage, whose name a region may begin with its own short one."""
+        """Return the price of a usage type; regions may prefix its name with their own."""
         found = (
             trimmed(price)
             for offer in self._offers(service, asked)
@@ -116,7 +116,7 @@ class AwsPrices:
             return [_Offer.model_validate_json(text) for text in texts]
 
     def _spot_prices(self, now: datetime) -> Mapping[str, Decimal]:
-        """Return what each type costs now in the dearest zone of the region."""
+        """Return the current price of each type in the region's most expensive zone."""
         if not self._spot:
             return {}
         dearest: dict[str, Decimal] = {}
@@ -136,10 +136,10 @@ def _quote(attributes: Mapping[str, str], price: Decimal, spot: Decimal | None) 
     graviton = "Graviton" in attributes.get("physicalProcessor", "")
     return Quote(
         price=trimmed(price),
-        month=trimmed(price * _HOURS),
+        month=trimmed(price * _HOURS_PER_MONTH),
         cores=int(attributes.get("vcpu", "")),
         memory=int(float(attributes.get("memory", "").split(" ")[0].replace(",", "")) * 1024),
-        disk=0,  # a machine boots from a volume of its own; local disks are not used
+        disk=0,  # machines boot from a volume; local disks are not used
         architecture="arm64" if graviton else "amd64",
         spot=spot,
     )

@@ -1,4 +1,4 @@
-"""Ask the API of a Hetzner Cloud project; a list is read to its end or is none."""
+"""Call the API of a Hetzner Cloud project; an incomplete list is an error."""
 
 import os
 import time
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 
 ENDPOINT = "https://api.hetzner.cloud/v1"
 ARCHITECTURES = {"x86": "amd64", "arm": "arm64"}
-"""Debian's names of architectures, by Hetzner's."""
+"""Hetzner's architecture to Debian's."""
 _PER_PAGE = 50
 MAX_PAGES = 1_000
-_DONE = frozenset({200, 201, 204})
-_ANSWERS_FOR_ALL = frozenset({401, 403, 429})
-"""What is answered so about one server would be answered so about every other."""
+_SUCCESS_STATUSES = frozenset({200, 201, 204})
+_GENERAL_ERROR_STATUSES = frozenset({401, 403, 429})
+"""Status codes that apply to every request with this token, not to one server."""
 
 
 class RefusesAll(SourceUnreachable):
-    """No other request with this token would be answered better now."""
+    """Every other request with this token would currently fail too."""
 
 
 class Answer(BaseModel):
-    """A part of what the API answers."""
+    """A part of an API reply."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
 class Pagination(Answer):
-    """Where a list goes on, and how long it is."""
+    """The next page and the total length of a list."""
 
     next_page: Count | None
     total_entries: Count | None
 
 
 class Meta(Answer):
-    """What the API says of a page beside what is on it."""
+    """Metadata of a page."""
 
     pagination: Pagination
 
@@ -54,12 +54,12 @@ class PagedAnswer(Answer):
 
     @property
     def length(self) -> int:
-        """Return how many entries are on the page."""
+        """Return the number of entries on the page."""
         return sum(len(part) for _, part in self if isinstance(part, tuple))
 
 
 def check_length(address: str, listed: int, counted: int | None, *, is_last: bool) -> None:
-    """Raise SourceUnreachable if more was listed than the server counts, or less at the end."""
+    """Raise SourceUnreachable if the listed entries contradict the server's total."""
     if counted is not None and (listed > counted or (is_last and listed < counted)):
         raise SourceUnreachable(
             f"{address} listed {listed} entries, but counts {counted}: they changed while they "
@@ -73,12 +73,12 @@ Page = TypeVar("Page", bound=PagedAnswer)
 
 
 def endpoint() -> str:
-    """Return the address of the API; HCLOUD_ENDPOINT names another."""
+    """Return the address of the API; HCLOUD_ENDPOINT overrides it."""
     return os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
 
 
 def authorized(token: str) -> dict[str, str]:
-    """Return the header that carries a token."""
+    """Return the header with a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -98,8 +98,8 @@ class HcloudApi:
 
     @contextmanager
     def reading(self) -> "Iterator[Reading]":
-        """Ask over one connection, within one time."""
-        # It is slow to load, and most commands ask nothing here.
+        """Read over one connection, within one time limit."""
+        # The client is slow to load, and most commands do not need it.
         from fleet.queues.http import Reader
 
         with Reader(self.base, clock=self._clock) as reader:
@@ -107,7 +107,7 @@ class HcloudApi:
 
 
 class Reading:
-    """One reading of the API; what is not as it should be raises SourceUnreachable."""
+    """One connection to the API; unexpected replies raise SourceUnreachable."""
 
     def __init__(self, reader: "Reader", headers: Mapping[str, str]) -> None:
         self._reader = reader
@@ -115,22 +115,22 @@ class Reading:
 
     @property
     def clock_ahead(self) -> int | None:
-        """Return by how many minutes the server's clock is ahead; None: unknown."""
+        """Return the lead of the server's clock in minutes; None if unknown."""
         return self._reader.clock_ahead
 
     def get(self, path: str, query: Mapping[str, str], shape: type[Shape]) -> Shape:
-        """Return what is at a path."""
-        return _good(self._reader.get(path, query, self._headers)).parse(shape)
+        """Return the object at a path."""
+        return _require_success(self._reader.get(path, query, self._headers)).parse(shape)
 
     def find(self, path: str, shape: type[Shape]) -> Shape | None:
-        """Return what is at a path; None where nothing is any more."""
+        """Return the object at a path; None if it is gone."""
         reply = self._reader.get(path, {}, self._headers)
-        return None if _is_gone(reply) else _good(reply).parse(shape)
+        return None if _is_gone(reply) else _require_success(reply).parse(shape)
 
     def change(self, method: "Change", path: str, body: "Body") -> bool:
-        """Change what is at a path; False where nothing is any more."""
+        """Change the object at a path; False if it is gone."""
         reply = self._reader.change(method, path, self._headers, body)
-        return not _is_gone(reply) and bool(_good(reply))
+        return not _is_gone(reply) and bool(_require_success(reply))
 
     def pages(self, path: str, query: Mapping[str, str], shape: type[Page]) -> Iterator[Page]:
         """Yield every page of a list."""
@@ -150,7 +150,7 @@ class Reading:
 
 
 def endless(address: str, page: int, following: int) -> SourceUnreachable:
-    """Return the error for a list that leads back, or on for too long."""
+    """Return the error for a list whose pages loop or never end."""
     return SourceUnreachable(f"{address}: its pages never end (page {page} leads to {following})")
 
 
@@ -158,16 +158,16 @@ def _is_gone(reply: "Reply") -> bool:
     return reply.status == 404 and "not_found" in reply.body.decode(errors="replace")  # noqa: PLR2004 - HTTP's own
 
 
-def _good(reply: "Reply") -> "Reply":
-    """Return an answer that is as it should be."""
-    if reply.status not in _DONE:
-        kind = RefusesAll if reply.status in _ANSWERS_FOR_ALL else SourceUnreachable
+def _require_success(reply: "Reply") -> "Reply":
+    """Return a successful reply; raises SourceUnreachable for any other."""
+    if reply.status not in _SUCCESS_STATUSES:
+        kind = RefusesAll if reply.status in _GENERAL_ERROR_STATUSES else SourceUnreachable
         raise kind(f"{reply.address} answered with status {reply.status}: {advise(reply.status)}")
     return reply
 
 
 def advise(status: int) -> str:
-    """Return what a person can do about an answer that is none."""
+    """Return advice on a failed request."""
     match status:
         case 401:
             return "the token is wrong or was deleted; make one in the project's settings"

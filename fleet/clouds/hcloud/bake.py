@@ -1,8 +1,8 @@
 """Bake an image on a machine at Hetzner: the role or a playbook over ssh, then a snapshot.
 
-The machine is temporary: it is deleted whatever happens, and what a killed run left is found by
-its mark. The snapshot is what comes of it; as there is no disk in the folder of the build, it is
-tested before the snapshot is taken: its jobs run in a copy of its root.
+The machine is temporary: it is always deleted, and one of a killed run is found by its label. The
+result is the snapshot. As the build's folder has no disk, the image is tested before the snapshot
+is taken: its jobs run in a copy of its root.
 """
 
 import time
@@ -34,7 +34,7 @@ from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_var
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
-"""Suite to the image of Hetzner's that it is made from; it has none of sid."""
+"""Suite to Hetzner's image that the build starts from; there is none for sid."""
 READY = """set -e
 export DEBIAN_FRONTEND=noninteractive
 if command -v cloud-init >/dev/null; then cloud-init status --wait >/dev/null || true; fi
@@ -48,7 +48,7 @@ dnf -q -y install python3
 dnf -q -y install python3-libdnf5 || dnf -q -y install python3-dnf
 fi
 """
-"""What Ansible needs of a machine, with the updates that its image lacks."""
+"""Install Ansible's requirements on a machine, and pending updates."""
 CLEAN = f"""set -e
 export DEBIAN_FRONTEND=noninteractive
 if command -v apt-get >/dev/null; then
@@ -63,11 +63,11 @@ usermod --password '*' root
 cd /
 {FORGET}sync
 """
-"""What no image may hold: whose machine it was, who could enter it, what it logged."""
+"""Remove the machine's identity, credentials and logs."""
 SYSTEM = '. /etc/os-release; echo "$ID-$VERSION_ID"'
-"""Names the system of a machine, as in fedora-43."""
+"""Print the system of a machine, such as fedora-43."""
 Role = Callable[..., object]
-"""What runs the role as `run_role` does."""
+"""Function that runs the role, like `run_role`."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class InstanceBuilder:
     api: Hetzner
     role: Role = run_role
     beside: Path = Path()
-    """The folder of fleet.yaml, in which playbooks are."""
+    """The folder of fleet.yaml, which has the playbooks."""
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Publication]:
-        """Bake a version and say which snapshot it is; its folder holds everything but a disk."""
+        """Bake a version and return its snapshot; its folder has all files except a disk."""
         if lacking := why_not():
             raise BuildFailed(lacking)
         recipe = order.recipe
@@ -113,7 +113,7 @@ class _Run:
     draft: Draft
 
     def bake(self, holder: str) -> tuple[Manifest, BoundImage]:
-        """Return what came of it; the machine is gone then."""
+        """Return the manifest and the snapshot; the machine is then deleted."""
         site, api, draft = self.builder.site, self.builder.api, self.draft
         draft.say("machine")
         with temporary_machine(api, self._machine(holder), site.entry) as rented:
@@ -138,7 +138,7 @@ class _Run:
         return manifest.altered(seconds=draft.seconds, rental=rental), snapshot
 
     def _play(self, ssh: Ssh) -> None:
-        """Run the role, or the playbook and the command that tests what it made."""
+        """Run the role, or the playbook and its test command."""
         draft, recipe = self.draft, self.draft.order.recipe
         told = partial(draft.say, "role")
         play = partial(self.builder.role, ssh_host_of(ssh), log=draft.log, told=told)
@@ -156,7 +156,7 @@ class _Run:
             ) from error
 
     def _jobs(self, ssh: Ssh, worker: str) -> Iterator[Test]:
-        """Yield the test of the jobs of a recipe; BuildFailed if one failed."""
+        """Yield the test of the jobs of a recipe; raises BuildFailed if one failed."""
         draft, recipe = self.draft, self.draft.order.recipe
         if not isinstance(recipe, ImageRecipe):
             return
@@ -169,7 +169,7 @@ class _Run:
         yield test
 
     def _test(self, tree: Tree) -> Test:
-        """Look into what the snapshot will hold; BuildFailed where that is not fit for use."""
+        """Test the root of the coming snapshot; raises BuildFailed if it is unusable."""
         at = self.draft.order.built_at + timedelta(
             seconds=round(time.monotonic() - self.draft.began)
         )
@@ -209,6 +209,6 @@ class _Run:
 
 
 def ssh_host_of(ssh: Ssh) -> Host:
-    """Return a machine as Ansible enters it: with the same key, and the host key that was met."""
+    """Return a machine for Ansible, with the key and the host key of this connection."""
     pair = ssh.pair
     return ssh_host(ssh.host, port=ssh.door.port, key=pair.private, known_hosts=pair.known_hosts)

@@ -14,8 +14,8 @@ from fleet.model.images import Publication
 from fleet.ports import ImageBuilder, PriceReader, Publisher
 from fleet.schema.model import HcloudProvider
 
-_TRIES = 2
-"""How often a sweep asks for temporary machines."""
+_MAX_SWEEP_ATTEMPTS = 2
+"""Maximum attempts of a sweep to list temporary machines."""
 
 
 class Hcloud(Cloud[HcloudProvider]):
@@ -24,7 +24,7 @@ class Hcloud(Cloud[HcloudProvider]):
     has_shared_stack = True
 
     def open(self) -> HcloudMachines:
-        """Return what lists servers by their labels."""
+        """Return the reader of servers, found by their labels."""
         return HcloudMachines(self._token)
 
     def environment(self) -> Mapping[str, str]:
@@ -36,12 +36,12 @@ class Hcloud(Cloud[HcloudProvider]):
         return HcloudShared(self._token).list(fleet)
 
     def prices(self) -> PriceReader:
-        """Return what reads the price list of this project's location."""
+        """Return the reader of prices at this project's location."""
         return HcloudPrices(self.declared, self._token)
 
     # The client and ssh are slow to load, and few commands bake or upload.
     def publisher(self) -> Publisher:
-        """Return what makes snapshots of images."""
+        """Return the publisher of snapshots."""
         with self._needing_client():
             from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
 
@@ -49,7 +49,7 @@ class Hcloud(Cloud[HcloudProvider]):
         return HcloudPublisher(site, self._token)
 
     def builder(self) -> ImageBuilder[Publication]:
-        """Return what bakes on a temporary server."""
+        """Return the builder on a temporary server."""
         with self._needing_client():
             from fleet.clouds.hcloud.bake import InstanceBuilder
             from fleet.clouds.hcloud.images import HcloudSite, Hetzner
@@ -60,15 +60,15 @@ class Hcloud(Cloud[HcloudProvider]):
         return InstanceBuilder(folder, site, api, beside=self.site.folder)
 
     def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:
-        """Yield servers and keys of builds and uploads that died."""
+        """Yield servers and keys of dead builds and uploads."""
         with self._needing_client():
             from fleet.clouds.hcloud.images import Hetzner, left_temporary
 
-        api = Hetzner(self._token, pause=time.sleep, tries=_TRIES)
+        api = Hetzner(self._token, pause=time.sleep, tries=_MAX_SWEEP_ATTEMPTS)
         return left_temporary(api, self.site.fleet.fleet, before, delete=delete)
 
     def unchecked(self) -> Iterator[tuple[str, str]]:
-        """Yield what the API does not say of a token and a project."""
+        """Yield the facts that the API hides about tokens and projects."""
         yield "rights", "its API does not show whether the token can write; it needs Read & Write"
         yield "quotas", "its API does not show a project's limits; see Limits in its console"
 

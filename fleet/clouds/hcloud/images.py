@@ -1,16 +1,14 @@
 """Publish an image at Hetzner: boot a temporary server, write its disk, take a snapshot.
 
-Each call of the API is repeated where that helps.
+API calls are repeated if that can help. Objects are identified by name and labels, so that an
+object created by a call without a reply is found and not created twice.
 
-What it makes is known by its name and its labels, so that what was made while an answer got lost
-is found and not made twice.
+A temporary server is always deleted, with its ssh key. Its labels (ownership and `temporary`) let
+the next run or `fleet sweep` find one that a killed run left.
 
-Each carries the mark and the label `temporary`, so that what a killed run left is found: by the
-next run, and by `fleet sweep`. It is deleted whatever happens, with the key that opened it.
-
-A temporary server boots the rescue system, its disk is written over ssh and read back, and a
-snapshot is taken of it while it is off. A snapshot is made of a disk that was read back only, so
-one that is still labelled as partial needs nothing but its label.
+A temporary server boots the rescue system; its disk is written over ssh and read back. The
+snapshot is taken with the server off, and only of a disk that was read back. So a snapshot with
+the label `partial` only needs a new label.
 """
 
 import hashlib
@@ -49,21 +47,21 @@ from fleet.images.disk import raw_disk
 from fleet.images.pipeline import Pipeline, Work
 from fleet.model.images import Manifest, Rental, Upload
 
-_TRIES = 8
-_SECONDS = 10, 60
-"""Limits for a connection and for an answer."""
-_POLLS = 1200
+_MAX_ATTEMPTS = 8
+_TIMEOUT_SECONDS = 10, 60
+"""Time-outs of a connection and of a reply, in seconds."""
+_MAX_POLLS = 1200
 _POLL_SECONDS = 3
 _PER_PAGE = 50
-_AGAIN: frozenset[int | str] = frozenset(
+_RETRIABLE_CODES: frozenset[int | str] = frozenset(
     {
         *(408, 409, 423, 429),
         *("bad_gateway", "conflict", "locked", "maintenance", "rate_limit_exceeded"),
         *("server_error", "service_error", "timeout", "unavailable"),
     }
 )
-"""Codes of 4xx without a body, and of errors, after which a repetition may help."""
-_CLIENTS_FAULT = range(400, 500)
+"""Status codes of 4xx without a body, and error codes, for which a retry may help."""
+_CLIENT_ERRORS = range(400, 500)
 _OUT_OF_STOCK = frozenset({"placement_error", "resource_unavailable"})
 Kind = Literal["servers", "ssh_keys"]
 Labels = Mapping[str, str]
@@ -71,7 +69,7 @@ T = TypeVar("T")
 
 
 class OutOfStock(SourceUnreachable):
-    """There is no server of that type now."""
+    """The type is out of stock."""
 
 
 class _Taken(SourceUnreachable):
@@ -91,11 +89,14 @@ class Hetzner:
         *,
         base_url: str | None = None,
         pause: Callable[[float], None],
-        tries: int = _TRIES,
+        tries: int = _MAX_ATTEMPTS,
     ) -> None:
         self._base = base_url or endpoint()
-        self._client = Client(token, self._base, application_name="fleet", timeout=_SECONDS)
-        # It would repeat any POST after a 504, and a snapshot has no name that refuses a second.
+        self._client = Client(
+            token, self._base, application_name="fleet", timeout=_TIMEOUT_SECONDS
+        )
+        # The client would repeat any POST after a 504, and duplicate snapshots, whose names are
+        # not unique.
         self._client._client._retry_max_retries = 0  # noqa: SLF001 - no setting of it is public
         trusted = (os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
         self._client._client._session.verify = next(filter(None, trusted), True)  # noqa: SLF001 - same
@@ -103,19 +104,19 @@ class Hetzner:
         self._tries = tries
 
     def images(self, labels: Labels, *also: str) -> list[BoundImage]:
-        """Return the snapshots with these labels, and with any value of others."""
+        """Return the snapshots with these labels, and with the keys in `also`."""
         return self._marked("images", labels, also, type=["snapshot"])
 
     def labelled(self, kind: Kind, labels: Labels, *also: str) -> list[Any]:
-        """Return the servers or keys with these labels, and with any value of others."""
+        """Return the servers or keys with these labels, and with the keys in `also`."""
         return self._marked(kind, labels, also)
 
     def _marked(
         self, kind: str, labels: Labels, also: tuple[str, ...], **query: object
     ) -> list[Any]:
         query["label_selector"] = ",".join((*(f"{k}=={v}" for k, v in labels.items()), *also))
-        found = self._listed(kind, getattr(self._client, kind).get_list, query)
-        # The caller may delete these, so the selection of the server is checked.
+        found = self._list_all(kind, getattr(self._client, kind).get_list, query)
+        # The caller may delete these, so check the server's selection.
         with _reading(f"list of {kind}"):
             return [
                 each
@@ -124,43 +125,43 @@ class Hetzner:
             ]
 
     def system_images(self, architecture: str) -> list[BoundImage]:
-        """Return Hetzner's own images, of an architecture as it names them."""
+        """Return Hetzner's own images of an architecture in Hetzner's terms."""
         query = {"type": ["system"], "architecture": [architecture]}
-        return self._listed("images", self._client.images.get_list, query)
+        return self._list_all("images", self._client.images.get_list, query)
 
     def server_types(self) -> list[BoundServerType]:
-        """Return the server types that are sold."""
-        return self._listed("server_types", self._client.server_types.get_list, {})
+        """Return the server types on sale."""
+        return self._list_all("server_types", self._client.server_types.get_list, {})
 
     def image(self, number: int | str) -> BoundImage | None:
-        """Return an image; None where there is none."""
+        """Return an image; None if it is missing."""
         call = partial(self._client.images.get_by_id, int(number))
-        return self._ask(f"image {number}", call)
+        return self._call_with_retries(f"image {number}", call)
 
     def relabel(self, image: BoundImage, labels: Labels) -> None:
-        """Give an image other labels."""
+        """Replace the labels of an image."""
         update = partial(self._client.images.update, image, labels=dict(labels))
-        if self._ask(f"image {image.id}", update) is None:
+        if self._call_with_retries(f"image {image.id}", update) is None:
             raise SourceUnreachable(f"image {image.id} is gone from Hetzner")
 
     def delete(self, found: BoundServer | BoundSSHKey) -> None:
-        """Delete a server or a key; one that is gone is fine."""
-        self._ask(f"deletion of {found.id}", found.delete)
+        """Delete a server or a key, if it exists."""
+        self._call_with_retries(f"deletion of {found.id}", found.delete)
 
     def delete_image(self, number: str) -> None:
-        """Delete an image; one that is gone is fine."""
+        """Delete an image, if it exists."""
         delete = partial(self._client.images.delete, Image(id=int(number)))
-        self._ask(f"deletion of image {number}", delete)
+        self._call_with_retries(f"deletion of image {number}", delete)
 
     def make_key(self, name: str, public_key: str, labels: Labels) -> BoundSSHKey:
-        """Make an ssh key, or find the one that was made while its answer got lost."""
+        """Create an ssh key, or find the one whose creation got no reply."""
         make = partial(self._client.ssh_keys.create, name, public_key, dict(labels))
         listed = partial(self.labelled, "ssh_keys", labels)
         made: BoundSSHKey = self._make(f"ssh key {name}", make, listed)
         return made
 
     def make_server(self, name: str, labels: Labels, **options: Any) -> BoundServer:  # noqa: ANN401 - the client's own
-        """Make a server, or find the one that was made; raises OutOfStock."""
+        """Create a server, or find an existing one; raises OutOfStock."""
 
         def make() -> BoundServer:
             return self._client.servers.create(name, labels=dict(labels), **options).server
@@ -170,10 +171,10 @@ class Hetzner:
         return made
 
     def act(self, server: BoundServer, action: Callable[[], BoundAction], name: str) -> None:
-        """Have a server do something that may be done twice, and wait for its end."""
+        """Run an idempotent action of a server, and wait for its end."""
         what = f"{name} of server {server.name}"
         begun = self._found(what, action)
-        for _ in range(_POLLS):
+        for _ in range(_MAX_POLLS):
             if begun.status == "error":
                 raise SourceUnreachable(f"Hetzner: {what} failed: {begun.error}")
             if begun.status == "success":
@@ -183,13 +184,13 @@ class Hetzner:
         raise SourceUnreachable(f"Hetzner: action {begun.id} does not end")
 
     def rescue(self, server: BoundServer, key: BoundSSHKey) -> None:
-        """Boot the rescue system, which the holder of a key may enter."""
+        """Boot the rescue system, open to the holder of a key."""
         enable = partial(server.enable_rescue, "linux64", [str(key.id)])
         self.act(server, lambda: enable().action, "enable_rescue")
         self.act(server, server.power_on, "poweron")
 
     def snapshot(self, server: BoundServer, description: str, labels: Labels) -> BoundImage:
-        """Turn a server off, take a snapshot of its disk, and wait until it can be booted."""
+        """Power a server off, take a snapshot of its disk, and wait until it can be booted."""
         self.act(server, server.power_off, "poweroff")
         self._await_off(server)
 
@@ -202,7 +203,7 @@ class Hetzner:
 
     def await_image(self, image: BoundImage) -> BoundImage:
         """Wait until an image can be booted."""
-        for _ in range(_POLLS):
+        for _ in range(_MAX_POLLS):
             now = self.image(image.id or 0)
             if now is None or now.status == "unavailable":
                 break
@@ -213,22 +214,22 @@ class Hetzner:
 
     def _await_off(self, server: BoundServer) -> None:
         get = partial(self._client.servers.get_by_id, server.id or 0)
-        for _ in range(_POLLS):
+        for _ in range(_MAX_POLLS):
             if self._found(f"server {server.name}", get).status == "off":
                 return
             self._pause(_POLL_SECONDS)
         raise SourceUnreachable(f"server {server.name} never became off")
 
     def _make(self, what: str, make: Callable[[], T], listed: Callable[[], list[T]]) -> T:
-        """Create an object; an object of the same name or labels is that object."""
+        """Create an object, or return an existing one of the same name or labels."""
         for attempt in range(self._tries):
             try:
-                return self._once(what, make)
+                return self._call_once(what, make)
             except OutOfStock:
                 raise
             except SourceUnreachable as error:
                 last = error
-            # Without an answer it may have been made all the same.
+            # A call without a reply may have created it.
             if found := listed():
                 return found[0]
             if isinstance(last, _Taken):
@@ -239,10 +240,10 @@ class Hetzner:
             self._pause(2**attempt)
         raise SourceUnreachable(f"{last} ({self._tries} times)") from last
 
-    def _listed(
+    def _list_all(
         self, kind: str, listed: Callable[..., Any], query: Mapping[str, Any]
     ) -> list[Any]:
-        """Return all pages of a listing, or raise: half of it would read as what is gone."""
+        """Return all pages of a listing or raise, since missing objects would count as deleted."""
         address = f"{self._base}/{kind}"
         found: list[Any] = []
         number, before = 1, 0
@@ -261,16 +262,16 @@ class Hetzner:
         raise endless(address, before, number)
 
     def _found(self, what: str, call: Callable[[], T]) -> T:
-        found = self._ask(what, call)
+        found = self._call_with_retries(what, call)
         if found is None:
             raise SourceUnreachable(f"{what} is gone from Hetzner")
         return found
 
-    def _ask(self, what: str, call: Callable[[], T]) -> T | None:
-        """Call until there is an answer that no repetition would change; None: it is gone."""
+    def _call_with_retries(self, what: str, call: Callable[[], T]) -> T | None:
+        """Repeat a call while a retry may help; None if the object is gone."""
         for attempt in range(self._tries):
             try:
-                return self._once(what, call)
+                return self._call_once(what, call)
             except _Gone:
                 return None
             except SourceUnreachable as error:
@@ -278,28 +279,28 @@ class Hetzner:
             self._pause(2**attempt)
         raise SourceUnreachable(f"{last} ({self._tries} times)") from last
 
-    def _once(self, what: str, call: Callable[[], T]) -> T:
-        """Return an answer; raises PublicationRefused where a repetition would not help."""
+    def _call_once(self, what: str, call: Callable[[], T]) -> T:
+        """Call once; raises PublicationRefused if a retry would not help."""
         try:
             with _reading(f"{self._base}: {what}"):
                 return call()
         except APIException as error:
-            raise _judged(f"{self._base}: {what}", error) from error
+            raise _to_exception(f"{self._base}: {what}", error) from error
         except (HCloudException, RequestException) as error:
             raise SourceUnreachable(f"{self._base}: {what} got no answer: {error}") from error
 
 
 @contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """Raise SourceUnreachable for an answer of another form: the client does not check it."""
+    """Raise SourceUnreachable for a malformed reply, which the client does not check."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise SourceUnreachable(f"{what} got an unexpected answer from Hetzner") from error
 
 
-def _judged(what: str, error: APIException) -> FleetError:
-    """Return the meaning of a refusal."""
+def _to_exception(what: str, error: APIException) -> FleetError:
+    """Return the exception for an API error."""
     said = f"{what} was refused ({error.code}): "
     if error.code == "not_found":
         return _Gone(f"{said}{error.message}")
@@ -307,7 +308,9 @@ def _judged(what: str, error: APIException) -> FleetError:
         return OutOfStock(f"Hetzner: {error.code}: {error.message}")
     if error.code == "uniqueness_error":
         return _Taken(f"{said}{error.message}")
-    if error.code in _AGAIN or (isinstance(error.code, int) and error.code not in _CLIENTS_FAULT):
+    if error.code in _RETRIABLE_CODES or (
+        isinstance(error.code, int) and error.code not in _CLIENT_ERRORS
+    ):
         return SourceUnreachable(f"{said}{error.message}")
     why = advise(error.code) if isinstance(error.code, int) else error.message
     return PublicationRefused(f"{said}{why}")
@@ -315,15 +318,15 @@ def _judged(what: str, error: APIException) -> FleetError:
 
 HOLDER = "holder"
 _KINDS: tuple[Kind, ...] = ("servers", "ssh_keys")
-_LONGEST_NAME = 63
+_MAX_NAME_LENGTH = 63
 _GB = 10**9
 _SSH_TRIES = 60
-_HETZNERS = {ours: theirs for theirs, ours in ARCHITECTURES.items()}
+_HETZNER_ARCHITECTURES = {ours: theirs for theirs, ours in ARCHITECTURES.items()}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """How machines are entered, and what is done while one boots."""
+    """Functions to connect to machines, to read their files and to wait."""
 
     connect: Callable[[str, KeyPair], Ssh] = Ssh
     tree: Callable[[Ssh], Tree] = RemoteTree
@@ -332,7 +335,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Order:
-    """A machine that is wanted for a while."""
+    """A request for a temporary machine."""
 
     purpose: Literal["build", "publish"]
     fleet: str
@@ -341,15 +344,15 @@ class Order:
     architecture: str
     location: str
     holder: str
-    """Who works: what carries the same word was left by a run that is dead."""
+    """Identifies the run: other machines with this label were left by a dead run."""
     stock_image: str | None = None
-    """The image that it boots, by Hetzner's name or an id; None: it boots the rescue system."""
+    """The image to boot, by Hetzner's name or id; None: boot the rescue system."""
     disk_bytes: int = 0
-    """What its disk must hold at least."""
+    """Minimum size of its disk."""
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return what such a machine is known by."""
+        """Return the labels that identify such a machine."""
         return {
             "fleet": self.fleet,
             TEMPORARY: self.purpose,
@@ -360,17 +363,17 @@ class Order:
 
     @property
     def name(self) -> str:
-        """Return its name, the same for the same version in every run."""
+        """Return the name, the same for one version in every run."""
         name = f"{self.fleet}-{self.purpose}-{self.image}-{self.version.lower()}"
-        if len(name) <= _LONGEST_NAME:
+        if len(name) <= _MAX_NAME_LENGTH:
             return name
         digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-        return f"{name[: _LONGEST_NAME - 13].rstrip('-')}-{digest}"
+        return f"{name[: _MAX_NAME_LENGTH - 13].rstrip('-')}-{digest}"
 
 
 @dataclass(frozen=True)
 class Rented:
-    """A machine that lets us in, and since when it exists."""
+    """A connected machine, and the time of its creation."""
 
     server: BoundServer
     ssh: Ssh
@@ -379,7 +382,7 @@ class Rented:
     since: float
 
     def rental(self, provider: str) -> Rental:
-        """Return what is to be remembered of it, until now."""
+        """Return the rental until now."""
         seconds = math.ceil(time.monotonic() - self.since)
         return Rental(
             provider=provider, type=self.type, location=self.location, seconds=max(1, seconds)
@@ -388,7 +391,7 @@ class Rented:
 
 @contextmanager
 def temporary_machine(api: Hetzner, order: Order, entry: Entry) -> Iterator[Rented]:
-    """Yield a machine that lets us in; it is deleted whatever happens."""
+    """Yield a connected machine; it is always deleted afterwards."""
     _clear(api, order)
     with new_key(order.holder, order.name) as pair:
         try:
@@ -404,7 +407,7 @@ def temporary_machine(api: Hetzner, order: Order, entry: Entry) -> Iterator[Rent
 
 
 def left_temporary(api: Hetzner, fleet: str, before: datetime, *, delete: bool) -> tuple[str, ...]:
-    """Say which temporary machines and keys were made before a moment, and delete them or not."""
+    """Return temporary machines and keys created before a time, and delete them if requested."""
     mark = {"fleet": fleet}
     found = [(kind, each) for kind in _KINDS for each in api.labelled(kind, mark, TEMPORARY)]
     with _reading("the list of temporary machines"):
@@ -415,7 +418,7 @@ def left_temporary(api: Hetzner, fleet: str, before: datetime, *, delete: bool) 
 
 
 def _clear(api: Hetzner, order: Order) -> None:
-    """Delete what a dead run of ours left; raises where somebody else works on this version."""
+    """Delete the leftovers of our dead run; raises if another run works on this version."""
     ours = {key: order.labels[key] for key in ("fleet", TEMPORARY, HOLDER)}
     _delete_all(api, ours)
     theirs = {key: order.labels[key] for key in ("fleet", TEMPORARY, "image", "version")}
@@ -440,7 +443,7 @@ def _delete_all(api: Hetzner, labels: Labels) -> None:
 
 
 def _make(api: Hetzner, order: Order, pair: KeyPair) -> tuple[BoundServer, str]:
-    """Return a server that boots, and its type."""
+    """Return a booting server and its type."""
     stock = _stock_image(api, order)
     key = api.make_key(order.name, pair.public, order.labels)
     options = {
@@ -450,27 +453,25 @@ def _make(api: Hetzner, order: Order, pair: KeyPair) -> tuple[BoundServer, str]:
         "start_after_create": order.stock_image is not None,
     }
     size = max(order.disk_bytes, int((stock.disk_size or 0) * _GB))
-    server, kind = _of_any_type(api, order, options, size)
+    server, kind = _make_smallest(api, order, options, size)
     if order.stock_image is None:
         api.rescue(server, key)
     return server, kind
 
 
-def _of_any_type(
+def _make_smallest(
     api: Hetzner, order: Order, options: Mapping[str, object], size: int
 ) -> tuple[BoundServer, str]:
-    """Make a server of the smallest type that has the disk and is in stock; return which.
+    """Create a server of the smallest type with the disk in stock; return it and its type.
 
-    `size` is in bytes.
-
-    A snapshot boots only where the disk is as large as that of the server it is from.
+    `size` is in bytes. A snapshot boots only on a disk at least as large as the original one.
     """
     sold = api.server_types()
     with _reading("the list of server types"):
         fitting = sorted(
             (each.disk or 0, price, each.name or "")
             for each in sold
-            if each.architecture == _HETZNERS.get(order.architecture)
+            if each.architecture == _HETZNER_ARCHITECTURES.get(order.architecture)
             and (each.disk or 0) * _GB >= size
             and (price := _price(each, order.location)) is not None
         )
@@ -489,7 +490,7 @@ def _of_any_type(
 
 
 def _price(sold: BoundServerType, location: str) -> float | None:
-    """Return the price per hour at a location; None where the type is not sold there any more."""
+    """Return the hourly price at a location; None if the type is no longer sold there."""
     phased_out = {each.location.name for each in sold.locations or () if each.deprecation}
     at = [each for each in sold.prices or () if each["location"] == location]
     if not at or location in phased_out:
@@ -498,8 +499,8 @@ def _price(sold: BoundServerType, location: str) -> float | None:
 
 
 def _stock_image(api: Hetzner, order: Order) -> BoundImage:
-    """Return the image to boot, by name or id; any does for the rescue system, as it goes."""
-    wanted = _HETZNERS.get(order.architecture, "")
+    """Return the image to boot, by name or id; any image will do for the rescue system."""
+    wanted = _HETZNER_ARCHITECTURES.get(order.architecture, "")
     if (order.stock_image or "").isdecimal():
         image = api.image(order.stock_image or "")
         if image is None or image.architecture != wanted:
@@ -515,24 +516,24 @@ def _stock_image(api: Hetzner, order: Order) -> BoundImage:
     return max(found, key=lambda each: ("debian" in (each.name or ""), each.id or 0))
 
 
-SHORT = 32
-"""Digits of a checksum that a label has room for; the description holds all."""
+LABEL_DIGEST_LENGTH = 32
+"""Digits of a checksum in a label; the description has all of them."""
 
 
 @dataclass(frozen=True)
 class HcloudSite:
-    """Where in Hetzner's cloud, and how its machines are entered."""
+    """A location at Hetzner, and the way to connect to its machines."""
 
     fleet: str
     location: str
     provider: str = ""
-    """What fleet.yaml calls it."""
+    """Name in fleet.yaml."""
     entry: Entry = field(default_factory=Entry)
     writing: Writing = field(default_factory=Writing)
 
 
 class HcloudPublisher(Pipeline):
-    """One project: Publisher."""
+    """The Publisher of one project."""
 
     kind, place = "hcloud", "Hetzner"
 
@@ -542,7 +543,7 @@ class HcloudPublisher(Pipeline):
         self._api = Hetzner(token, base_url=base_url, pause=site.entry.pause)
 
     def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
-        """Yield the snapshots with this fleet's mark."""
+        """Yield the snapshots with this fleet's label."""
         if version:
             marks = {"fleet": self.fleet, "image": version[0], "version": version[1]}
             yield from map(_upload, self._api.images(marks))
@@ -551,7 +552,7 @@ class HcloudPublisher(Pipeline):
             yield from map(_upload, self._api.images(marks, "image", "version"))
 
     def upload(self, work: Work, known: Upload | None) -> tuple[Upload, Rental | None]:
-        """Take a snapshot of the disk, and label it as whole; return the machine that was used."""
+        """Take a snapshot of the disk and label it as complete; return it and the rental."""
         if known:
             taken, rental = self._api.image(known.id), None
         else:
@@ -576,7 +577,7 @@ class HcloudPublisher(Pipeline):
         return left_temporary(self._api, self.fleet, before, delete=True)
 
     def _take(self, work: Work) -> tuple[BoundImage, Rental]:
-        """Return a snapshot of the disk, and the machine that it was made on."""
+        """Return a snapshot of the disk, and the rental of the server."""
         site, manifest = self._site, work.manifest
         with raw_disk(manifest, work.folder) as raw:
             order = Order(
@@ -600,12 +601,12 @@ class HcloudPublisher(Pipeline):
 def take_snapshot(
     api: Hetzner, server: BoundServer, fleet: str, manifest: Manifest, sha256: str
 ) -> BoundImage:
-    """Turn a server off and return the snapshot of its disk, labelled as not yet whole."""
+    """Power a server off and return a snapshot of its disk, labelled as partial."""
     labels = {
         "fleet": fleet,
         "image": manifest.image,
         "version": manifest.version,
-        "sha256": sha256[:SHORT],
+        "sha256": sha256[:LABEL_DIGEST_LENGTH],
         "state": "partial",
     }
     said = f"{fleet}: {manifest.image} {manifest.version} sha256:{sha256}"

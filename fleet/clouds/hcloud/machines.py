@@ -1,6 +1,6 @@
 """The machines of a Hetzner Cloud project, by their labels: list all pages, extend, delete.
 
-A listing is whole or it is Unknown: half a list would read as machines that are gone.
+An incomplete listing is Unknown, since missing machines would count as deleted.
 """
 
 import ipaddress
@@ -24,7 +24,7 @@ from fleet.errors import SourceUnreachable
 from fleet.model.facts import Found, Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.model.values import Id, Line, Moment
 
-# A server in a state that says nothing still exists and costs money, so it counts as running.
+# A server in an unclear state still exists and costs money, so it counts as running.
 _STATES = {
     "initializing": MachineState.STARTING,
     "starting": MachineState.STARTING,
@@ -79,7 +79,7 @@ class _Labelled(Answer):
     labels: Labels
 
 
-class _One(Answer):
+class _ServerReply(Answer):
     server: _Labelled
 
 
@@ -102,17 +102,17 @@ class _Page(PagedAnswer):
 
 
 _ARCHITECTURE = "architecture"
-"""The label that says what a server does not: Debian's name of its architecture."""
+"""Label with Debian's name of the architecture, which a server's own data lacks."""
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,316}")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 TEMPORARY = "temporary"
-"""The label of a server that exists only while an image is built or published, and for what."""
+"""Label of a server that exists only to build or publish an image; its value is the purpose."""
 EXPIRES = "expires"
-"""The label with the expiry of a server; not part of what it is made from."""
+"""Label with the expiry of a server; not part of its inputs."""
 
 
 class HcloudMachines:
-    """What exists in one project, by the provider's own listing: Provider and MachineApi."""
+    """The servers of one project, by the provider's listing: Provider and MachineApi."""
 
     def __init__(
         self,
@@ -142,45 +142,45 @@ class HcloudMachines:
         )
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of servers into a label; one that is gone is fine."""
+        """Write the expiry of servers into a label, if they exist."""
         noted = {EXPIRES: label_time(until)}
         failed: list[SourceUnreachable] = []
         with self._api.reading() as reading:
             for machine in sorted(machines):
                 try:
-                    _label(reading, machine, noted)
+                    _set_labels(reading, machine, noted)
                 except RefusesAll:
                     raise
                 except SourceUnreachable as error:
-                    # One that is locked or broken must not let those behind it expire.
+                    # After a failed server, extend the others, which would expire otherwise.
                     failed.append(error)
         raise_first(failed)
 
     def delete(self, machine_id: str) -> None:
-        """Delete a server; one that is already gone is fine."""
+        """Delete a server, if it exists."""
         with self._api.reading() as reading:
             reading.change("DELETE", f"/servers/{machine_id}", None)
 
     def find(self, key: str, value: str) -> tuple[Found, ...]:
         """Return the servers whose label of this key is exactly this value."""
         if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
-            return ()  # no server can carry it
+            return ()  # not valid as a label
         with self._api.reading() as reading:
             return tuple(map(_found, _servers(reading, key, value)))
 
     def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
-        """Give a server the labels of a worker beside its own."""
+        """Add the labels of a worker to a server."""
         labels = {**inputs.labels, _ARCHITECTURE: inputs.architecture}
         with self._api.reading() as reading:
-            if not _label(reading, machine_id, labels):
+            if not _set_labels(reading, machine_id, labels):
                 raise SourceUnreachable(f"{inputs.name}: there is no server {machine_id} any more")
 
 
-def _label(reading: Reading, machine_id: str, labels: Mapping[str, str]) -> bool:
-    """Set labels of a server; False where it is gone."""
+def _set_labels(reading: Reading, machine_id: str, labels: Mapping[str, str]) -> bool:
+    """Set labels of a server; False if it is gone."""
     path = f"/servers/{machine_id}"
-    found = reading.find(path, _One)
-    # Labels are set all at once: what else stands there is sent back.
+    found = reading.find(path, _ServerReply)
+    # The API replaces all labels, so send the others back.
     return found is not None and reading.change(
         "PUT", path, {"labels": found.server.labels | dict(labels)}
     )
@@ -199,7 +199,7 @@ def _servers(reading: Reading, key: str, value: str) -> tuple[_Server, ...]:
             f"the provider listed {listed} servers of {key} {value}, but only {len(servers)} "
             "different ones: they changed while they were read; the next run tries again"
         )
-    # Where an image is built or published, no worker ever is: others look after that machine.
+    # Servers that build or publish images are never workers; `fleet sweep` deletes them.
     return tuple(
         server
         for server in servers.values()
@@ -210,7 +210,7 @@ def _servers(reading: Reading, key: str, value: str) -> tuple[_Server, ...]:
 def _pool_of(server: _Server) -> str:
     pool = server.labels.get("pool")
     if not pool:
-        # It is neither ours to delete nor to be counted, so nothing may rest on this list.
+        # fleet may neither delete nor count this server, so the list is unusable.
         raise SourceUnreachable(
             f"server {server.name!r} (id {server.id}) carries the label fleet but no label pool; "
             "remove the first if fleet did not make it, or give it the second"
@@ -234,8 +234,8 @@ def _found(server: _Server) -> Found:
     )
 
 
-def _host(address: str) -> str:
-    """Return an address; of a network, as a server has by IPv6, the one that its system takes."""
+def _host_address(address: str) -> str:
+    """Return an address; for an IPv6 network, the address that the server's system uses."""
     try:
         network = ipaddress.ip_interface(address).network
     except ValueError as error:
@@ -265,7 +265,7 @@ def _machine(server: _Server, pool: str) -> Machine:
         image=(image.name or str(image.id)) if image else None,
         digest=server.labels.get("digest"),
         expires=read_label_time(server.labels.get(EXPIRES)),
-        address=_host(address.ip) if address else None,
+        address=_host_address(address.ip) if address else None,
     )
 
 
@@ -291,7 +291,7 @@ class _Parts(PagedAnswer):
 
 
 class HcloudShared:
-    """What exists in one project beside servers."""
+    """The objects of one project except servers."""
 
     def __init__(self, token: str, *, base_url: str | None = None) -> None:
         self._api = HcloudApi(token, base_url=base_url)
@@ -299,7 +299,7 @@ class HcloudShared:
     def list(self, fleet: str) -> Mapping[str, str] | Unknown:
         """Return the ids of the parts whose label `fleet` is exactly this name, by KIND/NAME.
 
-        A network's subnet is KIND/NAME/subnet.
+        The key of a network's subnet is KIND/NAME/subnet.
         """
         try:
             return dict(self._ids(fleet))

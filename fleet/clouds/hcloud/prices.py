@@ -1,4 +1,4 @@
-"""Ask Hetzner Cloud what it charges at one location."""
+"""Read Hetzner Cloud's prices at one location."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -61,20 +61,20 @@ class _TypesPage(PagedAnswer):
 
 
 class HcloudPrices:
-    """What Hetzner says of its prices at one location: a PriceReader."""
+    """The PriceReader of Hetzner Cloud at one location."""
 
     def __init__(self, provider: HcloudProvider, token: str) -> None:
         self.location = provider.location
         self._api = HcloudApi(token)
 
     def read(self, now: datetime) -> PriceList:
-        """Return the prices, net; SourceUnreachable where not all of them can be told."""
+        """Return the net prices; raises SourceUnreachable if any is missing."""
         with self._api.reading() as reading:
             pricing = reading.get("/pricing", {}, _PricingPage).pricing
             pages = list(reading.pages("/server_types", {}, _TypesPage))
         types = [each for page in pages for each in page.server_types]
         ipv4 = [each for each in pricing.primary_ips if each.type == "ipv4"]
-        addresses = [at for each in ipv4 for at in _here(each.prices, self.location)]
+        addresses = [at for each in ipv4 for at in _at_location(each.prices, self.location)]
         try:
             quotes = {each.name: _quote(each, self.location) for each in types}
             return PriceList(
@@ -93,8 +93,8 @@ class HcloudPrices:
 
 
 def _quote(sold: _Type, location: str) -> Quote | None:
-    """Return what a type costs at a location; None where it is not sold there."""
-    for at in _here(sold.prices, location):
+    """Return the price of a type at a location; None if it is not sold there."""
+    for at in _at_location(sold.prices, location):
         return Quote(
             price=trimmed(at.price_hourly.net),
             month=trimmed(at.price_monthly.net),
@@ -106,5 +106,5 @@ def _quote(sold: _Type, location: str) -> Quote | None:
     return None
 
 
-def _here(prices: tuple[_PriceAt, ...], location: str) -> list[_PriceAt]:
+def _at_location(prices: tuple[_PriceAt, ...], location: str) -> list[_PriceAt]:
     return [each for each in prices if each.location == location]

@@ -1,8 +1,8 @@
-"""Open a temporary machine over ssh: a key for it alone, writing its disk, reading its files.
+"""Connect to a temporary machine over ssh: create its key, write its disk, read its files.
 
-The machine is new, so its host key is unknown: the first connection takes it, into a file of its
-own, and every later one must meet the same. All commands share one connection of the system's ssh
-(ControlMaster), so that they run even when the logins of the machine are closed.
+The host key of a new machine is unknown: the first connection stores it in a separate file, and
+later ones must match it. All commands share one connection of the system's ssh (ControlMaster), so
+that they run even if the machine has closed its logins.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from fleet.images.programs import Tell, Total
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A key that was made for one machine; `folder` also holds its host key and connection."""
+    """A key for one machine; `folder` also has its host key and connection socket."""
 
     folder: Path
 
@@ -35,7 +35,7 @@ class KeyPair:
 
     @property
     def known_hosts(self) -> Path:
-        """Return the file of the host keys that were met."""
+        """Return the file of the known host keys."""
         return self.folder / "known_hosts"
 
     @property
@@ -46,7 +46,7 @@ class KeyPair:
 
 @contextmanager
 def new_key(holder: str, comment: str) -> Iterator[KeyPair]:
-    """Yield a new key, gone afterwards, and with it the key of a killed run with the same word."""
+    """Yield a new key and delete it afterwards; first delete one of a killed run of `holder`."""
     folder = Path(tempfile.gettempdir(), f"fleet-ssh-{holder}")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
@@ -66,10 +66,11 @@ def new_key(holder: str, comment: str) -> Iterator[KeyPair]:
 
 
 LIMIT = 3600
-"""Seconds for one command: an upgrade of a whole system takes some minutes."""
+"""Time limit of one command: a full system upgrade takes some minutes."""
 _CONNECTION_LOST = 255
 _SOCKET = "connection"
-"""The socket of the shared connection, from the key's folder: a whole path may be too long."""
+"""Socket of the shared connection, relative to the key's folder: an absolute path may be too
+long."""
 _OPTIONS = (
     "IdentitiesOnly=yes",
     "BatchMode=yes",
@@ -95,7 +96,7 @@ class _Done:
 def _run(
     *command: str, cwd: Path, sent: bytes = b"", log: Path | None = None, limit: float = LIMIT
 ) -> _Done:
-    """Run a program to its end; its output goes to the log, where there is one."""
+    """Run a program to its end; append its output to the log, if there is one."""
     # Files, not pipes: the process of the shared connection keeps them open.
     with (
         log.open("ab") if log else tempfile.TemporaryFile() as output,
@@ -111,7 +112,7 @@ def _run(
                 env=_environment(),
                 check=False,
                 timeout=limit,
-                start_new_session=True,  # a Ctrl-C is ours to answer, in order
+                start_new_session=True,  # fleet handles Ctrl-C itself
             )
         except FileNotFoundError:
             raise PublicationRefused(
@@ -132,7 +133,7 @@ def _environment() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Door:
-    """How machines are entered."""
+    """User and port for ssh."""
 
     user: str = "root"
     port: int = 22
@@ -144,14 +145,14 @@ class Ssh:
     def __init__(
         self, host: str, pair: KeyPair, door: Door | None = None, limit: float = LIMIT
     ) -> None:
-        """`limit` is how many seconds one script may take."""
+        """`limit` is the time limit of one script in seconds."""
         self.host = host
         self.pair = pair
         self.door = door or Door()
         self._limit = limit
 
     def command(self, script: str) -> list[str]:
-        """Return the command line that runs a script of sh there."""
+        """Return the command line that runs a sh script on the machine."""
         options = [*_OPTIONS, f"UserKnownHostsFile={self.pair.known_hosts}"]
         named = [part for option in options for part in ("-o", option)]
         door = ["-i", str(self.pair.private), "-p", str(self.door.port)]
@@ -167,7 +168,7 @@ class Ssh:
         ]
 
     def wait(self, pause: Callable[[float], None], tries: int) -> None:
-        """Wait until it lets us in."""
+        """Wait until the machine accepts the connection."""
         for attempt in range(tries):
             try:
                 self.run("true")
@@ -192,10 +193,10 @@ class Ssh:
             )
 
     def run(self, script: str, sent: bytes = b"", log: Path | None = None) -> str:
-        """Run a script with this input, and return its output, or append that to the log.
+        """Run a script with this input; return its output, or append it to the log.
 
-        Raises SourceUnreachable where the connection is lost or the script does not end,
-        PublicationRefused where the script fails.
+        Raises SourceUnreachable if the connection is lost or the script exceeds its time limit,
+        PublicationRefused if the script fails.
         """
         try:
             done = _run(
@@ -215,38 +216,37 @@ class Ssh:
 
 
 _MIB = 1 << 20
-_TRIES = 5
+_MAX_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
 class Writing:
-    """How a disk is written."""
+    """Parameters of writing a disk."""
 
     device: str = "/dev/sda"
     piece_mib: int = 64
-    """The size of a piece, which one command writes or reads back.
+    """Size of a piece, which one command writes or reads back.
 
-    256 MiB took 22 s on loopback, as in one stream; pieces of 16 MiB took 45 s.
-    """
+    256 MiB took 22 s on loopback, as in one stream; pieces of 16 MiB took 45 s."""
     pause: Callable[[float], None] = time.sleep
 
 
 def write_disk(ssh: Ssh, raw: Path, tell: Tell, writing: Writing) -> None:
-    """Make a device there hold a disk, and read all of it back.
+    """Write a disk to a remote device, and read all of it back.
 
-    A connection that is lost is made again, and only pieces that differ are sent again.
+    After a lost connection, only differing pieces are sent again.
     """
-    ours = _sums(raw, writing, Total(tell, "prepare", raw.stat().st_size))
+    ours = _checksums(raw, writing, Total(tell, "prepare", raw.stat().st_size))
     wrong: Sequence[int] = range(len(ours))
     device = quote(writing.device)
-    # A block device discards its blocks if it can: else the snapshot holds the old content.
+    # Discard old blocks if the device can; otherwise the snapshot contains their old content.
     ssh.run(f"if [ -b {device} ]; then blkdiscard -f {device} 2>/dev/null || true; fi")
-    for attempt in range(_TRIES):
+    for attempt in range(_MAX_ATTEMPTS):
         try:
             if attempt:
-                wrong = _differing(ssh, raw, writing, ours, lambda _: None)
+                wrong = _find_differing(ssh, raw, writing, ours, lambda _: None)
             _send(ssh, raw, writing, wrong, tell)
-            wrong = _differing(ssh, raw, writing, ours, tell)
+            wrong = _find_differing(ssh, raw, writing, ours, tell)
         except SourceUnreachable as error:
             lost = error
         else:
@@ -257,7 +257,7 @@ def write_disk(ssh: Ssh, raw: Path, tell: Tell, writing: Writing) -> None:
                 "what was sent"
             )
         writing.pause(2**attempt)
-    raise SourceUnreachable(f"{lost} (the last of {_TRIES} tries)") from lost
+    raise SourceUnreachable(f"{lost} (the last of {_MAX_ATTEMPTS} tries)") from lost
 
 
 def _send(ssh: Ssh, raw: Path, writing: Writing, numbers: Sequence[int], tell: Tell) -> None:
@@ -272,13 +272,13 @@ def _send(ssh: Ssh, raw: Path, writing: Writing, numbers: Sequence[int], tell: T
         total.move(len(piece))
 
 
-def _differing(
+def _find_differing(
     ssh: Ssh, raw: Path, writing: Writing, ours: Sequence[str], tell: Tell
 ) -> list[int]:
-    """Return the numbers of the pieces that are not there as they should be."""
+    """Return the numbers of the pieces that differ on the device."""
     device, mib, size = quote(writing.device), writing.piece_mib, raw.stat().st_size
     total = Total(tell, "read back", size)
-    # Past the caches of that device: what counts is what it gives back.
+    # Flush the device's caches, to compare its real content.
     ssh.run(f"sync; blockdev --flushbufs {device} 2>/dev/null || true")
     wrong = []
     for number, ours_of_it in enumerate(ours):
@@ -293,7 +293,7 @@ def _differing(
     return wrong
 
 
-def _sums(raw: Path, writing: Writing, total: Total) -> list[str]:
+def _checksums(raw: Path, writing: Writing, total: Total) -> list[str]:
     sums = []
     for _, piece in _pieces(raw, writing, range(-(-total.total // (writing.piece_mib * _MIB)))):
         sums.append(hashlib.sha256(piece).hexdigest())
@@ -309,27 +309,27 @@ def _pieces(raw: Path, writing: Writing, numbers: Sequence[int]) -> Iterator[tup
             yield number, file.read(size)
 
 
-_NODE = """[ -e "$p" ] || [ -L "$p" ] || exit 0
+_STAT_SCRIPT = """[ -e "$p" ] || [ -L "$p" ] || exit 0
 stat -c '%f %u %g %s' "$p"; [ ! -L "$p" ] || readlink -n "$p"
 """
-_NAMES = """[ -d "$p" ] || exit 0
+_LIST_SCRIPT = """[ -d "$p" ] || exit 0
 find "$p/" -mindepth 1 -maxdepth 1 -printf '%f\\0'
 """
-_TEXT = """[ -f "$p" ] && [ ! -L "$p" ] && [ "$(stat -c %s "$p")" -le 1048576 ] || exit 0
+_READ_SCRIPT = """[ -f "$p" ] && [ ! -L "$p" ] && [ "$(stat -c %s "$p")" -le 1048576 ] || exit 0
 cat "$p"
 """
-"""Nothing that is checked is longer."""
+"""Size limit of a checked file: 1 MiB."""
 
 
 class RemoteTree:
-    """The files of a machine that is on: Tree."""
+    """The files of a running machine: Tree."""
 
     def __init__(self, ssh: Ssh) -> None:
         self._ssh = ssh
 
     def node(self, path: str) -> Node | None:
         """Return the file, folder or link at a path; None if it does not exist."""
-        answer = self._ask(path, _NODE)
+        answer = self._ask(path, _STAT_SCRIPT)
         if not answer:
             return None
         numbers, _, target = answer.partition("\n")
@@ -344,11 +344,11 @@ class RemoteTree:
 
     def names(self, path: str) -> tuple[str, ...]:
         """Return the names in a folder, sorted; empty if it does not exist."""
-        return tuple(sorted(self._ask(path, _NAMES).split("\0")[:-1]))
+        return tuple(sorted(self._ask(path, _LIST_SCRIPT).split("\0")[:-1]))
 
     def text(self, path: str) -> str:
         """Return the content of a file; empty if it does not exist."""
-        return self._ask(path, _TEXT)
+        return self._ask(path, _READ_SCRIPT)
 
     def _ask(self, path: str, script: str) -> str:
         return self._ssh.run(f"p={quote(path)}\n{script}")

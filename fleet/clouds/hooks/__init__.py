@@ -1,5 +1,5 @@
-"""Machines that the commands of an operator create and delete.
+"""Machines that an operator's commands create and delete.
 
-Begin with `cloud.py`; `machines.py` runs the commands, `interface.py` is what they are given and
-print, `memory.py` keeps numbers and ids between runs.
+Start with `cloud.py`; `machines.py` runs the commands, `interface.py` defines their input and
+output, `memory.py` keeps numbers and ids between runs.
 """

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 from fleet.clouds.cloud import Cloud
-from fleet.clouds.hooks.machines import HookMachines, Surroundings
+from fleet.clouds.hooks.machines import CommandContext, HookMachines
 from fleet.clouds.ready import Slots
 from fleet.schema.model import HooksProvider
 
@@ -15,9 +15,9 @@ class OwnCommands(Cloud[HooksProvider]):
     lists_all = False
 
     def open(self) -> HookMachines:
-        """Return what runs the commands."""
+        """Return the machines that the commands manage."""
         site, pools = self.site, self.site.fleet.dynamic_pools
-        around = Surroundings(
+        around = CommandContext(
             provider=site.name,
             fleet=site.fleet.fleet,
             folder=site.folder,
@@ -31,5 +31,5 @@ class OwnCommands(Cloud[HooksProvider]):
         return HookMachines(self.declared, around, site.clock)
 
     def unchecked(self) -> Iterator[tuple[str, str]]:
-        """Yield the quotas, which no interface of the commands tells."""
+        """Yield the quotas, which the commands' interface lacks."""
         yield "quotas", "only its commands know what they may do"

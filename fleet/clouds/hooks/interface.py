@@ -1,9 +1,9 @@
-"""What a person's own commands are given and what they print, in fleet's form and in Resalloc's.
+"""Input and output of an operator's commands, in fleet's format and in Resalloc's.
 
-The output of `list` is read whole, or is an error.
+The output of `list` is complete, or an error.
 
-Commands that Resalloc ran print names, keep no labels, and are given what they printed before:
-what they do not keep is remembered here.
+Commands written for Resalloc print names, keep no labels, and expect their own earlier output as
+input. fleet stores that data for them.
 """
 
 import base64
@@ -29,67 +29,67 @@ from fleet.schema.model import is_named_by_fleet
 from fleet.state.processes import CommandFailed, mask
 
 MOST_BYTES = 256 * 1024
-"""A log that is longer becomes `HOOK.log.1`, in the place of the one before, at the next call."""
-_MOST_OF_CALL = 1024 * 1024
-"""Bytes of one call that are kept; what comes then is left out."""
-_MOST_OF_LINE = 64 * 1024
+"""Size limit of a log; a longer one is renamed to `HOOK.log.1` at the next call."""
+_MAX_CALL_BYTES = 1024 * 1024
+"""Maximum logged bytes of one call."""
+_MAX_LINE_BYTES = 64 * 1024
 MOST_MACHINES = 500
 MOST_AGE = 14 * 86400
-"""Seconds after which the logs of a machine that had no call since are deleted."""
+"""Seconds without a call after which the logs of a machine are deleted."""
 
 
 class HookLog:
-    """The log of one call; nothing is written for one that says nothing and is `quiet`."""
+    """The log of one call; a `quiet` call without output writes no log."""
 
     def __init__(
         self, path: Path, hook: str, secrets: Collection[str], *, quiet: bool = False
     ) -> None:
         self.path = path
         self._hook = hook
-        # What spans lines would not be recognised in one of them.
+        # A secret of several lines would not be masked in a single line.
         self._secrets = frozenset(line for each in secrets for line in (each, *each.splitlines()))
         self._quiet = quiet
         self._file: int | None = None
         self._half = {"stdout": b"", "stderr": b""}
-        self._left = _MOST_OF_CALL
+        self._left = _MAX_CALL_BYTES
         self.is_written = False
         if not quiet:
             self._write("begins")
 
     def hear(self, stream: str, data: bytes) -> None:
-        """Take a part of what the command wrote; whole lines of it are written at once."""
+        """Log the complete lines of a part of the output."""
         if stream == "stdout" and self._quiet:
             return
         lines, end, rest = (self._half[stream] + data).rpartition(b"\n")
-        self._say(lines + end)
-        if len(rest) > _MOST_OF_LINE:
-            # Half a secret would not be recognised.
-            self._say(b"(a line of more than 64 KiB is left out)\n")
+        self._write_masked(lines + end)
+        if len(rest) > _MAX_LINE_BYTES:
+            # A truncated secret would not be masked.
+            self._write_masked(b"(a line of more than 64 KiB is left out)\n")
             rest = b""
         self._half[stream] = rest
 
     def end(self, how: str, *, failed: bool) -> None:
-        """Say how the command ended."""
+        """Log the result of the command."""
         for half in self._half.values():
-            self._say(half and half + b"\n")
+            self._write_masked(half and half + b"\n")
         if failed or self.is_written:
             self._write(mask(how, self._secrets))
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
-    def _say(self, lines: bytes) -> None:
+    def _write_masked(self, lines: bytes) -> None:
         if not lines or self._left <= 0:
             return
         text = mask(lines.decode(errors="replace"), self._secrets).encode()
         self._left -= len(text)
-        self._put(text if self._left > 0 else b"(more of this call is left out)\n")
+        self._append(text if self._left > 0 else b"(more of this call is left out)\n")
 
     def _write(self, what: str) -> None:
         now = utc_now().isoformat(timespec="seconds")
-        self._put(f"--- {now} {self._hook} {what}\n".encode(errors="replace"))
+        self._append(f"--- {now} {self._hook} {what}\n".encode(errors="replace"))
 
-    def _put(self, text: bytes) -> None:
+    def _append(self, text: bytes) -> None:
         with suppress(OSError):
             if self._file is None:
                 self._file = _open(self.path)
@@ -98,17 +98,17 @@ class HookLog:
 
 
 def tidy(folder: Path) -> None:
-    """Delete the logs of machines that had no call for long, and of the oldest beyond a number."""
+    """Delete the logs of machines without recent calls, and the oldest ones over the limit."""
     with suppress(OSError):
-        newest = sorted(_ages(folder), reverse=True)
+        newest = sorted(_latest_calls(folder), reverse=True)
         until = time.time() - MOST_AGE
         for number, (at, path) in enumerate(newest):
             if number >= MOST_MACHINES or at < until:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _ages(folder: Path) -> Iterator[tuple[float, Path]]:
-    """Yield when each machine had its latest call, and where its logs are."""
+def _latest_calls(folder: Path) -> Iterator[tuple[float, Path]]:
+    """Yield the time of each machine's latest call, and its log folder."""
     for machine in folder.iterdir():
         with suppress(OSError):  # another run deletes them too
             if machine.is_dir() and not machine.is_symlink():
@@ -117,7 +117,7 @@ def _ages(folder: Path) -> Iterator[tuple[float, Path]]:
 
 
 def _open(path: Path) -> int:
-    """Open a log to add to it; one that is long becomes the older one first."""
+    """Open a log for appending; rename a long one first."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with suppress(FileNotFoundError):
         if path.stat().st_size > MOST_BYTES:
@@ -128,7 +128,7 @@ def _open(path: Path) -> int:
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 MOST_LISTED = 16 * 1024 * 1024
-"""Bytes that a list may have; a longer one is an error, and never a shorter one."""
+"""Maximum bytes of a list; a longer one is an error, never truncated."""
 
 _Name = Annotated[str, StringConstraints(pattern=rf"^{NAME.pattern}$")]
 _Word = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$")]
@@ -136,7 +136,7 @@ _Label = Annotated[str, StringConstraints(max_length=1000)]
 
 
 class Listed(Value):
-    """One machine, as the command `list` prints it."""
+    """One machine in the output of `list`."""
 
     name: _Name
     id: _Word | None = Field(None, description="Left out: its name.")
@@ -160,7 +160,7 @@ _LISTED = TypeAdapter(Annotated[list[Listed], Field(max_length=100_000)])
 
 
 def parse(said: str) -> list[Listed]:
-    """Return what `list` printed; nothing at all is no list of no machines, which is `[]`."""
+    """Parse the output of `list`; empty output is invalid, since an empty list is `[]`."""
     if not said.strip():
         raise ValueError("list printed nothing; a list of no machines is []")
     try:
@@ -175,7 +175,7 @@ def parse(said: str) -> list[Listed]:
 
 
 def machine_of(listed: Listed) -> Machine:
-    """Return a machine as it was listed."""
+    """Return the Machine of a list entry."""
     return Machine(
         name=listed.name,
         id=listed.id or listed.name,
@@ -190,13 +190,13 @@ def machine_of(listed: Listed) -> Machine:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""What a command prints that does not know when a machine was created."""
+"""Printed by a command that does not know when a machine was created."""
 MOST_DATA = 4096
-"""Letters of what `new` printed that a ticket's client gets."""
+"""Maximum characters of the output of `new` that a ticket's client gets."""
 
 
 class OwnInterface:
-    """As docs/how-to/use-your-own-commands.md says; only counters have to be remembered."""
+    """The interface of docs/how-to/use-your-own-commands.md; only counters need storage."""
 
     def __init__(self, memory: HookMemory, counters: Collection[str]) -> None:
         self._memory = memory
@@ -204,34 +204,34 @@ class OwnInterface:
         self._data: dict[str, dict[str, str]] = {}
 
     def begin(self, inputs: WorkerInputs, now: datetime) -> None:
-        """Note what is about to be made."""
+        """Record a machine that is about to be created."""
         if self._counters:
             self._memory.begin(inputs, self._counters, now)
 
     def made(self, name: str, said: str) -> str:
-        """Return the id of a machine that was made, by what `new` printed."""
+        """Return the id of a created machine, from the output of `new`."""
         return said.strip() or name
 
     def forget(self, name: str) -> None:
-        """Forget a machine that is gone, or was never made."""
+        """Remove the record of a machine that is gone, or was never created."""
         self._memory.forget(name)
 
     def told(self, name: str) -> Mapping[str, str]:
-        """Return the variables that commands get of a machine beside those of every machine."""
+        """Return additional environment variables of commands for a machine."""
         memo = self._memory.own().get(name) if self._counters and name else None
         counters = memo.counters if memo else {}
         return {f"FLEET_COUNTER_{key}": str(number) for key, number in counters.items()}
 
     def rounds(self) -> list[Mapping[str, str]]:
-        """Return what each `list` is given beside the fleet: one is enough."""
+        """Return the additional variables of each call of `list`: one call."""
         return [{}]
 
     def is_empty(self, failure: CommandFailed, going: Collection[str]) -> bool:  # noqa: ARG002 - Resalloc's needs them
-        """Say whether a `list` that failed all the same said that there is no machine."""
+        """Return whether a failed `list` means that there are no machines."""
         return False
 
     def parse(self, said: str) -> list[Listed]:
-        """Return what `list` printed."""
+        """Parse the output of `list`."""
         listed = parse(said)
         self._data = {
             each.name: {"port": str(each.port or ""), "data": each.data} for each in listed
@@ -239,12 +239,12 @@ class OwnInterface:
         return listed
 
     def particulars(self, name: str) -> Mapping[str, str]:
-        """Return what else who is given a machine is to know."""
+        """Return the data of a machine for a ticket's client."""
         return self._data.get(name, {})
 
 
 class ResallocInterface:
-    """As Resalloc's own commands expect it, RESALLOC_… variables and all."""
+    """The interface of Resalloc, with its RESALLOC_… variables."""
 
     def __init__(
         self,
@@ -255,11 +255,11 @@ class ResallocInterface:
         *,
         ignores_exit: bool,
     ) -> None:
-        """`is_at_it` says whether `new` of a machine is still running.
+        """`is_at_it` returns whether `new` of a machine still runs.
 
-        `whose` are the fleet and its pools at this provider: a machine that is called as fleet
-        calls theirs is theirs, remembered or not. `ignores_exit` says that the status of a `list`
-        which prints nothing means nothing.
+        `whose` is the fleet and its pools at this provider: a machine whose name has their form is
+        theirs, even without a record. `ignores_exit`: ignore the exit status of a `list` that
+        prints no output.
         """
         self._memory = memory
         self._counters = counters
@@ -267,27 +267,27 @@ class ResallocInterface:
         self._fleet, self._pools = whose
         self._ignores_exit = ignores_exit
         self._known: Mapping[str, Memo] | None = None
-        # Several machines are made at once: none may be given what was so before it began.
+        # Machines are created concurrently: no thread may use a cache from before its own change.
         self._turn = threading.Lock()
 
     def begin(self, inputs: WorkerInputs, now: datetime) -> None:
-        """Note what is about to be made: its commands keep nothing of it."""
+        """Record a machine before its creation, since Resalloc's commands store no labels."""
         self._memory.begin(inputs, self._counters, now)
-        self._look_again()
+        self._clear_cache()
 
     def made(self, name: str, said: str) -> str:
-        """Note what `new` printed, and return the machine's name, which is its id."""
+        """Record the output of `new`, and return the machine's name, which is its id."""
         self._memory.note(name, said)
-        self._look_again()
+        self._clear_cache()
         return name
 
     def forget(self, name: str) -> None:
-        """Forget a machine that is gone, or was never made."""
+        """Remove the record of a machine that is gone, or was never created."""
         self._memory.forget(name)
-        self._look_again()
+        self._clear_cache()
 
     def told(self, name: str) -> Mapping[str, str]:
-        """Return the variables that commands get of a machine beside those of every machine."""
+        """Return additional environment variables of commands for a machine."""
         memo = self._memos().get(name)
         told = {"RESALLOC_NAME": name} if name else {}
         if memo is None:
@@ -308,19 +308,19 @@ class ResallocInterface:
         }
 
     def rounds(self) -> list[Mapping[str, str]]:
-        """Return what each `list` is given beside the fleet: there is one for each pool.
+        """Return the additional variables of each call of `list`: one call per pool.
 
-        Source: command_env and CleanUnknownWorker of Resalloc 4, with its words for "none".
+        Source: command_env and CleanUnknownWorker of Resalloc 4, with its values for "none".
         """
         pools = {memo.pool for memo in self._memos().values()} | set(self._pools)
         none = {"RESALLOC_ID": "0", "RESALLOC_NAME": "None", "RESALLOC_ID_IN_POOL": "None"}
         return [{**none, "RESALLOC_POOL_ID": pool} for pool in sorted(pools)]
 
     def is_empty(self, failure: CommandFailed, going: Collection[str]) -> bool:
-        """Say whether a `list` that failed all the same said that there is no machine.
+        """Return whether a failed `list` means that there are no machines.
 
-        As `grep` says it: it prints nothing. Never where a machine is known to have been made,
-        unless its `delete` is under way (`going`) or ended.
+        Like `grep`, such a `list` prints no output. This is never assumed while a created machine
+        is recorded, unless its `delete` runs (`going`) or succeeded.
         """
         prints, complains = failure.prints or (True, True)
         made = {name for name, memo in self._memos().items() if memo.said is not None}
@@ -329,8 +329,8 @@ class ResallocInterface:
         return self._ignores_exit or (not complains and self._memory.has_listed())
 
     def parse(self, said: str) -> list[Listed]:
-        """Return the machines whose names `list` printed; names that are not ours are left out."""
-        self._look_again()
+        """Return the machines whose names `list` printed, without foreign names."""
+        self._clear_cache()
         names = sorted(set(said.split()))
         odd = next((name for name in names if not NAME.fullmatch(name)), None)
         if odd is not None:
@@ -338,10 +338,10 @@ class ResallocInterface:
         memos = self._memos()
         known = [self._listed(name, memos[name]) for name in names if name in memos]
         strange = [name for name in names if name not in memos and self._pool_of(name)]
-        return known + [self._stranger(name) for name in strange]
+        return known + [self._unrecorded(name) for name in strange]
 
     def particulars(self, name: str) -> Mapping[str, str]:
-        """Return what `new` printed of a machine."""
+        """Return the output of `new` for a machine."""
         memo = self._memos().get(name)
         return {"data": (memo.said or "").strip()[:MOST_DATA]} if memo else {}
 
@@ -351,7 +351,7 @@ class ResallocInterface:
                 self._known = self._memory.own()
             return self._known
 
-    def _look_again(self) -> None:
+    def _clear_cache(self) -> None:
         with self._turn:
             self._known = None
 
@@ -359,13 +359,13 @@ class ResallocInterface:
         ours = (each for each in self._pools if is_named_by_fleet(self._fleet, each, name))
         return next(ours, "")
 
-    def _stranger(self, name: str) -> Listed:
-        """Return a machine of ours of which nothing is remembered: a stack may know it."""
+    def _unrecorded(self, name: str) -> Listed:
+        """Return a machine of this fleet without a record: its stack may have it."""
         labels = {"fleet": self._fleet, "pool": self._pool_of(name)}
         return Listed(name=name, type="own", labels=labels)
 
     def _listed(self, name: str, memo: Memo) -> Listed:
-        # What `new` left behind when it failed is of no use to anybody.
+        # A machine whose `new` failed is useless.
         unmade = "starting" if self._is_at_it(name) else "failed"
         return Listed.model_validate(
             {
@@ -380,7 +380,7 @@ class ResallocInterface:
 
 
 def is_held(lock: Path) -> bool:
-    """Say whether somebody holds a lock."""
+    """Return whether a process holds a lock."""
     try:
         with lock.open("rb") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

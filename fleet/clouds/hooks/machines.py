@@ -1,7 +1,7 @@
-"""A provider whose machines a person's own commands create, list and delete.
+"""A provider whose machines an operator's commands create, list and delete.
 
-A command that fails is believed to have failed, not to have done nothing: what exists is what
-`list` prints. Anything odd about that makes the machines unknown, never fewer.
+A failed command may still have had an effect, so `list` decides which machines exist. If its
+output is invalid, the machines are Unknown, never fewer.
 """
 
 import fcntl
@@ -42,52 +42,52 @@ from fleet.schema.sources import Hooks
 from fleet.state.processes import Call, CommandFailed, find_tokens, mask, run
 
 FIGURES = ("cores", "memory_mib", "disk_mib", "swap_mib")
-"""What of a machine's settings its commands are told."""
+"""The machine settings that commands get as variables."""
 _VARIABLES = {"name": "FLEET_MACHINE", "fleet": "FLEET_NAME"}
 Hears = Callable[[str, bytes], None]
-"""Takes what a command writes to a stream."""
+"""Receives the output of a command, by stream."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
-_LOOK_SECONDS = 0.5
-_SHOWN = 100
-"""Letters of a command that a message shows."""
-_MOST_SAID = 65536
-"""Bytes that any other command may print."""
+_POLL_SECONDS = 0.5
+_MAX_SHOWN_LENGTH = 100
+"""Maximum characters of a command in a message."""
+_MAX_OUTPUT_BYTES = 65536
+"""Maximum bytes of the output of any other command."""
 _ID = re.compile(r"[!-~]{1,200}")
 OUTCOMES = ("out-of-stock", "quota", "name-taken", "error")
-"""Words by which a `new` that failed may state, on its first line, which failure it was."""
+"""Failure codes that a failed `new` may print on its first line."""
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What commands run in."""
+class CommandContext:
+    """The environment of the commands."""
 
     provider: str
     fleet: str
     folder: Path
-    """Where they run: the folder of fleet.yaml."""
+    """Their working directory: the folder of fleet.yaml."""
     state: Path
-    """Where it is noted what outlives a run."""
+    """Folder of records that outlive a run."""
     environment: Mapping[str, str]
-    """All that they get beside what they are told of a machine; fleet's own holds secrets."""
+    """Their environment, without data about a machine; fleet's own holds secrets."""
     ours: Mapping[str, str]
-    """Fleet's own environment, of which they get what fleet.yaml names."""
+    """fleet's own environment, from which they get the variables named in fleet.yaml."""
     pools: Collection[str] = ()
-    """The pools whose machines they make."""
+    """The pools whose machines they create."""
     looks: bool = True
-    """Whether `livecheck` is run; else what the last looks found counts."""
+    """Whether to run `livecheck`; otherwise the recorded results are used."""
     slots: Slots = field(default_factory=Slots)
 
 
 class HookMachines:
     """One provider of kind hooks: lists, cleans, creates and deletes machines by commands."""
 
-    def __init__(self, hooks: Hooks, around: Surroundings, clock: Clock) -> None:
+    def __init__(self, hooks: Hooks, around: CommandContext, clock: Clock) -> None:
         self._hooks = hooks
-        self._around = around
+        self._context = around
         self._clock = clock
         self._known: dict[str, Machine] = {}
         self._strangers: tuple[str, ...] = ()
-        """Names like those of our machines that the latest list had for others' machines."""
+        """Names in the latest list that have our form but are other fleets' machines."""
         self._livechecks = Livechecks(
             FileMemory(around.state / "livechecks.json"),
             self._works if around.looks else None,
@@ -104,12 +104,12 @@ class HookMachines:
         self.at_once = hooks.at_once
         self._look_turn = threading.Lock()
         self._looked_at = float("-inf")
-        """When the latest list after a deletion began."""
+        """Monotonic start time of the latest list after a deletion."""
         self._going: set[str] = set()
-        """Machines whose `delete` began in this run and did not fail."""
+        """Machines whose `delete` started in this run and did not fail."""
         self._cut = threading.Event()
-        """While it is set, commands end, and none is begun."""
-        # One for all providers of the fleet: counters are shared.
+        """While it is set, commands are stopped and no command starts."""
+        # One file for all providers of the fleet: counters are shared.
         self._memory = HookMemory(around.state.parent / "hook-machines.json", around.provider)
         self._interface = (
             OwnInterface(self._memory, hooks.named_counters)
@@ -124,15 +124,15 @@ class HookMachines:
         )
 
     def cut_short(self) -> None:
-        """End the commands that run, and begin none."""
+        """Stop the running commands, and start no more."""
         self._cut.set()
 
     def go_on(self) -> None:
-        """Begin commands again."""
+        """Permit commands again."""
         self._cut.clear()
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
-        """Make a machine and return its id; CreationRefused when surely nothing was made."""
+        """Create a machine and return its id; raises CreationRefused if none exists for sure."""
         if not NAME.fullmatch(inputs.name):
             raise CreationRefused(f"{inputs.name}: invalid_input: not a name for a machine")
         figures = {key: inputs.settings[key] for key in FIGURES if key in inputs.settings}
@@ -145,15 +145,15 @@ class HookMachines:
             "labels": json.dumps(inputs.labels, sort_keys=True),
             **figures,
         }
-        with self._alone(inputs.name) as lock, self._remembering(inputs.name):
-            # A deletion that is remembered was that of an older machine of this name.
+        with self._locked(inputs.name) as lock, self._recording(inputs.name):
+            # A recorded deletion belongs to an older machine of this name.
             self._memory.forget_deletion(inputs.name)
             self._interface.begin(inputs, self._clock.now())
             try:
-                with self._room():
+                with self._slot():
                     said = self._run("new", told, user_data=user_data, keeps=(lock.fileno(),))
             except CommandFailed as failure:
-                raise self._made_of(inputs, failure) from failure
+                raise self._creation_error(inputs, failure) from failure
             machine_id = self._interface.made(inputs.name, said)
         if not _ID.fullmatch(machine_id):
             raise SourceUnreachable(
@@ -163,7 +163,7 @@ class HookMachines:
         return machine_id
 
     def delete(self, machine_id: str) -> None:
-        """Delete a machine; one that is already gone is fine."""
+        """Delete a machine, if it exists."""
         machine = self._known.get(machine_id) or self._find(machine_id)
         if machine is None:
             with noting(machine_id):
@@ -175,18 +175,18 @@ class HookMachines:
             return
         with noting(machine.name):
             failed = self._memory.undeleted().get(machine.name)
-        # A person who has a machine deleted does not wait; only `apply` and `serve` look.
-        waits = self._around.looks and failed and failed.at <= self._clock.now() < failed.again
+        # A user's deletion skips the back-off; only `apply` and `serve` obey it.
+        waits = self._context.looks and failed and failed.at <= self._clock.now() < failed.again
         if waits:
             raise SourceUnreachable(f"{machine.name}: {failed}")
         with noting(machine.name):
             accepted = self._memory.deleting().get(machine.name)
         now = self._clock.now()
-        if self._around.looks and accepted and accepted.at <= now < accepted.again(self._limit):
+        if self._context.looks and accepted and accepted.at <= now < accepted.again(self._limit):
             raise DeletionPending(f"{machine.name}: deleting since {accepted.since:%F %H:%M}Z")
         self._going.add(machine.name)
         try:
-            with self._room():
+            with self._slot():
                 self._run("delete", _machine_fields(machine))
         except CommandFailed as failure:
             self._going.discard(machine.name)
@@ -197,30 +197,32 @@ class HookMachines:
         else:
             self._check_gone(machine)
         with noting(machine.name):
-            # A `new` that outlived its fleet holds it still, and goes on to.
+            # A `new` that outlived its fleet still holds the lock.
             if not is_held(lock := self._lock_of(machine.name)):
                 lock.unlink(missing_ok=True)
             self._interface.forget(machine.name)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Note nothing: the commands have no place for it, and a listing says so."""
+        """Do nothing: the commands cannot store an expiry, and listings show that."""
 
     def list(self, fleet: str) -> Listing | Unknown:
-        """Return this fleet's machines; one whose livechecks fail for long has failed."""
+        """Return this fleet's machines; one with many failed livechecks in a row has failed."""
         now = self._clock.now()
         try:
             machines = self._listed(fleet)
             if self._hooks.livecheck is not None:
                 failures = self._livechecks.failures(machines, now)
-                machines = tuple(self._judged(each, failures) for each in machines)
+                machines = tuple(self._with_livechecks(each, failures) for each in machines)
                 self._doubted = frozenset(m.name for m in machines if failures.get(m.id))
             undeleted, deleting = self._memory.undeleted(), self._memory.deleting()
             machines = tuple(
-                self._marked(each, undeleted.get(each.name), deleting.get(each.name))
+                self._with_deletion_state(each, undeleted.get(each.name), deleting.get(each.name))
                 for each in machines
             )
         except (CommandFailed, OSError, ValueError) as error:
-            return Unknown(unknown=f"the machines of {self._around.provider} are unknown: {error}")
+            return Unknown(
+                unknown=f"the machines of {self._context.provider} are unknown: {error}"
+            )
         return Listing(read_at=now, machines=machines, strangers=self._strangers)
 
     def doubted(self) -> Collection[str]:
@@ -228,18 +230,18 @@ class HookMachines:
         return self._doubted
 
     def clean(self, machine: Machine) -> Cleaned:
-        """Run `release` on a machine; return how that went."""
+        """Run `release` on a machine; return the result."""
         if self._hooks.release is None:
             return Cleaned()
         try:
-            with self._room():
+            with self._slot():
                 self._run("release", _machine_fields(machine))
         except CommandFailed as failure:
             return Cleaned(str(failure), begun=failure.started)
         return Cleaned()
 
     def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
-        """Return by id whether `livecheck` finds that unlisted machines work, where it tells."""
+        """Return whether unlisted machines work, by id, as far as `livecheck` decides it."""
         if self._hooks.livecheck is None:
             return {}
         try:
@@ -250,12 +252,12 @@ class HookMachines:
         return {key: not count for key, count in failures.items() if not 0 < count < enough}
 
     def forget(self, name: str) -> None:
-        """Give back the numbers of a machine that is gone."""
+        """Release the numbers of a machine that is gone."""
         with noting(name):
             self._interface.forget(name)
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:
-        """Return what else its own commands told of a machine."""
+        """Return the data that the commands printed about a machine."""
         return self._interface.particulars(machine.name)
 
     def _listed(self, fleet: str) -> tuple[Machine, ...]:
@@ -273,10 +275,10 @@ class HookMachines:
         return tuple(sorted(ours, key=lambda machine: machine.name))
 
     def _is_strange(self, listed: Listed) -> bool:
-        """Say whether a machine of another fleet, or of none, has a name as ours get."""
-        fleet = self._around.fleet
+        """Return whether a machine of another fleet has a name of our form."""
+        fleet = self._context.fleet
         return listed.labels.get("fleet") != fleet and any(
-            is_named_by_fleet(fleet, pool, listed.name) for pool in self._around.pools
+            is_named_by_fleet(fleet, pool, listed.name) for pool in self._context.pools
         )
 
     def _run_list(self, fleet: str, more: Mapping[str, str]) -> str:
@@ -288,39 +290,39 @@ class HookMachines:
             raise
 
     def _find(self, machine_id: str) -> Machine | None:
-        """Return a machine of ours by its id, looked up now; None where it is gone."""
+        """Return a machine by its id from a new list; None if it is gone."""
         try:
-            return self._look_for(lambda machine: machine.id == machine_id)
+            return self._find_listed(lambda machine: machine.id == machine_id)
         except (OSError, ValueError) as error:
             raise SourceUnreachable(f"machine {machine_id} is unreachable: {error}") from error
 
-    def _look_for(self, is_it: Callable[[Machine], bool]) -> Machine | None:
-        """Return a machine as it is listed now; None where two lists lack it: one may be short."""
+    def _find_listed(self, is_it: Callable[[Machine], bool]) -> Machine | None:
+        """Return a machine from a new list; None if two lists lack it (one may be incomplete)."""
         for _ in range(2):
-            found = next(filter(is_it, self._listed(self._around.fleet)), None)
+            found = next(filter(is_it, self._listed(self._context.fleet)), None)
             if found is not None:
                 return found
         return None
 
     @property
     def _limit(self) -> timedelta:
-        """How long a deletion that succeeded may take until the machine is no longer listed."""
+        """Time limit between a successful `delete` and the machine's disappearance from lists."""
         return timedelta(seconds=self._hooks.timeouts.delete)
 
     def _check_gone(self, machine: Machine) -> None:
-        """Raise DeletionPending if a list that began after the deletion shows the machine."""
+        """Raise DeletionPending if a list that started after the deletion has the machine."""
         ended = time.monotonic()
-        # Machines are deleted at the same time: one list answers for all deleted before it began.
+        # Concurrent deletions share one list, if it started after they ended.
         with self._look_turn, noting(machine.name):
             noted = self._memory.note_deleting(machine.name, self._clock.now())
             if self._looked_at < ended:
                 began = time.monotonic()
-                self._listed(self._around.fleet)
+                self._listed(self._context.fleet)
                 self._looked_at = began
             if machine.id in self._known:
                 raise DeletionPending(f"{machine.name}: deleting since {noted.since:%F %H:%M}Z")
 
-    def _marked(
+    def _with_deletion_state(
         self, machine: Machine, failed: Undeleted | None, accepted: Deleting | None
     ) -> Machine:
         """Return a machine with the state of its deletion."""
@@ -339,20 +341,20 @@ class HookMachines:
             return False
         return True
 
-    def _judged(self, machine: Machine, failures: Mapping[str, int]) -> Machine:
+    def _with_livechecks(self, machine: Machine, failures: Mapping[str, int]) -> Machine:
         if failures.get(machine.id, 0) < self._hooks.livecheck_failures:
             return machine
         return machine.altered(state=MachineState.FAILED)
 
-    def _made_of(self, inputs: WorkerInputs, failure: CommandFailed) -> Exception:
-        """Return what to say of a creation that failed: whether it surely made nothing."""
+    def _creation_error(self, inputs: WorkerInputs, failure: CommandFailed) -> Exception:
+        """Return the error of a failed creation; CreationRefused if no machine exists for sure."""
         said = f"{inputs.name}: {failure}"
         if not failure.started:
             return CreationRefused(said)
         if failure.first_line in OUTCOMES:
             said = f"{inputs.name}: new reports {failure.first_line}: {failure}"
         try:
-            made = self._look_for(lambda machine: machine.name == inputs.name)
+            made = self._find_listed(lambda machine: machine.name == inputs.name)
         except (CommandFailed, ValueError) as error:
             return SourceUnreachable(f"{said}; whether it made a machine is unknown: {error}")
         if made:
@@ -372,33 +374,35 @@ class HookMachines:
         more: Mapping[str, str] = NOTHING,
         keeps: tuple[int, ...] = (),
     ) -> str:
-        told = {"fleet": self._around.fleet, **told}
-        given = self._given()
-        remembered = self._remembered(told.get("name", ""))
+        told = {"fleet": self._context.fleet, **told}
+        given = self._passed_variables()
+        remembered = self._recorded_variables(told.get("name", ""))
         command = getattr(self._hooks, hook)
         secrets = frozenset(given.values()) | find_tokens(user_data)
-        # What was written for Resalloc has braces of a shell's, as in ${name}.
+        # Commands for Resalloc have a shell's braces, as in ${name}.
         fills = self._hooks.interface == "fleet"
         with self._logged(hook, told.get("name", ""), secrets) as hears:
             return run(
                 Call(
                     what=hook,
-                    command=[_filled(part, told) for part in command] if fills else command,
-                    folder=self._around.folder,
+                    command=[_fill_placeholders(part, told) for part in command]
+                    if fills
+                    else command,
+                    folder=self._context.folder,
                     environment={
-                        **self._around.environment,
+                        **self._context.environment,
                         **given,
                         **{_VARIABLES.get(k, f"FLEET_{k.upper()}"): v for k, v in told.items()},
                         **remembered,
                         **more,
                         "FLEET_HOOK": hook,
-                        "FLEET_PROVIDER": self._around.provider,
+                        "FLEET_PROVIDER": self._context.provider,
                     },
                     timeout=getattr(self._hooks.timeouts, hook),
                     advice=self._advice(hook, mask(shlex.join(command), given.values())),
                     secrets=secrets,
                     stdin=user_data,
-                    most=MOST_LISTED if hook == "list" else _MOST_SAID,
+                    most=MOST_LISTED if hook == "list" else _MAX_OUTPUT_BYTES,
                     keeps=keeps,
                     hears=hears,
                     is_cut=self._cut.is_set,
@@ -407,11 +411,11 @@ class HookMachines:
 
     @contextmanager
     def _logged(self, hook: str, machine: str, secrets: Collection[str]) -> Iterator[Hears]:
-        """Log one call; its failure says where. Who only reads logs no `list`."""
-        folder = self._around.state.parent / "hooks"
+        """Log one call and add the log's path to its failure; a read-only run logs no `list`."""
+        folder = self._context.state.parent / "hooks"
         is_list = hook == "list"
-        path = folder / (machine or self._around.provider) / f"{hook}.log"
-        if (is_list and not self._around.looks) or not NAME.fullmatch(path.parent.name):
+        path = folder / (machine or self._context.provider) / f"{hook}.log"
+        if (is_list and not self._context.looks) or not NAME.fullmatch(path.parent.name):
             yield lambda _stream, _data: None
             return
         log = HookLog(path, hook, secrets, quiet=is_list)
@@ -420,7 +424,7 @@ class HookMachines:
         except CommandFailed as failure:
             log.end(f"failed: {failure}", failed=True)
             if log.is_written and failure.started:
-                failure.args = (f"{failure}; log: {self._shown(path)}",)
+                failure.args = (f"{failure}; log: {self._displayed_path(path)}",)
             raise
         except BaseException:
             log.end("was stopped with fleet", failed=True)
@@ -429,42 +433,42 @@ class HookMachines:
         if hook in ("new", "delete"):
             tidy(folder)
 
-    def _shown(self, path: Path) -> Path:
-        """Return a path as a person finds it: from the folder of fleet.yaml where it is there."""
-        folder = self._around.folder
+    def _displayed_path(self, path: Path) -> Path:
+        """Return a path for a message: relative to the folder of fleet.yaml if inside it."""
+        folder = self._context.folder
         return path.relative_to(folder) if path.is_relative_to(folder) else path
 
     def _advice(self, hook: str, command: str) -> str:
-        """Return what to do about a command that takes too long."""
+        """Return advice on a command that exceeds its time limit."""
         return (
-            f"; what ran: {command[:_SHOWN]}; where it needs longer, raise "
-            f"`timeouts: {{{hook}: …}}` of the hooks of {self._around.provider}"
+            f"; what ran: {command[:_MAX_SHOWN_LENGTH]}; where it needs longer, raise "
+            f"`timeouts: {{{hook}: …}}` of the hooks of {self._context.provider}"
         )
 
-    def _given(self) -> dict[str, str]:
-        """Return what of fleet's own environment the commands are to get."""
-        ours, names = self._around.ours, self._hooks.environment
+    def _passed_variables(self) -> dict[str, str]:
+        """Return the variables of fleet's environment that the commands get."""
+        ours, names = self._context.ours, self._hooks.environment
         missing = [name for name in names if name not in ours]
         if missing:
             raise CommandFailed(
                 f"the environment variable {missing[0]} is not set, which "
-                f"`environment` of provider {self._around.provider} names",
+                f"`environment` of provider {self._context.provider} names",
                 started=False,
             )
         return {name: ours[name] for name in names}
 
-    def _remembered(self, name: str) -> Mapping[str, str]:
-        """Return what the commands are told of what was noted of a machine."""
+    def _recorded_variables(self, name: str) -> Mapping[str, str]:
+        """Return the variables that commands get from a machine's record."""
         try:
             return self._interface.told(name)
         except (OSError, ValueError) as error:
             raise CommandFailed(str(error), started=False) from error
 
     @contextmanager
-    def _room(self) -> Iterator[None]:
-        """Wait until fewer than `at_once` commands run that change something."""
-        slots = self._around.slots.of(self._around.provider, self.at_once)
-        while not slots.acquire(timeout=_LOOK_SECONDS):
+    def _slot(self) -> Iterator[None]:
+        """Hold one of `at_once` slots for commands that change machines."""
+        slots = self._context.slots.of(self._context.provider, self.at_once)
+        while not slots.acquire(timeout=_POLL_SECONDS):
             if self._cut.is_set():
                 raise CommandFailed("not started: fleet is stopping", started=False)
         try:
@@ -473,11 +477,11 @@ class HookMachines:
             slots.release()
 
     def _lock_of(self, name: str) -> Path:
-        return self._around.state / f"{name}.lock"
+        return self._context.state / f"{name}.lock"
 
     @contextmanager
-    def _remembering(self, name: str) -> Iterator[None]:
-        """Remember a machine from before it is made; one that was surely not made is forgotten."""
+    def _recording(self, name: str) -> Iterator[None]:
+        """Keep a record from before the creation; remove it if the creation was refused."""
         with noting(name):
             try:
                 yield
@@ -486,8 +490,8 @@ class HookMachines:
                 raise
 
     @contextmanager
-    def _alone(self, name: str) -> Iterator[IO[str]]:
-        """Hold a machine's lock, which a command that outlives its fleet goes on holding."""
+    def _locked(self, name: str) -> Iterator[IO[str]]:
+        """Hold a machine's lock; a command that outlives fleet keeps holding it."""
         path = self._lock_of(name)
         with touching(f"{name}: local_fault: {path}", CreationRefused):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -502,8 +506,8 @@ class HookMachines:
             yield lock
 
 
-def _filled(part: str, told: Mapping[str, str]) -> str:
-    """Put what is told of a machine into an argument, in one go: no value is looked at again."""
+def _fill_placeholders(part: str, told: Mapping[str, str]) -> str:
+    """Replace placeholders in an argument in one pass, so that values are not expanded again."""
     return re.sub(r"\{(\w+)\}", lambda found: told.get(found[1], found[0]), part)
 
 

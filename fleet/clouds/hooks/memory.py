@@ -1,7 +1,7 @@
-"""Remember of machines what their own commands cannot keep: numbers, labels, output.
+"""Records about machines for an operator's commands: numbers, labels, output.
 
-It is one file for all providers of a fleet, since counters are shared; it is read and written
-under a lock by every process. What is lost with it is found again, or reported.
+One file serves all providers of a fleet, since counters are shared. All processes read and write
+it under a lock. Losing it is safe: the data is found again, or the loss is reported.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ from fleet.state.files import replace_file
 
 
 class Memo(Value):
-    """What is remembered of one machine, from before it is made until it is deleted."""
+    """The record of one machine, from before its creation until its deletion."""
 
     provider: str
     number: int = Field(ge=1, description="No other machine ever had it.")
@@ -34,12 +34,12 @@ class Memo(Value):
 
     @property
     def pool(self) -> str:
-        """Return the pool that it was made for."""
+        """Return the pool of the machine."""
         return self.inputs.labels.get("pool", "")
 
 
 class Undeleted(Value):
-    """How often the deletion of a machine has failed in a row."""
+    """A series of failed deletions of a machine."""
 
     failures: int = Field(ge=1)
     at: Moment = Field(description="The latest.")
@@ -47,11 +47,11 @@ class Undeleted(Value):
 
     @property
     def again(self) -> datetime:
-        """Return when it is tried again."""
-        return self.at + _PAUSES[min(self.failures, len(_PAUSES)) - 1]
+        """Return the time of the next try."""
+        return self.at + _RETRY_PAUSES[min(self.failures, len(_RETRY_PAUSES)) - 1]
 
     def __str__(self) -> str:
-        """Say it to a person."""
+        """Describe the failures for a user."""
         times = write_count(self.failures, "time")
         return (
             f"delete failed {times} in a row, last at {self.at:%F %H:%M}Z: "
@@ -60,20 +60,20 @@ class Undeleted(Value):
 
 
 class Deleting(Value):
-    """A deletion that `delete` reported as done, of a machine that is still listed."""
+    """A successful `delete` of a machine that is still listed."""
 
     since: Moment = Field(description="When `delete` first succeeded.")
     at: Moment = Field(description="When it last succeeded.")
     tries: int = Field(1, ge=1)
 
     def again(self, limit: timedelta) -> datetime:
-        """Return when `delete` is run again; `limit` is how long a deletion may take."""
+        """Return the time of the next `delete`; `limit` is the duration granted to a deletion."""
         if self.tries == 1:
             return self.since + limit
-        return self.at + _PAUSES[min(self.tries, len(_PAUSES)) - 1]
+        return self.at + _RETRY_PAUSES[min(self.tries, len(_RETRY_PAUSES)) - 1]
 
     def describe(self, limit: timedelta) -> str:
-        """Return a sentence on a deletion that takes longer than its limit."""
+        """Describe a deletion that exceeds its limit."""
         spent = write_duration(int(limit.total_seconds()))
         times = "once" if self.tries == 1 else f"{self.tries} times"
         return (
@@ -83,9 +83,9 @@ class Deleting(Value):
         )
 
 
-_PAUSES = tuple(timedelta(minutes=each) for each in (0, 10, 20, 40, 60))
-"""After the first failure, after the second, and so on."""
-_SAID_LIMIT = 300
+_RETRY_PAUSES = tuple(timedelta(minutes=each) for each in (0, 10, 20, 40, 60))
+"""Pauses after the first failure, the second, and so on."""
+_MAX_ERROR_LENGTH = 300
 
 
 class _Memos(Value, frozen=False):
@@ -98,27 +98,27 @@ class _Memos(Value, frozen=False):
 
 
 class HookMemory:
-    """What is remembered of machines, in a file; each method raises ValueError or OSError."""
+    """Records of machines in a file; methods raise ValueError or OSError."""
 
     def __init__(self, path: Path, provider: str) -> None:
         self._path = path
         self._provider = provider
 
     def own(self) -> Mapping[str, Memo]:
-        """Return what is remembered of this provider's machines, by name."""
+        """Return the records of this provider's machines, by name."""
         machines = self._read().machines
         return {name: memo for name, memo in machines.items() if memo.provider == self._provider}
 
     def has_listed(self) -> bool:
-        """Say whether this provider's `list` was seen to work."""
+        """Return whether this provider's `list` has ever succeeded."""
         return self._provider in self._read().listed
 
     def begin(self, inputs: WorkerInputs, counters: Iterable[str], now: datetime) -> Memo:
-        """Give a machine that is about to be made its numbers; what was begun before keeps them.
+        """Assign numbers to a machine before its creation; a repeated creation keeps them.
 
-        A name that is free again is another machine's: `forget` comes between them.
+        Before a name is reused for another machine, `forget` is called.
         """
-        with self._changing() as memos:
+        with self._updating() as memos:
             known = memos.machines.pop(inputs.name, None)
             others = memos.machines.values()
             pool = inputs.labels.get("pool", "")
@@ -129,59 +129,61 @@ class HookMemory:
                 number=known.number if known else memos.last,
                 index=known.index
                 if known
-                else _smallest(each.index for each in others if each.pool == pool),
+                else _smallest_free(each.index for each in others if each.pool == pool),
                 counters={
                     name: known.counters[name]
                     if known and name in known.counters
-                    else _smallest(each.counters[name] for each in others if name in each.counters)
+                    else _smallest_free(
+                        each.counters[name] for each in others if name in each.counters
+                    )
                     for name in counters
                 },
                 since=now,
                 inputs=inputs,
             )
             memos.machines[inputs.name] = memo
-            # Nothing is made where `list` did not work just before.
+            # No machine is created unless `list` succeeded just before.
             memos.listed = tuple(sorted({*memos.listed, self._provider}))
         return memo
 
     def note(self, name: str, said: str) -> None:
-        """Remember what `new` printed of a machine."""
-        with self._changing() as memos:
+        """Record the output of `new` for a machine."""
+        with self._updating() as memos:
             memos.machines[name] = memos.machines[name].altered(said=said)
 
     def forget(self, name: str) -> None:
-        """Give back the numbers of a machine that is gone; of one that was never known is fine."""
+        """Release the numbers of a machine that is gone, if it has any."""
         known = self._read()
         if name in known.machines or name in known.undeleted or name in known.deleting:
-            with self._changing() as memos:
+            with self._updating() as memos:
                 memos.machines.pop(name, None)
                 memos.undeleted.pop(name, None)
                 memos.deleting.pop(name, None)
 
     def forget_deletion(self, name: str) -> None:
-        """Forget only the deletion of a machine."""
+        """Remove only the record of a machine's deletion."""
         if name in self._read().deleting:
-            with self._changing() as memos:
+            with self._updating() as memos:
                 memos.deleting.pop(name)
 
     def undeleted(self) -> Mapping[str, Undeleted]:
-        """Return by name the machines whose deletion failed."""
+        """Return the machines whose deletion failed, by name."""
         return self._read().undeleted
 
     def note_undeleted(self, name: str, said: str, now: datetime) -> None:
-        """Remember that a machine could not be deleted, until it is forgotten."""
-        with self._changing() as memos:
+        """Record a failed deletion of a machine."""
+        with self._updating() as memos:
             before = memos.undeleted[name].failures if name in memos.undeleted else 0
-            failed = Undeleted(failures=before + 1, at=now, said=said[:_SAID_LIMIT])
+            failed = Undeleted(failures=before + 1, at=now, said=said[:_MAX_ERROR_LENGTH])
             memos.undeleted[name] = failed
 
     def deleting(self) -> Mapping[str, Deleting]:
-        """Return by name the machines whose deletion succeeded and was not seen since."""
+        """Return the machines that were deleted but may still be listed, by name."""
         return self._read().deleting
 
     def note_deleting(self, name: str, now: datetime) -> Deleting:
-        """Remember that a machine is listed after its deletion, until it is forgotten."""
-        with self._changing() as memos:
+        """Record a successful `delete` of a machine."""
+        with self._updating() as memos:
             memos.undeleted.pop(name, None)
             known = memos.deleting.get(name)
             noted = (
@@ -193,8 +195,8 @@ class HookMemory:
         return noted
 
     @contextmanager
-    def _changing(self) -> Iterator[_Memos]:
-        """Hold the file's lock; what is changed of the memos is written at the end."""
+    def _updating(self) -> Iterator[_Memos]:
+        """Hold the file's lock, and write the changed records at the end."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -217,7 +219,7 @@ class HookMemory:
 
 @contextmanager
 def noting(name: str) -> Iterator[None]:
-    """Say of which machine it is that what is remembered cannot be read or written."""
+    """Add the machine's name to errors of its record."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -225,7 +227,7 @@ def noting(name: str) -> Iterator[None]:
         raise SourceUnreachable(f"{name}: {whose}{error}") from error
 
 
-def _smallest(taken: Iterable[int]) -> int:
-    """Return the smallest number from 0 on that is not taken."""
+def _smallest_free(taken: Iterable[int]) -> int:
+    """Return the smallest unused number, starting at 0."""
     used = frozenset(taken)
     return next(number for number in count() if number not in used)

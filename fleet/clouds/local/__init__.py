@@ -1,4 +1,4 @@
 """Workers that are processes on this computer.
 
-Begin with `cloud.py`; `machines.py` starts, lists and ends them.
+Start with `cloud.py`; `machines.py` starts, lists and ends the processes.
 """

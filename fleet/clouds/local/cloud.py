@@ -9,7 +9,7 @@ class Local(Cloud[LocalProvider]):
     """A folder of machines, each a process."""
 
     def open(self) -> LocalMachines:
-        """Return the processes, which are workers themselves where no queue registers workers."""
+        """Return the machines, which are also workers if the fleet has no Debusine queue."""
         site, path = self.site, self.declared.path
         queues = site.fleet.queues.values()
         kind = (

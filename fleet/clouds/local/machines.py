@@ -1,10 +1,10 @@
 """A provider on this computer: a machine is a folder and a process started in it.
 
-A machine exists when its process is recorded in its folder. A creation that was killed before
-that has made none, and what it left behind is removed by the next.
+A machine exists once its process is recorded in its folder. A creation that was killed earlier has
+created none, and the next creation removes its leftovers.
 
-A process that runs is a worker. It says itself that it is busy, by a file `busy` in its home,
-and is told by a file `draining` there that nothing new is to be begun.
+A running process is a worker. It shows that it is busy with a file `busy` in its home, and must
+start no more work while a file `draining` is there.
 """
 
 import fcntl
@@ -44,7 +44,7 @@ HOME = "home"
 LOCK = ".lock"
 _PARTIAL = ".partial-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-_ETC = "/etc/"
+_ETC_PREFIX = "/etc/"
 _CONSOLE_BYTES = 1_000_000
 _REFUSALS = {
     "error": "server_error: something went wrong (faults.create is error)",
@@ -54,7 +54,7 @@ _REFUSALS = {
 
 
 class Record(Value):
-    """What a machine's folder says of it."""
+    """The record in a machine's folder."""
 
     format: Literal["fleet-local-1"] = "fleet-local-1"
     id: str
@@ -68,27 +68,27 @@ class Record(Value):
 
 @contextmanager
 def reaching(what: str) -> Iterator[None]:
-    """Say of a machine that could not be reached why."""
+    """Turn an error into SourceUnreachable with the machine's name."""
     try:
         yield
     except (OSError, ValueError) as error:
-        raise SourceUnreachable(f"{what} is unreachable: {_why(error)}") from error
+        raise SourceUnreachable(f"{what} is unreachable: {_describe_error(error)}") from error
 
 
 class LocalMachines:
-    """The machines in one folder: Provider, and what the embedded engine changes."""
+    """The machines in one folder: Provider, and LocalCloud for the embedded engine."""
 
     def __init__(
         self, path: Path, clock: Clock, faults: Faults, environment: Mapping[str, str]
     ) -> None:
-        """`environment` is all that processes get beside HOME; fleet's own holds secrets."""
+        """`environment` is the processes' environment except HOME; fleet's own holds secrets."""
         self.path = path
         self._clock = clock
         self._faults = faults
         self._environment = environment
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
-        """Make a machine, start its process and return its id; CreationRefused when none is."""
+        """Create a machine and return its id; raises CreationRefused if there is no machine."""
         record = Record(
             id=f"local-{secrets.token_hex(4)}",
             inputs=inputs,
@@ -101,18 +101,18 @@ class LocalMachines:
             self._make(record, data)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             whose = "local_fault: " if isinstance(error, OSError) else ""
-            raise CreationRefused(f"{inputs.name}: {whose}{_why(error)}") from error
+            raise CreationRefused(f"{inputs.name}: {whose}{_describe_error(error)}") from error
         return record.id
 
     def delete(self, machine_id: str) -> None:
-        """End a machine's process and all it started, and remove its folder; gone is fine."""
+        """End a machine's process and its children, and remove its folder, if it exists."""
         with reaching(machine_id):
             for folder, record in self.records():
                 if record.id == machine_id:
                     self._remove(folder, machine_id)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of machines; one that is gone is fine."""
+        """Write the expiry of machines, if they exist."""
         with reaching("a machine on this computer"):
             for _, record in self.records():
                 if record.id in machines:
@@ -131,10 +131,12 @@ class LocalMachines:
             workers = self.workers(ours)
             return Listing(read_at=now, machines=machines, notes_expiry=True, workers=workers)
         except (OSError, ValueError) as error:
-            return Unknown(unknown=f"the machines on this computer are unknown: {_why(error)}")
+            return Unknown(
+                unknown=f"the machines on this computer are unknown: {_describe_error(error)}"
+            )
 
     def console(self, machine_id: str) -> str:
-        """Return the end of what a machine's process wrote."""
+        """Return the end of the output of a machine's process."""
         with reaching(machine_id):
             for folder, record in self.records():
                 if record.id == machine_id:
@@ -145,11 +147,11 @@ class LocalMachines:
         raise SourceUnreachable(f"there is no machine {machine_id}")
 
     def workers(self, machines: Sequence[tuple[Path, Record]]) -> tuple[Worker, ...] | None:  # noqa: ARG002 - of those who do
-        """Return the workers that register here: none do, they register at a queue."""
+        """Return the workers that register here; None, since these register at a queue."""
         return None
 
     def rewrite(self, record: Record, **changes: object) -> None:
-        """Note something more in a machine's record; one that is gone is fine."""
+        """Change fields of a machine's record, if it exists."""
         path = self.path / record.inputs.name / MACHINE
         with self._locked(fcntl.LOCK_EX):
             if path.exists() and _read(path).id == record.id:
@@ -166,7 +168,7 @@ class LocalMachines:
             raise ValueError(f"invalid_input: there is no program {program!r} to run")
 
     def _command(self, inputs: WorkerInputs) -> tuple[str, ...]:
-        """Return what runs on a machine, its own name and home put in."""
+        """Return the machine's command, with its name and home filled in."""
         home = str(self.path / inputs.name / HOME)
         parts = shlex.split(inputs.settings.get("run", ""))
         return tuple(part.replace("{home}", home).replace("{name}", inputs.name) for part in parts)
@@ -179,10 +181,10 @@ class LocalMachines:
             if folder.exists():
                 raise ValueError(f"uniqueness_error: the name is already used: {folder}")
             made = self.path / f"{_PARTIAL}{record.id}"
-            _furnish(made, record, data)
+            _create_folder(made, record, data)
             made.rename(folder)
             start(self._launch(folder, record, data.delay), lock)
-        # From here on it may exist: what fails now is no refusal, and is looked for by the next.
+        # From here on the machine may exist, so a failure is no CreationRefused.
         with reaching(record.inputs.name), self._locked(fcntl.LOCK_EX):
             if find(folder) is not None:
                 return
@@ -201,11 +203,11 @@ class LocalMachines:
             end(process)
         with self._locked(fcntl.LOCK_EX):
             if (folder / MACHINE).exists() and _read(folder / MACHINE).id == machine_id:
-                # However much is left when we are killed now, it is no machine any more.
+                # The rename makes it no machine, even if the removal is interrupted.
                 shutil.rmtree(folder.rename(self.path / f"{_PARTIAL}{machine_id}"))
 
     def _sweep(self) -> None:
-        """Remove what creations and deletions left behind that were killed; needs the lock."""
+        """Remove leftovers of killed creations and deletions; requires the lock."""
         for folder in self.path.iterdir():
             is_ours = folder.name.startswith(_PARTIAL) or (folder / MACHINE).exists()
             if is_ours and find(folder) is None:
@@ -215,7 +217,7 @@ class LocalMachines:
         """Return each machine's folder and record, sorted by name."""
         lock = self.path / LOCK
         if not self.path.exists() or lock not in self.path.iterdir():
-            return ()  # nothing was ever made here
+            return ()  # no machine was ever created here
         with self._locked(fcntl.LOCK_SH):
             return tuple(
                 (folder, _read(folder / MACHINE))
@@ -225,22 +227,22 @@ class LocalMachines:
 
     @contextmanager
     def _locked(self, operation: int) -> Iterator[IO[str]]:
-        """Hold the lock, which a process that is being started holds on to."""
+        """Hold the lock, which a starting process holds too."""
         with (self.path / LOCK).open("a" if operation == fcntl.LOCK_EX else "r") as lock:
             fcntl.flock(lock, operation)
             yield lock
 
 
-def _furnish(folder: Path, record: Record, data: UserData) -> None:
-    """Lay out a machine's folder; what is for /etc on a machine is in ~/.config of this one."""
-    # Another user, whom the command may become, gets through, but sees nothing on the way.
+def _create_folder(folder: Path, record: Record, data: UserData) -> None:
+    """Create a machine's folder; files for /etc go into its ~/.config."""
+    # The command may run as another user, who can pass through but not list the folder.
     folder.mkdir(mode=0o711)
     home = folder / HOME
     home.mkdir(mode=0o700)
     _write(folder / LOG, "")
     _write(folder / MACHINE, record.model_dump_json(indent=1) + "\n")
     for file in data.files:
-        path = home / ".config" / file.path.removeprefix(_ETC)
+        path = home / ".config" / file.path.removeprefix(_ETC_PREFIX)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(path, file.content, int(file.permissions, 8))
 
@@ -279,7 +281,7 @@ def _machine(folder: Path, record: Record) -> Machine:
     )
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
     return str(error)
@@ -293,43 +295,43 @@ class LocalWorkers(LocalMachines):
     """Machines on this computer, and the Registry of their workers."""
 
     def workers(self, machines: Sequence[tuple[Path, Record]]) -> tuple[Worker, ...]:
-        """Return the workers on those of these machines that boot."""
+        """Return the workers on the booted machines."""
         return tuple(_worker(folder, record) for folder, record in machines if record.boots)
 
     def drain(self, worker: str) -> None:
-        """Tell a worker to begin nothing new; what it runs it may end."""
-        with self._reached(worker) as (folder, record):
+        """Make a worker start no more work; it may finish its current work."""
+        with self._found_worker(worker) as (folder, record):
             (folder / HOME / DRAINING).touch()
             self.rewrite(record, draining_since=record.draining_since or self._clock.now())
 
     def resume(self, worker: str) -> None:
-        """Tell a worker to go on as before its drain."""
-        with self._reached(worker) as (folder, record):
+        """Permit a worker to start work again."""
+        with self._found_worker(worker) as (folder, record):
             (folder / HOME / DRAINING).unlink(missing_ok=True)
             self.rewrite(record, draining_since=None)
 
     def disable(self, worker: str) -> None:
-        """Switch a worker off for good; refused while it says that it is busy."""
-        with self._reached(worker) as (folder, record):
+        """Disable a worker permanently; raises WorkerBusy if it is busy."""
+        with self._found_worker(worker) as (folder, record):
             if _worker(folder, record).state is WorkerState.BUSY:
                 raise WorkerBusy(f"worker {worker} is busy; it was not disabled")
             self.rewrite(record, disabled=True)
 
     def revoke(self, worker: str) -> None:
-        """Switch off the worker of a machine that never booted."""
-        with self._reached(worker) as (_, record):
+        """Disable the worker of a machine that never booted."""
+        with self._found_worker(worker) as (_, record):
             if record.boots:
                 raise WorkerBusy(f"worker {worker} has registered meanwhile; it was not revoked")
             self.rewrite(record, disabled=True)
 
     def release(self, worker: str) -> None:
-        """Switch off a worker; here it is gone with its machine."""
+        """Do nothing: the worker is gone with its machine."""
 
     def confirm(self, tell: Tell) -> None:
-        """See that what was told stands: here nothing undoes it."""
+        """Do nothing: changes here take effect immediately."""
 
     @contextmanager
-    def _reached(self, worker: str) -> Iterator[tuple[Path, Record]]:
+    def _found_worker(self, worker: str) -> Iterator[tuple[Path, Record]]:
         with reaching(f"worker {worker}"):
             found = [each for each in self.records() if each[1].inputs.name == worker]
             if not found:
@@ -345,7 +347,7 @@ def _worker(folder: Path, record: Record) -> Worker:
         name=record.inputs.name,
         machine=record.inputs.name,
         pool=record.inputs.labels.get("pool"),
-        # A process that has ended does not come back: its worker serves nothing any more.
+        # An ended process does not restart: its worker is disabled.
         state=WorkerState.DISABLED if disabled else WorkerState.BUSY if busy else WorkerState.IDLE,
         draining=record.draining_since is not None,
         since=record.draining_since or record.created_at,

@@ -1,4 +1,4 @@
-"""Simulated machines, kept in a file.
+"""Simulated machines in a file.
 
-Begin with `cloud.py`; `machines.py` is the simulation, `plugin.py` offers it to Pulumi.
+Start with `cloud.py`; `machines.py` is the simulation, `plugin.py` makes it a Pulumi provider.
 """

@@ -11,23 +11,23 @@ from fleet.schema.model import SimProvider
 
 
 class Sim(Cloud[SimProvider]):
-    """A simulated cloud in a file, for the embedded and the real engine."""
+    """A simulated cloud in a file, for the embedded and the Pulumi engine."""
 
     def open(self) -> SimCloud:
-        """Return what reads machines and their workers from the file."""
+        """Return the reader of machines and their workers."""
         return SimCloud(self._path, self.site.clock)
 
     def prepare(self) -> None:
-        """Write what fleet.yaml says is sold into the file."""
+        """Write the types on sale from fleet.yaml into the file."""
         self.open().configure(menu_of(self.site.fleet, self.site.name))
 
     def account(self, labels: Mapping[str, str]) -> Account:  # noqa: ARG002 - it has no such labels
-        """Return the account, which the plugin finds by the path of the file."""
+        """Return the account; the plugin finds it by the path of the file."""
         config = {"sim:path": str(self._path)}
         return Account(self.machines, config=config, environment=self.environment)
 
     def publisher(self) -> Publisher:
-        """Return a folder: machines boot nothing, so any name of an image will do."""
+        """Return a publisher into a folder; simulated machines accept any image name."""
         from fleet.images.stores import Directory, StorePublisher
 
         folder = self.site.storage.folder / f"sim-{self.site.name}-images"

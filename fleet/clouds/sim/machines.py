@@ -1,7 +1,7 @@
 """The simulated cloud: machines with stock, boot times and faults.
 
-The embedded engine calls it in-process, the real engine through `plugin.py`; both share
-one file. It does what a cloud does and no more: it deletes a busy machine when told to.
+The embedded engine calls it in-process, the Pulumi engine through `plugin.py`; both share one
+file. Like a real cloud it has no safeguards: it deletes a busy machine on request.
 """
 
 import fcntl
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from fleet.schema.model import Fleet
 
 
-_LIMIT_BYTES = 200 * 1000 * 1000
+_MAX_FILE_BYTES = 200 * 1000 * 1000
 
 
 class Menu(Value):
-    """What the simulated provider sells, and what goes wrong there on purpose."""
+    """The simulated provider's types on sale and injected faults."""
 
     boot: int = Field(60, description="Seconds from creation to the worker registering.")
     types: dict[str, int | None] = Field(
@@ -68,7 +68,7 @@ class SimMachine(Value):
 
 
 class Contents(Value, frozen=False):
-    """Everything the file holds."""
+    """The content of the file."""
 
     format: Literal["fleet-sim-1"]
     menu: Menu | None = None
@@ -78,10 +78,10 @@ class Contents(Value, frozen=False):
 
 @contextmanager
 def changing(path: Path) -> Iterator[Contents]:
-    """Hold the file's lock; what is changed of its contents is written at the end."""
+    """Hold the file's lock, and write the changed content at the end."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The lock is a file of its own: replacing a locked file would free its lock.
+        # The lock is a separate file: replacing a locked file would release its lock.
         with path.with_name(path.name + ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             before = load(path)
@@ -98,10 +98,10 @@ def changing(path: Path) -> Iterator[Contents]:
 
 
 def load(path: Path) -> Contents:
-    """Return what the file holds; a missing file is an empty cloud without a menu."""
+    """Return the content of the file; a missing file is an empty cloud without a menu."""
     try:
         path.lstat()
-        return Contents.model_validate_json(LocalFiles().read(str(path), _LIMIT_BYTES))
+        return Contents.model_validate_json(LocalFiles().read(str(path), _MAX_FILE_BYTES))
     except FileNotFoundError:
         return Contents(format="fleet-sim-1")
     except (FileUnreadable, OSError) as error:
@@ -114,8 +114,8 @@ def load(path: Path) -> Contents:
 
 
 def menu_of(fleet: "Fleet", provider: str) -> Menu:
-    """Return what a provider of kind sim sells: its own types and the catalogue's."""
-    # The plugin needs no configuration, and must start fast: fleet.yaml's model stays out.
+    """Return the menu of a provider of kind sim: its own types and the catalogue's."""
+    # Imported late: the plugin must start fast and needs no fleet.yaml.
     from fleet.model.prices import find_types, known_types
     from fleet.schema.model import SimProvider
 
@@ -146,15 +146,15 @@ class SimCloud:
         self._clock = clock
 
     def configure(self, menu: Menu) -> None:
-        """Write the menu into the file, so that creating needs only the path."""
+        """Write the menu into the file, so that a creation needs only the path."""
         if load(self.path).menu != menu:
             with changing(self.path) as contents:
                 contents.menu = menu
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
-        """Make a machine and return its id, or raise CreationRefused and make nothing."""
+        """Create a machine and return its id; raises CreationRefused without creating one."""
         with changing(self.path) as contents:
-            self._refuse(contents, inputs)
+            self._check_creation(contents, inputs)
             menu = contents.menu or Menu()
             now = self._clock.now()
             boots = {inputs.type, inputs.image}.isdisjoint(menu.never_boots)
@@ -169,18 +169,18 @@ class SimCloud:
         return machine_id
 
     def read(self, machine_id: str) -> WorkerInputs | None:
-        """Return what a machine was made from; None when it does not exist."""
+        """Return a machine's inputs; None if it does not exist."""
         machine = load(self.path).machines.get(machine_id)
         return machine.inputs if machine else None
 
     def delete(self, machine_id: str) -> None:
-        """Delete a machine; one that is already gone is fine."""
+        """Delete a machine, if it exists."""
         if machine_id in load(self.path).machines:
             with changing(self.path) as contents:
                 contents.machines.pop(machine_id, None)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of machines; one that is gone is fine."""
+        """Write the expiry of machines, if they exist."""
         with changing(self.path) as contents:
             for each in contents.machines.keys() & set(machines):
                 contents.machines[each] = contents.machines[each].altered(expires=until)
@@ -201,7 +201,7 @@ class SimCloud:
         )
 
     def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
-        """Give a machine the labels of a worker beside its own."""
+        """Add the labels of a worker to a machine."""
         with changing(self.path) as contents:
             machine = contents.machines.get(machine_id)
             if machine is None:
@@ -234,7 +234,7 @@ class SimCloud:
         )
 
     def console(self, machine_id: str) -> str:
-        """Return what a simulated machine wrote so far."""
+        """Return the console output of a simulated machine."""
         machine = load(self.path).machines.get(machine_id)
         if machine is None:
             raise SourceUnreachable(f"there is no machine {machine_id}")
@@ -247,7 +247,7 @@ class SimCloud:
         return "\n".join(lines) + "\n"
 
     def assign(self, machine: str, request: str | None) -> None:
-        """Have the worker on a machine run a request, or nothing."""
+        """Assign a request to the worker on a machine, or None."""
         now = self._clock.now()
         self._set(
             machine,
@@ -259,12 +259,12 @@ class SimCloud:
         )
 
     def drain(self, worker: str) -> None:
-        """Give a worker nothing new."""
+        """Drain a worker: it gets no new work."""
         now = self._clock.now()
         self._set(worker, lambda each: {"draining": True, "drained_at": each.drained_at or now})
 
     def resume(self, worker: str) -> None:
-        """Give a worker work again."""
+        """Resume a drained worker."""
         now = self._clock.now()
         self._set(
             worker,
@@ -276,7 +276,7 @@ class SimCloud:
         )
 
     def disable(self, worker: str) -> None:
-        """Switch a worker off for good; refused while it runs something."""
+        """Disable a worker permanently; raises WorkerBusy while it runs a request."""
         now = self._clock.now()
         self._set(
             worker,
@@ -285,7 +285,7 @@ class SimCloud:
         )
 
     def revoke(self, worker: str) -> None:
-        """Take back the token of a worker that never registered; it cannot any more."""
+        """Revoke the token of a worker that never registered, so that it cannot register."""
         now = self._clock.now()
 
         def take_back(machine: SimMachine) -> Mapping[str, object]:
@@ -296,10 +296,10 @@ class SimCloud:
         self._set(worker, take_back)
 
     def release(self, worker: str) -> None:
-        """Switch off a worker; here it is gone with its machine."""
+        """Do nothing: the worker is gone with its machine."""
 
     def confirm(self, tell: Tell) -> None:
-        """See that what was told stands: here nothing undoes it."""
+        """Do nothing: changes here take effect immediately."""
 
     def _set(
         self,
@@ -318,11 +318,11 @@ class SimCloud:
                 return
         raise SourceUnreachable(f"{self.path}: no machine is named {name!r}")
 
-    def _refuse(self, contents: Contents, inputs: WorkerInputs) -> None:
+    def _check_creation(self, contents: Contents, inputs: WorkerInputs) -> None:
         menu = contents.menu
         same = [each for each in contents.machines.values() if each.inputs.name == inputs.name]
-        kind = _kind(inputs)
-        made = sum(_kind(each.inputs) == kind for each in contents.machines.values())
+        kind = _stock_key(inputs)
+        made = sum(_stock_key(each.inputs) == kind for each in contents.machines.values())
         if menu is None:
             problem = f"{self.path} has no menu; run `fleet apply`, which writes it"
         elif same:
@@ -342,8 +342,8 @@ class SimCloud:
         raise CreationRefused(f"{inputs.name}: {problem}")
 
 
-def _kind(inputs: WorkerInputs) -> str:
-    """Return what is sold: a type, or a type on the spot market, which has a stock of its own."""
+def _stock_key(inputs: WorkerInputs) -> str:
+    """Return the sold item: a type, or a type on the spot market, with a separate stock."""
     market = inputs.settings.get("market", "on-demand")
     return inputs.type if market == "on-demand" else f"{inputs.type}/{market}"
 

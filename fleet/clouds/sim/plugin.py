@@ -1,7 +1,7 @@
-"""Let the real engine reach the simulated cloud, as a Pulumi provider plugin.
+"""The simulated cloud as a Pulumi provider plugin.
 
-Run by the Pulumi CLI as `pulumi-resource-sim`; the file that is the cloud comes from the
-stack's configuration key `sim:path`.
+Run by the Pulumi CLI as `pulumi-resource-sim`; the path of the cloud's file comes from the stack's
+configuration key `sim:path`.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ USER_DATA = "userData"
 
 
 class SimProvider(api.Provider):
-    """Creates, reads and deletes simulated machines; it changes none in place."""
+    """Creates, reads and deletes simulated machines, without changes in place."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
 
     async def configure(self, request: api.ConfigureRequest) -> api.ConfigureResponse:
-        """Take the path of the simulated cloud's file."""
+        """Store the path of the simulated cloud's file."""
         path = _plain(request.args).get("path") or request.variables.get("sim:config:path")
         self._path = Path(path) if path else None
         return await super().configure(request)
@@ -52,7 +52,7 @@ class SimProvider(api.Provider):
         return api.CheckResponse(inputs=request.new_inputs)
 
     async def diff(self, request: api.DiffRequest) -> api.DiffResponse:
-        """Name what differs; all but labels and settings means another machine."""
+        """Return the changed inputs; any but labels and settings requires a replacement."""
         before, after = _plain(request.old_state), _plain(request.new_inputs)
         changed = sorted(key for key in after if after[key] != before.get(key))
         return api.DiffResponse(
@@ -62,7 +62,7 @@ class SimProvider(api.Provider):
         )
 
     async def create(self, request: api.CreateRequest) -> api.CreateResponse:
-        """Make a machine; in a preview, none."""
+        """Create a machine, except in a preview."""
         if request.preview:
             return api.CreateResponse(resource_id="", properties=request.properties)
         given = _plain(request.properties)
@@ -72,7 +72,7 @@ class SimProvider(api.Provider):
         return api.CreateResponse(resource_id=machine_id, properties=request.properties)
 
     async def read(self, request: api.ReadRequest) -> api.ReadResponse:
-        """Return what a machine was made from; an empty id when it is gone."""
+        """Return a machine's inputs; an empty id if it is gone."""
         inputs = await self._in_thread(lambda cloud: cloud.read(request.resource_id))
         if inputs is None:
             return api.ReadResponse(resource_id="")
@@ -82,30 +82,30 @@ class SimProvider(api.Provider):
         )
 
     async def update(self, request: api.UpdateRequest) -> api.UpdateResponse:
-        """Show it in a preview, else refuse: inputs are passed back as they were recorded."""
+        """Accept a preview, refuse an update: inputs are passed back as recorded."""
         if request.preview:
             return api.UpdateResponse(properties=request.news)
         raise SourceUnreachable(f"{request.name}: a simulated machine cannot be changed in place")
 
     async def delete(self, request: api.DeleteRequest) -> None:
-        """Delete a machine; one that is already gone is fine."""
+        """Delete a machine, if it exists."""
         await self._in_thread(lambda cloud: cloud.delete(request.resource_id))
 
     async def _in_thread(self, act: Any) -> Any:  # noqa: ANN401 - returns what `act` returns
         if self._path is None:
             raise SourceUnreachable("set `sim:path` in the stack's configuration to the file")
-        # The file is locked while it changes; waiting must not stop other calls.
+        # The file is locked during a change; waiting must not block other calls.
         return await asyncio.to_thread(act, SimCloud(self._path, SystemClock()))
 
 
 def main() -> None:
-    """Serve the engine that started this process until it is gone."""
+    """Serve the engine that started this process until it exits."""
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     serve(sys.argv[1:], VERSION, SimProvider())
 
 
 def _exit_with_parent(parent: int) -> None:
-    """Exit when the engine dies: nothing else would end this process."""
+    """Exit when the engine dies, since no other process would end this one."""
     never = threading.Event()
     while os.getppid() == parent:
         never.wait(0.5)
@@ -113,7 +113,7 @@ def _exit_with_parent(parent: int) -> None:
 
 
 def _worker(given: Mapping[str, Any]) -> WorkerInputs:
-    """Return what a machine is made from, without what it is given at its boot."""
+    """Return a machine's inputs, without its user data."""
     return WorkerInputs.model_validate(
         {key: value for key, value in given.items() if key != USER_DATA}
     )
