@@ -1,11 +1,11 @@
-"""Assign free machines to waiting tickets: one pass, in time proportional to both.
+"""Assign free machines to waiting tickets in one pass, in linear time.
 
-`fleet/planner/turns.py` says whose turn it is: owners take turns, and whatever comes after it, a
-ticket gets its turn. tests/laws holds the law. Tags of another `priority` are another class:
-whatever its standing, one of `low` comes after all else.
+`fleet/planner/turns.py` defines the order: owners take turns, and later tickets never starve an
+earlier one; tests/laws has this law. A tag's `priority` defines classes: tickets of class `low`
+come after all others, whatever their standing.
 
-A machine that a ticket had is in that ticket's sandbox for good: only tickets of the same sandbox
-may reuse it, and only as far as the pool's `reuse` goes.
+A machine stays in the sandbox of its first ticket: only tickets of that sandbox may reuse it,
+within the pool's `reuse`.
 """
 
 from collections import Counter, defaultdict, deque
@@ -24,7 +24,7 @@ from fleet.tagrules.names import names_of
 
 @dataclass(frozen=True, slots=True)
 class Tenancy:
-    """What is remembered of a machine that had tickets, or that is to get no more."""
+    """The record of a machine that had tickets, or that gets no more."""
 
     machine: str
     since: datetime
@@ -32,7 +32,7 @@ class Tenancy:
     pool: str = ""
     sandbox: str = ""
     uses: int = 0
-    """Tickets it had, the present one among them."""
+    """Number of its tickets, including the present one."""
     first_used: datetime | None = None
     draining: bool = False
     disabled: bool = False
@@ -41,7 +41,7 @@ class Tenancy:
 
 
 def keep(known: Tenancy, pool: str, ticket: Ticket, now: datetime) -> Tenancy:
-    """Return what is remembered of a machine that a lost store's ticket may use, given its own."""
+    """Return the record of a machine that a ticket of a lost store may use."""
     return replace(
         known,
         pool=pool,
@@ -53,7 +53,7 @@ def keep(known: Tenancy, pool: str, ticket: Ticket, now: datetime) -> Tenancy:
 
 
 def worker_of(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Worker:
-    """Return the worker of a machine, given its open ticket, if any."""
+    """Return the worker of a machine and its open ticket, if any."""
     return Worker(
         name=tenancy.machine,
         machine=tenancy.machine,
@@ -73,7 +73,7 @@ def worker_of(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Wor
 
 
 def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
-    """Return the work of a ticket on its machine, with its start if that is known."""
+    """Return the work of a ticket on its machine, with its start if known."""
     request = to_request(ticket)
     return Work(
         task=request.task,
@@ -91,9 +91,9 @@ def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
 def admit(
     given: Given, ticket: Ticket, known: Tenancy | None, holder: int | None, now: datetime
 ) -> Tenancy:
-    """Return what is remembered of a machine once a ticket has it; nothing of an older one.
+    """Return the record of a machine after a ticket got it; an older machine's record is dropped.
 
-    Raises ValueError where another ticket holds it, or it must not have this one.
+    Raises ValueError if another ticket holds the machine, or this ticket must not have it.
     """
     if holder is not None:
         raise ValueError(f"machine {given.machine} has ticket {holder}")
@@ -105,14 +105,14 @@ def admit(
 
 
 def touch(tenancy: Tenancy, now: datetime) -> Tenancy:
-    """Return what is remembered of a machine to which something was done now."""
+    """Return the record of a machine that was changed now."""
     return replace(tenancy, since=max(now, tenancy.since))
 
 
 def occupy(tenancy: Tenancy, ticket: Ticket, now: datetime) -> Tenancy:
-    """Return what is remembered of a machine once a ticket has it.
+    """Return the record of a machine after a ticket got it.
 
-    Raises ValueError where it is in another sandbox, or gets no tickets any more.
+    Raises ValueError if the machine is in another sandbox, or gets no more tickets.
     """
     if tenancy.draining or tenancy.disabled:
         raise ValueError(f"machine {tenancy.machine} takes no more tickets")
@@ -128,14 +128,14 @@ def occupy(tenancy: Tenancy, ticket: Ticket, now: datetime) -> Tenancy:
 
 
 def clean(tenancy: Tenancy, trouble: str) -> Tenancy:
-    """Return what is remembered of a machine once it was cleaned; it drains after a failure."""
+    """Return the record of a cleaned machine; it drains after a failure."""
     return replace(tenancy, dirty=bool(trouble), draining=tenancy.draining or bool(trouble))
 
 
 def may_serve_again(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> bool:
-    """Say whether a machine without a ticket may have another one.
+    """Return whether a machine without a ticket may get another one.
 
-    The plan decides how long it is kept for that: its hour may be paid for.
+    The plan decides how long to keep it for that, since its hour may be paid for.
     """
     if tenancy.disabled or tenancy.draining:
         return False
@@ -151,58 +151,58 @@ def may_serve_again(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> boo
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A machine that may be given to a ticket."""
+    """A machine that a ticket may get."""
 
     name: str
     kind: str
-    """Machines of one kind offer the same."""
+    """Machines of one kind provide the same tags."""
     sandbox: str = ""
-    """The one it is in; empty: none so far."""
+    """Its sandbox; empty: not in a sandbox yet."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Suitable:
-    """What suits tickets that ask alike; one value is shared by all of them."""
+    """The machines that fit tickets with the same tags; such tickets share one object."""
 
     kinds: Mapping[str, int]
-    """Kind of machine to how much it is preferred; of equal ones the first is taken first."""
+    """Kind of machine to its preference; of equal ones the first is taken first."""
     limits: tuple[Limit, ...] = ()
-    """What counts the machines of such tickets."""
+    """Limits that count the machines of such tickets."""
     last: frozenset[str] = frozenset()
-    """Kinds that come after those that are preferred as much: others may call them up."""
+    """Kinds to use after equally preferred ones, since other tickets may need them."""
     after: frozenset[str] = frozenset()
-    """Those of them that others who wait have called up: these get them first."""
+    """Subset of `last` that other waiting tickets need: they get these kinds first."""
     limits_at: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
-    """Kinds on which they do without a tag (`otherwise`), to what counts these machines."""
+    """Kinds without a tag that may be dropped (`otherwise`), to the limits that count them."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What fleet.yaml says of how tickets get machines."""
+    """The settings of fleet.yaml for assigning machines."""
 
     ageing: int = 600
     prefer_reuse: int = 500
     blocked: frozenset[str] = frozenset()
     class_of: Callable[[tuple[str, ...]], int] = lambda _: 0
-    """The class of who asks for these tags; the lower is served first."""
+    """Returns the class of a ticket with these tags; lower classes are served first."""
     behind: Mapping[int, int] = field(default_factory=dict)
-    """Ticket to how many places it is behind because its owner had machines meanwhile."""
+    """Ticket to its places lost, because its owner had machines meanwhile."""
     budgets: tuple["Budget", ...] = ()
     group_of: Callable[[Ticket], str] = lambda _: ""
-    """The group that a ticket is of, as budgets take it."""
+    """Returns the demand group of a ticket, as budgets use it."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """One limit of money or machine hours in one period, as the plan has it."""
+    """One limit of money or machine hours in one period, as in the plan."""
 
     left: Decimal
     takes: Mapping[tuple[str, str], Decimal]
-    """What work of a group takes of it on a kind of machine."""
+    """(Group, kind of machine) to the amount that one ticket uses."""
 
 
 class Spending:
-    """What budgets have left while tickets get machines."""
+    """The remaining budgets during an assignment."""
 
     def __init__(self, budgets: Iterable[Budget], group_of: Callable[[Ticket], str]) -> None:
         self._left: list[Decimal] = []
@@ -214,7 +214,7 @@ class Spending:
         self._group_of = group_of
 
     def stops(self, ticket: Ticket, kinds: Iterable[str]) -> set[str]:
-        """Return the kinds of machine that budgets forbid a ticket."""
+        """Return the kinds of machine that budgets forbid for a ticket."""
         if not self._amounts:
             return set()
         group = self._group_of(ticket)
@@ -226,7 +226,7 @@ class Spending:
         }
 
     def take(self, ticket: Ticket, kind: str) -> None:
-        """Take what a ticket costs on a kind of machine."""
+        """Subtract the cost of a ticket on a kind of machine."""
         for number, amount in self._amounts.get((self._group_of(ticket), kind), ()):
             self._left[number] -= amount
 
@@ -240,13 +240,13 @@ class Lease(NamedTuple):
 
 @dataclass
 class Assignment:
-    """Who gets what."""
+    """The result of an assignment."""
 
     leases: list[Lease] = field(default_factory=list)
     tags: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """The tags that each machine was given for, those of rules among them."""
+    """The tags for which each machine was given, including those added by rules."""
     notes: dict[int, str] = field(default_factory=dict)
-    """Which tags a ticket goes without, and why."""
+    """Ticket to its dropped tags, with reasons."""
 
 
 def assign(
@@ -256,14 +256,14 @@ def assign(
     terms: Terms,
     now: datetime,
 ) -> Assignment:
-    """Return which of the tickets that wait gets which machine; those that have one count."""
+    """Assign machines to waiting tickets; tickets with a machine count towards limits."""
     spending = Spending(terms.budgets, terms.group_of)
     each = sorted(tickets, key=lambda ticket: ticket.id)
     waiting = [ticket for ticket in each if not ticket.machine]
     held = [ticket for ticket in each if ticket.machine]
     counted: Counter[tuple[Limit, str]] = Counter()
     for ticket in held:
-        counted.update(_keys(ticket, suits(ticket).limits))
+        counted.update(_limit_keys(ticket, suits(ticket).limits))
     machines = [*ready]
     free = _FreeMachines(machines, terms.prefer_reuse)
     assignment = Assignment()
@@ -274,7 +274,7 @@ def assign(
             suitable = suits(ticket)
             kept = frozenset[str]() if is_left else suitable.after
             machine = None
-            stopped = _stopped(ticket, suitable, terms, counted)
+            stopped = _forbidden_kinds(ticket, suitable, terms, counted)
             is_stopped = len(stopped) == len(suitable.kinds)
             if not is_stopped and len(assignment.leases) < len(machines):
                 machine = free.take(
@@ -287,7 +287,7 @@ def assign(
             assignment.leases.append(Lease(ticket.id, machine.name))
             spending.take(ticket, machine.kind)
             counting = suitable.limits_at.get(machine.kind, suitable.limits)
-            counted.update(_keys(ticket, counting))
+            counted.update(_limit_keys(ticket, counting))
         turns = again
     return assignment
 
@@ -295,7 +295,7 @@ def assign(
 def in_order(
     waiting: Sequence[Ticket], held: Iterable[Ticket], terms: Terms, now: datetime
 ) -> list[Ticket]:
-    """Return waiting tickets by class, then by their standing, then by age, then by id."""
+    """Return waiting tickets by class, then by standing, then by age, then by id."""
     classes = {tags: terms.class_of(tags) for tags in {ticket.tags for ticket in waiting}}
     known = {ticket.id: ticket for ticket in waiting}
     ranked = (
@@ -312,17 +312,17 @@ def in_order(
     return [known[number] for number in ids]
 
 
-def _keys(ticket: Ticket, limits: Iterable[Limit]) -> list[tuple[Limit, str]]:
+def _limit_keys(ticket: Ticket, limits: Iterable[Limit]) -> list[tuple[Limit, str]]:
     return [(limit, limit.whose(ticket)) for limit in limits]
 
 
-def _stopped(
+def _forbidden_kinds(
     ticket: Ticket, suitable: Suitable, terms: Terms, counted: Mapping[tuple[Limit, str], int]
 ) -> Collection[str]:
-    """Return the kinds that a ticket may not have: its owner is blocked, or a limit is reached."""
+    """Return the kinds forbidden for a ticket: its owner is blocked, or a limit is reached."""
     if ticket.owner in terms.blocked:
         return suitable.kinds.keys()
-    keys = _keys(ticket, suitable.limits)
+    keys = _limit_keys(ticket, suitable.limits)
     full = [key[0] for key in keys if counted.get(key, 0) >= key[0].most]
     if not full:
         return ()
@@ -338,7 +338,7 @@ class _FreeMachines:
         self._prefer_reuse = prefer_reuse
         self._fresh: defaultdict[str, deque[str]] = defaultdict(deque)
         self._used: defaultdict[str, list[Ready]] = defaultdict(list)
-        # Best first, what is left of each Suitable: machines only ever go.
+        # Kinds that still have machines, best last; machines are only removed.
         self._left: dict[Suitable, list[str]] = {}
         for machine in sorted(ready, key=lambda machine: machine.name):
             if machine.sandbox:
@@ -349,7 +349,7 @@ class _FreeMachines:
     def take(
         self, ticket: Ticket, suitable: Suitable, spending: Spending, kept: Collection[str]
     ) -> Ready | None:
-        """Return the machine that suits best, no longer free; none of those that are kept."""
+        """Remove and return the best machine for a ticket, except of the kinds in `kept`."""
         stops = spending.stops(ticket, suitable.kinds).union(kept)
         kind = self._best_kind(suitable, stops)
         used = self._best_used(ticket, suitable, stops)
@@ -363,7 +363,7 @@ class _FreeMachines:
     def _best_kind(self, suitable: Suitable, stops: Collection[str]) -> str | None:
         left = self._left.get(suitable)
         if left is None:
-            # The best is the last, where removing it is cheap.
+            # Best last, where removal is cheap.
             last_first = reversed([*suitable.kinds])
             left = sorted(last_first, key=lambda k: (suitable.kinds[k], k not in suitable.last))
             self._left[suitable] = left

@@ -1,7 +1,7 @@
 """Call a `fleet serve`, or a Resalloc, for tickets over XML-RPC.
 
-The token is in a header of each call, from a file that only its owner can read: never in an
-address or an argument, which other users of this computer and logs would see.
+The token is in a header of each call, and comes from a file that only its owner can read. In an
+address or an argument, other users of this computer and logs would see it.
 """
 
 import argparse
@@ -22,18 +22,18 @@ from fleet.errors import FileUnreadable, SourceUnreachable, TicketRefused, Wrong
 from fleet.ports import Clock, Console, Waiter
 from fleet.schema.units import read_duration
 
-_SECONDS = 60
-_PRIVATE = 0o077
+_TIMEOUT_SECONDS = 60
+_GROUP_AND_OTHERS = 0o077
 _UNAUTHORIZED = 401
 
 
 class TicketServer:
-    """A server of tickets at an address; TicketRefused where it refuses a call."""
+    """A ticket server at an address; a refused call raises TicketRefused."""
 
     def __init__(self, url: str, netrc_file: str | None) -> None:
         host = _host_of(url)
         found = _find_login(host, netrc_file)
-        if found and urlsplit(url).scheme != "https" and not _is_here(host):
+        if found and urlsplit(url).scheme != "https" and not _is_loopback(host):
             raise WrongUsage(
                 f"--server {url}: the token for {host} in {netrc_file or '~/.netrc'} is sent over "
                 "https:// only"
@@ -44,7 +44,7 @@ class TicketServer:
         self._netrc = netrc_file or "~/.netrc"
 
     def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - what XML-RPC holds
-        """Return what the server answers."""
+        """Call a method and return its result."""
         try:
             with ServerProxy(self._url, transport=self._transport()) as server:
                 return getattr(server, name)(*arguments)
@@ -66,23 +66,23 @@ class TicketServer:
 
     def _transport(self) -> Transport:
         if not self._url.startswith("https:"):
-            return _Plain(headers=self._headers)
-        return _Secret(headers=self._headers, context=ssl.create_default_context())
+            return _HttpTransport(headers=self._headers)
+        return _HttpsTransport(headers=self._headers, context=ssl.create_default_context())
 
 
-class _Plain(Transport):
+class _HttpTransport(Transport):
     def make_connection(self, host: Any) -> http.client.HTTPConnection:  # noqa: ANN401 - typeshed's
-        """Return a connection that does not wait for ever."""
+        """Return a connection with a time-out."""
         connection = super().make_connection(host)
-        connection.timeout = _SECONDS
+        connection.timeout = _TIMEOUT_SECONDS
         return connection
 
 
-class _Secret(SafeTransport):
+class _HttpsTransport(SafeTransport):
     def make_connection(self, host: Any) -> http.client.HTTPSConnection:  # noqa: ANN401 - typeshed's
-        """Return a connection that does not wait for ever."""
+        """Return a connection with a time-out."""
         connection = super().make_connection(host)
-        connection.timeout = _SECONDS
+        connection.timeout = _TIMEOUT_SECONDS
         return connection
 
 
@@ -104,7 +104,7 @@ def _host_of(url: str) -> str:
 
 
 def _find_login(host: str, file: str | None) -> Sequence[str] | None:
-    """Return the name and token for a host; None where no file, or no line of it, has any."""
+    """Return the name and token for a host; None without a file or a matching line."""
     path = Path(file) if file else Path(os.path.expanduser("~/.netrc"))  # noqa: PTH111 - without a home it stays as it is
     try:
         mode = path.stat().st_mode
@@ -116,19 +116,19 @@ def _find_login(host: str, file: str | None) -> Sequence[str] | None:
     except OSError as error:
         raise FileUnreadable(f"{path}: {error.strerror}") from error
     except (netrc.NetrcParseError, UnicodeDecodeError) as error:
-        # What the error says may be the token.
+        # The error's text may contain the token.
         line = f":{error.lineno}" if isinstance(error, netrc.NetrcParseError) else ""
         raise FileUnreadable(
             f"{path}{line}: expected lines of `machine HOST login NAME password TOKEN`"
         ) from None
     if entry is None:
         return None
-    if mode & _PRIVATE:
+    if mode & _GROUP_AND_OTHERS:
         raise FileUnreadable(f"{path}: other users can read or write it: chmod 600 {path}")
     return entry[0], entry[2]
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -136,13 +136,23 @@ def _is_here(host: str) -> bool:
 
 
 _POLL_SECONDS = 3
-_NOT_SENT = ("owner", "build", "team", "priority", "background", "lease", "user", "queue", "built")
-"""Options that Resalloc's calls have no place for."""
+_UNSUPPORTED_OPTIONS = (
+    "owner",
+    "build",
+    "team",
+    "priority",
+    "background",
+    "lease",
+    "user",
+    "queue",
+    "built",
+)
+"""Options without an argument in Resalloc's calls."""
 
 
 def run(args: argparse.Namespace, console: Console, waiter: Waiter, clock: Clock) -> int:
-    """Run an action at the server; return 0 where a ticket is ready, opened or closed."""
-    more = [name for name in _NOT_SENT if getattr(args, name, None)]
+    """Run an action at the server; return 0 if a ticket is ready, was opened or closed."""
+    more = [name for name in _UNSUPPORTED_OPTIONS if getattr(args, name, None)]
     if more:
         raise WrongUsage(
             f"--{more[0]}: not allowed with --server, which gets tags and a sandbox only; the "
@@ -174,13 +184,13 @@ def _wait(
     while True:
         found = server.call("collectTicket", args.ticket)
         is_over = seconds is not None and clock.now() - began >= timedelta(seconds=seconds)
-        if is_over or not _waits(found):
+        if is_over or not _is_waiting(found):
             return _check(args.ticket, console, found)
         if not waiter.wait(_POLL_SECONDS):
             raise KeyboardInterrupt
 
 
-def _waits(found: object) -> bool:
+def _is_waiting(found: object) -> bool:
     return (
         isinstance(found, dict)
         and not (found.get("ready") or found.get("closed") or found.get("failed"))
@@ -189,7 +199,7 @@ def _waits(found: object) -> bool:
 
 
 def _check(number: str, console: Console, found: object) -> int:
-    """Print the answer of a ticket that is ready; else print its state, and return 1."""
+    """Print the answer of a ready ticket; for others, print the state and return 1."""
     if not isinstance(found, dict) or found.get("ready") is None:
         raise TicketRefused(f"the server has no ticket {number} of this client")
     for word in ("closed", "failed"):

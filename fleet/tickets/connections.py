@@ -1,8 +1,8 @@
-"""Let connections wait for their request without a thread; answer each in a thread of its own.
+"""Receive requests without a thread per connection; answer each request in its own thread.
 
-One loop accepts connections, does their TLS handshakes and reads their requests, none of which
-takes a thread or one of the places for calls. A connection without a complete request ends after
-`patience` seconds, or earlier if more connections come than may wait: the oldest ends first.
+One loop accepts connections, performs TLS handshakes and reads requests, without using threads or
+places for calls. A connection without a complete request is closed after `patience` seconds. If
+too many wait, the oldest is closed first.
 """
 
 import http.client
@@ -28,14 +28,14 @@ from fleet.queues.http import ThreadedServer
 from fleet.tickets.refusals import WrongTokens, network_of
 
 MOST_BYTES = 64 * 1024
-"""A longer call is refused."""
+"""Maximum bytes of a call."""
 _MAX_HEAD_BYTES = 64 * 1024
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _MAX_DRAINED_BYTES = 1024 * 1024
 _MAX_LENGTH_DIGITS = 9
 _PART_BYTES = 64 * 1024
 _ACCEPTED_AT_ONCE = 32
-"""Connections that are accepted before those that wait get their turn."""
+"""Maximum connections accepted before the waiting ones are served."""
 
 
 @dataclass(frozen=True)
@@ -43,32 +43,32 @@ class Bounds:
     """Limits of the server."""
 
     calls: int = 2_000
-    """Requests that are answered at the same time, each in a thread."""
+    """Maximum requests answered at the same time, each in a thread."""
     idle: int = 1_000
-    """Connections without a complete request."""
+    """Maximum connections without a complete request."""
     patience: float = 30
-    """Seconds that a client has to send its call."""
+    """Seconds for a client to send its call."""
 
 
 class Caller(NamedTuple):
-    """The sender of a request, as far as it is known."""
+    """The sender of a request, as far as known."""
 
     key: str
-    """Its places are counted under this name."""
+    """Name under which its places are counted."""
     client: str | None
-    """The client whose token the request carries; None for an unknown or unneeded token."""
+    """The client of the request's token; None for an unknown or unneeded token."""
     is_wrong: bool = False
-    """Whether the request carries a token of no client and needs one."""
+    """Whether the request has an invalid token and needs a valid one."""
 
 
 _UNKNOWN = Caller("", None)
 Identify = Callable[[str, str, str | None, str], Caller]
-"""Returns the caller of a method, a path, a header Authorization and an address."""
+"""Returns the caller for a method, a path, a header Authorization and an address."""
 
 
 @dataclass(eq=False)
 class Waiting:
-    """A connection and the part of its request that has arrived."""
+    """A connection and the received part of its request."""
 
     connection: socket.socket
     address: tuple[Any, ...]
@@ -78,23 +78,23 @@ class Waiting:
     received: bytearray = field(default_factory=bytearray)
     caller: Caller = _UNKNOWN
     has_head: bool = False
-    """Whether all headers have arrived, and so the caller is known."""
+    """Whether all headers were received, so that the caller is known."""
     missing: int = 0
-    """Bytes of the body that have not arrived."""
+    """Bytes of the body still to receive."""
     is_kept: bool = True
-    """Whether the body is kept: a request that is refused needs none."""
+    """Whether to keep the body: a refused request does not need it."""
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the whole request has arrived."""
+        """Return whether the complete request was received."""
         return self.has_head and self.missing <= 0
 
 
 class Places:
-    """Places that callers share. A caller that holds many gets another only while many are free.
+    """Places shared by callers; one with many places gets another only while many are free.
 
-    `share` is how many it may hold for each free place: with 3 a single caller holds at most 3/4
-    of all, and each of two 3/7.
+    `share` is the number of places that a caller may hold per free place. With 3, a single caller
+    holds at most 3/4 of all places, and each of two callers 3/7.
     """
 
     def __init__(self, total: int, share: int = 3) -> None:
@@ -113,7 +113,7 @@ class Places:
             return True
 
     def release(self, key: str) -> None:
-        """Give a place back."""
+        """Release a place."""
         with self._lock:
             self._held[key] -= 1
             if not self._held[key]:
@@ -124,7 +124,7 @@ class ConnectionServer(ThreadedServer):
     """Listens at an address, over TLS if `tls` is set."""
 
     block_on_close = False
-    # Hundreds of builders may ask in the same moment.
+    # Hundreds of builders may connect at the same moment.
     request_queue_size = 1024
 
     def __init__(
@@ -143,7 +143,7 @@ class ConnectionServer(ThreadedServer):
         self._bounds = bounds
         self._places = Places(bounds.calls)
         self._waiting: dict[Waiting, None] = {}
-        """The connections that wait, the oldest first."""
+        """The waiting connections, oldest first."""
         self._of_network: dict[str, dict[Waiting, None]] = {}
         self._delayed: list[tuple[float, int, Waiting]] = []
         self._numbers = count()
@@ -170,7 +170,7 @@ class ConnectionServer(ThreadedServer):
             self._close(each)
 
     def shutdown(self) -> None:
-        """End the loop."""
+        """Stop the loop."""
         self._stopped.set()
         self._outer.send(b"x")
 
@@ -190,7 +190,7 @@ class ConnectionServer(ThreadedServer):
         return max(0.0, min(moments, default=time.monotonic() + 60) - time.monotonic())
 
     def _expire(self) -> None:
-        """End what has waited for too long, and answer what was delayed for long enough."""
+        """Close expired connections, and answer delayed requests that are due."""
         now = time.monotonic()
         while (first := next(iter(self._waiting), None)) and first.until <= now:
             self._close(first)
@@ -207,7 +207,7 @@ class ConnectionServer(ThreadedServer):
             except BlockingIOError:
                 return
             except OSError:
-                # No file is left: the oldest connection makes room for the next one.
+                # Out of file descriptors: close the oldest connection to free one.
                 if oldest := next(iter(self._waiting), None):
                     self._close(oldest)
                 else:
@@ -216,7 +216,7 @@ class ConnectionServer(ThreadedServer):
             self._admit(connection, address)
 
     def _admit(self, connection: socket.socket, address: tuple[Any, ...]) -> None:
-        """Let a connection wait, in the place of the oldest one if too many wait."""
+        """Add a waiting connection; close the oldest one if too many wait."""
         network = network_of(str(address[0]))
         ours = self._of_network.get(network, {})
         if len(ours) >= max(1, self._bounds.idle * 3 // 4):
@@ -240,7 +240,7 @@ class ConnectionServer(ThreadedServer):
         self._of_network.setdefault(network, {})[waiting] = None
 
     def _advance(self, waiting: Waiting) -> None:
-        """Go on with the handshake or the request of a connection."""
+        """Continue the handshake or the request of a connection."""
         wanted = selectors.EVENT_READ
         try:
             if not waiting.is_shaken and isinstance(waiting.connection, ssl.SSLSocket):
@@ -268,7 +268,7 @@ class ConnectionServer(ThreadedServer):
             self._selector.modify(waiting.connection, wanted, waiting)
 
     def _take(self, waiting: Waiting, part: bytes) -> None:
-        """Add what has arrived of a request."""
+        """Add a received part of a request."""
         if waiting.has_head:
             waiting.missing -= len(part)
             if waiting.is_kept:
@@ -282,7 +282,7 @@ class ConnectionServer(ThreadedServer):
             self._read_head(waiting, len(waiting.received))
 
     def _read_head(self, waiting: Waiting, end: int) -> None:
-        """Read the caller and the length of the body out of the headers."""
+        """Read the caller and the length of the body from the headers."""
         line, _, rest = bytes(waiting.received[:end]).partition(b"\n")
         method, path, *_ = (*line.decode("latin-1").split(), "", "")
         try:
@@ -301,7 +301,7 @@ class ConnectionServer(ThreadedServer):
     def _finish(self, waiting: Waiting) -> None:
         """Answer a complete request: immediately, or later if its token is wrong.
 
-        Connections with a delayed answer never take more than a quarter of those that may wait.
+        At most a quarter of the waiting connections have a delayed answer.
         """
         delay = 0.0
         if waiting.caller.is_wrong:
@@ -315,11 +315,11 @@ class ConnectionServer(ThreadedServer):
             self._hand_over(waiting)
 
     def _hand_over(self, waiting: Waiting) -> None:
-        """Answer in a thread, or refuse if the caller holds its share of all places."""
+        """Answer in a thread; refuse if the caller holds its share of all places."""
         if self._places.take(waiting.caller.key):
             try:
                 Thread(target=self._answer_in_thread, args=(waiting,), daemon=True).start()
-            except RuntimeError:  # the system has no thread left
+            except RuntimeError:  # the system is out of threads
                 self._places.release(waiting.caller.key)
             else:
                 return
@@ -340,7 +340,7 @@ class ConnectionServer(ThreadedServer):
             self._places.release(waiting.caller.key)
 
     def _leave(self, waiting: Waiting) -> None:
-        """Take a connection out of those that wait."""
+        """Remove a connection from the waiting ones."""
         self._waiting.pop(waiting, None)
         ours = self._of_network.get(waiting.network, {})
         ours.pop(waiting, None)
@@ -350,13 +350,13 @@ class ConnectionServer(ThreadedServer):
             self._selector.unregister(waiting.connection)
 
     def _close(self, waiting: Waiting) -> None:
-        """End a connection that gets no answer."""
+        """Close a connection without an answer."""
         self._leave(waiting)
         with suppress(OSError):
             waiting.connection.close()
 
 
 def body_length(text: str) -> int | None:
-    """Return the bytes that a header Content-Length names; None if it names no length."""
+    """Return the length in a header Content-Length; None if invalid."""
     is_length = text.isascii() and text.isdigit() and len(text) <= _MAX_LENGTH_DIGITS
     return int(text) if is_length else None

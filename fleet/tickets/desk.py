@@ -1,7 +1,7 @@
 """A queue of tickets: open tickets are demand, machines with a ticket are busy workers.
 
-A released machine is idle while its pool's `reuse` lasts, and requires its sandbox of whatever is
-to run there; after that it drains.
+A released machine is idle while its pool's `reuse` permits, and accepts only its own sandbox.
+Afterwards it drains.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -46,12 +46,12 @@ class StoredTicketDesk:
         self._clock = clock
         self._made = made
         self._tickets: tuple[Ticket, ...] | None = None
-        """What `read` found, kept for `settle`: reading it again takes as long."""
+        """The tickets of the last `read`, for `settle`: reading them again is slow."""
         self._reading: tuple[datetime, QueueReading] | None = None
-        """The last reading: two readings of one moment could differ, and serve a ticket twice."""
+        """The last reading: two readings of one time could differ, and serve a ticket twice."""
 
     def read(self, now: datetime) -> QueueReading:
-        """Return what waits and who works; Unknown where the store fails."""
+        """Return demand and workers; Unknown if the store fails."""
         if self._reading is not None and self._reading[0] == now:
             return self._reading[1]
         self._tickets = None
@@ -68,7 +68,7 @@ class StoredTicketDesk:
         return reading
 
     def _behind(self, tickets: Iterable[Ticket], now: datetime) -> dict[str, int]:
-        """Return the tickets that are behind for machines that their owners had meanwhile."""
+        """Return the places that tickets lost because their owners had machines meanwhile."""
         current = (expire(ticket, now) for ticket in tickets)
         waiting = [
             (t.id, t.owner, t.priority - t.background, t.opened_at)
@@ -83,9 +83,9 @@ class StoredTicketDesk:
         return {str(number): places for number, places in sorted(behind.items())}
 
     def _with_runs(self, reading: QueueReading, packages: Collection[str]) -> QueueReading:
-        """Return a reading with how long earlier builds of these packages took.
+        """Return a reading with the durations of earlier builds of these packages.
 
-        Beside a Copr, those of any package: its own builds are alike.
+        If the fleet has a Copr queue, with those of any package, since its builds are comparable.
         """
         is_all = any(isinstance(each, CoprQueue) for each in self._fleet.queues.values())
         if not (packages or is_all) or isinstance(reading.demand, Unknown):
@@ -97,13 +97,13 @@ class StoredTicketDesk:
         return reading.altered(demand=demand)
 
     def closed(self, since: datetime) -> tuple[Work, ...]:
-        """Return what ran on machines that clients have given back since then."""
+        """Return the work of tickets that clients closed since a time."""
         return tuple(map(to_work, self._book.closed(since)))
 
     def settle(
         self, now: datetime, machines: Collection[str] | None, broken: Collection[str] = ()
     ) -> tuple[Ticket, ...]:
-        """Record which tickets have ended, delete old ones, and return the open ones."""
+        """Record ended tickets, delete old ones, and return the open ones."""
         known, self._tickets, self._reading = self._tickets, None, None
         tickets = self._book.tickets() if known is None else known
         current = tuple(each for each in tickets if settled(each, broken, now).is_open)
@@ -113,7 +113,7 @@ class StoredTicketDesk:
         return current
 
     def released(self) -> tuple[str, ...]:
-        """Return the machines that tickets gave back, and that were not cleaned since."""
+        """Return the machines that tickets released and that were not cleaned since."""
         return self._book.released()
 
     def clean(self, machine: str, trouble: str) -> None:
@@ -126,29 +126,29 @@ class StoredTicketDesk:
         self._book.mark(machine, step, now)
 
     def workers(self, now: datetime) -> tuple[Worker, ...]:
-        """Return who has a ticket or had one."""
+        """Return the workers that have or had a ticket."""
         had = (*self._book.ready(), *self._book.ended())
         return workers_of(self._fleet, had, self._book.tenancies(), now)
 
     def lease(self, given: Sequence[Given], now: datetime) -> Leased:
-        """Give machines to tickets that still wait, and return which got theirs."""
+        """Give machines to tickets that still wait; return the tickets that got one."""
         return self._book.lease(given, now)
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Record why each ticket waits; nothing for those left out."""
+        """Record why each ticket waits; clear the reason of other tickets."""
         self._book.note(notes)
 
     def known_since(self) -> datetime | None:
-        """Return when the store was created; it knows no older ticket."""
+        """Return the creation time of the store, which has no older ticket."""
         return self._book.known_since()
 
     def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
-        """Open a ticket for each machine whose own a lost store knew, and return the ids."""
+        """Open a ticket for each machine of a lost store's ticket; return the ids."""
         self._tickets = self._reading = None
         return self._book.keep(machines, now)
 
     def drain(self, worker: str) -> None:
-        """Give a machine no other ticket."""
+        """Give a machine no further ticket."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, _: Ticket | None) -> Tenancy:
@@ -159,7 +159,7 @@ class StoredTicketDesk:
         self._book.mark(worker, step, now)
 
     def resume(self, worker: str) -> None:
-        """Give a machine other tickets again, as its pool's `reuse` allows."""
+        """Permit further tickets for a machine, within its pool's `reuse`."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
@@ -168,7 +168,7 @@ class StoredTicketDesk:
         self._book.mark(worker, step, now)
 
     def disable(self, worker: str) -> None:
-        """Give a machine no more tickets; WorkerBusy while it has one."""
+        """Give a machine no more tickets; raises WorkerBusy while it has one."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
@@ -179,11 +179,11 @@ class StoredTicketDesk:
         self._book.mark(worker, step, now)
 
     def revoke(self, worker: str) -> None:
-        """Give a machine that never had a ticket none, even once it is up."""
+        """Give no ticket to a machine that never had one."""
         self.disable(worker)
 
     def release(self, worker: str) -> None:
-        """Fail the ticket of a machine that is gone, so that its client learns of it."""
+        """Fail the ticket of a machine that is gone, to inform its client."""
         now = self._clock.now()
         because = f"its machine {worker} is gone"
         for ticket in self._book.tickets():
@@ -191,7 +191,7 @@ class StoredTicketDesk:
                 self._book.change(ticket.id, lambda each: fail(each, because, now), now)
 
     def confirm(self, tell: Tell) -> None:
-        """Do nothing: no other process undoes these changes."""
+        """Do nothing: no other process reverts these changes."""
 
 
 def read_desk(
@@ -201,9 +201,9 @@ def read_desk(
     now: datetime,
     ended: Iterable[Ticket] = (),
 ) -> QueueReading:
-    """Return the demand and the workers of a queue, from its open tickets and all machines.
+    """Return demand and workers of a queue, from its open tickets and all machines.
 
-    `ended` are the tickets that gave machines back which no ticket has had since.
+    `ended` are the tickets that released a machine which had no ticket since.
     """
     current = [expire(ticket, now) for ticket in sorted(tickets, key=lambda ticket: ticket.id)]
     waiting = tuple(to_request(t) for t in current if t.state is TicketState.WAITING)
@@ -216,9 +216,9 @@ def read_desk(
 def workers_of(
     fleet: Fleet, tickets: Iterable[Ticket], tenancies: Iterable[Tenancy], now: datetime
 ) -> tuple[Worker, ...]:
-    """Return who has a ticket or had one; tickets that wait do not matter.
+    """Return the workers that have or had a ticket; waiting tickets are ignored.
 
-    Of tickets that have ended, those matter that gave a machine back that no ticket had since.
+    An ended ticket counts if its machine had no ticket since.
     """
     had = [expire(ticket, now) for ticket in tickets if ticket.machine]
     holding = {ticket.machine: ticket for ticket in had if ticket.is_open}
@@ -227,7 +227,7 @@ def workers_of(
     workers = []
     for tenancy in sorted(tenancies, key=lambda tenancy: tenancy.machine):
         ticket = holding.get(tenancy.machine)
-        # Where its ticket has just expired it is released now, and looked at from now on.
+        # If its ticket has just expired, the machine is released now.
         current = touch(tenancy, now) if tenancy.machine in lapsed else tenancy
         spent = not may_serve_again(current, _reuse(fleet, current), now)
         draining = spent if ticket is None else current.draining

@@ -1,4 +1,4 @@
-"""Machines whose tickets a lost store knew: they count as busy until a person says otherwise."""
+"""Machines of a lost store's tickets: they count as busy until an operator frees them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -17,17 +17,17 @@ from fleet.model.tickets import unknown_ticket
 from fleet.schema.model import Fleet, is_named_by_fleet, serves_queue
 from fleet.tickets.assignment import Tenancy, keep, worker_of
 
-_SKEW = timedelta(minutes=5)
+_MAX_SKEW = timedelta(minutes=5)
 """Maximum difference between the clocks of a provider and of the store."""
 
 
 class Records(NamedTuple):
-    """The records of the store and of the stacks about machines."""
+    """Records of the store and of the stacks about machines."""
 
     attempts: Callable[[], Iterable[Attempt]]
-    """Returns the attempts to create machines, the oldest first."""
+    """Returns the attempts to create machines, oldest first."""
     names: Collection[str]
-    """The machines that stacks know."""
+    """The machines recorded in stacks."""
     now: datetime
 
 
@@ -38,12 +38,11 @@ def with_forgotten(
     since: Mapping[str, datetime | None],
     records: Records,
 ) -> Iterator[tuple[str, QueueReading]]:
-    """Yield the queues of tickets with machines busy that are older than what is remembered.
+    """Yield the ticket queues, with machines older than the store added as busy.
 
-    The store in which their tickets were is lost; nothing tells that nobody uses them. That ends
-    with the ticket that `keep` opens for each. A machine that was created near the time of the
-    store is free only if the store recorded its creation. One of unknown age counts as older if a
-    stack knows it.
+    The store of their tickets is lost, so they may be in use. This ends with the ticket that
+    `keep` opens for each. A machine created about the same time as the store is free only if the
+    store recorded its creation. A machine of unknown age counts as older if a stack records it.
     """
     known = {
         worker.name
@@ -59,18 +58,18 @@ def with_forgotten(
             pool = fleet.pools.get(machine.pool)
             queue = next((q for q in since if pool is None or serves_queue(pool, q)), "")
             began = since.get(queue)
-            # One that was adopted is free by the word of a person.
+            # An adopted machine is free: an operator said so.
             is_ours = is_named_by_fleet(fleet.fleet, machine.pool, machine.name)
             if machine.name in known or not (began and is_ours):
                 continue
             if machine.created_at is None and machine.name not in records.names:
-                continue  # an orphan, of which no store knew anything
-            if machine.created_at is not None and machine.created_at >= began + _SKEW:
+                continue  # an orphan, unknown to any store
+            if machine.created_at is not None and machine.created_at >= began + _MAX_SKEW:
                 continue
             if own is None:
                 own = {each.worker: each.at for each in records.attempts()}
             if not _is_made_here(machine, own):
-                lost.setdefault(queue, []).append(_kept(machine, records.now))
+                lost.setdefault(queue, []).append(_to_busy_worker(machine, records.now))
     for queue, workers in lost.items():
         reading = queues[queue]
         if isinstance(reading.workers, tuple):
@@ -79,10 +78,10 @@ def with_forgotten(
             yield queue, reading.altered(workers=(*others, *workers))
 
 
-def _kept(machine: Machine, now: datetime) -> Worker:
-    """Return the worker as the next apply makes it, but for the ticket, which has no id yet.
+def _to_busy_worker(machine: Machine, now: datetime) -> Worker:
+    """Return the worker as the next apply creates it, except for the ticket, which has no id yet.
 
-    A plan before that counts and reserves for it what the apply does.
+    So an earlier plan counts and reserves the same as that apply.
     """
     ticket = unknown_ticket(machine.name, now)
     tenancy = keep(Tenancy(machine.name, now), machine.pool, ticket, now)
@@ -90,14 +89,14 @@ def _kept(machine: Machine, now: datetime) -> Worker:
 
 
 def _is_made_here(machine: Machine, attempts: Mapping[str, datetime]) -> bool:
-    """Say whether the latest recorded attempt of its name created a machine."""
+    """Return whether the latest recorded attempt of its name created the machine."""
     at = attempts.get(machine.name)
     created = machine.created_at
-    return at is not None and (created is None or at <= created + _SKEW)
+    return at is not None and (created is None or at <= created + _MAX_SKEW)
 
 
 def find_forgotten(reading: QueueReading) -> dict[str, str]:
-    """Return the machines of a reading that are busy with nothing known, each with its pool."""
+    """Return the busy machines without known work, each with its pool."""
     workers = reading.workers if isinstance(reading.workers, tuple) else ()
     return {
         worker.name: worker.pool or ""

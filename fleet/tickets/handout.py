@@ -1,7 +1,7 @@
-"""Which tickets get which machines and why the others wait, from fleet.yaml and the other tickets.
+"""Which tickets get which machines, and why the others wait.
 
-The plan decides who may ask for what, which machines fit, which tags are dropped after a while and
-what budgets have left; `assignment` decides the order of tickets.
+The plan decides permissions, fitting machines, tags dropped after a while, and remaining budgets;
+`assignment` decides the order of tickets.
 """
 
 from collections import Counter, defaultdict
@@ -48,21 +48,21 @@ from fleet.tickets.assignment import (
     in_order,
 )
 
-_SHOWN = 12
-_UNKNOWN = Decimal("Infinity")
-"""A price that is not known."""
+_MAX_SHOWN_NAMES = 12
+_UNKNOWN_PRICE = Decimal("Infinity")
+"""An unknown price."""
 ITS_TURN = "each `fleet apply` assigns free machines and creates others"
 
 
 def why_refused(fleet: Fleet, queue: str, ticket: Ticket) -> str:
-    """Return why a ticket cannot be opened; empty where it can."""
+    """Return why a ticket cannot be opened; empty if it can."""
     names = (ticket.sandbox, ticket.owner, ticket.team, ticket.submitter)
     fault = find_fault(ticket.tags, [name for name in names if name])
     return fault or _find_unknown_tag(fleet, queue, ticket.tags)
 
 
 class Grant(NamedTuple):
-    """A tag that a ticket asks for, or may not have, and the key of fleet.yaml that decides."""
+    """A tag that a ticket requests or is denied, and the deciding key of fleet.yaml."""
 
     tag: str
     because: str
@@ -71,21 +71,21 @@ class Grant(NamedTuple):
 
 @dataclass(frozen=True)
 class Judged:
-    """What the rules make of a ticket's tags."""
+    """The effect of the rules on a ticket's tags."""
 
     given: tuple[Grant, ...] = ()
-    """Tags that `powerful` and `derive` ask for, of what the ticket says of its build."""
+    """Tags that `powerful` and `derive` add, from the ticket's build."""
     dropped: tuple[Grant, ...] = ()
-    """Tags that it asks for and may not have, and may do without (`otherwise`)."""
+    """Requested tags that are denied but optional (`otherwise`)."""
     denied: tuple[Grant, ...] = ()
-    """Tags that it asks for and may not have: it gets no machine."""
+    """Requested tags that are denied: the ticket gets no machine."""
     unknown: str = ""
     """Why a denial is uncertain: the members of a group are unknown."""
 
 
 def judge(fleet: Fleet, ticket: Ticket, memberships: Memberships, today: date) -> Judged:
-    """Return what the rules make of a ticket's tags, by its build and who asks."""
-    # Patterns are for builds, and take long to make ready.
+    """Apply the rules to a ticket's tags, for its build and its submitter."""
+    # Patterns apply to builds only, and compiling them is slow.
     acting = fleet if ticket.build else fleet.model_copy(update={"powerful": []})
     asking = Judge(acting, memberships, today).ask_of(to_request(ticket), NOTHING)
     own = [Grant(r.tag, r.because, r.path) for r in asking.refused if r.tag in ticket.tags]
@@ -100,7 +100,7 @@ def judge(fleet: Fleet, ticket: Ticket, memberships: Memberships, today: date) -
 
 
 def _with_hint(fleet: Fleet, ticket: Ticket, denied: Grant) -> Grant:
-    """Return a refusal; where a rule may give the tag, with what the ticket has to say for it."""
+    """Return a refusal, with a hint if a rule could grant the tag."""
     ruled = any(denied.tag in rule.ask for rule in fleet.powerful)
     if not ruled:
         return denied
@@ -113,7 +113,7 @@ def _with_hint(fleet: Fleet, ticket: Ticket, denied: Grant) -> Grant:
 
 
 def _find_unknown_tag(fleet: Fleet, queue: str, tags: Iterable[str]) -> str:
-    """Return a message about the first tag that nothing declares or provides; empty: none."""
+    """Return a message about the first undeclared tag that no pool provides, or an empty text."""
     provided = {tag for _, offer in _offers(fleet, queue) for tag in offer.provides}
     vocabulary = Vocabulary(fleet)
     for tag in sorted(tags):
@@ -121,13 +121,17 @@ def _find_unknown_tag(fleet: Fleet, queue: str, tags: Iterable[str]) -> str:
             continue
         names = sorted({*provided} | {name for name in fleet.tags if not name.endswith("*")})
         meant = nearest(tag, names)
-        hint = f"did you mean {meant}?" if meant else f"known are {', '.join(names[:_SHOWN])}"
+        hint = (
+            f"did you mean {meant}?"
+            if meant
+            else f"known are {', '.join(names[:_MAX_SHOWN_NAMES])}"
+        )
         return f"no pool of queue {queue} provides {tag}; {hint if names else 'no pool has tags'}"
     return ""
 
 
 def why_waits(fleet: Fleet, queue: str, ticket: Ticket, others: Iterable[Ticket]) -> str:
-    """Return why a ticket waits, as of when its client was last heard."""
+    """Return why a ticket waits, as of the last call of its client."""
     each = {other.id: other for other in others} | {ticket.id: ticket}
     return why_all_wait(fleet, queue, each.values(), ticket.heard_at)[ticket.id]
 
@@ -135,13 +139,13 @@ def why_waits(fleet: Fleet, queue: str, ticket: Ticket, others: Iterable[Ticket]
 def why_all_wait(
     fleet: Fleet, queue: str, tickets: Iterable[Ticket], now: datetime
 ) -> dict[int, str]:
-    """Return why each ticket waits: blocked, nothing can fit it, a limit, a budget, or its turn.
+    """Return why each ticket waits: blocked, no fitting pool, a limit, a budget, or its turn.
 
-    To a limit counts who has a machine, and who waits for one before it. No limit of a tag holds
-    who may run without the tag by now.
+    A limit counts the tickets with a machine, and those that wait for one before this ticket. A
+    ticket that may now run without a tag is not bound by that tag's limit.
     """
     terms = terms_of(fleet, queue)
-    open_tickets = _as_asked(fleet, tickets, now)
+    open_tickets = _with_rule_tags(fleet, tickets, now)
     held = [each for each in open_tickets if each.state is TicketState.READY]
     waiting = [each for each in open_tickets if each.state is TicketState.WAITING]
     limits = cache(partial(limits_on, fleet, queue))
@@ -174,8 +178,8 @@ def why_all_wait(
     return reasons
 
 
-def _as_asked(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ticket]:
-    """Return tickets with the tags that rules give them, as limits and pools look at them."""
+def _with_rule_tags(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ticket]:
+    """Return tickets with the tags added by rules, as limits and pools see them."""
     teams = Teams(fleet, {})
     known = [_in_team(teams, each._replace(tags=each.counting)) for each in tickets]
     if not (fleet.derive or (fleet.powerful and any(each.build for each in known))):
@@ -190,14 +194,14 @@ def _as_asked(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ti
 
 
 def _in_team(teams: Teams, ticket: Ticket) -> Ticket:
-    """Return a ticket with its team; that of `teams` where it names none."""
+    """Return a ticket with its team; from `teams` if it names none."""
     if ticket.team or not teams.are_stated:
         return ticket
     return ticket._replace(team=teams.of(to_request(ticket)) or "")
 
 
 def terms_of(fleet: Fleet, queue: str) -> Terms:
-    """Return what fleet.yaml says of how tickets of a queue get machines."""
+    """Return the settings of a queue for assigning machines."""
     desk = fleet.queues[queue]
     if not isinstance(desk, TicketQueue):
         raise TypeError(queue)
@@ -210,9 +214,9 @@ def terms_of(fleet: Fleet, queue: str) -> Terms:
 
 
 def _why_unfit(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) -> str:
-    """Return why no pool can ever serve such a ticket as things are; empty where one can.
+    """Return why no pool can ever serve such a ticket; empty if one can.
 
-    Tags without which it may run after a while are not asked for.
+    Tags that may be dropped after a while are not required.
     """
     if unknown := _find_unknown_tag(fleet, queue, tags):
         return unknown
@@ -226,14 +230,14 @@ def _why_unfit(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) ->
 
 
 def _mismatch(fleet: Fleet, drops: Drops, tags: Iterable[str], offer: Offer) -> Mismatch:
-    """Return what keeps such a ticket from a worker, once it waited for what it may do without."""
+    """Return the mismatch between a ticket and a worker, after all optional tags were dropped."""
     dropped = drops.within(tags, inf) - offer.provides
     asked = [tag for tag in tags if tag not in dropped]
     return find_mismatch(ask_of_tags(fleet, asked), offer)
 
 
 def _its_turn(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) -> str:
-    """Return what a ticket waits for that fits some pool: a machine, where any may be made."""
+    """Return why a ticket waits that fits a pool: for a machine, if any may be created."""
     offers = _offers(fleet, queue)
     fitting = [name for name, offer in offers if not _mismatch(fleet, drops, tags, offer)]
     pools = {name: pool for name in fitting if isinstance(pool := fleet.pools[name], Pool)}
@@ -250,9 +254,9 @@ def _offers(fleet: Fleet, queue: str) -> Iterator[tuple[str, Offer]]:
 
 
 class HandOut:
-    """Assigns free machines to the tickets of each queue in turn, by one inventory of the world.
+    """Assigns free machines to the tickets of each queue in turn, from one inventory.
 
-    What a queue takes, the ones after it no longer get; no ticket gets a machine in `besides`.
+    Machines taken by a queue are not available to later queues; those in `besides` to none.
     """
 
     def __init__(self, fleet: Fleet, world: World, besides: Collection[str] = ()) -> None:
@@ -272,9 +276,9 @@ class HandOut:
             self._budgets = [Budget(r.room, r.requests) for r in rows]
 
     def assign(self, queue: str, tickets: Iterable[Ticket]) -> Assignment:
-        """Return which of a queue's tickets get which machines.
+        """Assign machines to tickets of a queue.
 
-        A ticket that the world does not list, as one opened since, waits for the next run.
+        A ticket that is not in the world, such as one opened since, waits for the next run.
         """
         own = [each for each in self._demand if each.queue == queue]
         signed = {request.key: each for each in own for request in each.requests}
@@ -287,7 +291,7 @@ class HandOut:
         )
         teams = teams_of(self._fleet, self._world)
         current = [_in_team(teams, expire(ticket, self._world.time)) for ticket in tickets]
-        # To limits and classes counts what a ticket asks for by the rules, too.
+        # Limits and classes also count tags added by rules.
         taking = [
             each if each.tags == tags else each._replace(tags=tags)
             for each in current
@@ -295,9 +299,9 @@ class HandOut:
             for tags in [each.counting if each.machine else asked[signed[f"{queue}/{each.id}"].id]]
         ]
         desks = desks_of(self._fleet, self._world.queues)
-        free = _ready(self._pool_plans, self._supplies, queue, desks)
+        free = _find_free(self._pool_plans, self._supplies, queue, desks)
         kinds = {each.name: each for each in free if each.name not in self._taken}
-        suits = _suits(self._fleet, queue, self._cheap_first, signed, self._demand)
+        suits = _suitability(self._fleet, queue, self._cheap_first, signed, self._demand)
         assignment = assign(taking, kinds.values(), suits, terms, self._world.time)
         for lease in assignment.leases:
             each = signed[f"{queue}/{lease.ticket}"]
@@ -310,7 +314,7 @@ class HandOut:
 
     @cached_property
     def _cheap_first(self) -> dict[str, Supply]:
-        """Return the kinds of machine by price, then by name; the last where it is unknown."""
+        """Return the kinds of machine by price, then by name; an unknown price is last."""
         prices = {
             unit.name: price
             for pool_plan in self._pool_plans.values()
@@ -319,13 +323,13 @@ class HandOut:
         }
 
         def dearness(kind: str) -> tuple[Decimal, str]:
-            own = (prices.get(name, _UNKNOWN) for name in self._supplies[kind].units)
-            return max(own, default=_UNKNOWN), kind
+            own = (prices.get(name, _UNKNOWN_PRICE) for name in self._supplies[kind].units)
+            return max(own, default=_UNKNOWN_PRICE), kind
 
         return {kind: self._supplies[kind] for kind in sorted(self._supplies, key=dearness)}
 
     def take(self, queue: str, leases: Iterable[Lease]) -> None:
-        """Note which tickets did get a machine, for the queues that come after this one."""
+        """Record the tickets that got a machine, for later queues."""
         kinds = {unit: kind for kind, supply in self._supplies.items() for unit in supply.units}
         served = {f"{queue}/{lease.ticket}": lease.machine for lease in leases}
         for key, machine in served.items():
@@ -342,7 +346,7 @@ class HandOut:
 
 
 def _may_give_up(pool_plans: Mapping[str, PoolPlan]) -> bool:
-    """Say whether a full pool has a free machine that tickets of one sandbox alone may have."""
+    """Return whether a full pool has a free machine that only one sandbox may use."""
     return any(
         pool_plan.pool is not None
         and pool_plan.pool.reuse is not None
@@ -353,14 +357,14 @@ def _may_give_up(pool_plans: Mapping[str, PoolPlan]) -> bool:
 
 
 def _may_overtake(fleet: Fleet, pool_plans: Mapping[str, PoolPlan]) -> bool:
-    """Say whether a machine is free that a ticket may get before others at a limit or a budget."""
+    """Return whether a ticket may get a free machine before others at a limit or a budget."""
     return (has_limits(fleet) or bool(spending_limits(fleet))) and any(
         pool_plan.inventory.having(State.IDLE) for pool_plan in pool_plans.values()
     )
 
 
 def _note(signed: Signed, lacking: Collection[str]) -> str:
-    """Return which tags a ticket goes without; empty where it has all that it asked for."""
+    """Return a note about dropped tags; empty if the ticket has all requested tags."""
     parts = [
         f"without {tag}: no machine with it in time (tags.{tag}.otherwise)"
         for tag in sorted(lacking)
@@ -372,7 +376,7 @@ def _note(signed: Signed, lacking: Collection[str]) -> str:
 def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, str]:
     """Return why tickets wait: a budget with its figures, a pool, a denied tag, failed attempts.
 
-    Which tickets a limit holds depends on the other tickets when a client asks: see
+    Tickets at a limit depend on the other tickets at the time of the client's call: see
     `why_all_wait`.
     """
     reasons: dict[int, str] = {}
@@ -395,14 +399,14 @@ def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, s
 
 
 def _id_of(key: str) -> int:
-    """Return the id of a ticket by the key of its request, `queue/id`."""
+    """Return the id of a ticket from the key of its request, `queue/id`."""
     return int(key.partition("/")[2])
 
 
 def _why_held(
     fleet: Fleet, world: World, unserved: Unserved, accounts: Sequence[BudgetVerdict]
 ) -> str:
-    """Return what holds tickets back: each budget in the period that has least left."""
+    """Return why tickets wait: each budget, in the period with the least left."""
     if not accounts:
         return unserved.because
     ends = {period.name: (period.end, period.next_end) for period in periods(fleet, world.time)}
@@ -436,7 +440,7 @@ def _why_held(
 def _least_needed(unserved: Unserved, path: tuple[str | int, ...]) -> Decimal:
     """Return the part of a budget that the cheapest pool needs for one ticket; 0 if unknown.
 
-    In each pool the more expensive one of the current and the next period counts.
+    Each pool counts with the more expensive of the current and the next period.
     """
     pools: dict[str, Decimal] = {}
     for each in unserved.blocked:
@@ -446,29 +450,29 @@ def _least_needed(unserved: Unserved, path: tuple[str | int, ...]) -> Decimal:
     return min(pools.values(), default=Decimal(0))
 
 
-def _ready(
+def _find_free(
     pool_plans: Mapping[str, PoolPlan],
     supplies: Mapping[str, Supply],
     queue: str,
     desks: Iterable[str],
 ) -> Iterable[Ready]:
-    """Yield the machines that are free, and known to be."""
+    """Yield the machines that are known to be free."""
     given_out = frozenset(desks)
     for key, supply in supplies.items():
         if queue not in supply.queues or supply.pool not in pool_plans:
             continue
         pool_plan = pool_plans[supply.pool]
         idle = {unit.name: unit for unit in pool_plan.inventory.having(State.IDLE)}
-        for name in supply.units if not _is_left_alone(pool_plan) else ():
+        for name in supply.units if not _gets_no_tickets(pool_plan) else ():
             unit = idle.get(name)
-            if unit is None or not _answers(pool_plan, unit.machine):
+            if unit is None or not _is_usable(pool_plan, unit.machine):
                 continue
             if unit.worker is not None and unit.registry in given_out:
                 yield Ready(name, key, _sandbox(unit.worker.requires))
 
 
-def _answers(pool_plan: PoolPlan, machine: Machine | None) -> bool:
-    """Say whether a machine can be given out now: one that reboots or ends was up before."""
+def _is_usable(pool_plan: PoolPlan, machine: Machine | None) -> bool:
+    """Return whether a machine can be given out now; one that reboots or stops cannot."""
     if machine is None:
         return True
     is_asked = pool_plan.pool is not None and pool_plan.pool.ready is not None
@@ -476,7 +480,7 @@ def _answers(pool_plan: PoolPlan, machine: Machine | None) -> bool:
     return answers and is_up(pool_plan.fleet, pool_plan.name, machine)
 
 
-def _is_left_alone(pool_plan: PoolPlan) -> bool:
+def _gets_no_tickets(pool_plan: PoolPlan) -> bool:
     return bool(pool_plan.inventory.blind) or (
         pool_plan.pool is not None and pool_plan.pool.mode == "drain"
     )
@@ -486,18 +490,17 @@ def _sandbox(requires: Iterable[str]) -> str:
     return next((t.removeprefix(SANDBOX) for t in requires if t.startswith(SANDBOX)), "")
 
 
-def _suits(
+def _suitability(
     fleet: Fleet,
     queue: str,
     supplies: Mapping[str, Supply],
     signed: Mapping[str, Signed],
     demand: Iterable[Signed],
 ) -> Callable[[Ticket], Suitable]:
-    """Return what says which machines suit a ticket; one value for all that ask alike.
+    """Return a function from a ticket to its suitable machines; equal tickets share one object.
 
-    Of those that are preferred as much the first of `supplies` come first.
-
-    What a request of another queue has called up suits no ticket here.
+    Equally preferred kinds are in the order of `supplies`. Kinds needed by a request of another
+    queue suit no ticket here.
     """
     known: dict[object, Suitable] = {}
     vocabulary = Vocabulary(fleet)

@@ -6,21 +6,21 @@ from ipaddress import ip_address, ip_network
 from itertools import islice
 
 _FREE_TRIES = 3
-"""Wrong tokens of a network that are answered without a delay: a person mistypes."""
+"""Wrong tokens per network that are answered without a delay, for typing mistakes."""
 _FIRST_DELAY_SECONDS = 0.25
 _MAX_DELAY_SECONDS = 8.0
 _FORGET_SECONDS = 60.0
 """Seconds after which the earlier wrong tokens of a network no longer count."""
 _REPORT_SECONDS = 60.0
-"""Seconds between two lines of the log: a client must not be able to fill a disk."""
+"""Seconds between two lines of the log, so that a client cannot fill a disk."""
 _MAX_NETWORKS = 10_000
 _MAX_NAMED = 5
 
 
 class WrongTokens:
-    """The wrong tokens per network; used by the loop of connections alone.
+    """The wrong tokens per network; used only by the connection loop.
 
-    Only the answer to a wrong token is delayed: a right token of the same network is not.
+    Only answers to wrong tokens are delayed, not those to valid tokens of the same network.
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
@@ -28,13 +28,13 @@ class WrongTokens:
         self.total = 0
         """Requests with a wrong token since the start."""
         self.next_report = 0.0
-        """The moment of the next line; 0: nothing is to be reported."""
+        """Time of the next log line; 0: no line is due."""
         self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._unreported: dict[str, int] = {}
         self._reported_at = float("-inf")
 
     def count(self, address: str, now: float) -> float:
-        """Count a request with a wrong token; return the seconds before its answer."""
+        """Count a request with a wrong token; return the delay of its answer in seconds."""
         network = network_of(address)
         tries, latest = self._tries.pop(network, (0, now))
         tries = tries + 1 if now - latest < _FORGET_SECONDS else 1
@@ -50,7 +50,7 @@ class WrongTokens:
         return min(_FIRST_DELAY_SECONDS * ((1 << doubled) - 1), _MAX_DELAY_SECONDS)
 
     def report(self, now: float) -> None:
-        """Write one line about the wrong tokens since the last one, if it is time."""
+        """Log one line about the wrong tokens since the last line, if it is due."""
         if not self._unreported or now < self.next_report:
             return
         most = sorted(self._unreported.items(), key=lambda each: (-each[1], each[0]))
@@ -63,7 +63,7 @@ class WrongTokens:
 
 
 def network_of(address: str) -> str:
-    """Return an IPv4 address, or the /64 of an IPv6 address: one host has all of it."""
+    """Return an IPv4 address, or the /64 of an IPv6 address, which belongs to one host."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,8 +1,8 @@
-"""Answer the calls of Resalloc's clients: take, collect, wait for and close a ticket.
+"""Handle the calls of Resalloc's clients: take, collect, wait for and close a ticket.
 
-An unmodified client retries for ever after a fault. So a call fails only where that may help (too
-many tickets, a store that does not answer) and for malformed tags. A ticket with a tag that no
-pool provides waits; its client can close it.
+An unmodified client retries indefinitely after a fault. So a call fails only if a retry may help
+(too many tickets, unreachable store) and for malformed tags. A ticket with a tag that no pool
+provides waits, and its client can close it.
 """
 
 import threading
@@ -32,19 +32,19 @@ from fleet.tagrules.requests import Memberships
 from fleet.tickets.connections import Places
 from fleet.tickets.handout import judge, why_waits
 
-_REFUSED = 1
-_NO_SUCH_CALL = -32601
-_LONGEST_SECONDS, _LOOK_SECONDS = 300, 5
+_REFUSED_CODE = 1
+_NO_SUCH_CALL_CODE = -32601
+_MAX_WAIT_SECONDS, _POLL_SECONDS = 300, 5
 _CALLS = "takeTicket(tags[, sandbox]), collectTicket(id), waitTicket(id), closeTicket(id)"
 
 
 class Book(Protocol):
-    """Where the tickets of a queue are kept; each change is atomic."""
+    """Storage of a queue's tickets; each change is atomic."""
 
     def open(
         self, ticket: Ticket, *, most: int, most_of_submitter: int, most_of_address: int
     ) -> Ticket:
-        """Add a ticket and return it with its id; TicketRefused where too many are open."""
+        """Add a ticket and return it with its id; raises TicketRefused if too many are open."""
 
     def tickets(self) -> tuple[Ticket, ...]:
         """Return the open tickets."""
@@ -52,11 +52,11 @@ class Book(Protocol):
     def change(
         self, number: int, step: Callable[[Ticket], Ticket], now: datetime
     ) -> Ticket | None:
-        """Take a step with a ticket and return it as it is then; None where there is none."""
+        """Apply a step to a ticket and return the result; None if it does not exist."""
 
 
 class TicketCalls:
-    """The calls of one queue's clients; `tell` wakes those whose ticket no longer waits."""
+    """The calls of one queue's clients; `tell` wakes clients whose ticket no longer waits."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class TicketCalls:
         self._fleet = fleet
         self._ring = ring
         self.members: Callable[[], Memberships] = dict
-        """Who is in which group, for `asked_by`."""
-        # One at a time: SQLite has one writer, and waits badly for its turn.
+        """Returns the members of groups, for `asked_by`."""
+        # Serialized, since SQLite has one writer and handles contention badly.
         self._turn = threading.Lock()
         self._waiting: defaultdict[int, list[threading.Event]] = defaultdict(list)
         self._places = Places(1_500, share=2)
         self.has_hung_up: Callable[[], bool] = lambda: False
-        """Says whether the client of this call has gone."""
+        """Returns whether the client of this call has disconnected."""
         self._ended = False
 
     def answer(self, client: str, name: str, arguments: Sequence[Any]) -> object:
-        """Answer a call; raises Fault where it is refused."""
+        """Handle a call; raises Fault if it is refused."""
         try:
             match name, *arguments:
                 case "takeTicket", list() as tags:
@@ -90,25 +90,25 @@ class TicketCalls:
                 case "takeTicket", list() as tags, (str() | None) as sandbox:
                     return self._take(client, tags, sandbox or "")
                 case "collectTicket", int() | str() as number:
-                    return collected(self._own(client, number))
+                    return collected(self._find_own(client, number))
                 case "waitTicket", int() | str() as number:
                     return self._wait(client, number)
                 case "closeTicket", int() | str() as number:
                     return self._close(client, number)
                 case _:
                     raise Fault(
-                        _NO_SUCH_CALL, f"no such call, or other arguments; known are {_CALLS}"
+                        _NO_SUCH_CALL_CODE, f"no such call, or other arguments; known are {_CALLS}"
                     )
         except FleetError as error:
-            raise Fault(_REFUSED, str(error)) from error
+            raise Fault(_REFUSED_CODE, str(error)) from error
 
     def bound_waiting(self, total: int) -> None:
-        """Limit the calls that wait at the same time to a total; one client never takes all."""
+        """Limit the number of waiting calls; one client never takes all places."""
         self._places = Places(total, share=2)
 
     @property
     def waiting(self) -> int:
-        """Return how many calls wait for a machine."""
+        """Return the number of calls that wait for a machine."""
         with self._turn:
             return sum(map(len, self._waiting.values()))
 
@@ -161,7 +161,7 @@ class TicketCalls:
             because = "; ".join(each.because for each in judged.denied)
             if judged.unknown:
                 raise TicketRefused(f"no ticket was opened: {because}")
-            # After a fault the client would retry for ever, so it gets a ticket that failed.
+            # After a fault the client would retry indefinitely, so it gets a failed ticket.
             asked = fail(asked, because, now)
         with self._turn:
             ticket = self._book.open(
@@ -174,23 +174,23 @@ class TicketCalls:
         return ticket.id
 
     def _wait(self, client: str, number: int | str) -> str:
-        """Return the answer of a ticket's machine; nothing where it never gets one."""
+        """Return the answer of a ticket's machine; empty if it never gets one."""
         with self._event(client, number) as event:
-            ticket = self._own(client, number)
+            ticket = self._find_own(client, number)
             if ticket is not None and ticket.state is TicketState.WAITING:
                 self._wait_for(event)
-                ticket = self._own(client, number)
+                ticket = self._find_own(client, number)
             if ticket is not None and ticket.state is TicketState.WAITING:
-                raise TicketRefused(f"ticket {ticket.id} waits: {self._why(ticket)}")
+                raise TicketRefused(f"ticket {ticket.id} waits: {self._explain_wait(ticket)}")
         return output(ticket) if ticket else ""
 
     def _wait_for(self, event: threading.Event) -> None:
-        """Wait for the event, for at most five minutes, or until the client has gone."""
-        for _ in range(_LONGEST_SECONDS // _LOOK_SECONDS):
-            if event.wait(_LOOK_SECONDS) or self.has_hung_up():
+        """Wait for the event, for at most five minutes, or until the client disconnects."""
+        for _ in range(_MAX_WAIT_SECONDS // _POLL_SECONDS):
+            if event.wait(_POLL_SECONDS) or self.has_hung_up():
                 return
 
-    def _why(self, ticket: Ticket) -> str:
+    def _explain_wait(self, ticket: Ticket) -> str:
         fleet = self._fleet()
         self._desk(fleet)
         with self._turn:
@@ -198,8 +198,8 @@ class TicketCalls:
         return why_waits(fleet, self._queue, ticket, others)
 
     def _close(self, client: str, number: int | str) -> bool:
-        """Close a ticket; False where there was none to close."""
-        ticket = self._own(client, number)
+        """Close a ticket; False if it was not open."""
+        ticket = self._find_own(client, number)
         if ticket is None or not ticket.is_open:
             return False
         now = self._clock.now()
@@ -209,8 +209,8 @@ class TicketCalls:
         self._ring()
         return True
 
-    def _own(self, client: str, number: int | str) -> Ticket | None:
-        """Return a ticket that this client took, and record the call; None where there is none."""
+    def _find_own(self, client: str, number: int | str) -> Ticket | None:
+        """Return a ticket of this client and record the call; None if it does not exist."""
         found = read_number(number)
         if found is None:
             return None
@@ -257,18 +257,18 @@ class TicketCalls:
 
 
 def read_number(given: int | str) -> int | None:
-    """Return a ticket's id, which the `resalloc` command sends as text; None where it is none."""
+    """Return a ticket's id, which the `resalloc` command sends as text; None if invalid."""
     number = str(given) if not isinstance(given, bool) else ""
     return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None  # noqa: PLR2004 - more digits no id has
 
 
 def client_name(client: str) -> str:
-    """Return the name of a client: without its address where it has no token."""
+    """Return the name of a client, without the address of a client without a token."""
     return client.partition(" ")[0]
 
 
 def collected(ticket: Ticket | None) -> dict[str, str | bool | None]:
-    """Return what `collectTicket` answers; None: no such ticket."""
+    """Return the result of `collectTicket`; None: no such ticket."""
     if ticket is None:
         return {"ready": None, "output": None, "closed": None, "failed": None}
     return {

@@ -1,7 +1,7 @@
-"""Store tickets, and what is remembered of machines, in the database.
+"""Store tickets, and records about machines, in the database.
 
-Each change is one transaction that checks the current state: an ended ticket never changes, and a
-ticket gets a machine only while it waits, whatever other processes do meanwhile.
+Each change is one transaction that checks the current state. An ended ticket never changes, and a
+ticket gets a machine only while it waits, despite concurrent processes.
 """
 
 import json
@@ -41,41 +41,41 @@ from fleet.state.database import (
 )
 from fleet.tickets.assignment import Tenancy, admit, keep, touch
 
-_KEPT = timedelta(days=30)
-"""How long a ticket that has ended can be asked about."""
-_MOST_KEPT = 50_000
-"""Of more tickets those that have ended are forgotten before that: each run looks through them."""
-_MOST_RUNS = 20_000
-"""So many of the tickets that have ended are looked at for how long builds take."""
-_MOST_HAD = 5_000
+_RETENTION = timedelta(days=30)
+"""Retention of ended tickets."""
+_MAX_TICKETS = 50_000
+"""Maximum kept tickets; older ended ones are deleted earlier, since each run reads all."""
+_MAX_RUNS = 20_000
+"""Maximum ended tickets that are read for durations of builds."""
+_MAX_TURNS = 5_000
 """Maximum number of ended tickets that are read to find the turns of owners."""
-_TRIES = 100
-_OPEN = TICKETS.c.state.in_(sorted(OPEN))
+_MAX_ATTEMPTS = 100
+_IS_OPEN = TICKETS.c.state.in_(sorted(OPEN))
 
 Begin = Callable[[], AbstractContextManager[sa.Connection]]
-"""Begins a transaction in the store."""
+"""Starts a transaction in the store."""
 
 
-class _Changed(Exception):
-    """Another process changed what was read; the transaction is rolled back."""
+class _ConcurrentUpdate(Exception):
+    """A concurrent process changed a row; the transaction is rolled back."""
 
 
 class DatabaseTickets:
-    """The tickets of one queue, and the machines of the fleet that had any."""
+    """The tickets of one queue, and the machines of the fleet with tickets."""
 
     def __init__(self, begin: Begin, queue: str) -> None:
         self._begin = begin
         self.queue = queue
-        self._is_there = False
+        self._has_tables = False
 
     def open(
         self, ticket: Ticket, *, most: int, most_of_submitter: int, most_of_address: int = 0
     ) -> Ticket:
-        """Add a ticket and return it with its id; TicketRefused where too many are open.
+        """Add a ticket and return it with its id; raises TicketRefused if too many are open.
 
-        `most_of_address` bounds clients without a token; 0: nothing does.
+        `most_of_address` limits clients without a token; 0: no limit.
         """
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             with self._tables() as connection:
                 self._refuse(connection, ticket, most, most_of_submitter, most_of_address)
                 number = self._insert(connection, ticket)
@@ -84,29 +84,31 @@ class DatabaseTickets:
         raise TicketRefused("too many tickets are being opened at once; retry")
 
     def find(self, number: int) -> Ticket | None:
-        """Return a ticket, also one that ended of late; None where it was never opened."""
-        return next(iter(self._read(self._numbered(number))), None)
+        """Return a ticket, even a recently ended one; None if it does not exist."""
+        return next(iter(self._read(self._select_ticket(number))), None)
 
     def tickets(self) -> tuple[Ticket, ...]:
         """Return the open tickets, oldest first."""
-        query = sa.select(TICKETS).where(self._own(), _OPEN)
+        query = sa.select(TICKETS).where(self._in_queue(), _IS_OPEN)
         return self._read(query.order_by(TICKETS.c.id))
 
     def ready(self) -> tuple[Ticket, ...]:
         """Return the tickets that have a machine."""
         has = TICKETS.c.state == TicketState.READY
-        return self._read(sa.select(TICKETS).where(self._own(), has))
+        return self._read(sa.select(TICKETS).where(self._in_queue(), has))
 
     def closed(self, since: datetime) -> tuple[Ticket, ...]:
-        """Return the tickets whose clients have given a machine back since then."""
+        """Return the tickets with a machine that clients closed since a time."""
         ended = (TICKETS.c.state == TicketState.CLOSED, TICKETS.c.ended_at >= since.isoformat())
-        return self._read(sa.select(TICKETS).where(self._own(), *ended, TICKETS.c.machine != ""))
+        return self._read(
+            sa.select(TICKETS).where(self._in_queue(), *ended, TICKETS.c.machine != "")
+        )
 
     def runs(self) -> Iterator[Run]:
-        """Yield how long the latest builds took: while their tickets had their machines.
+        """Yield the durations of the latest builds, from ready to closed.
 
-        Only tickets count that name their build and whose client reported success: of others it is
-        unknown what ran, and whether it broke off. Source builds stand apart.
+        Only tickets count that name their build and whose client reported success; others may have
+        run anything, or have failed. Source builds are separate tasks.
         """
         columns = TICKETS.c
         query = (
@@ -114,44 +116,44 @@ class DatabaseTickets:
                 *(columns.chroot, columns.package, columns.machine),
                 *(columns.ready_at, columns.ended_at),
             )
-            .where(self._own(), columns.state == TicketState.CLOSED)
+            .where(self._in_queue(), columns.state == TicketState.CLOSED)
             .where(columns.built != 0, columns.chroot != "", columns.package != "")
             .where(columns.machine != "", columns.ready_at != "")
             .order_by(columns.id.desc())
-            .limit(_MOST_RUNS)
+            .limit(_MAX_RUNS)
         )
         with self._tables() as connection:
             rows = connection.execute(query).all()
         for chroot, package, machine, ready, ended in rows:
             with reading_rows(TICKETS):
-                began = _moment(ready)
-                took = _moment(ended) - began
+                began = _parse_time(ready)
+                took = _parse_time(ended) - began
             seconds = max(0, int(took.total_seconds()))
             yield Run(task_in(chroot), package, machine, began, seconds)
 
     def ended(self) -> tuple[Ticket, ...]:
-        """Return the tickets, of every queue, to whose machines nothing was done since."""
+        """Return the tickets, of every queue, whose machines were unchanged since."""
         same = (TENANCIES.c.machine == TICKETS.c.machine, TENANCIES.c.since == TICKETS.c.ended_at)
-        return self._read(sa.select(TICKETS).where(~_OPEN, TICKETS.c.machine != "", *same))
+        return self._read(sa.select(TICKETS).where(~_IS_OPEN, TICKETS.c.machine != "", *same))
 
     def had_since(self, since: datetime) -> tuple[Had, ...]:
-        """Return the latest machines that tickets gave back since then, and whose they were."""
+        """Return the latest tickets since a time that released a machine: owner, priority, end."""
         columns = TICKETS.c
         query = (
             sa.select(columns.owner, columns.priority, columns.background, columns.ended_at)
-            .where(self._own(), ~_OPEN, columns.machine != "")
+            .where(self._in_queue(), ~_IS_OPEN, columns.machine != "")
             .where(columns.ended_at >= since.isoformat())
             .order_by(columns.id.desc())
-            .limit(_MOST_HAD)
+            .limit(_MAX_TURNS)
         )
         with self._tables() as connection, reading_rows(TICKETS):
             return tuple(
-                Had(row.owner, row.priority - bool(row.background), _moment(row.ended_at))
+                Had(row.owner, row.priority - bool(row.background), _parse_time(row.ended_at))
                 for row in connection.execute(query)
             )
 
     def tenancies(self) -> tuple[Tenancy, ...]:
-        """Return what is remembered of machines, of every queue."""
+        """Return the records of machines, of every queue."""
         query = sa.select(TENANCIES).order_by(TENANCIES.c.machine)
         with self._tables() as connection:
             return _tenancies(connection.execute(query).all())
@@ -159,17 +161,17 @@ class DatabaseTickets:
     def change(
         self, number: int, step: Callable[[Ticket], Ticket], now: datetime
     ) -> Ticket | None:
-        """Apply a step to a ticket and return the result; None where there is none.
+        """Apply a step to a ticket and return the result; None if it does not exist.
 
-        The machine of a ticket that ends by it is released.
+        If the step ends the ticket, its machine is released.
         """
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             with self._tables() as connection:
-                row = connection.execute(self._numbered(number)).first()
+                row = connection.execute(self._select_ticket(number)).first()
                 before = _tickets([row])[0] if row else None
                 if row is None or before is None or (after := step(before)) == before:
                     return before
-                update = sa.update(TICKETS).where(*_unchanged(TICKETS, row)).values(_row(after))
+                update = sa.update(TICKETS).where(*_is_unchanged(TICKETS, row)).values(_row(after))
                 if connection.execute(update).rowcount:
                     if before.machine and not after.is_open:
                         _release(connection, before.machine, now)
@@ -177,16 +179,17 @@ class DatabaseTickets:
         raise TicketRefused(f"ticket {number}: concurrent update; retry")
 
     def lease(self, given: Sequence[Given], now: datetime) -> Leased:
-        """Give machines to tickets that still wait, and return which got theirs."""
+        """Give machines to tickets that still wait; return the tickets that got one."""
         if not given:
             return Leased()
-        for _ in range(_TRIES):
-            with suppress(_Changed), self._tables() as connection:
+        for _ in range(_MAX_ATTEMPTS):
+            with suppress(_ConcurrentUpdate), self._tables() as connection:
                 return self._lease(connection, given, now)
         raise TicketRefused("machines: concurrent update; retry")
 
     def _lease(self, connection: sa.Connection, given: Sequence[Given], now: datetime) -> Leased:
-        # They were found by `_admit` in this queue: named too, PostgreSQL looks through all of it.
+        # `_admit` found them in this queue. With a condition on the queue, PostgreSQL would scan
+        # all of it.
         waits = TICKETS.c.state == TicketState.WAITING
         update = (
             sa.update(TICKETS)
@@ -200,7 +203,7 @@ class DatabaseTickets:
                 ready_at=now.isoformat(),
             )
         )
-        rows = {row.machine: row for row in connection.execute(_ALL)}
+        rows = {row.machine: row for row in connection.execute(_SELECT_TENANCIES)}
         occupied, refused = self._admit(connection, given, rows, now)
         fit = [each for each in given if each.ticket in occupied]
         if fit:
@@ -218,17 +221,17 @@ class DatabaseTickets:
         held = _holders(connection)
         got = [each for each in fit if held.get(each.machine) == each.ticket]
         got.sort(key=lambda each: each.machine)
-        # All at once: most machines are new, and one by one they take most of a pass.
+        # In one statement: most machines are new, and single inserts take most of a pass.
         new = [_tenancy_row(occupied[g.ticket]) for g in got if g.machine not in rows]
         if new:
             try:
                 connection.execute(sa.insert(TENANCIES), new)
             except sa.exc.IntegrityError:
-                raise _Changed from None
+                raise _ConcurrentUpdate from None
         for each in got:
             row = rows.get(each.machine)
             if row is not None and not _write(connection, row, occupied[each.ticket]):
-                raise _Changed
+                raise _ConcurrentUpdate
         return Leased(tuple(each.ticket for each in got), refused)
 
     def _admit(
@@ -238,9 +241,11 @@ class DatabaseTickets:
         rows: Mapping[str, sa.Row[Any]],
         now: datetime,
     ) -> tuple[dict[int, Tenancy], dict[int, str]]:
-        """Return what is remembered of each machine once its ticket has it, and who is refused."""
+        """Return the new record of each machine by ticket, and why other tickets are refused."""
         numbers = TICKETS.c.id.in_(sorted(each.ticket for each in given))
-        waiting = sa.select(TICKETS).where(self._own(), TICKETS.c.state == TicketState.WAITING)
+        waiting = sa.select(TICKETS).where(
+            self._in_queue(), TICKETS.c.state == TicketState.WAITING
+        )
         tickets = {t.id: t for t in _tickets(connection.execute(waiting.where(numbers)))}
         known = {each.machine: each for each in _tenancies(rows.values())}
         holders = _holders(connection)
@@ -259,20 +264,20 @@ class DatabaseTickets:
         return occupied, refused
 
     def known_since(self) -> datetime | None:
-        """Return when the store was created, in which no older ticket is; None: it is not said."""
+        """Return the creation time of the store, which has no older ticket; None if unknown."""
         with self._begin() as connection:
             found = read_value(connection, CREATED_KEY)
         with reading_rows(ABOUT):
-            return None if found is None else _moment(found)
+            return None if found is None else _parse_time(found)
 
     def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
-        """Open a ticket for each machine that has none, and return the ids."""
+        """Open a ticket for each machine without one, and return the ids."""
         kept: dict[str, int] = {}
         with self._tables() as connection:
             held = _holders(connection)
-            known = {row.machine: row for row in connection.execute(_ALL)}
+            known = {row.machine: row for row in connection.execute(_SELECT_TENANCIES)}
             for machine in sorted(machines.keys() - held.keys()):
-                # Clients of the lost store may still name its ids: no ticket gets one of these.
+                # Clients of the lost store may still use its ids, so skip them.
                 ticket = unknown_ticket(machine, now)
                 number = self._insert(connection, ticket, least=highest_id_of_lost(now))
                 if number is None:
@@ -287,8 +292,8 @@ class DatabaseTickets:
         return kept
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Record why each ticket waits; nothing for those left out."""
-        waits = (self._own(), TICKETS.c.state == TicketState.WAITING)
+        """Record why each ticket waits; clear the reason of other tickets."""
+        waits = (self._in_queue(), TICKETS.c.state == TicketState.WAITING)
         query = sa.select(TICKETS.c.id, TICKETS.c.note).where(*waits)
         update = (
             sa.update(TICKETS)
@@ -307,11 +312,13 @@ class DatabaseTickets:
     def mark(
         self, machine: str, step: Callable[[Tenancy, Ticket | None], Tenancy], now: datetime
     ) -> None:
-        """Apply a step to what is remembered of a machine, given the ticket that has it."""
+        """Apply a step to the record of a machine and the ticket that has it."""
         has = (TICKETS.c.machine == machine, TICKETS.c.state == TicketState.READY)
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             with self._tables() as connection:
-                row = connection.execute(_ALL.where(TENANCIES.c.machine == machine)).first()
+                row = connection.execute(
+                    _SELECT_TENANCIES.where(TENANCIES.c.machine == machine)
+                ).first()
                 holder = connection.execute(sa.select(TICKETS).where(*has)).first()
                 known = _tenancies([row])[0] if row else Tenancy(machine, now)
                 after = step(known, _tickets([holder])[0] if holder else None)
@@ -320,7 +327,7 @@ class DatabaseTickets:
         raise TicketRefused(f"machine {machine}: concurrent update; retry")
 
     def released(self) -> tuple[str, ...]:
-        """Return the machines that no ticket has, and that were not cleaned since one had them."""
+        """Return the machines without a ticket that were not cleaned since their last one."""
         held = sa.select(TICKETS.c.machine).where(TICKETS.c.state == TicketState.READY)
         dirty = sa.select(TENANCIES.c.machine).where(
             TENANCIES.c.dirty != 0, TENANCIES.c.machine.not_in(held)
@@ -329,30 +336,30 @@ class DatabaseTickets:
             return tuple(sorted(connection.execute(dirty).scalars()))
 
     def tidy(self, now: datetime, *, besides: Collection[str] | None) -> None:
-        """Delete all machines but these (None: keep all), and tickets that ended long ago.
+        """Delete all machines but these (None: keep all), and old ended tickets.
 
-        Long ago is a month, or many tickets. The newest ticket stays, so that its id is never
-        used again.
+        Old means a month, or beyond the newest 50,000. The newest ticket is kept, so that its id
+        is never reused.
         """
         newest = sa.select(sa.func.max(TICKETS.c.id)).scalar_subquery()
         latest = sa.select(TICKETS.c.id).order_by(TICKETS.c.id.desc())
-        beyond = latest.offset(_MOST_KEPT).limit(1).scalar_subquery()
-        ended = TICKETS.c.ended_at < (now - _KEPT).isoformat()
+        beyond = latest.offset(_MAX_TICKETS).limit(1).scalar_subquery()
+        ended = TICKETS.c.ended_at < (now - _RETENTION).isoformat()
         old = (TICKETS.c.id < newest, ended | (TICKETS.c.id <= beyond))
-        held = sa.select(TICKETS.c.machine).where(_OPEN)
+        held = sa.select(TICKETS.c.machine).where(_IS_OPEN)
         with self._tables() as connection:
-            connection.execute(sa.delete(TICKETS).where(~_OPEN, *old))
+            connection.execute(sa.delete(TICKETS).where(~_IS_OPEN, *old))
             if besides is not None:
                 gone = TENANCIES.c.machine.not_in(sorted(besides))
                 connection.execute(
                     sa.delete(TENANCIES).where(gone, TENANCIES.c.machine.not_in(held))
                 )
 
-    def _own(self) -> sa.ColumnElement[bool]:
+    def _in_queue(self) -> sa.ColumnElement[bool]:
         return TICKETS.c.queue == self.queue
 
-    def _numbered(self, number: int) -> sa.Select[Any]:
-        return sa.select(TICKETS).where(self._own(), TICKETS.c.id == number)
+    def _select_ticket(self, number: int) -> sa.Select[Any]:
+        return sa.select(TICKETS).where(self._in_queue(), TICKETS.c.id == number)
 
     def _read(self, query: sa.Select[Any]) -> tuple[Ticket, ...]:
         with self._tables() as connection:
@@ -366,11 +373,13 @@ class DatabaseTickets:
         most_of_submitter: int,
         most_of_address: int,
     ) -> None:
-        """Raise TicketRefused where too many tickets are open."""
+        """Raise TicketRefused if too many tickets are open."""
 
         def count(*whose: sa.ColumnElement[bool]) -> int:
             number = sa.select(sa.func.count()).select_from(TICKETS)
-            return int(connection.execute(number.where(self._own(), _OPEN, *whose)).scalar_one())
+            return int(
+                connection.execute(number.where(self._in_queue(), _IS_OPEN, *whose)).scalar_one()
+            )
 
         if ticket.address and most_of_address:
             held = count(TICKETS.c.client == ticket.client)
@@ -394,7 +403,7 @@ class DatabaseTickets:
             )
 
     def _insert(self, connection: sa.Connection, ticket: Ticket, *, least: int = 0) -> int | None:
-        """Insert a ticket and return its id; None where another took that id at this moment."""
+        """Insert a ticket and return its id; None if a concurrent insert took that id."""
         row = {**_row(ticket), "queue": self.queue}
         newest = sa.func.coalesce(sa.func.max(TICKETS.c.id), 0)
         least = max(least, read_number(connection, TICKETS_AFTER_KEY))
@@ -409,37 +418,37 @@ class DatabaseTickets:
 
     @contextmanager
     def _tables(self) -> Iterator[sa.Connection]:
-        """Begin a transaction; a store that an older fleet made gets its tables here."""
+        """Start a transaction; creates the tables in a store of an older fleet."""
         with self._begin() as connection:
-            if not self._is_there:
+            if not self._has_tables:
                 create_tables(connection, (TICKETS, TENANCIES))
             yield connection
-        self._is_there = True
+        self._has_tables = True
 
 
-_ALL = sa.select(TENANCIES)
+_SELECT_TENANCIES = sa.select(TENANCIES)
 
 
 def _holders(connection: sa.Connection) -> dict[str, int]:
-    """Return the machines that tickets of any queue have, to these."""
+    """Return the machines that tickets of any queue have, to these tickets."""
     has = TICKETS.c.state == TicketState.READY
     rows = connection.execute(sa.select(TICKETS.c.machine, TICKETS.c.id).where(has))
     return {row.machine: row.id for row in rows}
 
 
 def _release(connection: sa.Connection, machine: str, now: datetime) -> None:
-    """Record since when a machine is free, and nothing else: a run may be marking it."""
+    """Record the time of a machine's release, and no other column: a run may be changing it."""
     same = TENANCIES.c.machine == machine
-    row = connection.execute(_ALL.where(same)).first()
+    row = connection.execute(_SELECT_TENANCIES.where(same)).first()
     if row:
         since = touch(_tenancies([row])[0], now).since.isoformat()
         connection.execute(sa.update(TENANCIES).where(same).values(since=since))
 
 
 def _write(connection: sa.Connection, row: sa.Row[Any] | None, tenancy: Tenancy) -> bool:
-    """Write a machine's row; False where another process changed it meanwhile."""
+    """Write a machine's row; False if a concurrent process changed it."""
     if row is not None:
-        same = sa.update(TENANCIES).where(*_unchanged(TENANCIES, row))
+        same = sa.update(TENANCIES).where(*_is_unchanged(TENANCIES, row))
         return connection.execute(same.values(_tenancy_row(tenancy))).rowcount > 0
     try:
         with connection.begin_nested():
@@ -449,8 +458,8 @@ def _write(connection: sa.Connection, row: sa.Row[Any] | None, tenancy: Tenancy)
     return True
 
 
-def _unchanged(table: sa.Table, row: sa.Row[Any]) -> list[sa.ColumnElement[bool]]:
-    """Return that a row is just as it was read: what others did meanwhile is not written over."""
+def _is_unchanged(table: sa.Table, row: sa.Row[Any]) -> list[sa.ColumnElement[bool]]:
+    """Return the condition that a row is unchanged, to prevent lost updates."""
     read = row._mapping  # noqa: SLF001 - its public name
     return [column.is_not_distinct_from(read[column]) for column in table.columns]
 
@@ -491,15 +500,15 @@ def _tickets(rows: Iterable[Sequence[Any]]) -> tuple[Ticket, ...]:
 
 
 def _ticket(row: Sequence[Any]) -> Ticket:
-    # By place, not by name: a pass reads thousands, and a name is looked up in each.
+    # By position, not by name: a pass reads thousands of rows, and name look-ups are slow.
     number, _, state, tags, opened, heard, submitter, owner, team, sandbox, *rest = row
     priority, background, lease, machine, answer, because, ended, *rest = rest
     client, project, chroot, package, granted, note, ready, built = rest
     return Ticket(
         id=number,
         tags=_tags(tags),
-        opened_at=_moment(opened),
-        heard_at=_moment(heard),
+        opened_at=_parse_time(opened),
+        heard_at=_parse_time(heard),
         submitter=submitter,
         owner=owner,
         team=team,
@@ -511,19 +520,19 @@ def _ticket(row: Sequence[Any]) -> Ticket:
         machine=machine,
         answer=answer,
         because=because,
-        ended_at=_moment(ended) if ended else None,
+        ended_at=_parse_time(ended) if ended else None,
         client=client,
         project=project,
         chroot=chroot,
         package=package,
         granted=None if granted == "null" else _tags(granted),
         note=note,
-        ready_at=_moment(ready) if ready else None,
+        ready_at=_parse_time(ready) if ready else None,
         built=built != 0,
     )
 
 
-def _moment(written: str) -> datetime:
+def _parse_time(written: str) -> datetime:
     return in_utc(datetime.fromisoformat(written))
 
 
@@ -532,7 +541,7 @@ _STATES = {state.value: state for state in TicketState}
 
 @lru_cache(maxsize=1000)
 def _tags(written: str) -> tuple[str, ...]:
-    """Return the tags of a ticket; thousands of tickets ask for the same."""
+    """Return the tags of a ticket; cached, since thousands of tickets have the same."""
     return tuple(json.loads(written))
 
 
@@ -544,11 +553,11 @@ def _tenancies(rows: Iterable[sa.Row[tuple[object, ...]]]) -> tuple[Tenancy, ...
 def _tenancy(row: sa.Row[tuple[object, ...]]) -> Tenancy:
     return Tenancy(
         machine=row.machine,
-        since=_moment(row.since),
+        since=_parse_time(row.since),
         pool=row.pool,
         sandbox=row.sandbox,
         uses=row.uses,
-        first_used=_moment(row.first_used) if row.first_used else None,
+        first_used=_parse_time(row.first_used) if row.first_used else None,
         draining=bool(row.draining),
         disabled=bool(row.disabled),
         dirty=bool(row.dirty),

@@ -1,6 +1,6 @@
-"""Serve XML-RPC calls, bounded in number, size and time; over TLS if configured.
+"""Serve XML-RPC calls, limited in number, size and time; over TLS if configured.
 
-A call's token names its client; without tokens every caller is the client `anybody`, with its
+A call's token identifies its client; without tokens every caller is the client `anybody`, with its
 address.
 """
 
@@ -37,33 +37,33 @@ from fleet.tickets.connections import (
 )
 from fleet.tickets.refusals import WrongTokens
 
-_MALFORMED = -32700
-_UNSPEAKABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What no XML document can hold: the client could not parse the answer."""
+_MALFORMED_CODE = -32700
+_INVALID_XML_CHARACTERS = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML does not permit: the client could not parse the answer."""
 
 Answer = Callable[[str, str, Sequence[Any]], Any]
-"""Answers a client's call, by its name and its arguments; raises Fault to refuse it."""
+"""Handles a client's call, by name and arguments; raises Fault to refuse it."""
 ReadHealth = Callable[[], tuple[bool, Mapping[str, object]]]
-"""Says whether all is well, and what /healthz answers."""
+"""Returns whether the service is healthy, and the body of /healthz."""
 
 
 class Page(NamedTuple):
-    """A page as it is sent."""
+    """The response for a page."""
 
     content: bytes
     kind: str
-    """Its media type."""
+    """Media type."""
     tag: str
-    """Another one for another content."""
+    """Identifier of the content (ETag)."""
 
 
 ReadPage = Callable[[str], Page | None]
-"""Returns the page at the path of a URL; None: there is none."""
+"""Returns the page at a URL's path; None if it does not exist."""
 ReadMetrics = Callable[[], str]
-"""Returns what /metrics answers, in a format that is both OpenMetrics and the one before it."""
+"""Returns the body of /metrics, valid as OpenMetrics and as the older Prometheus format."""
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"
-"""Media types of metrics: the one that a scraper accepts is sent."""
+"""Media types of metrics; the response has the one that the scraper accepts."""
 _PAGE_HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; base-uri 'none'; "
@@ -77,14 +77,14 @@ _answering = threading.local()
 
 
 def has_hung_up() -> bool:
-    """Say whether the client that this thread answers has closed its connection."""
+    """Return whether the client of this thread's call has disconnected."""
     poll = select.poll()
     poll.register(_answering.connection, select.POLLRDHUP)
     return bool(poll.poll(0))
 
 
 class XmlRpcServer(BackgroundServer):
-    """Listens at an address, and has each call answered in a thread of its own."""
+    """Listens at an address, and handles each call in its own thread."""
 
     def __init__(  # noqa: PLR0913 - what a person chooses
         self,
@@ -113,16 +113,16 @@ class XmlRpcServer(BackgroundServer):
 
     @property
     def tokens(self) -> Mapping[str, str]:
-        """Return the token of each client; none at all: everybody may call."""
+        """Return the token of each client; empty: no call needs a token."""
         return self._tokens
 
     @property
     def wrong_tokens(self) -> int:
-        """Return how many requests had a wrong token since the start."""
+        """Return the number of requests with a wrong token since the start."""
         return self._wrong.total
 
     def needs_token(self, method: str, path: str) -> bool:
-        """Return whether a request is answered only to a client."""
+        """Return whether a request needs a token."""
         if method == "POST":
             return True
         if method not in ("GET", "HEAD") or path == "/healthz":
@@ -131,7 +131,7 @@ class XmlRpcServer(BackgroundServer):
         return is_metrics or self.pages is not None
 
     def _identify(self, method: str, path: str, authorization: str | None, address: str) -> Caller:
-        """Return the caller of a request: calls, pages and strangers have places of their own."""
+        """Return the caller of a request; calls, pages and unknown clients have separate keys."""
         if not self.needs_token(method, path):
             return Caller(f"address {address}", None)
         client = find_client(authorization, self._tokens)
@@ -141,18 +141,18 @@ class XmlRpcServer(BackgroundServer):
         return Caller(f"{'calls' if method == 'POST' else 'pages'} of {name}", name)
 
     def renew(self, tokens: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
-        """Use these tokens and this certificate from the next call on."""
+        """Use these tokens and this certificate for later calls."""
         self._tokens = tokens
         self.listener.tls = tls
 
 
 def read_call(body: bytes) -> tuple[str, tuple[Any, ...]]:
-    """Return the name and the arguments of a call; raises Fault where it is none.
+    """Parse a call into name and arguments; raises Fault if it is malformed.
 
-    Entities, of which a few bytes can make gigabytes, need a document type: none may have one.
+    A document type is refused, since its entities can expand a few bytes to gigabytes.
     """
     call = Unmarshaller(use_builtin_types=True)
-    # What arrives is text already, in the encoding that the document names.
+    # The parser has already decoded the document's encoding.
     call.xml("", None)
     parser = expat.ParserCreate()
     parser.StartDoctypeDeclHandler = _refuse_doctype
@@ -163,10 +163,10 @@ def read_call(body: bytes) -> tuple[str, tuple[Any, ...]]:
         parser.Parse(body, True)
         values = call.close()
     except (Error, expat.ExpatError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise Fault(_MALFORMED, f"not an XML-RPC call: {error}") from error
+        raise Fault(_MALFORMED_CODE, f"not an XML-RPC call: {error}") from error
     name = call.getmethodname()
     if name is None:
-        raise Fault(_MALFORMED, "not an XML-RPC call: it has no methodName")
+        raise Fault(_MALFORMED_CODE, "not an XML-RPC call: it has no methodName")
     return name, tuple(values)
 
 
@@ -177,7 +177,7 @@ def _refuse_doctype(*_: object) -> None:
 def _handler(server: XmlRpcServer, answer: Answer) -> Callable[[Waiting], BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def setup(self) -> None:
-            """Read the request that the loop has received."""
+            """Read the request that the loop received."""
             waiting: Waiting = self.request
             self.client = waiting.caller.client
             self.connection = waiting.connection
@@ -185,15 +185,15 @@ def _handler(server: XmlRpcServer, answer: Answer) -> Callable[[Waiting], BaseHT
             self.wfile = waiting.connection.makefile("wb")
 
         def do_POST(self) -> None:
-            """Answer a call."""
+            """Handle a call."""
             client = _authenticated(self, self.client)
             if client is None or (body := _read(self)) is None:
                 return
             _answering.connection = self.connection
-            _reply(self, 200, _answered(answer, client, body), "text/xml")
+            _reply(self, 200, _run_call(answer, client, body), "text/xml")
 
         def do_GET(self) -> None:
-            """Answer /healthz without authentication: it names no ticket and no machine."""
+            """Return /healthz without authentication: it names no ticket and no machine."""
             if self.path != "/healthz":
                 _send_page(self, server, self.client)
                 return
@@ -202,21 +202,21 @@ def _handler(server: XmlRpcServer, answer: Answer) -> Callable[[Waiting], BaseHT
             _reply(self, 200 if is_well else 503, body, "application/json")
 
         def do_HEAD(self) -> None:
-            """Answer as GET, without a body."""
+            """Handle like GET, without a body."""
             self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
-            """Log nothing: a client must not be able to fill a disk."""
+            """Log nothing, so that a client cannot fill a disk."""
 
     def handle(waiting: Waiting) -> BaseHTTPRequestHandler:
-        # The request is what the loop has read of it.
+        # The socket server's request is the received data.
         return Handler(waiting, waiting.address, server.listener)  # type: ignore[arg-type]
 
     return handle
 
 
 def find_client(authorization: str | None, tokens: Mapping[str, str]) -> str | None:
-    """Return the client whose token a request carries; None for an unknown token."""
+    """Return the client of a request's token; None for an unknown token."""
     if not tokens:
         return ANYBODY
     scheme, _, encoded = (authorization or "").partition(" ")
@@ -272,14 +272,14 @@ def _read(handler: BaseHTTPRequestHandler) -> bytes | None:
     return None
 
 
-def _answered(answer: Answer, client: str, body: bytes) -> bytes:
+def _run_call(answer: Answer, client: str, body: bytes) -> bytes:
     try:
         name, arguments = read_call(body)
         result: Any = (answer(client, name, arguments),)
     except Fault as fault:
         result = fault
     answered = dumps(result, methodresponse=True, allow_none=True)
-    return _UNSPEAKABLE.sub("\ufffd", answered).encode()
+    return _INVALID_XML_CHARACTERS.sub("\ufffd", answered).encode()
 
 
 def _reply(
@@ -299,12 +299,12 @@ def _reply(
         handler.wfile.write(body)
 
 
-_MOST_TOKEN_BYTES = 100_000
-_LEAST_LETTERS = 20
+_MAX_TOKEN_FILE_BYTES = 100_000
+_MIN_TOKEN_LENGTH = 20
 
 
 class Credentials(NamedTuple):
-    """The clients' tokens and the TLS certificate; empty or None: neither."""
+    """The clients' tokens and the TLS certificate; empty or None if not configured."""
 
     tokens: Mapping[str, str]
     tls: ssl.SSLContext | None
@@ -327,14 +327,14 @@ class CredentialFiles:
         self._refused = ""
 
     def read(self) -> Credentials:
-        """Return their contents; FileUnreadable where one is wrong."""
+        """Read the files; raises FileUnreadable if one is invalid."""
         return Credentials(
             tokens=read_tokens(self._tokens) if self._tokens else {},
             tls=load_tls(self._certificate, self._key) if self._certificate else None,
         )
 
     def read_again(self) -> Credentials | None:
-        """Return their current contents; None where one is wrong, which is reported once."""
+        """Read the files again; None if one is invalid, which is reported once."""
         try:
             found = self.read()
         except FleetError as error:
@@ -347,17 +347,17 @@ class CredentialFiles:
 
 
 def read_tokens(name: str) -> Mapping[str, str]:
-    """Return the clients and their tokens that a file names, one in a line."""
-    lines = LocalFiles().read(name, _MOST_TOKEN_BYTES).decode(errors="replace").splitlines()
+    """Return the clients and their tokens from a file, one per line."""
+    lines = LocalFiles().read(name, _MAX_TOKEN_FILE_BYTES).decode(errors="replace").splitlines()
     tokens: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        if len(words) != 2 or ":" in words[0] or len(words[1]) < _LEAST_LETTERS:  # noqa: PLR2004 - a name and its token
+        if len(words) != 2 or ":" in words[0] or len(words[1]) < _MIN_TOKEN_LENGTH:  # noqa: PLR2004 - a name and its token
             raise FileUnreadable(
                 f"{name}:{number}: expected NAME TOKEN: a name without a colon, and a token of at "
-                f"least {_LEAST_LETTERS} letters"
+                f"least {_MIN_TOKEN_LENGTH} letters"
             )
         if words[0] in tokens:
             raise FileUnreadable(f"{name}:{number}: second token for {words[0]}")
@@ -371,7 +371,7 @@ def load_tls(certificate: str, key: str | None) -> ssl.SSLContext:
     """Return the TLS settings for a certificate chain and its private key in PEM."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # OpenSSL would ask for the password of an encrypted key at the terminal.
+        # Otherwise OpenSSL asks for the password of an encrypted key on the terminal.
         context.load_cert_chain(certificate, key, password=lambda: "")
     except ssl.SSLError as error:
         raise FileUnreadable(
@@ -382,12 +382,12 @@ def load_tls(certificate: str, key: str | None) -> ssl.SSLContext:
     return context
 
 
-_MOST_FAILURES = 3
-"""After so many failed runs in a row /healthz answers 503."""
+_MAX_FAILURES = 3
+"""Failed runs in a row after which /healthz returns 503."""
 
 
 class Health:
-    """The health of the runs beside the service."""
+    """The health of the runs in the service."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -396,7 +396,7 @@ class Health:
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """Record how a run ends; a run that found the fleet locked does not count."""
+        """Record the result of a run; a run that found the fleet locked does not count."""
         try:
             yield
         except Locked:
@@ -411,4 +411,4 @@ class Health:
         """Return whether the latest runs succeeded, and when the last success ended."""
         ended = self._ended.isoformat() if self._ended else None
         figures = {"failed_runs_in_a_row": self._failures, "last_run_ended": ended}
-        return self._failures < _MOST_FAILURES, figures
+        return self._failures < _MAX_FAILURES, figures

@@ -129,7 +129,7 @@ def test_tickets_that_were_read_are_not_read_again_to_settle_them(
 def test_of_very_many_tickets_the_oldest_that_ended_are_forgotten(
     desk: StoredTicketDesk, book: DatabaseTickets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleet.tickets.store._MOST_KEPT", 3)
+    monkeypatch.setattr("fleet.tickets.store._MAX_TICKETS", 3)
     numbers = [book.open(a_ticket(), most=9, most_of_submitter=9).id for _ in range(3)]
     book.change(numbers[0], lambda ticket: close(ticket, NOW), NOW)
     desk.settle(NOW, None)
