@@ -1,7 +1,7 @@
-"""What apply needs from the outside, as protocols, with the small values that they exchange.
+"""The interfaces of apply to the outside, as protocols, and the values that they exchange.
 
-Each edge implements one and raises only errors of fleet.errors; each protocol has a fake and a
-contract suite in tests/ports/.
+Each implementation raises only errors of fleet.errors. Each protocol has a fake and a contract
+suite in tests/ports/.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -57,81 +57,81 @@ Told_co = TypeVar("Told_co", covariant=True)
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """The clock."""
 
     def now(self) -> datetime:
-        """Return the present moment, in UTC."""
+        """Return the current time in UTC."""
 
 
 Tell = Callable[[str], None]
-"""Hears what is being done, a line at a time."""
+"""Receives progress messages, one line each."""
 
 
 class Waiter(Protocol):
     """Waits between two runs."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait that long; False where somebody asks to end."""
+        """Wait for these seconds; False if a signal requests the end."""
 
 
 class Queue(Protocol):
-    """Where work waits and, for some, workers register."""
+    """A queue of work, and for some queues the registry of its workers."""
 
     def read(self, now: datetime) -> QueueReading:
-        """Return what waits and who works; what cannot be read is Unknown, never empty."""
+        """Return waiting requests and workers; an unreadable part is Unknown, never empty."""
 
 
 class Server(Protocol):
-    """What the server of a queue tells of itself; each raises SourceUnreachable where it fails."""
+    """The status of a queue's server; all methods raise SourceUnreachable on failure."""
 
     def summary(self) -> Summary:
-        """Return what it tells anyone of its time, its workers and their work."""
+        """Return the public summary: time, workers and their work."""
 
     def user(self) -> str:
-        """Return whose token it is asked with; empty: it does not recognise it."""
+        """Return the user of the token; empty if the server rejects it."""
 
     def counts(self) -> Mapping[str, int]:
-        """Return how much work for workers is pending, by scope, without a token."""
+        """Return the pending work for workers by scope, without a token."""
 
 
 class RuleReader(Protocol):
-    """Where a queue keeps the rules by which it gives tags to requests."""
+    """The rules with which a queue assigns tags to requests."""
 
     def read(self) -> Mapping[str, HeldRules | Unknown]:
-        """Return the rules of each place that fleet.yaml names; what cannot be read is Unknown."""
+        """Return the rules of each place in fleet.yaml; unreadable ones are Unknown."""
 
 
 @runtime_checkable
 class Registry(Protocol):
-    """Where a queue's workers can be told to stop; only some queues have one."""
+    """The registry of a queue's workers; only some queues have one."""
 
     def drain(self, worker: str) -> None:
-        """Have the queue give this worker nothing new, and read it back."""
+        """Make the queue give this worker no new work, and verify it."""
 
     def resume(self, worker: str) -> None:
-        """Have the queue give a worker new work again that `drain` kept from it."""
+        """Revert `drain`: the queue may give the worker new work again."""
 
     def disable(self, worker: str) -> None:
-        """Switch the worker off for good; refused with WorkerBusy while it runs something."""
+        """Disable the worker permanently; raises WorkerBusy while it runs work."""
 
     def revoke(self, worker: str) -> None:
-        """Take back the token of a worker that never registered, and read back that none did.
+        """Revoke the token of a worker that never registered, and verify that it did not.
 
-        Refused with WorkerBusy when it has registered in the meantime; once revoked it cannot.
+        Raises WorkerBusy if it has registered meanwhile; after the revocation it cannot.
         """
 
     def release(self, worker: str) -> None:
-        """Switch off a worker whose machine is gone, and give what it ran back to the queue."""
+        """Disable a worker whose machine is gone, and return its work to the queue."""
 
     def confirm(self, tell: Tell) -> None:
-        """See that what was told in this run stands, as long after it as the queue needs.
+        """Verify that the changes of this run persist, after a delay that the queue needs.
 
-        `tell` hears how long that takes.
+        `tell` receives the duration.
         """
 
 
 class Enrolment(Value):
-    """A worker that is about to get a machine, as its queue has to know it."""
+    """A worker before its machine is created, as its queue must register it."""
 
     worker: str = Field(description="Name of the worker and of its machine.")
     fleet: str
@@ -142,83 +142,83 @@ class Enrolment(Value):
 
 
 class Enroller(Protocol):
-    """Where new workers are made known; a queue whose workers we make has one."""
+    """Registers new workers; for queues whose workers fleet creates."""
 
     def enrol(self, enrolment: Enrolment) -> str:
-        """Return the activation token of a worker's row, made now or one that was used before.
+        """Return the activation token of a new worker, or of an earlier one of its name.
 
-        An old drain of that row is cleared, an older token no longer works. Raises WorkerBusy
-        where a worker of that name is at work; the token is in no message and no log.
+        An earlier drain is cleared, and an older token stops working. Raises WorkerBusy if a
+        worker of that name runs work; the token is in no message and no log.
         """
 
 
 class Provider(Protocol):
-    """What exists, by the provider's own listing."""
+    """The provider's own listing of machines."""
 
     def list(self, fleet: str) -> Listing | Unknown:
         """Return the machines whose label `fleet` is exactly this name."""
 
 
 class Prober(Protocol):
-    """Tries a port of a machine, once."""
+    """Tries a port of a machine once."""
 
     def answers(self, address: str, port: int, banner: str) -> bool:
-        """Say whether the port takes a connection and greets so; an empty banner: with anything.
+        """Return whether the port accepts a connection and sends the banner; any if it is empty.
 
-        Raises SourceUnreachable where no attempt could be made: that says nothing of the machine.
+        Raises SourceUnreachable if no attempt was possible, which says nothing about the machine.
         """
 
 
 @runtime_checkable
 class MachineApi(Protocol):
-    """Where a machine can be looked after without its stack; only some providers have one."""
+    """Changes machines without their stack; only some providers have this."""
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of machines, by the provider's ids; one that is gone is fine.
+        """Write the expiry of machines, by provider id, if they exist.
 
-        What they were made from does not change by it.
+        The expiry is not part of a machine's inputs.
         """
 
     def delete(self, machine_id: str) -> None:
-        """Delete a machine; one that is already gone is fine."""
+        """Delete a machine, if it exists."""
 
 
 @runtime_checkable
 class ConsoleReader(Protocol):
-    """A provider that keeps what its machines write to their console."""
+    """A provider that stores the console output of its machines."""
 
     def console(self, machine_id: str) -> str:
-        """Return it, the end at least; empty where there is nothing yet.
+        """Return the console output, at least its end; empty if there is no output yet.
 
-        Raises SourceUnreachable where it cannot be read, or the machine is gone.
+        Raises SourceUnreachable if it is unreadable or the machine is gone.
         """
 
 
 @runtime_checkable
 class Adopter(Protocol):
-    """Where machines that exist can be found by a label and marked; only some providers are."""
+    """Finds existing machines by a label and marks them; only some providers can."""
 
     def find(self, key: str, value: str) -> Sequence[Found]:
-        """Return the machines whose label of this key is exactly this value, of any creator.
+        """Return all machines with exactly this label, created by fleet or not.
 
-        Raises SourceUnreachable where not all of them can be told.
+        Raises SourceUnreachable if the list may be incomplete.
         """
 
     def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
-        """Give a machine the labels of a worker beside its own; nothing else of it changes."""
+        """Add the labels of a worker to a machine, without other changes."""
 
 
 class Step(Value):
-    """One resource of a stack that an operation would touch or has touched."""
+    """A planned or completed operation on one resource of a stack."""
 
     worker: str
     operation: Literal["create", "delete", "update", "replace", "same"]
     detail: str = ""
-    """What of it changes; an update of nothing is how Pulumi forgets that a creation failed."""
+    """The changed inputs; empty for an update that only clears a failed creation in Pulumi."""
 
 
 class StackRef(Value):
-    """Which stack: `project` is stacks/<project>, `name` is unique within its backend."""
+    """The identity of a stack: `project` is stacks/<project>, `name` is unique in its backend."""
 
     project: str
     name: str
@@ -232,24 +232,24 @@ NO_USER_DATA: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a stack that an engine is about to make, and has not begun."""
+    """A prepared change of a stack."""
 
     steps: tuple[Step, ...]
-    """What it would do, as `preview` tells it."""
+    """The steps, as `preview` returns them."""
     make: Callable[[Progress, Mapping[str, str]], tuple[Step, ...]]
-    """Makes it so as `up` does, once."""
+    """Makes the change, like `up`; call it once."""
 
 
 class Engine(Protocol):
-    """Changes the cloud: desired workers in, resources out."""
+    """Applies the desired workers of a stack."""
 
     name: Literal["embedded", "pulumi"]
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
-        """Return the stack as recorded; None when it never existed. Starts no operation."""
+        """Return the recorded stack; None if it never existed. Starts no operation."""
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
-        """Return what `up` would do to workers, sorted by name, without `same`."""
+        """Return the steps of `up`, sorted by name, without `same`."""
 
     def up(
         self,
@@ -258,84 +258,84 @@ class Engine(Protocol):
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        """Apply the changes and return what was done; raises StackFailed when some of it failed.
+        """Apply the changes and return the steps; raises StackFailed if any failed.
 
-        `user_data` is what new workers are given at boot, by name. It holds secrets: it goes to
-        the provider and is recorded nowhere in the clear. An empty text: an earlier run gave that
-        machine its own, so it is adopted; where it is gone, StackFailed and nothing is done.
+        `user_data` has the boot data of new workers by name. It holds secrets: it goes only to the
+        provider, and is never stored in clear. An empty text means that an earlier run created the
+        machine with its own data, so adopt it; if it is gone, raise StackFailed before any change.
         """
 
     def prepare(
         self, ref: StackRef, workers: Sequence[WorkerInputs]
     ) -> AbstractContextManager[Change]:
-        """Hold a change while it is looked at; what was not made when that ends is given up."""
+        """Hold a change for inspection; leaving the block cancels a change that was not made."""
 
     def forget(self, ref: StackRef, worker: str) -> None:
-        """Take a worker that is gone out of the record, its provider not asked or told anything.
+        """Remove a worker that is gone from the record, without calling its provider.
 
-        Raises PlanRefused when the stack does not hold it.
+        Raises PlanRefused if the stack does not contain it.
         """
 
 
 class SharedStackEngine(Protocol):
-    """Changes what the machines of one provider share; only some providers have such a base."""
+    """Applies the shared parts (base) of one provider's machines; only some providers have one."""
 
     def read(self, ref: StackRef) -> Base | Unknown | None:
-        """Return the base as recorded; None when it never existed. Starts no operation."""
+        """Return the recorded base; None if it never existed. Starts no operation."""
 
     def preview(self, ref: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
-        """Return what `up` would do to each part, by its name, without `same`."""
+        """Return the steps of `up`, sorted by name, without `same`."""
 
     def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
-        """Apply the changes and return them; raises StackFailed when some failed."""
+        """Apply the changes and return the steps; raises StackFailed if any failed."""
 
 
 class PriceReader(Protocol):
-    """Asks a provider what it charges at one place; only some providers can be asked."""
+    """Reads a provider's prices at one location; only some providers have a price API."""
 
     location: str
 
     def read(self, now: datetime) -> PriceList:
-        """Return its prices; raises SourceUnreachable where not all of them can be told."""
+        """Return the prices; raises SourceUnreachable if any is missing."""
 
 
 class Secrets(Protocol):
-    """Reads a secret by its reference; what it returns is never logged or stored."""
+    """Reads a secret by its reference; the result is never logged or stored."""
 
     def read(self, reference: object) -> str:
         """Return the secret; raises SecretMissing with the reference, never the value."""
 
     def exposure(self, reference: object) -> tuple[str, str] | None:
-        """Return who else may read where it lies, and the command that ends that; None: no one."""
+        """Return the file's excess permissions and the command to remove them; None if fine."""
 
 
 class Asking(Protocol):
-    """Asks several sources; what fails, or takes longer than all have together, is Unknown."""
+    """Reads several sources; a failed one, or one beyond the common time limit, is Unknown."""
 
     def __call__(self, kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:
-        """Return what each source of this kind tells, by name."""
+        """Return the result of each source of this kind, by name."""
 
 
 class Members(Protocol):
-    """Says who is in which group."""
+    """The members of groups."""
 
     def read(self) -> Mapping[str, tuple[str, ...]] | Unknown:
-        """Return the users of each group; what cannot be read is Unknown, never empty."""
+        """Return the users of each group; an unreadable list is Unknown, never empty."""
 
 
 class Messenger(Protocol):
-    """Takes notices for people."""
+    """A channel for notifications."""
 
     def send(self, subject: str, text: str, body: Mapping[str, object]) -> None:
-        """Hand over a message, as text and as JSON; raises SourceUnreachable or SecretMissing."""
+        """Send a message, as text and as JSON; raises SourceUnreachable or SecretMissing."""
 
 
 class Console(Protocol):
-    """Where a command writes; only cli.py implements it."""
+    """The output of a command; only cli.py implements it."""
 
     colour: bool
     watched: bool
-    """A person sees what `progress` shows; else only lines count."""
+    """Whether a user sees `progress`; otherwise only lines are shown."""
 
     def out(self, text: str) -> None:
         """Write to standard output."""
@@ -344,93 +344,93 @@ class Console(Protocol):
         """Write a line to standard error."""
 
     def ask(self, question: str) -> str:
-        """Return what a person answers; empty where nobody is there."""
+        """Return a user's answer; empty if no user is present."""
 
     def progress(self, text: str) -> None:
-        """Show what is being waited for when a person is watching; nothing in CI."""
+        """Show the current activity to a user at a terminal; nothing in CI."""
 
 
 @runtime_checkable
 class SupportsConcurrency(Protocol):
-    """A provider whose machines may be made and deleted at the same time: each takes a while."""
+    """A provider that creates and deletes several machines at the same time."""
 
     at_once: int
-    """How many, at most."""
+    """Maximum concurrent operations."""
 
     def cut_short(self) -> None:
-        """End what is being done, however far it came, and begin no more."""
+        """Stop running operations immediately, and start no more."""
 
     def go_on(self) -> None:
-        """Begin again what is asked for: nothing of before runs any more."""
+        """Permit operations again, after all earlier ones have stopped."""
 
 
 class ImageBuilder(Protocol, Generic[Told_co]):
-    """A way to bake images."""
+    """Bakes images."""
 
     def build(
         self, order: BuildOrder, tell: Callable[[BuildStep], None]
     ) -> tuple[Manifest, Told_co]:
-        """Bake a version, whole in its folder at the end; `tell` hears what is being done.
+        """Bake a version; its folder is complete at the end. `tell` receives the steps.
 
-        Returns its manifest, and what its way to bake tells beyond that.
+        Returns the manifest, and additional results of this builder.
 
-        Raises BuildFailed, or Locked where that image is being built already; then, and where it
-        is interrupted, nothing is left but a log: no folder, no mount, no process, no machine.
+        Raises BuildFailed, or Locked if that image is being built already. Then, and after an
+        interrupt, only a log is left: no folder, mount, process or machine.
         """
 
 
 class Publisher(Protocol):
-    """A provider or a store that keeps versions of images.
+    """A provider or a store of image versions.
 
-    It touches only what carries this fleet's mark, compared whole.
+    It touches only objects with this fleet's mark, compared exactly.
     """
 
     def uploads(self) -> tuple[Upload, ...]:
-        """Return what it holds, whole or not, sorted by image and version.
+        """Return all uploads, complete or not, sorted by image and version.
 
-        Raises SourceUnreachable where not all of it can be told.
+        Raises SourceUnreachable if the list may be incomplete.
         """
 
     def publish(
         self, manifest: Manifest, folder: str, tell: Callable[[Transfer], None]
     ) -> Publication:
-        """Upload a version from the folder of its build, and read it back whole.
+        """Upload a version from the folder of its build, and read all of it back.
 
-        What an earlier run left of it is gone on with; what is there already stays as it is.
-        Raises PublicationRefused for another content under the same version.
+        Continues an earlier run's upload; existing content is kept. Raises PublicationRefused if
+        the version exists with other content.
         """
 
     def delete(self, upload_id: str) -> None:
-        """Delete an upload, whole or not; one that is already gone is fine."""
+        """Delete an upload, complete or not, if it exists."""
 
     def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
-        """Remove what runs that died left, begun before that moment; return what it was.
+        """Remove leftovers of dead runs started before a time; return their names.
 
-        An upload of `but_for`, an image and its version, stays: it is to be gone on with.
+        The upload of `but_for`, an image and its version, is kept to be continued.
         """
 
 
 class StackRecord(StackRef):
-    """What the store remembers of a stack, so that a missing one is noticed."""
+    """The store's record of a stack, to notice if the stack is missing."""
 
     engine: Literal["embedded", "pulumi"]
     serial: int
 
     @classmethod
     def of(cls, ref: StackRef, engine: Engine, serial: int) -> "StackRecord":
-        """Return what to remember of a stack that an engine has."""
+        """Return the record of an engine's stack."""
         return cls(**dict(ref), engine=engine.name, serial=serial)
 
     @property
     def ref(self) -> StackRef:
-        """Return which stack it is."""
+        """Return the stack's reference."""
         return StackRef(**{name: getattr(self, name) for name in StackRef.model_fields})
 
 
 class Charging(Value):
-    """What to add to the ledger for the time between two moments, in one currency.
+    """Additions to the ledger for the time between two moments, in one currency.
 
-    With `until` before `since`, what was charged for hours from `until` on is taken back.
+    If `until` is before `since`, the charges of hours from `until` on are removed.
     """
 
     since: Moment | None = Field(description="`charged_until` of the ledger it rests on.")
@@ -446,14 +446,14 @@ class Charging(Value):
 
 
 class Noted(NamedTuple):
-    """What the end of a run adds beside the journal."""
+    """Records of the end of a run, in addition to the journal."""
 
     log: Sequence[LogEntry] = ()
     counted: Counted | None = None
 
 
 class Since(Value):
-    """When the current hour, day and month began."""
+    """Start of the current hour, day and month."""
 
     hour: Moment
     day: Moment
@@ -461,25 +461,25 @@ class Since(Value):
 
 
 class Store(Protocol):
-    """What must outlive a run."""
+    """State that outlives a run."""
 
     def stacks(self) -> tuple[StackRecord, ...]:
-        """Return every stack that was ever made and not yet removed, sorted by name."""
+        """Return all stacks that were created and not removed, sorted by name."""
 
     def record_stack(self, record: StackRecord) -> None:
-        """Remember a stack; raises EngineMismatch when another engine owns it.
+        """Record a stack; raises EngineMismatch if another engine owns it.
 
-        Where it was another pool's, that pool was renamed: charges and attempts follow it.
+        If its pool was renamed, the charges and attempts of the pool are renamed too.
         """
 
     def forget_stack(self, name: str) -> None:
-        """Drop a stack that is empty and whose pool is gone."""
+        """Remove a stack that is empty and whose pool is gone."""
 
     def begin_run(self, *, started: datetime) -> None:
-        """Append a run without an end to the journal, so that one that dies is seen."""
+        """Append a run without an end to the journal, so that a run that dies is visible."""
 
     def record_step(self, *, started: datetime, step: str) -> None:
-        """Append a line on what the run that was begun then is about to change to its journal."""
+        """Append a line about the coming change to the journal of the run that started then."""
 
     def record_run(
         self,
@@ -490,213 +490,213 @@ class Store(Protocol):
         outcome: str,
         noted: Noted | None = None,
     ) -> None:
-        """End the run that was begun then, or append one that was not.
+        """End the run that started then, or append it.
 
-        What it says to the log, and what it counted for its month, is added with it, or nothing.
+        The log entries and the tallies of the month are added in the same transaction.
         """
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first."""
 
     def ended_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
-        """Return the latest runs that carried a plan out to its end, newest first."""
+        """Return the latest runs that completed a plan, newest first."""
 
     def record_sample(self, sample: Sample, observed: Observed | None = None) -> None:
-        """Remember what a run observed, in place of what was recorded of the same moment.
+        """Record a run's observation; it replaces a sample of the same time.
 
-        Samples older than 35 days go; of those older than two days, the first in each ten
-        minutes stays. Of what was observed as a whole, the first of one moment stays, for as
-        long as it is to be kept or a little longer.
+        Samples older than 35 days are removed; older than two days, the first in each ten minutes
+        is kept. Of complete observations, the first of one time is kept, for the requested period
+        or slightly longer.
         """
 
     def moments(self, since: datetime, until: datetime) -> Iterator[bytes]:
-        """Yield the worlds that runs observed from one moment up to another, the oldest first.
+        """Yield the observed worlds between two times as JSON, oldest first.
 
-        Each is JSON. What is read first may be long past where a computer's clock was wrong.
+        The first may be far in the past if a computer's clock was wrong.
         """
 
     def samples(self, since: datetime, until: datetime) -> tuple[Sample, ...]:
-        """Return what runs observed from one moment up to another, the oldest first."""
+        """Return the samples between two times, oldest first."""
 
     def some_moments(self, since: datetime, until: datetime, most: int) -> Iterator[bytes]:
-        """Yield at most so many of the worlds that runs observed in a time, spread evenly."""
+        """Yield at most `most` evenly spaced worlds between two times."""
 
     def append_log(self, entries: Sequence[LogEntry]) -> Mark:
-        """Append entries, all or none, and return the place of the last one.
+        """Append entries atomically; return the place of the last one.
 
-        Needs no lock of the fleet: what several processes append at once stands one after the
-        other. Entries older than `KEPT` go from the beginning; the chain keeps its anchor.
+        Needs no lock of the fleet: concurrent appends are serialized. Entries older than `KEPT`
+        are removed from the start; the chain keeps its anchor.
         """
 
     def read_log(self, since: datetime | None = None) -> tuple[LogEntry, ...]:
-        """Return the entries from a moment on, in the order in which they were written."""
+        """Return the log entries since a time, in the order of writing."""
 
     def log_chain(self) -> Chain:
-        """Return the whole log as it is kept, to be verified."""
+        """Return the stored log with its digests, for verification."""
 
     def charge(self, charging: Charging) -> bool:
-        """Add to the ledger, all or nothing; False when its time was charged by someone else."""
+        """Add to the ledger atomically; False if another run charged the same time."""
 
     def note_payers(self, payers: Sequence[MachinePayer]) -> None:
-        """Note the payers of machines that are to be created; other machines keep theirs."""
+        """Record the payers of planned machines; other machines keep theirs."""
 
     def ledger(self, since: Since, currency: str) -> Ledger:
-        """Return what was charged in the current hour, day and month, by payer.
+        """Return the charges of the current hour, day and month, by payer.
 
-        Raises StoreFailed where the month was charged in another currency.
+        Raises StoreFailed if the month was charged in another currency.
         """
 
     def tallies(self, month: str) -> tuple[Tally, ...]:
-        """Return what was counted in a month, as 2026-11, by kind and name."""
+        """Return the tallies of a month, such as 2026-11, by kind and name."""
 
     def waited(self) -> Mapping[str, datetime]:
-        """Return the requests that waited in the last run that counted, to since when."""
+        """Return the requests that waited in the last counted run, and since when."""
 
     def charged_since(self) -> datetime | None:
-        """Return the first hour that anything was charged in; None: nothing was yet."""
+        """Return the first hour with a charge; None if there is no charge."""
 
     def absences(self) -> tuple[Absence, ...]:
-        """Return the machines that the last run missed in listings."""
+        """Return the machines that were missing from listings in the last run."""
 
     def record_absences(self, absences: Sequence[Absence]) -> None:
-        """Remember the machines that this run missed, in place of those of the last one."""
+        """Replace the record of missing machines with those of this run."""
 
     def record_attempts(self, attempts: Sequence[Attempt]) -> None:
-        """Remember tries to make machines; a try is known by its worker and its time."""
+        """Record attempts to create machines, identified by worker and time."""
 
     def attempts(self, latest: int) -> tuple[Attempt, ...]:
-        """Return the latest tries of each pool, machine type and market, the oldest first.
+        """Return the latest attempts of each pool, machine type and market, oldest first.
 
-        And all that have not ended.
+        Includes all unfinished attempts.
         """
 
     def spent(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the digest of each approval that was used, to the machines it was used for."""
+        """Return the digest of each used approval, to the machines it was used for."""
 
     def spend(self, approval: str, machines: Collection[str]) -> None:
-        """Use an approval for these machines; one that it was used for already counts once."""
+        """Use an approval for these machines; a machine counts once."""
 
     def refund(self, approval: str, machines: Collection[str]) -> None:
-        """Take back what an approval was used for where it was not done after all."""
+        """Remove uses of an approval whose actions were not carried out."""
 
     def orders(self, now: datetime) -> tuple[Order, ...]:
-        """Return what operators ordered that is in force then, sorted by its key."""
+        """Return the active orders of operators, sorted by key."""
 
     def place_order(self, order: Order, entry: LogEntry, console: str = "") -> None:
-        """Write down an order in place of one of the same key, and into the log, both or neither.
+        """Write an order and its log entry, both or neither; it replaces an order of the same key.
 
         It needs no lock of the fleet. `console` is the end of a held machine's console.
         """
 
     def lift_orders(self, orders: Mapping[str, LogEntry]) -> frozenset[str]:
-        """Drop orders by key, each with what the log says of it; return which there were."""
+        """Remove orders by key and append their log entries; return the removed keys."""
 
     def console(self, order: str) -> str:
-        """Return the end of the console that was kept with a hold; empty: none was."""
+        """Return the console output that was stored with a hold, or an empty text."""
 
     def image_versions(self) -> tuple[Version, ...]:
-        """Return every version that is remembered, by image, the oldest first."""
+        """Return all recorded versions, by image, oldest first."""
 
     def save_image_version(self, version: Version, *, was: Version | None) -> None:
-        """Remember a version in place of what it was; None: it is new.
+        """Replace the record `was` of a version; None: the version is new.
 
-        Raises VersionMoved where somebody else changed, dropped or added it in the meantime.
+        Raises VersionMoved if the record was changed, removed or added meanwhile.
         """
 
     def move_image_versions(self, moves: Sequence[Move], log: Sequence[LogEntry] = ()) -> None:
-        """Do that with several, and append to the log, all or none."""
+        """Replace the records of several versions and append to the log, atomically."""
 
     def forget_image_version(self, image: str, version: str) -> None:
-        """Forget a version; one that is not recorded is fine."""
+        """Remove the record of a version, if it exists."""
 
     def save_manifest(self, manifest: Manifest) -> None:
-        """Remember what a published version holds, in place of what was known of it."""
+        """Record the content of a published version; it replaces an earlier record."""
 
     def manifest(self, image: str, version: str) -> Manifest | None:
-        """Return what a published version holds; None: not recorded."""
+        """Return the content of a published version; None if it is not recorded."""
 
     def rules_seen(self) -> Mapping[str, tuple[str, datetime]]:
-        """Return, by queue and place, the digest of the rules seen last, and since when."""
+        """Return the last seen digest of the rules and its time, by queue and place."""
 
     def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
-        """Remember that."""
+        """Record the digests of rules and their times."""
 
     def notified(self) -> Mapping[str, tuple[bool, datetime]]:
-        """Return, by channel and notice, whether it was sent, and when that was last tried."""
+        """Return whether each notice was sent and when, by channel and notice."""
 
     def note_notified(self, tried: Mapping[str, tuple[bool, datetime]], before: datetime) -> None:
-        """Remember that, and forget what was last tried before that moment."""
+        """Record tried notices, and remove those last tried before a time."""
 
     def departures(self) -> tuple[Departure, ...]:
-        """Return why workers were drained or switched off, by worker and registry."""
+        """Return the reasons of drained or disabled workers, sorted by worker and registry."""
 
     def note_departures(
         self, departures: Collection[Departure], gone: Collection[Departure] = ()
     ) -> None:
-        """Remember these, each in place of an earlier one of its worker and registry."""
+        """Record departures, each in place of an earlier one of its worker and registry."""
 
     def price_lists(self) -> Mapping[str, PriceList]:
-        """Return, by provider, the price list that was kept last; an unreadable one is none."""
+        """Return the last kept price list of each provider; unreadable lists are omitted."""
 
     def keep_price_list(self, provider: str, prices: PriceList) -> None:
-        """Keep a price list in place of what was kept of this provider."""
+        """Replace the price list of a provider."""
 
     def server_time(self) -> datetime | None:
-        """Return what the clock of the store's server says; None where it has none of its own."""
+        """Return the time of the store's server; None if it has no clock of its own."""
 
     def lock(self, owner: str, now: datetime) -> AbstractContextManager[str | None]:
-        """Hold the fleet's lock, or raise Locked with who holds it since when.
+        """Hold the fleet's lock; raises Locked with its owner if it is held.
 
-        Yields who died holding it, where the store can tell that.
+        Yields the owner that died with the lock, if the store knows it.
         """
 
 
 class TicketDesk(Protocol):
-    """Where tickets of one queue are kept; what it gives out it gives out under the lock."""
+    """The tickets of one queue; machines are given out under the fleet's lock."""
 
     def settle(
         self, now: datetime, machines: Collection[str] | None, broken: Collection[str] = ()
     ) -> tuple[Ticket, ...]:
-        """Write down which tickets have ended by now, and return those that are open then.
+        """Record ended tickets, and return the open ones.
 
-        What clients did since `read` is seen the next time. Machines that are not among these,
-        which are all that anybody knows, are forgotten; None: which there are is not known.
-        Tickets whose machine is a broken one fail.
+        Changes by clients since `read` are seen in the next run. Records of machines that are not
+        in `machines` are removed; None: the existing machines are unknown. A ticket whose machine
+        is in `broken` fails.
         """
 
     def released(self) -> tuple[str, ...]:
-        """Return the machines that tickets gave back, and that were not cleaned since."""
+        """Return the machines that tickets released and that were not cleaned since."""
 
     def clean(self, machine: str, trouble: str) -> None:
-        """Note that a machine was cleaned; after a failure it is not reused."""
+        """Record that a machine was cleaned; after a failure it is not reused."""
 
     def lease(self, given: Sequence[Given], now: datetime) -> Leased:
-        """Give machines to tickets that still wait, and return which got theirs.
+        """Give machines to tickets that still wait; return the tickets that got one.
 
-        A machine that must not have its ticket is left out, and it is said why.
+        A machine that must not have its ticket is skipped, with a reason.
         """
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Write down what holds back each ticket that waits; nothing for those left out."""
+        """Record why each ticket waits; clear the reason of other tickets."""
 
     def known_since(self) -> datetime | None:
-        """Return from when on tickets are remembered; None: all of them are."""
+        """Return the time since which tickets are known; None: all are known."""
 
     def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
-        """Open a ticket for each machine, given with its pool, whose own is not remembered.
+        """Open a ticket for each machine, given with its pool, whose ticket is unknown.
 
-        Return the ids. A machine that has a ticket gets no other.
+        Returns the ids. A machine with a ticket gets no other.
         """
 
     def workers(self, now: datetime) -> tuple[Worker, ...]:
-        """Return who has a ticket or had one."""
+        """Return the workers that have or had a ticket."""
 
     def read(self, now: datetime) -> QueueReading:
-        """Return what waits and who works."""
+        """Return demand and workers."""
 
 
 class Cleaned(NamedTuple):
-    """How it went to clean a machine; no trouble is the empty text."""
+    """The result of cleaning a machine; `trouble` is empty on success."""
 
     trouble: str = ""
     begun: bool = True
@@ -704,51 +704,51 @@ class Cleaned(NamedTuple):
 
 @runtime_checkable
 class MachineCleaner(Protocol):
-    """A provider that looks at its machines, cleans them between tickets, and tells of them."""
+    """A provider that checks its machines, cleans them between tickets, and describes them."""
 
     def doubted(self) -> Collection[str]:
         """Return the machines whose latest livecheck failed, as of the last listing."""
 
     def clean(self, machine: Machine) -> Cleaned:
-        """Clean a machine that a ticket gave back; return how that went.
+        """Clean a machine that a ticket released; return the result.
 
-        What could not be begun is to be tried again: until then the machine gets no ticket.
+        A cleaning that did not start is tried again; until then the machine gets no ticket.
         """
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:
-        """Return what else is known of a machine for its ticket's answer: `port`, `data`."""
+        """Return additional facts about a machine for its ticket: `port`, `data`."""
 
     def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
-        """Return by id whether machines that no listing shows work; unknown ones are left out."""
+        """Return whether unlisted machines work, by id; unknown ones are omitted."""
 
     def forget(self, name: str) -> None:
-        """Forget what is remembered of a machine that is gone."""
+        """Discard the state of a machine that is gone."""
 
 
 class Task(NamedTuple):
     """Work on one pool, or on one machine."""
 
     what: str
-    """The pool's name, or what is done to a machine: one of that name goes on at a time."""
+    """Pool name, or the operation on a machine; at most one task of a name runs at a time."""
     provider: str
     machines: Collection[str]
-    """Those that it makes, deletes or cleans."""
+    """The machines that it creates, deletes or cleans."""
     work: Callable[[], StackOutcome | None]
-    """Returns None where nothing was begun, or nothing is to be told of it."""
+    """Returns None if no work was started, or there is no result to report."""
 
 
 class PoolExecutor(Protocol):
-    """Carries out tasks."""
+    """Runs tasks."""
 
     def run(self, tasks: Sequence[Task]) -> None:
-        """Carry out tasks; one that takes long may go on after this returns.
+        """Run tasks; a long one may continue after this returns.
 
-        What is under way is not begun again.
+        A task that is still running is not started again.
         """
 
     @property
     def under_way(self) -> Mapping[str, Collection[str]]:
-        """Return what went on when this run began, or goes on now, with its machines."""
+        """Return the tasks that ran when this run started, or run now, with their machines."""
 
     def ended(self) -> Sequence[StackOutcome]:
-        """Return what became of the tasks that have ended, each once; also of earlier runs'."""
+        """Return the results of finished tasks, each once; includes tasks of earlier runs."""
