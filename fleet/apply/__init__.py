@@ -1,4 +1,5 @@
-"""Carry out a plan, once or again and again, and whatever else changes machines.
+"""Carry out plans, once or in a loop, and all other changes of machines.
 
-Begin with run.py; observe.py reads the world, pool.py changes one pool, wire.py makes the edges.
+Start with run.py; observe.py reads the world, pool.py changes one pool, wire.py creates the
+adapters.
 """

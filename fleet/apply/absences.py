@@ -1,6 +1,6 @@
-"""Count the complete listings in a row that lack a machine of a stack.
+"""Count the consecutive complete listings that lack a machine of a stack.
 
-A listing or a stack that could not be read neither counts nor ends a row: unknown is not zero.
+An unreadable listing or stack neither counts nor resets the count: unknown is not zero.
 """
 
 from collections import defaultdict
@@ -24,13 +24,13 @@ def find_absences(
     asking: Asking,
     now: datetime,
 ) -> tuple[Absence, ...]:
-    """Return the machines that stacks know and listings lack, with the count of the last run."""
+    """Return the machines that are in stacks but not in listings, with updated counts."""
     stacks, listings = sources
     if isinstance(stacks, Unknown):
         return tuple(before())
     unlisted: dict[_Key, WorkerInputs] = {}
     judged: set[_Key] = set()
-    for key, inputs, listing in _recorded(stacks, listings):
+    for key, inputs, listing in _list_recorded(stacks, listings):
         judged.add(key)
         if not any(key[1] == each.name or key[2] == each.id for each in listing.machines):
             unlisted[key] = inputs
@@ -51,7 +51,7 @@ def find_absences(
     return tuple(found[key] for key in sorted(found))
 
 
-def _recorded(
+def _list_recorded(
     stacks: Mapping[str, Stack | Unknown], listings: Listings
 ) -> Iterator[tuple[_Key, WorkerInputs, Listing]]:
     """Yield the machines of stacks whose providers were read."""
@@ -65,7 +65,7 @@ def _recorded(
 
 
 def _is_undecided(key: _Key, judged: set[_Key], sources: tuple[Stacks, Listings]) -> bool:
-    """Say whether an earlier absence may last: its listing or its stack could not be read."""
+    """Return whether an earlier absence may persist: its listing or its stack was unreadable."""
     stacks, listings = sources
     if key in judged or isinstance(stacks, Unknown):
         return False
@@ -79,7 +79,7 @@ def _check(
     asking: Asking,
     now: datetime,
 ) -> dict[_Key, bool]:
-    """Return whether unlisted machines work, as far as livechecks tell."""
+    """Return whether unlisted machines work, as far as livechecks decide it."""
     by_provider: defaultdict[str, list[Machine]] = defaultdict(list)
     names: dict[tuple[str, str], _Key] = {}
     for key, inputs in unlisted.items():
@@ -103,7 +103,7 @@ def _sorted(machines: Sequence[Machine]) -> Sequence[Machine]:
 
 
 def _as_machine(inputs: WorkerInputs, machine_id: str, now: datetime) -> Machine:
-    """Return the machine that a livecheck gets; only its stack knows it."""
+    """Return the machine for a livecheck, from its stack's inputs."""
     return Machine(
         name=inputs.name,
         id=machine_id,

@@ -1,11 +1,11 @@
-"""Decide which existing machines a pool can adopt as they are, and record them.
+"""Decide which existing machines a pool can adopt unchanged, and record them.
 
-Each machine is recorded with what it was made from, so that no later plan replaces it. A reason
-against one machine is a reason against all of them.
+Each machine is recorded with its real inputs, so that no later plan replaces it. An obstacle for
+one machine prevents the adoption of all.
 
-Neither step starts, stops, renames or replaces anything. Nothing is marked before the engine has
-shown that it can record. A run that was killed in between leaves marked machines that no stack
-knows, which nothing deletes; the same command finishes it.
+Neither step starts, stops, renames or replaces a machine. Machines are marked only after the
+engine's preview has shown that it can record them. A run that was killed in between leaves marked
+machines without a stack, which are never deleted; the same command completes it.
 """
 
 import re
@@ -44,7 +44,7 @@ from fleet.schema.units import write_count
 
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9.-]{{0,{LONGEST - 1}}}")
 _CAPACITY = (State.IDLE, State.BUSY, State.ASSUMED, State.DISCONNECTED)
-_WHY_NOT = {
+_WORKER_OBSTACLES = {
     State.STARTING: (
         "no queue of the pool has a worker of its name, so fleet would treat it as "
         "failed to boot; register its worker under the machine's name first"
@@ -57,18 +57,18 @@ _WHY_NOT = {
 
 
 class Adopted(Value):
-    """One machine that is taken into a pool, as it is."""
+    """One machine to adopt unchanged."""
 
     machine: Machine
     inputs: WorkerInputs
     differs: tuple[str, ...] = ()
-    """In which ways it is not what the pool makes today; it is outdated then."""
+    """Differences from a new machine of the pool; if there are any, it is outdated."""
     next: str = ""
-    """What the next apply does with it, and why."""
+    """The next apply's decision about it, with the reason."""
 
 
 class Adoption(Value):
-    """What is taken into a pool, and what was taken before."""
+    """Machines to adopt into a pool, and those adopted before."""
 
     fleet: str
     pool: str
@@ -78,8 +78,8 @@ class Adoption(Value):
 
 
 @dataclass
-class _Case:
-    """Machines, judged one by one."""
+class _AdoptionState:
+    """The state of an adoption decision, one machine after the other."""
 
     fleet: Fleet
     world: World
@@ -96,17 +96,17 @@ class _Case:
 def judge_adoption(
     fleet: Fleet, world: World, pool: str, found: Sequence[Found], *, outdated_too: bool
 ) -> Adoption:
-    """Return what is taken into a pool; PlanRefused where anything speaks against it."""
+    """Decide which machines a pool adopts; raises PlanRefused at any obstacle."""
     declared = pool_to_adopt(fleet, pool)
     inventories = take_inventory(fleet, world)
     inventory = inventories[pool]
-    unheard = [*inventory.blind, *_unheard(world, declared)]
+    unheard = [*inventory.blind, *_unreadable_registries(world, declared)]
     if unheard:
         raise refusal(f"the machines of pool {pool} are unknown: {'; '.join(unheard)}")
     choice = choose_image(fleet, world, recall(fleet, world, inventories), pool)
-    case = _Case(fleet, world, pool, declared, choice, inventory.stack, outdated_too)
+    case = _AdoptionState(fleet, world, pool, declared, choice, inventory.stack, outdated_too)
     for each in sorted(found, key=lambda one: one.machine.name):
-        _judge(case, each)
+        _consider(case, each)
     names = {taken.machine.name for _, taken in case.taken}
     others = sum(unit.name not in names for unit in inventory.units)
     if others + len(names) > declared.workers.max:
@@ -117,7 +117,7 @@ def judge_adoption(
     after = _world_after(case)
     inventories = take_inventory(fleet, after)
     if not case.against:
-        _judge_workers(case, inventories[pool])
+        _refuse_lost_workers(case, inventories[pool])
     if case.against:
         raise refusal("; ".join(case.against))
     plan = reconcile(fleet, after, inventories)
@@ -131,7 +131,7 @@ def judge_adoption(
 
 
 def pool_to_adopt(fleet: Fleet, pool: str) -> Pool:
-    """Return the pool of this name; PlanRefused where none is that can take machines."""
+    """Return the named pool; raises PlanRefused if it cannot adopt machines."""
     declared = fleet.pools.get(pool)
     if isinstance(declared, Pool):
         if declared.mode == "apply":
@@ -146,8 +146,8 @@ def pool_to_adopt(fleet: Fleet, pool: str) -> Pool:
     raise refusal(f"pool {pool} {what}; such pools: {known or 'none'}")
 
 
-def _unheard(world: World, declared: Pool) -> Iterator[str]:
-    """Yield which registries of a pool could not be read."""
+def _unreadable_registries(world: World, declared: Pool) -> Iterator[str]:
+    """Yield the unreadable registries of a pool."""
     listing = world.providers.get(declared.provider)
     at_provider = isinstance(listing, Listing) and listing.workers is not None
     for queue, reading in sorted(world.queues.items()):
@@ -156,7 +156,7 @@ def _unheard(world: World, declared: Pool) -> Iterator[str]:
             yield f"workers of queue {queue} are unknown: {reading.workers.unknown}"
 
 
-def _judge(case: _Case, found: Found) -> None:
+def _consider(case: _AdoptionState, found: Found) -> None:
     machine, stack = found.machine, case.stack
     if stack is not None and stack.ids.get(machine.name) == machine.id:
         case.already.append(machine.name)
@@ -171,12 +171,12 @@ def _judge(case: _Case, found: Found) -> None:
     if why:
         case.against.append(f"{machine.name}: {why}")
     else:
-        inputs = _inputs(case, found)
+        inputs = _real_inputs(case, found)
         case.taken.append((found, Adopted(machine=machine, inputs=inputs, differs=differs)))
 
 
-def _obstacles(case: _Case, found: Found) -> Iterator[str]:
-    """Yield what speaks against taking a machine, whatever a person allows."""
+def _obstacles(case: _AdoptionState, found: Found) -> Iterator[str]:
+    """Yield the obstacles that no option can override."""
     machine, owner = found.machine, found.labels.get("fleet")
     if owner not in (None, case.fleet.fleet):
         yield f"its label says fleet {owner}"
@@ -192,11 +192,11 @@ def _obstacles(case: _Case, found: Found) -> Iterator[str]:
         yield f"it does not run: its provider reports {machine.state}"
     if not machine.image:
         yield "its provider does not report which image it booted"
-    yield from _taken_elsewhere(case, machine)
+    yield from _other_records(case, machine)
 
 
-def _taken_elsewhere(case: _Case, machine: Machine) -> Iterator[str]:
-    """Yield where else a machine of this name is known."""
+def _other_records(case: _AdoptionState, machine: Machine) -> Iterator[str]:
+    """Yield other places where a machine of this name is recorded."""
     stacks = {} if isinstance(case.world.stacks, Unknown) else case.world.stacks
     for pool, stack in sorted(stacks.items()):
         if isinstance(stack, Unknown):
@@ -208,9 +208,9 @@ def _taken_elsewhere(case: _Case, machine: Machine) -> Iterator[str]:
             yield f"provider {provider} has a machine of this name"
 
 
-def _differences(case: _Case, found: Found) -> Iterator[str]:
-    """Yield in which ways a machine is not what its pool makes today."""
-    machine, today = found.machine, _as_made(case, found)
+def _differences(case: _AdoptionState, found: Found) -> Iterator[str]:
+    """Yield the differences between a machine and a new one of its pool."""
+    machine, today = found.machine, _new_inputs(case, found)
     types, images = type_names(case.declared) or ("own",), case.choice.ids
     if machine.type not in types:
         yield f"its machine type is {machine.type}, the pool creates {' or '.join(types)}"
@@ -223,8 +223,8 @@ def _differences(case: _Case, found: Found) -> Iterator[str]:
             yield f"its {key} is {found.settings.get(key) or 'unknown'}, the pool's is {value}"
 
 
-def _as_made(case: _Case, found: Found) -> WorkerInputs:
-    """Return what a machine would be made from if the pool made this type with this image now."""
+def _new_inputs(case: _AdoptionState, found: Found) -> WorkerInputs:
+    """Return the inputs of a new machine with this type and image."""
     machine = found.machine
     known = WorkerInputs(name="", type="", image="", settings=found.settings)
     image = machine.image or ""
@@ -232,9 +232,9 @@ def _as_made(case: _Case, found: Found) -> WorkerInputs:
     return new_inputs(case.fleet, option, machine.name)
 
 
-def _inputs(case: _Case, found: Found) -> WorkerInputs:
-    """Return what is recorded of a machine: what it really was made from."""
-    made = _as_made(case, found)
+def _real_inputs(case: _AdoptionState, found: Found) -> WorkerInputs:
+    """Return the real inputs of a machine, to be recorded."""
+    made = _new_inputs(case, found)
     is_alike = made.architecture == found.architecture and all(
         found.settings.get(key) == value for key, value in made.settings.items()
     )
@@ -246,12 +246,12 @@ def _inputs(case: _Case, found: Found) -> WorkerInputs:
     )
 
 
-def _world_after(case: _Case) -> World:
-    """Return the world as it is when these machines are marked and in the pool's stack."""
+def _world_after(case: _AdoptionState) -> World:
+    """Return the world after these machines are marked and in the pool's stack."""
     provider, world = case.declared.provider, case.world
     listing, stacks = world.providers[provider], world.stacks
     if isinstance(listing, Unknown) or isinstance(stacks, Unknown):
-        raise TypeError(provider)  # a pool of which that is not known is blind
+        raise TypeError(provider)  # a pool with these unknown is blind
     taken = [each for _, each in case.taken]
     names = {each.machine.name for each in taken}
     before = case.stack or Stack(engine="embedded", provider=provider, serial=0)
@@ -274,13 +274,13 @@ def _world_after(case: _Case) -> World:
     )
 
 
-def _judge_workers(case: _Case, after: PoolInventory) -> None:
+def _refuse_lost_workers(case: _AdoptionState, after: PoolInventory) -> None:
     """Refuse machines that the next apply would delete because of their workers."""
     units = {unit.name: unit for unit in after.units}
     for _, each in case.taken:
         state = units[each.machine.name].state
         if state not in _CAPACITY:
-            why = _WHY_NOT.get(state, _WHY_NOT[State.STARTING])
+            why = _WORKER_OBSTACLES.get(state, _WORKER_OBSTACLES[State.STARTING])
             case.against.append(f"{each.machine.name}: {why}")
 
 
@@ -292,12 +292,12 @@ def _with_next(adopted: Adopted, plan: Plan) -> Adopted:
 def adopt_machines(
     ref: StackRef, adoption: Adoption, adopter: Adopter, sources: Sources, tell: Tell
 ) -> StackOutcome:
-    """Mark and record machines; PlanRefused where the engine would do anything but record them."""
+    """Mark and record machines; raises PlanRefused if the engine would do anything else."""
     engine = sources.engine_of(adoption.provider)
     before = _read(engine, ref)
     sources.store.record_stack(StackRecord.of(ref, engine, before.serial if before else 0))
     if before is None:
-        # What exists is looked for only beside a stack that does.
+        # Engines look for existing machines only if the stack exists.
         engine.up(ref, (), lambda _: None)
     recorded = before.workers if before else ()
     workers = sorted((*recorded, *(a.inputs for a in adoption.machines)), key=lambda w: w.name)
@@ -307,7 +307,7 @@ def adopt_machines(
         adopter.mark(each.machine.id, each.inputs)
         tell(f"{adoption.pool}: labelled {each.machine.name}")
     _check_marked(adoption, sources)
-    # Nothing is given to them, so that the engine makes none that is gone by now.
+    # Without user data, the engine creates no machine in place of one that is gone.
     given = dict.fromkeys(names, "")
     with engine.prepare(ref, workers) as change:
         _check_preview(change.steps, names, "the labels are changed, the machines not recorded")
@@ -326,7 +326,7 @@ def _read(engine: Engine, ref: StackRef) -> Stack | None:
 
 
 def _check_marked(adoption: Adoption, sources: Sources) -> None:
-    """Refuse unless the provider lists every machine as marked: else another might be made."""
+    """Require that the provider lists every machine as marked, to prevent duplicates."""
     listing = sources.providers[adoption.provider].list(adoption.fleet)
     listed = listing.machines if isinstance(listing, Listing) else ()
     marks = {(each.name, each.id, each.pool, each.digest) for each in listed}
@@ -341,7 +341,7 @@ def _check_marked(adoption: Adoption, sources: Sources) -> None:
 
 
 def _check_preview(steps: Sequence[Step], names: Sequence[str], left: str) -> None:
-    """Refuse unless the engine is about to record these machines and nothing else."""
+    """Require that the engine would record exactly these machines."""
     planned = {(name, "create") for name in names}
     previewed = {(step.worker, step.operation) for step in steps}
     if previewed != planned:
@@ -355,7 +355,7 @@ def _check_preview(steps: Sequence[Step], names: Sequence[str], left: str) -> No
 
 
 def _check_recorded(stack: Stack | None, machines: Sequence[Adopted]) -> None:
-    """See that what was recorded are these machines and not others of their names."""
+    """Require that these machines were recorded, and not others of their names."""
     ids = stack.ids if stack else {}
     for each in machines:
         if ids.get(each.machine.name) != each.machine.id:
@@ -366,7 +366,7 @@ def _check_recorded(stack: Stack | None, machines: Sequence[Adopted]) -> None:
 
 
 def adoption_to_text(adoption: Adoption, *, applies: bool, colour: bool) -> str:
-    """Return the machines that are taken, how they differ, and what becomes of them next."""
+    """Return a text of the adopted machines, their differences and the next decision."""
     return lines_to_text(list(_lines(adoption, applies=applies)), colour=colour)
 
 

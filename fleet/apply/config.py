@@ -1,4 +1,4 @@
-"""Load fleet.yaml for every command: read, validate, check across its keys."""
+"""Load fleet.yaml for every command: read it, validate it, check it across keys."""
 
 import argparse
 import os
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Checked(NamedTuple):
-    """A fleet.yaml and all that is wrong with it; no fleet where anything is an error."""
+    """A fleet.yaml with its findings; `fleet` is None if there is any error."""
 
     fleet: Fleet | None
     document: Document
@@ -48,33 +48,33 @@ def check_file(  # noqa: PLR0913 - all that decides what a file says
     *,
     changes: str = "",
 ) -> Checked:
-    """Return everything that is to be said about a file, and what was recorded if it is given.
+    """Return all findings about a file and, if given, a recorded queue.
 
-    `recorded` are the names in a recorded queue; the price lists of `world` count as in its plan;
-    `changes` are as those of `load`.
+    `recorded` has the names in a recorded queue; the price lists of `world` are used as in its
+    plan; `changes` is passed to `load`.
     """
     loaded = load(name, files or LocalFiles(within=dirname(name)), changes)
     if loaded.rest is not None and world is not None and world.prices:
         from fleet.model.price_lists import with_price_lists
 
         loaded = loaded._replace(rest=with_price_lists(loaded.rest, world))
-    found = [*loaded.findings, *map(loaded.document.locate, _across(loaded, today, recorded))]
+    found = [*loaded.findings, *map(loaded.document.locate, _run_checks(loaded, today, recorded))]
     findings = in_order(found, name)
     return Checked(None if has_errors(findings) else loaded.fleet, loaded.document, findings)
 
 
-def _across(loaded: Loaded, today: date, recorded: "Recorded | None") -> Iterator[Finding]:
-    """Yield what the checks say; of a file that is partly wrong, what surely holds of the rest."""
+def _run_checks(loaded: Loaded, today: date, recorded: "Recorded | None") -> Iterator[Finding]:
+    """Yield the findings of checks; for a partly invalid file, only certain ones."""
     if loaded.rest is None:
         return
     for finding in check_all(loaded.rest, today, recorded):
-        is_sure = finding.severity == "error" and not _may_be_there(loaded, finding)
+        is_sure = finding.severity == "error" and not _may_be_defined(loaded, finding)
         if loaded.fleet is not None or is_sure:
             yield finding
 
 
-def _may_be_there(loaded: Loaded, finding: Finding) -> bool:
-    """Say whether what a finding misses is written, only not rightly."""
+def _may_be_defined(loaded: Loaded, finding: Finding) -> bool:
+    """Return whether the missing name of a finding may be in an invalid part of the file."""
     if not finding.rule.startswith("unknown-"):
         return False
     if finding.rule == "unknown-currency":
@@ -101,7 +101,7 @@ def _at(value: object, step: str | int) -> object:
 
 @dataclass(frozen=True)
 class Config:
-    """A valid fleet.yaml, where each key of it stands, and what it warns of."""
+    """A valid fleet.yaml, with the positions of its keys and its warnings."""
 
     fleet: Fleet
     document: Document
@@ -109,9 +109,9 @@ class Config:
 
 
 def load_config(args: argparse.Namespace, console: "Console", changes: str = "") -> Config:
-    """Return the fleet.yaml named; says all that is wrong and raises when it is invalid.
+    """Load a fleet.yaml; if it is invalid, print its findings and raise ConfigInvalid.
 
-    Raises PlanRefused in a merge request's pipeline for what is not approved yet.
+    Raises PlanRefused in a merge request's pipeline for values that are not approved yet.
     """
     checked = check_file(args.file, utc_now().date(), changes=changes)
     config = to_config(checked)
@@ -120,7 +120,7 @@ def load_config(args: argparse.Namespace, console: "Console", changes: str = "")
         raise ConfigInvalid(to_summary(checked.findings, checked.document))
     if is_untrusted() and not getattr(args, "world", None):
         base = getattr(args, "base", None) or ""
-        # The job wrote that file. What git takes a name for is up to the merge request.
+        # A file was written by the job. A git revision is under the control of the merge request.
         is_written = is_file_name(base)
         approved = check_file(base, utc_now().date()).fleet if is_written else None
         refuse_untrusted(config.fleet, approved, Path(args.file).parent)
@@ -128,10 +128,10 @@ def load_config(args: argparse.Namespace, console: "Console", changes: str = "")
 
 
 def to_config(checked: Checked) -> Config | None:
-    """Return what was loaded with what it warns of; None where it is invalid."""
+    """Return a loaded configuration with its warnings; None if it is invalid."""
     if checked.fleet is None:
         return None
-    # `fleet validate` starts a quarter faster without the model of plans.
+    # Imported late: `fleet validate` starts a quarter faster without the model of plans.
     from fleet.model.plan import Warning_
 
     warnings = tuple(
@@ -160,7 +160,7 @@ def refuse_throwaway_state(fleet: Fleet, config: str) -> None:
 
 
 def read_seconds(option: str, text: str) -> int:
-    """Return the seconds of an option like `--every 60s`; raises WrongUsage for anything else."""
+    """Return the seconds of an option like `--every 60s`; raises WrongUsage if malformed."""
     seconds = read_duration(text)
     if seconds is None:
         raise WrongUsage(

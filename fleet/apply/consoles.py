@@ -1,4 +1,4 @@
-"""Hold machines that failed to boot, with the end of what they wrote to their console."""
+"""Hold machines that failed to boot, with the end of their console output."""
 
 from datetime import timedelta
 
@@ -12,11 +12,11 @@ from fleet.ports import ConsoleReader, Tell
 from fleet.report.terminal import clean
 from fleet.schema.secrets import masked
 
-_MOST_CHARS = 200_000
+_MAX_CHARS = 200_000
 
 
 def hold_failed(plan: Plan, sources: Sources, run: str, note: Tell, tell: Tell) -> None:
-    """Write down each hold of a plan, and take the machine's token back.
+    """Record each hold of a plan, and revoke the machine's token.
 
     `run` is the run's id in the log; `note` writes its journal.
     """
@@ -46,7 +46,7 @@ def _revoke(held: Holding, sources: Sources, tell: Tell) -> None:
 
 
 def read_console(sources: Sources, provider: str, machine_id: str) -> str:
-    """Return what a machine wrote to its console; raises FleetError where nobody tells it."""
+    """Return a machine's console output; raises FleetError if the provider does not store it."""
     cloud = sources.providers.get(provider)
     if not isinstance(cloud, ConsoleReader):
         raise FleetError(f"provider {provider} does not tell what its machines write")
@@ -55,5 +55,5 @@ def read_console(sources: Sources, provider: str, machine_id: str) -> str:
 
 def end_of(text: str, lines: int) -> str:
     """Return the last lines of a console, without control characters and credentials."""
-    last = text[-_MOST_CHARS:].splitlines()[-lines:] if lines else []
+    last = text[-_MAX_CHARS:].splitlines()[-lines:] if lines else []
     return "".join(f"{masked(clean(each))}\n" for each in last)

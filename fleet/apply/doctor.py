@@ -1,4 +1,4 @@
-"""Check that everything a fleet.yaml names works, and change nothing."""
+"""Check that all resources in a fleet.yaml work, without changes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,24 +34,24 @@ _SET_CLOCK = "timedatectl set-ntp true; fleet apply --trust-clock, if this clock
 
 @dataclass(frozen=True)
 class Asked:
-    """Whom a check-up asks, beside the edges that a plan rests on."""
+    """The adapters of a check-up, in addition to those of a plan."""
 
     sources: Sources
     secrets: Secrets
     servers: Mapping[str, Server] = field(default_factory=dict)
-    """Queue to its server, where one can be asked about itself."""
+    """Queue to its server, for queues whose server reports its status."""
     further: Mapping[str, Callable[[], Sequence[Finding]]] = field(default_factory=dict)
-    """What else can be looked at: what says how it is, or raises FleetError."""
+    """Name to an additional check; returns findings or raises FleetError."""
     lock: Callable[[], tuple[str, str] | None] = lambda: None
-    """Who holds the fleet's lock, and since when."""
+    """Returns the owner of the fleet's lock, and since when."""
     lacking: Mapping[str, str] = field(default_factory=dict)
-    """Provider to what installs the extra that its engine needs and that is not there."""
+    """Provider to the command that installs its engine's missing extra."""
     unchecked: Mapping[str, str] = field(default_factory=dict)
-    """What fleet cannot check from here, and how a person can."""
+    """Subject to a description of how to check it by hand."""
 
 
 def examine(case: Case, asked: Asked) -> Diagnosis:
-    """Return what was found, in the order in which things rest on one another."""
+    """Return all findings, dependencies first."""
     summaries: dict[str, Summary] = {}
     findings = (
         *_secrets(case, asked),
@@ -67,7 +67,7 @@ def examine(case: Case, asked: Asked) -> Diagnosis:
         *_unchecked(asked),
     )
     found = tuple(_without_echoes(findings))
-    # Who only looks at a queue has nothing to apply.
+    # A fleet that only observes a queue needs no apply.
     has_run = not case.fleet.pools or not any(each.said == _NO_RUN for each in found)
     return Diagnosis(
         fleet=case.fleet.fleet,
@@ -79,7 +79,7 @@ def examine(case: Case, asked: Asked) -> Diagnosis:
 
 
 def _without_echoes(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield findings, without those of queues that only repeat what is wrong with the store."""
+    """Yield findings, without those of queues that repeat an error of the store."""
     said = {each.said for each in findings if (each.about, each.result) == (_STORE, "wrong")}
     return (each for each in findings if each.about == _STORE or each.said not in said)
 
@@ -90,7 +90,7 @@ def _secrets(case: Case, asked: Asked) -> Iterator[Finding]:
         try:
             asked.secrets.read(reference)
         except SecretMissing as error:
-            yield wrong(about, str(error), _way_to(reference))
+            yield wrong(about, str(error), _fix_for(reference))
             continue
         exposure = asked.secrets.exposure(reference)
         if exposure is not None:
@@ -100,7 +100,7 @@ def _secrets(case: Case, asked: Asked) -> Iterator[Finding]:
             yield Finding(about=about, result="ok", said="found")
 
 
-def _way_to(reference: Secret) -> str:
+def _fix_for(reference: Secret) -> str:
     match reference:
         case EnvSecret():
             return f"export {reference.env}=…"
@@ -123,7 +123,7 @@ def _servers(case: Case, asked: Asked, summaries: dict[str, Summary]) -> Iterato
         about = f"queue {queue}, clock"
         yield judge_clock(about, theirs=summary.server_time, ours=summary.asked_at)
         yield _token(case, queue, server)
-        yield _witness(queue, server)
+        yield _check_counts(queue, server)
 
 
 def _token(case: Case, queue: str, server: Server) -> Finding:
@@ -143,7 +143,7 @@ def _token(case: Case, queue: str, server: Server) -> Finding:
     return Finding(about=about, result="ok", said=f"token of user {user}")
 
 
-def _witness(queue: str, server: Server) -> Finding:
+def _check_counts(queue: str, server: Server) -> Finding:
     about = f"queue {queue}, second witness"
     try:
         counted = server.counts()
@@ -155,7 +155,7 @@ def _witness(queue: str, server: Server) -> Finding:
 
 
 def _rules(case: Case) -> Iterator[Finding]:
-    """Yield whether queues have the rules of fleet.yaml: only then do they act there."""
+    """Yield whether queues have the rules of fleet.yaml, which act only there."""
     for verdict in case.plan.rules:
         about = f"queue {verdict.queue}, rules of {verdict.place}"
         said = describe_rules(verdict)
@@ -179,7 +179,7 @@ def _registries(case: Case) -> Iterator[Finding]:
     for queue, reading in sorted(case.world.queues.items()):
         declared = case.fleet.queues.get(queue)
         if isinstance(declared, CoprQueue | TicketQueue):
-            continue  # machines of tickets register nowhere; Copr's are given out by tickets
+            continue  # ticket machines have no registry; Copr's are given out by tickets
         is_server = isinstance(declared, DebusineQueue)
         key = f"queues.{queue}.{'read' if is_server else 'path'}"
         yield _registry(f"queue {queue}, workers", key, reading, is_server=is_server)
@@ -207,7 +207,7 @@ def _providers(case: Case) -> Iterator[Finding]:
             yield Finding(about=about, result="ok", said=said)
         else:
             provider = case.fleet.providers.get(name)
-            own = isinstance(provider, HooksProvider)  # of `providers`, or of a pool
+            own = isinstance(provider, HooksProvider)  # from `providers`, or of a pool
             where = f"the commands of {name}" if own else f"providers.{name}"
             yield wrong(about, listing.unknown, f"see {where} in fleet.yaml")
 
@@ -216,7 +216,7 @@ def _engines(case: Case, asked: Asked) -> Iterator[Finding]:
     for name in sorted(case.fleet.providers):
         about = f"provider {name}, engine"
         engine = asked.sources.engine_of(name)
-        if name in asked.lacking:  # the embedded engine too evaluates programs of Pulumi's SDK
+        if name in asked.lacking:  # the embedded engine also evaluates programs of Pulumi's SDK
             yield wrong(about, "what it needs is not installed", asked.lacking[name])
         elif engine.name == "pulumi" and case.fleet.state.passphrase is None:
             said = "no passphrase to encrypt the secrets in stack state"
@@ -232,7 +232,7 @@ def _state(case: Case, asked: Asked) -> Iterator[Finding]:
         faults = find_clock_faults(case.fleet, asked.sources.store, case.world)
     except (StoreMissing, StoreFailed) as error:
         found = wrong(_STORE, str(error), "fleet state init")
-        # Who only looks at a queue needs no store.
+        # A fleet that only observes a queue needs no store.
         yield found if case.fleet.pools else found.altered(result="notice")
         return
     ran = _NO_RUN

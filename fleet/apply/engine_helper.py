@@ -1,4 +1,4 @@
-"""A process that does an engine's operations for an apply that runs in another process.
+"""A process that runs an engine's operations for an apply in another process.
 
 `fleet apply` starts it: python -m fleet.apply.engine_helper DESCRIPTOR.
 """
@@ -22,7 +22,7 @@ from fleet.state.storage import find_storage
 
 
 def engines_for(setting: tuple[Fleet, str]) -> Callable[[str], Engine]:
-    """Return the engines of a fleet, wired as in the process that asks, and nothing else."""
+    """Return the engines of a fleet, wired as in the parent process."""
     fleet, file = setting
     clock, secrets = SystemClock(), HostSecrets.beside(file)
     clouds = clouds_of(fleet, file, clock)
@@ -30,14 +30,14 @@ def engines_for(setting: tuple[Fleet, str]) -> Callable[[str], Engine]:
 
 
 def run(descriptor: int) -> None:
-    """Do what is asked for through a pipe, and end."""
-    # The apply that started it still observes: load now what takes long.
-    with suppress(EngineAbsent, ModuleNotFoundError):  # asked, `engines_for` says what is missing
+    """Serve operations through a pipe, then exit."""
+    # The parent is still observing: import slow modules now.
+    with suppress(EngineAbsent, ModuleNotFoundError):  # `engines_for` reports it
         for module in ("fleet.engines.pulumi_sdk", "fleet.engines.pulumi"):
             importlib.import_module(module)
         known_cli()
     serve(descriptor, engines_for)
-    os._exit(0)  # nothing is left to write; the apply waits for this process to end
+    os._exit(0)  # no output is pending; the parent waits for this process to exit
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Remove from the records what is gone: a machine from its stack, a stack from the store.
+"""Remove records of lost objects: a machine from its stack, a stack from the store.
 
-A stack entry without a machine keeps a slot of its pool for ever. Only a person can say that the
-machine is gone, since a provider may fail to list one. Then its worker is disabled too, and what
-it ran goes back to the queue.
+A stack entry without a machine occupies a slot of its pool indefinitely. Only an operator can
+confirm that the machine is gone, since a provider may fail to list it. Then its worker is disabled
+too, and its work returns to the queue.
 """
 
 from collections.abc import Callable
@@ -22,19 +22,19 @@ _CONNECTED = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF)
 
 
 class Forgotten(NamedTuple):
-    """What was done."""
+    """The result of removing a machine's record."""
 
     pool: str
-    """Whose stack held the machine."""
+    """Pool of the machine's stack."""
     queue: str | None = None
-    """Where its worker was disabled; None: no queue had it."""
+    """Queue that disabled the worker; None: no queue had one."""
 
 
 def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> Forgotten:
-    """Forget a machine and its worker; raises PlanRefused where it may be there still."""
-    pool = _holder(world, name)
+    """Remove the record of a machine and its worker; raises PlanRefused if it may exist."""
+    pool = _find_pool(world, name)
     inventory = take_inventory(fleet, world)[pool]
-    unit = _gone(fleet, world, inventory, name)
+    unit = _find_missing(fleet, world, inventory, name)
     queue = _release(unit, sources)
     engine = sources.engine_of(inventory.provider)
     engine.forget(stack_ref(fleet, pool, inventory.provider, inventory.stack), name)
@@ -42,7 +42,7 @@ def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> F
 
 
 def _release(unit: Unit, sources: Sources) -> str | None:
-    """Switch off the worker of a machine, and say at which queue; None where there is nothing."""
+    """Disable the worker of a machine and return its queue; None without a worker."""
     worker, registry = unit.worker, sources.registries.get(unit.registry or "")
     if worker is None or registry is None:
         return None
@@ -52,16 +52,16 @@ def _release(unit: Unit, sources: Sources) -> str | None:
     return unit.registry
 
 
-def _holder(world: World, name: str) -> str:
-    """Return the pool whose stack holds a machine."""
+def _find_pool(world: World, name: str) -> str:
+    """Return the pool whose stack contains a machine."""
     for pool, stack in sorted(world.known_stacks.items()):
         if name in stack.names:
             return pool
     raise refusal("; ".join((f"no readable stack holds {name}", *unknown_stacks(world))))
 
 
-def _gone(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Unit:
-    """Return a machine that is gone; raises PlanRefused where it may be there still."""
+def _find_missing(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Unit:
+    """Return the missing machine; raises PlanRefused if it may exist."""
     for provider, machine in world.machines():
         if machine.name == name:
             raise refusal(
@@ -77,23 +77,23 @@ def _gone(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Un
         raise refusal(
             f"an interrupted apply was creating or deleting {name}; `fleet apply` finishes that"
         )
-    # A queue of tickets knows what it gave out, and sees no machine.
+    # A ticket queue knows which machines it gave out, but does not observe them.
     seen = None if unit.registry in desks_of(fleet, world.queues) else unit.worker
     if seen is not None and seen.state in _CONNECTED and not seen.away:
         raise refusal(
-            f"the worker on {name} {_does(unit)} ({unit.registry}), so its provider's list may "
-            "be wrong; retry when it is disconnected"
+            f"the worker on {name} {_describe_use(unit)} ({unit.registry}), so its provider's "
+            "list may be wrong; retry when it is disconnected"
         )
     return unit
 
 
-def _does(unit: Unit) -> str:
+def _describe_use(unit: Unit) -> str:
     running = unit.worker.running if unit.worker else None
     return f"runs {running}" if running else "is connected"
 
 
 def forget_stack(store: Store, engine_of: Callable[[str], Engine], name: str) -> None:
-    """Forget a stack that is lost; one that still holds machines is refused."""
+    """Remove the record of a lost stack; refuses a stack with machines."""
     records = {record.name: record for record in store.stacks()}
     if name not in records:
         known = ", ".join(records) or "none"
@@ -102,7 +102,7 @@ def forget_stack(store: Store, engine_of: Callable[[str], Engine], name: str) ->
     try:
         stack = engine_of(ref.provider).read(ref)
     except FleetError:
-        stack = None  # nothing can read it any more, so it is lost
+        stack = None  # unreadable by any engine, so it is lost
     if isinstance(stack, Stack) and stack.ids:
         held, them = many(len(stack.ids), "machine"), "it" if len(stack.ids) == 1 else "them"
         raise PlanRefused(

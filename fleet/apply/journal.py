@@ -1,7 +1,7 @@
-"""Write every step that changes something into the journal before it is done.
+"""Record every changing step in the journal before it is carried out.
 
-So the next run, and a person, can read what a run that died had begun. What an engine does in
-one operation is one step: machine by machine it is recorded in the stack's own state.
+So the next run, and an operator, can see which steps a dead run had started. An engine's operation
+is one step; the stack's own state records it machine by machine.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ Note = Callable[[str], None]
 
 
 def journalled(sources: Sources, note: Note) -> Sources:
-    """Return the same edges, of which each tells `note` what it is about to change."""
+    """Wrap adapters so that they pass each change to `note` before making it."""
     planned: dict[str, tuple[Step, ...]] = {}
     return replace(
         sources,
@@ -86,7 +86,7 @@ class _Enroller:
 
 
 class _Engine:
-    """An engine whose last preview of each stack, in `planned`, says what an update does."""
+    """An engine that describes an update by the stack's last preview in `planned`."""
 
     def __init__(self, engine: Engine, planned: dict[str, tuple[Step, ...]], note: Note) -> None:
         self.name: Literal["embedded", "pulumi"] = engine.name
@@ -127,7 +127,7 @@ class _Engine:
 
 
 class _SharedStacks:
-    """An engine of a base stack, whose last preview says what an update does."""
+    """An engine of base stacks that describes an update by its last preview."""
 
     def __init__(self, base: SharedStackEngine, note: Note) -> None:
         self._base = base

@@ -1,6 +1,6 @@
-"""Apply again and again until that is over; each run is a plain apply.
+"""Apply repeatedly on a schedule; each run is a plain apply.
 
-A run that fails, or finds the fleet's lock taken, does not end the loop: the next run retries.
+A run that fails, or finds the fleet's lock held, does not end the loop: the next run retries.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from fleet.report.plan_text import plan_to_text
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_count, write_duration
 
-_MOST_DEFECTS = 6
-"""After so many runs in a row that a defect ended, the loop ends too."""
-_MOST_BACK_OFF = 3
-"""Machines cost money between runs: no run begins more intervals later."""
-_AT_REST = frozenset(
+_MAX_DEFECTS = 6
+"""Consecutive runs ended by a defect after which the loop ends too."""
+_MAX_BACK_OFF_INTERVALS = 3
+"""Maximum extra intervals before the next run, since machines cost money meanwhile."""
+_QUIET_REASONS = frozenset(
     {
         Reason.KEPT_FOR_MIN,
         Reason.KEPT_SPARE,
@@ -40,31 +40,31 @@ _AT_REST = frozenset(
         Reason.MACHINE_GONE,
     }
 )
-"""Why a worker stays that is neither pending work nor about to go."""
+"""Reasons of workers that are neither pending work nor about to be deleted."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How often to apply and when to stop, in seconds."""
+    """The interval of runs and the end of the loop, in seconds."""
 
     every: int
     most: int | None = None
-    """No run begins later than this after the first; None: there is no such end."""
+    """Latest start of a run after the first one; None: unlimited."""
     until_quiet: bool = False
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one apply came to."""
+    """The result of one apply."""
 
     code: int
     on_the_way: tuple[str, ...] = ()
     changed: bool = False
-    """Whether it made or deleted a machine."""
+    """Whether it created or deleted a machine."""
 
     @property
     def is_quiet(self) -> bool:
-        """Say whether it did all that is to do, and later runs would find nothing else."""
+        """Return whether all work is done, so that later runs would make no change."""
         return self.code == 0 and not self.on_the_way
 
 
@@ -75,9 +75,9 @@ def keep_running(
     signals: Signals,
     background: Background | None = None,
 ) -> int:
-    """Run by this schedule until it is over or a signal asks to stop; return the exit code.
+    """Run on this schedule until its end or a stop signal; return the exit code.
 
-    What goes on in the background is done first.
+    Waits for background work first.
     """
     with signals.heard():
         try:
@@ -112,23 +112,23 @@ def _finish(background: Background, console: Console, signals: Signals) -> None:
 def keep_applying(
     schedule: Schedule, run: Callable[[], Run], clock: Clock, waiter: Waiter, tell: Tell
 ) -> int:
-    """Run by this schedule until it is over or the waiter asks to stop; return the exit code.
+    """Run on this schedule until its end or until the waiter stops it; return the exit code.
 
-    That is the code of the last run: each does what earlier ones could not. It is 0 where
-    somebody asked to stop, and 1 where it should have become quiet and did not.
+    The code is that of the last run, since each retries the failures of earlier ones. It is 0
+    after a stop signal, and 1 if the fleet should have become quiet and did not.
     """
     tally = _Tally(began=clock.now())
     while True:
         started = clock.now()
-        last = _attempt(run, tally, tell)
+        last = _run_once(run, tally, tell)
         if schedule.until_quiet and last is not None and last.is_quiet:
             tell(f"idle {tally}")
             return 0
-        # A clock that is set back must not make the fleet wait for long.
+        # A clock that was set back must not cause a long wait.
         late = (clock.now() - started).total_seconds()
         pause = min(max(schedule.every - late, 0), schedule.every) + tally.back_off(schedule.every)
         if schedule.most is not None and _age(tally, clock) + pause >= schedule.most:
-            return _time_is_over(schedule, tally, last, tell)
+            return _end_of_schedule(schedule, tally, last, tell)
         if not waiter.wait(pause):
             tell(f"stopped {tally}")
             return 0
@@ -136,36 +136,36 @@ def keep_applying(
 
 @dataclass
 class _Tally:
-    """What the runs so far came to."""
+    """Counts of the runs so far."""
 
     began: datetime
     runs: int = 0
     failed: int = 0
     code: int = 1
-    """Of the last run that had the lock; 1 while there was none."""
+    """Code of the last run that had the lock; 1 before the first one."""
     defects: int = 0
-    """Runs in a row that a defect of fleet's own ended."""
+    """Consecutive runs ended by a defect of fleet."""
     defect: str = ""
-    """What was last said of one."""
+    """Traceback of the last reported defect."""
 
     def fails(self, code: int, because: str, tell: Tell) -> None:
-        """Count a run that failed for what lies outside of the program, and say so."""
+        """Count and report a run that failed for a reason outside fleet."""
         self.code = code
         self.failed += 1
         tell(f"run failed, the next one retries: {because}")
 
     def back_off(self, every: int) -> int:
-        """Return how much later the next run begins where a defect ended the last ones."""
-        return every * min((1 << self.defects) - 1, _MOST_BACK_OFF)
+        """Return the extra seconds before the next run after consecutive defects."""
+        return every * min((1 << self.defects) - 1, _MAX_BACK_OFF_INTERVALS)
 
     def __str__(self) -> str:
-        """Return how many runs there were, and how many failed."""
+        """Return the number of runs, and of failed ones."""
         failed = f" ({self.failed} failed)" if self.failed else ""
         return f"after {write_count(self.runs, 'run')}{failed}"
 
 
-def _attempt(run: Callable[[], Run], tally: _Tally, tell: Tell) -> Run | None:
-    """Run once; None where the run did not come to its end."""
+def _run_once(run: Callable[[], Run], tally: _Tally, tell: Tell) -> Run | None:
+    """Run once; None if the run did not complete."""
     tally.runs += 1
     try:
         done = run()
@@ -173,21 +173,21 @@ def _attempt(run: Callable[[], Run], tally: _Tally, tell: Tell) -> Run | None:
         tell(f"{locked}; skipping this run")
         return None
     except FleetError as error:
-        # A store that was there may come back; one that was never made no later run finds.
+        # A store may become available again, but one that was never created does not appear.
         if isinstance(error, StoreMissing) and tally.runs == 1:
             raise
         tally.fails(error.exit_code, str(error), tell)
         return None
     except Exception as error:
         if isinstance(error, OSError) and error.filename is not None:
-            # A file, or standard output, that a person can see to.
+            # A file, or standard output, which an operator can fix.
             tally.fails(1, f"{error.filename}: {error.strerror}", tell)
             return None
-        # This run is over; the service goes on for those who wait for a machine.
+        # End only this run: the service continues for clients that wait for a machine.
         tally.defects += 1
         tally.failed += 1
         tally.code = 1
-        if tally.defects == _MOST_DEFECTS:
+        if tally.defects == _MAX_DEFECTS:
             raise
         trace = "".join(format_exception(error))
         details = "as before" if trace == tally.defect else f"please report it:\n{trace}"
@@ -204,7 +204,7 @@ def _age(tally: _Tally, clock: Clock) -> float:
     return (clock.now() - tally.began) / timedelta(seconds=1)
 
 
-def _time_is_over(schedule: Schedule, tally: _Tally, last: Run | None, tell: Tell) -> int:
+def _end_of_schedule(schedule: Schedule, tally: _Tally, last: Run | None, tell: Tell) -> int:
     pending = f": {', '.join(last.on_the_way)}" if last and last.on_the_way else ""
     busy = f"; not idle yet{pending}" if schedule.until_quiet else ""
     tell(f"stopped {tally}: {write_duration(schedule.most or 0)} are over{busy}")
@@ -212,15 +212,15 @@ def _time_is_over(schedule: Schedule, tally: _Tally, last: Run | None, tell: Tel
 
 
 class Runs:
-    """The runs of one loop: each with the fleet.yaml of its moment, if that is valid."""
+    """The runs of one loop, each with the current fleet.yaml if it is valid."""
 
     def __init__(
         self, args: argparse.Namespace, console: Console, config: Config, options: RunOptions
     ) -> None:
         self.shown: list[Callable[[Decision], None]] = []
-        """Each is called with what a run planned, when it has ended."""
+        """Called with the decision of each run after its end."""
         self.watch: Callable[[], None] = lambda: None
-        """Called when a run has its plan, and has given free machines to tickets."""
+        """Called when a run has its plan, after free machines were given to tickets."""
         self._args = args
         self._console = console
         self._config = config
@@ -230,12 +230,12 @@ class Runs:
 
     @property
     def fleet(self) -> Fleet:
-        """Return what fleet.yaml said when it was last read and valid."""
+        """Return the last valid fleet.yaml."""
         return self._config.fleet
 
     def run(self) -> Run:
-        """Apply once, with what fleet.yaml says now."""
-        # Who asks to end meanwhile is heard after it: a file would be left open.
+        """Apply once, with the current fleet.yaml."""
+        # Defer a stop signal: it would leave a file open.
         with self._options.signals.changing():
             is_current = self._reload()
         self._options.signals.end_if_asked()
@@ -250,8 +250,8 @@ class Runs:
             for each in applied.outcome.stacks
         )
         run = Run(code, tuple(find_on_the_way(applied.plan)), changed)
-        # A loop runs for months, and Python seldom collects garbage by itself. A signal waits
-        # until the collection has ended: what is raised during it is lost.
+        # A loop runs for months, and Python rarely collects garbage by itself. A signal waits
+        # until the collection has ended, since an exception during it is lost.
         with self._options.signals.changing():
             gc.collect()
         self._tell(applied, run)
@@ -259,17 +259,17 @@ class Runs:
         return run
 
     def _reload(self) -> bool:
-        """Load fleet.yaml again; False where this loop has to continue with what it has."""
+        """Load fleet.yaml again; False if the loop must continue with the last valid version."""
         checked = check_file(self._args.file, utc_now().date())
         config = to_config(checked)
         if config is None:
             return self._keep_last(to_text(checked.findings, checked.document))
-        if not _is_same(config.fleet, self._config.fleet):
+        if not _has_same_state(config.fleet, self._config.fleet):
             return self._keep_last(
                 f"{self._args.file}: `fleet` or `state` changed; restart the loop to apply that"
             )
         if config.fleet == self._config.fleet:
-            # What was worked out for it stays true.
+            # Values cached on the equal object stay valid.
             config = replace(config, fleet=self._config.fleet)
         if self._refused or config.fleet is not self._config.fleet:
             self._console.note(f"{self._args.file} changed; applying the new version")
@@ -279,7 +279,7 @@ class Runs:
         return True
 
     def _keep_last(self, why: str) -> bool:
-        """Say once why the file as it is now cannot be used; the loop continues without it."""
+        """Report once why the current file is unusable; the loop uses the last valid version."""
         if why != self._refused:
             self._console.note(f"{why}\ncontinuing with the last valid {self._args.file}")
         self._refused = why
@@ -291,7 +291,7 @@ class Runs:
             self._console.out(plan_to_text(plan, colour=self._console.colour))
 
     def _tell(self, applied: Applied, run: Run) -> None:
-        """Print what became of a run; one like that before it in a line."""
+        """Print the result of a run; in one line if it equals the one before."""
         plan, outcome = applied.plan, applied.outcome
         if self._args.json:
             self._console.out(outcome.model_dump_json())
@@ -309,17 +309,17 @@ class Runs:
         self._console.out(outcome_to_text(outcome, plan, colour=self._console.colour))
 
 
-def _is_same(new: Fleet, old: Fleet) -> bool:
-    """Say whether an edit leaves whose machines these are, and where that is recorded."""
+def _has_same_state(new: Fleet, old: Fleet) -> bool:
+    """Return whether an edit keeps the fleet's name and its state."""
     return (new.fleet, new.state) == (old.fleet, old.state)
 
 
 def find_on_the_way(plan: Plan) -> Iterator[str]:
-    """Yield what later runs still have to do, in a few words each; nothing where all is quiet.
+    """Yield short descriptions of pending work; nothing if the fleet is quiet.
 
-    That is: actions of this run, and those that the next ones go on with; requests that have a
-    machine or that a pool may make one for; workers that start, work, drain or are idle until
-    their time is over. Not what min, spare, a pause or mode: observe leave as it is.
+    Pending are actions of this run and of the next ones, requests that have or may get a machine,
+    and workers that start, work, drain or are idle until their time-out. Not pending: workers kept
+    by min, spare, a pause or mode: observe.
     """
     modes = {pool.pool: pool.mode for pool in plan.pools}
     held = [action for action in plan.withheld if modes.get(action.pool) != "observe"]
@@ -342,7 +342,7 @@ def find_on_the_way(plan: Plan) -> Iterator[str]:
         for worker in plan.workers
         if worker.verdict == "keep"
         and not worker.inactive
-        and worker.reason not in _AT_REST
+        and worker.reason not in _QUIET_REASONS
         and modes.get(worker.pool) != "observe"
     )
     for state, count in sorted(states.items()):

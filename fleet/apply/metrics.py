@@ -1,4 +1,4 @@
-"""Metrics of what a run saw and planned, with what the store says of runs and images."""
+"""Metrics of a run's world and plan, and of runs and images in the store."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -6,7 +6,7 @@ from threading import Lock
 
 from pydantic import ValidationError
 
-from fleet.apply.observe import told_or
+from fleet.apply.observe import read_or_default
 from fleet.apply.plan import Decision
 from fleet.model.history import LastRun
 from fleet.model.outcome import Outcome
@@ -16,18 +16,18 @@ from fleet.schema.model import Fleet
 
 
 def metrics_of(decision: Decision, store: Store | None, wrong_tokens: int | None = None) -> str:
-    """Return the metrics of a decision; `store` is None where the world was recorded."""
+    """Return the metrics of a decision; `store` is None for a recorded world."""
     fleet = decision.config.fleet
     if store is None:
         return metrics_to_text(fleet, None, Seen(decision.world, decision.plan))
-    # What the store does not tell, the plan has among what is unknown.
-    last, versions = told_or((None, ()), lambda: (last_run(store), store.image_versions()))
+    # The plan reports unreadable parts of the store as unknown.
+    last, versions = read_or_default((None, ()), lambda: (last_run(store), store.image_versions()))
     seen = Seen(decision.world, decision.plan, versions)
     return metrics_to_text(fleet, last, seen, wrong_tokens)
 
 
 def last_run(store: Store) -> LastRun | None:
-    """Return the last run that came to its end; None: there was none."""
+    """Return the last completed run; None if there is no such run."""
     found = store.ended_runs(1)
     if not found:
         return None
@@ -35,14 +35,14 @@ def last_run(store: Store) -> LastRun | None:
     try:
         succeeded = Outcome.model_validate_json(run["outcome"]).exit_code == 0
     except ValidationError:
-        succeeded = False  # another version of fleet wrote what this one cannot read
+        succeeded = False  # written by another version of fleet, unreadable for this one
     return LastRun(datetime.fromisoformat(run["ended"]), succeeded)
 
 
 class LiveMetrics:
-    """The metrics as of the last run; before the first one, those that need none.
+    """The metrics of the last run; before the first run, those that need no run.
 
-    Threads may share it.
+    Thread-safe.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class LiveMetrics:
         self._last: Decision | None = None
 
     def show(self, decision: Decision) -> None:
-        """Tell of what this run saw and planned from now on."""
+        """Use the world and plan of this run from now on."""
         self._last = decision
 
     def read(self) -> str:
-        """Return the metrics; without a store, what they can say without it."""
+        """Return the metrics; without a store, those that need no store."""
         with self._lock:
             if self._last is not None:
                 return metrics_of(self._last, self._store, self._wrong_tokens())
-            last = told_or(None, lambda: last_run(self._store))
+            last = read_or_default(None, lambda: last_run(self._store))
             return metrics_to_text(self._fleet(), last, wrong_tokens=self._wrong_tokens())

@@ -1,4 +1,4 @@
-"""Send each notice once to whom fleet.yaml names; what could not be sent is tried again later."""
+"""Send each notice once to the channels of fleet.yaml, and retry failed ones later."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -10,17 +10,17 @@ from fleet.ports import Messenger, Store, Tell
 from fleet.schema.units import write_count
 
 MOST = 50
-"""Notices in one message; the next run sends the others."""
+"""Maximum notices in one message; the next run sends the others."""
 AGAIN = timedelta(hours=1)
-"""How long after it failed a notice is tried again: a server that hangs must not hold up runs."""
-_REMEMBERED = timedelta(days=400)
-"""How long it is known what was sent: longer than any notice lasts."""
+"""Pause before a failed notice is retried, so that a hanging server does not delay runs."""
+_RETENTION = timedelta(days=400)
+"""Retention of sent notices: longer than any notice lasts."""
 
 
 def send_notices(
     plan: Plan, messengers: Mapping[str, Messenger], store: Store, now: datetime, tell: Tell
 ) -> None:
-    """Send what was not sent yet over each channel; a failure is reported and fails nothing."""
+    """Send unsent notices over each channel; a failure is only reported."""
     if not (plan.notices and messengers):
         return
     try:
@@ -32,7 +32,7 @@ def send_notices(
                 sent = _send(plan, channel, messenger, due, tell)
                 tried |= {f"{channel} {each.key}": (sent, now) for each in due}
         if tried:
-            store.note_notified(tried, now - _REMEMBERED)
+            store.note_notified(tried, now - _RETENTION)
     except FleetError as error:
         tell(f"fleet: warning: notices: {error}")
 
@@ -41,14 +41,14 @@ def _is_due(
     before: Mapping[str, tuple[bool, datetime]], channel: str, notice: Notice, now: datetime
 ) -> bool:
     sent, at = before.get(f"{channel} {notice.key}", (False, None))
-    # By a clock that was ahead it failed in the future.
+    # A clock that was ahead recorded a failure in the future.
     return not sent and (at is None or not at <= now < at + AGAIN)
 
 
 def _send(
     plan: Plan, channel: str, messenger: Messenger, due: Sequence[Notice], tell: Tell
 ) -> bool:
-    """Return whether the other side took it."""
+    """Send one message; return whether the channel accepted it."""
     count = write_count(len(due), "notice")
     subject = f"fleet {plan.fleet}: {count}"
     text = "\n".join([f"{subject}:", *(f"- {each.said}" for each in due)])

@@ -1,4 +1,4 @@
-"""Observe the world: ask every source that fleet.yaml names, and read the store."""
+"""Observe the world: read every source of fleet.yaml, and the store."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -62,86 +62,87 @@ from fleet.tagrules.export import places_of
 from fleet.tickets.forgotten import Records, with_forgotten
 
 REMEMBERED = 50
-"""How many tries of each pool, machine type and market a decision rests on, the latest ones."""
-_ATTEMPTS = 10_000
-"""Maximum attempts of each pool, type and market in which a machine of this store is looked up."""
+"""Latest attempts per pool, machine type and market that decisions use."""
+_MAX_ATTEMPTS = 10_000
+"""Maximum attempts per pool, type and market that are searched for machines of this store."""
 _MAX_AHEAD = timedelta(minutes=5)
-"""Maximum time by which another clock may date a run or machine later than now.
+"""Maximum lead of another clock over this one in the time of a run or machine.
 
-Later dates are not believed, although a run goes on with MAX_SKEW.
-"""
-_JOURNALLED = 20
-"""How many runs that ended are looked through for what they deleted."""
-_FRESH = timedelta(hours=24)
-"""How long a price list counts before its provider is asked again."""
+Later times are ignored, although a run tolerates MAX_SKEW."""
+_MAX_JOURNAL_RUNS = 20
+"""Ended runs that are searched for deletions."""
+_PRICE_LIST_LIFETIME = timedelta(hours=24)
+"""Lifetime of a price list before its provider is read again."""
 
 
 class Sequential:
-    """Carries out each task to its end, in their order."""
+    """Runs tasks one after the other."""
 
     def __init__(self) -> None:
         self.under_way: Mapping[str, Collection[str]] = {}
         self._ended: list[StackOutcome] = []
 
     def run(self, tasks: Sequence[Task]) -> None:
-        """Carry out tasks."""
+        """Run tasks."""
         self._ended += [outcome for task in tasks if (outcome := task.work())]
 
     def ended(self) -> Sequence[StackOutcome]:
-        """Return what became of them."""
+        """Return the results of finished tasks."""
         ended, self._ended = self._ended, []
         return ended
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The edges that one fleet.yaml names, wired by a command."""
+    """The adapters of one fleet.yaml, wired by a command."""
 
     queues: Mapping[str, Queue]
     providers: Mapping[str, Provider]
     registries: Mapping[str, Registry]
     """Queue or provider to the registry that drains and disables its workers."""
     engine_of: Callable[[str], Engine]
-    """Provider name to the engine that owns its stacks; raises FleetError where none does."""
+    """Provider name to the engine of its stacks; raises FleetError if unknown."""
     store: Store
     asking: Callable[[], Asking]
-    """What asks all these, under a deadline that begins when it is called for."""
+    """Creates a reader of several sources; its deadline starts with the call."""
     machine_apis: Mapping[str, MachineApi] = field(default_factory=dict)
     """Providers whose machines can be changed without their stack."""
     bases: Mapping[str, SharedStackEngine] = field(default_factory=dict)
-    """Providers whose machines share something, to what changes that."""
+    """Providers with shared parts, to the engine of these parts."""
     enrollers: Mapping[str, Enroller] = field(default_factory=dict)
-    """Queue to what enrols its new workers; each of these has a registry too."""
+    """Queue to the enroller of new workers; each of these queues has a registry too."""
     desks: Mapping[str, TicketDesk] = field(default_factory=dict)
-    """Queues of tickets, which get machines from fleet itself."""
+    """Ticket queues, whose machines fleet itself assigns."""
     cleaners: Mapping[str, MachineCleaner] = field(default_factory=dict)
     """Providers that clean machines between tickets."""
     rules: Mapping[str, RuleReader] = field(default_factory=dict)
-    """Queues to what reads their own tag rules."""
+    """Queue to the reader of its own tag rules."""
     look: Callable[[Mapping[str, Listing | Unknown]], dict[str, Listing | Unknown]] = dict
-    """Tries the ports of machines that tickets are given, and returns the listings with that."""
+    """Probes the ports of machines with `ready`, and adds the results to the listings."""
     prices: Mapping[str, PriceReader] = field(default_factory=dict)
-    """Providers that can be asked what they charge."""
+    """Providers with a price API."""
     messengers: Mapping[str, Messenger] = field(default_factory=dict)
-    """Channel of `notify` to what takes notices there."""
+    """Channel of `notify` to its messenger."""
     members: Members | None = None
-    """Who is in which group, if fleet.yaml names a source for it."""
+    """Reader of group members, if fleet.yaml has a source for them."""
     prepare: Callable[[], None] = lambda: None
-    """Does what comes before the first change of an apply."""
+    """Prepares for the first change of an apply."""
     is_ending: Callable[[], bool] = lambda: False
-    """Whether a signal asked to stop: then no further pool is started."""
+    """Whether a stop signal arrived: then no further pool is started."""
     executor: PoolExecutor = field(default_factory=Sequential)
-    """What carries out the work on several pools, each a task."""
+    """Runs the work on several pools, one task each."""
 
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
-    """Return the world as every source reports it; what a source cannot report is Unknown."""
+    """Return the world as reported by all sources; unreadable parts are Unknown."""
     asking = sources.asking()
     listed = {
         name: partial(provider.list, fleet.fleet) for name, provider in sources.providers.items()
     }
     told = asking("provider", listed)
-    listings = sources.look({name: _dated(each, now) for name, each in told.items()})
+    listings = sources.look(
+        {name: _without_future_times(each, now) for name, each in told.items()}
+    )
     desks = {name: queue for name, queue in sources.queues.items() if name in sources.desks}
     others = {
         name: partial(queue.read, now)
@@ -150,7 +151,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     }
     read = {name: _reading(each) for name, each in asking("queue", others).items()}
     stacks = _stacks(fleet, sources, listings, asking)
-    before = partial(told_or, (), sources.store.absences)
+    before = partial(read_or_default, (), sources.store.absences)
     attempts = _recorded(lambda: sources.store.attempts(REMEMBERED))
     departures = _recorded(sources.store.departures)
     records = {"attempts": attempts, "departures": departures}
@@ -162,36 +163,36 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         stacks=stacks,
         absences=find_absences(before, sources.cleaners, (stacks, listings), asking, now),
         bases=read_bases(fleet, sources.bases, asking),
-        images=_told(lambda: tuple(each.fact for each in sources.store.image_versions())),
-        ledger=_told(lambda: _ledger(fleet, sources.store, now)),
+        images=_read_store(lambda: tuple(each.fact for each in sources.store.image_versions())),
+        ledger=_read_store(lambda: _ledger(fleet, sources.store, now)),
         attempts=() if isinstance(attempts, Unknown) else attempts,
         orders=_recorded(partial(sources.store.orders, now)),
         departures=() if isinstance(departures, Unknown) else departures,
         unread={name: each.unknown for name, each in records.items() if isinstance(each, Unknown)},
         members=_members(sources),
-        runs=_told(lambda: ended_runs(sources.store, now)),
+        runs=_read_store(lambda: ended_runs(sources.store, now)),
         delete_seconds=_delete_seconds(sources.store),
         prices=read_prices(sources.prices, sources.store, now, asking),
     )
     queues = with_rules(fleet, read, sources.rules, sources.store, asking)
-    # Tickets last: one that is opened while a slow source answers is served in this run.
+    # Tickets last: a ticket opened while a slow source is read is served in this run.
     queues |= {name: desk.read(now) for name, desk in desks.items()}
     since: dict[str, datetime | None] = {}
     for name, desk in sources.desks.items():
-        began = _told(desk.known_since)
+        began = _read_store(desk.known_since)
         if isinstance(began, Unknown):
-            # A machine may be older than the store, and its user known only to a lost one.
+            # A machine may be older than the store, and its ticket only in a lost store.
             queues[name] = queues[name].altered(workers=began)
         else:
             since[name] = began
-    every_attempt = partial(told_or, (), partial(sources.store.attempts, _ATTEMPTS))
+    every_attempt = partial(read_or_default, (), partial(sources.store.attempts, _MAX_ATTEMPTS))
     recorded = {name for stack in world.known_stacks.values() for name in stack.names}
     known = Records(every_attempt, recorded, now)
     queues |= dict(with_forgotten(fleet, queues, listings, since, known))
     queues |= dict(_with_packages(fleet, queues))
     world = world.altered(queues=dict(sorted(queues.items())))
-    # Where it cannot be read how far approvals were used, none may be used.
-    approved = _told(lambda: _approved(sources.store, world))
+    # If the use of approvals is unreadable, no approval may be used.
+    approved = _read_store(lambda: _approved(sources.store, world))
     return world.altered(approved=approved)
 
 
@@ -199,8 +200,8 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 
-def _told(ask: Callable[[], T]) -> T | Unknown:
-    """Return what the store tells, or why it does not."""
+def _read_store(ask: Callable[[], T]) -> T | Unknown:
+    """Return a value from the store; Unknown if the store fails."""
     try:
         return ask()
     except (StoreMissing, StoreFailed) as error:
@@ -208,7 +209,7 @@ def _told(ask: Callable[[], T]) -> T | Unknown:
 
 
 def _recorded(ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | Unknown:
-    """Return the records of the store; none without a store, which nothing is recorded in."""
+    """Return records from the store; empty if the store does not exist."""
     try:
         return ask()
     except StoreMissing:
@@ -217,9 +218,9 @@ def _recorded(ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | Unknown:
         return Unknown(unknown=str(error))
 
 
-def told_or(otherwise: S, ask: Callable[[], T]) -> T | S:
-    """Return what the store tells; something else where it does not."""
-    told = _told(ask)
+def read_or_default(otherwise: S, ask: Callable[[], T]) -> T | S:
+    """Return a value from the store; a default if the store fails."""
+    told = _read_store(ask)
     return otherwise if isinstance(told, Unknown) else told
 
 
@@ -227,10 +228,10 @@ def _reading(told: QueueReading | Unknown) -> QueueReading:
     return QueueReading(demand=told, workers=told) if isinstance(told, Unknown) else told
 
 
-def _dated(reading: Listing | Unknown, now: datetime) -> Listing | Unknown:
-    """Return a listing without the creation times after now, which are unknown.
+def _without_future_times(reading: Listing | Unknown, now: datetime) -> Listing | Unknown:
+    """Return a listing in which creation times in the future are unknown.
 
-    The clock of the provider is wrong then, or its time zone.
+    The provider's clock or time zone is wrong in this case.
     """
     if isinstance(reading, Unknown):
         return reading
@@ -245,7 +246,7 @@ def _dated(reading: Listing | Unknown, now: datetime) -> Listing | Unknown:
 def _stacks(
     fleet: Fleet, sources: Sources, listings: Mapping[str, Listing | Unknown], asking: Asking
 ) -> dict[str, Stack | Unknown] | Unknown:
-    known = _told(sources.store.stacks)
+    known = _read_store(sources.store.stacks)
     if isinstance(known, Unknown):
         return known
     return read_stacks(fleet, known, listings, sources.engine_of, asking)
@@ -258,8 +259,8 @@ def read_stacks(
     engine_of: Callable[[str], Engine],
     asking: Asking,
 ) -> dict[str, Stack | Unknown]:
-    """Return the stacks of pools that are configured, remembered, or named by a machine."""
-    records = _by_heir(fleet, known)
+    """Return the stacks of pools that are configured, recorded, or named by a machine's label."""
+    records = _by_current_name(fleet, known)
     configured = {name: pool.provider for name, pool in fleet.dynamic_pools.items()}
     remembered = {pool: record.provider for pool, record in records.items()}
     heirs = heirs_of(fleet)
@@ -279,8 +280,8 @@ def read_stacks(
     return stacks
 
 
-def _by_heir(fleet: Fleet, known: Iterable[StackRecord]) -> dict[str, StackRecord]:
-    """Return the remembered stacks by pool, renamed pools by their new name."""
+def _by_current_name(fleet: Fleet, known: Iterable[StackRecord]) -> dict[str, StackRecord]:
+    """Return the recorded stacks by pool, renamed pools by their new name."""
     records = {record.pool: record for record in known}
     heirs = {old: new for old, new in heirs_of(fleet).items() if new not in records}
     return {heirs.get(pool, pool): record for pool, record in records.items()}
@@ -290,19 +291,19 @@ def _by_heir(fleet: Fleet, known: Iterable[StackRecord]) -> dict[str, StackRecor
 class _StackReader:
     fleet: Fleet
     owners: Mapping[str, str]
-    """Stack to the pool that it was recorded for."""
+    """Stack to the pool in its record."""
     engine_of: Callable[[str], Engine]
     asking: Asking
 
     def of_pool(
         self, pool: str, provider: str, record: StackRecord | None
     ) -> Stack | Unknown | None:
-        """Return a pool's stack, under the name that it has; None where it has none."""
+        """Return a pool's stack under its current name; None if it does not exist."""
         ref = stack_ref(self.fleet, pool, provider)
         if record is not None:
             return self._named(ref, record.name, record)
         if ref.name in self.owners and pool not in self.fleet.pools:
-            return None  # only labels still bear the old name
+            return None  # only labels still have the old name
         if ref.name in self.owners:
             return Unknown(
                 unknown=f"stack {ref.name} belongs to pool {self.owners[ref.name]}, which was "
@@ -318,7 +319,7 @@ class _StackReader:
     def _named(
         self, ref: StackRef, name: str, record: StackRecord | None
     ) -> Stack | Unknown | None:
-        """Return the stack of this name, which it notes where the pool is called otherwise."""
+        """Return the stack of this name; records the name if it differs from the pool's."""
         stack = self._read(ref.altered(name=name), record)
         if not isinstance(stack, Stack) or name == stack_name(self.fleet, ref.pool):
             return stack
@@ -336,7 +337,7 @@ class _StackReader:
         except FleetError as error:
             return Unknown(unknown=str(error))
         read = self.asking("stack", {ref.name: partial(engine.read, ref)})[ref.name]
-        stack = _own(ref, read, self.fleet, record)
+        stack = _check_content(ref, read, self.fleet, record)
         if record is None or isinstance(stack, Unknown):
             return stack
         if record.engine != engine.name:
@@ -344,7 +345,7 @@ class _StackReader:
                 unknown=f"it belongs to engine {record.engine}, not {engine.name}; "
                 f"set `engine: {record.engine}` on provider {ref.provider} again"
             )
-        # Serial 0 was recorded before the first operation: that stack may never have come to be.
+        # Serial 0 was recorded before the first operation: the stack may never have been created.
         if stack is None and record.serial > 0:
             return Unknown(
                 unknown=f"stack {ref.name} existed before and is missing now; restore the state, "
@@ -353,13 +354,13 @@ class _StackReader:
         return stack
 
 
-def _own(
+def _check_content(
     ref: StackRef, stack: Stack | Unknown | None, fleet: Fleet, record: StackRecord | None
 ) -> Stack | Unknown | None:
-    """Return a stack, but Unknown where it holds what is not this pool's.
+    """Return a stack, or Unknown if it contains machines of another pool.
 
-    Pool `b` of fleet `debian-ci` and pool `ci-b` of fleet `debian` have stacks of one name. What
-    pools were called when their machines were made, the store remembers by its record.
+    Pool `b` of fleet `debian-ci` and pool `ci-b` of fleet `debian` have stacks of one name. The
+    store's record tells the former names of pools.
     """
     pool = fleet.pools.get(ref.pool)
     names = {ref.pool, pool.previously if isinstance(pool, Pool) else None}
@@ -374,7 +375,7 @@ def _own(
 
 
 def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None) -> StackRef:
-    """Return which stack holds a pool's machines at a provider; one that it has keeps its name."""
+    """Return the reference of a pool's stack at a provider; an existing stack keeps its name."""
     declared = fleet.providers.get(provider)
     return StackRef(
         project=declared.kind if declared else "",
@@ -387,14 +388,14 @@ def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None
 def read_bases(
     fleet: Fleet, bases: Mapping[str, SharedStackEngine], asking: Asking
 ) -> dict[str, Base | Unknown]:
-    """Return the base stacks that exist."""
+    """Return the existing base stacks."""
     asked = {name: partial(base.read, base_ref(fleet, name)) for name, base in bases.items()}
     read = asking("the base of provider", asked)
     return {name: base for name, base in read.items() if base is not None}
 
 
 def base_ref(fleet: Fleet, provider: str) -> StackRef:
-    """Return which stack holds what a provider's machines share; no pool's is called so."""
+    """Return the reference of a provider's base stack; no pool's stack has this name."""
     return StackRef(
         project=fleet.providers[provider].kind,
         name=f"{fleet.fleet}.{provider}",
@@ -414,10 +415,10 @@ def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:
 
 
 def ended_runs(store: Store, now: datetime) -> tuple[datetime, ...]:
-    """Return when the latest runs began that came to their end, oldest first.
+    """Return the start times of the latest completed runs, oldest first.
 
-    Other entries of the journal, as of a forgotten machine, carried out no plan. A run that lies
-    in the future had a clock that was ahead, so its time is unknown.
+    Other journal entries, such as a forgotten machine, carried out no plan. The time of a run in
+    the future is unknown, since its clock was ahead.
     """
     latest = store.ended_runs(assembly.REMEMBERED)
     began = (datetime.fromisoformat(run["started"]) for run in reversed(latest))
@@ -425,10 +426,10 @@ def ended_runs(store: Store, now: datetime) -> tuple[datetime, ...]:
 
 
 def _delete_seconds(store: Store) -> int | None:
-    """Return how long the longest of the latest runs took that deleted machines."""
+    """Return the duration in seconds of the longest recent run that deleted machines."""
     took = [
         datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
-        for run in told_or((), lambda: store.ended_runs(_JOURNALLED))
+        for run in read_or_default((), lambda: store.ended_runs(_MAX_JOURNAL_RUNS))
         if _has_deleted(run["outcome"])
     ]
     longest = max(took[: assembly.REMEMBERED], default=None)
@@ -447,34 +448,36 @@ def _has_deleted(outcome: str) -> bool:
 def read_prices(
     readers: Mapping[str, PriceReader], store: Store, now: datetime, asking: Asking
 ) -> dict[str, PriceList | Unknown]:
-    """Return each provider's list: the kept one while it is new, or where none can be read."""
-    kept = {name: _kept(name, reader, store) for name, reader in sorted(readers.items())}
+    """Return each provider's price list: the stored one if fresh, or if no other is readable."""
+    kept = {
+        name: _read_stored_list(name, reader, store) for name, reader in sorted(readers.items())
+    }
     asked = {
         name: partial(readers[name].read, now)
         for name, old in kept.items()
-        if old is None or not old.read_at <= now < old.read_at + _FRESH
+        if old is None or not old.read_at <= now < old.read_at + _PRICE_LIST_LIFETIME
     }
     told = asking("the prices of provider", asked)
     for name, new in told.items():
         if isinstance(new, PriceList):
-            _keep(name, new, store)
-    return {name: _newest(told.get(name), old) for name, old in kept.items()}
+            _store_list(name, new, store)
+    return {name: _choose_list(told.get(name), old) for name, old in kept.items()}
 
 
-def _newest(told: PriceList | Unknown | None, kept: PriceList | None) -> PriceList | Unknown:
+def _choose_list(told: PriceList | Unknown | None, kept: PriceList | None) -> PriceList | Unknown:
     if isinstance(told, Unknown) and kept is not None:
         return kept.altered(stale=told.unknown)
     return told or kept or Unknown(unknown="no price list")
 
 
-def _keep(name: str, told: PriceList, store: Store) -> None:
-    with suppress(StoreMissing, StoreFailed):  # then the next run tries again
+def _store_list(name: str, told: PriceList, store: Store) -> None:
+    with suppress(StoreMissing, StoreFailed):  # the next run tries again
         store.keep_price_list(name, told)
 
 
-def _kept(name: str, reader: PriceReader, store: Store) -> PriceList | None:
-    """Return what was kept of a provider, where it is of the location where that is now."""
-    kept = told_or(None, lambda: store.price_lists().get(name))
+def _read_stored_list(name: str, reader: PriceReader, store: Store) -> PriceList | None:
+    """Return the stored price list of a provider if it is for the current location."""
+    kept = read_or_default(None, lambda: store.price_lists().get(name))
     return kept if kept is not None and kept.location == reader.location else None
 
 
@@ -483,10 +486,10 @@ def read_price_list(
 ) -> tuple[PriceList | None, PriceList]:
     """Return the stored list and the one read now, which replaces it.
 
-    Raises SourceUnreachable where none can be read.
+    Raises SourceUnreachable if no list can be read.
     """
-    kept, told = _kept(name, reader, store), reader.read(now)
-    _keep(name, told, store)
+    kept, told = _read_stored_list(name, reader, store), reader.read(now)
+    _store_list(name, told, store)
     return kept, told
 
 
@@ -497,10 +500,10 @@ def with_rules(
     store: Store,
     asking: Asking,
 ) -> dict[str, QueueReading]:
-    """Return the readings with the rules of each queue, and since when fleet saw them."""
+    """Return the readings with the rules of each queue, and when they were first observed."""
     if not rules:
         return dict(queues)
-    seen = told_or({}, store.rules_seen)
+    seen = read_or_default({}, store.rules_seen)
     asked = {name: reader.read for name, reader in rules.items()}
     told = asking("the rules of queue", asked)
     read = dict(queues)
@@ -522,7 +525,7 @@ def _since(held: HeldRules | Unknown, seen: tuple[str, datetime] | None) -> Held
 
 
 def remember_rules(world: World, store: Store) -> None:
-    """Remember when the rules of queues were seen first, where they are new."""
+    """Record when rules of queues were first observed, if they are new."""
     store.see_rules(
         {
             f"{name}/{place}": (held.digest, world.time)
@@ -536,7 +539,7 @@ def remember_rules(world: World, store: Store) -> None:
 def _with_packages(
     fleet: Fleet, queues: Mapping[str, QueueReading]
 ) -> Iterator[tuple[str, QueueReading]]:
-    """Yield queues of tickets with the packages that other queues tell of their work."""
+    """Yield ticket queues with the packages that other queues report for their work."""
     desks = dict(queues)
     for name, reading in queues.items():
         queue, told = fleet.queues.get(name), reading.packages
@@ -556,7 +559,7 @@ def _building(worker: Worker, package: str | None) -> Worker:
 
 
 def _approved(store: Store, world: World) -> dict[str, int]:
-    """Return how far approvals were used."""
+    """Return how often approvals were used."""
     readings = [queue.workers for queue in world.queues.values()]
     readings += [
         listing if isinstance(listing, Unknown) else listing.workers
@@ -565,15 +568,15 @@ def _approved(store: Store, world: World) -> dict[str, int]:
     return used_so_far(store.spent(), world.stacks, readings)
 
 
-_ASK_SECONDS = 0.2
-_SHARE = 4
-"""What is done meanwhile takes at most one part in so many of the time."""
+_MIN_PAUSE_SECONDS = 0.2
+_PAUSE_FACTOR = 4
+"""Work during the wait takes at most one part in this number of the time."""
 
 
 class Concurrently:
-    """The time that all sources of one observation share: two slow ones do not wait in turn.
+    """A common deadline for all sources of one observation, read concurrently.
 
-    A late source goes on in a thread that does not hold the process up; its answer is ignored.
+    A late source continues in a daemon thread; its result is ignored.
     """
 
     def __init__(
@@ -581,14 +584,14 @@ class Concurrently:
         seconds: float = OBSERVATION_SECONDS,
         meanwhile: Callable[[], object] | None = None,
     ) -> None:
-        """`meanwhile` is called again and again while a source is awaited."""
+        """`meanwhile` is called repeatedly while sources are read."""
         self._meanwhile = meanwhile
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._took: dict[str, float] = {}
 
     def __call__(self, kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:
-        """Return what each source tells, by name, or why it failed or is late."""
+        """Return the result of each source by name; Unknown if it failed or is late."""
         began = time.monotonic()
         answers = {name: self._begin(f"{kind} {name}", asked[name]) for name in sorted(asked)}
         self._await(answers.values())
@@ -601,19 +604,19 @@ class Concurrently:
             except FleetError as error:
                 told[name] = Unknown(unknown=str(error))
             except ValidationError as error:
-                # Each answer has ranges; a value that passed them makes only its source unknown.
+                # Values have ranges; one outside its range makes only its source unknown.
                 wrong = first_mistake(error, "a value")
                 told[name] = Unknown(unknown=f"{kind} {name} returned an impossible {wrong}")
         return told
 
     def _await(self, answers: Collection[Future[T]]) -> None:
-        pause = inf if self._meanwhile is None else _ASK_SECONDS
+        pause = inf if self._meanwhile is None else _MIN_PAUSE_SECONDS
         while (left := self._until - time.monotonic()) > 0:
             if not wait(answers, min(left, pause)).not_done or self._meanwhile is None:
                 return
             began = time.monotonic()
             self._meanwhile()
-            pause = max(_ASK_SECONDS, _SHARE * (time.monotonic() - began))
+            pause = max(_MIN_PAUSE_SECONDS, _PAUSE_FACTOR * (time.monotonic() - began))
 
     def _begin(self, source: str, ask: Callable[[], T]) -> Future[T]:
         answer: Future[T] = Future()

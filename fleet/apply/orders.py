@@ -1,6 +1,7 @@
-"""Place and lift orders of operators in the store, beside any run that is under way.
+"""Place and lift orders of operators in the store, during any run.
 
-No lock is taken: an order holds for every runner at once, and a run asks again before each pool.
+No lock is needed: an order applies to all runners immediately, and a run reads the orders again
+before each pool.
 """
 
 import argparse
@@ -24,12 +25,12 @@ from fleet.ports import Console
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet, static_names
 
-_MADE = 10_000
+_MAX_ATTEMPTS = 10_000
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """What every command has at hand that gives or ends an order."""
+    """The context of every command that places or lifts an order."""
 
     config: Config
     sources: Sources
@@ -39,38 +40,38 @@ class Ordering:
 
     @property
     def fleet(self) -> Fleet:
-        """Return what fleet.yaml says."""
+        """Return the configuration."""
         return self.config.fleet
 
     @classmethod
     def of(cls, args: argparse.Namespace, console: Console) -> "Ordering":
-        """Return it for a command's arguments."""
+        """Create the context from a command's arguments."""
         config = load_config(args, console)
         sources = wire(config.fleet, args.file)
-        # Whose clock is wrong orders by that of the store's server all the same.
+        # Use the time of the store's server, in case the local clock is wrong.
         now = sources.store.server_time() or utc_now()
         if odd := why_odd(sources.store, now):
             console.note(f"fleet: warning: {odd}")
         return cls(config, sources, console, now, find_origin())
 
     def terms(self, args: argparse.Namespace) -> dict[str, object]:
-        """Return what every order says: who, since and until when, and why."""
+        """Return the common fields of orders: author, start, end, reason."""
         until = self.now + timedelta(seconds=args.seconds)
         by = "@".join(filter(None, (self.origin.by, self.origin.host)))
         return {"by": by, "at": self.now, "until": until, "reason": args.reason}
 
     def place(self, order: Order) -> None:
-        """Write an order down for all runners."""
+        """Write an order for all runners."""
         entry = logged(order.order, order, self.now)
         self.sources.store.place_order(order, entry)
 
     def lift(self, orders: Iterable[Order], kind: str) -> None:
-        """End orders before their time; `kind` is what the log calls that."""
+        """Lift orders before their end; `kind` is the log's word for it."""
         entries = {each.key: logged(kind, each, self.now) for each in orders}
         self.sources.store.lift_orders(entries)
 
     def in_force(self) -> tuple[Order, ...]:
-        """Return every order in force."""
+        """Return every active order."""
         return self.sources.store.orders(self.now)
 
     def check_pool(self, name: str | None) -> None:
@@ -81,8 +82,8 @@ class Ordering:
             _check("pool", name, known, f"pools of fleet {self.fleet.fleet}")
 
     def check_machine(self, name: str) -> None:
-        """Refuse an unknown machine; what fleet has made it knows without asking."""
-        if any(each.worker == name for each in self.sources.store.attempts(_MADE)):
+        """Refuse an unknown machine; those created by fleet are known without an observation."""
+        if any(each.worker == name for each in self.sources.store.attempts(_MAX_ATTEMPTS)):
             return
         if name in static_names(self.fleet):
             raise WrongUsage(f"{name} is static: fleet neither gives it work nor deletes it")
@@ -97,7 +98,7 @@ class Ordering:
 
 
 def logged(kind: str, order: Order, now: datetime, run: str = "") -> LogEntry:
-    """Return what the log says of an order that is given or ended."""
+    """Return the log entry of an order that is placed or lifted."""
     own = order.model_dump(mode="json", exclude={"order", "at", "reason", "pool", "machine"})
     return order_entry(
         kind,

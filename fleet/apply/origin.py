@@ -1,4 +1,4 @@
-"""Say who runs us, and from which commit and pipeline: what the log keeps of each entry."""
+"""The origin of a run for the log: user, host, commit and pipeline."""
 
 import os
 import re
@@ -9,15 +9,17 @@ from fleet.model.log import Origin
 from fleet.state.database import name_user
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
-_MOST = 300
+_MAX_LENGTH = 300
 _FORGES = ("GITHUB", "FORGEJO", "GITEA")
 
 
 def find_origin(environment: Mapping[str, str] = os.environ) -> Origin:
-    """Return it from the variables of a forge's jobs, else from this system."""
+    """Return the origin, from the variables of a forge's job or else from this system."""
 
     def first(*names: str) -> str:
-        return next((environment[name][:_MOST] for name in names if environment.get(name)), "")
+        return next(
+            (environment[name][:_MAX_LENGTH] for name in names if environment.get(name)), ""
+        )
 
     def at_forge(name: str) -> str:
         return first(*(f"{forge}_{name}" for forge in _FORGES))

@@ -1,6 +1,6 @@
-"""What the status pages show beside a plan: why requests wait, the last days, money, images.
+"""Content of the status pages beyond the plan: waiting requests, history, money, images.
 
-All of it is read from the store; a recorded world has what it has, and the rest is unknown.
+All of it comes from the store; for a recorded world without a store it is unknown.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ _RECORDED = Unknown(unknown="a recorded world holds no history")
 
 
 def shown_of(decision: Decision, store: Store | None) -> Shown:
-    """Return what the pages show; `store` is None where the world was recorded."""
+    """Return the content of the pages; `store` is None for a recorded world."""
     config, world, plan = decision.config, decision.world, decision.plan
     fleet = config.fleet
     waits = waits_of(Case(fleet, world, plan))
@@ -71,7 +71,7 @@ def shown_of(decision: Decision, store: Store | None) -> Shown:
 
 
 def _recent(decision: Decision, store: Store) -> RecentCharges | None:
-    """Return what was charged in the last seven days; None: unknown."""
+    """Return the charges of the last seven days; None if unknown."""
     ledger = decision.world.ledger
     first = store.charged_since()
     if isinstance(ledger, Unknown) or ledger.charged_until is None or first is None:
@@ -88,7 +88,7 @@ def _recent(decision: Decision, store: Store) -> RecentCharges | None:
 
 
 def _due(decision: Decision, versions: tuple[Version, ...]) -> DueReport | None:
-    """Return what is due of images, but for newer packages: no mirror is asked here."""
+    """Return due builds of images, without newer packages: no mirror is read here."""
     fleet, now = decision.config.fleet, decision.plan.time
     try:
         digests = play_digests(fleet, Path(decision.config.document.name).resolve().parent)
@@ -101,9 +101,9 @@ _KINDS = {"html": "text/html; charset=utf-8", "css": "text/css", "json": "applic
 
 
 class LivePages:
-    """The pages of the last run, made when somebody asks for one of them.
+    """The pages of the last run, rendered on demand.
 
-    Threads may share it. Between two runs every answer is the same.
+    Thread-safe. Pages change only with a run.
     """
 
     def __init__(self, store: Store) -> None:
@@ -114,11 +114,11 @@ class LivePages:
         self._pages: Mapping[str, Page] = {}
 
     def show(self, decision: Decision) -> None:
-        """Show what a run saw and planned from now on; until the first one there is no page."""
+        """Use the world and plan of this run from now on; before the first run no page exists."""
         self._last = decision
 
     def read(self, path: str) -> Page | None:
-        """Return the page at the path of a URL; None: there is none."""
+        """Return the page at a URL's path; None if it does not exist."""
         name = unquote(urlsplit(path).path).removeprefix("/")
         return self._made().get(f"{name}index.html" if name.endswith("/") or not name else name)
 

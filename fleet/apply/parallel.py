@@ -1,8 +1,8 @@
-"""Change several pools at once, also beside later runs.
+"""Change several pools at the same time, also during later runs.
 
-Threads take turns: store, registries and console are used by one at a time, and the others go on
-only while it waits for the engine or for a person's own commands. The runs of a loop hold the
-fleet's lock together with what earlier runs began, until nothing is under way any more.
+Threads take turns: only one at a time uses store, registries and console. Others continue only
+while it waits for the engine or for a user's command. The runs of a loop and their background work
+hold the fleet's lock together, until no work is left.
 """
 
 import os
@@ -33,35 +33,35 @@ from fleet.schema.model import Fleet
 from fleet.state.store import DatabaseStore
 
 _HELPER = (sys.executable, "-P", "-m", "fleet.apply.engine_helper")
-_MOST_OWN = 64
-"""So many pools and machines wait for their own commands at once; providers have bounds too."""
-_LOOK_SECONDS = 0.5
+_MAX_COMMAND_THREADS = 64
+"""Maximum concurrent pools and machines with user commands; providers have lower limits."""
+_POLL_SECONDS = 0.5
 
 
-_LEAST, _MOST = 2, 8
+_MIN_JOBS, _MAX_JOBS = 2, 8
 
 
 def default_jobs() -> int:
-    """Return how many pools are changed at once: each is a few processes, which often wait."""
-    return min(max(os.cpu_count() or 1, _LEAST), _MOST)
+    """Return the default number of pools changed at the same time; their processes often wait."""
+    return min(max(os.cpu_count() or 1, _MIN_JOBS), _MAX_JOBS)
 
 
 class Parallelism(NamedTuple):
-    """How many pools are changed at once, and in which threads."""
+    """The number of pools changed at the same time, and their threads."""
 
     jobs: int = 1
     background: "Background | None" = None
-    """Where slow work goes on beside later runs; None: each run waits for its own."""
+    """Runs slow work during later runs; None: each run waits for its own work."""
 
 
 @contextmanager
 def pool_executor(
     fleet: Fleet, file: str, sources: Sources, pace: Parallelism, tell: Callable[[str], None]
 ) -> Iterator[tuple[Sources, Callable[[], None] | None]]:
-    """Yield sources that change pools at once, and what cuts their work short.
+    """Yield sources that change pools concurrently, and a function that stops their work.
 
-    These are pools of the real engine, and those whose machines a person's own commands make.
-    Where there are none, one is changed after the other, in this process.
+    These are pools of the Pulumi engine, and those with machines of user commands. If there are
+    none, pools are changed one after the other in this process.
     """
     own = {
         name: each
@@ -76,10 +76,10 @@ def pool_executor(
     background = shared or Background(pace.jobs)
     helpers = Helpers(_HELPER, (fleet, file))
     if has_real_engine and not shared:
-        helpers.start()  # gets ready while this process observes and plans
+        helpers.start()  # starts while this process observes and plans
     slow: dict[str, SupportsConcurrency | None] = {**own}
     slow |= {name: None for name, each in fleet.providers.items() if each.engine == "pulumi"}
-    executor = _ParallelPools(helpers, background, slow, sources.is_ending, tell)
+    executor = _ParallelExecutor(helpers, background, slow, sources.is_ending, tell)
 
     def engine_of(provider: str) -> Engine:
         engine = sources.engine_of(provider)
@@ -100,8 +100,8 @@ def pool_executor(
         executor.leave()
 
 
-class _ParallelPools:
-    """The one of one run; what it begins may go on beside later runs."""
+class _ParallelExecutor:
+    """The executor of one run; its tasks may continue during later runs."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class _ParallelPools:
         is_ending: Callable[[], bool],
         tell: Callable[[str], None],
     ) -> None:
-        """Know which providers are `slow`: by a person's own commands, else by the real engine."""
+        """`slow` maps slow providers to their user commands; None: to the Pulumi engine."""
         self._helpers = helpers
         self._background = background
         self._slow = slow
@@ -119,20 +119,20 @@ class _ParallelPools:
         self._tell = tell
         self._before = background.under_way
         self._left = 1
-        """What still needs the helpers: its tasks, and the run itself."""
+        """Users of the helpers: its tasks, and the run itself."""
         background.cuts.append(self._cut)
 
     @property
     def under_way(self) -> Mapping[str, Collection[str]]:
-        """Return what went on when this run began, or goes on now, with its machines."""
+        """Return the tasks that ran when this run started, or run now, with their machines."""
         return {**self._before, **self._background.under_way}
 
     def ended(self) -> Sequence[StackOutcome]:
-        """Return what became of the tasks that have ended, each once; also of earlier runs'."""
+        """Return the results of finished tasks, each once; includes tasks of earlier runs."""
         return self._background.ended()
 
     def run(self, tasks: Sequence[Task]) -> None:
-        """Carry out tasks, some at once; each is begun in its order."""
+        """Run tasks, some concurrently, started in order."""
         under_way = self.under_way
         new = [task for task in tasks if task.what not in under_way]
         for task in new:
@@ -153,7 +153,7 @@ class _ParallelPools:
                 )
 
     def leave(self) -> None:
-        """Have the helpers end once nothing needs them any more."""
+        """End the helpers once they have no users."""
         self._left -= 1
         if not self._left:
             self._background.cuts.remove(self._cut)
@@ -163,19 +163,19 @@ class _ParallelPools:
         self._helpers.interrupt()
         for provider in self._slow.values():
             if provider is not None:
-                # For good: what follows in its pool is not begun either.
+                # Permanently: the following steps of its pool must not start either.
                 provider.cut_short()
 
 
-class _Going(NamedTuple):
+class _RunningTask(NamedTuple):
     task: Task
     future: Future[None]
     run: int
-    """Which of the runs began it."""
+    """Number of the run that started it."""
 
 
 class Background:
-    """What runs, and what has ended without being reported."""
+    """Running tasks, and finished ones that are not reported yet."""
 
     def __init__(
         self,
@@ -184,26 +184,26 @@ class Background:
         wake: Callable[[], object] = lambda: None,
         patience: float = inf,
     ) -> None:
-        """Have a run wait so many seconds for what it begins; `wake` is called at the end of that.
+        """A run waits `patience` seconds for its tasks; `wake` is called when a later one ends.
 
-        All runs write into one `store`, which knows that they have the lock.
+        All runs use one `store`, which knows that they have the lock.
         """
         self.turn = Lock()
         self.slots = Slots()
         self.store = store
-        self._going: dict[str, _Going] = {}
+        self._tasks: dict[str, _RunningTask] = {}
         self.cuts: list[Callable[[], None]] = []
         self.seen: Seen | None = None
-        """What the run before this one saw, if it came to its end."""
+        """The observation of the run before this one, if it completed."""
         self.actions: Mapping[tuple[str, str], Action] = {}
-        """What earlier runs' plans said of what goes on, by verb and machine."""
+        """Actions of earlier plans that are still running, by verb and machine."""
         self.given: Callable[[], object] = lambda: None
-        """Called when machines were given out while a run looked."""
+        """Called when machines were given out during an observation."""
         self._wake = wake
         self._patience = patience
         self._ended: list[StackOutcome] = []
         self._defects: list[BaseException] = []
-        self._own = ThreadPoolExecutor(_MOST_OWN, thread_name_prefix="pool")
+        self._own = ThreadPoolExecutor(_MAX_COMMAND_THREADS, thread_name_prefix="pool")
         self._others = ThreadPoolExecutor(jobs, thread_name_prefix="pool")
         self._lock = ExitStack()
         self._run = 0
@@ -212,12 +212,12 @@ class Background:
 
     @property
     def under_way(self) -> Mapping[str, Collection[str]]:
-        """Return what goes on, with its machines."""
-        return {what: each.task.machines for what, each in self._going.items()}
+        """Return the running tasks, with their machines."""
+        return {what: each.task.machines for what, each in self._tasks.items()}
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Have the turn; wait in the end for all that was begun."""
+        """Hold the turn; at the end, wait for all tasks."""
         with self.turn:
             try:
                 yield
@@ -228,7 +228,7 @@ class Background:
 
     @contextmanager
     def locked(self, lock: AbstractContextManager[str | None]) -> Iterator[str | None]:
-        """Have the turn, and hold the fleet's lock; yield who died holding it."""
+        """Hold the turn and the fleet's lock; yield the owner that died with the lock."""
         with self.turn:
             died = None if self._is_locked else self._lock.enter_context(lock)
             self._is_running = self._is_locked = True
@@ -240,46 +240,46 @@ class Background:
                 self._unlock_when_idle()
 
     def begin(self, task: Task, *, is_own: bool, after: Callable[[], None]) -> None:
-        """Carry a task out in a thread; `after` is called when it has ended."""
+        """Run a task in a thread; `after` is called at its end."""
         threads = self._own if is_own else self._others
-        # It has to wait for the turn, which is ours.
-        future = threads.submit(self._in_turn, task, after)
-        self._going[task.what] = _Going(task, future, self._run)
+        # The thread waits for the turn, which this thread holds.
+        future = threads.submit(self._run_in_turn, task, after)
+        self._tasks[task.what] = _RunningTask(task, future, self._run)
 
     def do(self, task: Task) -> None:
-        """Carry a task out here and now."""
+        """Run a task in this thread."""
         if outcome := task.work():
             self._ended.append(outcome)
 
     def wait(self, mine: Collection[str]) -> Iterator[None]:
-        """Let others have the turn until these have ended, or long enough; yield now and then."""
+        """Release the turn until these tasks end, up to a limit; yield between polls."""
         until = monotonic() + self._patience
         while (left := until - monotonic()) > 0:
-            futures = [self._going[what].future for what in mine if what in self._going]
+            futures = [self._tasks[what].future for what in mine if what in self._tasks]
             if not futures:
                 return
             with turn_released(self.turn):
-                wait(futures, min(left, _LOOK_SECONDS))
+                wait(futures, min(left, _POLL_SECONDS))
             yield
 
     def ended(self) -> list[StackOutcome]:
-        """Return what became of what has ended, each once; raises what a defect raised."""
+        """Return the results of finished tasks, each once; raises the exception of a defect."""
         if self._defects:
             raise self._defects.pop()
         ended, self._ended = self._ended, []
         return ended
 
     def cut(self) -> None:
-        """End what goes on, however far it came."""
+        """Stop the running tasks immediately."""
         for cut in tuple(self.cuts):
             cut()
 
     def finish(self) -> None:
-        """Wait until nothing is under way; signals are heard meanwhile."""
-        while futures := [each.future for each in tuple(self._going.values())]:
-            wait(futures, _LOOK_SECONDS)
+        """Wait until no task runs; signals are handled meanwhile."""
+        while futures := [each.future for each in tuple(self._tasks.values())]:
+            wait(futures, _POLL_SECONDS)
 
-    def _in_turn(self, task: Task, after: Callable[[], None]) -> None:
+    def _run_in_turn(self, task: Task, after: Callable[[], None]) -> None:
         with self.turn:
             try:
                 if outcome := task.work():
@@ -287,13 +287,13 @@ class Background:
             except BaseException as error:  # noqa: BLE001 - reported with what has ended
                 self._defects.append(error)
             finally:
-                began = self._going.pop(task.what).run
+                began = self._tasks.pop(task.what).run
                 after()
                 self._unlock_when_idle()
                 if began != self._run or not self._is_running:
                     self._wake()
 
     def _unlock_when_idle(self) -> None:
-        if self._is_locked and not self._is_running and not self._going:
+        if self._is_locked and not self._is_running and not self._tasks:
             self._is_locked = False
             self._lock.close()

@@ -1,4 +1,4 @@
-"""Where the keys of fleet.yaml that an explanation cites were written."""
+"""Positions in fleet.yaml of the keys that an explanation cites."""
 
 from typing import TypeVar, cast
 
@@ -10,9 +10,9 @@ _Cites = TypeVar("_Cites", bound=Value)
 
 
 def with_places(config: Config, value: _Cites, at: At = "value") -> _Cites:
-    """Return a value in which whatever has a `path` has its `place` in fleet.yaml too."""
+    """Return a value in which every part with a `path` also has its `place` in fleet.yaml."""
     done: dict[int, object] = {}
-    """By identity: thousands of answers share their reasons."""
+    """By identity, since thousands of answers share their reasons."""
 
     def placed(part: object) -> object:
         if id(part) in done:
@@ -36,7 +36,7 @@ def with_places(config: Config, value: _Cites, at: At = "value") -> _Cites:
 
 
 def place_of(config: Config, path: Path, at: At = "value") -> str:
-    """Return where a key was written, or that it is a default."""
+    """Return the position of a key, or that it is a default."""
     document = config.document
     written = document.value if isinstance(document.value, dict) else {}
     if path[0] in written:

@@ -1,4 +1,4 @@
-"""Load fleet.yaml, observe the world and plan: what every command does that shows a plan."""
+"""Load fleet.yaml, observe the world and plan, for every command that shows a plan."""
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,22 +47,22 @@ from fleet.state.revision import is_file_name, read_revision
 
 @dataclass(frozen=True)
 class Decision:
-    """What a read command shows: the plan, and what it rests on."""
+    """The result of a read command: the plan and its inputs."""
 
     config: Config
     world: World
     plan: Plan
     recorded: str = ""
-    """The file that the world is from; empty: it was observed."""
+    """File of the recorded world; empty: it was observed."""
     unread: str = ""
-    """Why that file could not be used, so that nothing is known."""
+    """Why that file is unusable; then the world is unknown."""
     store: Store | None = None
-    """What keeps earlier worlds, where this one was observed."""
+    """The store with earlier worlds, if this one was observed."""
 
 
 @contextmanager
 def reading_base(args: argparse.Namespace) -> Iterator[None]:
-    """Have git read `--base`, before this process may start no program any more."""
+    """Read `--base` by git before this process is confined and may start no program."""
     args.revision = None
     if args.base and not is_file_name(args.base):
         try:
@@ -73,7 +73,7 @@ def reading_base(args: argparse.Namespace) -> Iterator[None]:
 
 
 def load_base(args: argparse.Namespace, fleet: str) -> Config | Unknown:
-    """Return the fleet.yaml that another of this fleet is compared with, or why it cannot be."""
+    """Return the fleet.yaml to compare with; Unknown with a reason if it is unusable."""
     if isinstance(args.revision, Unknown):
         return args.revision
     name, files = (args.file, args.revision) if args.revision else (args.base, None)
@@ -94,14 +94,14 @@ def observe_and_plan(
 ) -> Decision:
     """Load fleet.yaml, observe the world or read it from `--world`, and plan.
 
-    Where that file cannot be used and is not needed, everything is unknown.
+    If that file is unusable and not needed, the world is unknown.
     """
     config, unread, store = load_config(args, console), "", None
     try:
         if args.world:
             world = load_world(args, config.fleet, console)
         else:
-            # Slow to load, and a recording needs no queue, cloud or store.
+            # Slow to import, and a recorded world needs no queue, cloud or store.
             from fleet.apply.wire import wire
 
             sources = wire(config.fleet, args.file)
@@ -118,7 +118,7 @@ def observe_and_plan(
 
 
 def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> World:
-    """Return the recorded world of this fleet; raises WrongUsage where it is another fleet's."""
+    """Return the recorded world; raises WrongUsage if it belongs to another fleet."""
     world = read_world(args.world, RecordedFiles(console.note))
     if world.fleet != fleet.fleet:
         raise WrongUsage(
@@ -130,7 +130,7 @@ def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> Worl
 
 
 def _with_unread(world: World, fleet: Fleet, unknown: Unknown) -> World:
-    """Return a world in which what a fleet names and nobody read is unknown, not empty."""
+    """Return a world in which unread sources of a fleet are Unknown, not empty."""
     unread = QueueReading(demand=unknown, workers=unknown)
     queues = dict.fromkeys(fleet.queues, unread) | world.queues
     providers = dict.fromkeys(fleet.providers, unknown) | world.providers
@@ -153,9 +153,9 @@ def _unknown_world(fleet: Fleet, because: str) -> World:
 
 
 def _load_past(decision: Decision, console: Console) -> list[World]:
-    """Return earlier moments of the history that a world is from, oldest first; none if none is.
+    """Return earlier moments of the world's history, oldest first.
 
-    Where one cannot be read, all are left out with a warning.
+    If one is unreadable, all are omitted with a warning.
     """
     name, world = decision.recorded, decision.world
     try:
@@ -171,11 +171,11 @@ def _load_past(decision: Decision, console: Console) -> list[World]:
 
 
 def _warn_of_clock(decision: Decision) -> Decision:
-    """Return a decision whose plan first warns of a clock that an apply refuses."""
+    """Return a decision with warnings about a clock that an apply refuses."""
     fleet, world, store = decision.config.fleet, decision.world, decision.store
     faults: tuple[str, ...] = ()
     if store is not None and not isinstance(world.runs, Unknown):
-        # An apply does not reach this check either if the store fails.
+        # If the store fails, an apply does not reach this check either.
         with suppress(StoreFailed, StoreMissing):
             faults = find_clock_faults(fleet, store, world)
     warnings = (
@@ -187,13 +187,13 @@ def _warn_of_clock(decision: Decision) -> Decision:
 
 
 def note_clock(decision: Decision, console: Console) -> None:
-    """Say that an apply refuses this clock, before an answer that has no place for it."""
+    """Print a warning about a clock that an apply refuses, for output without warnings."""
     for said in words.clock(decision.plan):
         console.note(f"fleet: warning: {said}")
 
 
 def _recent(decision: Decision) -> list[bytes]:
-    """Return some of what the store keeps of the month before, up to a run before this world."""
+    """Return stored worlds of the last 30 days, up to one interval before this world."""
     store, now = decision.store, decision.world.time
     until = now - timedelta(seconds=decision.config.fleet.cadence)
     with suppress(StoreMissing):  # a new fleet has no past
@@ -203,7 +203,7 @@ def _recent(decision: Decision) -> list[bytes]:
 
 
 def look(config: Config, sources: Sources, console: Console) -> World:
-    """Observe the world; tell a person who waits, and name the servers that were asked again."""
+    """Observe the world; show progress, and print which servers were read repeatedly."""
     console.progress(f"reading queues, providers and stacks of fleet {config.fleet.fleet}")
     with observing(Observation()) as observation:
         world = observe(config.fleet, sources, utc_now())
@@ -213,7 +213,7 @@ def look(config: Config, sources: Sources, console: Console) -> World:
 
 
 def priced(config: Config, world: World) -> Config:
-    """Return a configuration at the prices of the world, which may answer what it warns of."""
+    """Return a configuration with the world's prices, without warnings that these resolve."""
     fleet = with_price_lists(config.fleet, world)
     if fleet is config.fleet:
         return config
@@ -228,18 +228,18 @@ def priced(config: Config, world: World) -> Config:
 def plan_for(
     config: Config, world: World, inventories: Mapping[str, PoolInventory] | None = None
 ) -> Plan:
-    """Return the guarded plan for a world, with what fleet.yaml warns of."""
+    """Return the guarded plan for a world, with the warnings about fleet.yaml."""
     config = priced(config, world)
     plan = guard(config.fleet, reconcile(config.fleet, world, inventories))
     included = dict(_included(config, {path[:2] for path in plan.cited if path}))
-    # A notice of the plan says it, of the prices that count there.
+    # The plan has a notice about them, for the prices it uses.
     warnings = (each for each in config.warnings if each.rule != rule_of(old_prices))
-    # A text shows few: those of this run come before those that each run repeats.
+    # The text shows only some warnings: this run's first, then repeated ones.
     return plan.altered(warnings=(*plan.warnings, *warnings), included=included)
 
 
 def _included(config: Config, keys: Iterable[tuple[str | int, ...]]) -> Iterator[tuple[str, str]]:
-    """Yield the keys that stand in an included file, each with that file."""
+    """Yield the keys that are defined in an included file, each with that file."""
     for key in sorted(keys, key=str):
         file = config.document.span(key).file
         if file != config.document.name:
@@ -247,7 +247,7 @@ def _included(config: Config, keys: Iterable[tuple[str | int, ...]]) -> Iterator
 
 
 def compare_with(base: Config | Unknown, decision: Decision, console: Console) -> Comparison:
-    """Return what differs from the plan of another fleet.yaml; that one stops nothing."""
+    """Compare with the plan of another fleet.yaml; an unusable one is only reported."""
     if isinstance(base, Unknown):
         console.note(f"fleet: warning: cannot compare with the base: {base.unknown}")
         return base
@@ -284,7 +284,7 @@ def compare_with(base: Config | Unknown, decision: Decision, console: Console) -
 
 
 def _place(document: Document, path: Path) -> str:
-    """Return where a key is written; those of a provider may be a pool's own `hooks`."""
+    """Return the position of a key; a provider's may come from a pool's own `hooks`."""
     span = document.span(path)
     if path[0] == "providers" and document.span(path[:2]) == document.span(path[:1]):
         span = document.span(("pools", path[1], "hooks", *path[2:]))
@@ -292,5 +292,5 @@ def _place(document: Document, path: Path) -> str:
 
 
 def _with_config(plan: Plan, fleet: Fleet) -> Plan:
-    """Return a plan that names this fleet.yaml as what it was made of."""
+    """Return a plan with the digest of this fleet.yaml."""
     return plan.altered(digests=plan.digests.altered(config=config_digest(fleet)))

@@ -1,7 +1,7 @@
 """Run a fleet's own policies with pytest, and turn their failures into findings.
 
 Policies are programs: they run with the rights of the process that calls `run_policies`. A merge
-request's policies run in a job of their own (docs/explanation/threat-model.md).
+request's policies run in a separate job (docs/explanation/threat-model.md).
 """
 
 import glob
@@ -28,24 +28,24 @@ from fleet.schema.findings import Finding, Span
 from fleet.schema.source import Document
 
 FOLDER = "policies"
-"""Where policies are, beside fleet.yaml."""
+"""Folder of policies, next to fleet.yaml."""
 SECONDS = 60
-"""Time limit of one run of pytest: the policies of a folder take a few."""
+"""Time limit of one run of pytest: the policies of a folder take a few seconds."""
 FACTS = "facts.json"
-"""The JSON of each fixture, in the folder of one run."""
+"""File with the JSON of each fixture, in the folder of one run."""
 RESULTS = "results.jsonl"
-"""A line for each test that pytest found, and another for its result."""
+"""File with a line for each test that pytest found, and another for its result."""
 END = "end"
 """Last line of the results of a finished run."""
 _WHOLE = (0, 1, 5)
-"""Exit codes of pytest after a whole run: all tests passed, some failed, no test was found."""
+"""Exit codes of pytest after a complete run: all tests passed, some failed, no test was found."""
 _MAX_OUTPUT = 16 * 1024
 _OPTIONS = (
     *("-p", "fleet.apply.policy_plugin", "-p", "no:terminal", "-p", "no:cacheprovider"),
     *("-c", os.devnull, "--import-mode", "importlib", "-o", "python_files=*.py"),
     *("--capture", "no", "--continue-on-collection-errors"),
 )
-"""No configuration but these, and no file written: a policy means the same everywhere."""
+"""Fixed options and no output files, so that a policy has the same result everywhere."""
 
 
 class PolicyRun(NamedTuple):
@@ -53,26 +53,26 @@ class PolicyRun(NamedTuple):
 
     tests: Sequence[PolicyTest]
     output: str
-    """The first characters that they printed."""
+    """The first characters of their output."""
     is_whole: bool = True
     """Whether pytest finished, with a result for each test."""
 
 
 def find_policies(folder: str) -> list[str]:
-    """Return the policies of a folder: no conftest.py, no name that begins with `_`."""
+    """Return the policies of a folder, without conftest.py and names that start with `_`."""
     names = sorted(glob.glob(join(glob.escape(folder), "*.py")))  # noqa: PTH207 - as written
     return [name for name in names if not basename(name).startswith(("_", "conftest.py"))]
 
 
 def run_policies(files: Sequence[str], facts: Mapping[str, str | None]) -> PolicyRun:
-    """Run pytest over these files; if it does not finish, over each file alone."""
+    """Run pytest on these files; if it does not finish, on each file separately."""
     names = {os.path.abspath(name): name for name in files}  # noqa: PTH100 - links stay links
     regular = [name for name in names if Path(name).is_file()]
     with tempfile.TemporaryDirectory(prefix="fleet-policies-") as folder:
         Path(folder, FACTS).write_text(json.dumps(facts), encoding="utf-8")
         runs = [_run_pytest(regular, folder)] if regular else []
         if len(regular) > 1 and not runs[0].is_whole:
-            # A file that ends the process, or does not end, hides no other.
+            # A file that exits or hangs must not hide the results of the others.
             runs = [_run_pytest([name], folder) for name in regular]
     found = [test for run in runs for test in run.tests]
     found += [_broken(name, "is no regular file") for name in names if name not in regular]
@@ -81,14 +81,14 @@ def run_policies(files: Sequence[str], facts: Mapping[str, str | None]) -> Polic
 
 
 def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:
-    """Run pytest over files of one folder, each by its absolute path."""
+    """Run pytest on files of one folder, given by absolute paths."""
     results = Path(folder, RESULTS)
     results.write_text("", encoding="utf-8")
     home = dirname(files[0])
     process = subprocess.Popen(  # noqa: S603 - pytest, with words of ours
         [
             *(sys.executable, "-P", "-m", "pytest", "--fleet-folder", folder, *_OPTIONS),
-            # Modules are named from their folder on: a policy `json.py` is `policies.json`.
+            # Modules are named after their folder: a policy `json.py` is `policies.json`.
             *("--rootdir", dirname(home), "--confcutdir", home, *files),
         ],
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
@@ -107,7 +107,7 @@ def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:
     except subprocess.TimeoutExpired:
         ending = f"did not finish within {SECONDS} s and was stopped"
     finally:
-        # Processes that a policy started and left end too.
+        # Kill the remaining child processes of policies too.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -115,7 +115,7 @@ def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:
     tests: dict[tuple[str, str], PolicyTest] = {}
     lines = results.read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n")
     for line in lines:
-        with suppress(ValidationError):  # the last one, or one cut short as the process ended
+        with suppress(ValidationError):  # the end line, or a truncated line
             test = PolicyTest.model_validate_json(line)
             tests[test.file, test.name] = test
     is_whole = process.returncode in _WHOLE and lines[-1] == END
@@ -126,7 +126,7 @@ def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:
 
 
 def _read(stream: IO[bytes], printed: bytearray) -> None:
-    """Read until the stream ends, and keep the beginning."""
+    """Read until the stream ends, and keep the start."""
     with stream:
         while data := os.read(stream.fileno(), _MAX_OUTPUT):
             printed += data[: _MAX_OUTPUT - len(printed)]
@@ -137,7 +137,7 @@ def _is_finished(test: PolicyTest) -> bool:
 
 
 def _complete(file: str, tests: Sequence[PolicyTest], ending: str) -> Iterator[PolicyTest]:
-    """Yield the results of one file: tests that did not finish are broken."""
+    """Yield the results of one file; tests that did not finish are broken."""
     own = [test for test in tests if test.file == file]
     reason = ending or "has no function test_…, so it checks nothing"
     if all(map(_is_finished, own)) and (ending or not own):
@@ -156,9 +156,10 @@ def _broken(file: str, message: str) -> PolicyTest:
 
 
 def find_failures(tests: Sequence[PolicyTest], document: Document) -> Iterator[Finding]:
-    """Yield the objections of policies, and the policies that did not finish.
+    """Yield the failures of policies, and the policies that did not finish.
 
-    The place of a finding is the key of fleet.yaml that it names, or else its line of the policy.
+    The position of a finding is the key of fleet.yaml that it names, or else its line in the
+    policy.
     """
     for test in tests:
         rule = "broken-policy" if test.outcome == "broken" else "failed-policy"

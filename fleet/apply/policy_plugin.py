@@ -1,4 +1,4 @@
-"""The fixtures of policies, and a record of each test: a plugin of pytest.
+"""The fixtures of policies, and a record of each test, as a pytest plugin.
 
 `fleet check` runs pytest with it (`fleet.apply.policies`); importing it needs pytest.
 """
@@ -23,14 +23,14 @@ _MAX_TEXT = 4000
 
 
 class Require:
-    """Objects to something and goes on: one policy may object to many things."""
+    """Records a failure and continues, so that one policy can report several."""
 
     def __init__(self, file: str) -> None:
         self._file = file
         self.failures: list[Failure] = []
 
     def __call__(self, holds: object, message: str, *, at: Sequence[str | int] = ()) -> None:
-        """Object with this message where it does not hold; `at` is the key of fleet.yaml."""
+        """Record a failure with this message unless `holds`; `at` is the key of fleet.yaml."""
         if holds:
             return
         frames = traceback.extract_stack(sys._getframe(1))  # noqa: SLF001 - the line that called
@@ -45,16 +45,16 @@ _REPORTS = pytest.StashKey[list[pytest.TestReport]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that names the folder of facts and results."""
+    """Add the option for the folder of facts and results."""
     parser.addoption("--fleet-folder", type=Path, help="facts and results of `fleet check`")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let policies import the files that they share."""
+    """Permit policies to import shared files of their folder."""
     sys.path.append(str(Path(config.args[0]).parent))
 
 
-# Each test gets values of its own: no test sees the changes of another.
+# Each test gets fresh values, so tests do not see each other's changes.
 
 
 @pytest.fixture(scope="session")
@@ -86,20 +86,20 @@ def plan(fleet_facts: Mapping[str, str | None]) -> ComparedPlan:
 
 @pytest.fixture
 def world(fleet_facts: Mapping[str, str | None]) -> World:
-    """Return the observation that the plan was made from."""
+    """Return the world of the plan."""
     return World.model_validate_json(fleet_facts["world"] or "")
 
 
 @pytest.fixture
 def require(request: pytest.FixtureRequest) -> Require:
-    """Return the function that objects and goes on."""
+    """Return the function that records failures."""
     objects = Require(str(request.path))
     request.node.stash[_REQUIRE] = objects
     return objects
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Record each test as broken, which it stays if the process ends before the test does."""
+    """Record each test as broken, which remains if the process ends before the test does."""
     for item in session.items:
         _record(item, _test(item, "broken"))
 
@@ -107,7 +107,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_exception_interact(
     node: pytest.Item | pytest.Collector, call: pytest.CallInfo[Any]
 ) -> None:
-    """Keep the first error of a test; record an error that kept a file from being read."""
+    """Keep the first error of a test; record an error that prevented reading a file."""
     if call.excinfo is None:
         return
     error = call.excinfo.value
@@ -129,7 +129,7 @@ def pytest_exception_interact(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Keep the reports of the parts of a test."""
+    """Keep the reports of the phases of a test."""
     report = yield
     item.stash.setdefault(_REPORTS, []).append(report)  # type: ignore[arg-type]
     return report
@@ -137,7 +137,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Record the result of a test after its last part."""
+    """Record the result of a test after its last phase."""
     ran = yield
     reports = item.stash.get(_REPORTS, [])
     failures = [*item.stash[_REQUIRE].failures] if _REQUIRE in item.stash else []
@@ -146,7 +146,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         failures.append(_failure(error, str(item.path)))
         outcome = "failed" if _is_objection(error) else "broken"
     elif failed := [report for report in reports if report.failed]:
-        # A strict xfail that passed, and the like: pytest has no error to show.
+        # For example a strict xfail that passed: pytest has no error object.
         failures.append(Failure(message=_cut(failed[0].longreprtext), line=_line(item)))
         outcome = "failed"
     elif not failures and any(report.skipped for report in reports):
@@ -178,12 +178,12 @@ def _append(config: pytest.Config, line: str) -> None:
 
 
 def _is_objection(error: BaseException) -> bool:
-    """Return whether a policy objects, as with `assert`; any other error is one of its own."""
+    """Return whether an error is a policy's failure, as by `assert`, and not a defect of it."""
     return isinstance(error, AssertionError | pytest.fail.Exception)
 
 
 def _failure(error: BaseException, file: str) -> Failure:
-    """Return the first line of an error and its last line of this file; 1 if it passed none."""
+    """Return the first line of an error, and its last line number in this file (default 1)."""
     if isinstance(error, pytest.Collector.CollectError) and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, SyntaxError) and error.filename == file:
@@ -205,6 +205,6 @@ def _line(item: pytest.Item) -> int:
 
 
 def _cut(text: str, most: int = _MAX_MESSAGE) -> str:
-    # Half a pair of a surrogate cannot be written as UTF-8.
+    # Half of a surrogate pair cannot be written as UTF-8.
     text = str(text)[: most + 1].encode(errors="replace").decode()
     return text if len(text) <= most else f"{text[:most]}…"

@@ -1,9 +1,9 @@
-"""Change one pool: drain, enrol, disable, change its stack, and write down what became of it.
+"""Change one pool: drain, enrol, disable, change its stack, and record the results.
 
-Each attempt to create a machine is recorded before and after, so a run that is killed leaves
-attempts without a result, which the next run settles. A worker is enrolled right before its
-machine is created; the token of one that was surely not created is revoked. Tokens are nowhere but
-in the user data. What an approval allows is spent first, and refunded if it was not done.
+Each attempt to create a machine is recorded before and after, so a killed run leaves attempts
+without a result, which the next run settles. A worker is enrolled right before its machine is
+created; its token is revoked if the machine was surely not created. Tokens are only in the user
+data. Approvals are spent before the change, and refunded for actions that were not done.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -56,14 +56,15 @@ from fleet.tagrules.debusine import static_tags
 
 _LINE_LIMIT = 300
 APART = 2
-"""Seconds between the starts of two workers: connecting at once, Debusine loses what they say."""
+"""Seconds between the starts of two workers: Debusine loses messages of workers that connect at
+the same moment."""
 MARGIN = timedelta(minutes=10)
-"""How much longer a token lives than its machine has to come up: making it takes time too."""
+"""Extra lifetime of a token beyond the boot deadline, for the creation of the machine."""
 
 
 @dataclass(frozen=True)
 class PoolRun:
-    """What carrying out one pool's actions needs."""
+    """The inputs for carrying out one pool's actions."""
 
     fleet: Fleet
     world: World
@@ -75,29 +76,29 @@ class PoolRun:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Return the pool's actions, but for what no stack holds and what is gone."""
+        """Return the pool's actions, except for orphans and missing machines."""
         own = (each for each in self.plan.actions if each.pool == self.ref.pool)
         return tuple(each for each in own if not (is_orphan(each) or is_gone(each)))
 
     @property
     def approvals(self) -> tuple[ApprovalVerdict, ...]:
-        """Return the approvals that let some of the pool's actions pass."""
+        """Return the approvals that permit any of the pool's actions."""
         own = (each for each in self.plan.approvals if each.pool == self.ref.pool)
         return tuple(each for each in own if each.passes)
 
     @property
     def stack(self) -> Stack | None:
-        """Return the pool's stack as it was observed."""
+        """Return the observed stack of the pool."""
         return self.world.stack_of(self.ref.pool)
 
     @property
     def engine(self) -> Engine:
-        """Return what changes the pool's stack."""
+        """Return the engine of the pool's stack."""
         return self.sources.engine_of(self.ref.provider)
 
     @property
     def blind(self) -> str:
-        """Return why the pool's stack or machines are unknown; nothing may be done then."""
+        """Return why the pool's stack or machines are unknown; then no action is permitted."""
         if isinstance(self.world.stacks, Unknown):
             return self.world.stacks.unknown
         listing = self.world.providers.get(self.ref.provider)
@@ -107,19 +108,19 @@ class PoolRun:
         return ""
 
     def read_stack(self) -> Stack | Unknown | None:
-        """Return the pool's stack as it is now."""
+        """Read the current stack of the pool."""
         try:
             return self.engine.read(self.ref)
         except FleetError as failure:
             return Unknown(unknown=str(failure))
 
     def record_stack(self, *, serial: int) -> None:
-        """Have the store remember the pool's stack, so that its loss would be noticed."""
+        """Record the pool's stack in the store, so that its loss would be noticed."""
         self.sources.store.record_stack(StackRecord.of(self.ref, self.engine, serial))
 
 
 def apply_pool(run: PoolRun) -> StackOutcome:
-    """Carry out one pool's actions, and return what became of it."""
+    """Carry out one pool's actions, and return the result."""
     if run.blind:
         return StackOutcome(pool=run.ref.pool, result="refused", error=run.blind)
     try:
@@ -134,9 +135,9 @@ def apply_pool(run: PoolRun) -> StackOutcome:
 
 
 def apply_with_gone(run: PoolRun) -> StackOutcome:
-    """Forget what is gone, then carry out the other actions; return what became of both.
+    """Remove records of missing machines, then carry out the other actions; return the result.
 
-    The engine deletes none of these machines: if a listing was wrong, the work goes on.
+    The engine deletes none of these machines: if a listing was wrong, their work continues.
     """
     actions = [a for a in run.plan.actions if a.pool == run.ref.pool and is_gone(a)]
     if not actions or run.blind:
@@ -148,8 +149,8 @@ def apply_with_gone(run: PoolRun) -> StackOutcome:
         spend(run.sources.store, run.approvals, actions, run.stack)
         for action in actions:
             run.tell(f"{action.pool}: forget {action.worker}")
-            # If the run is killed in between, the next one only releases the worker: neither
-            # stack nor provider knows its machine. The other order would have it deleted.
+            # If the run is killed in between, the next one only releases the worker, since neither
+            # stack nor provider has its machine. In the other order the machine would be deleted.
             run.engine.forget(run.ref, action.worker)
             done.append(action.worker)
             if action.registry is not None:
@@ -158,20 +159,20 @@ def apply_with_gone(run: PoolRun) -> StackOutcome:
                 cleaner.forget(action.worker)
     except FleetError as failure:
         error = str(failure)
-    outcome = apply_pool(replace(run, world=_without(run, done)))
+    outcome = apply_pool(replace(run, world=_without_machines(run, done)))
     return outcome.altered(
-        result="failed" if error else _worst_of(outcome.result),
+        result="failed" if error else _at_least_applied(outcome.result),
         forgotten=(*outcome.forgotten, *done),
         error="; ".join(filter(None, (error, outcome.error))),
     )
 
 
-def _worst_of(result: str) -> str:
+def _at_least_applied(result: str) -> str:
     return "applied" if result == "unchanged" else result
 
 
-def _without(run: PoolRun, gone: Collection[str]) -> World:
-    """Return the world with the pool's stack as it is without machines that are gone."""
+def _without_machines(run: PoolRun, gone: Collection[str]) -> World:
+    """Return the world in which the pool's stack lacks these machines."""
     stack = run.stack
     if stack is None or isinstance(run.world.stacks, Unknown):
         return run.world
@@ -183,11 +184,11 @@ def _without(run: PoolRun, gone: Collection[str]) -> World:
 
 
 def _check_orders(run: PoolRun, actions: Sequence[Action]) -> None:
-    """Refuse what was frozen or held after this run planned it."""
+    """Refuse actions that were frozen or held after this run's plan."""
     try:
         orders = run.sources.store.orders(run.world.time)
     except StoreMissing:
-        return  # only `fleet sweep` comes here without one
+        return  # only `fleet sweep` gets here without a store
     known = {order.key for order in run.plan.orders}
     later = [order for order in orders if order.key not in known]
     for order, action in find_stopped(run.fleet, run.plan, later, actions):
@@ -195,7 +196,7 @@ def _check_orders(run: PoolRun, actions: Sequence[Action]) -> None:
 
 
 def _apply_approved(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
-    """Spend approvals, carry out the actions, and refund what was not done."""
+    """Spend approvals, carry out the actions, and refund those that were not done."""
     store = run.sources.store
     spent = spend(store, run.approvals, actions, run.stack)
     outcome = _apply_actions(run, actions)
@@ -204,7 +205,7 @@ def _apply_approved(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
     return outcome
 
 
-_REMOVED = {"": "deleted", "gone": "forgotten", "unmade": "cleaned"}
+_OUTCOME_FIELDS = {"": "deleted", "gone": "forgotten", "unmade": "cleaned"}
 """Kind of absence to the field of the outcome: only a machine that existed counts as deleted."""
 
 
@@ -233,7 +234,7 @@ def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
             error = "; ".join(kept)
             result = "failed" if enrolled.troubles or switched.troubles else "applied"
             if kept:
-                # The prepared change holds more than what may be done now.
+                # The prepared change contains more than the permitted actions.
                 change = None
             going = tuple(action.worker for action in switched.going)
             steps = change_stack(run, enrolled, switched.going, change, held)
@@ -254,7 +255,7 @@ def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
             "drained": tuple(drained),
             **{
                 what: tuple(a.worker for a in deletes if a.worker in gone and a.absent == absent)
-                for absent, what in _REMOVED.items()
+                for absent, what in _OUTCOME_FIELDS.items()
             },
             "deleting": pending,
             "error": error,
@@ -263,9 +264,9 @@ def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
 
 
 def _pending(run: PoolRun, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the machines among these that their stack still holds: a deletion takes its time.
+    """Return the machines that are still in their stack, since a deletion takes time.
 
-    Of the others an earlier run had the deletion accepted, and their provider lists them no more.
+    For the others, the provider accepted the deletion in an earlier run and no longer lists them.
     """
     after = run.read_stack() if names else None
     if isinstance(after, Unknown):
@@ -274,7 +275,7 @@ def _pending(run: PoolRun, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
-    """Refuse before anything changes if the queue of a worker is read-only."""
+    """Refuse all actions if the queue of a worker is read-only."""
     named = {action.registry for action in actions}
     readonly = sorted(name for name in named if name and name not in run.sources.registries)
     if readonly:
@@ -288,27 +289,27 @@ def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
 def prepare_change(
     run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete], held: ExitStack
 ) -> Change:
-    """Return the change that these actions come to, refusing what the plan does not say."""
+    """Prepare the stack change of these actions; refuses steps that differ from the plan."""
     change = held.enter_context(run.engine.prepare(run.ref, _desired(run, creates, deletes)))
-    _check_preview(change.steps, creates, deletes, gone=_gone(run, deletes))
+    _check_preview(change.steps, creates, deletes, gone=_already_deleted(run, deletes))
     return change
 
 
 def note_departures(world: World, actions: Sequence[Action], store: Store) -> None:
-    """Write down why workers are about to be drained or switched off.
+    """Record why workers are about to be drained or disabled.
 
-    A later step of the same departure leaves the record as it is.
+    A later step of the same departure keeps the record.
     """
     new = find_departures(world.departures, actions, world.time)
     if new:
-        with suppress(StoreMissing):  # only `fleet sweep` comes here without one
+        with suppress(StoreMissing):  # only `fleet sweep` gets here without a store
             store.note_departures(new)
 
 
 def _desired(
     run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete]
 ) -> tuple[WorkerInputs, ...]:
-    """Return the stack's workers after these actions; those that stay keep their inputs."""
+    """Return the stack's workers after these actions; kept workers keep their inputs."""
     going = {action.worker for action in deletes}
     recorded = run.stack.workers if run.stack else ()
     desired = {worker.name: worker for worker in recorded if worker.name not in going}
@@ -316,10 +317,10 @@ def _desired(
     return tuple(desired[name] for name in sorted(desired))
 
 
-def _gone(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
-    """Return the machines that an earlier apply deleted: the engine only forgets them.
+def _already_deleted(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
+    """Return the machines deleted by an earlier apply, which the engine only forgets.
 
-    One whose deletion was accepted may go while this run observes.
+    A machine with an accepted deletion may disappear while this run observes.
     """
     listed = {
         m.name
@@ -336,7 +337,7 @@ def _check_preview(
     *,
     gone: Collection[str],
 ) -> None:
-    """Refuse unless the engine is about to do exactly what the plan says."""
+    """Refuse unless the engine would do exactly the planned steps."""
     planned = {(action.worker, "create") for action in creates}
     planned |= {(action.worker, "delete") for action in deletes}
     previewed = {(step.worker, step.operation) for step in steps}
@@ -349,19 +350,19 @@ def _check_preview(
 
 
 @dataclass
-class _Told:
-    """What became of telling registries of some workers."""
+class _RegistryResults:
+    """The results of calls to registries."""
 
     kept: list[str] = field(default_factory=list)
-    """Why some are left as they are in this run."""
+    """Why some workers are left unchanged in this run."""
     troubles: list[str] = field(default_factory=list)
-    """What failed; what it is about is left as it is too."""
+    """Errors; the workers concerned are left unchanged too."""
     failing: set[str | None] = field(default_factory=set)
-    """Registries that failed: what is behind in them is not tried."""
+    """Registries that failed: their remaining workers are skipped."""
 
     @contextmanager
     def telling(self, action: Create | Delete, verb: str) -> Iterator[None]:
-        """Note why a worker's registry did not do what is asked of it in here."""
+        """Record the error of a registry call in the block."""
         try:
             yield
         except WorkerBusy as busy:
@@ -373,13 +374,13 @@ class _Told:
 
 
 @dataclass
-class Enrolled(_Told):
-    """What was enrolled of a pool's creations."""
+class Enrolled(_RegistryResults):
+    """The enrolled creations of a pool."""
 
     creates: list[Create] = field(default_factory=list)
-    """The machines that may be made."""
+    """The machines to create."""
     user_data: dict[str, str] = field(default_factory=dict, repr=False)
-    """Worker to what its machine is given, with its token; empty: it was given one before."""
+    """Worker to its user data with its token; empty: an earlier run provided it."""
 
 
 @dataclass(frozen=True)
@@ -392,7 +393,7 @@ class Enrolling:
     delays: Mapping[str, int]
 
     def enrol(self, creates: Sequence[Create]) -> Enrolled:
-        """Enrol each that needs a token; where a registry fails, those behind are not tried."""
+        """Enrol each worker that needs a token; skip the rest of a registry that failed."""
         enrolled = Enrolled()
         listed = {machine.name for _, machine in self.world.machines()}
         for action in creates:
@@ -402,7 +403,7 @@ class Enrolling:
                     enrolled.user_data[action.worker] = write_swap(swap)
                 continue
             if action.worker in listed:
-                # A killed run has made this machine already, and given it a token.
+                # A killed run has already created this machine, with a token.
                 enrolled.user_data[action.worker] = ""
                 enrolled.creates.append(action)
                 continue
@@ -416,10 +417,10 @@ class Enrolling:
     def revoke(
         self, creates: Sequence[Create], enrolled: Enrolled, after: Stack | Unknown | None
     ) -> list[str]:
-        """Revoke the tokens of what its stack does not know, and return what stood against it.
+        """Revoke the tokens of workers missing from the stack; return errors.
 
-        What it knows may exist, or is made by the next run; where it was interrupted, so may what
-        it does not know: the next run releases what has no machine.
+        A worker in the stack may exist, or is created by the next run. After an interruption,
+        other workers may exist too: the next run releases those without a machine.
         """
         if isinstance(after, Unknown) or (after and after.interrupted):
             return []
@@ -447,7 +448,7 @@ class Enrolling:
         return pool.swap if isinstance(pool, Pool) else 0
 
     def _swap_at_cloud(self, action: Create) -> int:
-        """Return what a server that no queue enrols has to make by itself; commands are told."""
+        """Return the swap of a cloud server without enrolment; commands get it as a variable."""
         pool = self.fleet.pools.get(action.pool)
         at_cloud = isinstance(pool, Pool) and is_at_cloud(self.fleet, pool)
         return self._swap(action) if at_cloud else 0
@@ -467,17 +468,17 @@ class Enrolling:
 
 
 @dataclass
-class Switched(_Told):
-    """What became of the workers to delete."""
+class Switched(_RegistryResults):
+    """The workers to delete after disabling."""
 
     going: list[Delete] = field(default_factory=list)
-    """Those that are disabled: their machines can be deleted."""
+    """Disabled workers, whose machines can be deleted."""
 
 
 def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
-    """Disable the workers to delete; one that took work or registered meanwhile stays.
+    """Disable the workers to delete; one that got work or registered meanwhile is kept.
 
-    Where a registry fails, the machines of workers disabled before are deleted anyway.
+    If a registry fails, the machines of already disabled workers are still deleted.
     """
     switched = Switched()
     for action in deletes:
@@ -491,9 +492,9 @@ def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
 
 
 def retire_worker(registry: Registry, action: Delete) -> None:
-    """Have a queue release, revoke or disable a worker; WorkerBusy where it has to stay."""
+    """Release, revoke or disable a worker at its queue; raises WorkerBusy if it must be kept."""
     if action.releases:
-        # It holds a ticket, but its machine is stopped.
+        # It has a ticket, but its machine is stopped.
         registry.release(action.worker)
     elif action.revokes:
         registry.revoke(action.worker)
@@ -508,9 +509,9 @@ def change_stack(
     prepared: Change | None,
     held: ExitStack,
 ) -> tuple[Step, ...]:
-    """Change the stack; what was enrolled and not made has its token revoked.
+    """Change the stack; revoke the tokens of workers that were not created.
 
-    Where nothing is prepared, what is `held` is given up for what these actions come to.
+    Without a prepared change, release `held` and prepare one for these actions.
     """
     creates = enrolled.creates
     if not (creates or going):
@@ -519,7 +520,7 @@ def change_stack(
         if prepared is None:
             held.close()
             prepared = prepare_change(run, creates, going, held)
-        return _make(run, prepared, enrolled)
+        return _make_change(run, prepared, enrolled)
     except FleetError:
         if enrolled.user_data:
             for trouble in run.enrolling.revoke(creates, enrolled, run.read_stack()):
@@ -527,7 +528,7 @@ def change_stack(
         raise
 
 
-def _make(run: PoolRun, change: Change, enrolled: Enrolled) -> tuple[Step, ...]:
+def _make_change(run: PoolRun, change: Change, enrolled: Enrolled) -> tuple[Step, ...]:
     run.record_stack(serial=run.stack.serial if run.stack else 0)
     attempts = begin_attempts(run.world, enrolled.creates, run.sources.store)
     try:
@@ -547,7 +548,7 @@ def _make(run: PoolRun, change: Change, enrolled: Enrolled) -> tuple[Step, ...]:
 
 
 def begin_attempts(world: World, creates: Sequence[Create], store: Store) -> tuple[Attempt, ...]:
-    """Write down what is about to be made; what an earlier run had begun is written already."""
+    """Record attempts to create machines; attempts of an earlier run are recorded already."""
     begun = {each.worker: each for each in world.attempts if each.result == "starting"}
     attempts = [begun.get(create.worker) or _attempt(world, create) for create in creates]
     store.record_attempts([each for each in attempts if each.worker not in begun])
@@ -567,7 +568,7 @@ def _attempt(world: World, create: Create) -> Attempt:
 
 
 def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store) -> None:
-    """Write down what the provider refused; what it made may still fail to boot."""
+    """Record the creations refused by the provider; created machines may still fail to boot."""
     store.record_attempts(
         [
             attempt.altered(result=classify(said, attempt.worker), detail=said[:_LINE_LIMIT])
@@ -578,17 +579,17 @@ def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store
 
 
 def is_orphan(action: Action) -> bool:
-    """Say whether an action deletes what no stack holds; any apply does that, not only a sweep."""
+    """Return whether an action deletes a machine without a stack; any apply may do so."""
     return isinstance(action, Delete) and action.reason is Reason.ORPHAN
 
 
 def is_gone(action: Action) -> bool:
-    """Say whether an action only forgets a machine that is gone."""
+    """Return whether an action only removes the record of a missing machine."""
     return isinstance(action, Delete) and action.forgets
 
 
 def is_empty(stack: Stack | Unknown | None) -> bool:
-    """Say whether a stack surely holds nothing, not even something half deleted."""
+    """Return whether a stack is surely empty, even of unfinished deletions."""
     return isinstance(stack, Stack) and not (stack.workers or stack.ids or stack.interrupted)
 
 
@@ -600,9 +601,9 @@ def settle_attempts(
     *,
     besides: Collection[str] = (),
 ) -> None:
-    """Write down what became of earlier tries, as far as the world tells.
+    """Record the results of earlier attempts, as far as observed.
 
-    Of pools `besides` none has to be over that the world does not tell of.
+    Attempts of pools in `besides` are still running and not settled.
     """
     if any(attempt.result == "starting" for attempt in world.attempts):
         settled = settle(fleet, world, inventories)
@@ -610,7 +611,7 @@ def settle_attempts(
 
 
 def stagger(actions: Sequence[Action]) -> dict[str, int]:
-    """Return how many seconds late each new worker starts, one after the other at each queue."""
+    """Return the start delay of each new worker in seconds, staggered per queue."""
     waiting: dict[str, int] = {}
     delays = {}
     for action in actions:
@@ -621,7 +622,7 @@ def stagger(actions: Sequence[Action]) -> dict[str, int]:
 
 
 def release_all(plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
-    """Release what the plan says, and return what was; the next run does what cannot be done."""
+    """Release the planned workers, and return them; the next run retries failures."""
     return tuple(
         each.worker
         for each in plan.releases
@@ -646,7 +647,7 @@ def _release(plan: Plan, each: Release, sources: Sources, tell: Tell) -> bool:
 
 
 def resume_all(world: World, plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
-    """Give back what was held, and return what was; the next run does what cannot be done."""
+    """Resume planned workers that were held, and return them; the next run retries failures."""
     if not plan.resumes:
         return ()
     orders = sources.store.orders(world.time)
@@ -674,7 +675,7 @@ def _resume(world: World, each: Resume, sources: Sources, tell: Tell) -> bool:
 
 
 def forget_departures(world: World, store: Store) -> None:
-    """Forget why workers went whose machines are surely gone."""
+    """Remove the departure records of workers whose machines are surely gone."""
     stacks = world.stacks
     unread = isinstance(stacks, Unknown) or any(
         isinstance(each, Unknown) for each in (*stacks.values(), *world.providers.values())
@@ -689,7 +690,7 @@ def forget_departures(world: World, store: Store) -> None:
 
 
 def confirm_all(sources: Sources, tell: Tell) -> None:
-    """Have each registry verify its changes; the next run sees what failed."""
+    """Make each registry verify its changes; the next run sees failures."""
     for name, registry in sorted(sources.registries.items()):
 
         def said(text: str, name: str = name) -> None:

@@ -1,8 +1,8 @@
-"""Rebuild lost state from the labels of machines, and list what store and provider disagree on.
+"""Rebuild lost state from machine labels, and list differences between stacks and providers.
 
-A machine is taken into its pool's stack when fleet.yaml still says what it was made from: its
-digest tells. Nothing is made, changed or deleted at a provider. A new ledger is charged each
-machine from its creation; approvals of unknown use count as used up.
+A machine is adopted into its pool's stack if its digest matches fleet.yaml. Nothing is created,
+changed or deleted at a provider. A new ledger charges each machine from its creation; approvals of
+unknown use count as used up.
 """
 
 from collections import defaultdict
@@ -38,11 +38,11 @@ _KINDS: dict[State, Literal["unrecorded", "missing"]] = {
 }
 
 
-_GOING = (Reason.ORPHAN, Reason.GONE)
+_DELETION_REASONS = (Reason.ORPHAN, Reason.GONE)
 
 
 class Orphan(Value):
-    """A machine with the fleet's mark that no stack knows, or a stack's entry without one."""
+    """A machine with the fleet's label but no stack, or a stack's entry without a machine."""
 
     kind: Literal["unrecorded", "missing"] = Field(
         description="`unrecorded`: its provider lists it, no stack knows it; `missing`: its stack "
@@ -60,7 +60,7 @@ class Orphan(Value):
 
 
 class Orphans(Value):
-    """All of them, and of what they are not known."""
+    """All orphans, and the sources that were unreadable."""
 
     fleet: str
     orphans: tuple[Orphan, ...] = ()
@@ -68,9 +68,9 @@ class Orphans(Value):
 
 
 def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
-    """Return what one witness knows and the other does not, by pool and name."""
+    """Return machines known only to a stack or only to a provider, by pool and name."""
     held = {action.worker for action in plan.withheld}
-    leaving = {each.worker: each for each in plan.workers if each.reason in _GOING}
+    leaving = {each.worker: each for each in plan.workers if each.reason in _DELETION_REASONS}
     tickets = {
         name: each.running
         for name, each in leaving.items()
@@ -86,7 +86,7 @@ def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
 
 
 def silent(world: World) -> Iterator[str]:
-    """Yield which witnesses of machines could not be read, and why."""
+    """Yield the unreadable sources of machines, with reasons."""
     for name, listing in sorted(world.providers.items()):
         if isinstance(listing, Unknown):
             yield f"machines of provider {name} are unknown: {listing.unknown}"
@@ -94,7 +94,7 @@ def silent(world: World) -> Iterator[str]:
 
 
 def unknown_stacks(world: World) -> Iterator[str]:
-    """Yield which stacks could not be read, and why."""
+    """Yield the unreadable stacks, with reasons."""
     if isinstance(world.stacks, Unknown):
         yield f"stacks are unknown: {world.stacks.unknown}"
         return
@@ -123,7 +123,7 @@ def _orphans_of(
 
 
 class Left(Value):
-    """A machine that stays as it is, and why."""
+    """A machine that is left unchanged, with the reason."""
 
     name: str
     pool: str
@@ -131,7 +131,7 @@ class Left(Value):
 
 
 class Rebuild(Value):
-    """What is taken into which pool's stack, and what is not."""
+    """The machines to adopt into each pool's stack, and the others."""
 
     fleet: str
     pools: dict[str, tuple[WorkerInputs, ...]] = Field(
@@ -142,7 +142,7 @@ class Rebuild(Value):
 
 
 def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
-    """Return what can be rebuilt of the stacks."""
+    """Return the stacks' content that can be rebuilt."""
     pools: defaultdict[str, list[WorkerInputs]] = defaultdict(list)
     left = []
     inventories = take_inventory(fleet, world)
@@ -159,7 +159,7 @@ def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
             if inputs is not None:
                 pools[name].append(inputs)
             else:
-                left.append(Left(name=unit.name, pool=name, because=because or _UNMADE))
+                left.append(Left(name=unit.name, pool=name, because=because or _OTHER_DIGEST))
     return Rebuild(
         fleet=fleet.fleet,
         pools={name: tuple(workers) for name, workers in pools.items()},
@@ -168,7 +168,7 @@ def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
     )
 
 
-_UNMADE = (
+_OTHER_DIGEST = (
     "it was not created from this fleet.yaml (the digests differ): rebuild with the fleet.yaml "
     "of its label `commit`, or delete it by hand"
 )
@@ -186,7 +186,7 @@ def _why_left(fleet: Fleet, inventory: PoolInventory, shared: Mapping[str, str] 
 def carry_out(
     fleet: Fleet, world: World, rebuild: Rebuild, sources: Sources
 ) -> tuple[StackOutcome, ...]:
-    """Count what is not known, take machines into stacks; return what became of each pool."""
+    """Charge a new ledger, adopt machines into stacks; return the result of each pool."""
     if rebuild.unknown:
         raise refusal(f"{'; '.join(rebuild.unknown)}")
     _count(fleet, world, rebuild, sources)
@@ -204,13 +204,13 @@ def carry_out(
 
 
 _LIST_SECONDS = 30
-"""Maximum time to list machines when a store is created; a late provider is unknown."""
+"""Time limit for listing machines when a store is created; a late provider is unknown."""
 
 
 def find_predecessor(fleet: Fleet, config: str, storage: Storage) -> str:
-    """Return why a store that does not exist yet may replace a lost one; empty if nothing says so.
+    """Return a sign that a new store would replace a lost one; empty if there is no sign.
 
-    Only files of this computer and machines tell. A store in a database may replace any other.
+    Only local files and machines are checked. A store in a database may replace any other.
     """
     return next(_signs_of_predecessor(fleet, config, storage), "")
 
@@ -236,7 +236,7 @@ def _signs_of_predecessor(fleet: Fleet, config: str, storage: Storage) -> Iterat
 
 
 def forget_lost(sources: Sources) -> tuple[str, ...]:
-    """Forget the stacks that the store knows and that are not there; return their names."""
+    """Remove the store's records of stacks that do not exist; return their names."""
     lost = []
     for record in sources.store.stacks():
         if sources.engine_of(record.provider).read(record.ref) is None:
@@ -250,7 +250,7 @@ def charged_anew(fleet: Fleet, world: World, rebuild: Rebuild) -> tuple[Entry, .
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
         return ()
     made_from = {each.name: each for workers in rebuild.pools.values() for each in workers}
-    # A machine that no stack knew is charged at the price of its market.
+    # A machine without a stack is charged at the price of its market.
     inventories = {
         pool: replace(
             inventory,
@@ -265,7 +265,7 @@ def charged_anew(fleet: Fleet, world: World, rebuild: Rebuild) -> tuple[Entry, .
 
 
 def _count(fleet: Fleet, world: World, rebuild: Rebuild, sources: Sources) -> None:
-    """Charge a new ledger, and use up the approvals that may have been used."""
+    """Charge a new ledger, and mark approvals as used up."""
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
         return
     sources.store.charge(
@@ -284,7 +284,7 @@ def _count(fleet: Fleet, world: World, rebuild: Rebuild, sources: Sources) -> No
 def _adopt(
     fleet: Fleet, inventory: PoolInventory, workers: Sequence[WorkerInputs], sources: Sources
 ) -> None:
-    """Take machines into a stack; where the engine would do anything else, it is refused."""
+    """Adopt machines into a stack; refused if the engine would do anything else."""
     ref = stack_ref(fleet, inventory.pool, inventory.provider, inventory.stack)
     engine = sources.engine_of(inventory.provider)
     recorded = inventory.stack.workers if inventory.stack else ()
@@ -297,7 +297,7 @@ def _adopt(
     serial = inventory.stack.serial if inventory.stack else 0
     record = StackRecord.of(ref, engine, serial)
     sources.store.record_stack(record)
-    # Nothing is given to them, so that the engine makes none that is gone by now.
+    # Without user data, the engine creates no machine in place of one that is gone.
     engine.up(ref, desired, lambda _: None, {worker.name: "" for worker in workers})
     after = engine.read(ref)
     if isinstance(after, Stack):

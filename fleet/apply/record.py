@@ -1,4 +1,4 @@
-"""Write runs into the journal and into the log: what was done, why, and by whom."""
+"""Record runs in the journal and in the log: actions, reasons and origin."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,34 +16,34 @@ from fleet.ports import Noted, Store
 from fleet.report.outcome import format_steps
 
 _OUTCOMES = {0: "done", 1: "failed", 4: "refused", 5: "partly"}
-_DONE = ("created", "drained", "deleted", "deleting", "forgotten", "cleaned", "adopted")
+_OUTCOME_FIELDS = ("created", "drained", "deleted", "deleting", "forgotten", "cleaned", "adopted")
 _PLANNED = {"forget": "delete", "clean-up": "delete"}
-"""Steps that a plan has under another verb."""
-_LATEST = 10
-"""So many of the latest runs are looked at for one that was killed."""
-_MOST_STEPS = 100
-_MOST_OF_STEPS = 10_000
-_MOST_CHARACTERS = 500
+"""Steps whose plan action has another verb."""
+_MAX_RUNS_SEARCHED = 10
+"""Latest runs that are searched for a killed one."""
+_MAX_STEPS = 100
+_MAX_STEPS_LENGTH = 10_000
+_MAX_ERROR_LENGTH = 500
 Actions = Mapping[tuple[str, str], Action]
-"""Verb and worker to what a plan says of it."""
+"""(Verb, worker) to the planned action."""
 
 
 def actions_of(plan: Plan) -> dict[tuple[str, str], Action]:
-    """Return what a plan does, by verb and worker."""
+    """Return the actions of a plan, by verb and worker."""
     return {(each.action, each.worker): each for each in plan.actions}
 
 
 @dataclass(frozen=True)
 class RunLog:
-    """What one run of one command writes; `started` is when it began."""
+    """The log of one run of one command; `started` is its start time."""
 
     store: Store
     started: datetime
     command: str = "apply"
 
     def begin(self, dead: str | None = None) -> None:
-        """Write what the run before this one had begun, where it left no end."""
-        unended = [run for run in self.store.last_runs(_LATEST) if not run["ended"]]
+        """Log the steps of killed runs that have no end in the log yet."""
+        unended = [run for run in self.store.last_runs(_MAX_RUNS_SEARCHED) if not run["ended"]]
         if not unended:
             return
         begun = {datetime.fromisoformat(run["started"]): run for run in unended}
@@ -58,7 +58,7 @@ class RunLog:
                     {
                         "found_by": run_id(self.started),
                         "lock": dead or "",
-                        "steps": "; ".join(format_steps(run)[-_MOST_STEPS:])[-_MOST_OF_STEPS:],
+                        "steps": "; ".join(format_steps(run)[-_MAX_STEPS:])[-_MAX_STEPS_LENGTH:],
                     }
                 ),
             )
@@ -69,7 +69,7 @@ class RunLog:
             self.store.append_log(entries)
 
     def intend(self, plan: Plan) -> None:
-        """Write what this run is about to do, so that one that is killed has said it."""
+        """Log the intended actions, so that they are known if the run is killed."""
         intended: dict[str, list[str]] = {}
         for each in plan.actions:
             intended.setdefault(each.action, []).append(each.worker)
@@ -81,7 +81,7 @@ class RunLog:
 
     @contextmanager
     def renaming(self, heirs: Mapping[str, str]) -> Iterator[None]:
-        """Write which pools' stacks go over to another name meanwhile; `heirs`: old to new."""
+        """Log the pools whose stacks are renamed during the block; `heirs`: old to new name."""
         before = {each.pool for each in self.store.stacks()} & heirs.keys() if heirs else set()
         yield
         gone = before - {each.pool for each in self.store.stacks()} if before else set()
@@ -95,11 +95,11 @@ class RunLog:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Write that this run ended by an error, or because a person stopped it."""
+        """Log the end of this run by an error, or by a user's interrupt."""
         try:
             yield
         except (Exception, KeyboardInterrupt) as error:
-            with suppress(FleetError):  # a store that fails is what this run ends by
+            with suppress(FleetError):  # if the store fails, the original error is raised
                 self._fail(error)
             raise
 
@@ -107,7 +107,7 @@ class RunLog:
         outcome = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
         if isinstance(error, FleetError):
             outcome = _OUTCOMES.get(error.exit_code, outcome)
-        entry = self._entry("run", outcome=outcome, because=str(error)[:_MOST_CHARACTERS])
+        entry = self._entry("run", outcome=outcome, because=str(error)[:_MAX_ERROR_LENGTH])
         self.store.append_log([entry])
 
     def record(
@@ -117,10 +117,10 @@ class RunLog:
         earlier: Actions | None = None,
         counted: Counted | None = None,
     ) -> None:
-        """Write the end of this run into the journal and the log, both or neither.
+        """Record the end of this run in the journal and the log, both or neither.
 
-        Without a plan it was no run of the whole fleet. `earlier` is what earlier runs began that
-        has ended in this one.
+        Without a plan it was no run of the whole fleet. `earlier` are actions started by earlier
+        runs.
         """
         actions = {**(earlier or {}), **(actions_of(plan) if plan else {})}
         self.store.record_run(
@@ -140,15 +140,16 @@ class RunLog:
 
     def _end(self, outcome: Outcome, plan: Plan | None) -> LogEntry:
         counted = {
-            what: sum(len(getattr(stack, what)) for stack in outcome.stacks) for what in _DONE
+            what: sum(len(getattr(stack, what)) for stack in outcome.stacks)
+            for what in _OUTCOME_FIELDS
         }
         details = {what: str(count) for what, count in counted.items() if count}
         details |= {
-            f"error {stack.pool}": stack.error.strip()[:_MOST_CHARACTERS]
+            f"error {stack.pool}": stack.error.strip()[:_MAX_ERROR_LENGTH]
             for stack in outcome.stacks
             if stack.result in ("failed", "refused")
         }
-        why = "; ".join((*outcome.refused, *outcome.outdated))[:_MOST_CHARACTERS]
+        why = "; ".join((*outcome.refused, *outcome.outdated))[:_MAX_ERROR_LENGTH]
         left = ", ".join(outcome.left)
         details |= _without_blanks({"not_started": left})
         if plan is not None:
@@ -212,18 +213,18 @@ class RunLog:
 
 
 def image_details(version: str) -> dict[str, str]:
-    """Return what the log keeps of `IMAGE VERSION`."""
+    """Return the log details of `IMAGE VERSION`."""
     image, _, number = version.partition(" ")
     return {"image": image, "version": number}
 
 
 def order_entry(kind: str, at: datetime, **fields: object) -> LogEntry:
-    """Return an entry of what a person ordered, outside of a run."""
+    """Return a log entry of an operator's order, outside a run."""
     return LogEntry.model_validate({"at": at, "kind": kind, "origin": find_origin()} | fields)
 
 
 def _money(plan: Plan) -> dict[str, str]:
-    """Return what new machines cost until they are idle, and what no others could undercut."""
+    """Return the planned cost of new machines until they are idle, and its lower bound."""
     found = plan.optimum
     if found is None:
         return {}

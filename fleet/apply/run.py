@@ -1,7 +1,7 @@
-"""One run of `fleet apply`, from the lock to the record; what it calls follows in that order.
+"""One run of `fleet apply`, from the lock to the record; steps follow in call order.
 
-A failing pool blocks no other. The engine must be about to do exactly what the plan says of
-workers; anything else is refused before it is done. A busy worker is never deleted.
+A failing pool blocks no other. The engine must preview exactly the plan's steps for workers,
+otherwise the change is refused. A busy worker is never deleted.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -70,34 +70,34 @@ from fleet.schema.model import Fleet
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What one run may do, at which pace, and how it hears that it is to end."""
+    """The selection, pace and signals of one run."""
 
     selection: Selection = field(default_factory=Selection)
     pace: Parallelism = field(default_factory=Parallelism)
     signals: Signals = field(default_factory=Signals)
     trusts_clock: bool = False
-    """Whether a person said that this computer's clock is right."""
+    """Whether a user confirmed that this computer's clock is right."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What one run planned, and what became of it."""
+    """The plan and the result of one run."""
 
     plan: Plan
     outcome: Outcome
     decision: Decision
-    """The whole plan, also where only a part was applied, and what it rests on."""
+    """The whole plan with its inputs, even if only a part was applied."""
 
     @property
     def exit_code(self) -> int:
-        """Return the outcome's; 1 also where a source was silent or a person has to look."""
+        """Return the outcome's code; else 1 if a source was unknown or a user must act."""
         return self.outcome.exit_code or (1 if self.plan.unknown or self.plan.attention else 0)
 
 
 def apply_once(
     config: Config, file: str, console: Console, show: Callable[[Plan], None], options: RunOptions
 ) -> Applied:
-    """Apply the plan that is made under the lock; `show` gets it before any machine changes."""
+    """Plan under the lock and apply; `show` gets the plan before any machine changes."""
     started = utc_now()
     background, signals = options.pace.background, options.signals
     wired = wire(
@@ -116,7 +116,7 @@ def apply_once(
             applied = run.carry_out(dead, show, kill)
         if background:
             background.seen = run.seen(applied.decision.world, applied.plan)
-    # Without the lock: a receiver may be slow to answer.
+    # After releasing the lock, since a receiver may be slow.
     whole, now = applied.decision.plan, utc_now()
     send_notices(whole, wired.messengers, wired.store, now, console.note)
     return applied
@@ -134,12 +134,12 @@ class _Run:
 
     @property
     def fleet(self) -> Fleet:
-        """Return the fleet, at the prices that are known by now."""
+        """Return the fleet, with the currently known prices."""
         return self.config.fleet
 
     @property
     def log(self) -> RunLog:
-        """Return what this run writes into the log."""
+        """Return the log of this run."""
         return RunLog(self.sources.store, self.started)
 
     def carry_out(
@@ -170,9 +170,9 @@ class _Run:
         return Applied(plan, outcome, Decision(run.config, world, whole))
 
     def begin(self, dead: str | None) -> None:
-        """Write that this run has begun; refuse a wrong selection and a wrong clock.
+        """Record the start of this run; refuse an invalid selection or clock.
 
-        `dead` is the process that held the lock until it died; None: none.
+        `dead` is the process that died with the lock; None if no process did.
         """
         store = self.sources.store
         if dead:
@@ -188,11 +188,11 @@ class _Run:
         self.sources.prepare()
 
     def note(self, step: str) -> None:
-        """Write a step into the journal, before it is done."""
+        """Record a step in the journal before it is done."""
         self.sources.store.record_step(started=self.started, step=step)
 
     def observe(self) -> World:
-        """Return the world; refuse if no server or an earlier record agrees with the clock."""
+        """Return the world; refuse a clock that no server and no earlier record confirms."""
         sources = replace(self.sources, asking=self._asking())
         world = look(self.config, sources, self.console)
         if not self.options.trusts_clock:
@@ -204,17 +204,17 @@ class _Run:
         try:
             refuse_clock(find_faults_of_world(self.fleet, store, world))
         except PlanRefused as error:
-            # Without an end this run would be compared with the clock of the next one.
+            # A run without an end would be compared with the clock of the next one.
             outcome = Outcome(plan="", refused=(str(error),)).model_dump_json()
             store.record_run(started=self.started, ended=utc_now(), plan="", outcome=outcome)
             raise
 
     def _asking(self) -> Callable[[], Asking]:
-        """Return what asks sources; while one is slow, tickets get what the last run saw free."""
+        """Return the reader of sources; while it waits, tickets get machines last seen free."""
         background, signals = self.options.pace.background, self.options.signals
         if background is None or background.seen is None:
             return self.sources.asking
-        # If this run does not reach its end, the next one has nothing to go by.
+        # If this run does not complete, the next one must not use the older observation.
         seen, background.seen = background.seen, None
         with signals.changing():
             _, *before = self.sources.store.last_runs(2)
@@ -232,7 +232,7 @@ class _Run:
         return partial(Concurrently, meanwhile=hand_out)
 
     def apply_shared_stacks(self, world: World) -> tuple[World, tuple[StackOutcome, ...]]:
-        """Apply what machines share, before planning; a saved plan is compared first."""
+        """Apply shared stacks before planning; for a saved plan, only after the comparison."""
         if self.options.selection.saved is not None or is_all_frozen(self.fleet, world):
             return world, ()
         return self._apply_shared_stacks(world)
@@ -249,7 +249,7 @@ class _Run:
         plan: Plan,
         troubles: tuple[StackOutcome, ...],
     ) -> Outcome:
-        """Carry out the plan; `troubles` are what went wrong with shared stacks before it."""
+        """Carry out the plan; `troubles` are the failures of shared stacks before it."""
         selection, store = self.options.selection, self.sources.store
         changes = find_changes(selection, plan)
         if selection.saved is not None and not changes:
@@ -268,7 +268,7 @@ class _Run:
         hold_failed(plan, sources, run_id(self.started), self.note, tell)
         settle_accounts(self.fleet, world, inventories, sources, tell)
         creates = (each for each in plan.actions if isinstance(each, Create))
-        # Before they exist: a run that is killed then has not forgotten who caused them.
+        # Recorded before creation, so that a killed run keeps the payers.
         store.note_payers(tuple(payers_of(self.fleet, world, inventories, creates)))
         with self.log.renaming(heirs_of(self.fleet)):
             outcome = apply_plan(self.fleet, world, plan, sources, tell)
@@ -276,13 +276,13 @@ class _Run:
         return outcome.altered(stacks=stacks, promoted=promoted)
 
     def keep(self, seen: World, sample: Sample) -> None:
-        """Keep what this run observed: whole for as long as fleet.yaml says, and as a sample."""
+        """Store this run's observation: complete for the configured period, and as a sample."""
         keep = timedelta(seconds=self.fleet.history.keep or 0)
         world = seen.model_dump_json() if keep else ""
         self.sources.store.record_sample(sample, Observed(seen.time, world, keep))
 
     def record(self, plan: Plan, outcome: Outcome, world: World) -> None:
-        """Write down that this run has ended, and what it did."""
+        """Record the end of this run, and its results."""
         background = self.options.pace.background
         earlier = background.actions if background else {}
         waited = self.sources.store.waited()
@@ -294,14 +294,14 @@ class _Run:
             background.actions = {key: begun[key] for key in begun if key[1] in going}
 
     def seen(self, world: World, plan: Plan) -> Seen:
-        """Return what the next run can go by while it observes."""
+        """Return the observation that the next run can use while it observes."""
         leaving = {each.worker for each in plan.actions if not isinstance(each, Create)}
         leaving = leaving.union(*self.sources.executor.under_way.values())
         return Seen(self.fleet, world, self.sources, self.started, leaving)
 
 
 def _progress_teller(plan: Plan, console: Console) -> Callable[[str], None]:
-    """Return what prints each step, and shows a person how much is left."""
+    """Return a function that prints each step and shows the remaining work."""
     progress = Progress(plan)
 
     def tell(text: str) -> None:
@@ -331,7 +331,7 @@ def extend_expiries(fleet: Fleet, world: World, sources: Sources, tell: Tell) ->
 
 
 def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:
-    """Return why nothing may be done at queues that provision machines themselves."""
+    """Return the queues that provision machines themselves, which forbids all actions."""
     approved = {name for each in plan.approvals if each.guard == "rival" for name in each.passes}
     made = [each for each in plan.actions if isinstance(each, Create)]
     touched = {queue for each in made if each.worker not in approved for queue in each.queues}
@@ -357,7 +357,7 @@ def settle_accounts(  # noqa: PLR0913 - what was seen, and where to write it
     *,
     may_revert: bool = True,
 ) -> None:
-    """Charge the time until now, and record what became of earlier attempts, as was observed."""
+    """Charge the time until now, and record the results of earlier attempts."""
     charge_ledger(fleet, world, inventories, sources.store, tell, may_revert=may_revert)
     besides = sources.executor.under_way
     forget_departures(world, sources.store)
@@ -365,7 +365,7 @@ def settle_accounts(  # noqa: PLR0913 - what was seen, and where to write it
 
 
 def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell) -> Outcome:
-    """Carry out a guarded plan and return what became of each pool; `tell` hears each step."""
+    """Carry out a guarded plan and return the result of each pool; `tell` receives each step."""
     refused = competing_provisioners(world, plan)
     if refused:
         return Outcome(plan=plan.digests.plan, refused=refused)
@@ -412,7 +412,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
 def _forget_emptied(
     fleet: Fleet, world: World, planned: Collection[str], sources: Sources
 ) -> None:
-    """Forget the stacks of removed pools that were observed empty: nothing is left to lose."""
+    """Remove the records of removed pools' stacks that were observed empty."""
     for pool, stack in world.known_stacks.items():
         if pool not in fleet.pools and pool not in planned and is_empty(stack):
             sources.store.forget_stack(stack_ref(fleet, pool, "", stack).name)
@@ -421,7 +421,7 @@ def _forget_emptied(
 def promote_all(
     plan: Plan, store: Store, now: datetime, note: Callable[[str], None], tell: Tell
 ) -> tuple[str, ...]:
-    """Move each version and return what was; the next run does what cannot be done."""
+    """Apply promotions and return the applied ones; the next run retries failures."""
     done = []
     for each in plan.promotions:
         said = f"image {each.image}: {each.verb} {each.version}"

@@ -1,6 +1,6 @@
-"""Limit an apply to what a person selected: some pools only, or a saved plan.
+"""Limit an apply to a user's selection: some pools only, or a saved plan.
 
-Guards have spoken over the whole plan by then; what is not ordered is left as it is.
+Guards have already checked the whole plan; unselected pools are left unchanged.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,16 +17,16 @@ from fleet.schema.model import Fleet
 
 @dataclass(frozen=True)
 class Selection:
-    """What is to be applied; as a rule every pool, by a plan that is made on the spot."""
+    """The part to apply; by default every pool, with a new plan."""
 
     pools: frozenset[str] = frozenset()
-    """The only ones that may be changed; none named: all."""
+    """The only pools to change; empty: all."""
     saved: Plan | None = None
-    """The plan that the one of now has to agree with."""
+    """The plan that the current one must equal."""
 
 
 def part_at_rest(under_way: Mapping[str, Collection[str]], plan: Plan) -> Plan:
-    """Return a plan without what concerns pools and machines of which something goes on."""
+    """Return a plan without the pools and machines of running tasks."""
     machines = frozenset(name for names in under_way.values() for name in names)
     return plan.altered(
         **{
@@ -41,7 +41,7 @@ def part_at_rest(under_way: Mapping[str, Collection[str]], plan: Plan) -> Plan:
 
 
 def check_selection(selection: Selection, fleet: Fleet, store: Store) -> None:
-    """Refuse what names no pool of this fleet, or is the plan of another."""
+    """Refuse unknown pools, and the saved plan of another fleet."""
     if selection.saved is not None and selection.saved.fleet != fleet.fleet:
         raise PlanOutdated(
             f"refused, nothing was changed: the saved plan is of fleet {selection.saved.fleet}, "
@@ -59,7 +59,7 @@ def check_selection(selection: Selection, fleet: Fleet, store: Store) -> None:
 
 
 def selected_part(selection: Selection, plan: Plan) -> Plan:
-    """Return the part of a guarded plan that is to be carried out."""
+    """Return the selected part of a guarded plan."""
     if not selection.pools:
         return plan
     pools = tuple(each for each in plan.pools if each.pool in selection.pools)
@@ -72,7 +72,7 @@ def selected_part(selection: Selection, plan: Plan) -> Plan:
         )
     }
     return plan.altered(
-        # What an image's version boots concerns every pool of it.
+        # Promotions concern every pool of an image.
         promotions=(),
         bases=tuple(each for each in plan.bases if each.provider in providers),
         guards=tuple(
@@ -85,5 +85,5 @@ def selected_part(selection: Selection, plan: Plan) -> Plan:
 
 
 def find_changes(selection: Selection, part: Plan) -> tuple[str, ...]:
-    """Return how the current plan differs from the saved one, in what is ordered."""
+    """Return the differences between the saved plan and the current one, within the selection."""
     return find_drift(selected_part(selection, selection.saved), part) if selection.saved else ()

@@ -1,7 +1,7 @@
-"""Apply what the machines of a provider share, before anything is planned.
+"""Apply the shared parts of a provider's machines, before planning.
 
-What machines still use is neither deleted nor replaced. A selection and the modes of pools hold
-here too: where no pool of a provider may be changed, what its machines share stays as it is.
+Parts in use are neither deleted nor replaced. Selections and the modes of pools apply: if no pool
+of a provider may change, its shared parts stay unchanged.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,23 +17,23 @@ from fleet.planner.shared_stacks import in_use, is_laid, parts_of, wanted_parts,
 from fleet.ports import SharedStackEngine, StackRef, Step, Tell
 from fleet.schema.model import Fleet
 
-_BESIDE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+_ADDITIONAL_RESOURCES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"network": ("subnet",), "template": ("group", "role", "profile")}
 )
-"""Kind of a part to what its stack's program makes beside it, as PART-WHAT."""
+"""Part kind to additional resources of its stack's program, named PART-RESOURCE."""
 Lay = Callable[[World], tuple[World, tuple[StackOutcome, ...]]]
 
 
 def apply_shared_stacks(
     fleet: Fleet, world: World, sources: Sources, tell: Tell, selection: Selection | None = None
 ) -> tuple[World, tuple[StackOutcome, ...]]:
-    """Return the world with the bases as fleet.yaml wants them, and what went wrong with which.
+    """Apply the bases of fleet.yaml; return the new world and the failures.
 
-    Only those that the selection lets change; without one, as in a rebuild, every base.
+    Only bases that the selection permits; without a selection, as in a rebuild, every base.
     """
     troubles = []
     for name in sorted(sources.bases):
-        parts = _asked(fleet, world, name, tell)
+        parts = _find_wanted(fleet, world, name, tell)
         held = why_held(fleet, name, selection.pools) if selection else ""
         if parts is None:
             continue
@@ -42,7 +42,7 @@ def apply_shared_stacks(
             continue
         engine, ref = sources.bases[name], base_ref(fleet, name)
         try:
-            _lay(world, engine, ref, parts, tell)
+            _apply_base(world, engine, ref, parts, tell)
         except FleetError as trouble:
             result = "refused" if isinstance(trouble, PlanRefused) else "failed"
             what = f"(base of {name})"
@@ -51,23 +51,23 @@ def apply_shared_stacks(
             troubles.append(
                 StackOutcome.model_validate({"pool": what, "result": result, "error": error})
             )
-        # Also where it failed: a part may be gone, and no machine can be given it.
-        world = _with(world, name, engine.read(ref))
+        # Even after a failure: a part may be gone, and no machine may use it then.
+        world = _with_base(world, name, engine.read(ref))
     return world, tuple(troubles)
 
 
 def apply_shared_stacks_of_saved(
     selection: Selection, world: World, lay: Lay, plan: Callable[[World], Plan]
 ) -> tuple[World, tuple[StackOutcome, ...], tuple[str, ...]]:
-    """Lay the bases under a saved plan, and tell too how it is outdated by that.
+    """Apply the bases of a saved plan; also return how the plan is outdated by that.
 
-    What is new waits for the next plan; the saved one may still name what is replaced or gone.
+    New parts wait for the next plan; the saved one may still name replaced or deleted parts.
     """
     laid, troubles = lay(world)
     was, now = _ids(world), _ids(laid)
     if was.items() <= now.items():
         return laid, troubles, ()
-    # What the saved plan says of bases is done by now: that is no difference.
+    # The saved plan's changes of bases are done, so they are no difference.
     said = selection.saved.bases if selection.saved else ()
     now_planned = plan(laid).altered(bases=said)
     return laid, troubles, find_changes(selection, selected_part(selection, now_planned))
@@ -82,22 +82,22 @@ def _ids(world: World) -> dict[tuple[str, str], str]:
     }
 
 
-def _asked(fleet: Fleet, world: World, name: str, tell: Tell) -> tuple[Part, ...] | None:
-    """Return what a base has to hold; None where it does already, or where that is unknown."""
+def _find_wanted(fleet: Fleet, world: World, name: str, tell: Tell) -> tuple[Part, ...] | None:
+    """Return the wanted parts of a base; None if it has them already, or if it is unknown."""
     base = world.bases.get(name)
     parts = wanted_parts(fleet, world, name)
     if isinstance(base, Unknown):
-        return None  # nothing rests on it: new machines that need it are not planned
+        return None  # new machines that need it are not planned
     used = in_use(world, name)
     because = f"its users are unknown ({used.unknown})" if isinstance(used, Unknown) else "in use"
-    for kept in _kept(fleet, name, parts):
+    for kept in _undeclared_parts(fleet, name, parts):
         tell(f"{kept} is no longer in fleet.yaml, but kept: {because}")
     if (base is None and not parts) or (base is not None and is_laid(base, parts)):
         return None
     return parts
 
 
-def _lay(
+def _apply_base(
     world: World, engine: SharedStackEngine, ref: StackRef, parts: tuple[Part, ...], tell: Tell
 ) -> None:
     name = ref.provider
@@ -105,20 +105,20 @@ def _lay(
     engine.up(ref, parts, lambda step: tell(f"base of {name}: {step.operation} {step.worker}"))
 
 
-def _with(world: World, name: str, base: Base | Unknown | None) -> World:
+def _with_base(world: World, name: str, base: Base | Unknown | None) -> World:
     bases = {key: each for key, each in world.bases.items() if key != name}
     if base is not None:
         bases[name] = base
     return world.altered(bases=bases)
 
 
-def _kept(fleet: Fleet, name: str, parts: Sequence[Part]) -> Iterator[str]:
+def _undeclared_parts(fleet: Fleet, name: str, parts: Sequence[Part]) -> Iterator[str]:
     declared = {part.key for part in parts_of(fleet, name)}
     return (part.key for part in parts if part.key not in declared)
 
 
 def _check(world: World, name: str, steps: Sequence[Step], parts: Sequence[Part]) -> None:
-    """Refuse what would take away what machines use or no part holds, before it is done."""
+    """Refuse to replace or delete resources in use, or not created by fleet."""
     base, used = world.bases.get(name), in_use(world, name)
     ids = base.ids if isinstance(base, Base) else {}
     taking = [step for step in steps if step.operation in {"replace", "delete"}]
@@ -126,9 +126,9 @@ def _check(world: World, name: str, steps: Sequence[Step], parts: Sequence[Part]
         blocked = {step.worker for step in steps}
         because = f"its users are unknown: {used.unknown}"
     else:
-        blocked = _held_by(key for key in ids if key in used)
+        blocked = _resource_names(key for key in ids if key in used)
         because = "machines use it; drain their pools first, or revert the change"
-    ours = _held_by([*ids, *(part.key for part in parts)])
+    ours = _resource_names([*ids, *(part.key for part in parts)])
     if any(step.worker not in ours for step in taking):
         blocked = {step.worker for step in taking} - ours
         because = "fleet did not create it; move it to another stack"
@@ -140,10 +140,10 @@ def _check(world: World, name: str, steps: Sequence[Step], parts: Sequence[Part]
         )
 
 
-def _held_by(keys: Iterable[str]) -> set[str]:
-    """Return the names of the resources that parts come to."""
+def _resource_names(keys: Iterable[str]) -> set[str]:
+    """Return the resource names of parts."""
     names: set[str] = set()
     for key in keys:
         kind, _, name = key.partition("/")
-        names |= {name, *(f"{name}-{what}" for what in _BESIDE.get(kind, ()))}
+        names |= {name, *(f"{name}-{what}" for what in _ADDITIONAL_RESOURCES.get(kind, ()))}
     return names

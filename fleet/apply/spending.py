@@ -1,9 +1,9 @@
-"""Spend approvals: for exactly what was applied, once per machine; and charge the ledger.
+"""Spend approvals for exactly the applied actions, once per machine; and charge the ledger.
 
-They are spent before a pool's first change, for machines by name and id. What was surely not done
-is taken back. A run that is killed in between leaves machines spent to which nothing happened: the
-next run sees that, does not count them, and spends nothing twice. Where it is not sure they count,
-so that no approval lets more pass than its count.
+Approvals are spent before a pool's first change, for machines by name and id, and refunded for
+actions that surely did not happen. A run killed in between leaves approvals spent for unchanged
+machines: the next run does not count these, and spends nothing twice. Doubtful cases count, so
+that no approval permits more than its count.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,7 +19,8 @@ from fleet.ports import Charging, Store, Tell
 from fleet.schema.model import Fleet
 
 Spent = Mapping[str, Mapping[str, str]]
-"""Approval to the workers it was used for, each with what tells its machine from a later one."""
+"""Approval to the workers it was used for, each with an id that distinguishes its machine from
+a later one."""
 
 
 def spend(
@@ -28,8 +29,8 @@ def spend(
     actions: Sequence[Action | Release],
     stack: Stack | None,
 ) -> Spent:
-    """Use up the approvals that let these actions pass, and return for what."""
-    machines = {action.worker: _machine(action, stack) for action in actions}
+    """Use the approvals that permit these actions; return their use."""
+    machines = {action.worker: _machine_key(action, stack) for action in actions}
     spent = {
         approval.digest: {name: machines[name] for name in approval.passes if name in machines}
         for approval in approvals
@@ -45,7 +46,7 @@ def used_so_far(
     stacks: Mapping[str, Stack | Unknown] | Unknown,
     readings: Iterable[Sequence[Worker] | Unknown | None],
 ) -> dict[str, int]:
-    """Return how many machines each approval has let pass, those that are untouched left out."""
+    """Return how many machines each approval was used for, without unchanged ones."""
     going: set[str] = set()
     for workers in readings:
         if isinstance(workers, Unknown):
@@ -58,16 +59,16 @@ def used_so_far(
     known = {} if isinstance(stacks, Unknown) else stacks
     return {
         digest: sum(
-            isinstance(stacks, Unknown) or not _untouched(m, known, going) for m in machines
+            isinstance(stacks, Unknown) or not _is_untouched(m, known, going) for m in machines
         )
         for digest, machines in spent.items()
     }
 
 
-def _untouched(
+def _is_untouched(
     machine: str, stacks: Mapping[str, Stack | Unknown], going: Collection[str]
 ) -> bool:
-    """Say whether what a machine was spent for has surely not begun."""
+    """Return whether the action for which a machine was spent has surely not started."""
     pool, _, rest = machine.partition("/")
     stack = stacks.get(pool)
     if isinstance(stack, Unknown):
@@ -84,10 +85,10 @@ def _untouched(
 def undone(
     actions: Sequence[Action], outcome: StackOutcome, after: Stack | Unknown | None
 ) -> frozenset[str]:
-    """Return the workers to which surely nothing happened; `after` is their stack now."""
+    """Return the workers that are surely unchanged; `after` is their current stack."""
     left = [action for action in actions if action.worker not in outcome.done]
     drains = [action.worker for action in left if isinstance(action, Drain)]
-    # The first that failed may have reached its queue; those behind it were not tried.
+    # The first failed drain may have reached its queue; the following ones were not tried.
     names = set(drains[1:] if outcome.result == "failed" else drains)
     if not isinstance(after, Unknown):
         held = after.names if after else set()
@@ -101,15 +102,15 @@ def undone(
 
 
 def refund(store: Store, spent: Spent, names: frozenset[str]) -> None:
-    """Take back what approvals were used for where nothing was done."""
+    """Refund approvals for actions that were not done."""
     for digest, machines in spent.items():
         back = tuple(machine for name, machine in machines.items() if name in names)
         if back:
             store.refund(digest, back)
 
 
-def _machine(action: Action | Release, stack: Stack | None) -> str:
-    """Return what tells a machine from a later one of the same name."""
+def _machine_key(action: Action | Release, stack: Stack | None) -> str:
+    """Return an id that distinguishes a machine from a later one of the same name."""
     if isinstance(action, Create):
         return f"{action.pool}/{action.worker}@{stack.serial if stack else 0}"
     return f"{action.pool}/{action.worker}:{stack.ids.get(action.worker, '') if stack else ''}"
@@ -124,17 +125,17 @@ def charge_ledger(  # noqa: PLR0913 - what was seen, and where to write it
     *,
     may_revert: bool,
 ) -> None:
-    """Charge the time since the ledger was last charged, before anything is changed.
+    """Charge the time since the last charge, before any change.
 
-    Where this run is killed before that, the next one charges the time of both. Only a run whose
-    clock was compared with earlier runs may revert charges for hours that have not begun.
+    If this run is killed earlier, the next one charges the time of both. Only a run whose clock
+    was compared with earlier runs may revert charges for hours that have not started.
     """
     ledger = world.ledger
     if isinstance(ledger, Unknown):
         return
     if ledger.charged_until is not None and world.time <= ledger.charged_until:
         if may_revert:
-            _take_back(fleet, world.time, ledger.charged_until, store, tell)
+            _revert_charges(fleet, world.time, ledger.charged_until, store, tell)
         return
     charged = charge_all(fleet, world, inventories)
     charging = Charging(
@@ -152,8 +153,10 @@ def charge_ledger(  # noqa: PLR0913 - what was seen, and where to write it
         tell("another run charged the ledger; nothing was charged twice")
 
 
-def _take_back(fleet: Fleet, now: datetime, until: datetime, store: Store, tell: Tell) -> None:
-    """Revert the charges of a run for hours that have not started; those of this hour stay.
+def _revert_charges(
+    fleet: Fleet, now: datetime, until: datetime, store: Store, tell: Tell
+) -> None:
+    """Revert the charges of a run for hours that have not started; charges of this hour are kept.
 
     If the clocks of two runs differ by at most MAX_SKEW, the hour has started for one of them.
     """

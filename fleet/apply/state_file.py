@@ -1,7 +1,7 @@
 """Export a fleet's state, its store and its stacks, to one file, and import such a file.
 
-Nothing that exists is overwritten. An import that was interrupted is finished by the same command,
-since content that is already there is accepted.
+Existing content is never overwritten. The same command completes an interrupted import, since
+equal content is accepted.
 """
 
 import json
@@ -47,7 +47,7 @@ _Path = Annotated[str, StringConstraints(pattern=rf"^{_NAME}/Pulumi\.{_NAME}\.ya
 
 
 class StateFile(Value):
-    """Everything that outlives a run."""
+    """All state that outlives a run."""
 
     format: Literal["fleet-state-1"] = "fleet-state-1"
     fleet: str
@@ -78,7 +78,7 @@ def export_state(
         )
     text = json.dumps(file.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
     with touching(f"{out}: cannot be written", FileUnreadable):
-        # Whole or not at all, and for its owner's eyes only.
+        # Atomically, and readable only by its owner.
         replace_file(Path(out), text.encode(), mode=0o600)
     console.out(f"wrote {_contents(file)} to {out}; secrets stay encrypted as they were")
     return 0
@@ -87,7 +87,7 @@ def export_state(
 def import_state(
     fleet: Fleet, store: DatabaseStore, storage: Storage, source: str, console: Console
 ) -> int:
-    """Import a file into the state that fleet.yaml names, all of it or nothing."""
+    """Import a file into the state of fleet.yaml, all of it or nothing."""
     file = _read(Path(source))
     if file.fleet != fleet.fleet:
         raise WrongUsage(f"{source} is of fleet {file.fleet}, fleet.yaml of fleet {fleet.fleet}")
@@ -99,7 +99,7 @@ def import_state(
             "move it away, or set another `state` in fleet.yaml"
         )
     stacks.write(file.embedded, file.pulumi, file.settings)
-    # Last: without a store nothing is applied, so no run continues with half of it.
+    # Last: without a store no run applies, so none continues with a partial import.
     if store.fill(file.store):
         # The exported store may have opened more tickets since.
         store.number_tickets_after(highest_id_of_lost(utc_now()))
@@ -109,16 +109,16 @@ def import_state(
     return 0
 
 
-_META = ".pulumi/meta.yaml"
+_META_KEY = ".pulumi/meta.yaml"
 _LAYOUT = b"version: 1\n"
-"""Without it the CLI takes stacks that it finds for those of an old layout."""
+"""Without it the CLI takes existing stacks for those of an old layout."""
 
 Name = tuple[str, str]
-"""A stack: the name that Pulumi knows its project by, and its own."""
+"""A stack: Pulumi's name of its project, and its own name."""
 
 
 def stacks_of(fleet: Fleet, records: Iterable[StackRecord]) -> tuple[Name, ...]:
-    """Return every stack that a fleet may have: remembered ones, each pool's, each provider's."""
+    """Return every stack that a fleet may have: recorded ones, each pool's, each provider's."""
     known = {(record.project, record.name) for record in records}
     refs = [stack_ref(fleet, name, pool.provider) for name, pool in fleet.dynamic_pools.items()]
     refs += [base_ref(fleet, name) for name in fleet.providers]
@@ -131,7 +131,7 @@ def stacks_of(fleet: Fleet, records: Iterable[StackRecord]) -> tuple[Name, ...]:
 
 
 class Stacks:
-    """The stacks where one fleet.yaml keeps them."""
+    """The stacks of one fleet.yaml."""
 
     def __init__(self, storage: Storage) -> None:
         self.address = shown_address(storage.backend)
@@ -150,29 +150,29 @@ class Stacks:
         return objects
 
     def locks(self, project: str, name: str) -> tuple[Lock, ...]:
-        """Return who holds a stack of the real engine."""
+        """Return the locks of a Pulumi stack."""
         return find_locks(self._objects, project, name)
 
     def embedded(self, stacks: Iterable[Name]) -> dict[str, StackRows]:
-        """Return what the embedded engine recorded of these stacks, of those that it has."""
+        """Return the embedded engine's records of these stacks, if they exist."""
         found = {name: self._records.read(name) for _, name in stacks}
         return {name: rows for name, rows in found.items() if rows is not None}
 
     def checkpoints(self, stacks: Iterable[Name]) -> dict[str, dict[str, Any]]:
-        """Return the real engine's checkpoints by key, unpacked, of those that it has."""
+        """Return the Pulumi checkpoints of these stacks by key, decompressed, if they exist."""
         return self.read(stack_key(project, name) for project, name in stacks)
 
     def read(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return the checkpoints behind these keys, where there are any."""
+        """Return the checkpoints of these keys, if they exist."""
         found = {key: find_checkpoint(self._objects, key) for key in keys}
         return {key: checkpoint for key, checkpoint in found.items() if checkpoint is not None}
 
     def settings(self, stacks: Iterable[Name]) -> dict[str, str]:
-        """Return the settings of these stacks, by path: with what their secrets are salted."""
+        """Return the settings of these stacks by path; they contain the encryption salt."""
         return self.read_settings(f"{project}/Pulumi.{name}.yaml" for project, name in stacks)
 
     def read_settings(self, paths: Iterable[str]) -> dict[str, str]:
-        """Return the settings in these files, where there are any."""
+        """Return the settings in these files, if they exist."""
         found = {}
         for path in paths:
             with touching(path, StoreFailed), suppress(FileNotFoundError):
@@ -185,9 +185,9 @@ class Stacks:
         checkpoints: Mapping[str, dict[str, Any]],
         settings: Mapping[str, str],
     ) -> None:
-        """Write what is not there yet."""
-        if checkpoints and self._objects.read(_META) is None:
-            self._objects.create(_META, _LAYOUT)
+        """Write the content that does not exist yet."""
+        if checkpoints and self._objects.read(_META_KEY) is None:
+            self._objects.create(_META_KEY, _LAYOUT)
         for key, checkpoint in checkpoints.items():
             if find_checkpoint(self._objects, key) is None:
                 self._objects.create(key, json.dumps(checkpoint, indent=4).encode())
@@ -215,7 +215,7 @@ def _refuse_locked(stacks: Stacks, names: Sequence[tuple[str, str]]) -> None:
 
 
 def _other_stacks(stacks: Stacks, file: StateFile) -> Iterator[str]:
-    """Yield what stands where the file's stacks should go and is not the same."""
+    """Yield existing content that differs from the file's stacks."""
     for name, rows in stacks.embedded([("", name) for name in file.embedded]).items():
         if rows != file.embedded[name]:
             yield f"stack {name} of the embedded engine"
@@ -232,11 +232,13 @@ def _other_store(store: DatabaseStore, file: StateFile) -> Iterator[str]:
         rows = store.dump()
     except StoreMissing:
         return
-    if any(rows.values()) and _plain(rows) != _plain(file.store):
+    if any(rows.values()) and _without_empty_tables(rows) != _without_empty_tables(file.store):
         yield f"the store {store.address}"
 
 
-def _plain(rows: Mapping[str, Sequence[Mapping[str, Cell]]]) -> dict[str, list[dict[str, Cell]]]:
+def _without_empty_tables(
+    rows: Mapping[str, Sequence[Mapping[str, Cell]]],
+) -> dict[str, list[dict[str, Cell]]]:
     return {table: [dict(row) for row in found] for table, found in rows.items() if found}
 
 

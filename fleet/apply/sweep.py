@@ -1,11 +1,11 @@
-"""Plan and delete machines apart from demand: those that expired, those that a person names.
+"""Plan and delete machines independent of demand: expired ones, and ones selected by a user.
 
-The same rules hold as anywhere: what is not known to be idle stays, a worker is drained before
-its machine is deleted, and a pool in mode: pause stays as it is. Only that its stack is lost
-keeps no expired machine: then its provider's own listing is the witness.
+The usual rules apply: only idle workers' machines are deleted, after a drain, and a pool in mode:
+pause is unchanged. The only exception: a lost stack does not protect expired machines, since the
+provider's own listing proves them.
 
-What a stack holds is deleted as apply does it. What no stack holds, or one that is lost,
-is drained and disabled where its registry can be told, and deleted at its provider.
+Machines in a stack are deleted as by apply. Others are drained and disabled if they have a
+registry, and deleted at their provider.
 """
 
 import argparse
@@ -48,17 +48,17 @@ from fleet.report.terminal import Line, Span, Style, line, lines_to_text, title
 from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.schema.units import write_count, write_duration, write_time
 
-_SAID = {
+_REASON_TEXTS = {
     Reason.EXPIRED: "a sweep looks at expired machines, not at demand",
     Reason.REQUESTED: "only the named machines are considered, not demand",
 }
-_MAKES_NONE = "a sweep creates no machine"
-_BEGUN = "an earlier run started to delete it"
+_NO_CREATION = "a sweep creates no machine"
+_STARTED_EARLIER = "an earlier run started to delete it"
 _UNUSED = (CAPACITY - {State.STARTING, State.UNFINISHED}) | {
     *(State.DRAINING, State.DEAF, State.FAILED, State.DISABLED, State.STOPPED),
     *(State.NEVER_REGISTERED, State.UNDELETED),
 }
-_UNSURE = {
+_UNSURE_ADVICE = {
     State.MISSING: (
         "its provider does not list it; if it is really gone: `fleet machine forget {name}`"
     ),
@@ -66,65 +66,65 @@ _UNSURE = {
     State.UNRECORDED: "its provider lists it, its stack does not: see `fleet state orphans`",
 }
 Select = Callable[[PoolInventory, Unit], str]
-"""Says why a machine is to go; nothing where it is not."""
+"""Returns why a machine is to be deleted; empty if it is not selected."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which machines a person wants deleted: these, or those of these pools."""
+    """A user's selection of machines to delete: by name, or by pool."""
 
     names: frozenset[str] = frozenset()
     pools: frozenset[str] = frozenset()
     unused: bool = False
-    """Of pools only those that run nothing and have registered, or never will."""
+    """Select only machines of pools that run nothing and have registered, or never will."""
     by: str = "fleet machine delete"
-    """The command that the person gave."""
+    """The user's command."""
 
     def why(self, inventory: PoolInventory, unit: Unit) -> str:
-        """Return why a machine is to go; nothing where it is not chosen."""
+        """Return why a machine is to be deleted; empty if it is not selected."""
         said = f"requested by `{self.by}`"
         if unit.name in self.names:
             return said
-        if inventory.pool not in self.pools or unit.state in _UNSURE:
+        if inventory.pool not in self.pools or unit.state in _UNSURE_ADVICE:
             return ""
         is_unused = unit.state in _UNUSED and not unit.may_run
         return said if is_unused or not self.unused else ""
 
 
 def sweep(fleet: Fleet, world: World) -> Plan:
-    """Return the plan that deletes expired machines, and nothing else."""
+    """Return the plan that deletes expired machines only."""
     if isinstance(world.orders, Unknown):
-        # Machines expire where nobody runs fleet any more; then nobody orders anything either.
+        # Machines expire if no run of fleet renews them; then no order is active either.
         world = world.altered(orders=())
     return _plan_deletions(fleet, world, partial(_why_expired, fleet, world), Reason.EXPIRED)
 
 
 def delete_machines(fleet: Fleet, world: World, choice: Choice) -> Plan:
-    """Return the plan that deletes the machines that a person chose, and nothing else.
+    """Return the plan that deletes only the selected machines.
 
-    A busy worker is only drained; without its stack a machine stays.
+    A busy worker is only drained; a machine whose stack is unknown is kept.
     """
     return _plan_deletions(fleet, world, choice.why, Reason.REQUESTED)
 
 
 @dataclass(frozen=True)
 class Window:
-    """A time in which runs created machines, and what they created then."""
+    """A time span in which runs created machines, and the names of these machines."""
 
     since: datetime
     until: datetime
     made: frozenset[str]
     pools: frozenset[str] = frozenset()
-    """The only pools it is about; none: all."""
+    """The only pools to consider; empty: all."""
 
     def why(self, inventory: PoolInventory, unit: Unit) -> str:
-        """Return why a machine is to go; nothing where it was not made then."""
+        """Return why a machine is to be deleted; empty if it was not created in this span."""
         is_ours = unit.name in self.made and inventory.pool in (self.pools or {inventory.pool})
         if not is_ours or unit.machine is None:
             return ""
         created = unit.machine.created_at
         if created is None:
-            # As of a run whose clock was ahead: its attempt is the only date.
+            # For example by a run whose clock was ahead: its attempt has the only date.
             return "created at an unknown time, undone by `fleet undo`"
         if not self.since <= created <= self.until:
             return ""
@@ -132,12 +132,12 @@ class Window:
 
 
 def undo_creations(fleet: Fleet, world: World, window: Window) -> Plan:
-    """Return the plan that deletes what was created in a window and never became busy."""
+    """Return the plan that deletes machines created in a time span that were never busy."""
     return _plan_deletions(fleet, world, window.why, Reason.REQUESTED, _why_worked)
 
 
 def _why_worked(unit: Unit) -> str:
-    """Return why a machine is not known to have run nothing so far; empty where it surely has."""
+    """Return why a machine may have run work; empty if it surely has not."""
     worker = unit.worker
     if worker is None or worker.state is WorkerState.ENROLLED:
         return ""
@@ -160,7 +160,7 @@ def _plan_deletions(
     lost: list[str] = []
     for name, inventory in take_inventory(fleet, world).items():
         is_expiry = reason is Reason.EXPIRED
-        if is_expiry and _is_lost(world, name) and not _unread(inventory):
+        if is_expiry and _is_lost(world, name) and not _unknown_parts(inventory):
             lost += inventory.blind
             inventory = replace(inventory, blind=(), frozen=())  # noqa: PLW2901 - as if it were there
         pool = fleet.pools.get(name)
@@ -169,7 +169,7 @@ def _plan_deletions(
             inventory=inventory,
             pool=pool if isinstance(pool, Pool) else None,
             names=iter(()),
-            closed=_MAKES_NONE,
+            closed=_NO_CREATION,
             options=tuple(_priced(fleet, pool, name)) if isinstance(pool, Pool) else (),
         )
         for unit in inventory.known:
@@ -181,36 +181,36 @@ def _plan_deletions(
         _finish_deletions(pool_plan)
         pool_plans[name] = pool_plan
     plan = assemble(fleet, world, pool_plans, Decided((), Service()))
-    pools = tuple(pool.altered(because=_SAID[reason]) for pool in plan.pools)
+    pools = tuple(pool.altered(because=_REASON_TEXTS[reason]) for pool in plan.pools)
     unknown = (*plan.unknown, *(f"{gone} (using its provider's list)" for gone in lost))
-    # What machines share is changed by an apply alone.
+    # Shared parts are changed only by an apply.
     left = {"releases": (), "resumes": (), "bases": ()}
     return seal(plan.altered(pools=pools, unknown=tuple(dict.fromkeys(unknown)), **left))
 
 
 def _priced(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
-    """Yield what a pool's machines cost; none is made."""
+    """Yield the prices of a pool's machines; no machine is created."""
     for known in find_types(fleet, pool):
         for market in markets_of(pool):
             price = price_per_hour(fleet, known, market)
-            yield Option(name, known.name, market, "", price, _MAKES_NONE)
+            yield Option(name, known.name, market, "", price, _NO_CREATION)
 
 
 def _finish_deletions(pool_plan: PoolPlan) -> None:
-    """Add what an earlier run was deleting where any other goes: the engine deletes it too."""
+    """Add unfinished deletions of an earlier run to others, since the engine makes both."""
     if any(isinstance(action, Delete) for action in pool_plan.actions):
         for unit in pool_plan.inventory.having(State.UNDELETED):
             if unit.name not in pool_plan.leaving:
-                pool_plan.delete(unit, Reason.INTERRUPTED, _BEGUN)
+                pool_plan.delete(unit, Reason.INTERRUPTED, _STARTED_EARLIER)
 
 
 def _is_lost(world: World, pool: str) -> bool:
-    """Say whether a pool's stack cannot be read; its machines can still be swept."""
+    """Return whether a pool's stack is unreadable; its machines can still be swept."""
     return isinstance(world.read_stack(pool), Unknown)
 
 
-def _unread(inventory: PoolInventory) -> tuple[str, ...]:
-    """Return what else than the stack is not known of a pool."""
+def _unknown_parts(inventory: PoolInventory) -> tuple[str, ...]:
+    """Return the unknown parts of a pool except its stack."""
     return tuple(reason for reason in inventory.frozen if reason not in inventory.blind)
 
 
@@ -225,35 +225,35 @@ def _why_expired(fleet: Fleet, world: World, inventory: PoolInventory, unit: Uni
 def _drain_or_delete(
     world: World, pool_plan: PoolPlan, unit: Unit, reason: Reason, because: str
 ) -> None:
-    """Drain or delete a machine, or note why it stays."""
-    if stop := next(_stops(world, pool_plan, unit), ""):
+    """Drain or delete a machine, or record why it is kept."""
+    if stop := next(_reasons_to_keep(world, pool_plan, unit), ""):
         pool_plan.kept[unit.name] = (reason, f"{because}; kept: {stop}")
     elif unit.state is State.UNDELETED:
-        pool_plan.delete(unit, Reason.INTERRUPTED, _BEGUN)
+        pool_plan.delete(unit, Reason.INTERRUPTED, _STARTED_EARLIER)
     elif unit.worker is None or (is_going(unit) and not unit.may_run):
         pool_plan.delete(unit, reason, because)
     elif not is_going(unit):
         pool_plan.drain(unit, reason, because)
 
 
-def _stops(world: World, pool_plan: PoolPlan, unit: Unit) -> Iterator[str]:
-    """Yield why a machine may not go yet."""
+def _reasons_to_keep(world: World, pool_plan: PoolPlan, unit: Unit) -> Iterator[str]:
+    """Yield the reasons to keep a machine for now."""
     inventory = pool_plan.inventory
-    if unit.machine is None and unit.state in _UNSURE:
-        yield _UNSURE[unit.state].format(name=unit.name)
+    if unit.machine is None and unit.state in _UNSURE_ADVICE:
+        yield _UNSURE_ADVICE[unit.state].format(name=unit.name)
     if unit.held:
         yield f"held {unit.held.said} (`fleet release {unit.name}` ends that)"
-    yield from (*_unread(inventory), *inventory.blind)
+    yield from (*_unknown_parts(inventory), *inventory.blind)
     if pool_plan.pool is not None and pool_plan.pool.mode == "pause":
         yield "its pool has mode: pause"
-    if unit.worker is None and not _is_heard(pool_plan.fleet, world, inventory):
+    if unit.worker is None and not _are_registries_read(pool_plan.fleet, world, inventory):
         yield "no registry knows whether its worker is busy"
     if unit.awaits_token and inventory.tokens is None:
         yield "its token cannot be revoked, so its worker may still register"
 
 
-def _is_heard(fleet: Fleet, world: World, inventory: PoolInventory) -> bool:
-    """Say whether every registry was read that a worker of a pool could be registered at."""
+def _are_registries_read(fleet: Fleet, world: World, inventory: PoolInventory) -> bool:
+    """Return whether every registry of a pool's workers was read."""
     listing = world.providers.get(inventory.provider)
     if isinstance(listing, Listing) and listing.workers is not None:
         return True
@@ -269,8 +269,8 @@ def _is_heard(fleet: Fleet, world: World, inventory: PoolInventory) -> bool:
 def sweep_machines(
     fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell
 ) -> Outcome:
-    """Carry out the guarded plan of a sweep; return what became of each pool it touches."""
-    # Its clock is not compared with earlier runs: one that is behind would revert charges.
+    """Carry out the guarded plan of a sweep; return the result of each pool."""
+    # A sweep's clock is not compared with earlier runs: one that is behind would revert charges.
     settle_accounts(fleet, world, take_inventory(fleet, world), sources, tell, may_revert=False)
     held = [action for action in plan.actions if _is_recorded(world, action)]
     unrecorded = [action for action in plan.actions if action not in held]
@@ -287,7 +287,7 @@ def sweep_machines(
 
 
 def _is_recorded(world: World, action: Action) -> bool:
-    """Say whether a stack holds the machine of an action, so that its engine can delete it."""
+    """Return whether a stack contains an action's machine, so that its engine can delete it."""
     stack = world.stack_of(action.pool)
     if stack is None:
         return False
@@ -296,7 +296,7 @@ def _is_recorded(world: World, action: Action) -> bool:
 
 
 def _only(plan: Plan, actions: Sequence[Action]) -> Plan:
-    """Return the part of a plan that these actions are, without pools they do not touch."""
+    """Return the part of a plan with these actions and their pools."""
     touched = {action.pool for action in actions}
     pools = tuple(pool for pool in plan.pools if pool.pool in touched)
     return plan.altered(actions=tuple(actions), pools=pools)
@@ -305,20 +305,20 @@ def _only(plan: Plan, actions: Sequence[Action]) -> Plan:
 def sweep_to_text(
     plan: Plan, *, applies: bool = False, colour: bool, named: Collection[str] | None = None
 ) -> str:
-    """Return the plan of a sweep as text; `applies` says that it is carried out now.
+    """Return the plan of a sweep as text; `applies`: it is carried out now.
 
-    `named` are the machines that a person named, where that is what goes; None: it is a sweep.
+    `named` are the machines named by a user; None: it is a sweep.
     """
     lines = [
         line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}"),
         *_headline(plan, "Sweep" if named is None else "Delete", applies=applies),
-        *_list("Not known", plan.unknown),
+        *_list_section("Not known", plan.unknown),
         *changes_section(plan),
-        *_list(
+        *_list_section(
             "Expired, but kept" if named is None else "Chosen, but kept",
-            tuple(_staying(plan, named or ())),
+            tuple(_kept_machines(plan, named or ())),
         ),
-        *_list("Guards", tuple(result.because for result in plan.guards)),
+        *_list_section("Guards", tuple(result.because for result in plan.guards)),
     ]
     return lines_to_text(lines, colour=colour)
 
@@ -331,14 +331,14 @@ def _headline(plan: Plan, what: str, *, applies: bool) -> Iterator[Line]:
     yield line(Span(f"{what}: {words.changes(plan)}{dry}", Style.BOLD))
 
 
-def _staying(plan: Plan, named: Collection[str]) -> Iterator[str]:
+def _kept_machines(plan: Plan, named: Collection[str]) -> Iterator[str]:
     for worker in plan.workers:
         asked = worker.reason in (Reason.EXPIRED, Reason.REQUESTED) or worker.worker in named
         if worker.verdict == "keep" and asked:
             yield f"{worker.worker}: {worker.because}"
 
 
-def _list(heading: str, sentences: tuple[str, ...]) -> Iterator[Line]:
+def _list_section(heading: str, sentences: tuple[str, ...]) -> Iterator[Line]:
     if sentences:
         yield title(heading)
     for sentence in sentences:
@@ -347,18 +347,18 @@ def _list(heading: str, sentences: tuple[str, ...]) -> Iterator[Line]:
 
 @dataclass(frozen=True)
 class Deletion:
-    """What is to be deleted without a plan of the whole fleet, and how it is shown."""
+    """A deletion independent of the plan of the whole fleet, and its presentation."""
 
     decide: Callable[[Fleet, World], Plan]
     command: str
-    """The command that deletes what was drained."""
+    """The command that deletes the drained machines."""
     named: Collection[str] | None = None
-    """The machines that a person named; None: it is a sweep, which does without a store."""
+    """The machines named by a user; None: it is a sweep, which needs no store."""
     may_stay: bool = False
-    """Whether it is no failure that some of what was chosen stays."""
+    """Whether keeping some of the selected machines is no failure."""
 
     def exit_code(self, plan: Plan) -> int:
-        """Return what is said of a plan as a whole: what is unknown, what named machine stays."""
+        """Return the exit code of a plan: for unknown sources, and for kept named machines."""
         stays = [
             worker
             for worker in plan.workers
@@ -377,7 +377,7 @@ def run_deletion(
     sources: Sources,
     deletion: Deletion,
 ) -> int:
-    """Show what would be deleted, or delete it with --apply; return the exit code."""
+    """Show the machines to delete, or delete them with --apply; return the exit code."""
     if args.apply:
         return _delete(args, console, config, sources, deletion)
     plan = guard(config.fleet, deletion.decide(config.fleet, look(config, sources, console)))
@@ -429,7 +429,7 @@ def _delete(
 
 @contextmanager
 def _locked(store: Store, now: datetime, console: Console, deletion: Deletion) -> Iterator[bool]:
-    """Hold the fleet's lock; False where there is no store any more that has one."""
+    """Hold the fleet's lock; False if the store with the lock no longer exists."""
     with ExitStack() as stack:
         try:
             stack.enter_context(store.lock(lock_owner(), now))

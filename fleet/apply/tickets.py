@@ -1,8 +1,8 @@
 """Assign free machines to tickets before a run decides which machines to create or delete.
 
-One run at a time does it, under the fleet's lock; the store assigns nothing to a ticket that no
-longer waits. A machine that a ticket gave back is cleaned first; a machine that livechecks found
-broken fails its ticket.
+Only one run at a time does so, under the fleet's lock; the store assigns no machine to a ticket
+that no longer waits. A machine that a ticket released is cleaned first. A machine that failed its
+livechecks fails its ticket.
 """
 
 import re
@@ -28,7 +28,7 @@ def hand_out_all(fleet: Fleet, world: World, sources: Sources, tell: Tell, note:
     """Assign free machines and return the new world; `note` writes the journal."""
     if not sources.desks:
         return world
-    # A listing may omit a machine once: one that a stack records is not forgotten for that.
+    # A listing may omit a machine once: one that is in a stack is not removed for that.
     known = known_machines(world)
     world = _keep_forgotten(world, sources, tell)
     there = None if known is None else frozenset(known)
@@ -44,24 +44,24 @@ def hand_out_all(fleet: Fleet, world: World, sources: Sources, tell: Tell, note:
     given = Seen(fleet, world, sources, world.time).give(open_tickets, tell, note)
     if not given:
         return world
-    queues = {queue: _without(world.queues[queue], got) for queue, got in given.items()}
+    queues = {queue: _without_tickets(world.queues[queue], got) for queue, got in given.items()}
     world = world.altered(queues={**world.queues, **queues})
     return _with_workers(world, sources)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run saw and did: machines are assigned by it while the next run observes."""
+    """The observation of a run, used to assign machines while the next run observes."""
 
     fleet: Fleet
     world: World
     sources: Sources
     started: datetime
     besides: Collection[str] = ()
-    """Machines that get no ticket: it deleted them, or is changing them."""
+    """Machines that get no ticket: the run deleted or is changing them."""
 
     def hand_out(self, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell) -> bool:
-        """Give machines that were free then, and still are, to tickets that wait now, if any."""
+        """Give machines that are still free to waiting tickets; return whether any got one."""
         sources = replace(self.sources, executor=executor)
         desks = {queue: desk.read(now) for queue, desk in sorted(sources.desks.items())}
         queues = {**self.world.queues, **desks}
@@ -77,7 +77,7 @@ class Seen:
     def give(
         self, waiting: Mapping[str, Sequence[Ticket]], tell: Tell, note: Tell
     ) -> dict[str, frozenset[int]]:
-        """Give the machines that are free to tickets; return which got one, of each queue."""
+        """Give free machines to tickets; return the tickets that got one, by queue."""
         if all(ticket.machine for tickets in waiting.values() for ticket in tickets):
             return {}
         sources, listed = self.sources, _listed(self.world)
@@ -93,7 +93,7 @@ class Seen:
                 queue,
                 [
                     replace(
-                        _given(self.fleet, queue, lease.ticket, listed[lease.machine], sources),
+                        _to_given(self.fleet, queue, lease.ticket, listed[lease.machine], sources),
                         tags=assigned.tags[lease.ticket],
                         note=assigned.notes.get(lease.ticket, ""),
                     )
@@ -110,11 +110,12 @@ class Seen:
 
 
 def _keep_forgotten(world: World, sources: Sources, tell: Tell) -> World:
-    """Open a ticket for what is busy with a ticket that only a lost store knew."""
+    """Open a ticket for each busy machine whose ticket was in a lost store."""
     kept = False
     for queue, desk in sorted(sources.desks.items()):
         forgotten = find_forgotten(world.queues[queue])
-        # Asked of nothing it would forget what was read, and to read that again takes long.
+        # With an empty argument, `keep` would drop the cached reading, which is slow to read
+        # again.
         numbers = desk.keep(forgotten, world.time) if forgotten else {}
         for machine, number in numbers.items():
             tell(
@@ -127,7 +128,7 @@ def _keep_forgotten(world: World, sources: Sources, tell: Tell) -> World:
 
 
 def note_waits(fleet: Fleet, world: World, plan: Plan, sources: Sources) -> None:
-    """Record why tickets wait by the plan, for clients that ask."""
+    """Record why tickets wait according to the plan, for clients that ask."""
     for queue, desk in sources.desks.items():
         desk.note(find_held(fleet, world, plan, queue))
 
@@ -139,7 +140,7 @@ def note_failures(
     plan: Plan,
     sources: Sources,
 ) -> None:
-    """Record again why tickets wait, with the attempts that this run saw fail."""
+    """Record again why tickets wait, with the attempts that failed in this run."""
     attempts = sources.store.attempts(REMEMBERED) if sources.desks else ()
     if {*attempts} <= {*world.attempts}:
         return
@@ -159,7 +160,7 @@ def _listed(world: World) -> _Listed:
 
 
 def _clean(world: World, sources: Sources, tell: Tell, note: Tell) -> None:
-    """Clean what tickets gave back; what an operator holds stays as it is."""
+    """Clean the machines that tickets released, except those held by an operator."""
     if not sources.cleaners:
         return
     listed = _listed(world)
@@ -194,7 +195,7 @@ def _clean(world: World, sources: Sources, tell: Tell, note: Tell) -> None:
 
 
 def _withheld(listed: _Listed, sources: Sources) -> Collection[str]:
-    """Return which machines get no ticket now: doubted, dirty or being changed."""
+    """Return the machines that get no ticket now: doubted, dirty or being changed."""
     going = {name for names in sources.executor.under_way.values() for name in names}
     if not sources.cleaners:
         return going
@@ -204,9 +205,9 @@ def _withheld(listed: _Listed, sources: Sources) -> Collection[str]:
 
 
 def _with_workers(world: World, sources: Sources) -> World:
-    """Return the world with the workers as the desks know them now.
+    """Return the world with the current workers of the desks.
 
-    What a machine ran last is still to be charged, also where it was just given to another.
+    The last work of a machine must still be charged, even if another ticket just got the machine.
     """
     queues = {}
     for queue, reading in world.queues.items():
@@ -224,7 +225,7 @@ def _with_workers(world: World, sources: Sources) -> World:
     return world.altered(queues=queues)
 
 
-def _given(
+def _to_given(
     fleet: Fleet, queue: str, ticket: int, listed: tuple[str, Machine], sources: Sources
 ) -> Given:
     provider, machine = listed
@@ -250,7 +251,7 @@ def _given(
 def _lease(
     queue: str, given: Iterable[Given], world: World, sources: Sources, tell: Tell
 ) -> frozenset[int]:
-    """Give machines to tickets, and return which tickets got theirs."""
+    """Give machines to tickets, and return the tickets that got one."""
     given = [*given]
     leased = sources.desks[queue].lease(given, world.time)
     for each in given:
@@ -262,8 +263,8 @@ def _lease(
     return frozenset(leased.tickets)
 
 
-def _without(reading: QueueReading, tickets: Iterable[int]) -> QueueReading:
-    """Return what still waits."""
+def _without_tickets(reading: QueueReading, tickets: Iterable[int]) -> QueueReading:
+    """Return a reading without these tickets."""
     ids = {str(ticket) for ticket in tickets}
     if isinstance(reading.demand, Unknown):
         return reading
@@ -271,11 +272,11 @@ def _without(reading: QueueReading, tickets: Iterable[int]) -> QueueReading:
     return reading.altered(demand=reading.demand.altered(requests=left))
 
 
-_FIELD = re.compile(r"\{(\w+)\}")
-_SSH = "22"
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_SSH_PORT = "22"
 
 
 def fill(template: str, particulars: Mapping[str, str]) -> str:
-    """Return an answer, filled in one go: nothing that is told is looked at again."""
-    known = {"port": _SSH, **{key: text for key, text in particulars.items() if text}}
-    return _FIELD.sub(lambda found: known.get(found[1], ""), template).strip()
+    """Fill a template in one pass, so that values are not expanded again."""
+    known = {"port": _SSH_PORT, **{key: text for key, text in particulars.items() if text}}
+    return _PLACEHOLDER.sub(lambda found: known.get(found[1], ""), template).strip()

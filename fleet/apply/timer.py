@@ -1,7 +1,7 @@
 """Clocks, sleeping, and signals that stop an apply.
 
-SIGINT (Ctrl-C) and SIGTERM end it at once while nothing is being changed, else after the steps
-that were begun. A second one in the middle of a step cuts that short too.
+SIGINT (Ctrl-C) and SIGTERM end an apply immediately if no change is in progress, else after the
+running steps. A second signal during a step interrupts that step too.
 """
 
 import signal
@@ -19,25 +19,25 @@ from fleet.ports import Store
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_duration, write_time
 
-_LONGEST_SLEEP = 0.5
+_MAX_SLEEP_SECONDS = 0.5
 
 
 class Signals:
-    """Waits between runs, and hears when to end."""
+    """Waits between runs, and handles stop signals."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._is_stop_requested = False
         self._changing = False
         self._cut: Callable[[], None] | None = None
         self.was_cut = False
-        """Whether a step was interrupted in its middle."""
+        """Whether a step was interrupted."""
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Listen; afterwards signals do again what they did before."""
+        """Handle signals during the block; then restore the earlier handlers."""
         before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
         for each in before:
-            signal.signal(each, self._hear)
+            signal.signal(each, self._handle_signal)
         try:
             yield
         finally:
@@ -46,10 +46,10 @@ class Signals:
 
     @contextmanager
     def changing(self, cut: Callable[[], None] | None = None) -> Iterator[None]:
-        """Let what is done in here come to the end of its step.
+        """Defer signals to the end of the block.
 
-        `cut` ends it early, in good order, where somebody asks a second time; without it that
-        interrupts whatever is being done.
+        A second signal calls `cut`, which ends the block early and gracefully; without `cut` it
+        interrupts the current operation.
         """
         self._changing, self._cut = True, cut
         try:
@@ -61,29 +61,29 @@ class Signals:
             self._changing, self._cut = False, None
 
     def is_ending(self) -> bool:
-        """Say whether somebody asked to end."""
-        return self._asked
+        """Return whether a stop was requested."""
+        return self._is_stop_requested
 
     def end_if_asked(self) -> None:
-        """Raise KeyboardInterrupt where somebody asked to end while something was changed."""
-        if self._asked:
+        """Raise KeyboardInterrupt if a stop was requested during a change."""
+        if self._is_stop_requested:
             raise KeyboardInterrupt
 
     def wait(self, seconds: float) -> bool:
-        """Wait that long; False, at once, where somebody asked to end before."""
-        self._doze(seconds, time.sleep)
-        return not self._asked
+        """Wait for these seconds; False, immediately, if a stop was requested."""
+        self._sleep(seconds, time.sleep)
+        return not self._is_stop_requested
 
-    def _doze(self, seconds: float, doze: Callable[[float], bool | None]) -> None:
-        """Doze that long, until that says true, or until somebody asks to end."""
+    def _sleep(self, seconds: float, doze: Callable[[float], bool | None]) -> None:
+        """Wait for these seconds, until `doze` returns true, or until a stop is requested."""
         until = time.monotonic() + seconds
-        while not self._asked and (left := until - time.monotonic()) > 0:
-            # A signal that arrives right before a sleep does not end it: none is long.
-            if doze(min(left, _LONGEST_SLEEP)):
+        while not self._is_stop_requested and (left := until - time.monotonic()) > 0:
+            # A signal right before a sleep does not end it, so sleeps are short.
+            if doze(min(left, _MAX_SLEEP_SECONDS)):
                 return
 
-    def _hear(self, _: int, __: FrameType | None) -> None:
-        was_asked, self._asked = self._asked, True
+    def _handle_signal(self, _: int, __: FrameType | None) -> None:
+        was_asked, self._is_stop_requested = self._is_stop_requested, True
         if self._changing and not was_asked:
             return
         if self._cut is None:
@@ -92,12 +92,12 @@ class Signals:
         self._cut()
 
 
-_IN_A_ROW = 5
-"""How many runs may follow each other at once: a rare wake-up does not wait."""
+_MAX_BURST = 5
+"""Runs that may follow each other without a pause, so that a rare wake-up does not wait."""
 
 
 class WakeableTimer(Signals):
-    """A waiter that is woken, from any thread; runs begin `apart` seconds apart on average."""
+    """A waiter that any thread can wake; runs start `apart` seconds apart on average."""
 
     def __init__(self, apart: float) -> None:
         super().__init__()
@@ -105,26 +105,26 @@ class WakeableTimer(Signals):
         self._woken = threading.Event()
         self._began = time.monotonic()
         self._due = self._began + apart
-        """When the next run would begin if all of them had kept apart."""
+        """Start time of the next run if all runs had been `apart` seconds apart."""
         self._again = False
 
     def wake(self) -> None:
-        """Have the next run begin as soon as it may."""
+        """Start the next run as soon as permitted."""
         self._woken.set()
 
     def look_again(self) -> None:
-        """Have the next run begin so much apart from this one, without a wake-up."""
+        """Start the next run `apart` seconds after this one, without a wake-up."""
         self._again = True
 
     def wait(self, seconds: float) -> bool:
-        """Wait that long or until woken; False, at once, where somebody asked to end."""
+        """Wait for these seconds or until woken; False, immediately, if a stop was requested."""
         now = time.monotonic()
         if self._again:
             seconds = min(seconds, max(self._began + self._apart - now, 0))
-        early = min(max(self._due - _IN_A_ROW * self._apart - now, 0), seconds)
-        self._doze(early, time.sleep)
-        self._doze(seconds - early, self._woken.wait)
-        # What wakes it from here on is for the run after the next.
+        early = min(max(self._due - _MAX_BURST * self._apart - now, 0), seconds)
+        self._sleep(early, time.sleep)
+        self._sleep(seconds - early, self._woken.wait)
+        # A later wake-up is for the run after the next.
         self._woken.clear()
         self._again = False
         self._began = time.monotonic()
@@ -133,13 +133,12 @@ class WakeableTimer(Signals):
 
 
 MAX_SKEW = timedelta(minutes=10)
-"""Difference of clocks with which a run goes on: fleets survive minutes, and NTP keeps seconds.
+"""Maximum tolerated difference of clocks: fleets tolerate minutes, and NTP keeps seconds.
 
-`fleet doctor` reports much less, before runs are refused.
-"""
-_MOST_LEAP = timedelta(days=31)
+`fleet doctor` reports smaller differences, before runs are refused."""
+_MAX_PAUSE = timedelta(days=31)
 """A longer pause between runs is rarer than a wrong clock."""
-_RUNS = 10
+_MAX_RUNS_COMPARED = 10
 """Latest runs that a clock is compared with: a few may have been refused for their clock."""
 _LAST_RUN = "the last run of this fleet"
 
@@ -148,7 +147,7 @@ TRUST = "; if this clock is right, run `fleet apply --trust-clock` once"
 
 
 def find_clock_faults(fleet: Fleet, store: Store, world: World) -> tuple[str, ...]:
-    """Return the reasons for which an apply at the time of a world refuses its clock."""
+    """Return the reasons why an apply at the time of a world refuses its clock."""
     faults = (
         *find_faults_at_start(store, world.time),
         *find_faults_of_world(fleet, store, world),
@@ -157,14 +156,14 @@ def find_clock_faults(fleet: Fleet, store: Store, world: World) -> tuple[str, ..
 
 
 def find_faults_at_start(store: Store, now: datetime) -> Iterator[str]:
-    """Yield how the clock differs from the store's server and from the runs before."""
+    """Yield the clock's differences from the store's server and from earlier runs."""
     yield from find_store_skew(store, now)
     if odd := why_odd(store, now):
         yield odd
 
 
 def find_faults_of_world(fleet: Fleet, store: Store, world: World) -> Iterator[str]:
-    """Yield how the clock differs from those of queues and providers, and from earlier records."""
+    """Yield the clock's differences from queues and providers, and from earlier records."""
     yield from find_server_skew(world)
     yield from _find_later_records(fleet, store, world)
 
@@ -188,7 +187,7 @@ def find_store_skew(store: Store, now: datetime) -> Iterator[str]:
 
 
 def find_server_skew(world: World) -> Iterator[str]:
-    """Yield a fault if every queue and provider that has a clock differs from this computer."""
+    """Yield a fault if every queue and provider with a clock differs from this computer."""
     told = {
         f"{kind} {name}": each.clock_ahead
         for kind, readings in (("queue", world.queues), ("provider", world.providers))
@@ -206,7 +205,7 @@ def find_server_skew(world: World) -> Iterator[str]:
 
 
 def why_odd(store: Store, now: datetime) -> str:
-    """Return why this computer's clock may be wrong, by the last run; empty: no reason."""
+    """Return why this computer's clock may be wrong, by the last run; empty if plausible."""
     return _why_behind(store, now) or _why_leapt(store, now)
 
 
@@ -214,7 +213,7 @@ def _find_later_records(fleet: Fleet, store: Store, world: World) -> Iterator[st
     """Yield a fault if earlier runs or the ledger were recorded later than this world.
 
     The server of a queue or of the store may run on this computer, so its clock proves nothing
-    against these. Planned by a clock that is behind, spent budgets would be available again.
+    against these. With a clock that is behind, spent budgets would be available again.
     """
     odd = _why_behind(store, world.time)
     until = None if isinstance(world.ledger, Unknown) else world.ledger.charged_until
@@ -234,10 +233,10 @@ def _why_behind(store: Store, now: datetime) -> str:
 
 def _why_leapt(store: Store, now: datetime) -> str:
     # A run without a plan may have been refused because its clock was wrong.
-    runs = (run for run in store.last_runs(_RUNS) if run["plan"] or not run["ended"])
+    runs = (run for run in store.last_runs(_MAX_RUNS_COMPARED) if run["plan"] or not run["ended"])
     began = [datetime.fromisoformat(run["started"]) for run in runs]
     last = max((each for each in began if each <= now + MAX_SKEW), default=now)
-    return _why_odd(now, last, _LAST_RUN) if now > last + _MOST_LEAP else ""
+    return _why_odd(now, last, _LAST_RUN) if now > last + _MAX_PAUSE else ""
 
 
 def _why_odd(now: datetime, then: datetime, what: str) -> str:

@@ -15,7 +15,7 @@ from fleet.state.store import DatabaseStore
 
 
 class Held(NamedTuple):
-    """A lock, who holds it, and what removes it."""
+    """A lock, its owner, and the function that removes it."""
 
     what: str
     owner: str
@@ -27,7 +27,7 @@ class Held(NamedTuple):
 def unlock(
     fleet: Fleet, store: DatabaseStore, storage: Storage, dead: str | None, console: Console
 ) -> int:
-    """Remove the locks of dead runs; `dead` is a holder that a person knows to be dead."""
+    """Remove the locks of dead runs; `dead` is an owner that the user knows to be dead."""
     names = stacks_of(fleet, store.stacks())
     locks = (*_of_the_fleet(fleet.fleet, store), *_of_stacks(names, storage))
     kept = []
@@ -58,7 +58,7 @@ def _of_the_fleet(fleet: str, store: DatabaseStore) -> Iterator[Held]:
 
 
 def _of_stacks(names: Iterable[Name], storage: Storage) -> Iterator[Held]:
-    """Yield the locks that the real engine left; of the embedded one the kernel keeps none."""
+    """Yield the locks of Pulumi stacks; the kernel releases those of the embedded engine."""
     objects = open_objects(storage.backend)
     if objects is None:
         return

@@ -1,4 +1,4 @@
-"""Delete machines that no stack holds: at their queue, then at their provider."""
+"""Delete machines without a stack: at their queue, then at their provider."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -21,23 +21,24 @@ _WORST_FIRST: tuple[_Result, ...] = ("failed", "refused", "applied", "unchanged"
 def with_orphans(
     outcome: StackOutcome, world: World, plan: Plan, sources: Sources, tell: Tell
 ) -> StackOutcome:
-    """Delete the orphans of a pool too, and return what became of it then."""
+    """Delete the orphans of a pool too, and return the combined result."""
     orphans = [each for each in plan.actions if each.pool == outcome.pool and is_orphan(each)]
     if not orphans:
         return outcome
-    return _both(outcome, delete_unrecorded_machines(world, plan, orphans, sources, tell))
+    return _combine(outcome, delete_unrecorded_machines(world, plan, orphans, sources, tell))
 
 
 def delete_unrecorded_machines(
     world: World, plan: Plan, actions: Sequence[Action], sources: Sources, tell: Tell
 ) -> StackOutcome:
-    """Drain or delete a pool's machines that no stack holds; return what became of it.
+    """Drain or delete a pool's machines without a stack; return the result.
 
-    Queues are told one after the other; machines go at once where their provider allows that.
+    Queues are called one after the other; machines are deleted concurrently if their provider
+    permits.
     """
     done: set[str] = set()
     staying: dict[str, FleetError] = {}
-    going: list[_Going] = []
+    going: list[_PendingDeletion] = []
 
     def tell_of(action: Action, error: FleetError | None) -> None:
         if error:
@@ -49,12 +50,12 @@ def delete_unrecorded_machines(
     note_departures(world, actions, sources.store)
     for action in actions:
         try:
-            _go_on(sources)
+            _check_stop(sources)
             if isinstance(action, Drain):
                 _registry(sources, action.registry).drain(action.worker)
                 tell_of(action, None)
             elif isinstance(action, Delete):
-                going.append(_switched_off(world, plan, action, sources))
+                going.append(_retire(world, plan, action, sources))
         except FleetError as error:
             tell_of(action, error)
     pending: set[str] = set()
@@ -67,7 +68,7 @@ def delete_unrecorded_machines(
                 tell_of(each.action, trouble)
     return StackOutcome(
         pool=actions[0].pool,
-        result=_worst(staying.values()),
+        result=_worst_result(staying.values()),
         drained=tuple(a.worker for a in actions if isinstance(a, Drain) and a.worker in done),
         deleted=tuple(a.worker for a in actions if isinstance(a, Delete) and a.worker in done),
         deleting=tuple(a.worker for a in actions if a.worker in pending),
@@ -77,25 +78,25 @@ def delete_unrecorded_machines(
     )
 
 
-class _Going(NamedTuple):
-    """A machine whose worker is switched off."""
+class _PendingDeletion(NamedTuple):
+    """A machine whose worker is disabled."""
 
     action: Delete
     machine_api: MachineApi
     machine: str
 
 
-class _AskedToEnd(FleetError):
-    """Somebody asked to end, so that nothing more is begun."""
+class _StopRequested(FleetError):
+    """A stop was requested, so no further step is started."""
 
 
-def _go_on(sources: Sources) -> None:
+def _check_stop(sources: Sources) -> None:
     if sources.is_ending():
-        raise _AskedToEnd("stopped by a signal")
+        raise _StopRequested("stopped by a signal")
 
 
-def _switched_off(world: World, plan: Plan, action: Delete, sources: Sources) -> _Going:
-    """Have a worker's queue release or revoke it; raises where its machine has to stay."""
+def _retire(world: World, plan: Plan, action: Delete, sources: Sources) -> _PendingDeletion:
+    """Release or revoke a worker at its queue; raises if its machine must be kept."""
     provider = next(pool.provider for pool in plan.pools if pool.pool == action.pool)
     machine_api = sources.machine_apis.get(provider or "")
     machine = machine_at(world, provider or "", action.worker)
@@ -106,17 +107,17 @@ def _switched_off(world: World, plan: Plan, action: Delete, sources: Sources) ->
         )
     if action.registry is not None:
         retire_worker(_registry(sources, action.registry), action)
-    return _Going(action, machine_api, machine.id)
+    return _PendingDeletion(action, machine_api, machine.id)
 
 
-def _delete(sources: Sources, going: _Going) -> None:
-    _go_on(sources)
+def _delete(sources: Sources, going: _PendingDeletion) -> None:
+    _check_stop(sources)
     going.machine_api.delete(going.machine)
 
 
-def _worst(errors: Iterable[FleetError]) -> _Result:
-    """Return what is told of a pool where these were met; who works or ends harms nothing."""
-    met = [error for error in errors if not isinstance(error, WorkerBusy | _AskedToEnd)]
+def _worst_result(errors: Iterable[FleetError]) -> _Result:
+    """Return the result of a pool with these errors; busy workers and a stop are no failures."""
+    met = [error for error in errors if not isinstance(error, WorkerBusy | _StopRequested)]
     if not met:
         return "applied"
     return "refused" if all(isinstance(error, PlanRefused) for error in met) else "failed"
@@ -131,21 +132,21 @@ def _registry(sources: Sources, name: str) -> Registry:
 
 
 def machine_at(world: World, provider: str, name: str) -> Machine | None:
-    """Return the machine of a name that a provider lists."""
+    """Return the named machine in a provider's listing."""
     named = (m for at, m in world.machines() if at == provider and m.name == name)
     return next(named, None)
 
 
 def by_pool(outcomes: Iterable[StackOutcome]) -> dict[str, StackOutcome]:
-    """Return one outcome per pool, where some of its machines are in its stack and some not."""
+    """Combine outcomes by pool, for pools with machines inside and outside their stack."""
     found: dict[str, StackOutcome] = {}
     for each in outcomes:
-        found[each.pool] = _both(found[each.pool], each) if each.pool in found else each
+        found[each.pool] = _combine(found[each.pool], each) if each.pool in found else each
     return found
 
 
-def _both(one: StackOutcome, other: StackOutcome) -> StackOutcome:
-    """Return one outcome of what was done to a pool in two steps."""
+def _combine(one: StackOutcome, other: StackOutcome) -> StackOutcome:
+    """Combine the outcomes of two steps on a pool."""
     results = {one.result, other.result}
     return one.altered(
         result=next(each for each in _WORST_FIRST if each in results),

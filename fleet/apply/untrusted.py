@@ -1,7 +1,7 @@
-"""Refuse what the fleet.yaml of a merge request could have this computer run, read or connect to.
+"""Refuse programs, reads and connections in the fleet.yaml of a merge request.
 
-Its author is unknown. The target branch approves only the same place of state: a connection alone
-already sends and returns facts.
+Its author is unknown. The target branch approves only the same place of state, since a connection
+alone already sends and returns facts.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from fleet.schema.units import FileSecret
 
 
 def refuse_untrusted(fleet: Fleet, base: Fleet | None, folder: Path) -> None:
-    """Raise PlanRefused, exit code 4, for the keys that a merge request's fleet.yaml may not have.
+    """Raise PlanRefused, exit code 4, for keys that a merge request's fleet.yaml may not have.
 
     `base` is the target branch's; None if it is missing.
     """

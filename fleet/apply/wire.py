@@ -1,4 +1,4 @@
-"""Make the edges that fleet.yaml names: queues, providers, engines, store."""
+"""Create the adapters of a fleet.yaml: queues, providers, engines, store."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Generic, TypeVar, assert_never
 
-from fleet.apply.observe import Concurrently, Sources, told_or, with_rules
+from fleet.apply.observe import Concurrently, Sources, read_or_default, with_rules
 from fleet.clock import SystemClock, utc_now
 from fleet.clouds.cloud import AnyCloud, label_time
 from fleet.clouds.kinds import clouds_of
@@ -62,10 +62,10 @@ def wire(
     slots: Slots | None = None,
     store: DatabaseStore | None = None,
 ) -> Sources:
-    """Return the edges that this configuration names.
+    """Return the adapters of this configuration.
 
-    With `looks`, livechecks are run and ports tried, as `apply` does; what only reads goes by what
-    the last looks found. Runs of a loop share their `slots` and `store`.
+    With `looks`, livechecks and port probes run, as in `apply`; otherwise their last results are
+    used. Runs of a loop share their `slots` and `store`.
     """
     base = Path(config).resolve().parent
     secrets = HostSecrets(os.environ, base)
@@ -73,8 +73,8 @@ def wire(
     clouds = clouds_of(fleet, config, SystemClock(), (slots or Slots()) if looks else None)
     enrollers = registries_of(fleet, secrets)
     store = store or DatabaseStore(storage.store, fleet.fleet)
-    # Without a store it is of no machine known what it is.
-    made = partial(told_or, (), partial(store.attempts, _MADE))
+    # Without a store, the attributes of created machines are unknown.
+    made = partial(read_or_default, (), partial(store.attempts, _MAX_KNOWN_MACHINES))
     desks = {
         name: StoredTicketDesk(fleet, DatabaseTickets(store.begin, name), SystemClock(), made)
         for name, queue in fleet.queues.items()
@@ -84,7 +84,8 @@ def wire(
     registering = {name: each for name, each in providers.items() if isinstance(each, Registry)}
     return Sources(
         queues={
-            name: desks.get(name) or _queue(fleet, _beside(queue, base), secrets, desks, made)
+            name: desks.get(name)
+            or _queue(fleet, _with_path_from(queue, base), secrets, desks, made)
             for name, queue in fleet.queues.items()
         },
         providers=providers,
@@ -119,7 +120,7 @@ def _messengers(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tupl
 
 
 def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
-    """Return a reading of each queue whose rules can be read, with nothing but these."""
+    """Return a reading of each queue with readable rules, without demand and workers."""
     base = Path(config).resolve().parent
     readers = dict(_rules(fleet, base, HostSecrets(os.environ, base)))
     store = DatabaseStore(find_storage(fleet, config).store, fleet.fleet)
@@ -129,7 +130,7 @@ def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
 
 
 def registries_of(fleet: Fleet, secrets: HostSecrets) -> dict[str, DebusineRegistry]:
-    """Return queue name to its registry, where `admin` says how to write to it."""
+    """Return queue name to its registry, for queues with `admin`."""
     return {
         name: DebusineRegistry(name, fleet.fleet, _channel(queue, secrets))
         for name, queue in fleet.queues.items()
@@ -140,7 +141,7 @@ def registries_of(fleet: Fleet, secrets: HostSecrets) -> dict[str, DebusineRegis
 def _channel(queue: DebusineQueue, secrets: HostSecrets) -> Channel:
     if isinstance(queue.admin, list):
         return CommandChannel(queue.admin)
-    # Asked for only when something is written: read commands need no such secret.
+    # Read late: only changes need this secret.
     dsn = queue.admin.dsn if queue.admin else None
     return SqlChannel(cache(partial(secrets.read, dsn)))
 
@@ -152,9 +153,9 @@ def engines_of(
     secrets: HostSecrets,
     now: datetime,
 ) -> Callable[[str], Engine]:
-    """Return what finds the engine of a provider's stacks; it raises EngineAbsent without one.
+    """Return a function from provider to the engine of its stacks; raises EngineAbsent.
 
-    The expiry of a machine that is made in this run counts from `now`.
+    The expiry of machines created in this run counts from `now`.
     """
 
     @cache
@@ -190,7 +191,7 @@ def engines_of(
 def _shared_stacks(
     fleet: Fleet, storage: Storage, clouds: Mapping[str, AnyCloud], secrets: HostSecrets
 ) -> Mapping[str, SharedStackEngine]:
-    """Return what changes the shared stacks of providers whose machines share something."""
+    """Return the engines of shared stacks, for providers with shared parts."""
     sharing = {name: each for name, each in clouds.items() if each.has_shared_stack}
     if not sharing:
         return {}
@@ -212,26 +213,26 @@ def _passphrase(fleet: Fleet, secrets: HostSecrets) -> Callable[[], str] | None:
 
 
 def labels_of_new(fleet: Fleet, now: datetime, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels of a new machine that say nothing of what it is made from."""
+    """Return the labels of a new machine that are not part of its inputs."""
     labels = {"expires": label_time(extended(fleet, now))}
     commit = environment.get("CI_COMMIT_SHA", "")
     return labels | {"commit": commit} if re.fullmatch(r"[0-9a-f]{7,63}", commit) else labels
 
 
 def _prices(clouds: Mapping[str, AnyCloud]) -> Iterator[tuple[str, PriceReader]]:
-    """Yield what asks providers for their prices; one without a token is not asked."""
+    """Yield the price readers of providers; providers without a token are skipped."""
     for name, cloud in clouds.items():
         with suppress(SecretMissing):
             if reader := cloud.prices():
                 yield name, reader
 
 
-_MADE = 10_000
-"""So many of the latest machines of each pool, type and market are known by their names."""
+_MAX_KNOWN_MACHINES = 10_000
+"""Maximum recorded machines per pool, type and market that are known by name."""
 
 
 def lock_owner() -> str:
-    """Return how this process is named in the lock."""
+    """Return this process's name in the lock."""
     return name_process()
 
 
@@ -243,14 +244,14 @@ def _prepare(clouds: Mapping[str, AnyCloud]) -> None:
 T = TypeVar("T")
 
 
-class _Unreadable(Generic[T]):
-    """A queue that cannot be read, or its rules: `told` is why."""
+class _UnreadableSource(Generic[T]):
+    """A queue, or its rules, that cannot be read; `told` is the reading."""
 
     def __init__(self, told: T) -> None:
         self._told = told
 
     def read(self, now: datetime | None = None) -> T:  # noqa: ARG002 - the port's own argument
-        """Return that nothing is known."""
+        """Return the reading."""
         return self._told
 
 
@@ -267,7 +268,7 @@ def _queue(
                 return _debusine(fleet, queue, secrets, made)
             except SecretMissing as error:
                 unknown = Unknown(unknown=str(error))
-                return _Unreadable(QueueReading(demand=unknown, workers=unknown))
+                return _UnreadableSource(QueueReading(demand=unknown, workers=unknown))
         case WorldQueueModel():
             return WorldQueue(queue, LocalFiles())
         case CoprQueue():
@@ -285,7 +286,7 @@ def _queue(
 
 
 def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str, RuleReader]]:
-    """Yield what reads the rules of queues, where fleet.yaml says where they are."""
+    """Yield the rule readers of queues, if fleet.yaml has their location."""
     for name, queue in fleet.queues.items():
         match queue:
             case CoprQueue(rules=place) if place is not None:
@@ -297,7 +298,7 @@ def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str
                     token = secrets.read(reference) if reference else None
                 except SecretMissing as error:
                     unknown = Unknown(unknown=str(error))
-                    yield name, _Unreadable(dict.fromkeys(places_of(fleet, name), unknown))
+                    yield name, _UnreadableSource(dict.fromkeys(places_of(fleet, name), unknown))
                 else:
                     path = path_of(fleet)
                     seconds = fleet.guards.demand_max_age
@@ -307,7 +308,7 @@ def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str
 
 
 def _debusine(fleet: Fleet, queue: DebusineQueue, secrets: HostSecrets, made: Made) -> Queue:
-    """Return how a server is read: over SQL where that may be, exact and fast, else over REST."""
+    """Return the reader of a server: over SQL if configured (exact and fast), else over REST."""
     if queue.read is not None:
         return DebusineDatabase(fleet, queue, secrets.read(queue.read), made)
     token = secrets.read(queue.token) if queue.token else None
@@ -315,15 +316,15 @@ def _debusine(fleet: Fleet, queue: DebusineQueue, secrets: HostSecrets, made: Ma
     return DebusineRest(queue, token, paths=paths, max_age=fleet.guards.demand_max_age)
 
 
-def _beside(queue: QueueModel, base: Path) -> QueueModel:
-    """Return a queue whose recording is found from fleet.yaml's folder."""
+def _with_path_from(queue: QueueModel, base: Path) -> QueueModel:
+    """Return a queue whose recording is relative to fleet.yaml's folder."""
     if isinstance(queue, WorldQueueModel):
         return queue.model_copy(update={"path": str(base / queue.path)})
     return queue
 
 
 def find_desk(fleet: Fleet, asked: str | None) -> tuple[str, TicketQueue]:
-    """Return the queue of tickets that is named, or the only one; WrongUsage where none is it."""
+    """Return the named ticket queue, or the only one; raises WrongUsage if it is missing."""
     desks = {name: q for name, q in fleet.queues.items() if isinstance(q, TicketQueue)}
     said = ", ".join(desks) or "none"
     if asked is None:
@@ -340,7 +341,7 @@ def find_desk(fleet: Fleet, asked: str | None) -> tuple[str, TicketQueue]:
 
 
 def read_members(fleet: Fleet, file: str) -> Mapping[str, tuple[str, ...]] | Unknown:
-    """Return who is in which group, from the file that `members` names beside fleet.yaml."""
+    """Return the members of groups, from the file that `members` names."""
     members = _members(fleet, Path(file).resolve().parent)
     return members.read() if members else {}
 
