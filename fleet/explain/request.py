@@ -80,7 +80,7 @@ class Case(Run):
 
     @cached_property
     def options(self) -> OptionFinder:
-        """Return what finds where requests could run."""
+        """Return the finder of places for requests."""
         return OptionFinder(self.fleet, self.world)
 
     @cached_property

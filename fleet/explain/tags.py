@@ -99,7 +99,7 @@ def enforcement_facts(
 def enforcer_of_limit(
     claims: Iterable[Enforcement], path: Path, queues: Collection[str]
 ) -> Enforcer | None:
-    """Return who enforces a limit: fleet, which creates no more machines, or a queue."""
+    """Return the enforcer of a limit: fleet, which creates no more machines, or a queue."""
     if path[:1] == ("queues",) and path[2:]:
         return "scheduler"  # fleet itself gives each ticket its machine
     if path[:1] != ("tags",):

@@ -574,12 +574,12 @@ class Run:
 
     @cached_property
     def unserved(self) -> dict[str, Unserved]:
-        """Return why each request that is not served waits."""
+        """Return the entry of the plan of each unserved request."""
         return {key: each for each in self.plan.unserved for key in each.requests}
 
     @cached_property
     def offers(self) -> dict[str, Offer]:
-        """Return what the workers of each pool offer, by its name."""
+        """Return the offer of each pool, by its name."""
         images = images_by_pool(self.fleet, self.world)
         return {name: offer_of_pool(self.fleet, name, images[name]) for name in sorted(images)}
 

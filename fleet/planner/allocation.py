@@ -47,8 +47,8 @@ from fleet.planner.solver import (
 )
 
 _MAX_WEIGHT = 100
-"""Weight at which an exact search begins another objective for earlier ranks. With one for each
-rank, limited worlds of 60 to 400 requests take 1.3 to 2 times as long."""
+"""Weight at which an exact search begins another objective for earlier ranks. With one objective
+for each rank, limited worlds of 60 to 400 requests take 1.3 to 2 times as long."""
 _RANK_WEIGHT = 2.0
 """Weight of a request against one of the next rank while ranks are rounded."""
 _WEIGHTED_RANKS = 8
@@ -224,7 +224,7 @@ def _objectives(model: Model) -> Iterator[Objective]:
 
 
 def _rank_costs(model: Model) -> Iterator[Array]:
-    """Yield the costs that serve the maximum of each rank in turn, of several ranks at once.
+    """Yield the costs that serve the maximum of each rank in turn, for several ranks together.
 
     A request weighs more than all requests of later ranks in the same costs.
     """
