@@ -115,7 +115,7 @@ class Use(NamedTuple):
     limit: "_Limit"
     who: str | None
     workers: tuple[Sequence[str], Sequence[str]]
-    """Busy workers by name: those of `who`, then those of an unknown user, which count for each."""
+    """Names of busy workers: those of `who`, then those of unknown users, which count for each."""
     groups: tuple[Group, ...]
     counted: Mapping[tuple[str, str], Decimal]
     """The groups, each with a place where it counts: not where it does without the tag."""
