@@ -26,7 +26,7 @@ from fleet.schema.model import Fleet
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet adopt` takes."""
+    """Declare the arguments of `fleet adopt`."""
     add_file(parser)
     parser.add_argument(
         "--select",
@@ -46,7 +46,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Show what would be adopted, or adopt it."""
+    """Adopt machines, or show them with --dry-run."""
     key, equals, value = args.select.partition("=")
     if not (key and equals and value):
         raise WrongUsage(f"--select {args.select}: expected KEY=VALUE, the label to look for")

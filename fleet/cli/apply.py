@@ -1,4 +1,4 @@
-"""Plan and apply the changes, once or again and again."""
+"""Plan and apply the changes, once or repeatedly."""
 
 import argparse
 
@@ -23,7 +23,7 @@ from fleet.state.store import store_of
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet apply` takes."""
+    """Declare the arguments of `fleet apply`."""
     add_file(parser)
     parser.add_argument(
         "plan",
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace, console: Console, signals: Signals | None = No
 
 
 def _selection(args: argparse.Namespace) -> Selection:
-    """Return what to apply: these pools, that saved plan."""
+    """Return the selection: these pools, or this saved plan."""
     if args.plan is None:
         return Selection(frozenset(args.pool))
     if args.every is not None:
@@ -97,7 +97,7 @@ def _selection(args: argparse.Namespace) -> Selection:
 
 
 def _schedule(args: argparse.Namespace) -> Schedule | None:
-    """Return how often to apply; None: once."""
+    """Return the schedule of --every; None without it."""
     if args.every is None:
         if args.most is not None or args.until_quiet:
             raise WrongUsage("--for and --until-quiet need --every")
@@ -130,7 +130,7 @@ def _apply_once(
 
 
 def _write_metrics(decision: Decision, args: argparse.Namespace, console: Console) -> None:
-    """Write the metrics; what cannot be written is reported and does not fail the run."""
+    """Write the metrics; a failure is reported and does not fail the run."""
     fleet = decision.config.fleet
     store = store_of(fleet, args.file)
     try:

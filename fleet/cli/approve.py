@@ -1,4 +1,4 @@
-"""Approve what a guard refuses, for a number of machines of a pool and a while."""
+"""Approve actions that a guard refuses, for a number of machines of a pool and a limited time."""
 
 import argparse
 from typing import get_args
@@ -12,7 +12,7 @@ from fleet.schema.units import write_count, write_time
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet approve` takes."""
+    """Declare the arguments of `fleet approve`."""
     add_file(parser)
     parser.add_argument(
         "guard", choices=get_args(GuardName), metavar="GUARD", help=", ".join(get_args(GuardName))
@@ -31,7 +31,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Write the approval down, beside those of fleet.yaml."""
+    """Place the approval, in addition to those of fleet.yaml."""
     ordering = Ordering.of(args, console)
     ordering.check_pool(args.pool)
     order = GivenApproval(

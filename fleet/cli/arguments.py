@@ -1,4 +1,4 @@
-"""What the arguments of every command are made of: parsers, options that several have."""
+"""Building blocks of every command's arguments: parsers and common options."""
 
 import argparse
 import re
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
-    """Answers wrong usage with the usage of the verb it was of, and what was probably meant."""
+    """Reports wrong usage with the usage of the verb, and a suggestion."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - argparse overloads it
-        """Refuse what is left over here, where argparse would leave it to the whole program."""
+        """Refuse unknown arguments here, instead of in the parser of the whole program."""
         known, left = super().parse_known_args(args, namespace)
         if left:
             meant = self._meant(left[0])
@@ -20,14 +20,14 @@ class Parser(argparse.ArgumentParser):
         return known, left
 
     def error(self, message: str) -> NoReturn:
-        """Name the actions there are where none was given."""
+        """Add the existing actions to an error about a missing one."""
         for action in self._actions:
             if isinstance(action.choices, dict) and message.endswith(f": {action.metavar}"):
                 message = f"{message}, one of {', '.join(action.choices)}"
         super().error(message)
 
     def _meant(self, argument: str) -> str:
-        """Return the option that was probably meant, or nothing."""
+        """Return the option that was probably meant, or an empty text."""
         options = self._option_string_actions
         if argument.endswith((".yaml", ".yml")) and "--file" in options:
             return f"--file {argument}"
@@ -62,14 +62,14 @@ else:
 
 
 def add_verbs(parser: Parser) -> Verbs:
-    """Say that a command takes an action: what `add_verb` adds."""
+    """Add a mandatory action to a command; see `add_verb`."""
     return parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
 
 def add_verb(
     verbs: Verbs, name: str, help_text: str, run: Run | None = None, *, config: bool = True
 ) -> Parser:
-    """Add a verb, with the option that names its fleet.yaml, and what carries it out."""
+    """Add a verb with its function, and the option for fleet.yaml unless `config` is false."""
     parser = verbs.add_parser(name, help=help_text, description=help_text)
     parser.set_defaults(carry_out=run)
     if config:
@@ -94,17 +94,17 @@ def option(  # noqa: PLR0913 - what argparse needs to know
     default: object = None,
     kind: Callable[[str], object] = str,
 ) -> None:
-    """Add an option with a value, which `kind` reads."""
+    """Add an option with a value, parsed by `kind`."""
     options.add_argument(name, metavar=metavar, help=help_text, default=default, type=kind)
 
 
 def repeated(options: Options, name: str, metavar: str, help_text: str) -> None:
-    """Add an option that may be repeated; its value is the list of all."""
+    """Add an option that may be repeated; its value is a list."""
     options.add_argument(name, metavar=metavar, help=help_text, action="append", default=[])
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names fleet.yaml."""
+    """Add the option for fleet.yaml."""
     parser.add_argument(
         "-f",
         "--file",
@@ -115,7 +115,7 @@ def add_file(parser: argparse.ArgumentParser) -> None:
 
 
 def add_world(parser: argparse.ArgumentParser) -> None:
-    """Add the option that reads facts from a file."""
+    """Add the option for a recorded world."""
     option(
         parser,
         "--world",
@@ -126,7 +126,7 @@ def add_world(parser: argparse.ArgumentParser) -> None:
 
 
 def add_base(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names the fleet.yaml of the target branch."""
+    """Add the option for the fleet.yaml of the target branch."""
     option(
         parser,
         "--base",
@@ -139,7 +139,7 @@ def add_base(parser: argparse.ArgumentParser) -> None:
 def add_order(
     parser: argparse.ArgumentParser, *, seconds: str | None = None, reason: str | None = None
 ) -> None:
-    """Add the options that every order has: for how long, and why; what has a default may lack."""
+    """Add the options of every order: duration and reason; those with a default are optional."""
 
     def has(default: str | None) -> str:
         return "" if default is None else "; default: %(default)s"
@@ -178,7 +178,7 @@ def duration(text: str) -> int:
 
 
 def count(least: int, most: int) -> Callable[[str], int]:
-    """Return what reads a whole number within these limits."""
+    """Return a parser of integers within these limits."""
 
     def read(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
@@ -189,13 +189,13 @@ def count(least: int, most: int) -> Callable[[str], int]:
 
 
 def add_span(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose a time of the past; `moment_of` says when it was."""
+    """Add the options for a past time span; `moment_of` converts their values."""
     option(parser, "--since", "TIME", "from this time on, as 2h, 7d or 2026-11-21", kind=past_time)
     option(parser, "--until", "TIME", "up to this time", kind=past_time)
 
 
 def past_time(text: str) -> timedelta | datetime:
-    """Return how long ago, or when; without a zone it is UTC. `moment_of` makes it a moment."""
+    """Parse a duration before now or a time (default: UTC); `moment_of` converts it."""
     from fleet.model.values import in_utc
     from fleet.schema.units import read_duration
 
@@ -212,7 +212,7 @@ def past_time(text: str) -> timedelta | datetime:
 
 
 def moment_of(asked: timedelta | datetime | None, now: datetime) -> datetime | None:
-    """Return the moment that `past_time` told; None: the option was left out."""
+    """Return the time of a `past_time` value; None: the option was omitted."""
     return now - asked if isinstance(asked, timedelta) else asked
 
 
@@ -226,5 +226,5 @@ def _reason(text: str) -> str:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the option that prints JSON."""
+    """Add the option for JSON output."""
     flag(parser, "--json", "print JSON")

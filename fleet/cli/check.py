@@ -1,4 +1,4 @@
-"""Run a fleet's own policies over its plan and its configuration."""
+"""Run a fleet's own policies on its plan and its configuration."""
 
 import argparse
 import json
@@ -20,12 +20,12 @@ from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
 
 _MAX_LINES = 20
-"""Number of printed lines that are shown."""
+"""Maximum printed lines that are shown."""
 _MAX_COLUMNS = 200
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet check` takes."""
+    """Declare the arguments of `fleet check`."""
     add_file(parser)
     add_world(parser)
     add_base(parser)
@@ -47,7 +47,7 @@ beside = reading_base
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Find the policies, and make the plan that they get."""
+    """Find the policies, and make the plan for them."""
     folder = args.policies or join(dirname(args.file), FOLDER)
     if args.policies and not Path(folder).is_dir():
         raise WrongUsage(f"--policies {folder}: there is no such folder")
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def after(args: argparse.Namespace, console: Console) -> int:
-    """Run the policies, and print their findings; exit 1 when there is anything."""
+    """Run the policies and print their findings; exit 1 if there are any."""
     console.progress("running policies")
     ran = run_policies(args.found, args.facts)
     findings = in_order(find_failures(ran.tests, args.document), args.file)

@@ -7,7 +7,7 @@ from fleet.ports import Console
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet completion` takes."""
+    """Declare the arguments of `fleet completion`."""
     parser.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="the shell")
 
 

@@ -1,6 +1,6 @@
-"""Write to the streams of the process: quiet and plain without a terminal.
+"""Write to the streams of the process; without colour and progress if not at a terminal.
 
-It is the only place that prints.
+This is the only module that prints.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TextIO
 
 
 class TerminalConsole:
-    """Writes to the process's own streams; quiet and plain without a terminal."""
+    """Writes to the streams of the process; no colour or progress without a terminal."""
 
     def __init__(self) -> None:
         plain = "CI" in os.environ
@@ -32,20 +32,20 @@ class TerminalConsole:
             sys.stdout.write(visible(ended, colour=self.colour))
             sys.stdout.flush()
         except OSError as error:
-            # What could not be written stays in the buffer, and Python tries again at its end.
+            # Unwritten text stays in the buffer, and Python would try again at exit.
             _discard(sys.stdout)
             error.filename = error.filename or "standard output"
             raise
 
     def note(self, text: str) -> None:
-        """Write lines to standard error; no name in them can move the cursor or hide text."""
+        """Write lines to standard error, with control characters removed."""
         from fleet.report.terminal import clean
 
         self._clear()
         self._tell("\n".join(map(clean, text.rstrip("\n").split("\n"))) + "\n")
 
     def ask(self, question: str) -> str:
-        """Return what a person at the terminal answers; empty where nobody is there."""
+        """Return a user's answer at the terminal; empty if there is no terminal."""
         if not (self.watched and sys.stdin is not None and sys.stdin.isatty()):
             return ""
         self._clear()
@@ -53,12 +53,12 @@ class TerminalConsole:
         return sys.stdin.readline().strip()
 
     def progress(self, text: str) -> None:
-        """Show what is being waited for to a person who watches; whatever comes next wipes it."""
+        """Show the current activity at a terminal; the next output replaces it."""
         if self.watched:
             from shutil import get_terminal_size
 
             self._clear()
-            # A line that wraps could not be wiped.
+            # A wrapped line could not be erased.
             self._tell(text[: get_terminal_size().columns - 1])
             self._transient = True
 
@@ -72,24 +72,24 @@ class TerminalConsole:
             sys.stderr.write(text)
             sys.stderr.flush()
         except OSError:
-            # A closed stream is no reason to stop an apply half-way.
+            # A closed stream must not stop an apply halfway.
             _discard(sys.stderr)
 
 
 def prepare_streams() -> None:
-    """Have streams that are missing lead nowhere, and others escape what they cannot encode."""
+    """Replace missing streams by /dev/null; escape characters that the others cannot encode."""
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
     codecs.register_error("fleet", _escaped)
     for stream in (sys.stdout, sys.stderr):
-        # One whose descriptor was given another file meanwhile cannot be told.
+        # A descriptor that was given another file cannot be reconfigured.
         if isinstance(stream, io.TextIOWrapper) and stream.errors != "fleet":
             with contextlib.suppress(OSError):
                 stream.reconfigure(errors="fleet")
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """Return what JSON writes for the characters that an encoding lacks."""
+    """Return JSON's escapes for the characters that an encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
@@ -98,7 +98,7 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 
 
 def _nowhere() -> TextIO:
-    # A real descriptor, so that no file that is opened later takes the number of a stream.
+    # A real descriptor, so that no later file gets the number of a stream.
     return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Print the rights that fleet needs in a Debusine's database, or check a role for them."""
+"""Print the SQL for fleet's rights in a Debusine database, or check a role's rights."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from fleet.state.secrets import HostSecrets
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet debusine` takes."""
+    """Declare the arguments of `fleet debusine`."""
     actions = add_verbs(parser)
     grants = add_verb(
         actions,
@@ -34,7 +34,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the SQL, or compare; exit 1 where a role lacks something or has too much."""
+    """Print the SQL, or compare; exit 1 if a role has missing or excess rights."""
     if not args.check:
         if args.queue:
             raise WrongUsage("--queue needs --check")

@@ -1,4 +1,4 @@
-"""Check that everything fleet.yaml names works; change nothing."""
+"""Check that all resources in fleet.yaml work, without changes."""
 
 import argparse
 import os
@@ -36,13 +36,13 @@ from fleet.state.store import store_of
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet doctor` takes."""
+    """Declare the arguments of `fleet doctor`."""
     add_file(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print what was found; 1 where something is wrong."""
+    """Print the findings; exit 1 if anything is wrong."""
     config = load_config(args, console)
     asked = _asked(config, args.file)
     world = look(config, asked.sources, console)
@@ -76,7 +76,7 @@ def _asked(config: Config, file: str) -> Asked:
 
 
 def _read_or_none(secrets: HostSecrets, reference: SecretRef | None) -> str | None:
-    """Return a secret; one that is missing has a finding of its own."""
+    """Return a secret; None if missing, which has a separate finding."""
     try:
         return secrets.read(reference) if reference else None
     except SecretMissing:
@@ -94,7 +94,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "s3": ("boto3",),
     "solver": ("highspy",),
 }
-"""Extra of fleet to the modules that it brings."""
+"""Extra of fleet to the modules that it installs."""
 
 
 def _is_installed(extra: str) -> bool:
@@ -114,7 +114,7 @@ def _installed(fleet: Fleet) -> Sequence[Finding]:
 
 
 def _judge_extras(fleet: Fleet, installed: Collection[str]) -> Finding:
-    """Return which extras of fleet are installed; without those of its providers it is wrong."""
+    """Return a finding about fleet's extras; wrong if a provider's extra is missing."""
     about = "fleet, extras"
     wanted = {each.extra for each in fleet.providers.values()}
     if missing := sorted(wanted.difference(installed)):
@@ -170,9 +170,10 @@ def _pulumi() -> Sequence[Finding]:
 
 
 def _gitlab(fleet: Fleet, folder: Path) -> Sequence[Finding]:
-    """Look at the project that the environment names, or say why not.
+    """Check the project named by the environment, or report why it was not checked.
 
-    Neither the environment nor a file in `folder`, that of fleet.yaml, speaks of GitLab: nothing.
+    Returns no finding if neither the environment nor a .gitlab-ci.yml in `folder` (of fleet.yaml)
+    or above mentions GitLab.
     """
     names = (TOKEN, "CI_API_V4_URL", "CI_PROJECT_ID")
     token, api, project = (os.environ.get(name, "").strip() for name in names)
@@ -193,7 +194,7 @@ def _program(project: str) -> Sequence[Finding]:
 
 
 def _unchecked(fleet: Fleet, file: str) -> Iterator[tuple[str, str]]:
-    """Yield what fleet cannot check from here, and how a person can."""
+    """Yield the facts that fleet cannot check from here, and how to check them by hand."""
     for name, queue in sorted(fleet.queues.items()):
         if isinstance(queue, DebusineQueue):
             if queue.read is None:

@@ -1,4 +1,4 @@
-"""Explain why a request waits, a pool has its size, a worker stays, and what rules would gain."""
+"""Explain waiting requests, the size of a pool, kept workers, and the effect of rules."""
 
 import argparse
 from datetime import timedelta
@@ -35,11 +35,11 @@ from fleet.schema.findings import nearest, some_of
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet explain` takes."""
+    """Declare the arguments of `fleet explain`."""
     add_file(parser)
     parser.set_defaults(began=utc_now())
     kinds = ["request", "pool", "worker", "powerful"]
-    # Without a metavar the error about a missing one says `kind`, and not which there are.
+    # Without a metavar, the error about a missing kind would not list the kinds.
     named = f"{{{','.join(kinds)}}}"
     parser.add_argument("kind", choices=kinds, metavar=named, help="what to explain")
     parser.add_argument(
@@ -71,7 +71,7 @@ _SHOWN = 8
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print one explanation, or that of all that waits; exit 1 if the name is unknown."""
+    """Print one explanation, or those of all waiting requests; exit 1 if the name is unknown."""
     if args.kind == "powerful":
         return _explain_powerful(args, console)
     if args.history or args.since:
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _explain_powerful(args: argparse.Namespace, console: Console) -> int:
-    """Print which packages would gain from a rule, and which rules no build uses."""
+    """Print the packages that would gain from a rule, and the rules that no build uses."""
     if args.name is not None or args.all or args.world:
         raise WrongUsage("`fleet explain powerful` takes --history FILE, and no name or --world")
     config = load_config(args, console)
@@ -132,14 +132,14 @@ def _unknown(decision: Decision, kind: str, name: str) -> str:
         meant = Case(decision.config.fleet, decision.world, plan).named(name)
         if meant:
             return f"{name} names {len(meant):,} requests: {_known(meant)}; explain one of them"
-    # A plan says of unread queues first; other unknowns hide no request.
+    # A plan lists unread queues first; other unknowns hide no request.
     unsure = (*plan.unknown[: len(plan.unread)], *map(words.estimated, plan.estimates))
     if kind == "request" and unsure:
         return f"cannot tell whether {name} waits: {unsure[0]}"
     also = " (it may be running, done or blocked)" if kind == "request" else ""
     waits = "waiting request" if kind == "request" else kind
     names = _names(decision, kind)
-    # Requests are numbers: the nearest is another, and no misspelling.
+    # Requests are numbers, so a similar one is no misspelling.
     near = nearest(name, names) if kind != "request" else ""
     hint = f"did you mean '{near}'? " if near else ""
     if not names:

@@ -1,4 +1,4 @@
-"""Write the rules of fleet.yaml in the format of the queue that assigns the work."""
+"""Write the rules of fleet.yaml in the format of the queue that assigns work."""
 
 import argparse
 import difflib
@@ -36,7 +36,7 @@ from fleet.tagrules.export import (
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet export` takes."""
+    """Declare the arguments of `fleet export`."""
     targets = parser.add_subparsers(dest="target", metavar="QUEUE", required=True)
     debusine = add_verb(targets, "debusine", "write Debusine task-configuration entries")
     repeated(
@@ -66,7 +66,7 @@ _LIMIT_BYTES = 10 * 1000 * 1000
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Write the export; exit 1 and write nothing if the queue cannot express a rule."""
+    """Write the export; exit 1 without writing if the queue cannot express a rule."""
     today = utc_now().date()
     checked = check_file(args.file, today)
     if checked.fleet is None:
@@ -105,7 +105,7 @@ _CHANGES = 3
 
 
 def deliver_rules(args: argparse.Namespace, fleet: Fleet, today: date, console: Console) -> int:
-    """Show the difference; with `--apply` write it, under the fleet's lock, and journal it."""
+    """Show the difference; with `--apply` write it under the fleet's lock, and journal it."""
     if not args.apply:
         deliveries = [(book, each) for _, book, each in _deliveries(args, fleet, today)]
         _show(deliveries, console)
@@ -162,7 +162,7 @@ def _show(deliveries: Sequence[tuple[TaskRules, Delivery]], console: Console) ->
 def _deliveries(
     args: argparse.Namespace, fleet: Fleet, today: date
 ) -> Iterator[tuple[str, TaskRules, Delivery]]:
-    """Yield what would change at each place; raises WrongUsage where no place is named."""
+    """Yield the changes at each place; raises WrongUsage if no queue has a place for rules."""
     secrets = HostSecrets.beside(args.file)
     named = False
     for name, queue in sorted(fleet.queues.items()):
@@ -187,7 +187,7 @@ def _deliveries(
 
 
 def patch_of(name: str, content: bytes, exported: str) -> str:
-    """Return a unified diff of the file that gives it the exported list in place of its own."""
+    """Return a unified diff that replaces the list in the file by the exported one."""
     before = content.decode("utf-8-sig").splitlines()
     new = exported.splitlines()
     found = find_list("\n".join(before))
@@ -203,9 +203,9 @@ def patch_of(name: str, content: bytes, exported: str) -> str:
 
 
 def find_lost(name: str, content: bytes, fleet: Fleet, today: date) -> Iterator[str]:
-    """Yield the rules of the file that the patch deletes, each with its place.
+    """Yield the rules of the file that the patch deletes, each with its position.
 
-    Raises FileUnreadable where the file sets its options by anything else than literals.
+    Raises FileUnreadable if the file does not set its options by literals.
     """
     try:
         held = read_list(name, content)

@@ -1,4 +1,4 @@
-"""Stop creations or deletions for a while, in one pool or in all, at once for every run."""
+"""Stop creations or deletions for a limited time, in one pool or all, effective immediately."""
 
 import argparse
 
@@ -11,7 +11,7 @@ from fleet.schema.units import write_time
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet freeze` takes."""
+    """Declare the arguments of `fleet freeze`."""
     add_file(parser)
     option(parser, "--pool", "NAME", "only this pool (default: every pool)")
     which = parser.add_mutually_exclusive_group()
@@ -28,7 +28,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Write the freeze down, in place of one of the same pool and kind."""
+    """Place the freeze; it replaces one of the same pool and kind."""
     ordering = Ordering.of(args, console)
     ordering.check_pool(args.pool)
     order = Freeze(pool=args.pool, stops=args.stops, **ordering.terms(args))

@@ -1,4 +1,4 @@
-"""Hold a machine: it gets no new work and stays, whatever else speaks for its going."""
+"""Hold a machine: it gets no new work and is kept, whatever other rules say."""
 
 import argparse
 
@@ -10,14 +10,14 @@ from fleet.schema.units import write_time
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet hold` takes."""
+    """Declare the arguments of `fleet hold`."""
     add_file(parser)
     parser.add_argument("machine", metavar="MACHINE", help="its name, as plan and status show it")
     add_order(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Write the hold down, in place of an earlier one of the same machine."""
+    """Place the hold; it replaces an earlier one of the same machine."""
     ordering = Ordering.of(args, console)
     ordering.check_machine(args.machine)
     order = Hold(machine=args.machine, **ordering.terms(args))

@@ -56,7 +56,7 @@ _JOB_BYTES = 64 * 1024
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet image` takes."""
+    """Declare the arguments of `fleet image`."""
     actions = add_verbs(parser)
     for name, help_text, declare, run in (
         ("list", "list images and their versions: state, age, where", lambda _: None, _list),
@@ -247,13 +247,13 @@ def _add_image(action: Parser) -> None:
 
 
 def _named(action: Parser, which: str = "the version, as in 20261121T203000Z") -> None:
-    """Add the arguments that name an image and, where one is meant, a version of it."""
+    """Add the arguments for an image and, if needed, a version of it."""
     _add_image(action)
     action.add_argument("version", nargs="?", metavar="VERSION", help=which)
 
 
 def _own_module(args: argparse.Namespace, console: Console) -> int:
-    """Build or test an image: what that needs is loaded for it alone."""
+    """Build or test an image, with a module that only these commands import."""
     code: int = importlib.import_module(f"fleet.cli.image_{args.action}").run(args, console)
     return code
 
@@ -292,12 +292,12 @@ def _listed(args: argparse.Namespace, console: Console) -> promote.ImageList:
 
 
 def _promote(args: argparse.Namespace, console: Console) -> int:
-    """Promote the named version, else the newest that may be promoted."""
+    """Promote the named version, else the newest promotable one."""
 
     def decide(fleet: Fleet, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
         wanted = _wanted(args, fleet.images[args.image], known, now)
         moves = promote.promote(known, wanted, now, share=args.candidate)
-        # A person moved it, so no rule makes it current.
+        # A user promoted it, so it is not marked as promoted by a rule.
         mine = moves[0]._replace(now=moves[0].now.altered(by_rule=False))
         return (mine, *moves[1:])
 
@@ -315,7 +315,7 @@ def _wanted(
 
 
 def _rollback(args: argparse.Namespace, console: Console) -> int:
-    """Retire the candidate, if there is one, else the current version."""
+    """Retire the candidate, if any, else the current version."""
 
     def decide(fleet: Fleet, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
         image = fleet.images[args.image]
@@ -327,11 +327,11 @@ def _rollback(args: argparse.Namespace, console: Console) -> int:
 
 
 Decide = Callable[[Fleet, Sequence[Version], datetime], tuple[Move, ...]]
-"""Returns what moves of an image's versions; raises PromotionRefused."""
+"""Returns the moves of an image's versions; raises PromotionRefused."""
 
 
 def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -> int:
-    """Move versions unless --dry-run, and print which machines are replaced because of it."""
+    """Move versions unless --dry-run, and print the machines to be replaced because of it."""
     config = load_config(args, console)
     _refuse_pinned(config, args)
     sources = wire(config.fleet, args.file)
@@ -346,7 +346,7 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
 
 
 def _logged(args: argparse.Namespace, move: Move) -> LogEntry:
-    """Return what the log keeps of a version that a person moved."""
+    """Return the log entry of a version that a user moved."""
     version = move.now
     details = {
         "image": version.image,
@@ -358,13 +358,13 @@ def _logged(args: argparse.Namespace, move: Move) -> LogEntry:
 
 
 def _refuse_pinned(config: Config, args: argparse.Namespace) -> None:
-    """Raise where fleet.yaml has no such image, or pins another version than is promoted."""
+    """Raise if fleet.yaml lacks the image, or pins another version than the promoted one."""
     name = args.image
     image = config.fleet.images.get(name)
     if image is None:
         names = ", ".join(config.fleet.images) or "none"
         raise FleetError(f"no image {name} in fleet.yaml; known: {names}")
-    # The ids in fleet.yaml are remembered as the pinned version: that moves nothing else.
+    # Ids in fleet.yaml are recorded as the pinned version, which moves no other version.
     names_it = isinstance(image, ExistingImage) and args.action == "promote"
     if image.version is not None and not (names_it and args.version in (None, image.version)):
         place = config.document.place(("images", name, "version"), "key")
@@ -375,7 +375,7 @@ def _refuse_pinned(config: Config, args: argparse.Namespace) -> None:
 
 
 def _publish(args: argparse.Namespace, console: Console) -> int:
-    """Upload it to each place, or only remove what dead runs left there."""
+    """Upload a version to each place, or with --clean only remove leftovers of dead runs."""
     fleet = load_config(args, console).fleet
     storage = find_storage(fleet, args.file)
     publishing = _upload(fleet, storage, args, console)
@@ -398,14 +398,14 @@ def _upload(
     chosen = choose_version(store, args.image, args.version)
     folder, manifest = find_build(storage.images, args.image, chosen.version)
     verify(folder, manifest)
-    # A temporary machine goes also where a service manager ends this.
+    # The signal handler deletes a temporary machine when a service manager stops this.
     with Signals().heard():
         heard = _UploadProgress(console).hear
         return publish_version(store, folder, publishers, now, heard)
 
 
 def _places_to_publish(fleet: Fleet, args: argparse.Namespace) -> list[str]:
-    """Return the places that are meant, each once."""
+    """Return the requested places without duplicates."""
     image = promote.recipe_of(fleet, args.image)
     for place in args.to:
         _check_place(place)
@@ -416,7 +416,7 @@ def _places_to_publish(fleet: Fleet, args: argparse.Namespace) -> list[str]:
 
 
 def _check_place(place: str) -> None:
-    """Refuse what fleet.yaml would refuse too; it is not repeated, as it may hold credentials."""
+    """Refuse an invalid place; the message omits it, since it may contain credentials."""
     if not re.fullmatch(PLACE_PATTERN, place) or holds_secret(place):
         raise WrongUsage(
             "--to: expected a provider, or a URL without credentials: file:///PATH or "
@@ -425,14 +425,14 @@ def _check_place(place: str) -> None:
 
 
 class _UploadProgress:
-    """Says how far an upload is: each phase in a line, and its bytes to a person who watches."""
+    """Prints each phase of an upload, and its bytes at a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._phase = ("", "")
 
     def hear(self, place: str, transfer: Transfer) -> None:
-        """Take one piece of news."""
+        """Report one step of an upload."""
         if self._phase != (place, transfer.phase):
             self._phase = (place, transfer.phase)
             self._console.note(images.phase_to_text(place, transfer))
@@ -440,7 +440,7 @@ class _UploadProgress:
 
 
 def _prune(args: argparse.Namespace, console: Console) -> int:
-    """Show what nothing refers to, or delete it while no run makes a machine of it."""
+    """Show or delete unreferenced versions, under the lock so that no run uses them meanwhile."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     lock: AbstractContextManager[object] = nullcontext()
@@ -456,7 +456,7 @@ def _find_and_prune(
     args: argparse.Namespace, config: Config, sources: Sources, console: Console
 ) -> prune.Pruning:
     pruner = _pruner(args, config, sources)
-    # First, so that an id that nothing has is refused before anything is deleted.
+    # First, so that an unknown id is refused before any deletion.
     forgotten, unlisted = _forgotten(args, config, sources, pruner)
     judged = _judged(args, config, sources, console)
     before = prune.Pruning(
@@ -477,13 +477,13 @@ def _find_and_prune(
 def _forgotten(
     args: argparse.Namespace, config: Config, sources: Sources, pruner: prune.Pruner
 ) -> tuple[tuple[prune.Forgotten, ...], dict[str, str]]:
-    """Return what places hold and no version has, as a killed build or publish leaves it.
+    """Return uploads without a recorded version, as left by a killed build or publish.
 
-    And why where a place could not be listed.
+    The second value has the places that could not be listed, with reasons.
     """
     places = prune.places_of(config.fleet, sources.store.image_versions())
     listed, unlisted = prune.list_uploads(places, pruner.publisher_of)
-    # Read after the listing: what was published meanwhile is remembered by now.
+    # Read after the listing, so that versions published meanwhile are recorded.
     found = prune.find_forgotten(config.fleet, sources.store.image_versions(), listed)
     ours = (each for each in found if args.image in (None, each.image))
     return prune.name_forgotten(ours, args.forgotten), unlisted
@@ -508,7 +508,7 @@ def _pruner(args: argparse.Namespace, config: Config, sources: Sources) -> prune
 
 
 def _due(args: argparse.Namespace, console: Console) -> int:
-    """Say what is due, and write a pipeline that does it where that is asked for."""
+    """Print the due builds, and write a GitLab pipeline for them if requested."""
     fleet = load_config(args, console).fleet
     storage = find_storage(fleet, args.file)
     store = DatabaseStore(storage.store, fleet.fleet)
@@ -541,7 +541,7 @@ def _gitlab_job(name: str) -> Mapping[str, object]:
 
 
 def _manifest(store: DatabaseStore, storage: Storage, image: str, version: str) -> Manifest:
-    """Return what a version holds: as it was published, else as it was built here."""
+    """Return the content of a version: as published, else as built on this computer."""
     published = store.manifest(image, version)
     return published or find_build(storage.images, image, version)[1]
 
@@ -552,7 +552,7 @@ def _news(
     manifest_of: Callable[[str, str], Manifest],
     console: Console,
 ) -> dict[str, News]:
-    """Return by image what its sources have newer than its latest version."""
+    """Return the packages of each image's sources that are newer than its latest version."""
     lists: dict[Source, dict[str, str]] = {}
     news: dict[str, News] = {}
     for name in fleet.baked:

@@ -1,4 +1,4 @@
-"""Build a version of an image: here, on a machine of a provider, or at a Debusine queue."""
+"""Build a version of an image: here, on a provider's machine, or at a Debusine queue."""
 
 import argparse
 import os
@@ -36,7 +36,7 @@ from fleet.state.store import DatabaseStore
 def request_builder(
     fleet: Fleet, args: argparse.Namespace, images: Path, mirror: str | None
 ) -> RequestBuilder:
-    """Return what builds at a queue's server, with the queue's token."""
+    """Return the builder at a queue's server, with the queue's token."""
     for option in ("snapshot", "raw", "check_reproducible"):
         if getattr(args, option):
             name = option.replace("_", "-")
@@ -62,7 +62,7 @@ def request_builder(
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Bake, show what is being done, and say what came of it."""
+    """Build an image, show progress, and print the result."""
     fleet = load_config(args, console).fleet
     recipe = recipe_of(fleet, args.image)
     storage = find_storage(fleet, args.file)
@@ -134,7 +134,7 @@ def _build_at(
     args: argparse.Namespace,
     console: Console,
 ) -> int:
-    """Bake on a machine of a provider, which has the image then."""
+    """Bake on a machine of a provider, which then has the image."""
     if args.raw or args.check_reproducible or args.mirror or args.snapshot or args.on:
         raise WrongUsage(
             "--at excludes --on, --mirror, --snapshot, --raw and --check-reproducible"
@@ -154,7 +154,7 @@ def _build_at(
 
 
 def _tell(order: BuildOrder, console: Console, step: BuildStep) -> None:
-    """Show what a build does: to a person the present task, else a line for each."""
+    """Show the progress of a build: as a status at a terminal, else as one line per step."""
     text = f"{order.image} {order.version}: {step_to_text(step)}"
     if console.watched:
         console.progress(text)
@@ -163,7 +163,7 @@ def _tell(order: BuildOrder, console: Console, step: BuildStep) -> None:
 
 
 def _mirror(url: str | None) -> str | None:
-    """Refuse what is no URL, and one with a password: the image keeps it."""
+    """Refuse an invalid URL, or one with a password, since the image stores it."""
     if url and not re.fullmatch(SERVER_PATTERN, url):
         raise WrongUsage(
             "the mirror must be a URL without a password, as in http://deb.example.org/debian: "
@@ -173,7 +173,7 @@ def _mirror(url: str | None) -> str | None:
 
 
 def _commit(folder: Path) -> str:
-    """Return the commit that is checked out; empty outside of git."""
+    """Return the checked-out commit; empty outside git."""
     if commit := os.environ.get("CI_COMMIT_SHA"):
         return commit
     command = ("git", "-C", str(folder), "rev-parse", "HEAD")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Look into an image, boot it where that is asked for, and write down what came of it."""
+    """Check an image, boot it if requested, and record the results."""
     fleet = load_config(args, console).fleet
     recipe = recipe_of(fleet, args.image)
     if args.queue and not args.boot:
@@ -102,7 +102,7 @@ def _outdated(recipe: Recipe, manifest: Manifest) -> tuple[str, ...]:
 
 
 def _silent(manifest: Manifest) -> Iterator[str]:
-    """Yield a note where the worker is of before 0.16."""
+    """Yield a note if the worker is older than 0.16."""
     if said := describe_old_worker(manifest.image, manifest.worker):
         yield f"{said} (docs/how-to/bake-an-image.md)"
 
@@ -110,12 +110,12 @@ def _silent(manifest: Manifest) -> Iterator[str]:
 def _jobs(
     folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Console
 ) -> tuple[Manifest, Test]:
-    """Run the jobs of an image; returns its manifest with their log, and the test."""
+    """Run the jobs of an image; return its manifest with their log, and the test."""
     log = folder / LOG
 
     def run() -> Test:
         console.progress(f"running jobs in {folder / QCOW2}")
-        # The copy of its root goes also where a service manager ends this.
+        # The signal handler removes the copy of its root when a service manager stops this.
         with Signals().heard():
             return prove(recipe, folder / QCOW2, log, console.note)
 
@@ -125,7 +125,7 @@ def _jobs(
 
 
 def _unproven(image: str, test: Test) -> Iterator[str]:
-    """Yield a note where this machine could not run a job."""
+    """Yield notes about jobs that this machine could not run."""
     if test.nothing_run:
         yield (
             f"no job was run: {test.nothing_run}; test it where one can be, or write the tags of "
@@ -138,7 +138,7 @@ def _unproven(image: str, test: Test) -> Iterator[str]:
 
 
 def _offline(folder: Path, manifest: Manifest, recipe: Recipe, console: Console) -> Test:
-    """Look into the disk that would be published, and say what is wrong with it."""
+    """Check the disk to be published, and return the problems."""
     if QCOW2 not in manifest.files:
         raise FleetError(
             f"{folder}: this version has no disk here (built by {manifest.way}); "
@@ -169,7 +169,7 @@ _NOTICED = 60
 def boot(
     fleet: Fleet, args: argparse.Namespace, folder: Path, manifest: Manifest, console: Console
 ) -> tuple[Manifest, Test, tuple[str, ...]]:
-    """Boot a version; returns its manifest with the console's log, the test, and what to note."""
+    """Boot a version; return its manifest with the console log, the test, and notes."""
     limit = read_seconds("--limit", args.limit)
     if manifest.architecture != _BOOTED:
         raise FleetError(
@@ -218,10 +218,7 @@ def _notes(booted: "Booted") -> tuple[str, ...]:
 def _server(
     fleet: Fleet, args: argparse.Namespace, limit: int
 ) -> Iterator[tuple["WorkerServer", "Stage"]]:
-    """Have a server wait for the worker: one made for this test, or a queue's own.
-
-    Says how far the worker has to come there.
-    """
+    """Yield the server of the test's worker (local, or a queue's), and the stage to reach."""
     from fleet.images.fake_debusine import Proxy, Stage, WorkerServer
 
     if not args.queue:
@@ -238,7 +235,7 @@ def _server(
             f"--queue {args.queue}: not a Debusine queue with `admin`, which creates the "
             f"worker's token; known: {', '.join(able) or 'none'}"
         )
-    # Of another name, so that no run of `fleet apply` takes the worker for one that lost its
+    # Another name, so that no run of `fleet apply` mistakes the worker for one that lost its
     # machine.
     name = f"{fleet.fleet}-image-test"
     secret = HostSecrets.beside(args.file)
@@ -257,7 +254,7 @@ def _server(
 
 
 def _release(registry: Registry, name: str) -> None:
-    """Switch off a worker whose machine is gone, as soon as its server has noticed that."""
+    """Disable a worker whose machine is gone, once its server has noticed that."""
     until = time.monotonic() + _NOTICED
     while True:
         try:

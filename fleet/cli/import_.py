@@ -1,4 +1,4 @@
-"""Write a fleet.yaml from the configuration of another system, and report what changes."""
+"""Write a fleet.yaml from the configuration of another system, and report changes of meaning."""
 
 import argparse
 import os
@@ -28,7 +28,7 @@ from fleet.tagrules.names import recorded_names
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet import` takes."""
+    """Declare the arguments of `fleet import`."""
     sources = parser.add_subparsers(dest="source", metavar="SYSTEM", required=True)
     for name, what, help_text in (
         ("resalloc", "POOLS.YAML", "read the pools of a Resalloc server"),
@@ -73,7 +73,7 @@ def _server(source: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Write fleet.yaml; exit 1, writing nothing, when the file cannot be read."""
+    """Write fleet.yaml; exit 1 without writing if the file is unreadable."""
     if not follows(FLEET_NAME_PATTERN, args.fleet):
         raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
     imported = import_from(args, console)
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def import_from(args: argparse.Namespace, console: Console) -> Imported | None:
-    """Return what is made of the file, and say what changes; None: it cannot be read, said why."""
+    """Import the file and report changes; None if it is unreadable, after reporting why."""
     name, content = _content(args)
     imported = _import(args, name, content, console)
     if imported.text is None:
@@ -105,7 +105,7 @@ def import_from(args: argparse.Namespace, console: Console) -> Imported | None:
 
 
 def _content(args: argparse.Namespace) -> tuple[str, bytes]:
-    """Return the name and the content of what is imported."""
+    """Return the name and the content of the import source."""
     if args.source != "debusine":
         return args.path, LocalFiles().read(args.path, LIMIT)
     ways = [args.path, args.dsn_env, args.admin]
@@ -137,12 +137,12 @@ def _import(args: argparse.Namespace, name: str, content: bytes, console: Consol
 
 
 def _has_folder(out: str | None) -> bool:
-    """Say whether fleet.yaml becomes a file in a folder, not a pipe or device."""
+    """Return whether fleet.yaml becomes a file in a folder, not a pipe or device."""
     return out is not None and (Path(out).is_file() or not Path(out).exists())
 
 
 def _write_scripts(folder: Path, scripts: Iterable[tuple[str, str]]) -> None:
-    """Write programs beside fleet.yaml; refuse to replace other content."""
+    """Write programs next to fleet.yaml; refuse to replace other content."""
     found = [(folder / path, text.encode()) for path, text in scripts]
     try:
         for path, content in found:
@@ -159,7 +159,7 @@ def _write_scripts(folder: Path, scripts: Iterable[tuple[str, str]]) -> None:
 
 
 def check_text(text: str) -> None:
-    """Refuse what `fleet validate` would refuse."""
+    """Refuse a text that `fleet validate` would refuse."""
     checked = check_file("fleet.yaml", utc_now().date(), _Written(text))
     if has_errors(checked.findings):
         wrong = [finding for finding in checked.findings if finding.severity == "error"]
@@ -168,7 +168,7 @@ def check_text(text: str) -> None:
 
 
 class _Written(LocalFiles):
-    """The files of this folder, as if a text was in its fleet.yaml."""
+    """The files of this folder, with a text in place of fleet.yaml."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Begin a fleet: write the files that a repository of one has, and create its store."""
+"""Create a new fleet: write the files of its repository, and create its store."""
 
 import argparse
 import os
@@ -33,7 +33,7 @@ _KINDS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet init` takes."""
+    """Declare the arguments of `fleet init`."""
     for name, (question, choices, default) in _KINDS.items():
         listed = ", ".join(f"`{each}` ({what})" for each, what in choices.items())
         parser.add_argument(
@@ -59,7 +59,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Write all files or none; exit 4, writing nothing, where one of them exists."""
+    """Write all files or none; exit 4 without writing if one of them exists."""
     if not follows(FLEET_NAME_PATTERN, args.fleet):
         raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
     _refuse_together(args)
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         check_text(text)
         made = _files(text, choice.fleet, recorded=choice.queue == "recorded")
         next_steps = list(starting.steps(choice))
-    # Of two who begin at once the second sees all that the first has made.
+    # Of two concurrent commands, the second sees all files of the first.
     with locked_folder(Path()):
         _refuse_existing(made)
         new = create_files(made)
@@ -140,7 +140,7 @@ def _choose(args: argparse.Namespace, console: Console) -> starting.Choice:
 
 
 def _ask(console: Console, question: str, choices: Mapping[str, str], default: str) -> str:
-    """Return what a person chooses, by name, number or beginning; nothing is the default."""
+    """Return a user's choice, by name, number or prefix; an empty answer is the default."""
     names = list(choices)
     listed = [f"  {n}. {name}: {choices[name]}" for n, name in enumerate(names, 1)]
     for _ in range(_TRIES):
@@ -175,7 +175,7 @@ def _imported(args: argparse.Namespace, console: Console) -> Imported | None:
 
 
 def _files(text: str, fleet: str, *, recorded: bool) -> dict[str, tuple[bytes, int | None]]:
-    """Return what is written, by path, with its mode; fleet.yaml is the last."""
+    """Return the files to write, by path, with their modes; fleet.yaml is the last."""
     written = {
         ".gitignore": starting.IGNORED,
         ".gitlab-ci.yml": starting.CI,
@@ -188,19 +188,19 @@ def _files(text: str, fleet: str, *, recorded: bool) -> dict[str, tuple[bytes, i
 
 
 def _refuse_existing(made: Mapping[str, tuple[bytes, int | None]]) -> None:
-    """Refuse to go on where something is in the way; what an interrupted run left is not."""
+    """Refuse to overwrite files, except those of an interrupted run."""
     there = {path for path in map(Path, (*made, _STORE)) if os.path.lexists(path)}
     ours = {path for path in there if _says(path, made)}
     others = there - ours
     if Path(_CONFIG) in ours:
-        # Its store may be made in part; a whole one is refused once it is opened.
+        # Its store may be incomplete; a complete one is refused when it is opened.
         others -= {Path(_STORE)}
     if others:
         raise _already(there if Path(_CONFIG) in others else others)
 
 
 def _refuse_early(fleet: str) -> None:
-    """Ask nobody for nothing: refuse what is there, but for what an interrupted run left."""
+    """Refuse existing files before asking questions, except those of an interrupted run."""
     made = _files("", fleet, recorded=False)
     ours = [name for name in made if name != _CONFIG and _says(Path(name), made)]
     if len(ours) < len(made) - 1:

@@ -1,4 +1,4 @@
-"""Show who changed what, when and why, and verify that nothing was taken out of it."""
+"""Show who changed what, when and why, and verify that no entry was removed."""
 
 import argparse
 import json
@@ -28,7 +28,7 @@ _LAST = 100
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet log` takes."""
+    """Declare the arguments of `fleet log`."""
     add_file(parser)
     for name, what in (
         ("--pool", "of this pool"),
@@ -59,7 +59,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the entries that were asked for, or verify the log."""
+    """Print the selected entries, or verify the log."""
     fleet = load_config(args, console).fleet
     store = store_of(fleet, args.file)
     if args.verify is not None:
@@ -91,7 +91,7 @@ def _is_asked(entry: LogEntry, args: argparse.Namespace) -> bool:
 
 
 def _verify(chain: Chain, args: argparse.Namespace, console: Console) -> int:
-    """Print what is wrong with the log, or where it ends; return 1 where anything is."""
+    """Print the faults of the log, or its last entry; return 1 if there is a fault."""
     breaks = [*find_breaks(chain), *_find_lost(args.verify, chain)]
     if args.json:
         shown = {
@@ -114,7 +114,7 @@ def _verify(chain: Chain, args: argparse.Namespace, console: Console) -> int:
 
 
 def _find_lost(noted: str, chain: Chain) -> Iterator[str]:
-    """Yield that what was noted earlier is not in the log, or no longer."""
+    """Yield a fault if an entry noted earlier is missing from the log."""
     if not noted:
         return
     mark = read_mark(noted)

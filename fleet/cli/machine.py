@@ -33,7 +33,7 @@ STATES = ("up", "ready", *(state.value for state in State), "unknown")
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet machine` takes."""
+    """Declare the arguments of `fleet machine`."""
     actions = add_verbs(parser)
     listing = add_verb(actions, "list", "list machines: state, work, age, cost", _list)
     repeated(listing, "--pool", "NAME", "only machines of this pool; may be repeated")
@@ -78,7 +78,7 @@ class Machines(Value):
     time: Moment
     machines: tuple[WorkerStatus, ...]
     unlisted: tuple[str, ...]
-    """Pools whose machines are not known."""
+    """Pools whose machines are unknown."""
 
 
 def _machines_to_lines(status: Status) -> Iterator[Line]:
@@ -93,7 +93,7 @@ GROUPS = {
     "up": {State.IDLE, State.BUSY, State.ASSUMED, State.DRAINING, State.DEAF, State.STATIC},
     "ready": {State.IDLE, State.ASSUMED},
 }
-"""What else `--state` takes: words for several states."""
+"""Additional values of `--state`, each for several states."""
 _SHOWN = 12
 
 
@@ -140,7 +140,7 @@ def _delete(args: argparse.Namespace, console: Console) -> int:
 
 
 def _console(args: argparse.Namespace, console: Console) -> int:
-    """Print what was kept when it was held; of another, what its provider has now."""
+    """Print the console output stored with a hold, else the provider's current one."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     text = sources.store.console(f"hold {args.machine}")
@@ -166,7 +166,7 @@ def _check_machines(plan: Plan, names: Iterable[str]) -> None:
 
 
 def _check(what: str, names: Iterable[str], known: Iterable[str], unknown: str = "") -> None:
-    """Raise FleetError where one of these is not known."""
+    """Raise FleetError if one of these names is unknown."""
     them = sorted(known)
     for name in names:
         if name in them:
@@ -179,7 +179,7 @@ def _check(what: str, names: Iterable[str], known: Iterable[str], unknown: str =
 
 
 def forget(args: argparse.Namespace, console: Console) -> int:
-    """Take a machine that is gone out of its stack, under the lock, and write that down."""
+    """Remove a missing machine from its stack, under the lock, and record that."""
     config = load_config(args, console)
     started = utc_now()
     sources = wire(config.fleet, args.file)

@@ -1,6 +1,6 @@
-"""The program: read the arguments, run the one command they name, turn errors into exit codes.
+"""The program: parse the arguments, run the named command, turn errors into exit codes.
 
-Only the module of the command that is named is loaded: `fleet VERB` is `fleet/cli/VERB.py`.
+Only the named command's module is imported: `fleet VERB` is `fleet/cli/VERB.py`.
 """
 
 import argparse
@@ -54,7 +54,7 @@ VERBS = {
     "debusine": "prepare a Debusine server for fleet",
     "completion": "print a shell completion script",
 }
-"""Every command, with the line that `fleet --help` has for it."""
+"""Every command, with its line in `fleet --help`."""
 REMOVED = {
     "shadow": "use `mode: observe` and `fleet plan` (docs/how-to/run-beside-resalloc.md)",
     "simulate --policy": "use `python -m bench compare` in a clone of the repository"
@@ -67,7 +67,7 @@ The release after that one removes the row.
 """
 
 _SURROGATES = re.compile("[\udc80-\udcff]")
-"""Bytes of a name or an argument that are not UTF-8, as Python keeps them."""
+"""Bytes of a name or an argument that are not UTF-8, as Python stores them."""
 FIRST = """\
 begin with `fleet init`; pages that messages name, as docs/how-to/begin.md, are in
 share/doc/fleet-reconciler of the environment that fleet is installed in
@@ -95,16 +95,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = build_parser(verb, alone=verb in given[:1]).parse_args(given)
         _check_clock()
         command = _command(args.command)
-        # What a command needs beside it is started before it is confined and reads anything.
+        # `beside` starts programs that the command needs, before the process is confined.
         with getattr(command, "beside", nullcontext)(args), _confined(args):
-            # A verb of several actions has what carries out each; any other, one `run`.
+            # A verb with actions has a function for each; any other has one `run`.
             code: int = (getattr(args, "carry_out", None) or command.run)(args, console)
-        # Policies are programs: `fleet check` runs them when it has read all that is confined.
+        # Policies are programs: `fleet check` runs them after all confined reads.
         if after := getattr(command, "after", None):
             code = after(args, console)
     except FleetError as error:
         told = str(error).split("\n")
-        # Only what is indented follows: no name in it may forge a line of ours.
+        # Following lines are indented, so that no name in them can forge a line of ours.
         told[1:] = [line if line.startswith(" ") else f"  {line}" for line in told[1:]]
         told += [f"  see {error.page}"] * bool(error.page)
         console.note("\n".join([f"fleet: error: {told[0]}", *told[1:]]))
@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.note(f"fleet: interrupted{begun}")
         return 130
     except BrokenPipeError:
-        # The reader of our output has gone, so an error could not be read either.
+        # The reader of our output is gone and could not read an error either.
         return 1
     except UnicodeEncodeError as error:
         if not _SURROGATES.search(error.object):
@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse_removed(verb: str, given: Sequence[str]) -> None:
-    """Raise WrongUsage, which names the replacement, for a command line of an earlier version."""
+    """Raise WrongUsage, with the replacement, for a command line of an earlier version."""
     written = [verb, *(f"{verb} {each.partition('=')[0]}" for each in given)]
     for each in written:
         if each in REMOVED:
@@ -139,7 +139,7 @@ def _refuse_removed(verb: str, given: Sequence[str]) -> None:
 
 
 def _check_clock() -> None:
-    """Raise FleetError for a clock that no moment of fleet can come from."""
+    """Raise FleetError if the clock's year is impossible."""
     now = utc_now()
     if not FIRST_YEAR <= now.year < LAST_YEAR:
         raise FleetError(
@@ -149,7 +149,7 @@ def _check_clock() -> None:
 
 
 def _confined(args: argparse.Namespace) -> AbstractContextManager[None]:
-    """Confine `validate` and commands with `--world` to files; a merge request's, to this host."""
+    """Confine `validate` and `--world` to files, and others in a merge request to this host."""
     from fleet.state.confined import confined, is_untrusted, unconnected
 
     if args.command != "validate" and getattr(args, "world", None) is None:
@@ -166,10 +166,10 @@ def _confined(args: argparse.Namespace) -> AbstractContextManager[None]:
 
 
 def build_parser(verb: str | None = None, *, alone: bool = False) -> Parser:
-    """Return the command line: with the arguments of this verb alone, or with those of all.
+    """Return the parser, with the arguments of one verb or of all.
 
-    A command line that begins with a verb needs no other, `alone`: most of a parser is made for
-    the help of one verb, and all of them take longer than reading fleet.yaml.
+    With `alone`, it has no other verb. Most of a parser serves the help of one verb, and building
+    all of them takes longer than reading fleet.yaml.
     """
     parser = _Program(
         prog="fleet",
@@ -191,25 +191,25 @@ def build_parser(verb: str | None = None, *, alone: bool = False) -> Parser:
 
 
 def _command(verb: str) -> ModuleType:
-    # `import` is no name that a Python module can have.
+    # `import` is not a valid name of a Python module.
     return importlib.import_module(f"fleet.cli.{verb}{'_' * keyword.iskeyword(verb)}")
 
 
 class _Program(Parser):
-    """Names all commands in the first line of an error about a missing or unknown command."""
+    """Prints a short usage for errors about a missing or unknown command."""
 
     def format_usage(self) -> str:
-        """Return the line that wrong usage is answered with; help itself does without."""
+        """Return the usage line of errors; the help itself omits it."""
         return f"{super().format_usage().rstrip()}; see fleet --help\n"
 
     def error(self, message: str) -> NoReturn:
-        """Say where to begin where no command was given; there are too many to name."""
+        """Name `fleet init` if no command was given; the list of commands is too long."""
         first = "; begin a fleet with `fleet init`" if message.endswith(": COMMAND") else ""
         super().error(message + first)
 
 
 class _Version(argparse.Action):
-    """Look the version up only when asked: importlib.metadata is slow to load."""
+    """Reads the version only if requested, since importlib.metadata is slow to import."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002 - argparse's own name
         super().__init__(option_strings, dest, nargs=0, help=help, default=argparse.SUPPRESS)

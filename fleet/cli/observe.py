@@ -1,4 +1,4 @@
-"""Record all facts that a plan is made from: personal data too, but no secrets."""
+"""Record all inputs of a plan, including personal data but no secrets."""
 
 import argparse
 import secrets
@@ -23,7 +23,7 @@ from fleet.state.store import store_of
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet observe` takes."""
+    """Declare the arguments of `fleet observe`."""
     add_file(parser)
     where = parser.add_mutually_exclusive_group()
     option(where, "--out", "FILE", "write it to FILE instead")
@@ -76,14 +76,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _named(fleet: Fleet) -> set[str]:
-    """Return the users that fleet.yaml names, of whom the world tells nothing new."""
+    """Return the users named in fleet.yaml, about whom the world reveals no more."""
     askers = [asker for rule in fleet.tags.values() for asker in rule.asked_by or ()]
     named = {user for asker in askers if isinstance(asker, Askers) for user in asker.users}
     return named.union(*(team.users for team in fleet.teams.values()))
 
 
 def _worlds(config: Config, args: argparse.Namespace, console: Console) -> Iterator[World]:
-    """Yield what is asked for, the oldest first: what is so now, or what the store keeps."""
+    """Yield the requested worlds, oldest first: a new observation, or stored ones."""
     if not args.kept:
         yield look(config, wire(config.fleet, args.file), console)
         return

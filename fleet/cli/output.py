@@ -1,4 +1,4 @@
-"""Print what a command has found: as JSON where that is asked for, else for people."""
+"""Print the result of a command: as JSON if requested, else as text."""
 
 import argparse
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from fleet.report.terminal import Line, lines_to_text
 def show(
     args: argparse.Namespace, console: Console, value: BaseModel, lines: Iterable[Line]
 ) -> None:
-    """Print a value as JSON with --json, else the lines that say it."""
+    """Print a value as JSON with --json, else as text."""
     if args.json:
         console.out(value_to_json(value))
     else:
@@ -21,5 +21,5 @@ def show(
 
 
 def show_lines(console: Console, lines: Iterable[Line]) -> None:
-    """Print lines, in colour where that is seen."""
+    """Print lines, in colour if the console has it."""
     console.out(lines_to_text(lines, colour=console.colour))

@@ -1,4 +1,4 @@
-"""Stop creating in one pool, drain all of it, delete what is idle; nothing busy dies."""
+"""Stop creations in one pool, drain it, and delete idle machines; busy ones are kept."""
 
 import argparse
 from functools import partial
@@ -12,11 +12,11 @@ from fleet.model.orders import Freeze
 from fleet.ports import Console
 
 _PASSES = 2
-"""A worker is drained by one pass, and deleted by the next that sees it drained and idle."""
+"""The first pass drains a worker, and the next one deletes it if it is idle."""
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet panic` takes."""
+    """Declare the arguments of `fleet panic`."""
     add_file(parser)
     parser.add_argument("--pool", required=True, metavar="NAME", help="the pool")
     option(parser, "--confirm", "NAME", "the pool's name again; needed without a terminal")
@@ -24,7 +24,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Freeze creates, then drain and delete; without a lock the freeze stands all the same."""
+    """Freeze creations, then drain and delete; the freeze is placed even without the lock."""
     ordering = Ordering.of(args, console)
     ordering.check_pool(args.pool)
     named = args.confirm or console.ask(

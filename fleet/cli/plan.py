@@ -17,7 +17,7 @@ from fleet.state.files import LocalFiles
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet plan` takes."""
+    """Declare the arguments of `fleet plan`."""
     add_file(parser)
     add_world(parser)
     form = parser.add_mutually_exclusive_group()
@@ -40,8 +40,8 @@ beside = reading_base
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the plan; exit 4 when a guard refuses, 1 when a source was silent, 3 if asked."""
-    # What a change edits can be said without a world.
+    """Print the plan; exit 4 if a guard refuses, 1 if a source is unknown, 3 with --exit-code."""
+    # The differences between configurations need no world.
     decision = observe_and_plan(args, console, needs_world=not args.base)
     plan = decision.plan
     change = None

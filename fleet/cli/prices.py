@@ -26,14 +26,14 @@ from fleet.state.store import store_of
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet prices` takes."""
+    """Declare the arguments of `fleet prices`."""
     actions = add_verbs(parser)
     check = add_verb(actions, "check", "compare the prices that plans use with the providers' own")
     add_json(check)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Say what is the same, what differs, and what could not be asked."""
+    """Print equal and different prices, and providers that could not be compared."""
     fleet = load_config(args, console).fleet
     clouds = clouds_of(fleet, args.file, SystemClock())
     store = store_of(fleet, args.file)

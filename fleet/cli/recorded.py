@@ -1,4 +1,4 @@
-"""Read the worlds that runs recorded, from a history or from the store."""
+"""Read worlds recorded by runs, from a history or from the store."""
 
 import argparse
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UT
 
 
 def add_history(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose recorded moments."""
+    """Add the options that select recorded moments."""
     parser.set_defaults(began=utc_now())
     parser.add_argument(
         "--history",
@@ -43,11 +43,11 @@ def add_history(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Recorded moments of a fleet; they can be read more than once, and stay the same."""
+    """Recorded moments of a fleet, which can be read repeatedly with the same result."""
 
     fleet: Fleet
     config: str
-    """What its fleet.yaml is called."""
+    """Name of its fleet.yaml."""
     file: str
     """The history; empty: the store."""
     since: datetime | None
@@ -55,7 +55,7 @@ class Recorded:
 
     @property
     def name(self) -> str:
-        """Return what it is called in messages."""
+        """Return the name of the source for messages."""
         return self.file or "the store"
 
     def worlds(self) -> Iterator[World]:
@@ -73,7 +73,7 @@ class Recorded:
                 yield world
 
     def _contents(self) -> Iterator[bytes]:
-        """Yield the moments as JSON, the oldest first."""
+        """Yield the moments as JSON, oldest first."""
         if self.file:
             return read_moments(self.file, self.since, self.until)
         from fleet.state.store import store_of
@@ -83,7 +83,7 @@ class Recorded:
 
 
 def recorded(args: argparse.Namespace, fleet: Fleet) -> Recorded:
-    """Return what the options of `add_history` choose."""
+    """Return the moments selected by the options of `add_history`."""
     # A run that ends meanwhile adds to the store.
     until = moment_of(args.until, args.began) or (None if args.world else args.began)
     since = moment_of(args.since, args.began)

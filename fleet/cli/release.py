@@ -10,13 +10,13 @@ from fleet.ports import Console
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet release` takes."""
+    """Declare the arguments of `fleet release`."""
     add_file(parser)
     parser.add_argument("machine", metavar="MACHINE", help="the machine that is held")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """End the hold; the next run gives back what was drained for it, or deletes a failed boot."""
+    """End the hold; the next run resumes its worker, or deletes a machine that failed to boot."""
     ordering = Ordering.of(args, console)
     holds = [each for each in ordering.in_force() if isinstance(each, Hold)]
     ending = [each for each in holds if each.machine == args.machine]

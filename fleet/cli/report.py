@@ -1,7 +1,7 @@
-"""Report a month, or render a saved comparison and keep it as the comment of a merge request.
+"""Report a month, or render a saved comparison and keep it as a merge request's comment.
 
-What is rendered was written by a merge request's own pipeline: it is read as values, and goes
-through fleet's own templates, so that nothing in it acts.
+The comparison was written by a merge request's own pipeline: it is parsed as values and rendered
+by fleet's templates, so that its content stays inert.
 """
 
 import argparse
@@ -40,7 +40,7 @@ _WHOLE = (
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet report` takes."""
+    """Declare the arguments of `fleet report`."""
     parser.add_argument(
         "plan",
         nargs="?",
@@ -109,7 +109,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the report, or say what became of the comment."""
+    """Print the report, or the change of the comment."""
     if args.month is not None:
         return report_month.run(args, console)
     if args.json or args.format != "text":
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _text(args: argparse.Namespace) -> tuple[str, str]:
-    """Return what was saved as Markdown, and the fleet that it is of."""
+    """Return the saved comparison as Markdown, and the name of its fleet."""
     simulation = None
     if args.simulation:
         by = "fleet simulate --json --against REF"
@@ -151,9 +151,9 @@ def _text(args: argparse.Namespace) -> tuple[str, str]:
 
 
 def keep_comment(gitlab: Gitlab, merge_request: int, marker: str, text: str) -> str:
-    """Have one comment of ours with this marker and text; return what was done.
+    """Keep exactly one comment of ours with this marker and text; return the change.
 
-    A comment of somebody else with the same marker is left alone.
+    Comments of other users with the same marker are not touched.
     """
     body = f"{marker}\n{text}"
     user = gitlab.user()
@@ -168,7 +168,7 @@ def keep_comment(gitlab: Gitlab, merge_request: int, marker: str, text: str) -> 
     done = "updated"
     if not ids:
         gitlab.add_comment(merge_request, body)
-        # Another job may have added one at the same moment: both keep the oldest.
+        # A concurrent job may have added a comment: both keep the oldest.
         ids, done = own(), "added"
     for extra in ids[1:]:
         gitlab.delete_comment(merge_request, extra)
@@ -192,7 +192,7 @@ def _characters(text: str) -> int:
 
 
 def _read(name: str, kind: type[_Saved], noun: str, command: str) -> _Saved:
-    """Return what a merge request's pipeline saved."""
+    """Return the value that a merge request's pipeline saved."""
     content = LocalFiles().read(name, _LIMIT_BYTES)
     try:
         return kind.model_validate_json(content)
@@ -204,7 +204,7 @@ def _read(name: str, kind: type[_Saved], noun: str, command: str) -> _Saved:
 
 
 def _gitlab(args: argparse.Namespace) -> Gitlab:
-    """Return the project to report to; PlanRefused where its token does not belong."""
+    """Return the project to report to; raises PlanRefused where the token must not be used."""
     if is_untrusted():
         raise PlanRefused(
             f"refused: this is a merge request's own pipeline, where {_TOKEN} must not be: let a "

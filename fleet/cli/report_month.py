@@ -1,4 +1,4 @@
-"""Report what a month has cost, who caused it, and what bound."""
+"""Report the cost of a month, its causes, and the limits that were reached."""
 
 import argparse
 import re
@@ -24,7 +24,7 @@ _LAST = 12
 
 
 def month(text: str) -> date:
-    """Return the first day of a month that is written as 2026-11."""
+    """Return the first day of a month like 2026-11."""
     found = re.fullmatch(r"(2[01][0-9]{2})-([0-9]{2})", text)
     if not found or not 1 <= int(found[2]) <= _LAST:
         raise argparse.ArgumentTypeError(f"{text!r} is no month; write it as 2026-11")
@@ -82,10 +82,10 @@ def _recorded(fleet: Fleet, period: Period, store: Store) -> Recorded:
 
 
 def _machines(fleet: Fleet, report: MonthReport, store: Store) -> tuple[Slot, ...]:
-    """Return the machines of the month as far as samples are kept."""
+    """Return the machines of the month, as far as samples exist."""
     count = -((report.start - report.end) // _SLOT)
     hold = HOLDS * timedelta(seconds=fleet.cadence)
     samples = store.samples(report.start - hold, report.end)
     points = [(each.at, each.fleet) for each in samples]
-    # What comes after the last sample is unknown.
+    # The time after the last sample is unknown.
     return fold(points, Span(report.start, _SLOT, count, hold))

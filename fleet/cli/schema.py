@@ -1,4 +1,4 @@
-"""Print the JSON Schemas of fleet.yaml and of what fleet writes."""
+"""Print the JSON Schemas of fleet.yaml and of fleet's output."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from fleet.state.files import LocalFiles
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet schema` takes."""
+    """Declare the arguments of `fleet schema`."""
     parser.add_argument(
         "document",
         nargs="?",

@@ -30,7 +30,7 @@ from fleet.tickets.xml_rpc import CredentialFiles, Health, XmlRpcServer, has_hun
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet serve` takes."""
+    """Declare the arguments of `fleet serve`."""
     add_file(parser)
     option(
         parser,
@@ -72,13 +72,13 @@ def arguments(parser: Parser) -> None:
 
 
 _PATIENCE_SECONDS = 0.5
-"""A run waits so long for machines to be created or cleaned before it serves waiting tickets."""
+"""Time that a run waits for machines to be created or cleaned before it serves waiting tickets."""
 _RESERVE = 256
-"""Open files that a run may need: stores, hooks, engines, sources."""
+"""Open files reserved for runs: stores, hooks, engines, sources."""
 
 
 def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None = None) -> int:
-    """Serve and apply until a signal stops it."""
+    """Serve and apply until a signal arrives."""
     schedule = Schedule(read_seconds("--every", args.every))
     bell = bell or WakeableTimer(read_seconds("--apart", args.apart))
     config = load_config(args, console)
@@ -89,9 +89,9 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
     background = Background(jobs, own_store(), bell.wake, _PATIENCE_SECONDS)
     options = RunOptions(Selection(), Parallelism(jobs, background=background), bell)
     runs = Runs(args, console, config, options)
-    # Calls are answered beside the runs, so with a store of their own.
+    # Calls are handled concurrently to the runs, so they have a separate store.
     book = DatabaseTickets(own_store().begin, queue)
-    # A missing store is reported now, not to each client.
+    # Report a missing store now, not to each client.
     book.tickets()
     calls = TicketCalls(queue, book, SystemClock(), lambda: runs.fleet, bell.wake)
     calls.members = lambda: read_members(runs.fleet, args.file)
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
         finally:
             calls.tell()
         if done.changed and done.code == 0:
-            # New machines may be up by then, and deleted ones have made room.
+            # By then new machines may be up, and deleted ones free slots.
             bell.look_again()
         return done
 
@@ -136,7 +136,7 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
 
 
 def bounds_here() -> Bounds:
-    """Raise the limit of open files as far as is needed; return how many calls fit below it."""
+    """Raise the limit of open files as needed; return the limits that fit below it."""
     wanted = Bounds.calls + Bounds.idle + _RESERVE
     soft, hard = getrlimit(RLIMIT_NOFILE)
     if soft != RLIM_INFINITY and soft < wanted:
@@ -149,9 +149,9 @@ def bounds_here() -> Bounds:
 
 
 def load_ahead(fleet: Fleet) -> None:
-    """Load what the first new machine needs, which takes longer than creating it."""
+    """Import the modules for the first new machine, which takes longer than creating it."""
     can_solve()
-    # Without its extra the first change says so.
+    # If its extra is missing, the first change reports that.
     with suppress(EngineAbsent):
         if any(provider.engine == "embedded" for provider in fleet.providers.values()):
             evaluate(lambda: None, project="none", stack="none")

@@ -18,7 +18,7 @@ from fleet.state.files import LocalFiles
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet simulate` takes."""
+    """Declare the arguments of `fleet simulate`."""
     add_file(parser)
     add_history(parser)
     parser.add_argument(
@@ -56,7 +56,7 @@ beside = reading_base
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print what recorded demand comes to; exit 1 where no moment of it can be used."""
+    """Print the simulation's result; exit 1 if the history has no usable moment."""
     config = load_config(args, console)
     history = recorded(args, config.fleet)
     task = Task(config.fleet, args.seed)

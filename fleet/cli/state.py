@@ -46,7 +46,7 @@ from fleet.state.store import DatabaseStore
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet state` takes."""
+    """Declare the arguments of `fleet state`."""
     actions = add_verbs(parser)
     for name, help_text in (
         ("init", "create the store (once per fleet)"),
@@ -84,7 +84,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Do to the fleet's state what the action says."""
+    """Run the action on the fleet's state."""
     config = load_config(args, console)
     fleet = config.fleet
     storage = find_storage(fleet, args.file)
@@ -163,7 +163,7 @@ def _show(
 
 
 def _migrate(store: DatabaseStore, args: argparse.Namespace, console: Console) -> int:
-    """Say what is done to the store, and do it with --apply, while no run is under way."""
+    """Print the migration steps; with --apply, migrate the store under the lock."""
     steps = store.migration()
     if steps and args.apply:
         with store.lock(lock_owner(), utc_now()):
@@ -180,7 +180,7 @@ _SAID = {
 
 
 def orphans(config: Config, args: argparse.Namespace, console: Console) -> int:
-    """List what one witness of a machine knows and the other does not."""
+    """List machines known only to a stack or only to a provider."""
     world = look(config, wire(config.fleet, args.file), console)
     found = find_orphans(config.fleet, world, plan_for(config, world))
     if args.json:
@@ -204,7 +204,7 @@ def _orphan_to_text(orphan: Orphan) -> str:
 def rebuild(
     config: Config, args: argparse.Namespace, store: DatabaseStore, console: Console
 ) -> int:
-    """Rebuild what is lost of store and stacks, or show what that would do."""
+    """Rebuild lost parts of the store and stacks, or show the steps."""
     fleet = config.fleet
     sources = wire(fleet, args.file)
     if not args.apply:
@@ -222,7 +222,7 @@ def rebuild(
         store.begin_run(started=started)
         edges = journalled(sources, lambda step: store.record_step(started=started, step=step))
         lost, world = _look(config, sources, console)
-        # What machines share is known by its mark too: its stack comes first.
+        # Shared parts are found by their labels too, and their stack comes first.
         world, troubles = apply_shared_stacks(fleet, world, edges, console.note)
         found = find_rebuild(fleet, world)
         done = carry_out(fleet, world, found, edges)
@@ -243,7 +243,7 @@ def _look(config: Config, sources: Sources, console: Console) -> tuple[tuple[str
 
 @contextmanager
 def _copied(store: DatabaseStore, fleet: Fleet) -> Iterator[DatabaseStore]:
-    """Yield a store to try things with: what is in the real one, if there is any."""
+    """Yield a temporary copy of the store, which is empty if the store is missing."""
     try:
         rows = store.dump()
     except StoreMissing:

@@ -22,7 +22,7 @@ from fleet.state.store import store_of
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet status` takes."""
+    """Declare the arguments of `fleet status`."""
     add_file(parser)
     add_world(parser)
     add_json(parser)
@@ -41,7 +41,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the status, write it as static pages, or say whether runs still come."""
+    """Print the status, write it as static pages, or check that runs still happen."""
     if args.heartbeat:
         if args.world or args.site or args.metrics:
             raise WrongUsage("--heartbeat excludes --world, --site and --metrics")
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _heartbeat(args: argparse.Namespace, console: Console) -> int:
-    """Say by the store alone whether apply still runs; 1 if it does not."""
+    """Print whether apply still runs, from the store alone; exit 1 if it does not."""
     fleet = load_config(args, console).fleet
     now = utc_now()
     beat = judge_heartbeat(fleet, ended_runs(store_of(fleet, args.file), now), now)
@@ -81,7 +81,7 @@ def _heartbeat(args: argparse.Namespace, console: Console) -> int:
 
 
 def _write_site(folder: Path, pages: Mapping[str, str]) -> None:
-    """Write the pages; those of workers and pools that are gone go too."""
+    """Write the pages; remove those of deleted workers and pools."""
     for link in (folder / "-", folder / "-" / "status"):
         if link.is_symlink():
             raise FileUnreadable(f"{link}: is a symbolic link; not replaced")

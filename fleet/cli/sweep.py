@@ -1,7 +1,7 @@
 """Delete machines whose expiry has passed, and those left by image builds.
 
-No pool has them and no worker runs there: one that is older than any build or upload takes was
-left by a run that died.
+The latter have no pool and no worker: one that is older than any build or upload takes was left by
+a dead run.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from fleet.schema.model import Fleet
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet sweep` takes."""
+    """Declare the arguments of `fleet sweep`."""
     add_file(parser)
     parser.add_argument(
         "--expired",
@@ -35,7 +35,7 @@ def arguments(parser: Parser) -> None:
 def sweep_temporary(
     fleet: Fleet, file: str, now: datetime, console: Console, *, apply: bool
 ) -> bool:
-    """Name them, and delete them where that is asked; False where not all could be told."""
+    """Print temporary machines, and delete them if requested; False if some are unknown."""
     is_whole = True
     for name, cloud in clouds_of(fleet, file, SystemClock()).items():
         try:
@@ -52,7 +52,7 @@ _SWEEP = Deletion(sweep, "fleet sweep --expired --apply")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Show what would be deleted, or delete it; what a registry does not know to be idle stays."""
+    """Show the machines to delete, or delete them; machines not known to be idle are kept."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     code = run_deletion(args, console, config, sources, _SWEEP)

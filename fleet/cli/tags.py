@@ -1,4 +1,4 @@
-"""Show where tags come from and who enforces them."""
+"""Show the origin and the enforcement of tags."""
 
 import argparse
 
@@ -28,7 +28,7 @@ from fleet.tagrules.context import NOTHING, context_of
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet tags` takes."""
+    """Declare the arguments of `fleet tags`."""
     actions = add_verbs(parser)
     action = add_verb(actions, "explain", "show where each tag of a request comes from", _explain)
     action.add_argument(
@@ -75,7 +75,7 @@ def _list(args: argparse.Namespace, console: Console) -> int:
 
 
 def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
-    """Explain a request that waits, with the tags that its queue tells of it."""
+    """Explain a waiting request, with the tags reported by its queue."""
     decision = observe_and_plan(args, console)
     note_clock(decision, console)
     fleet, world = decision.config.fleet, decision.world
@@ -92,7 +92,7 @@ def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, Tag
 
 
 def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
-    """Explain what a request with this name would get if it came now."""
+    """Explain the tags of a new request with this name."""
     config = load_config(args, console)
     fleet = config.fleet
     named = request_of_name(fleet, args.name, args.task)
@@ -117,7 +117,7 @@ def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsEx
 
 
 def _world(config: Config, args: argparse.Namespace, console: Console) -> World:
-    """Return what a name's tags rest on: the day, the groups, the rules that queues have."""
+    """Return the inputs of a name's tags: the day, the groups, the rules in queues."""
     if args.world:
         return load_world(args, config.fleet, console)
     return World(

@@ -31,7 +31,7 @@ from fleet.tickets.store import DatabaseTickets
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet ticket` takes."""
+    """Declare the arguments of `fleet ticket`."""
     actions = add_verbs(parser)
     _open_arguments(add_verb(actions, "open", "open a ticket and print its id"))
     for name, help_text in (
@@ -135,7 +135,7 @@ _POLL_SECONDS = 3
 
 @dataclass(frozen=True)
 class _Counter:
-    """What every action needs: the queue, its tickets and the user."""
+    """The context of every action: the queue, its tickets and the user."""
 
     config: Config
     members: Memberships
@@ -148,26 +148,26 @@ class _Counter:
 
     @property
     def fleet(self) -> Fleet:
-        """Return what fleet.yaml says."""
+        """Return the configuration."""
         return self.config.fleet
 
     def judge(self, ticket: Ticket) -> Judged:
-        """Return what the rules make of a ticket's tags today."""
+        """Apply today's rules to a ticket's tags."""
         return judge(self.fleet, ticket, self.members, self.clock.now().date())
 
     def place(self, path: Path) -> str:
-        """Return a key of fleet.yaml, and where it stands."""
+        """Return a key of fleet.yaml, and its position."""
         return f"{yaml_key(path)}, {self.config.document.place(path)}"
 
     def find(self, text: str) -> Ticket:
-        """Return a ticket of any user; TicketRefused where there is none."""
+        """Return a ticket of any user; raises TicketRefused if it does not exist."""
         found = self.book.find(int(text)) if text.isdecimal() and len(text) < 10 else None  # noqa: PLR2004 - more digits no id has
         if found is None:
             raise TicketRefused(f"queue {self.name} has no ticket {text}")
         return expire(found, self.clock.now())
 
     def own(self, text: str) -> Ticket:
-        """Return a ticket of this user and record the call; TicketRefused where there is none."""
+        """Return a ticket of this user and record the call; raises TicketRefused otherwise."""
         found = self.find(text)
         if found.submitter != self.user:
             raise TicketRefused(
@@ -184,7 +184,7 @@ def run(
     waiter: Waiter | None = None,
     clock: Clock | None = None,
 ) -> int:
-    """Run an action on tickets; return 0 where a ticket is ready, opened or closed."""
+    """Run an action on tickets; return 0 if a ticket is ready, was opened or closed."""
     if getattr(args, "server", None):
         return ask_server(args, console, waiter or Signals(), clock or SystemClock())
     if getattr(args, "netrc", None):
@@ -267,7 +267,7 @@ def _open(args: argparse.Namespace, counter: _Counter) -> int:
 
 
 def _of_rules(judged: Judged, counter: _Counter) -> Iterator[str]:
-    """Yield what the rules do to a ticket's tags, each with its line of fleet.yaml."""
+    """Yield the effects of rules on a ticket's tags, each with its line of fleet.yaml."""
     for each in judged.given:
         yield f"asks for {each.tag} by {counter.place(each.path)} ({each.because})"
     for each in (*judged.dropped, *judged.denied):

@@ -1,4 +1,4 @@
-"""Delete the machines that runs created and that never became busy."""
+"""Delete the machines that runs created and that were never busy."""
 
 import argparse
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ _MADE = 10_000
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet undo` takes."""
+    """Declare the arguments of `fleet undo`."""
     add_file(parser)
     when = parser.add_mutually_exclusive_group(required=True)
     option(when, "--run", "ID", "what the run created that began then, as `fleet log` prints it")
@@ -28,7 +28,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Show what would be deleted, or drain and delete it as `fleet machine delete` does."""
+    """Show the machines to delete, or drain and delete them like `fleet machine delete`."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     now = utc_now()
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     latest: dict[str, datetime] = {}
     for attempt in sources.store.attempts(_MADE):
         latest[attempt.worker] = max(attempt.at, latest.get(attempt.worker, attempt.at))
-    # A name that a later run used again is another machine.
+    # A name that a later run reused is another machine.
     made = frozenset(worker for worker, at in latest.items() if since <= at <= until)
     window = Window(since, until, made, frozenset(args.pool))
     undo = partial(undo_creations, window=window)
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _time_of(store: Store, run: str, now: datetime) -> tuple[datetime, datetime]:
-    """Return when the run of this id began and ended; one that was killed, before the next."""
+    """Return the start and end of a run; a killed one ends at the start of the next."""
     runs = store.last_runs(_RUNS)
     begins = [each["started"] for each in runs]
     wanted = run.replace(" UTC", "").replace(" ", "T").removesuffix("Z")

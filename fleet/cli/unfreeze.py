@@ -10,13 +10,13 @@ from fleet.ports import Console
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet unfreeze` takes."""
+    """Declare the arguments of `fleet unfreeze`."""
     add_file(parser)
     option(parser, "--pool", "NAME", "end this pool's freezes (default: those of the whole fleet)")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """End the freezes of this scope, and name those that stay."""
+    """End the freezes of this scope, and print the remaining ones."""
     ordering = Ordering.of(args, console)
     orders = ordering.in_force()
     ending = freezes_of(orders, args.pool)

@@ -1,4 +1,4 @@
-"""Check fleet.yaml and report every error at once."""
+"""Check fleet.yaml and report all errors in one run."""
 
 import argparse
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: Parser) -> None:
-    """Declare what `fleet validate` takes."""
+    """Declare the arguments of `fleet validate`."""
     add_file(parser)
     add_world(parser)
     what = parser.add_mutually_exclusive_group()
@@ -37,7 +37,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: "Console") -> int:
-    """Print findings and return 1 when any is an error."""
+    """Print findings and return 1 if any is an error."""
     from fleet.report.findings import to_gitlab, to_json, to_summary, to_text
 
     world = _world(args.world, console) if args.world else None
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, console: "Console") -> int:
 
 
 def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
-    """Yield the recordings that are not there: what waits in these queues is not known."""
+    """Yield the missing recordings, without which the demand of their queues is unknown."""
     for queue, declared in fleet.queues.items() if fleet else ():
         if isinstance(declared, WorldQueue) and not _is_file(folder / declared.path):
             alike = _most_alike(declared.path, folder)
@@ -77,9 +77,9 @@ def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
 
 
 def _most_alike(path: str, folder: Path) -> str:
-    """Return the file beside a missing one whose name is most like it; "" if none is.
+    """Return the file with the most similar name to a missing one; "" if none is similar.
 
-    Only below this folder: a merge request does not learn what is elsewhere.
+    Only below this folder: a merge request must not learn about other files.
     """
     beside = Path(os.path.realpath((folder / path).parent))
     if not beside.is_relative_to(os.path.realpath(folder)):
@@ -92,7 +92,7 @@ def _most_alike(path: str, folder: Path) -> str:
 
 
 def _is_file(path: Path) -> bool:
-    # Unlike `Path.is_file`, of a path that may not be looked at, or is too long, no.
+    # Unlike `Path.is_file`, this is false for an inaccessible or too long path.
     return os.path.isfile(path)  # noqa: PTH113 - see above
 
 
@@ -104,7 +104,7 @@ def _world(path: str, console: "Console") -> "World":
 
 
 def _recorded(path: str, world: "World", console: "Console") -> "Recorded":
-    """Return the names of what waited in a recorded world, saying so where there are none."""
+    """Return the names of the requests in a recorded world; notes if there are no names."""
     from fleet.tagrules.names import recorded_names
 
     recorded = recorded_names(world)
@@ -114,7 +114,7 @@ def _recorded(path: str, world: "World", console: "Console") -> "Recorded":
 
 
 def to_yaml(document: Document) -> str:
-    """Return YAML that reads back as what was read."""
+    """Return YAML that parses to the same document."""
     value = dict(document.value) if isinstance(document.value, dict) else {}
     value.pop("include", None)
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
@@ -122,10 +122,10 @@ def to_yaml(document: Document) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes also the words that are numbers to fleet.yaml and not to PyYAML."""
+    """Also quotes words that are numbers in fleet.yaml but not in PyYAML."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's own
-        """Write out what several pools have from one template."""
+        """Write values shared by several pools in full."""
         return True
 
 
