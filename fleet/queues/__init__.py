@@ -1,5 +1,5 @@
-"""Where work waits and workers register: Debusine, Copr, recordings.
+"""Systems where requests wait and workers register: Debusine, Copr, recordings.
 
-Begin with `recorded.py`, the smallest; `http.py` is what talks to servers, and `gitlab.py`
-(comments) and `webhook.py` (notices) use it too. The queue of kind `tickets` is `fleet/tickets/`.
+Start with `recorded.py`, the smallest. `http.py` talks to servers; `gitlab.py` (comments) and
+`webhook.py` (notices) use it too. The queue of kind `tickets` is `fleet/tickets/`.
 """

@@ -1,11 +1,11 @@
-"""Read what waits in a Copr from the list that its backend works from.
+"""Read the waiting builds of a Copr from the list that its backend uses.
 
 Running builds stay on that list, and so do finished ones until their results are published. A
-build with a ticket, or whose ticket has just given its machine back, needs no other machine.
+build with a ticket, or whose ticket has just returned its machine, needs no other machine.
 
-Copr stores the tags of its allow-list with each build, and they win. The list has neither the
-package nor the age of a build: equal builds are one group, and where rules of `powerful` need
-names, the packages of the first builds are read one by one.
+Copr stores the tags of its allow-list with each build, and they take precedence. The list has
+neither the package nor the age of a build: equal builds form one group, and where rules of
+`powerful` need names, the packages of the first builds are read one by one.
 
 An empty list must carry the header of a frontend, and no ticket of the backend may still wait for
 a build.
@@ -32,22 +32,22 @@ from fleet.schema.units import write_count
 LIST = "/backend/pending-jobs/"
 BUILD = "/backend/get-build-task/"
 _OK = 200
-_ASKING = 0.5
-"""Share of the time in which packages are asked for."""
-_MARK = "Copr-FE-BE-API-Version"
+_NAMES_SHARE = 0.5
+"""Share of the time limit in which packages may be requested."""
+_HEADER = "Copr-FE-BE-API-Version"
 """The header that a frontend sends with each answer to its backend."""
-_SETTLED = timedelta(minutes=2)
-"""For how long a ticket may wait whose build was cancelled: the backend sees that in seconds."""
+_MAX_CANCELLED_WAIT = timedelta(minutes=2)
+"""Maximum time that the ticket of a cancelled build may wait; the backend notices within
+seconds."""
 PUBLISHED = timedelta(minutes=10)
-"""For how long a build may be on the list whose ticket has given its machine back.
+"""Maximum time that a build may stay on the list after its ticket has returned its machine.
 
-A build like it, which Copr knows of already, asks for a machine by its ticket at the latest.
-"""
+An equal build, which Copr already knows, requests a machine by its own ticket at the latest."""
 _ANY_MACHINE = "copr_builder"
-"""The tag that Copr's backend asks for with every build."""
+"""The tag that Copr's backend requests for every build."""
 
 _SANDBOX = re.compile(r"[^/]+/.+--.+")
-"""What the backend calls the sandbox of a build: OWNER/PROJECT--SUBMITTER."""
+"""The backend's name for the sandbox of a build: OWNER/PROJECT--SUBMITTER."""
 
 
 def _as_text(number: object) -> object:
@@ -55,10 +55,10 @@ def _as_text(number: object) -> object:
 
 
 class _Job(Answer):
-    """What the list tells of one build; a source build has no tags and seldom a chroot."""
+    """The list's entry for one build; a source build has no tags and seldom a chroot."""
 
     task_id: Annotated[Line, BeforeValidator(_as_text)]
-    """Of a source build the number of the build, which may be written as one."""
+    """For a source build, the number of the build, possibly as an integer."""
     build_id: Id
     project_owner: Line
     sandbox: Line | None
@@ -77,22 +77,22 @@ class _Job(Answer):
 
     @property
     def ticket_sandbox(self) -> str | None:
-        """Return its sandbox as a ticket of it has that."""
+        """Return its sandbox in the form that its ticket has."""
         return bounded(self.sandbox) if self.sandbox else None
 
     @property
     def required(self) -> tuple[str, ...]:
-        """Return the tags that Copr's backend asks for a machine with."""
+        """Return the tags that Copr's backend requests from a machine."""
         architecture = self.chroot.rsplit("-", 1)[-1] if self.chroot else "noarch"
         return tuple(sorted({_ANY_MACHINE, f"arch_{architecture}", *(self.tags or ())}))
 
 
 class _Jobs(RootModel[tuple[_Job | None, ...]]):
-    """The list; what the frontend could not tell of a build is null."""
+    """The list; an entry is null if the frontend could not describe the build."""
 
 
 class _Named(Answer):
-    """What the record of a single build tells beside the list."""
+    """The record of a single build, with fields that the list lacks."""
 
     project_dirname: Line
     package_name: Line | None
@@ -104,8 +104,8 @@ class CoprFrontend:
     """The builds of one Copr that wait for a machine.
 
     `ticketed` reads the queue of tickets that Copr's backend takes machines from: a build that
-    waits or runs with a ticket there is not counted twice. `closed` tells of what ran on machines
-    that were given back since a moment. `with_names` asks for packages.
+    waits or runs with a ticket there is not counted twice. `closed` returns the work of machines
+    that were returned since a given time. `with_names` requests package names.
     """
 
     def __init__(
@@ -125,28 +125,28 @@ class CoprFrontend:
         self._max_age = max_age
 
     def read(self, now: datetime) -> QueueReading:
-        """Return what waits, in groups; Copr knows of no workers."""
+        """Return the waiting builds, in groups; Copr has no list of workers."""
         try:
             with Reader(self._url, limits=Limits(total=self._max_age)) as reader:
                 entries = _list(reader)
-                # After the list: a ticket that was opened meanwhile is no reason to count less.
+                # After the list: a build whose ticket was just opened is not counted twice.
                 waiting, running = self._tickets(now)
                 if not entries:
                     _check_none_waits(reader.base, waiting, now)
                 listed = sorted(filter(None, entries), key=_order)
                 working = (each.work for each in running if each.work)
                 given_back = self._closed(now - PUBLISHED) if self._ticketed else ()
-                jobs = _without((*working, *given_back, *waiting), listed)
-                until = self._max_age * (1 - _ASKING)
+                jobs = _drop_ticketed((*working, *given_back, *waiting), listed)
+                until = self._max_age * (1 - _NAMES_SHARE)
                 names = _names(reader, jobs[: self._most], until)
-                begun = _begun(running, listed)
+                begun = _possible_builds(running, listed)
                 asked = [job for alike in begun.values() for job in alike][: self._running]
                 packages = _packages(begun, _names(reader, asked, until))
         except (SourceUnreachable, StoreFailed, StoreMissing) as error:
             return QueueReading(demand=Unknown(unknown=str(error)), workers=None)
         demand = Demand(
             read_at=now,
-            requests=tuple(_grouped(jobs, names)),
+            requests=tuple(_group_builds(jobs, names)),
             stored=True,
             estimate=None in entries,
         )
@@ -155,7 +155,7 @@ class CoprFrontend:
         )
 
     def _tickets(self, now: datetime) -> tuple[tuple[Request, ...], tuple[Worker, ...]]:
-        """Return the tickets that wait, and the machines that others have."""
+        """Return the waiting tickets, and the machines of the others."""
         if self._ticketed is None:
             return (), ()
         reading = self._ticketed(now)
@@ -176,10 +176,10 @@ def _list(reader: Reader) -> tuple[_Job | None, ...]:
     known, unreadable = reply.parse_readable(_Jobs, ())
     # The list has null for a build that the frontend cannot describe.
     jobs = (*known.root, *(None for _ in unreadable))
-    if not jobs and _MARK.lower() not in reply.headers:
+    if not jobs and _HEADER.lower() not in reply.headers:
         raise SourceUnreachable(
-            f"{reply.address} lists no build and lacks the header {_MARK} of a Copr frontend; is "
-            "a cache or another program answering?"
+            f"{reply.address} lists no build and lacks the header {_HEADER} of a Copr frontend; "
+            "is a cache or another program answering?"
         )
     return jobs
 
@@ -192,7 +192,7 @@ def _check_none_waits(base: str, tickets: Iterable[Request], now: datetime) -> N
         if _ANY_MACHINE in ticket.required
         and _SANDBOX.fullmatch(ticket.sandbox or "")
         and ticket.pending_since is not None
-        and now - ticket.pending_since >= _SETTLED
+        and now - ticket.pending_since >= _MAX_CANCELLED_WAIT
     ]
     if waiting:
         raise SourceUnreachable(
@@ -216,10 +216,10 @@ def _order(job: _Job) -> tuple[int, int, str]:
     return (-job.priority, job.build_id, job.task_id)
 
 
-def _without(tickets: Iterable[Request | Work], jobs: Sequence[_Job]) -> list[_Job]:
-    """Return the builds without those that have a ticket, the first of those alike.
+def _drop_ticketed(tickets: Iterable[Request | Work], jobs: Sequence[_Job]) -> list[_Job]:
+    """Return the builds that have no ticket; of equal builds, the first ones are dropped.
 
-    A ticket that tells its build may have tags from a rule, which only the build has stored.
+    A ticket that names its build may have tags from a rule, which only the build has stored.
     """
     unpaired: defaultdict[object, list[Request | Work]] = defaultdict(list)
     for ticket in tickets:
@@ -239,8 +239,8 @@ def _without(tickets: Iterable[Request | Work], jobs: Sequence[_Job]) -> list[_J
     return left
 
 
-def _begun(workers: Iterable[Worker], jobs: Sequence[_Job]) -> dict[str, list[_Job]]:
-    """Return by ticket the builds that its machine may run, where it does not tell its package."""
+def _possible_builds(workers: Iterable[Worker], jobs: Sequence[_Job]) -> dict[str, list[_Job]]:
+    """Map tickets without a package to the builds that their machines may run."""
     alike: defaultdict[object, list[_Job]] = defaultdict(list)
     for job in jobs:
         alike[job.required, job.ticket_sandbox].append(job)
@@ -252,7 +252,7 @@ def _begun(workers: Iterable[Worker], jobs: Sequence[_Job]) -> dict[str, list[_J
 
 
 def _packages(begun: Mapping[str, Sequence[_Job]], names: Mapping[str, _Named]) -> dict[str, str]:
-    """Return by ticket the package that it builds, where all builds that it may be are of one."""
+    """Map tickets to their packages, if all possible builds are of the same package."""
     found = {}
     for ticket, alike in begun.items():
         known = {
@@ -265,7 +265,7 @@ def _packages(begun: Mapping[str, Sequence[_Job]], names: Mapping[str, _Named]) 
 
 
 def _names(reader: Reader, jobs: Sequence[_Job], until: float) -> dict[str, _Named]:
-    """Return the names of builds, as far as they can be had before so few seconds are left."""
+    """Return the names of builds, as far as they can be read before `until` seconds are left."""
     found: dict[str, _Named] = {}
     for job in jobs:
         if job.is_source or job.task_id in found:
@@ -274,17 +274,17 @@ def _names(reader: Reader, jobs: Sequence[_Job], until: float) -> dict[str, _Nam
             break
         try:
             reply = reader.get(BUILD + quote(job.task_id, safe=""), {}, {})
-            # One that was cancelled meanwhile is not there any more.
+            # It may have been cancelled meanwhile.
             if reply.status == _OK:
                 found[job.task_id] = reply.parse(_Named)
         except SourceUnreachable:
-            # What waits is known: a name only says which rule of today gives which tag.
+            # The demand is known: a name only shows which of today's rules gives which tag.
             break
     return found
 
 
-def _grouped(jobs: Sequence[_Job], names: Mapping[str, _Named]) -> Iterator[Request]:
-    """Yield builds that are alike as one request, the first of which gives it its id."""
+def _group_builds(jobs: Sequence[_Job], names: Mapping[str, _Named]) -> Iterator[Request]:
+    """Yield equal builds as one request, with the id of the first."""
     groups: defaultdict[object, list[_Job]] = defaultdict(list)
     for job in jobs:
         what = (job.required, job.priority, job.project_owner, job.sandbox, job.chroot)
@@ -294,7 +294,7 @@ def _grouped(jobs: Sequence[_Job], names: Mapping[str, _Named]) -> Iterator[Requ
 
 
 def _request(job: _Job, count: int, named: _Named | None) -> Request:
-    project, submitter = _of_sandbox(job)
+    project, submitter = _parse_sandbox(job)
     return Request(
         id=job.task_id,
         count=count,
@@ -315,8 +315,8 @@ def _request(job: _Job, count: int, named: _Named | None) -> Request:
     )
 
 
-def _of_sandbox(job: _Job) -> tuple[str | None, str | None]:
-    """Return the project and submitter that a sandbox is named after, OWNER/PROJECT--SUBMITTER."""
+def _parse_sandbox(job: _Job) -> tuple[str | None, str | None]:
+    """Return the project and submitter in the name of a sandbox, OWNER/PROJECT--SUBMITTER."""
     owner, _, rest = (job.sandbox or "").partition("/")
     project, dashes, submitter = rest.rpartition("--")
     if owner != job.project_owner or not dashes:

@@ -1,8 +1,8 @@
-"""Ask GitLab's API what fleet needs of a project: its merge requests, comments and settings.
+"""Read and change a project over GitLab's API: its merge requests, comments and settings.
 
-Only comments of the token's own user are changed. Values of variables, which GitLab answers too,
-are dropped where its answer is parsed. Redirects are not followed, so the token reaches
-only the server that was named (`fleet.queues.http`).
+Only comments of the token's own user are changed. Values of variables, which GitLab also returns,
+are dropped when its answer is parsed. Redirects are not followed, so the token reaches only the
+named server (`fleet.queues.http`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from fleet.model.values import Id, Line, LongText
 from fleet.queues.http import Body, Change, Limits, Reader, Reply, retry_advice
 
 MOST_CHARACTERS = 1_000_000
-"""What GitLab takes as one comment."""
+"""Maximum length of a comment in GitLab."""
 _PAGE = 100
 _MOST_PAGES = 200
 _COMMENTS = "the scope `api` and the role Reporter"
@@ -31,7 +31,7 @@ class _Answer(BaseModel):
 
 
 class User(_Answer):
-    """Who a token is of."""
+    """The user of a token."""
 
     id: Id
 
@@ -90,14 +90,14 @@ class Gitlab:
             return self._checked(reader.get("/user", {}, self._headers)).parse(User).id
 
     def open_merge_requests(self) -> tuple[int, ...]:
-        """Return the numbers of the open merge requests, those changed last first."""
+        """Return the numbers of the open merge requests, last changed first."""
         query = {"state": "opened", "order_by": "updated_at"}
         with self._reader() as reader:
             found = self._pages(reader, "/merge_requests", query, RootModel[list[MergeRequest]])
             return tuple(each.iid for each in found)
 
     def comments(self, merge_request: int, author: int) -> tuple[Note, ...]:
-        """Return the comments of one user, the oldest first."""
+        """Return the comments of one user, oldest first."""
         query = {"sort": "asc", "order_by": "created_at"}
         with self._reader() as reader:
             notes = self._pages(reader, self._notes(merge_request), query, RootModel[list[Note]])
@@ -112,11 +112,11 @@ class Gitlab:
         self._change("PUT", f"{self._notes(merge_request)}/{note}", {"body": body})
 
     def delete_comment(self, merge_request: int, note: int) -> None:
-        """Delete a comment; one that is gone is fine."""
+        """Delete a comment; it may be gone already."""
         self._change("DELETE", f"{self._notes(merge_request)}/{note}", None, gone=True)
 
     def settings(self) -> CiProject:
-        """Return who gets the project's variables, and what else decides that."""
+        """Return the settings that decide who gets the project's variables."""
         with self._reader() as reader:
             variables = tuple(
                 CiVariable(
@@ -192,7 +192,7 @@ class Gitlab:
 
 
 def _advice(reply: Reply, needs: str) -> str:
-    """Return what to do about an answer; nothing of what the server wrote is shown."""
+    """Return advice about an answer, without the server's text."""
     match reply.status:
         case HTTPStatus.UNAUTHORIZED:
             return "the token is not valid; is it expired or revoked?"

@@ -1,7 +1,7 @@
-"""Read and change servers over HTTP, bounded in time and size; and serve on the loopback.
+"""Call servers over HTTP, with limits of time and size; and serve on the loopback interface.
 
-Redirects are never followed, so a secret header reaches only the server that fleet.yaml names.
-httpx takes 60 ms to load, so only the functions that call a server import it.
+Redirects are never followed, so a secret header reaches only the server in fleet.yaml. httpx takes
+60 ms to import, so only the functions that call a server import it.
 """
 
 import json
@@ -39,12 +39,12 @@ _SETTINGS = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 def trusted() -> ssl.SSLContext:
-    """Return the trusted certificates, read again when the settings or their files change."""
+    """Return the trusted certificates, read again if the settings or their files change."""
     return _read(tuple((os.environ.get(name), _changed(name)) for name in _SETTINGS))
 
 
 def _changed(name: str) -> object:
-    """Return what differs for another file: two may be written within one tick of the clock."""
+    """Identify a version of a file; two may be written within one tick of the clock."""
     try:
         found = Path(os.environ[name]).stat()
     except (KeyError, OSError):
@@ -59,15 +59,15 @@ def _read(_: object) -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-_DRIPPING = 2
-"""An answer may take this many times the silence limit to begin."""
+_SLOW_START_FACTOR = 2
+"""An answer may take this many times the silence limit to start."""
 GET_TRIES = 3
-"""A GET is sent at most this often: a gateway that restarts answers within a few seconds."""
-_REPEATED = frozenset({429, 502, 503, 504})
-"""Statuses of a server that is overloaded or restarts: a later GET may be answered."""
+"""Maximum number of times a GET is sent: a gateway that restarts answers within a few seconds."""
+_REPEATED_STATUSES = frozenset({429, 502, 503, 504})
+"""Statuses of a server that is overloaded or restarts: a later GET may succeed."""
 _FIRST_PAUSE_SECONDS = 0.5
 MAX_RETRY_AFTER_SECONDS = 30
-"""A server that asks for a longer pause is left to the next run."""
+"""After a request for a longer pause, the server is left to the next run."""
 _MAX_REPEATING_SECONDS = 45
 """A GET that took longer is not sent again: a gateway that hangs would hang again."""
 Query = Mapping[str, str]
@@ -77,14 +77,14 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 
 class Answer(BaseModel, strict=True, frozen=True):
-    """A part of what a server answers, of just these types."""
+    """The used part of a server's answer, with strict types."""
 
 
 class TooSlow(SourceUnreachable):
-    """The time for the whole reading is over."""
+    """The time limit of the whole reading is over."""
 
 
-class _Failed(SourceUnreachable):
+class _NoAnswer(SourceUnreachable):
     """A server did not answer."""
 
     may_repeat = False
@@ -95,7 +95,7 @@ class _Failed(SourceUnreachable):
         self.because = because
 
 
-class _Reset(_Failed):
+class _Reset(_NoAnswer):
     """A server closed the connection before the end of its answer."""
 
     may_repeat = True
@@ -103,7 +103,7 @@ class _Reset(_Failed):
 
 @dataclass(frozen=True)
 class Limits:
-    """How long to wait, in seconds, and how much to take."""
+    """Limits of time, in seconds, and of size."""
 
     connect: float = 10
     silence: float = 30
@@ -113,25 +113,25 @@ class Limits:
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole answer; `address` is where it came from, safe to show."""
+    """A complete answer; `address` is its source, safe to show."""
 
     address: str
     status: int
     kind: str
     body: bytes
     date: str = ""
-    """When it was sent, as the server wrote it."""
+    """The time of sending, as written by the server."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """By name, in lower case."""
 
     @property
     def may_repeat(self) -> bool:
-        """Say whether the same GET may be answered better in a moment."""
-        return self.status in _REPEATED
+        """Return whether the same GET may succeed soon."""
+        return self.status in _REPEATED_STATUSES
 
     @property
     def is_failure(self) -> bool:
-        """Say whether the server is down; one that answers 429 only wants fewer requests."""
+        """Return whether the server is down; one that answers 429 only wants fewer requests."""
         return self.may_repeat and self.status != HTTPStatus.TOO_MANY_REQUESTS
 
     @property
@@ -147,9 +147,9 @@ class Reply:
     def parse_readable(
         self, model: type[Shape], place: tuple[str, ...]
     ) -> tuple[Shape, list[tuple[Any, str]]]:
-        """Return the answer without the unreadable rows of a list, and these with the reason.
+        """Return the answer without the unreadable rows of a list, and these with reasons.
 
-        They have all their keys, and values of the wrong type or out of range.
+        Unreadable rows have all their keys, and values of the wrong type or out of range.
         """
         self._check_kind()
         try:
@@ -174,13 +174,13 @@ class Reply:
             )
 
     def check(self, read: Callable[[], Shape]) -> Shape:
-        """Return a value of this answer; SourceUnreachable if the answer has another shape."""
+        """Return the result of `read`; raises SourceUnreachable if the structure is wrong."""
         try:
             return read()
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             where = "".join(f" at {'.'.join(map(str, first['loc']))}" for _ in first["loc"][:1])
-            # The cause would show what the server sent, which may be a secret.
+            # The cause would show the server's text, which may be a secret.
             raise SourceUnreachable(
                 f"{self.address}: unexpected answer{where}: {first['msg']}; is the address right, "
                 "and the server's version supported?"
@@ -188,9 +188,9 @@ class Reply:
 
 
 def _unreadable_rows(error: ValidationError, place: tuple[str, ...]) -> dict[int, str]:
-    """Return the rows of a list with a wrong value, and what is wrong; none if anything else is.
+    """Return errors by row of a list with invalid values; empty if other parts are invalid.
 
-    A missing key is of another version of the server, and so in every row.
+    A missing key means another version of the server, and is missing in every row.
     """
     found: dict[int, str] = {}
     for each in error.errors(include_url=False, include_context=False, include_input=False):
@@ -206,11 +206,11 @@ _MAX_DIGITS = 40
 
 
 def _parse_int(text: str) -> int:
-    """Return a number of JSON; Python refuses to read one of thousands of digits."""
+    """Return a number of JSON; Python refuses to parse one with thousands of digits."""
     return int(text[:_MAX_DIGITS])
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     """One request."""
 
     method: str
@@ -221,9 +221,9 @@ class _Asked(NamedTuple):
 
 
 class Reader:
-    """One reading of one server: a connection that is kept, and one deadline for all of it.
+    """One reading of one server, with a persistent connection and one time limit for all calls.
 
-    A GET is sent up to `tries` times; 1: the caller repeats it by itself.
+    A GET is sent up to `tries` times; 1: the caller repeats it.
     """
 
     pause: Callable[[float], object] = staticmethod(time.sleep)
@@ -254,7 +254,7 @@ class Reader:
         if self._observation is not None:
             self._total = min(self._total, max(0.0, self._observation.left()))
         self._until = self._clock() + self._total
-        # Compression would let a small answer unpack to any size.
+        # With compression, a small answer could unpack to any size.
         asks = {"Accept-Encoding": "identity", "User-Agent": "fleet"}
         self._client = httpx.Client(follow_redirects=False, headers=asks, verify=trusted())
         self._sockets: list[socket] = []
@@ -266,7 +266,7 @@ class Reader:
         self._client.close()
 
     def left(self) -> float:
-        """Return how many seconds of this reading are left."""
+        """Return the remaining seconds of this reading."""
         return self._until - self._clock()
 
     def get(
@@ -278,12 +278,13 @@ class Reader:
         only: bytes = b"",
         silence: float | None = None,
     ) -> Reply:
-        """Return the answer to one GET, whatever its status but a redirect.
+        """Return the answer to one GET with any status except a redirect.
 
-        `only` keeps of its body the lines that begin so; `silence` is how long it may say nothing.
+        `only` keeps the lines of its body that start with it; `silence` is the maximum time
+        without data.
         """
         self._silence = silence or self._limits.silence
-        asked = _Asked("GET", self.base + path, query, headers)
+        asked = _Request("GET", self.base + path, query, headers)
         observation, began = self._observation, self._clock()
         if observation and (because := observation.failure_of(self.base)):
             raise SourceUnreachable(
@@ -306,16 +307,16 @@ class Reader:
             return got
         raise got
 
-    def _try(self, asked: "_Asked", only: bytes) -> "Reply | _Failed":
+    def _try(self, asked: "_Request", only: bytes) -> "Reply | _NoAnswer":
         try:
             return self._ask(asked, only)
-        except _Failed as error:
+        except _NoAnswer as error:
             return error
 
     def _pause_before_repeat(
-        self, tried: int, began: float, got: "Reply | _Failed"
+        self, tried: int, began: float, got: "Reply | _NoAnswer"
     ) -> float | None:
-        """Return after how many seconds a GET is sent again; None: it is not."""
+        """Return the seconds to wait before a GET is sent again; None: do not repeat it."""
         after = _retry_after(got) if isinstance(got, Reply) else 0
         took = self._clock() - began
         if (
@@ -324,7 +325,7 @@ class Reader:
             or took > _MAX_REPEATING_SECONDS
         ):
             return None
-        # Jitter keeps clients that were cut off together from coming back together.
+        # Jitter, so that clients that were cut off together do not return together.
         jitter = random.uniform(0.5, 1)  # noqa: S311 - no secret
         wait = after + _FIRST_PAUSE_SECONDS * 2 ** (tried - 1) * jitter
         return wait if wait < self.left() else None
@@ -338,20 +339,21 @@ class Reader:
         *,
         query: Query = MappingProxyType({}),
     ) -> Reply:
-        """Return the answer to a request; a POST is sent once, any other may be sent twice."""
+        """Return the answer to a request; a POST is sent once, others up to twice."""
         self._silence = self._limits.silence
-        asked = _Asked(method, self.base + path, query, headers, body)
+        asked = _Request(method, self.base + path, query, headers, body)
         try:
             return self._ask(asked, b"")
         except _Reset:
-            # A server may end a kept connection at any time: gunicorn does, after N requests.
+            # A server may close a persistent connection at any time: gunicorn does, after N
+            # requests.
             if method == "POST" or self._tries == 1:
                 raise
             return self._ask(asked, b"")
 
     @contextmanager
     def _cut_after(self, seconds: float) -> Iterator[None]:
-        """Close the connections after this time: a server could send a little for ever."""
+        """Close the connections after this time, since a server could send slowly without end."""
 
         def cut() -> None:
             self._is_cut = True
@@ -369,23 +371,23 @@ class Reader:
             timer.cancel()
 
     def _note(self, event: str, info: Mapping[str, Any]) -> None:
-        """Remember the connections that the HTTP library makes."""
+        """Record the connections that the HTTP library opens."""
         stream: Any = info.get("return_value") if event.endswith(".complete") else None
         if hasattr(stream, "get_extra_info"):
             self._sockets.append(stream.get_extra_info("socket"))
 
-    def _ask(self, asked: "_Asked", only: bytes) -> Reply:
+    def _ask(self, asked: "_Request", only: bytes) -> Reply:
         import httpx
 
         address = asked.address
         try:
             # Complete silence is noticed sooner, and reported as such.
-            with self._cut_after(min(self._silence * _DRIPPING, self.left())):
+            with self._cut_after(min(self._silence * _SLOW_START_FACTOR, self.left())):
                 response = self._begin(asked)
         except httpx.TransportError as error:
             raise self._translated(address, error) from error
         except (httpx.InvalidURL, UnicodeError):
-            # Their texts may hold the header's value, which may be a secret.
+            # Their messages may contain the header's value, which may be a secret.
             raise _unsendable(address) from None
         try:
             if 300 <= response.status_code < 400:  # noqa: PLR2004 - the redirects of HTTP
@@ -399,12 +401,12 @@ class Reader:
         kind = response.headers.get("content-type", "").lower()
         headers = dict(response.headers)
         date = headers.get("date", "")
-        # What a cache kept was sent at another time.
+        # A cached answer was sent at another time.
         if "age" not in headers and (sent := read_date(date)) is not None:
             self.clock_ahead = round((sent - utc_now()) / timedelta(minutes=1))
         return Reply(address, response.status_code, kind, body, date, headers)
 
-    def _begin(self, asked: "_Asked") -> "httpx.Response":
+    def _begin(self, asked: "_Request") -> "httpx.Response":
         import httpx
 
         address = asked.address
@@ -457,7 +459,9 @@ class Reader:
         match error:
             case _ if self._is_cut:
                 self._timeout(address)
-                because = f"did not begin its answer within {self._silence * _DRIPPING:g} s"
+                because = (
+                    f"did not begin its answer within {self._silence * _SLOW_START_FACTOR:g} s"
+                )
             case httpx.ConnectTimeout():
                 because = f"could not be reached within {self._limits.connect:g} s"
             case httpx.TimeoutException():
@@ -471,7 +475,7 @@ class Reader:
                 return _Reset(address, "closed the connection without an answer")
             case _:
                 because = f"failed ({type(error).__name__})"
-        return _Failed(address, because)
+        return _NoAnswer(address, because)
 
     def _broken_off(self, address: str, error: "httpx.TransportError") -> SourceUnreachable:
         import httpx
@@ -481,12 +485,12 @@ class Reader:
         if isinstance(error, httpx.TimeoutException):
             self._timeout(address)
             because = f"stopped in the middle of its answer for {self._silence:g} s"
-            return _Failed(address, because)
+            return _NoAnswer(address, because)
         return _Reset(address, "broke off in the middle of its answer")
 
 
 def _is_reset(error: BaseException | None) -> bool:
-    """Say whether a connection was reset while it was made, as in a handshake of TLS."""
+    """Return whether a connection was reset during its setup, such as a handshake of TLS."""
     while error is not None:
         if isinstance(error, ConnectionResetError):
             return True
@@ -495,7 +499,7 @@ def _is_reset(error: BaseException | None) -> bool:
 
 
 def _retry_after(reply: Reply) -> float:
-    """Return how many seconds a server asks to wait; 0: it does not say."""
+    """Return the seconds that a server asks to wait; 0 if it does not."""
     said = reply.headers.get("retry-after", "").strip()
     if re.fullmatch("[0-9]+", said):
         return float(said)  # infinite if it has thousands of digits
@@ -507,7 +511,7 @@ def _retry_after(reply: Reply) -> float:
 
 
 def read_date(header: str) -> datetime | None:
-    """Return the moment that a header `Date` names; None where it names none."""
+    """Return the time in a `Date` header; None if it is invalid."""
     try:
         found = parsedate_to_datetime(header)
     except ValueError:
@@ -516,7 +520,7 @@ def read_date(header: str) -> datetime | None:
 
 
 def retry_advice(status: int) -> str:
-    """Return what to do about a status that names no fault of the request."""
+    """Return advice about a status that is not the fault of the request."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return "too many requests; retry later"
     return "retry, then look at the server's log"
@@ -527,7 +531,7 @@ def _redirected(address: str, location: str) -> SourceUnreachable:
         host = urlsplit(location).hostname or ""
     except ValueError:
         host = ""
-    # The server chose this text: show nothing of it but a host name.
+    # The server chose this text, so show only a host name from it.
     host = re.sub(r"[^a-z0-9.:-]", "", host)[:100]
     target = f"to the host {host}" if host else "to another path of the same host"
     return SourceUnreachable(
@@ -564,18 +568,18 @@ class BackgroundServer:
 
 
 class ThreadedServer(ThreadingHTTPServer):
-    """Ignores clients that hang up, and shows its own faults."""
+    """Ignores clients that disconnect, and shows its own errors."""
 
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's own types
-        """Ignore clients that hang up."""
+        """Ignore clients that disconnect."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 class LoopbackServer(ThreadedServer):
-    """Listens on the loopback."""
+    """Listens on the loopback interface."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler], port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), handler)

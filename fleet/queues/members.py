@@ -1,4 +1,4 @@
-"""Read who belongs to which group, for limits that name groups of people."""
+"""Read the members of groups, for limits of groups of people."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ class FileMembers:
         self._files = files
 
     def read(self) -> Mapping[str, tuple[str, ...]] | Unknown:
-        """Return the users of each group; Unknown, with the reason, where it cannot be read."""
+        """Return the users of each group; Unknown, with the reason, if it is unreadable."""
         try:
             text = self._files.read(self._name, _LIMIT_BYTES).decode("utf-8-sig")
         except FileUnreadable as error:

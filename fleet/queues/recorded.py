@@ -1,4 +1,4 @@
-"""Read a recorded world, and a queue out of one."""
+"""Read a recorded world, and a queue from it."""
 
 import re
 from datetime import datetime
@@ -18,7 +18,7 @@ _AT = re.compile(r" at line (?P<line>\d+) column (?P<column>\d+)$")
 
 
 class WorldQueue:
-    """A queue as it was recorded, read as if it were so now."""
+    """A recorded queue, read as if it were current."""
 
     def __init__(self, queue: model.WorldQueue, files: Files) -> None:
         self._queue = queue
@@ -52,12 +52,12 @@ class WorldQueue:
 
 
 def read_world(name: str, files: Files) -> World:
-    """Return the world recorded in a file; raises FileUnreadable naming the place."""
+    """Return the world recorded in a file; raises FileUnreadable with the position."""
     return world_of(name, files.read(name, _LIMIT_BYTES))
 
 
 def world_of(name: str, content: bytes) -> World:
-    """Return a recorded world; raises FileUnreadable naming the place in the file of this name."""
+    """Return a recorded world; raises FileUnreadable with the position in this file."""
     try:
         return World.model_validate_json(content)
     except ValidationError as error:
@@ -83,16 +83,16 @@ def _not_a_world(name: str, content: bytes, errors: list[ErrorDetails]) -> str:
             f"{name}: $.format is not {_FORMAT}: this is no recording, or one of another version "
             "of fleet; make one with `fleet observe --out FILE`"
         )
-    pointed = [place for error in errors if (place := _pointed(error, recorded))]
+    pointed = [place for error in errors if (place := _describe_error(error, recorded))]
     lines = list(dict.fromkeys(pointed)) or [str(errors[0]["msg"])]
     more = f" (and {len(lines) - _SHOWN} more)" if len(lines) > _SHOWN else ""
     return f"{name}: not a world of format {_FORMAT}: {'; '.join(lines[:_SHOWN])}{more}"
 
 
-def _pointed(error: ErrorDetails, recorded: object) -> str | None:
-    """Return a fault with its path; None for a shape that was tried beside the meant one.
+def _describe_error(error: ErrorDetails, recorded: object) -> str | None:
+    """Return an error with its path; None for an alternative type that does not apply.
 
-    The parts of a fault's place that the recording does not hold are names of shapes.
+    Parts of an error's location that are not in the recording are names of types.
     """
     path, node, parts = "$", recorded, error["loc"]
     for index, part in enumerate(parts):

@@ -1,7 +1,7 @@
-"""Hand notices to a webhook, or to a program that mails them; both are bounded in time.
+"""Send notices to a webhook, or to a program that mails them; both with a time limit.
 
-Redirects are not followed and the answer is not read, so that a token reaches only the server that
-fleet.yaml names. Where the address is a secret itself, no message has more of it than its host.
+Redirects are not followed and the answer is not read, so that a token reaches only the server in
+fleet.yaml. If the address itself is secret, messages contain only its host.
 """
 
 import os
@@ -31,14 +31,14 @@ class WebhookMessenger:
         self._limits = limits
 
     def send(self, _subject: str, _text: str, body: Mapping[str, object]) -> None:
-        """POST the body; raises SourceUnreachable unless the answer is a status of 2xx."""
+        """POST the body; raises SourceUnreachable unless the status is 2xx."""
         url = self._webhook.url
         is_secret = not isinstance(url, str)
         address = self._secrets.read(url) if is_secret else str(url)
         headers = {}
         if self._webhook.token is not None:
             headers["Authorization"] = f"Bearer {self._secrets.read(self._webhook.token)}"
-        shown = _shown(address) if is_secret else address.partition("?")[0]
+        shown = _redacted(address) if is_secret else address.partition("?")[0]
         try:
             self._check(address, headers)
             self._post(address, headers, body, shown)
@@ -69,8 +69,8 @@ class WebhookMessenger:
             raise SourceUnreachable(f"{shown} answered {status}; {advice}")
 
 
-def _shown(address: str) -> str:
-    """Return what may be shown of an address that is a secret."""
+def _redacted(address: str) -> str:
+    """Return the part of a secret address that may be shown."""
     try:
         return f"{urlsplit(address).hostname or 'the webhook'}"
     except ValueError:
@@ -78,7 +78,7 @@ def _shown(address: str) -> str:
 
 
 class CommandMessenger:
-    """Has a program send notices, as `mail` does."""
+    """Runs a program to send notices, such as `mail`."""
 
     def __init__(self, command: Sequence[str], environment: Sequence[str], folder: Path) -> None:
         self._command = command

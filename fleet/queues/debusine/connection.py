@@ -1,11 +1,11 @@
 """Reach a Debusine server: connect to its database, or run its admin command.
 
-A reading connection can write nothing, bounds every statement in time, and reads one moment. No
+A reading connection is read-only, limits the time of every statement, and uses one snapshot. No
 error repeats a password.
 
-A database names no version of its server, and which migrations were applied differs with its
-age: its columns are what readers and writers rely on. To support another version, look at what it
-changed in TABLES, run the live tests with it, and add its columns to KNOWN.
+A database does not store its server's version, and the applied migrations depend on its age, so
+versions are identified by the columns that fleet uses. To support another version, look at its
+changes to TABLES, run the live tests with it, and add its columns to KNOWN.
 """
 
 import os
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[tuple[Any, ...]]
 
 STATEMENT_SECONDS = 30
-# Groups are few, but PostgreSQL guesses that they are many: with little memory it would sort, and
-# it would not use a second process that counts beside the first.
+# There are few groups, but PostgreSQL estimates many: with little memory it would sort, and it
+# would not use a second process to count in parallel.
 _SETTINGS = (
     f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'; SET LOCAL work_mem = '128MB'; "
     "SET LOCAL enable_mergejoin = off; SET LOCAL parallel_tuple_cost = 0.001"
@@ -37,10 +37,10 @@ _GRANTS = "`fleet debusine grants` prints what it needs, `--check` what it lacks
 
 @contextmanager
 def reading(dsn: str) -> "Iterator[Connection]":
-    """Connect, read only; raises SourceUnreachable for every error of the database.
+    """Connect read-only; raises SourceUnreachable for every error of the database.
 
-    All of it is one transaction with settings of its own: a pooler such as pgbouncer refuses
-    settings at the start of a connection, and gives each transaction another one.
+    One transaction with its own settings: a pooler such as pgbouncer refuses settings at the start
+    of a connection, and may assign each transaction a different one.
     """
     password = password_of(dsn)
     import psycopg
@@ -56,7 +56,7 @@ def reading(dsn: str) -> "Iterator[Connection]":
 
 
 def connected(dsn: str, *, autocommit: bool = False) -> "Connection":
-    """Connect so that a pooler may stand between: nothing is prepared under a name."""
+    """Connect without prepared statements, so that a pooler may be in between."""
     import psycopg
 
     announce_connection("PostgreSQL")
@@ -64,7 +64,7 @@ def connected(dsn: str, *, autocommit: bool = False) -> "Connection":
 
 
 def explained(error: "psycopg.Error", password: str = "") -> SourceUnreachable:
-    """Return an error of the driver as a message with what to do, without the password."""
+    """Return an error of the driver as a message with advice, without the password."""
     from psycopg import errors
 
     text = first_line(error)
@@ -90,19 +90,19 @@ def explained(error: "psycopg.Error", password: str = "") -> SourceUnreachable:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text, which later lines only explain."""
+    """Return the first line of an error's text; later lines only explain it."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def password_of(dsn: str) -> str:
-    """Return the password of a DSN; raises SourceUnreachable where the text is none."""
+    """Return the password of a DSN; raises SourceUnreachable if the DSN is invalid."""
     with needing("postgres", "SQL", SourceUnreachable):
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
     try:
         known = conninfo_to_dict(dsn)
     except ProgrammingError:
-        # The driver's own words would repeat the password.
+        # The driver's message would repeat the password.
         raise SourceUnreachable(
             "not a DSN of PostgreSQL; expected one like postgresql://fleet_ro@host/debusine"
         ) from None
@@ -116,7 +116,7 @@ TABLES = (
     *("db_worker", "db_token", "db_workerpool", "db_scopeworkerpool"),
 )
 KNOWN = {"539c41736018": "0.16.2"}
-"""Digest of the columns of TABLES to the version that has them."""
+"""Version of Debusine by the digest of its columns of TABLES."""
 
 _VERSION = """\
 SELECT w.dynamic_metadata ->> 'system:worker_version' FROM db_worker w
@@ -124,7 +124,7 @@ SELECT w.dynamic_metadata ->> 'system:worker_version' FROM db_worker w
 
 
 def identify(connection: "Connection") -> str:
-    """Return which version's tables these are; raises SourceUnreachable where none is known."""
+    """Return the version that has these tables; raises SourceUnreachable if it is unknown."""
     columns = connection.execute(COLUMNS, {"tables": list(TABLES)}).fetchall()
     missing = [name for name in TABLES if name not in {table for table, *_ in columns}]
     if missing:
@@ -160,7 +160,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 def ask_command(
     command: Sequence[str], text: bytes = b"", *, seconds: float = 60, limit: int = _MOST_BYTES
 ) -> bytes:
-    """Return what a command prints, given this input; raises SourceUnreachable if it fails."""
+    """Return the output of a command with this input; raises SourceUnreachable if it fails."""
     call = Call(
         what=shlex.join(command),
         command=command,

@@ -1,7 +1,7 @@
-"""Read a whole Debusine server over SQL: what waits, and who works.
+"""Read a whole Debusine server over SQL: its waiting requests and its workers.
 
-Everything is read in one read-only transaction, of one moment. What cannot be read is Unknown,
-with what to do about it; demand and workers fail independently.
+Everything is read in one read-only transaction, from one snapshot. Unreadable parts are Unknown,
+with advice; demand and workers fail independently.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ class DebusineDatabase:
         self._made = made
 
     def read(self, now: datetime) -> QueueReading:
-        """Return what waits, by groups that this fleet.yaml treats alike, and every worker."""
+        """Return the demand, in groups that this fleet.yaml treats alike, and every worker."""
         try:
             with reading(self._dsn) as connection:
                 identify(connection)
@@ -100,9 +100,9 @@ class DebusineDatabase:
 
 
 def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") -> _Read | Unknown:
-    """Return what was read, or why it could not be, leaving the connection fit for more."""
+    """Return the result or the reason of a failure, and keep the connection usable."""
     try:
-        with _kept(connection):
+        with _savepoint(connection):
             return read(connection)
     except SourceUnreachable as error:
         return Unknown(unknown=str(error))
@@ -112,8 +112,8 @@ def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") ->
 
 
 @contextmanager
-def _kept(connection: "Connection") -> Iterator[None]:
-    """Go back to where it was when something fails; a broken connection fails for good."""
+def _savepoint(connection: "Connection") -> Iterator[None]:
+    """Roll back to a savepoint if something fails; a broken connection fails permanently."""
     import psycopg
 
     try:

@@ -1,6 +1,6 @@
-"""What a role may do in Debusine's database: to read, or to change workers too.
+"""Rights of a role in Debusine's database: to read, or also to change workers.
 
-Rights are of columns: a role that reads demand cannot read the digests of tokens.
+Rights are granted by column: a role that reads demand cannot read the digests of tokens.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
 
 EVERY = "*"
-"""In place of a column: all of them."""
+"""Placeholder for all columns."""
 
 READ: Mapping[str, tuple[str, ...]] = {
     "db_scope": ("id", "name"),
@@ -35,12 +35,12 @@ READ: Mapping[str, tuple[str, ...]] = {
     ),
     "db_workspace": ("id", "name", "scope_id"),
 }
-"""Table to the columns that are read."""
+"""The columns that are read, by table."""
 
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """One thing that a role may do with a column."""
+    """One right of a role on a column."""
 
     table: str
     privilege: str
@@ -49,15 +49,15 @@ class Right:
 
 @dataclass(frozen=True)
 class Standing:
-    """How a role's rights compare with what it needs."""
+    """Difference between a role's rights and its needs."""
 
     role: str
     missing: tuple[str, ...]
     excess: tuple[str, ...]
 
 
-# A writer changes rows of workers and tokens, and gives requests back. Debusine's own triggers
-# run with its rights: they read whole tokens, and keep who owns them.
+# A writer changes rows of workers and tokens, and requeues requests. Debusine's own triggers run
+# with its rights: they read whole tokens, and track their owners.
 _CHANGE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "db_token",
@@ -117,7 +117,7 @@ _POWERS = ("SUPERUSER", "CREATEROLE", "CREATEDB", "REPLICATION", "BYPASSRLS")
 
 
 def rights(*, admin: bool = False) -> tuple[Right, ...]:
-    """Return what a role needs that reads, or changes workers too, sorted."""
+    """Return the rights that a reading role needs, or one that also changes workers; sorted."""
     needed = {Right(table, "SELECT", name) for table, names in READ.items() for name in names}
     if admin:
         needed = {right for right in needed if right.table not in _READ_WHOLE}
@@ -127,7 +127,7 @@ def rights(*, admin: bool = False) -> tuple[Right, ...]:
 
 
 def write_grants(role: str, *, admin: bool = False) -> str:
-    """Return the SQL that makes a role and gives it what it needs, and nothing else."""
+    """Return the SQL that creates a role with exactly the rights it needs."""
     name = '"' + role.replace('"', '""') + '"'
     lines = [
         f"CREATE ROLE {name} LOGIN;",
@@ -139,7 +139,7 @@ def write_grants(role: str, *, admin: bool = False) -> str:
 
 
 def compare(connection: "Connection", *, admin: bool = False) -> Standing:
-    """Return what the connection's role lacks and what it has too much; changes nothing."""
+    """Return the missing and excess rights of the connection's role; read-only."""
     role, *powers, uses, creates = connection.execute(_ROLE).fetchall()[0]
     columns: dict[str, list[str]] = dict(connection.execute(_COLUMNS, (list(READ),)).fetchall())
     held = {Right(*row) for row in connection.execute(_HELD).fetchall()}
@@ -149,14 +149,14 @@ def compare(connection: "Connection", *, admin: bool = False) -> Standing:
     excess += ["CREATE on the schema"] if creates else []
     return Standing(
         role=role,
-        missing=(*missing, *_summed_up(needed - held)),
-        # What a superuser may do beside has no end.
-        excess=tuple(excess) if powers[0] else (*excess, *_summed_up(held - needed)),
+        missing=(*missing, *_summarize(needed - held)),
+        # The other rights of a superuser are endless.
+        excess=tuple(excess) if powers[0] else (*excess, *_summarize(held - needed)),
     )
 
 
 def _by_column(needed: Iterable[Right], columns: Mapping[str, list[str]]) -> Iterable[Right]:
-    """Return rights with every column named, but for those of whole tables."""
+    """Return rights by single columns, except those on whole tables."""
     for right in needed:
         if right.column == EVERY and right.privilege == "SELECT":
             yield from (Right(right.table, "SELECT", name) for name in columns[right.table])
@@ -164,14 +164,14 @@ def _by_column(needed: Iterable[Right], columns: Mapping[str, list[str]]) -> Ite
             yield right
 
 
-def _summed_up(held: Iterable[Right]) -> tuple[str, ...]:
-    """Return what is too much, one line for each table and kind of right."""
+def _summarize(held: Iterable[Right]) -> tuple[str, ...]:
+    """Return the excess rights, one line for each table and kind of right."""
     found = _by_table(sorted(held))
     return tuple(f"{privilege} on {table}{columns}" for table, privilege, columns in found)
 
 
 def _by_table(found: Iterable[Right]) -> Iterator[tuple[str, str, str]]:
-    """Yield each table and kind of right with its columns in brackets; nothing for all of them."""
+    """Yield each table and kind of right with its columns in brackets, omitted if all."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for right in found:
         grouped.setdefault((right.table, right.privilege), []).append(right.column)

@@ -1,15 +1,15 @@
-"""Read what earlier runs took, from Debusine's database, and which packages decide anything.
+"""Read the history of earlier runs from Debusine's database, and which packages affect decisions.
 
-Only the latest runs are looked at: the table of a server grows for ever, and nothing in it is in
-the order of their end but, nearly, their ids.
+Only the latest runs are read: the table of a server grows without limit, and only the ids are
+roughly in the order in which runs ended.
 
-Which tags a request requires, its task and its priority are always looked at: they decide what
-may run it, how long it takes and when. Who asked for a tag Debusine does not tell, so of the
-people of `asked_by` nothing is looked at here. Of a request's name, which the allow-list and
-histories look at, only what they make of it matters: see `packages`.
+The required tags, task and priority of a request are always read: they decide on its workers, its
+duration and its order. Debusine does not report who requested a tag, so the people of `asked_by`
+are not evaluated here. A request's name, which the allow-list and histories use, matters only by
+its effects: see `packages`.
 
-A queue holds tens of thousands of packages, and few of them decide anything: the others need not
-be distinguished. Those for which the same follows are one class, whatever they are called.
+A queue has tens of thousands of packages, and few of them affect a decision; the others need not
+be distinguished. Packages with the same effects are one class, whatever their names.
 """
 
 from collections import Counter, defaultdict
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
 
 
-_LOOKED_AT = 200_000
-"""So many of the latest requests are looked at, whatever became of them."""
+_MAX_REQUESTS_READ = 200_000
+"""Number of the latest requests that are read, whatever their results."""
 _MOST_RUNS = 1000
 _SECONDS = """\
 SELECT r.task_name, r.scheduler_tags_required,
@@ -84,30 +84,30 @@ SELECT u.task_name, u.tag, array_agg(u.memory) FILTER (WHERE u.memory >= 0),
  WHERE u.nth <= %(most)s GROUP BY 1, 2"""
 
 _About = tuple[str, tuple[str, ...], str | None]
-"""Task, required tags and package; None: whatever the package."""
+"""Task, required tags and package; None: any package."""
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """How long runs took on average: of one package, else of all that required the same."""
+    """Average duration of runs: of one package, else of all with the same required tags."""
 
     of: Mapping[_About, float] = field(default_factory=dict)
 
     def expected(self, task: str, required: tuple[str, ...], package: str | None) -> int | None:
-        """Return how many seconds such a request is expected to run; None where nothing says."""
+        """Return the expected duration of such a request in seconds; None if unknown."""
         found = self.of.get((task, required, package), self.of.get((task, required, None)))
         return None if found is None else round(found)
 
     def expecting(self, request: Request) -> Request:
-        """Return a request with how long it is expected to run."""
+        """Return a request with its expected duration."""
         found = self.expected(request.task, request.required, request.package)
         return request if found is None else request.altered(expected_seconds=found)
 
 
 def read_seconds(connection: "Connection", packages: Collection[str]) -> Seconds:
-    """Return how long the latest runs took, these packages separately."""
+    """Return the average durations of the latest runs, these packages separately."""
     values = {
-        "looked_at": _LOOKED_AT,
+        "looked_at": _MAX_REQUESTS_READ,
         "tags": _tags(packages),
         "separate": bool(packages),
     }
@@ -122,11 +122,11 @@ def read_seconds(connection: "Connection", packages: Collection[str]) -> Seconds
 
 
 def read_runs(connection: "Connection", packages: Collection[str], fleet: str) -> tuple[Run, ...]:
-    """Return the latest runs about these packages on machines of a fleet, by their names."""
+    """Return the latest runs of these packages on machines of a fleet, which have its names."""
     if not packages:
         return ()
     values = {
-        "looked_at": _LOOKED_AT,
+        "looked_at": _MAX_REQUESTS_READ,
         "tags": _tags(packages),
         "most": _MOST_RUNS,
         "mark": changes.FLEET,
@@ -138,14 +138,14 @@ def read_runs(connection: "Connection", packages: Collection[str], fleet: str) -
 
 
 def running_packages(connection: "Connection") -> frozenset[str]:
-    """Return the packages that workers are at work on."""
+    """Return the packages that workers are building or testing."""
     rows = connection.execute(_RUNNING, {"prefix": PACKAGE_TAG})
     return frozenset(tag.removeprefix(PACKAGE_TAG) for (tag,) in rows)
 
 
 def read_peaks(connection: "Connection", packages: Collection[str]) -> tuple[TaskHistory, ...]:
-    """Return what the latest runs about these packages used at most, by task and package."""
-    values = {"looked_at": _LOOKED_AT, "tags": _tags(packages), "most": _MOST_RUNS}
+    """Return the peak usage of the latest runs of these packages, by task and package."""
+    values = {"looked_at": _MAX_REQUESTS_READ, "tags": _tags(packages), "most": _MOST_RUNS}
     rows = connection.execute(_PEAKS, values).fetchall()
     return tuple(
         TaskHistory(
@@ -169,17 +169,17 @@ def _sizes(found: Iterable[Decimal] | None) -> tuple[int, ...]:
 _SOURCE_BUILD = "build_components"
 ARCHITECTURE_FIELDS = ("build_architecture", "host_architecture")
 NAMED_PATHS = (*ARCHITECTURE_FIELDS, _SOURCE_BUILD)
-"""Storage in task data that a request's name may be made of, sorted."""
+"""Paths in task data that can be part of a request's name, sorted."""
 
 
 @dataclass(frozen=True)
 class Looks:
-    """What is looked at."""
+    """Inputs of decisions in the requests."""
 
     provided: Collection[str] = frozenset()
-    """Tags that some worker or pool requires of requests; others of theirs decide nothing."""
+    """Tags that some worker or pool requires of requests; other provided tags have no effect."""
     paths: tuple[str, ...] = ()
-    """Storage in task data, sorted."""
+    """Paths in task data, sorted."""
     scope: bool = False
     workspace: bool = False
     submitter: bool = False
@@ -189,7 +189,7 @@ class Looks:
 
 
 def looks_of(fleet: Fleet, required_by_workers: Iterable[str] = ()) -> Looks:
-    """Return what this fleet.yaml looks at, beside workers that require these tags."""
+    """Return the inputs that this fleet.yaml uses, and workers that require these tags."""
     by_pools = {tag for pool in fleet.dynamic_pools.values() for tag in pool.requires}
     teams = fleet.teams.values()
     by_pools |= {GROUP_TAG + group for team in teams for group in team.groups}
@@ -248,17 +248,17 @@ class SourcePackage(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """What may follow from a package."""
+    """Possible effects of a package."""
 
     taken: tuple[tuple[int, ...], ...]
-    """The rules that take it, for each architecture that may stand in a name; below 0 those of
+    """Rules that match it, for each architecture that a name may contain; below 0 those of
     `durations`."""
     asked: tuple[tuple[str, tuple[object, ...]], ...]
-    """What its history asks for, for each task."""
+    """Requirements from its history, for each task."""
 
 
 class Decider:
-    """Says what follows from a package, by this fleet.yaml and by what earlier runs used."""
+    """Returns the effects of a package, from this fleet.yaml and the usage of earlier runs."""
 
     def __init__(self, fleet: Fleet, today: date, history: Iterable[TaskHistory] = ()) -> None:
         self._rules = [rule for rule in fleet.derive if rule.history is not None]
@@ -272,7 +272,7 @@ class Decider:
         self._timed = patterns_of(fleet)
 
     def of_package(self, of: SourcePackage, architectures: Iterable[str]) -> _Decided | None:
-        """Return what may follow from a package for any request about it; None: nothing does."""
+        """Return the possible effects of a package on its requests; None without any effect."""
         names = (f"{of.scope}/{of.workspace}/{each}/{of.package}" for each in architectures)
         tasks = sorted(self._tasks.get(of.package, ()))
         found = _Decided(
@@ -282,7 +282,7 @@ class Decider:
         return found if any(found.taken) or any(any(asked) for _, asked in found.asked) else None
 
     def of_request(self, request: Request) -> Hashable | None:
-        """Return what follows from the name of one request; None where nothing does."""
+        """Return the effects of one request's name; None without any effect."""
         rules = self._allowed.rules_for(request) if self._allowed else ()
         names = (*names_of(request), request.package or "")
         taken = (*(rule.index for rule in rules), *self._lasting(names))
@@ -295,7 +295,7 @@ class Decider:
         return (*(rule.index for rule in rules), *self._lasting(names))
 
     def _lasting(self, names: tuple[str, ...]) -> Iterator[int]:
-        """Yield the patterns of `durations` that take a name, counted from -1 down."""
+        """Yield the patterns of `durations` that match a name, counted from -1 down."""
         for number, pattern in enumerate(self._timed):
             if is_about(pattern, names):
                 yield -1 - number
@@ -307,17 +307,17 @@ class Decider:
 
 @dataclass(frozen=True)
 class Packages:
-    """The packages that wait and decide something, by class."""
+    """The waiting packages that affect a decision, by class."""
 
     decider: Decider
     classes: Mapping[SourcePackage, int] = field(default_factory=dict)
     history: tuple[TaskHistory, ...] = ()
     by_architecture: bool = False
-    """For some package another rule is right for another architecture."""
+    """For some package, the matching rule depends on the architecture."""
 
     @property
     def alone(self) -> frozenset[str]:
-        """Return packages that share their class with no other: their group is about them."""
+        """Return the packages that are alone in their class, so their group has no other."""
         of_class: defaultdict[int, set[str]] = defaultdict(set)
         for source, number in self.classes.items():
             of_class[number].add(source.package)
@@ -327,7 +327,7 @@ class Packages:
 def read_packages(
     connection: "Connection", scopes: Sequence[str], looks: Looks, *, of: tuple[Fleet, date]
 ) -> Packages:
-    """Return the classes of packages that wait, as far as this fleet.yaml looks at any today."""
+    """Return the classes of waiting packages, if this fleet.yaml uses any today."""
     if not (looks.named or looks.history):
         return Packages(Decider(*of))
     values: dict[str, object] = {"scopes": list(scopes), "prefix": PACKAGE_TAG}
@@ -352,7 +352,7 @@ def read_packages(
 
 
 def _architectures(connection: "Connection", values: dict[str, object]) -> tuple[str, ...]:
-    """Return every architecture that may stand in the name of what waits."""
+    """Return every architecture that may be part of the name of a waiting request."""
     found = {ANY_ARCHITECTURE, SOURCE_ARCHITECTURE}
     for (required,) in connection.execute(_REQUIRED, values):
         found |= {tag[len(_BUILD_ARCH) :] for tag in required if tag.startswith(_BUILD_ARCH)}

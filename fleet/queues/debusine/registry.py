@@ -1,13 +1,13 @@
 """Register, drain and disable the workers of a Debusine server.
 
 The functions of `changes` run over SQL from here, or in the shell of the server's admin command,
-so both change the same rows in the same way. A token goes to its machine only; the server gets its
+so both change the same rows in the same way. Only the machine gets a token; the server gets its
 digest.
 
-Each change is read back at once, and again one scheduler interval later: the server saves whole
-rows as it read them, and a running pass of its scheduler still assigns work by what it read. A
-change that was undone is made again; a request that was given to a worker that had just been
-disabled goes back to the queue.
+Each change is read back immediately, and again one scheduler interval later: the server saves
+whole rows as it read them, and a running pass of its scheduler still assigns work from old data. A
+reverted change is repeated; a request that was assigned to a just disabled worker goes back to the
+queue.
 """
 
 import hashlib
@@ -45,20 +45,20 @@ Call = tuple[Callable[..., Any], Mapping[str, Any]]
 
 
 class Channel(Protocol):
-    """Has functions of `changes` run, each in one transaction."""
+    """Runs functions of `changes`, each in one transaction."""
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
-        """Return what each returns; raises WorkerBusy, PlanRefused or SourceUnreachable."""
+        """Return the results; raises WorkerBusy, PlanRefused or SourceUnreachable."""
 
 
 class SqlChannel:
-    """A connection to the server's database, with a role that may write there."""
+    """A connection to the server's database, with a role that may write."""
 
     def __init__(self, dsn: Callable[[], str]) -> None:
         self._dsn = dsn
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
-        """Run each in a transaction of its own, over one connection."""
+        """Run each in a separate transaction, over one connection."""
         dsn = self._dsn()
         password = password_of(dsn)
         import psycopg
@@ -89,7 +89,7 @@ def _run(
 
 def _executing(connection: "psycopg.Connection[tuple[Any, ...]]") -> changes.Execute:
     def execute(statement: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
-        # The text is a constant of `changes`; nothing but placeholders comes from elsewhere.
+        # The text is a constant of `changes`; only values of placeholders come from elsewhere.
         cursor = connection.execute(statement.encode(), values)
         return cursor.fetchall() if cursor.description else ()
 
@@ -121,7 +121,7 @@ except changes.Refusal as refusal:
 print({mark!r} + json.dumps([done, refused]))
 """
 SENT = "d22bad75e3d6038e1679a010ff9f6485b27a6e66a1699abe615a28ca49a867d0"
-"""The SHA-256 of `changes.py` in this version of fleet: nothing else is sent to a server."""
+"""The SHA-256 of `changes.py` in this version of fleet; no other content is sent to a server."""
 
 
 def _script() -> str:
@@ -138,7 +138,7 @@ def _script() -> str:
 
 
 Shell = Callable[[Sequence[str], bytes], bytes]
-"""Runs a command that reads this, and returns what it prints."""
+"""Runs a command with this input, and returns its output."""
 
 
 class CommandChannel:
@@ -149,8 +149,8 @@ class CommandChannel:
         self._shell = shell
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
-        """Send them to the command's shell as one line, which an interactive shell takes too."""
-        # No other output can be mistaken for the answer.
+        """Send them to the command's shell as one line, which interactive shells accept too."""
+        # A random mark, so that no other output can be mistaken for the answer.
         mark = f"{_ANSWER}{secrets.token_hex(8)}:"
         text = _THERE.format(
             changes=_script(),
@@ -177,10 +177,10 @@ _TRIES = 3
 
 _NO_ROW: Mapping[str, Any] = {"static": {}, "enabled": False, "awaited": False, "held": ()}
 _Written = Literal["drained", "given back", "off", "perhaps off"]
-_AGAIN: Mapping[_Written, Callable[..., Any]] = {
+_REPEATED_CHANGES: Mapping[_Written, Callable[..., Any]] = {
     "drained": changes.drain,
     "given back": changes.resume,
-    # Nothing given to it since could be fetched: it goes back to the queue.
+    # It cannot have fetched requests assigned since, so they go back to the queue.
     "off": changes.release,
     "perhaps off": changes.release,
 }
@@ -205,12 +205,12 @@ class DebusineRegistry:
         self._clock = clock
         self._written: dict[str, _Written] = {}
         self._last = 0.0
-        # Once is enough: a server that is migrated is stopped meanwhile.
+        # Once is enough: a server is stopped while it is migrated.
         known = {"tables": list(TABLES), "known": list(KNOWN)}
         self._check: tuple[Call, ...] = ((changes.check_version, known),)
 
     def enrol(self, enrolment: Enrolment) -> str:
-        """Return the token of a worker that the server waits for from now on."""
+        """Return the token of a worker that the server now expects."""
         name = enrolment.worker
         if len(name) > LONGEST:
             raise SourceUnreachable(
@@ -229,31 +229,31 @@ class DebusineRegistry:
         )
         self._written.pop(name, None)
         if not seen["awaited"] or not static.items() <= seen["static"].items():
-            raise self._undone(name, "enrolled")
+            raise self._reverted_error(name, "enrolled")
         return token
 
     def drain(self, worker: str) -> None:
-        """Have the server give a worker nothing new: empty the list of tasks that it takes."""
+        """Assign no new work to a worker: empty its list of accepted tasks."""
         self._write(worker, "drained", changes.drain)
 
     def resume(self, worker: str) -> None:
-        """Have the server give a worker work again: restore the list of tasks that it takes."""
+        """Assign work to a worker again: restore its list of accepted tasks."""
         self._write(worker, "given back", changes.resume)
 
     def disable(self, worker: str) -> None:
-        """Switch off a worker that has nothing to do."""
+        """Disable an idle worker."""
         self._write(worker, "off", changes.disable)
 
     def revoke(self, worker: str) -> None:
-        """Take back the token of a worker that never registered."""
+        """Revoke the token of a worker that never registered."""
         self._write(worker, "off", changes.revoke)
 
     def release(self, worker: str) -> None:
-        """Switch off a worker whose machine is gone, and give its request back to the queue."""
+        """Disable a worker whose machine is gone, and requeue its request."""
         self._write(worker, "off", changes.release)
 
     def confirm(self, tell: Tell) -> None:
-        """Read back one scheduler interval later, and repeat changes that were undone."""
+        """Read back one scheduler interval later, and repeat reverted changes."""
         if not self._written:
             return
         seconds = max(0.0, self._last + INTERVAL - self._clock())
@@ -262,15 +262,17 @@ class DebusineRegistry:
         self._wait(seconds)
         written, self._written = self._written, {}
         for worker, what in written.items():
-            if not _stands(self._run(changes.look, worker), what):
-                self._write(worker, "off" if what == "perhaps off" else what, _AGAIN[what])
+            if not _shows_change(self._run(changes.look, worker), what):
+                self._write(
+                    worker, "off" if what == "perhaps off" else what, _REPEATED_CHANGES[what]
+                )
         self._written = {}
 
     def _write(self, worker: str, what: _Written, change: Callable[..., Any]) -> None:
-        """Make a change until it can be read back, at most three times."""
+        """Repeat a change until it can be read back, at most three times."""
         before = self._written.get(worker)
         for _ in range(_TRIES):
-            # The answer may be lost after the change, so it is read back all the same.
+            # The answer may be lost after the change, so it is read back even then.
             self._note(worker, "perhaps off" if what == "off" else None)
             try:
                 seen = self._run(change, worker, fleet=self._fleet)
@@ -278,27 +280,27 @@ class DebusineRegistry:
                 self._note(worker, before)
                 raise
             self._note(worker, what)
-            if _stands(seen, what):
+            if _shows_change(seen, what):
                 return
-            # A pass of the scheduler may give it a request that it can no longer fetch.
+            # A pass of the scheduler may assign it a request that it can no longer fetch.
             change = changes.release if change is changes.disable else change
-        raise self._undone(worker, what)
+        raise self._reverted_error(worker, what)
 
     def _note(self, worker: str, what: _Written | None) -> None:
-        """Remember what to read back one scheduler interval from now."""
+        """Record the change to read back one scheduler interval from now."""
         self._last = self._clock()
         self._written.pop(worker, None)
         if what:
             self._written[worker] = what
 
-    def _undone(self, worker: str, what: str) -> SourceUnreachable:
+    def _reverted_error(self, worker: str, what: str) -> SourceUnreachable:
         return SourceUnreachable(
             f"queue {self._queue}: worker {worker} was {what}, but its row differs when read "
             "back; does something else change it?"
         )
 
     def _run(self, change: Callable[..., Any], worker: str, **others: object) -> Mapping[str, Any]:
-        """Make a change and return the worker's row as it is read back."""
+        """Make a change and return the worker's row as read back."""
         call, look = {"name": worker, **others}, {"name": worker}
         *_, seen = self._channel.run([*self._check, (change, call), (changes.look, look)])
         self._check = ()
@@ -306,7 +308,7 @@ class DebusineRegistry:
 
 
 def _metadata(enrolment: Enrolment) -> dict[str, Any]:
-    """Return the static metadata of a worker; tags that its pool does not state are left out."""
+    """Return the static metadata of a worker, without tags that its pool does not configure."""
     tags = {changes.PROVIDED_TAGS: enrolment.provides, changes.REQUIRED_TAGS: enrolment.requires}
     return {
         changes.FLEET: enrolment.fleet,
@@ -315,8 +317,8 @@ def _metadata(enrolment: Enrolment) -> dict[str, Any]:
     } | {key: list(own) for key, own in tags.items() if own}
 
 
-def _stands(seen: Mapping[str, Any], what: _Written) -> bool:
-    """Say whether a row shows the change."""
+def _shows_change(seen: Mapping[str, Any], what: _Written) -> bool:
+    """Return whether a row shows the change."""
     match what:
         case "drained":
             return bool(seen["static"].get(changes.TASKS_ALLOWLIST) == [])

@@ -1,12 +1,12 @@
-"""Read what waits in Debusine over REST, and compare the lists with the server's own counts.
+"""Read the waiting requests of Debusine over REST, and compare the lists with the server's counts.
 
-Debusine answers 200 and leaves out, without an error, what the token's user may not see, and lists
-nothing for a missing scope header or a task type in lower case. So the counts of `open-metrics`
-(by scope) and `service-status` (whole server) must confirm a list. REST has no list of workers, so
-a reading's registry is None.
+Debusine answers 200 and silently omits rows that the token's user may not see, and lists nothing
+for a missing scope header or a task type in lower case. So the counts of `open-metrics` (by scope)
+and `service-status` (whole server) must confirm a list. REST has no list of workers, so a
+reading's registry is None.
 
-The newest come first. Of a list that is too long, the rest of the time goes to its other end: of
-equal priority, Debusine serves those first that have waited longest.
+The newest come first. If a list is too long, the remaining time is used for its other end: of
+equal priority, Debusine serves the oldest first.
 """
 
 import re
@@ -25,18 +25,19 @@ from fleet.queues.debusine.rows import ListedRow, Page, Row
 from fleet.queues.http import Answer, Limits, Reader, Reply, TooSlow, retry_advice
 from fleet.schema.model import DebusineQueue
 
-_LISTING = 0.6
-"""Share of the time in which lists are read; what is not listed by then is counted only."""
-_TURNING = _LISTING / 2
-"""Share of the time after which a list that goes on is read from its other, oldest end."""
-_LOOKING_AGAIN = 0.85
-"""Share of the time after which no list is read any more."""
+_LISTING_SHARE = 0.6
+"""Share of the time limit in which lists are read; requests not listed by then are only
+counted."""
+_TURNING_SHARE = _LISTING_SHARE / 2
+"""Share of the time limit after which an unfinished list is read from its other, oldest end."""
+_REREADING_SHARE = 0.85
+"""Share of the time limit after which no list is read."""
 
 
 class DebusineRest:
     """The queue of one Debusine server, read with a viewer's token.
 
-    `paths` are the places in task data that rules of `derive` look at.
+    `paths` are the paths in task data that rules of `derive` use.
     """
 
     def __init__(  # noqa: PLR0913 - the server, what to keep, and limits that tests shorten
@@ -58,7 +59,7 @@ class DebusineRest:
         self._clock = clock
 
     def read(self, now: datetime) -> QueueReading:
-        """Return the requests that wait without a worker, in the order Debusine serves them."""
+        """Return the requests without a worker, in the order in which Debusine serves them."""
         limits = Limits(silence=self._silence, total=self._max_age)
         try:
             with Reader(self._url, limits=limits, clock=self._clock) as reader:
@@ -81,20 +82,20 @@ class DebusineRest:
         )
 
     def _rows(self, reader: Reader) -> tuple[tuple[ListedRow, ...], Sample | None]:
-        """Return what is pending in every scope, and what is known of the rest."""
+        """Return the pending requests of every scope, and a sample of the rest."""
         asking = Asking(reader, self._token)
-        over, late = self._deadline(reader, _LISTING), self._deadline(reader, _TURNING)
+        over, late = self._deadline(reader, _LISTING_SHARE), self._deadline(reader, _TURNING_SHARE)
         walks = walk_in_turn(self._scopes, asking.page, over, late)
-        is_over = self._deadline(reader, _LOOKING_AGAIN)
+        is_over = self._deadline(reader, _REREADING_SHARE)
         unlisted = Counter(_find_unlisted(walks, asking, is_over))
         rows = tuple(row for walk in walks for row in walk.rows.values())
-        # All that is known of an unreadable request is that it waits.
+        # An unreadable request is only known to wait.
         unreadable = [row for row in rows if not isinstance(row, Row) and row.worker is None]
         unlisted.update(row.scope for row in unreadable)
         return rows, _sample(walks, unlisted, unreadable)
 
     def _deadline(self, reader: Reader, share: float) -> Callable[[], bool]:
-        """Return what says whether this share of the time is over."""
+        """Return a function that checks whether this share of the time is over."""
         return lambda: reader.left() < self._max_age * (1 - share)
 
 
@@ -117,9 +118,9 @@ def _confirm_total(
     next_page: "Callable[[Walk], Page]",
     is_over: Callable[[], bool],
 ) -> None:
-    """Compare all lists with the one count of the whole server, which is no less than theirs.
+    """Compare all lists with the total count of the server, which must not be smaller.
 
-    Raises SourceUnreachable if more was listed, and it was not for requests that ended meanwhile.
+    Raises SourceUnreachable if more was listed, unless requests ended meanwhile.
     """
     listed = sum(walk.length for walk in walks)
     if listed <= total:
@@ -144,9 +145,9 @@ def _confirm(
 ) -> int:
     """Return the number of pending requests of a scope that were not listed.
 
-    A list that differs from the server's count is read again, because a queue moves meanwhile.
-    Raises SourceUnreachable if the difference exceeds the changes between two whole lists, and
-    for a list without an end that is longer than the count.
+    A list that differs from the server's count is read again, because a queue changes meanwhile.
+    Raises SourceUnreachable if the difference exceeds the changes between two whole lists, and for
+    an unfinished list that is longer than the count.
     """
     first = frozenset(walk.rows)
     if not walk.done:
@@ -171,7 +172,7 @@ def _confirm(
 def _sample(
     walks: "Sequence[Walk]", unlisted: Mapping[str, int], unreadable: Sequence[ListedRow]
 ) -> Sample | None:
-    """Return what is known of what was not listed; None where everything was."""
+    """Return a sample for the requests that were not listed; None if all were."""
     if not any(unlisted.values()):
         return None
     listed = sum(len(walk.rows) for walk in walks) - len(unreadable)
@@ -184,7 +185,7 @@ def _sample(
 
 
 def _environments(rows: Sequence[Row]) -> dict[str, dict[str, str]]:
-    """Return the environments that the server has looked up; contradictions are left out."""
+    """Return the environments that the server has looked up, without contradictory ones."""
     found: dict[str, dict[str, str]] = {}
     differing = set()
     for number, record in filter(None, (row.environment() for row in rows)):
@@ -202,36 +203,36 @@ def _order(row: Row) -> tuple[int, datetime, int]:
 
 
 OLDEST = "cj0x"
-"""The cursor of Django REST framework's that begins at the end of a list: `r=1`, in base64."""
+"""The cursor of Django REST framework that starts at the end of a list: `r=1`, in base64."""
 
 
 @dataclass
 class Walk:
-    """How far one scope's list was read; a row that moved to another page counts as last seen."""
+    """Progress in one scope's list; a row that moved to another page counts as read last."""
 
     scope: str
     rows: dict[int | str, ListedRow] = field(default_factory=dict)
     delivered: int = 0
-    """Rows of all its pages, also repeated ones."""
+    """Rows of all its pages, including repeated ones."""
     cursor: str | None = None
     asked: set[str | None] = field(default_factory=set)
     done: bool = False
-    """Its last page was read, or both ends met."""
+    """Its last page was read, or both ends have met."""
     newest: frozenset[int | str] | None = None
-    """What was listed before it turned around; None where it did not."""
+    """Rows that were listed before it turned around; None if it did not."""
 
     @property
     def length(self) -> int:
-        """Return how many rows the list has at least; one without an end may repeat itself."""
+        """Return the minimum length of the list; an unfinished one may repeat rows."""
         return len(self.rows) if self.done else self.delivered
 
     def turn_around(self) -> None:
-        """Go on from the other end of the list."""
+        """Continue from the other end of the list."""
         if self.newest is None:
             self.newest, self.cursor = frozenset(self.rows), OLDEST
 
     def leads_to(self, page: Page) -> str | None:
-        """Return where the list goes on after a page; None: nowhere."""
+        """Return the cursor after a page; None at the end."""
         return page.cursor() if self.newest is None else page.cursor_back()
 
     def take(self, page: Page) -> None:
@@ -243,7 +244,7 @@ class Walk:
         if self.newest is None:
             self.done = self.cursor is None
         else:
-            # A whole page: those that were made at one time are in no certain order.
+            # The whole page, since rows created at the same time have no fixed order.
             self.done = self.cursor is None or self.newest.issuperset(r.id for r in page.rows)
 
 
@@ -253,10 +254,10 @@ def walk_in_turn(
     is_over: Callable[[], bool],
     is_late: Callable[[], bool] = lambda: False,
 ) -> tuple[Walk, ...]:
-    """Return how far each scope's list was read until time was over, its first page at least.
+    """Read each scope's list until the time is over, at least its first page; return the progress.
 
-    A page of each in turn, so that of every long list both ends are known; what is not at its
-    end when it is late goes on from the other one.
+    The lists take turns by page, so that both ends of every long list are read; a list that is
+    unfinished late continues from its other end.
     """
     walks = tuple(map(Walk, scopes))
     for walk in walks:
@@ -271,7 +272,7 @@ def walk_in_turn(
 
 
 LIST = "/api/1.0/work-request/"
-# The task type is written as Debusine writes it: `worker` would list nothing, with status 200.
+# The task type has Debusine's spelling: `worker` would list nothing, with status 200.
 _ASKED = {"status": "pending", "task_type": "Worker"}
 _MAX_PAGES = 10_000
 _MAX_SHOWN = 300
@@ -280,14 +281,14 @@ _REFUSED = (401, 403)
 
 
 class Asking:
-    """The requests of one reading; the token is sent only where it is needed."""
+    """The requests of one reading; the token is sent only where needed."""
 
     def __init__(self, reader: Reader, token: str | None) -> None:
         self._reader = reader
         self._token = token
 
     def page(self, walk: Walk) -> Page:
-        """Return the next page of a scope's list, once it is sure to be of that list."""
+        """Return the next page of a scope's list, after checking that it is of that list."""
         if walk.cursor in walk.asked or len(walk.asked) >= _MAX_PAGES:
             because = "loops" if walk.cursor in walk.asked else "does not end"
             raise SourceUnreachable(
@@ -332,9 +333,9 @@ class Asking:
         only: bytes = b"",
         silence: float | None = None,
     ) -> Reply:
-        """Return an answer, whose status is 200: lines that begin with `only`.
+        """Return an answer with status 200, or its lines that start with `only`.
 
-        In a scope it is for the token's user; without one it needs no token, and gets none.
+        With a scope, the token is sent; without one it is not needed and not sent.
         """
         secret = {} if scope is None or self._token is None else {"Token": self._token}
         headers = {} if scope is None else {"X-Debusine-Scope": scope, **secret}
@@ -382,8 +383,8 @@ def _in_time() -> Iterator[None]:
 
 METRICS = "/api/1.0/open-metrics/"
 STATUS = "/api/1.0/service-status/"
-_PATIENCE = 120
-"""Seconds without a byte: the metrics of a large server are made for each question, slowly."""
+_METRICS_SILENCE_SECONDS = 120
+"""Seconds without a byte: a large server computes its metrics for each request, slowly."""
 _FAMILY = b"work_requests{"
 _SAMPLE = re.compile(
     r"work_requests\{(?P<labels>[^\n]*)\} (?P<value>\d{1,15}(?:\.\d+)?(?:e\+?\d\d?)?)$",
@@ -407,11 +408,11 @@ class ServiceStatus(Answer):
 
 
 def count_pending(listed: Mapping[str, int], asking: Asking) -> Mapping[str, int] | int:
-    """Return how many requests for workers are pending in each scope, as the server counts them.
+    """Return the server's counts of pending requests for workers by scope.
 
-    `listed` are the rows of every scope that was read, those with a worker included, as the
-    server counts them too. Where only the total can be had, and it is no more than what was
-    listed, the list is complete, and that total is returned.
+    `listed` are the rows read of every scope, including those with a worker, like in the server's
+    counts. If only the total is available, and it does not exceed the listed rows, the list is
+    complete, and that total is returned.
     """
     try:
         counted = counts_by_scope(asking)
@@ -454,8 +455,8 @@ def _beyond_count(scopes: str, listed: int, pending: int) -> SourceUnreachable:
 
 
 def counts_by_scope(asking: Asking) -> dict[str, int]:
-    """Return how much work for workers each scope has pending; it lists every scope it has."""
-    reply = asking.get(METRICS, only=_FAMILY, silence=_PATIENCE)
+    """Return the number of pending requests for workers of every existing scope."""
+    reply = asking.get(METRICS, only=_FAMILY, silence=_METRICS_SILENCE_SECONDS)
     counted: dict[str, int] = {}
     text = reply.body.decode("utf-8", errors="replace")
     for sample in _SAMPLE.finditer(text):
@@ -463,7 +464,7 @@ def counts_by_scope(asking: Asking) -> dict[str, int]:
         scope = labels.get("scope")
         if scope is None:
             continue
-        # Debusine lists every scope it has, with zeros: a scope not named here is not empty.
+        # Debusine lists all its scopes, also with zeros: a missing scope is not just empty.
         counted.setdefault(scope, 0)
         if labels.get("status") == "pending" and labels.get("task_type") == "Worker":
             counted[scope] += int(float(sample["value"]))

@@ -1,7 +1,7 @@
-"""Turn a page of Debusine's work requests into values.
+"""Parse a page of Debusine's work requests.
 
-Of a request's task data only the fields of TASK_FIELDS are kept, and those that rules of `derive`
-look at; of those only plain values, and lists of them.
+Of a request's task data, only the fields of TASK_FIELDS and those that rules of `derive` use are
+kept, and of these only plain values and lists of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,21 +39,22 @@ TASK_FIELDS = (
 )
 ENVIRONMENT_FIELDS = ("architecture", "codename", "vendor", "variant")
 TIMED_TASK = "autopkgtest"
-"""The only task of a worker that ends itself after a time that its request states."""
+"""The only task of a worker that ends itself after a time in its request."""
 LONGEST = 10**9
-"""Seconds; who may run for longer may run for ever."""
+"""Maximum deadline in seconds; longer ones are reduced to it."""
 _TIMEOUT = "timeout.global"
 _ENVIRONMENT = ("task_input_fields", "environment")
 _VALUE_LENGTH = 500
-ABSURD_ENVIRONMENT = "(too large, or no id)"
-"""An environment that is not kept; without it, the request could run on any architecture."""
+OVERSIZED_ENVIRONMENT = "(too large, or no id)"
+"""Replaces an environment that is not kept; without one, the request could run on any
+architecture."""
 _LIST_LENGTH = 1_000
 GROUP_TAG = "task:group:"
 PACKAGE_TAG = "task:source-package:"
 
 
 def bounded_priority(priority: int) -> int:
-    """Return a priority within the range of a request's: the sum of two columns may exceed it."""
+    """Return a priority within the range of a request's; the sum of two columns may exceed it."""
     return min(max(priority, -MOST), MOST)
 
 
@@ -70,20 +71,20 @@ def _none_if_unreadable(value: object, read: ValidatorFunctionWrapHandler) -> in
 
 
 class ListedRow(Answer):
-    """The part of a work request that counts it: all that is read of an unreadable one."""
+    """The part of a work request that is needed to count it, which unreadable ones have too."""
 
     id: Annotated[int, Field(ge=-MAX_ID, le=MAX_ID)] | Line
     task_type: Line
     status: Line
     scope: Line
     worker: Annotated[Id | None, WrapValidator(_none_if_unreadable)]
-    """None too if it cannot be read, so that the request counts as waiting."""
+    """Also None if it is unreadable, so that the request counts as waiting."""
     is_unreadable_because: Line = ""
-    """Why the rest is unreadable: no key of Debusine's."""
+    """The reason why the rest is unreadable; not a key of Debusine's."""
 
 
 class Row(ListedRow):
-    """What is read of one work request."""
+    """The fields that are read of one work request."""
 
     id: Id
     worker: Id | None
@@ -100,13 +101,13 @@ class Row(ListedRow):
 
     @property
     def priority(self) -> int:
-        """Return the rank that Debusine serves it by."""
+        """Return the priority by which Debusine serves it."""
         return bounded_priority(self.priority_base + self.priority_adjustment)
 
     def to_request(self, paths: Iterable[str] = ()) -> Request:
-        """Return the request; `created_at` stands in for its place in the queue's order.
+        """Return the request; `created_at` is used for its place in the queue's order.
 
-        `paths` are places in its task data, beside TASK_FIELDS, that are kept.
+        `paths` are paths in its task data that are kept in addition to TASK_FIELDS.
         """
         return Request(
             id=str(self.id),
@@ -144,7 +145,7 @@ class Page(Answer):
     previous: Link | None = Field(description="The same of the page before.")
     results: Annotated[tuple[Row, ...], Field(max_length=1_000)]
     counted: tuple[ListedRow, ...] = ()
-    """Unreadable rows, which are not among the results."""
+    """Unreadable rows, which are not in `results`."""
 
     @property
     def rows(self) -> tuple[ListedRow, ...]:
@@ -152,16 +153,16 @@ class Page(Answer):
         return (*self.results, *self.counted)
 
     def cursor(self) -> str | None:
-        """Return where the next page begins; None on the last page."""
+        """Return the cursor of the next page; None on the last page."""
         return _cursor(self.next)
 
     def cursor_back(self) -> str | None:
-        """Return where the page before begins; None on the first page."""
+        """Return the cursor of the previous page; None on the first page."""
         return _cursor(self.previous)
 
 
 def _cursor(link: str | None) -> str | None:
-    """Return where a link leads; nothing else of it is used, for it may name another host."""
+    """Return the cursor in a link; the rest is ignored, since it may name another host."""
     if link is None:
         return None
     try:
@@ -177,13 +178,13 @@ def _cursor(link: str | None) -> str | None:
 
 
 def package_of(provided: Iterable[str]) -> str | None:
-    """Return the source package that a request says it is about; None where it names several."""
+    """Return the source package in a request's tags; None if there are several."""
     packages = _after(PACKAGE_TAG, provided)
     return packages[0] if len(packages) == 1 else None
 
 
 def groups_of(provided: Iterable[str]) -> tuple[str, ...]:
-    """Return the groups that a request says it is of."""
+    """Return the groups in a request's tags."""
     return _after(GROUP_TAG, provided)
 
 
@@ -202,17 +203,17 @@ def environment_of(data: dict[str, Any]) -> tuple[str, dict[str, str]] | None:
 
 
 def keep(found: Mapping[str, object]) -> dict[str, Any]:
-    """Return what was found at places in task data, as far as it is kept, in its own shape."""
+    """Return the values at paths in task data that are kept, in their structure."""
     kept: dict[str, Any] = {}
     for path, value in sorted(found.items()):
         *above, name = path.split(".")
         is_absurd = name in ENVIRONMENT_KEYS and value is not None and not _is_shown(value)
         if at_path(kept, path) is None and (is_absurd or _is_shown(value)):
             place = kept
-            # What stands in a list is kept under its number: a path leads there as well.
+            # An item of a list is kept under its index, since a path may lead there too.
             for step in above:
                 place = place.setdefault(step, {})
-            place[name] = ABSURD_ENVIRONMENT if is_absurd else value
+            place[name] = OVERSIZED_ENVIRONMENT if is_absurd else value
     return kept
 
 
@@ -221,7 +222,7 @@ def _after(prefix: str, tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def _within(value: object, *keys: str) -> object:
-    """Return what stands under these keys; None where nothing does."""
+    """Return the value under these keys; None if it is missing."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value

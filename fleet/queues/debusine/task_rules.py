@@ -1,8 +1,8 @@
 """Read and replace a workspace's task configuration over REST (0.16.2).
 
-A post replaces all entries; those that come back as they are stored stay untouched. So entries of
+A post replaces all entries; entries that are sent back as stored stay untouched. So entries of
 others are read as stored (`…/item/`), and each post is tried with `dry_run` first. Entries of
-fleet have a path of their own, as a file of a checkout has.
+fleet have a separate path, like a file of a checkout.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,13 +41,13 @@ class _Item(Answer):
 
 class _Items(Answer):
     count: Count | None = None
-    """How many entries all pages have, as the server counts them."""
+    """Number of entries on all pages, as counted by the server."""
     next: Link | None
     results: list[_Item]
 
 
 class Counts(Answer):
-    """How many entries a post changes, by the server's count."""
+    """Numbers of entries that a post changes, as counted by the server."""
 
     added: Count
     updated: Count
@@ -56,7 +56,7 @@ class Counts(Answer):
 
 
 class TaskRules:
-    """The task configuration of the workspaces that one queue names."""
+    """The task configuration of the workspaces of one queue."""
 
     def __init__(
         self,
@@ -75,15 +75,15 @@ class TaskRules:
         self._limits = Limits(total=seconds)
 
     def read(self) -> dict[str, HeldRules | Unknown]:
-        """Return the rules of each workspace; what cannot be read is Unknown."""
+        """Return the rules of each workspace; Unknown if they are unreadable."""
         return {place: self._held(place) for place in self._rules.workspaces}
 
     def stored(self, place: str) -> list[Entry]:
-        """Return the entries of a workspace just as they are stored; raises SourceUnreachable."""
+        """Return the entries of a workspace as they are stored; raises SourceUnreachable."""
         return list(self._stored(place))
 
     def post(self, place: str, entries: Sequence[Entry], *, dry_run: bool) -> Counts:
-        """Replace all entries of a workspace, or say what that would change."""
+        """Replace all entries of a workspace, or return the changes that this would make."""
         with Reader(self._url, limits=self._limits) as reader:
             contents = self._contents(reader, place)
             body: Body = {

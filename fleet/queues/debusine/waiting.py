@@ -1,7 +1,7 @@
-"""Read what waits from Debusine's database, grouped there by what fleet.yaml looks at.
+"""Read the waiting requests from Debusine's database, grouped there by the inputs of fleet.yaml.
 
-The queue's own order is by priority, then by creation: a group counts as old as its oldest
-request, whose id it bears.
+The queue's order is by priority, then by creation: a group has the age and id of its oldest
+request.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# A request that was created before or after these has an unknown age.
+# A request that was created outside this range has an unknown age.
 _FIRST = datetime(1969, 12, 31, tzinfo=UTC)
 _LAST = datetime(2201, 1, 1, tzinfo=UTC)
 _SCOPES = 'SELECT s.name FROM db_scope s ORDER BY s.name COLLATE "C"'
-# What is not looked at is a constant, and so divides no group. The smallest pair of age and id is
-# that of the oldest; a double tells microseconds apart. What stands in task data itself comes
-# before what the server made of it.
-# PostgreSQL plans what has a WITH by itself. It then does not guess as many groups as there are
-# task data, and each of its processes counts what it reads, in place of giving it all to one.
+# Unused inputs are constants, so they split no group. The smallest pair of age and id is that of
+# the oldest; a double distinguishes microseconds. Values in task data itself take precedence over
+# those that the server derived from it. PostgreSQL plans a WITH separately. It then does not
+# estimate as many groups as there are task data, and each of its processes counts its own rows,
+# instead of sending all to one.
 _GROUPS = """\
 SELECT task, required, priority, provided, class, scope, workspace, submitter, data, deadline,
        count(*), min(ARRAY[since, id])
@@ -67,14 +67,14 @@ SELECT r.task_name AS task, r.scheduler_tags_required AS required,
    AND s.name = ANY(%(scopes)s::text[])
   ) waiting
  GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10"""
-# The tag is sought once for each request: in the condition of a join it would be for each pair,
-# as the planner sees it, and all that comes after would be planned for as if it cost nothing.
+# The tag is looked up once for each request: in the condition of a join, the planner would expect
+# it for each pair, and plan all later steps as if they cost nothing.
 _JOIN = """\
 LEFT JOIN LATERAL (SELECT t FROM unnest(r.scheduler_tags_provided) t
                       WHERE starts_with(t, %(prefix)s) LIMIT 1) p ON true
   LEFT JOIN classes c ON c.workspace_id = r.workspace_id AND c.tag = p.t"""
-# Which of the tags that are looked at a request brings, as bits: a number is grouped in a third
-# of the time that an array of tags takes.
+# The used tags that a request provides, as bits: grouping by a number takes a third of the time of
+# grouping by an array of tags.
 _BIT = (
     "CASE WHEN %(tag_{number})s::varchar = ANY(r.scheduler_tags_provided)"
     " THEN {bit}::bigint ELSE 0 END"
@@ -99,7 +99,7 @@ SELECT DISTINCT jsonb_build_object('environment_id', r.dynamic_task_data -> 'env
 
 
 def check_scopes(connection: "Connection", scopes: Iterable[str]) -> None:
-    """Raise SourceUnreachable where the server lacks a scope: it would seem empty."""
+    """Raise SourceUnreachable if the server lacks a scope, which would seem empty."""
     there = [name for (name,) in connection.execute(_SCOPES).fetchall()]
     missing = sorted(set(scopes) - set(there))
     if missing:
@@ -112,7 +112,7 @@ def check_scopes(connection: "Connection", scopes: Iterable[str]) -> None:
 def read_groups(
     connection: "Connection", scopes: Sequence[str], looks: Looks, packages: Packages
 ) -> tuple[Request, ...]:
-    """Return what waits without a worker, in the order in which Debusine serves it."""
+    """Return the requests without a worker, in the order in which Debusine serves them."""
     paths = tuple(sorted({*looks.paths, *(NAMED_PATHS if packages.by_architecture else ())}))
     brought = sorted(looks.provided)
     statement, values = _statement(looks, paths, brought, is_classed=bool(packages.classes))
@@ -125,12 +125,12 @@ def read_groups(
     found: dict[Hashable, Request] = {}
     for row in rows:
         request = _request(row, paths, brought, oldest)
-        # Of a package without a class nothing was read that its name is made of.
+        # For a package without a class, the parts of its name were not read.
         is_classed = row[4] is not None
         decided = packages.decider.of_request(request) if is_classed else None
         plain = _without_name(request, looks) if is_classed else request
         kept = plain if decided is None else request
-        # What is not kept of task data, and how tags are ordered, may have divided them.
+        # Parts of task data that are not kept, and the order of tags, may have split them.
         alike = (decided, _alike(plain))
         known = found.get(alike)
         found[alike] = kept if known is None else _joined(known, kept)
@@ -140,7 +140,7 @@ def read_groups(
 def read_environments(
     connection: "Connection", scopes: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """Return the environments that the server has looked up; contradictions are left out."""
+    """Return the environments that the server has looked up, without contradictory ones."""
     found: dict[str, list[dict[str, str]]] = {}
     for (data,) in connection.execute(_ENVIRONMENTS, {"scopes": list(scopes)}):
         environment = environment_of(data)
@@ -174,9 +174,9 @@ def _statement(
 def data_at(
     paths: Sequence[str], *, unless: Collection[str] = ()
 ) -> tuple[str, dict[str, object]]:
-    """Return the expression for what stands at these places in task data, and its values.
+    """Return the expression for the values at these paths in task data, and its parameters.
 
-    Those of `unless` are not looked at where the package decides nothing.
+    Paths in `unless` are skipped if the package has no effects.
     """
     parts = []
     values: dict[str, object] = {}
@@ -189,14 +189,14 @@ def data_at(
 
 
 def _bits_of(count: int) -> str:
-    """Return the numbers whose bits say which of so many tags a request brings."""
+    """Return the SQL for the bits of the used tags that a request provides."""
     bits = [_BIT.format(number=number, bit=1 << number % _BITS) for number in range(count)]
     words = [" | ".join(bits[start : start + _BITS]) for start in range(0, count, _BITS)]
     return words[0] if len(words) == 1 else f"ARRAY[{', '.join(words)}]::bigint[]"
 
 
 def _tags_of(found: int | Sequence[int], brought: Sequence[str]) -> tuple[str, ...]:
-    """Return the tags that these bits stand for."""
+    """Return the tags of these bits."""
     words = [found] if isinstance(found, int) else found
     return tuple(
         tag for number, tag in enumerate(brought) if words[number // _BITS] >> number % _BITS & 1
@@ -213,17 +213,17 @@ def _classes(packages: Packages) -> dict[str, object]:
 
 
 class _Named(NamedTuple):
-    """What the name of a request is made of, beside the tags it requires."""
+    """The parts of a request's name, in addition to its required tags."""
 
     scope: str
     workspace: str | None = None
     tags: tuple[str, ...] = ()
     data: Sequence[object] = ()
-    """What stands at NAMED_PATHS."""
+    """Values at NAMED_PATHS."""
 
 
 def _read_oldest(connection: "Connection", ids: list[int]) -> dict[int, _Named]:
-    """Return what names the oldest of each group that has a name."""
+    """Return the parts of the names of these requests, the oldest of their groups."""
     if not ids:
         return {}
     data, values = data_at(NAMED_PATHS)
@@ -237,7 +237,7 @@ def _request(
     brought: Sequence[str],
     oldest: Mapping[int, _Named],
 ) -> Request:
-    """Return a group as its oldest request, which counts for all."""
+    """Return a group as its oldest request, with the number of all."""
     task, required, priority, provided, _, scope, workspace, submitter, found, *rest = row
     deadline, count, (since, number) = rest
     named = oldest.get(number, _Named(scope, workspace))
@@ -263,7 +263,7 @@ def _request(
 
 
 def _without_name(request: Request, looks: Looks) -> Request:
-    """Return a group whose name decides nothing."""
+    """Return a group without a name, since the name has no effects."""
     return request.altered(
         scope=request.scope if looks.scope else None,
         workspace=request.workspace if looks.workspace else None,

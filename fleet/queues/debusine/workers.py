@@ -1,7 +1,7 @@
-"""Read workers from Debusine's database: what they can do, run, and wait for.
+"""Read workers from Debusine's database: their tags, running requests, and times.
 
-Idle or busy is what the requests say that were given to them, assigned ones too: the server's
-own status page calls a worker idle that has a request but has not begun it.
+Whether a worker is idle or busy depends on its requests, including assigned ones: the server's own
+status page calls a worker idle that has a request but has not started it.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from fleet.tagrules.names import names_of
 if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
 
-# A server asks its workers each hour what they can do; it believes no older answer than this.
+# A server asks its workers for their capabilities each hour; it ignores older answers.
 _WORKERS = """\
 SELECT w.id, w.name, w.worker_type, w.registered_at, w.connected_at,
        coalesce(w.dynamic_metadata_updated_at >= now() - interval '65 minutes', false),
@@ -38,7 +38,7 @@ SELECT DISTINCT ON (r.worker_id) r.worker_id, r.id, r.task_name, r.scheduler_tag
                         JOIN db_scope s ON s.id = v.scope_id
  WHERE r.worker_id IS NOT NULL AND r.status IN ('pending', 'running')
  ORDER BY r.worker_id, r.status = 'running' DESC, r.id"""
-# A row may be used for one machine after another: what counts is since it was enrolled.
+# A row may be used for several machines in turn: only the time since its enrolment counts.
 _SERVED = """\
 SELECT w.id, count(*), max(r.completed_at)
   FROM db_worker w JOIN db_workrequest r ON r.worker_id = w.id
@@ -48,7 +48,7 @@ SELECT w.id, count(*), max(r.completed_at)
 
 @dataclass(frozen=True)
 class Row:
-    """What the database holds of a worker, beside what it was given."""
+    """A worker's row in the database, without its requests."""
 
     id: int
     name: str
@@ -56,7 +56,7 @@ class Row:
     registered_at: datetime
     connected_at: datetime | None
     heard: bool
-    """It has reported what it can do, and lately."""
+    """It has reported its capabilities recently."""
     static: Mapping[str, Any]
     dynamic: Mapping[str, Any]
     enabled: bool
@@ -68,22 +68,22 @@ class Row:
 
     @property
     def tags(self) -> WorkerRow:
-        """Return what decides what it runs."""
+        """Return the fields that decide on its work."""
         return WorkerRow(self.worker_type, self.static, self.dynamic)
 
     @property
     def has_reported(self) -> bool:
-        """Say whether it has ever reported what it can do."""
+        """Return whether it has ever reported its capabilities."""
         return changes.PROVIDED_TAGS in self.dynamic
 
     def mark(self, key: str) -> str | None:
-        """Return what fleet has written about it; None: nothing."""
+        """Return fleet's value of a key in its metadata; None if it is missing."""
         found = self.static.get(key)
         return found if isinstance(found, str) and found else None
 
 
 def read_rows(connection: "Connection") -> tuple[Row, ...]:
-    """Return every worker that runs on a machine of its own, sorted by name."""
+    """Return every worker that runs on a separate machine, sorted by name."""
     return tuple(
         Row(*values[:6], *map(_mapping, values[6:8]), *values[8:])
         for values in connection.execute(_WORKERS)
@@ -93,7 +93,7 @@ def read_rows(connection: "Connection") -> tuple[Row, ...]:
 def read_workers(
     connection: "Connection", rows: tuple[Row, ...], fleet: str, seconds: Seconds
 ) -> tuple[Worker, ...]:
-    """Return the workers; those that are not this fleet's are static: seen, never touched."""
+    """Return the workers; those of others are static: seen, never touched."""
     data, places = data_at(NAMED_PATHS)
     running = connection.execute(_WORK.format(data=data).encode(), places)
     work = {row[0]: row for row in running}
@@ -121,7 +121,7 @@ def _worker(
         running=running[0] if running else None,
         work=running[1] if running else None,
         uses=uses if is_ours else None,
-        # Until a worker has reported, it counts as what its pool offers.
+        # Until a worker has reported, it has the tags of its pool.
         provides=tuple(row.tags.provides) if row.has_reported else (),
         requires=tuple(row.tags.requires) if row.has_reported else (),
         since=moment_or_none(_since(row, state, running[1] if running else None, last_end)),
@@ -148,12 +148,12 @@ def _state(row: Row, *, busy: bool) -> WorkerState:
 def _since(
     row: Row, state: WorkerState, work: Work | None, last_end: datetime | None
 ) -> datetime | None:
-    """Return since when a worker is in its state, as far as the database tells."""
+    """Return the time since when a worker is in its state, as far as the database has it."""
     match state:
         case WorkerState.BUSY:
             return work.started_at if work else None
         case WorkerState.IDLE:
-            # One that connects again after a moment has not been idle any less.
+            # A reconnection does not restart the idle time.
             return last_end or row.connected_at
         case WorkerState.DEAF:
             return row.connected_at
@@ -170,7 +170,7 @@ def _work(row: tuple[Any, ...] | None, seconds: Seconds) -> tuple[str, Work] | N
         return None
     _, number, task, required, provided, started, submitter, scope, workspace, data = row
     tags = tuple(sorted(set(required)))
-    # Made without a check, for a server has thousands: only its names are asked for.
+    # Created without validation, for a server has thousands: only its names are read.
     request = Request.model_construct(
         id=str(number),
         task=task,
