@@ -62,6 +62,9 @@ _SMALL_RANK = 0.02
 _REPAIR_COLUMNS = 1_000
 """Maximum pairs of a repair among those that are used: a tenth of a second each. With 1,500 the
 ranks of 10,000 requests in 100 limited pools take 9 s instead of 5."""
+_RANK_PIVOTS = 25_000
+"""Maximum simplex iterations for the maxima of a repair. 10,000 requests in 400 limited pools
+would take 45,000, which is nine seconds."""
 _RANK_NODES = 100
 """Maximum nodes of a search that raises a rank: most end at the root node."""
 _NEIGHBOURHOOD_GAP = 3e-3
@@ -202,11 +205,15 @@ def _allocate_component(
         assignment = Assignment.rounded(model, model.counts(solution.values) if solution else {})
         prove = partial(_prove_exact, model, solution)
     else:
-        served = _serve_all(model)
+        relaxation, maxima = _maximize_ranks(model)
+        is_full = sum(maxima) == sum(len(block.requests) for block in model.blocks)
+        served = _serve_all(model) if is_full or not model.by_rank else None
         short: ShortRanks = ()
         if served is None:
-            model = model if model.by_rank else Model(component, by_rank=True, exact=0)
-            served, short = _repair(model, _round_by_rank(model))
+            if not model.by_rank:
+                model = Model(component, by_rank=True, exact=0)
+                relaxation, maxima = _maximize_ranks(model)
+            served, short = _repair(model, _round_by_rank(model, relaxation, maxima))
         assignment = _search(model, served)
         prove = partial(_prove_large, model, assignment.values(), short)
     allocation.proofs.append(partial(_prove, component, assignment, prove))
@@ -260,7 +267,17 @@ def _serve_all(model: Model) -> Assignment | None:
     return None if any(assignment.unserved) else assignment
 
 
-def _round_by_rank(model: Model) -> Assignment:
+def _maximize_ranks(model: Model) -> tuple[Relaxation, list[int]]:
+    """Return the maximum of each rank in turn, and the relaxation that serves them."""
+    relaxation, maxima = Relaxation(model.program), list[int]()
+    ranks = zip(model.blocks_by_rank, model.program.rank_rows, strict=True)
+    for blocks, row in ranks if model.by_rank else ():
+        maxima.append(_maximum(relaxation, model.program.count_costs(blocks)))
+        relaxation.bound_row(row, maxima[-1], inf)
+    return relaxation, maxima
+
+
+def _round_by_rank(model: Model, relaxation: Relaxation, maxima: Sequence[int]) -> Assignment:
     """Return an assignment near the relaxation in which each rank is at its maximum.
 
     This is a dive (T. Achterberg, Constraint Integer Programming, 2007, 9.2): one rank is fixed,
@@ -268,11 +285,7 @@ def _round_by_rank(model: Model) -> Assignment:
     """
     import numpy as np
 
-    program, relaxation = model.program, Relaxation(model.program)
-    maxima: list[int] = []
-    for blocks, row in zip(model.blocks_by_rank, program.rank_rows, strict=True):
-        maxima.append(_maximum(relaxation, program.count_costs(blocks)))
-        relaxation.bound_row(row, maxima[-1], inf)
+    program = model.program
     for row, most in zip(program.rank_rows, maxima, strict=True):
         relaxation.bound_row(row, 0, most)
     costs = program.costs + program.penalties
@@ -322,8 +335,10 @@ def _repair(model: Model, assignment: Assignment) -> tuple[Assignment, ShortRank
     ):
         costs, values = program.count_costs(blocks), assignment.values()
         size, served = int(program.uppers[program.totals[blocks]].sum()), -round(costs @ values)
-        most = _maximum(relaxation, costs) if served < size else size
-        if served < most:
+        # A rank without a proof may be short of all its requests.
+        is_proven = served == size or relaxation.pivots < _RANK_PIVOTS
+        most = _maximum(relaxation, costs) if served < size and is_proven else size
+        if served < most and is_proven:
             is_earlier, is_used = program.is_until(rank), values > 0
             is_used |= relaxation.values() > EPSILON
             is_used[pairs:] = True
@@ -338,8 +353,8 @@ def _repair(model: Model, assignment: Assignment) -> tuple[Assignment, ShortRank
                 repaired = Assignment.rounded(model, counts)
                 if repaired.unserved_by_rank() < assignment.unserved_by_rank():
                     assignment, served = repaired, -round(costs @ repaired.values())
-            if served < most:
-                short.append((model.every_rank[rank], most - served))
+        if served < most:
+            short.append((model.every_rank[rank], most - served))
         lower[row] = served
         relaxation.bound_row(row, served, inf)
     return assignment, tuple(short)

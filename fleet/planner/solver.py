@@ -280,6 +280,8 @@ class Relaxation:
         count, pairs = len(program.costs), len(program.block)
         self._lower, self._upper = np.zeros(count), program.uppers.copy()
         self._costs = np.zeros(count)
+        self.pivots = 0
+        """Number of simplex iterations."""
         self._first = np.flatnonzero(np.diff(program.block, prepend=-1))
         """First column of each block."""
         self._lengths = np.diff(self._first, append=pairs)
@@ -326,6 +328,7 @@ class Relaxation:
         self._costs = costs / scale
         _set_costs(self.solver, self._costs[self._active])
         while (cost := run(self.solver, relaxed=True)) is not None:
+            self.pivots += int(self.solver.getInfo().simplex_iteration_count)
             reduced = self._costs - self._weigh(np.array(self.solver.getSolution().row_dual))
             is_fixed = self._is_active[:pairs] | (self._upper[:pairs] == 0)
             gains = np.where(is_fixed, 0.0, -reduced[:pairs])
