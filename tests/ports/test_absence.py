@@ -7,6 +7,7 @@ from fleet.model.facts import Listing, Unknown
 from tests.builders import a_listing, a_machine
 from tests.ports.engines import a_sim_worker
 
+pytestmark = pytest.mark.usefixtures("listing_pause")
 ONE, TWO = a_sim_worker("debian-builders-0001"), a_sim_worker("debian-builders-0002")
 IDS = {ONE.name: "1", TWO.name: "2"}
 NONE = a_listing()

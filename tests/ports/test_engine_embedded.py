@@ -192,6 +192,7 @@ def test_a_machine_being_deleted_is_not_forgotten_or_remade_on_one_listing(
     assert names_in(interrupted.cloud) == [ONE.name, TWO.name]
 
 
+@pytest.mark.usefixtures("listing_pause")
 def test_what_two_listings_lack_is_forgotten_and_waited_for_once(tmp_path: Path) -> None:
     interrupted = Interrupted(tmp_path, "after")
 
