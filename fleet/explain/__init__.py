@@ -1,4 +1,4 @@
-"""Why a request waits, why a pool has its machines, why a worker stays or goes.
+"""Reasons why a request waits, a pool has its machines, and a worker is kept or deleted.
 
-Begin with `request`; `unblock` searches for edits that help, `changes` compares two fleet.yaml.
+Start with `request`. `unblock` searches for edits that help; `changes` compares two fleet.yaml.
 """

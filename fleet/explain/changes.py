@@ -1,8 +1,8 @@
-"""What a change of fleet.yaml does: the keys it edits, and how both plans differ.
+"""The effect of a change of fleet.yaml: the edited keys, and the differences of both plans.
 
-Both plans use one world, so every difference comes from the change. Actions are compared by what
-they do, where and why, not by the free name that a new machine gets. A renamed pool is observed
-under its new name only, so the base is planned with that name (`rename_pools`).
+Both plans use one world, so every difference comes from the change. Actions are compared by kind,
+place and reason, not by the generated name of a new machine. A renamed pool is observed under its
+new name only, so the base is planned with that name (`rename_pools`).
 
 The cost in the steady state counts machines that are busy now, `min` and `spare`; not idle ones
 beyond that, on-demand ones, or new ones for waiting requests.
@@ -114,7 +114,7 @@ class Difference(Value):
 
 
 class PoolChange(Value):
-    """A pool that came, went, or is another; its machines may be the same for now."""
+    """A pool that the change adds, removes or edits; its machines may be the same for now."""
 
     pool: str
     change: Literal["added", "removed", "changed"]
@@ -122,7 +122,7 @@ class PoolChange(Value):
 
 
 class ActionsChange(Value):
-    """Actions alike, of which the change makes more, or fewer."""
+    """Equal actions whose number the change raises or lowers."""
 
     pool: str
     action: Literal["create", "drain", "delete"]
@@ -141,7 +141,7 @@ class ActionsChange(Value):
 
 
 class OutdatedChange(Value):
-    """Machines of a pool that the change outdates, so that their turn to be replaced comes."""
+    """Machines of a pool that the change outdates and therefore schedules for replacement."""
 
     pool: str
     outdated: bool = Field(description="They are with the change; else they no longer are.")
@@ -149,7 +149,7 @@ class OutdatedChange(Value):
 
 
 class RequestsChange(Value):
-    """Requests alike that the change gets a worker, or takes it from."""
+    """Equal requests that gain or lose a worker because of the change."""
 
     served: bool = Field(description="They have a worker with the change, and none without it.")
     queue: str
@@ -172,14 +172,14 @@ class GuardChange(Value):
 
 
 class Rest(Value):
-    """What a fleet costs once nothing is replaced any more and nothing waits."""
+    """The cost of a fleet in its steady state: no pending replacement, no waiting request."""
 
     hour: Rate = Field(description="Money per hour.")
     month: Rate = Field(description="Money per month of 730 hours, or of those that are billed.")
 
 
 class Verdict(Value):
-    """What a change does in this run, in figures; None: not known."""
+    """The figures of a change in this run; None: unknown."""
 
     create: int = Field(description="Machines created beyond those without it; may be negative.")
     drain: int = Field(description="The same for drains.")
@@ -204,7 +204,7 @@ class Verdict(Value):
 
 
 class Changes(Value):
-    """What a change of fleet.yaml does in the world as it is now."""
+    """The effect of a change of fleet.yaml in the current world."""
 
     base: str = Field(description="SHA-256 of the fleet.yaml that it is compared with.")
     same_config: bool = Field(description="Both fleet.yaml say the same, comments aside.")
@@ -240,18 +240,18 @@ class Changes(Value):
 
     @property
     def is_quiet(self) -> bool:
-        """Say whether machines, money, requests and guards are the same without the change."""
+        """Return whether machines, money, requests and guards are the same without the change."""
         money = (self.cost_before, self.currency_before) != (self.cost_after, self.currency)
         machines = self.actions or self.outdated
         return not (money or machines or self.requests or self.guards or self.attention)
 
 
 Comparison = Changes | Unknown
-"""What a change does, or why that is not known."""
+"""The effect of a change, or the reason why it is unknown."""
 
 
 class ComparedPlan(Plan):
-    """What should be, why, and at what cost; with `--base` also what the change does."""
+    """The plan with reasons and costs; with `--base` also the effect of the change."""
 
     change: Comparison | None = Field(
         None,
@@ -263,7 +263,7 @@ class ComparedPlan(Plan):
 
 
 def find_renames(base: Fleet, head: Fleet) -> dict[str, str]:
-    """Return what the pools that a change renames were called, and what they are called now."""
+    """Map old to new names of the pools that a change renames."""
     return {
         old: new
         for old, new in heirs_of(head).items()
@@ -272,7 +272,7 @@ def find_renames(base: Fleet, head: Fleet) -> dict[str, str]:
 
 
 def rename_pools(base: Fleet, renames: Mapping[str, str]) -> Fleet:
-    """Return a fleet.yaml with these pools called so; their machines are found as before."""
+    """Return the fleet with renamed pools; their machines are found as before."""
     pools = {
         renames.get(name, name): pool.model_copy(update={"previously": name})
         if name in renames
@@ -290,7 +290,7 @@ HOURS_PER_MONTH = Decimal(730)
 
 
 def find_rest(fleet: Fleet, plan: Plan) -> Rest | None:
-    """Return what a fleet costs at rest; None where a machine's price is unknown."""
+    """Return the cost of the fleet in its steady state; None if a price is unknown."""
     hour = month = Decimal(0)
     for verdict in plan.pools:
         pool = fleet.pools.get(verdict.pool)
@@ -303,7 +303,7 @@ def find_rest(fleet: Fleet, plan: Plan) -> Rest | None:
 
 
 def _hours(fleet: Fleet, verdict: PoolVerdict) -> Decimal:
-    """Return how many hours of a month a pool's machines are billed."""
+    """Return the billed hours per month of a pool's machines."""
     cap = billing_of(fleet, verdict.provider or "").month
     return HOURS_PER_MONTH if cap is None else min(HOURS_PER_MONTH, Decimal(cap))
 
@@ -315,7 +315,7 @@ def find_verdict(
     head: tuple[Fleet, Plan],
     builds: MovedBuilds,
 ) -> Verdict:
-    """Return a change in figures; `base` and `head` are what was compared."""
+    """Return the figures of a change; `base` and `head` are the compared fleets and plans."""
     counts = Counter[str]()
     for each in change.actions:
         counts["withheld" if each.withheld else each.action] += each.after - each.before
@@ -341,7 +341,7 @@ def find_verdict(
 
 
 def _machines(fleet: Fleet, pool: Pool, verdict: PoolVerdict) -> int:
-    """Return how many machines a pool has at rest."""
+    """Return the number of machines of a pool in its steady state."""
     if pool.mode == "drain" or any(map(Vocabulary(fleet).is_on_demand, verdict.provides)):
         return 0
     if pool.mode != "apply":
@@ -350,8 +350,8 @@ def _machines(fleet: Fleet, pool: Pool, verdict: PoolVerdict) -> int:
 
 
 _COMPARED = ("max", "mode", "provider", "type", "image", "price", "provides")
-_Why = tuple[str, tuple[str | int, ...]]
-"""Because of what, and the key of fleet.yaml that decides it."""
+_Cause = tuple[str, tuple[str | int, ...]]
+"""A reason, and the key of fleet.yaml that decides it."""
 
 
 def compare(
@@ -362,11 +362,11 @@ def compare(
     config: tuple[ConfigChange, ...] = (),
     renames: Mapping[str, str] = MappingProxyType({}),
 ) -> Changes:
-    """Return what the plan of a changed fleet.yaml does otherwise than the plan of its base.
+    """Return the differences between the plan of a changed fleet.yaml and the plan of its base.
 
-    `unseen` is what the base needs and was not read (`find_unseen`), `config` the keys that
-    differ (`find_config_changes`), `renames` what pools were called before; in both plans they
-    have their new name (`rename_pools`).
+    `unseen` names objects of the base that were not read (`find_unseen`), `config` the keys that
+    differ (`find_config_changes`), `renames` the old names of pools. Both plans use the new names
+    (`rename_pools`).
     """
     needed = frozenset(base.attention)
     return Changes(
@@ -388,7 +388,7 @@ def compare(
 
 
 def find_unseen(base: Fleet, head: Fleet, world: World) -> tuple[str, ...]:
-    """Return what only the base names, so that it was not read."""
+    """Return the sources that only the base names and that were therefore not read."""
     return tuple(
         f"{kind} {name} is only in the base and was not read"
         for kind, named, other, seen in (
@@ -401,7 +401,7 @@ def find_unseen(base: Fleet, head: Fleet, world: World) -> tuple[str, ...]:
 
 
 def _pools(base: Plan, head: Plan, called: Mapping[str, str]) -> Iterator[PoolChange]:
-    before, after = _configured(base), _configured(head)
+    before, after = _declared_pools(base), _declared_pools(head)
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
         if old and new:
@@ -415,18 +415,18 @@ def _pools(base: Plan, head: Plan, called: Mapping[str, str]) -> Iterator[PoolCh
             yield PoolChange(pool=name, change="added" if new else "removed")
 
 
-def _configured(plan: Plan) -> dict[str, PoolVerdict]:
+def _declared_pools(plan: Plan) -> dict[str, PoolVerdict]:
     return {verdict.pool: verdict for verdict in plan.pools if verdict.mode != "removed"}
 
 
 def _differences(old: PoolVerdict, new: PoolVerdict) -> Iterator[Difference]:
     for key in _COMPARED:
-        before, after = _written(getattr(old, key)), _written(getattr(new, key))
+        before, after = _format_value(getattr(old, key)), _format_value(getattr(new, key))
         if before != after:
             yield Difference(key=key, before=before, after=after)
 
 
-def _written(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(value) or "none"
     if isinstance(value, Decimal):
@@ -435,7 +435,7 @@ def _written(value: object) -> str:
 
 
 class _Kind(NamedTuple):
-    """What makes actions alike."""
+    """The key by which actions count as equal."""
 
     pool: str
     action: Literal["create", "drain", "delete"]
@@ -452,7 +452,7 @@ def _actions(base: Plan, head: Plan) -> Iterator[ActionsChange]:
         old, new = before.get(kind, []), after.get(kind, [])
         if len(old) == len(new):
             continue
-        only = _only_in(new, old) if len(new) > len(old) else _only_in(old, new)
+        only = _unmatched(new, old) if len(new) > len(old) else _unmatched(old, new)
         yield ActionsChange(
             **(kind._asdict() | {"settings": dict(kind.settings)}),
             before=len(old),
@@ -486,8 +486,8 @@ def _by_kind(plan: Plan) -> Mapping[_Kind, list[Action]]:
     return found
 
 
-def _only_in(more: list[Action], fewer: list[Action]) -> list[Action]:
-    """Return the actions that have no like in the other plan: by name, else the last ones."""
+def _unmatched(more: list[Action], fewer: list[Action]) -> list[Action]:
+    """Return the actions without a counterpart in the other plan: by name, else the last ones."""
     names = {action.worker for action in fewer}
     others = [action for action in more if action.worker not in names]
     return others[len(fewer) - len(more) :]
@@ -505,7 +505,7 @@ def _cost(actions: list[Action]) -> Decimal:
 
 
 def _outdated(base: Plan, head: Plan) -> Iterator[OutdatedChange]:
-    before, after = _outdated_in(base), _outdated_in(head)
+    before, after = _outdated_machines(base), _outdated_machines(head)
     for pool in sorted(before.keys() | after.keys()):
         old, new = before.get(pool, ()), after.get(pool, ())
         came = tuple(name for name in new if name not in old)
@@ -515,7 +515,7 @@ def _outdated(base: Plan, head: Plan) -> Iterator[OutdatedChange]:
                 yield OutdatedChange(pool=pool, outdated=outdated, workers=workers)
 
 
-def _outdated_in(plan: Plan) -> dict[str, tuple[str, ...]]:
+def _outdated_machines(plan: Plan) -> dict[str, tuple[str, ...]]:
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for verdict in plan.workers:
         if verdict.outdated:
@@ -524,8 +524,8 @@ def _outdated_in(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
-    """Yield requests that gain or lose a worker; of equal ones only how many counts."""
-    before, after = _served_by(base), _served_by(head)
+    """Yield requests that gain or lose a worker; of equal requests only the number counts."""
+    before, after = _served_requests(base), _served_requests(head)
     known = {key for signature in base.signatures for key in signature.requests}
     unserved = {key: (each.because, each.path) for each in head.unserved for key in each.requests}
     for signature in head.signatures:
@@ -534,7 +534,7 @@ def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
         lost = [key for key in keys if key in before and key not in after]
         more = len(gained) - len(lost)
         changed, whys = (gained, after) if more > 0 else (lost, unserved)
-        groups: defaultdict[_Why, list[str]] = defaultdict(list)
+        groups: defaultdict[_Cause, list[str]] = defaultdict(list)
         for key in changed[len(changed) - abs(more) :]:
             groups[whys.get(key, ("", ()))].append(key)
         for (because, path), names in groups.items():
@@ -548,11 +548,11 @@ def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
             )
 
 
-def _served_by(plan: Plan) -> dict[str, _Why]:
-    """Return the requests that have or will get a worker, and why."""
+def _served_requests(plan: Plan) -> dict[str, _Cause]:
+    """Map requests that have or will get a worker to the reason."""
     pools = {action.worker: action.pool for action in plan.actions}
     pools |= {verdict.worker: verdict.pool for verdict in plan.workers}
-    served: dict[str, _Why] = {}
+    served: dict[str, _Cause] = {}
     for signature in plan.signatures:
         for key, worker in signature.by_worker.items():
             served[key] = (f"pool {pools.get(worker, '')} has a worker for them", ())

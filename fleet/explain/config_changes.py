@@ -1,4 +1,4 @@
-"""Which keys of fleet.yaml a change edits."""
+"""The keys of fleet.yaml that a change edits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class ConfigChange(Value):
 
 
 class Edited(NamedTuple):
-    """One key, or one entry of a list, with its values; None where it is not there."""
+    """One key, or one entry of a list, with both values; None if absent."""
 
     path: Path
     before: Any
@@ -43,29 +43,29 @@ class Edited(NamedTuple):
 
 @dataclass(frozen=True)
 class Edits:
-    """Two fleet.yaml, and where they differ."""
+    """Two fleet.yaml, and their differences."""
 
     base: Fleet
     head: Fleet
 
     @cached_property
     def found(self) -> tuple[Edited, ...]:
-        """Return every key that differs, in the order of the reference."""
+        """Return every differing key, in the order of the reference."""
         return tuple(differing((), self.base, self.head))
 
     @property
     def has_rules(self) -> bool:
-        """Say whether the allow-list differs."""
+        """Return whether the allow-list differs."""
         return any(each.path[0] == "powerful" for each in self.found)
 
     def write(self, edited: Edited) -> tuple[str, str]:
-        """Return both values as fleet.yaml writes them, cut if long; empty where none is."""
+        """Return both values as fleet.yaml writes them, cut if long; empty if absent."""
         before = write_value(self.base, edited.path, edited.before)
-        return _short(before), _short(write_value(self.head, edited.path, edited.after))
+        return _shorten(before), _shorten(write_value(self.head, edited.path, edited.after))
 
 
 def find_config_changes(edits: Edits) -> tuple[ConfigChange, ...]:
-    """Return every key that differs and that a plan says nothing of."""
+    """Return every differing key that a plan does not show."""
     return tuple(
         ConfigChange(path=edited.path, before=before, after=after)
         for edited in edits.found
@@ -75,7 +75,7 @@ def find_config_changes(edits: Edits) -> tuple[ConfigChange, ...]:
 
 
 def differing(path: Path, before: Any, after: Any) -> Iterator[Edited]:  # noqa: ANN401 - any part of fleet.yaml
-    """Yield the keys in which two values at a path differ."""
+    """Yield the keys that differ between two values at a path."""
     if before == after:
         return
     if isinstance(before, Section) and type(before) is type(after):
@@ -85,7 +85,7 @@ def differing(path: Path, before: Any, after: Any) -> Iterator[Edited]:  # noqa:
         for name in sorted(before.keys() | after.keys()):
             yield from differing((*path, name), before.get(name), after.get(name))
     elif _are_sections(before) and _are_sections(after):
-        # By their text: to compare each with each takes seconds where there are a thousand.
+        # Compare by text: comparing all pairs takes seconds for a thousand entries.
         there, here = set(map(repr, before)), set(map(repr, after))
         gone = [(number, each) for number, each in enumerate(before) if repr(each) not in here]
         new = [(number, each) for number, each in enumerate(after) if repr(each) not in there]
@@ -103,12 +103,12 @@ def _is_compared_in_pools(path: Path) -> bool:
     section, *inner = path
     if section != "pools":
         return False
-    key = tuple(inner[1:])  # empty where the pool itself came or went
+    key = tuple(inner[1:])  # empty if the pool itself was added or removed
     return not key or any(key[: len(each)] == each for each in _COMPARED_IN_POOLS)
 
 
-def _short(text: str) -> str:
-    """Return a value that is not too long: cut between entries, with its brackets closed."""
+def _shorten(text: str) -> str:
+    """Shorten a long value: cut between entries and close its brackets."""
     if len(text) <= _MOST:
         return text
     best, opened, quoted = "", "", False

@@ -1,7 +1,7 @@
 """The cost of waiting builds by a plan, and their places without and with a change.
 
-A build counts at the place where its plan creates a machine for it, else at the cheapest that fits
-and ends it in time. Every place is one of `fleet.explain.options`.
+A build counts at the place where its plan creates a machine for it, else at the cheapest place
+that fits and ends it in time. Every place is one of `fleet.explain.options`.
 """
 
 from collections import Counter, defaultdict
@@ -31,8 +31,8 @@ from fleet.tagrules.names import names_of, package_of
 
 MOST_COMPARED = 200
 """Maximum builds that a comparison lists: a report shows fewer."""
-_MOST_PLACES = 20
-"""Maximum places of each: a fleet of 400 pools would fill a megabyte otherwise."""
+_MAX_PLACES = 20
+"""Maximum places per build: otherwise a fleet of 400 pools would fill a megabyte."""
 
 
 class Placement(NamedTuple):
@@ -41,14 +41,14 @@ class Placement(NamedTuple):
     counts: Counter[Way | None]
     """Place to number of builds; None: no place fits and ends them in time."""
     cost: Decimal | None
-    """Of those that have a place; None: unknown."""
+    """Total of the builds with a place; None: unknown."""
     fits: frozenset[tuple[Way, Decimal | None]]
-    """The places that fit and end them in time, with the cost of one build."""
+    """The places that fit and end the builds in time, with the cost of one build."""
     is_planned: bool
     """The plan creates a machine for one of them."""
 
     def moves_to(self, other: "Placement") -> bool:
-        """Say whether builds run elsewhere, or at another cost, and do not only start earlier."""
+        """Return whether builds run elsewhere or at another cost, not only earlier."""
         if (self.counts, self.cost) == (other.counts, other.cost):
             return False
         both_planned = self.is_planned and other.is_planned
@@ -56,24 +56,24 @@ class Placement(NamedTuple):
 
     @property
     def unplaced(self) -> int:
-        """Return how many have no place."""
+        """Return the number of builds without a place."""
         return self.counts[None]
 
 
 class BuildCosts:
-    """Says where builds run by one plan, and what they cost there."""
+    """Computes the places and costs of builds by one plan."""
 
     def __init__(self, fleet: Fleet, world: World, plan: Plan) -> None:
         self._finder = OptionFinder(fleet, world)
         self._planned = ways_of_requests(plan)
 
     def options_for(self, queue: str, request: Request) -> Options:
-        """Return the places of a build; those where its plan creates a machine are marked."""
+        """Return the places of a build; places where its plan creates a machine are marked."""
         options = self._finder.options_for(queue, request)
         return mark_chosen(options, self._planned.get(f"{queue}/{request.id}", ()))
 
     def placement_of(self, queue: str, request: Request, *, also: Iterable[str] = ()) -> Placement:
-        """Return where a build runs; with `also`, where later builds with these tags do."""
+        """Return the place of a build; with `also`, the place of later builds with these tags."""
         options = self._finder.options_for(queue, request, also=also)
         places = {way_to(each): each for each in options if not each.asks}
         planned = self._planned.get(f"{queue}/{request.id}", Counter())
@@ -82,7 +82,7 @@ class BuildCosts:
             if way in places:
                 counts[way] = count
         if left := request.count - counts.total():
-            counts[_default(options)] += left
+            counts[_default_place(options)] += left
         costs = [(count, places[way].cost) for way, count in counts.items() if way is not None]
         known = [count * cost for count, cost in costs if cost is not None]
         return Placement(
@@ -94,7 +94,7 @@ class BuildCosts:
 
 
 def ways_of_requests(plan: Plan) -> dict[str, Counter[Way]]:
-    """Return the machines that a plan creates for each request, those of a group together."""
+    """Return the machines that a plan creates for each request; members of a group are summed."""
     found: defaultdict[str, Counter[Way]] = defaultdict(Counter)
     for action in plan.actions:
         if isinstance(action, Create):
@@ -103,8 +103,8 @@ def ways_of_requests(plan: Plan) -> dict[str, Counter[Way]]:
     return dict(found)
 
 
-def _default(options: Options) -> Way | None:
-    """Return the cheapest place, the first where no cost is known; None: no place fits in time."""
+def _default_place(options: Options) -> Way | None:
+    """Return the cheapest place, or the first if no cost is known; None: no place fits in time."""
     place = cheapest(options) or next(filter(is_possible, options), None)
     return None if place is None else way_to(place)
 
@@ -130,7 +130,7 @@ class BuildsCost(Value):
     unplaced: int = Field(0, description="How many no place fits and ends in time.")
 
     def plus(self, placement: Placement) -> "BuildsCost":
-        """Return the cost with further builds."""
+        """Return the cost including further builds."""
         known = None not in (self.cost, placement.cost)
         cost = (self.cost or Decimal(0)) + (placement.cost or Decimal(0)) if known else None
         return BuildsCost(cost=cost, unplaced=self.unplaced + placement.unplaced)
@@ -152,8 +152,8 @@ class BuildComparison(NamedTuple):
     """The moved ones first, then the most expensive; at most `MOST_COMPARED`."""
 
 
-class _Alike(NamedTuple):
-    """The key of builds that a comparison lists once."""
+class _BuildKey(NamedTuple):
+    """The key by which a comparison merges builds."""
 
     is_still: bool
     queue: str
@@ -162,19 +162,19 @@ class _Alike(NamedTuple):
     before: Decimal | None
     """Cost of one build, without the change."""
     after: Decimal | None
-    """The same with it."""
+    """Cost of one build, with the change."""
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Return the order of builds in a comparison."""
+        """Return the sort key of builds in a comparison."""
         cost = max(self.before or Decimal(0), self.after or Decimal(0))
         return self.is_still, -cost, self.queue, self.name, self.task
 
 
 def compare_builds(world: World, base: BuildCosts, head: BuildCosts) -> BuildComparison:
-    """Return where waiting builds run without and with a change, and what they cost there."""
+    """Return the places and costs of waiting builds without and with a change."""
     count, before, after = 0, BuildsCost(), BuildsCost()
-    found: defaultdict[_Alike, list[Request]] = defaultdict(list)
+    found: defaultdict[_BuildKey, list[Request]] = defaultdict(list)
     for queue, demand in world.demands():
         for request in demand.requests:
             one = base.placement_of(queue, request)
@@ -184,7 +184,7 @@ def compare_builds(world: World, base: BuildCosts, head: BuildCosts) -> BuildCom
                 before, after = before.plus(one), after.plus(other)
             name = next(iter(names_of(request)), "") or package_of(request) or request.id
             costs = (each.cost and each.cost / request.count for each in (one, other))
-            found[_Alike(not is_moved, queue, name, request.task, *costs)].append(request)
+            found[_BuildKey(not is_moved, queue, name, request.task, *costs)].append(request)
     builds = (
         _compared(alike, found[alike], base, head)
         for alike in sorted(found, key=lambda each: each.order)
@@ -196,7 +196,7 @@ def compare_builds(world: World, base: BuildCosts, head: BuildCosts) -> BuildCom
 
 
 def _compared(
-    alike: _Alike, requests: list[Request], base: BuildCosts, head: BuildCosts
+    alike: _BuildKey, requests: list[Request], base: BuildCosts, head: BuildCosts
 ) -> ComparedBuild:
     count = sum(request.count for request in requests)
     return ComparedBuild(
@@ -205,13 +205,13 @@ def _compared(
         queue=alike.queue,
         count=count,
         is_moved=not alike.is_still,
-        before=base.options_for(alike.queue, requests[0])[:_MOST_PLACES],
-        after=head.options_for(alike.queue, requests[0])[:_MOST_PLACES],
+        before=base.options_for(alike.queue, requests[0])[:_MAX_PLACES],
+        after=head.options_for(alike.queue, requests[0])[:_MAX_PLACES],
         cost_before=alike.before and alike.before * count,
         cost_after=alike.after and alike.after * count,
     )
 
 
 def _is_timed(build: ComparedBuild) -> bool:
-    """Say whether the duration of a build is known at some place."""
+    """Return whether the duration of a build is known at some place."""
     return any(place.seconds is not None for place in (*build.before, *build.after))

@@ -1,4 +1,4 @@
-"""Judge what a check-up read: demand, clocks, waits, workers."""
+"""Evaluate the readings of a check-up: demand, clocks, waits, workers."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,13 +33,13 @@ def judge_demand(case: Case, summaries: Summaries) -> Iterator[Finding]:
             count = sum(request.count for request in reading.demand.requests)
             waits = "1 request waits" if count == 1 else f"{count:,} requests wait"
             yield Finding(about=about, result="ok", said=f"{waits} without a worker")
-        yield from _hopeless_here(case, queue)
+        yield from _unservable_requests(case, queue)
         if queue in summaries:
-            yield from _hopeless_there(case, queue, reading.demand, summaries[queue])
+            yield from _requests_without_workers(case, queue, reading.demand, summaries[queue])
 
 
 def find_waits(case: Case, summaries: Summaries) -> Iterator[Wait]:
-    """Yield how long requests wait by queue and architecture, by name; what runs there too."""
+    """Yield waiting times and running work by queue and architecture, sorted by name."""
     for queue, reading in sorted(case.world.queues.items()):
         if isinstance(reading.demand, Unknown):
             continue
@@ -59,9 +59,9 @@ def find_waits(case: Case, summaries: Summaries) -> Iterator[Wait]:
 
 
 def find_steps(findings: Sequence[Finding], *, has_run: bool) -> Iterator[Step]:
-    """Yield what to do next: what is wrong first, each in the order of what rests on what.
+    """Yield the next steps: failures first, each group in the order of dependencies.
 
-    What several findings call for, or what only repeats another's words, is one step.
+    Findings with the same remedy, or that only repeat another finding, share one step.
     """
     steps: dict[str, list[str]] = {}
     causes: dict[str, str] = {}
@@ -80,29 +80,31 @@ def find_steps(findings: Sequence[Finding], *, has_run: bool) -> Iterator[Step]:
         yield Step(do="fleet apply", about=())
 
 
-def _hopeless_here(case: Case, queue: str) -> Iterator[Finding]:
+def _unservable_requests(case: Case, queue: str) -> Iterator[Finding]:
     """Yield the requests that no worker of this fleet can ever run, by reason."""
     hopeless: defaultdict[str, list[str]] = defaultdict(list)
     for signature in case.plan.signatures if case.fleet.pools else ():
-        for key in _never(case, signature) if signature.queue == queue else ():
+        for key in _blocking_reasons(case, signature) if signature.queue == queue else ():
             hopeless[case.unserved[key].because].append(key)
     for because, keys in sorted(hopeless.items()):
         yield Finding(
             about=f"queue {queue}, requests",
             result="notice",
-            said=f"no worker of this fleet can ever run {_named(keys)}: {because}",
+            said=f"no worker of this fleet can ever run {_names(keys)}: {because}",
             fix=f"fleet explain request {keys[0]}",
         )
 
 
-def _never(case: Case, signature: Signature) -> Iterator[str]:
+def _blocking_reasons(case: Case, signature: Signature) -> Iterator[str]:
     for key in signature.requests:
         unserved = case.unserved.get(key)
         if unserved is not None and is_never(case, signature, unserved):
             yield key
 
 
-def _hopeless_there(case: Case, queue: str, demand: Demand, summary: Summary) -> Iterator[Finding]:
+def _requests_without_workers(
+    case: Case, queue: str, demand: Demand, summary: Summary
+) -> Iterator[Finding]:
     """Yield requests for an architecture without a connected worker at the server."""
     offered = {tag for offer in case.offers.values() for tag in offer.provides}
     for architecture, requests in sorted(_by_architecture(demand.requests).items()):
@@ -120,7 +122,7 @@ def _hopeless_there(case: Case, queue: str, demand: Demand, summary: Summary) ->
         yield Finding(
             about=f"queue {queue}, {architecture}",
             result="notice",
-            said=f"{_named(keys)} wait{'s' if len(keys) == 1 else ''} for a worker that provides "
+            said=f"{_names(keys)} wait{'s' if len(keys) == 1 else ''} for a worker that provides "
             f"{tag}, the longest for {write_duration(oldest)}: {workers}, and no pool here "
             "provides it",
             fix=f"add a pool whose image is of architecture {architecture}",
@@ -145,7 +147,7 @@ def _seconds(requests: Sequence[Request], now: datetime) -> list[int]:
     ]
 
 
-def _named(keys: Sequence[str]) -> str:
+def _names(keys: Sequence[str]) -> str:
     if len(keys) == 1:
         return f"request {keys[0]}"
     return f"{len(keys):,} requests (as {keys[0]})"

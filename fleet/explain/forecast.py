@@ -1,8 +1,8 @@
-"""Estimate when each waiting request starts, consistent with the plan.
+"""Estimate the start of each waiting request, consistent with the plan.
 
 A request that the plan serves starts on its worker of the plan. The others follow in queue order,
-each on the worker that fits and is free first. The start is unknown where a limit or a budget
-stops a request, and on workers whose work has no known end.
+each on the fitting worker that is free first. The start is unknown if a limit or a budget stops a
+request, and on workers whose work has no known end.
 """
 
 from collections import defaultdict
@@ -30,23 +30,23 @@ UNTIMED = "the workers that fit run or get work of unknown duration: no history,
 _NONE_FITS = "no worker that fits exists or is made by this plan"
 _WORKING = frozenset({"idle", "busy", "starting", "assumed", "planned", "unfinished"})
 Class = tuple[frozenset[str], Offer, Kind]
-"""Workers that are alike to every request: their queues, what they offer, and on what machine."""
+"""Key of interchangeable workers: their queues, offer and machine kind."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A worker that takes work, and how many seconds from now."""
+    """A worker that takes work, and the seconds until it is free."""
 
     name: str
     alike: Class
     free_in: int | None
-    """None where the end of its work is unknown."""
+    """None: the end of its work is unknown."""
     works: bool = False
 
 
 @dataclass
 class Forecast:
-    """When requests start, as far as known."""
+    """The known start times of requests."""
 
     now: datetime
     starts: dict[str, int] = field(default_factory=dict)
@@ -56,23 +56,23 @@ class Forecast:
     workers: dict[str, str] = field(default_factory=dict)
     """Request to the worker that it starts on, for those whose start is known."""
     not_known: dict[str, str] = field(default_factory=dict)
-    """Request to why its start is unknown."""
+    """Request to the reason why its start is unknown."""
     standing: dict[str, Standing] = field(default_factory=dict)
     """The workers that take work, by name."""
 
     def start_of(self, key: str) -> datetime | None:
-        """Return when a request is expected to start; None where unknown."""
+        """Return the expected start of a request; None if unknown."""
         seconds = self.starts.get(key)
         return None if seconds is None else self.now + timedelta(seconds=seconds)
 
 
 @dataclass
 class _Line:
-    """The workers of one class, the first to be free first; taken entries are stale."""
+    """The workers of one class, sorted by the time when they are free; taken entries are stale."""
 
     heap: list[tuple[int, str]] = field(default_factory=list)
     untimed: bool = False
-    """One of them works for an unknown time."""
+    """The end of work is unknown for one of these workers."""
     kind: Kind = NO_KIND
 
     def ends_in_time(self, request: Ordered) -> bool:
@@ -81,9 +81,9 @@ class _Line:
 
 
 def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = None) -> Forecast:
-    """Return when each waiting request is expected to start.
+    """Return the expected start of each waiting request.
 
-    Work of unknown duration takes `assumed` seconds; None: what follows it is unknown.
+    Work of unknown duration takes `assumed` seconds; None: its end stays unknown.
     """
     standing = {each.name: each for each in workers_of(fleet, world, plan, assumed=assumed)}
     own = {k: w for s in plan.signatures for k, w in (*s.by_worker.items(), *s.by_create.items())}
@@ -95,14 +95,14 @@ def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = No
         for each in ordered(queue, request, durations.of(queue, request))
     )
     found = Forecast(world.time, standing=standing)
-    turns = _Turns(standing, assumed)
+    turns = _Schedule(standing, assumed)
     for request in requests:
         if request.key in own:
             turns.start(found, request, own[request.key])
     lines = turns.lines()
     fits = _fitting_lines(fleet, world, plan, lines)
     number_of = {key: n for n, s in enumerate(plan.signatures) for key in s.requests}
-    stopped = _stopped(fleet, plan, turns)
+    stopped = _blocked_requests(fleet, plan, turns)
     for request in requests:
         if request.key in own:
             continue
@@ -122,12 +122,12 @@ def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = No
             heappush(line.heap, (turns.free[first[1]], first[1]))
         else:
             line.untimed = True
-    _keep_samples(plan, found)
+    _drop_partial_queues(plan, found)
     return found
 
 
-class _Turns:
-    """Who works until when; each request that starts keeps its worker for so long."""
+class _Schedule:
+    """The time until which each worker is busy; each started request extends it."""
 
     def __init__(self, standing: Mapping[str, Standing], assumed: int | None) -> None:
         self._standing = standing
@@ -136,7 +136,7 @@ class _Turns:
         self._working = {name for name, each in standing.items() if each.works}
 
     def start(self, found: Forecast, request: Ordered, name: str) -> None:
-        """Start a request on a worker once that is free."""
+        """Start a request on a worker as soon as the worker is free."""
         if name not in self._standing:
             found.not_known[request.key] = f"worker {name}, which it is next for, is not seen now"
         elif name not in self.free:
@@ -151,7 +151,7 @@ class _Turns:
         self._working.add(name)
 
     def lines(self) -> dict[Class, _Line]:
-        """Return the busy workers by class; free ones are used by the plan already."""
+        """Return the busy workers by class; the plan already uses the free ones."""
         lines: defaultdict[Class, _Line] = defaultdict(_Line)
         for name in self._working & self._standing.keys():
             line = lines[self._standing[name].alike]
@@ -165,15 +165,15 @@ class _Turns:
         return dict(lines)
 
     def first_end(self, counts: Callable[[Offer], bool]) -> int | None:
-        """Return when the first of the matching workers ends its work; None: unknown."""
+        """Return the seconds until the first matching worker ends its work; None: unknown."""
         working = [self._standing[n] for n in self._working & self._standing.keys()]
         ends = [self.free.get(each.name) for each in working if counts(each.alike[1])]
         known = [end for end in ends if end is not None]
         return min(known) if known and len(known) == len(ends) else None
 
 
-def _stopped(fleet: Fleet, plan: Plan, turns: _Turns) -> dict[str, str]:
-    """Return the requests that a limit or a budget stops in every pool that fits, and why."""
+def _blocked_requests(fleet: Fleet, plan: Plan, turns: _Schedule) -> dict[str, str]:
+    """Map requests that a limit or a budget stops in every fitting pool to the reason."""
     vocabulary = Vocabulary(fleet)
     found: dict[str, str] = {}
     for unserved in plan.unserved:
@@ -196,12 +196,12 @@ def _provides(vocabulary: Vocabulary, name: str, offer: Offer) -> bool:
 
 
 def _is_limit(path: tuple[str | int, ...]) -> bool:
-    of_desk = path[:1] == ("queues",) and bool(path[2:])  # else a guard speaks of the queue
+    of_desk = path[:1] == ("queues",) and bool(path[2:])  # else a guard of the queue
     return path[:1] in (("tags",), ("budgets",)) or of_desk or "budget" in path[2:3]
 
 
-def _keep_samples(plan: Plan, found: Forecast) -> None:
-    """Remove the starts of requests of partly read queues: others may go first."""
+def _drop_partial_queues(plan: Plan, found: Forecast) -> None:
+    """Remove the starts in partly read queues: unread requests may precede them."""
     sampled = {estimate.queue for estimate in plan.estimates}
     for key in [key for key in found.starts if key.partition("/")[0] in sampled]:
         turn = write_duration(found.starts.pop(key))
@@ -213,7 +213,7 @@ def _keep_samples(plan: Plan, found: Forecast) -> None:
 
 
 def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] | None:
-    """Return which of these workers is free first, and when; None where none will be."""
+    """Return the worker that is free first, and the seconds until then; None if unknown."""
     first: tuple[int, str] | None = None
     for line in lines:
         heap = line.heap
@@ -246,7 +246,7 @@ def _fitting_lines(
 def workers_of(
     fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = None
 ) -> Iterator[Standing]:
-    """Yield the workers that take work: those that stay, boot, or are created by this plan."""
+    """Yield the workers that take work: existing, booting, or created by this plan."""
     withheld = {a.worker for a in plan.withheld}
     durations = Durations(fleet, world, assumed=assumed)
     known = registered_workers(world)
@@ -280,12 +280,12 @@ def workers_of(
         if works:
             free_in = durations.remaining(worker, world.time, kind) if worker else assumed
         else:
-            free_in = _free_in(fleet, world, verdict)
+            free_in = _seconds_until_free(fleet, world, verdict)
         yield Standing(verdict.worker, offers[shape], free_in, works)
 
 
 def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:
-    """Return how many more seconds a worker is expected to be busy; None: unknown."""
+    """Return the expected seconds until a worker ends its work; None: unknown."""
     name = worker.machine or worker.name
     machine = next((each for _, each in world.machines() if each.name == name), None)
     kind = kind_at(fleet, machine.pool, machine.type) if machine else NO_KIND
@@ -293,9 +293,9 @@ def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:
 
 
 def registered_workers(world: World) -> dict[str, Worker]:
-    """Return every registered worker by its name, with the work that its queue gave it.
+    """Return every registered worker by its name, with its work by its queue.
 
-    One that registers at its provider itself may have its work, and its sandbox, by a ticket.
+    A worker that registers at its provider may have its work and its sandbox from a ticket.
     """
     readings = [reading.workers for reading in world.queues.values()]
     known = {w.name: w for group in readings if isinstance(group, tuple) for w in group}
@@ -313,8 +313,8 @@ def registered_workers(world: World) -> dict[str, Worker]:
     return known
 
 
-def _free_in(fleet: Fleet, world: World, verdict: WorkerVerdict) -> int:
-    """Return in how many seconds a worker is free that has no work, and may still boot."""
+def _seconds_until_free(fleet: Fleet, world: World, verdict: WorkerVerdict) -> int:
+    """Return the seconds until a worker without work is free; it may still boot."""
     if verdict.state in ("idle", "assumed"):
         return 0
     pool = fleet.pools[verdict.pool]
@@ -325,7 +325,7 @@ def _free_in(fleet: Fleet, world: World, verdict: WorkerVerdict) -> int:
 
 
 class Waits(Value):
-    """Of requests that wait, how many seconds the half and nearly all of them wait at most.
+    """The longest expected wait, in seconds, of half and of nearly all requests.
 
     An unknown wait counts as longer than every known one.
     """
@@ -341,11 +341,11 @@ def find_waits(fleet: Fleet, world: World, plan: Plan) -> Waits:
     found = forecast(fleet, world, plan)
     starts = sorted(found.starts.values())
     total = len(starts) + len(found.not_known)
-    half, most = (_wait_of(starts, total, share) for share in (50, 95))
+    half, most = (_percentile(starts, total, share) for share in (50, 95))
     return Waits(half=half, most=most, known=len(starts), of=total)
 
 
-def _wait_of(starts: list[int], total: int, percent: int) -> int | None:
-    """Return the smallest wait that so many percent of all requests do not exceed."""
+def _percentile(starts: list[int], total: int, percent: int) -> int | None:
+    """Return a percentile of the waits over all requests; None: the wait there is unknown."""
     place = -(-total * percent // 100) - 1
     return starts[place] if 0 <= place < len(starts) else None

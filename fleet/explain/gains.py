@@ -1,8 +1,8 @@
-"""Which packages would gain most on a powerful machine, and which rules no build uses.
+"""Packages that would gain most on a powerful machine, and rules that no build uses.
 
 Both come from recorded moments. A build counts once, at the prices and by the durations of the
-last moment; each of its places is the one that `OptionFinder.options_for` computes. A package is
-compared at the machine on which it gains most time for its additional cost.
+last moment; each of its places comes from `OptionFinder.options_for`. A package is compared at the
+machine with the most time gained for its additional cost.
 """
 
 from collections import Counter, defaultdict
@@ -26,14 +26,14 @@ from fleet.tagrules.allow import AllowList
 from fleet.tagrules.names import names_of, tasks_by_name
 
 UNUSED_AFTER = timedelta(days=90)
-"""A rule is reported if no build used it for so long."""
-_LEAST_SPAN = timedelta(days=1)
-"""A shorter history says nothing of a month."""
+"""A rule is reported if no build used it for this time."""
+_MIN_SPAN = timedelta(days=1)
+"""Minimum span of a history: a shorter one cannot be scaled to a month."""
 _SHOWN = 20
 
 
 class Gain(Value):
-    """A package that no rule allows, and what a powerful machine would change for its builds."""
+    """A package that no rule allows, and the effect of a powerful machine on its builds."""
 
     name: str = Field(description="Name of its builds, with `*` for the parts that differ.")
     task: str = ""
@@ -73,7 +73,7 @@ class UnusedRule(Value):
 
 
 class Gains(Value):
-    """What `fleet explain powerful` answers."""
+    """The result of `fleet explain powerful`."""
 
     fleet: str
     currency: str
@@ -123,18 +123,18 @@ def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
 
 @dataclass
 class _Seen:
-    """Counts moments as they pass, and keeps the names in them."""
+    """Counts the recorded moments, and keeps the names in them."""
 
     first: Moment | None = None
     last: World | None = None
     moments: int = 0
     unread: int = 0
     _latest: dict[tuple[str, str], Moment] = field(default_factory=dict)
-    """Name and task to when they were seen last."""
+    """Name and task to the time when they were seen last."""
     _running: dict[str, Request] = field(default_factory=dict)
 
     def watch(self, worlds: Iterable[World]) -> Iterator[World]:
-        """Yield the moments."""
+        """Yield the moments and record their names."""
         for world in worlds:
             self.first = self.first or world.time
             self.last = world
@@ -144,7 +144,7 @@ class _Seen:
             yield world
 
     def named(self, job: Job) -> Iterator[tuple[str, Request]]:
-        """Yield the queue and the request of a build, if it has a name; each of a group is one."""
+        """Yield the queue and the request of a named build, once per member of a group."""
         request = job.request
         if not names_of(request):
             request = self._running.get(job.key, request)
@@ -184,12 +184,12 @@ class _Sums:
     rules: dict[str, str] = field(default_factory=dict)
 
 
-_About = tuple[str, str, object]
+_PackageKey = tuple[str, str, object]
 """Queue, task and package."""
 
 
 class _Search:
-    """Sums what builds take and cost, here and where a rule would send them."""
+    """Sums durations and costs of builds, here and at the place that a rule would open."""
 
     def __init__(self, fleet: Fleet, world: World, span: timedelta) -> None:
         self._fleet = fleet
@@ -197,7 +197,7 @@ class _Search:
         self._given = {tag for rule in fleet.powerful for tag in rule.ask}
         self._rules = AllowList(fleet, world.time.date())
         self._finder = OptionFinder(fleet, world)
-        self._found: defaultdict[_About, defaultdict[tuple[str, str], _Sums]] = defaultdict(
+        self._found: defaultdict[_PackageKey, defaultdict[tuple[str, str], _Sums]] = defaultdict(
             lambda: defaultdict(_Sums)
         )
         self.allowed = 0
@@ -230,7 +230,7 @@ class _Search:
         sums.rules[name] = there.rule
 
     def gains(self) -> Iterator[Gain]:
-        """Yield each package that gains, at the machine on which it gains most per money."""
+        """Yield each package that gains, at the machine with the most time gained per money."""
         for (queue, task, _), places in self._found.items():
             found = [self._gain(queue, task, *each) for each in places.items()]
             gaining = [each for each in found if each.gained > 0]
@@ -242,7 +242,7 @@ class _Search:
         extra = sums.cost_there - sums.cost_here
         pool, kind = place
         frequent = min(sums.names, key=lambda name: (-sums.names[name], name))
-        known_month = self._span >= _LEAST_SPAN
+        known_month = self._span >= _MIN_SPAN
         return Gain(
             name=common_name(set(sums.names)),
             task=task,
@@ -261,7 +261,7 @@ class _Search:
 
 
 def _rank(gain: Gain) -> tuple[float, int, str, str, str]:
-    """Order gains: the most time per money first, those that cost no more before all others."""
+    """Return the sort key of gains: gains without cost first, then most time per money."""
     per_money = float("inf") if gain.gain_per_money is None else gain.gain_per_money
     return (-per_money, -gain.gained * gain.builds, gain.name, gain.task, gain.pool)
 
@@ -269,9 +269,9 @@ def _rank(gain: Gain) -> tuple[float, int, str, str, str]:
 def _unused(
     fleet: Fleet, tasks: Mapping[str, Collection[str]], today: date
 ) -> Iterator[UnusedRule]:
-    """Yield the rules that apply to none of these names; `validate` reports expired ones."""
+    """Yield the rules that match none of these names; `validate` reports expired ones."""
     if not tasks:
-        return  # nothing that was read has a name
+        return  # no build that was read has a name
     for index, names in AllowList(fleet, today).count_names(tasks).items():
         rule = fleet.powerful[index]
         if not names:

@@ -1,4 +1,4 @@
-"""Judge whether a GitLab project keeps the variables of fleet from merge requests."""
+"""Check whether a GitLab project protects the variables of fleet from merge requests."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ TOKEN = "FLEET_GITLAB_MAINTAINER_TOKEN"  # noqa: S105 - the name of a variable
 _ABOUT = "GitLab, "
 _SETTINGS = "GitLab: Settings, CI/CD, Variables"
 _EVERY = "*"
-_UNNAMED = {
+_IMPLICIT = {
     TOKEN: "`fleet doctor`",
     "FLEET_GITLAB_TOKEN": "`fleet report`",
     "PGPASSWORD": "PostgreSQL",
@@ -18,11 +18,12 @@ _UNNAMED = {
     "AWS_SECRET_ACCESS_KEY": "AWS",
     "AWS_SESSION_TOKEN": "AWS",
 }
-"""Variables that fleet or a library reads without fleet.yaml naming them, and for whom."""
+"""Variables that fleet or a library reads although fleet.yaml does not name them, and their
+reader."""
 
 
 def judge_gitlab(fleet: Fleet, project: CiProject) -> Iterator[Finding]:
-    """Yield how each variable of fleet is kept, then what the project's settings do to them."""
+    """Yield the protection of each variable of fleet, then the relevant project settings."""
     yield from _variables(fleet, project)
     yield _default_branch(project)
     yield _merge_requests(project)
@@ -30,14 +31,14 @@ def judge_gitlab(fleet: Fleet, project: CiProject) -> Iterator[Finding]:
 
 
 def unchecked_gitlab(because: str) -> Finding:
-    """Return that nobody asked GitLab, and why."""
+    """Return the finding that GitLab was not queried, with the reason."""
     return Finding(about=f"{_ABOUT}variables", result="unchecked", said=because)
 
 
 def _variables(fleet: Fleet, project: CiProject) -> Iterator[Finding]:
-    named = _named(fleet)
+    named = _declared_variables(fleet)
     known = {each.name for each in project.variables}
-    for name, whose in sorted((_UNNAMED | named).items()):
+    for name, whose in sorted((_IMPLICIT | named).items()):
         for each in project.variables:
             if each.name == name:
                 yield _variable(each, whose)
@@ -46,8 +47,8 @@ def _variables(fleet: Fleet, project: CiProject) -> Iterator[Finding]:
             yield Finding(about=f"{_ABOUT}variable {name}", result="unchecked", said=said)
 
 
-def _named(fleet: Fleet) -> dict[str, str]:
-    """Return the environment variables that fleet.yaml names, with the key that does."""
+def _declared_variables(fleet: Fleet) -> dict[str, str]:
+    """Map the environment variables in fleet.yaml to the keys that name them."""
     found: dict[str, str] = {}
     for path, secret in secrets_in(fleet):
         match secret:

@@ -1,7 +1,7 @@
 """The recent history of a fleet: one sample of each plan, and samples folded into equal slots.
 
-A sample stands until the next one, but not for longer than `HOLDS` times `cadence`: where runs
-stopped, the time is unknown. So is what a run could not read; neither counts as zero.
+A sample is valid until the next one, but at most `HOLDS` times `cadence`: the time without runs is
+unknown. Figures that a run could not read are unknown too. Unknown time does not count as zero.
 """
 
 from collections import Counter
@@ -20,11 +20,11 @@ FINE, COARSE = timedelta(minutes=30), timedelta(hours=4)
 """Slots of plots, and of the tables beneath them; many of the first make one of the second."""
 TEN = timedelta(minutes=10)
 HOLDS = 3
-"""So many times `cadence` a sample stands at most: runs that are later have stopped."""
+"""Maximum validity of a sample, as a multiple of `cadence`: after that the runs have stopped."""
 
 
 def sample_of(fleet: Fleet, plan: Plan) -> Sample:
-    """Return what a plan saw of each pool and of the whole fleet, before its changes."""
+    """Return the observed figures of each pool and of the fleet, before the plan's changes."""
     unsure = {*plan.unread, *(each.queue for each in plan.estimates)}
     waiting: Counter[str] = Counter()
     for signature in plan.signatures:
@@ -71,13 +71,13 @@ def _sum(figures: Sequence[int | None]) -> int | None:
 
 
 STATES = ("busy", "idle", "starting", "other")
-"""What machines do, as far as figures of the past tell them apart."""
+"""States of machines that past figures distinguish."""
 
 
 class Slot(NamedTuple):
-    """Figures of a length of time: averages of what is known, and the most that waited.
+    """Figures of a time slot: averages of the known values, and the maximum of waiting requests.
 
-    None: unknown in all of it.
+    None: unknown in the whole slot.
     """
 
     start: datetime
@@ -91,7 +91,7 @@ class Slot(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Slots of one length that cover a time, and for how long a sample stands."""
+    """Slots of equal length that cover a time, and the validity of a sample."""
 
     start: datetime
     length: timedelta
@@ -100,12 +100,12 @@ class Span(NamedTuple):
 
     @property
     def end(self) -> datetime:
-        """Return when the last slot ends."""
+        """Return the end of the last slot."""
         return self.start + self.length * self.slots
 
 
 def span_of(fleet: Fleet, now: datetime, *, days: int, length: timedelta) -> Span:
-    """Return the slots of the last days up to now; they begin at multiples of their length."""
+    """Return the slots of the last days up to now; they start at multiples of their length."""
     begin = now - timedelta(days=days)
     start = begin - (begin - _ZERO) % length
     slots = -((start - now) // length)
@@ -113,11 +113,11 @@ def span_of(fleet: Fleet, now: datetime, *, days: int, length: timedelta) -> Spa
 
 
 def fold(samples: Sequence[tuple[datetime, Figures]], span: Span) -> tuple[Slot, ...]:
-    """Return the slots of samples, which are sorted by time."""
+    """Fold samples, sorted by time, into slots."""
     sums = [[0.0] * len(Figures._fields) for _ in range(span.slots)]
     known = [[0.0] * len(Figures._fields) for _ in range(span.slots)]
     most: list[int | None] = [None] * span.slots
-    for nth, seconds, figures in _pieces(samples, span):
+    for nth, seconds, figures in _split_at_slots(samples, span):
         for column, figure in enumerate(figures):
             if figure is not None:
                 sums[nth][column] += seconds * figure
@@ -130,10 +130,10 @@ def fold(samples: Sequence[tuple[datetime, Figures]], span: Span) -> tuple[Slot,
     )
 
 
-def _pieces(
+def _split_at_slots(
     samples: Sequence[tuple[datetime, Figures]], span: Span
 ) -> Iterator[tuple[int, float, Figures]]:
-    """Yield the parts of slots in which samples stand: which slot, for how many seconds."""
+    """Yield the parts of slots that samples cover: slot number, seconds, figures."""
     length = span.length.total_seconds()
     for nth, (at, figures) in enumerate(samples):
         following = samples[nth + 1][0] if nth + 1 < len(samples) else span.end
@@ -163,7 +163,7 @@ class Trend:
     fine: tuple[Slot, ...]
     coarse: tuple[Slot, ...]
     now: Figures
-    """What this plan saw."""
+    """The figures of this plan."""
 
 
 @dataclass(frozen=True)
@@ -177,16 +177,17 @@ class History:
 def history_of(fleet: Fleet, plan: Plan, samples: Sequence[Sample]) -> History:
     """Return the last days up to a plan, from samples that are sorted by time.
 
-    The first in each ten minutes counts: a loop of a hundred pools has a million figures a week.
+    Only the first sample in ten minutes counts: a fleet of a hundred pools records a million
+    figures a week.
     """
     span = span_of(fleet, plan.time, days=DAYS, length=FINE)
     samples = [next(group) for _, group in groupby(samples, lambda each: (each.at - _ZERO) // TEN)]
     now = sample_of(fleet, plan)
 
     def trend(points: Sequence[tuple[datetime, Figures]], current: Figures) -> Trend:
-        # What comes after this plan is unknown, also within the last slot.
+        # The time after this plan is unknown, also within the last slot.
         fine = fold([*points, (plan.time, _ABSENT)], span)
-        return Trend(span, fine, tuple(_coarse(fine)), current)
+        return Trend(span, fine, tuple(_merge_slots(fine)), current)
 
     return History(
         fleet=trend([(each.at, each.fleet) for each in samples], now.fleet),
@@ -200,8 +201,8 @@ def history_of(fleet: Fleet, plan: Plan, samples: Sequence[Sample]) -> History:
 _ABSENT = Figures(None, None, None, None, None, None)
 
 
-def _coarse(fine: Sequence[Slot]) -> Iterator[Slot]:
-    """Yield what the slots of each longer one are on average, and the most that waited."""
+def _merge_slots(fine: Sequence[Slot]) -> Iterator[Slot]:
+    """Yield the averages and the maximum of waiting requests of each coarse slot."""
     for start, group in groupby(fine, lambda slot: slot.start - (slot.start - _ZERO) % COARSE):
         slots = list(group)
         means = [_mean([getattr(slot, name) for slot in slots]) for name in _MEANS]

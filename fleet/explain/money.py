@@ -1,10 +1,10 @@
-"""What a month has cost so far: by pool, scope and team, beside budgets, and where it leads.
+"""The cost of the month so far by pool, scope and team, with budgets and a projection.
 
-The sums are those of the ledger, to the last digit: every row is a sum of its charges, and the
-rows of each grouping add up to the whole.
+The sums are exactly those of the ledger: every row is a sum of its charges, and the rows of each
+grouping add up to the total.
 
-The projection to the end of the month is what the month has cost so far, and for each hour that is
-left what an hour cost on average in the last seven days; where these are not known, in this month.
+The projection adds, for each remaining hour of the month, the average cost of an hour in the last
+seven days; if these are unknown, the average of this month.
 """
 
 from collections import defaultdict
@@ -20,25 +20,25 @@ from fleet.planner.ledger import periods
 from fleet.schema.model import Fleet
 
 WEEK = timedelta(days=7)
-_LEAST = timedelta(hours=6)
-"""What is shorter is no basis for a projection."""
+_MIN_BASIS = timedelta(hours=6)
+"""Minimum time that a projection is based on."""
 _HOUR, _DAY, _MONTH = range(3)
 PAID_BY_POOLS = "paid by pools"
 
 
 @dataclass(frozen=True)
 class RecentCharges:
-    """What the ledger was charged in the last days, in the second place of each charge."""
+    """Recent charges of the ledger, in the second place of each charge."""
 
     since: datetime
-    """Seven days before `until`, or later: when the first charge was."""
+    """Seven days before `until`, or the time of the first charge if later."""
     until: datetime
     charges: tuple[Charge, ...]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one payer has cost; money in the currency of the fleet."""
+    """The cost of one payer, in the currency of the fleet."""
 
     name: str
     seconds: int
@@ -48,30 +48,30 @@ class Cost:
     week: Decimal | None
     """None: unknown."""
     projected: Decimal | None
-    """At the end of the month; None: nothing to go by."""
+    """At the end of the month; None: no basis for a projection."""
 
 
 @dataclass(frozen=True)
 class Money:
-    """What the month has cost so far, and what it will."""
+    """The cost of the month so far, and its projection."""
 
     start: datetime
     end: datetime
-    """When the next month begins."""
+    """Start of the next month."""
     until: datetime
-    """When the ledger was last charged."""
+    """Time of the last charge of the ledger."""
     week_since: datetime | None
-    """From when the last days count; None: they are unknown."""
+    """Start of the recent charges; None: unknown."""
     total: Cost
     pools: tuple[Cost, ...]
     scopes: tuple[Cost, ...]
     teams: tuple[Cost, ...]
     projected: dict[tuple[str | int, ...], Decimal]
-    """Key of each monthly budget to what it counts at the end of the month."""
+    """Key of each monthly budget to its projected amount at the end of the month."""
 
 
 def money_of(fleet: Fleet, world: World, recent: RecentCharges | None = None) -> Money | Unknown:
-    """Return what this month has cost; Unknown where the ledger is, or was never charged."""
+    """Return the cost of this month; Unknown if the ledger is unknown or was never charged."""
     ledger = world.ledger
     if isinstance(ledger, Unknown):
         return ledger
@@ -88,7 +88,7 @@ def money_of(fleet: Fleet, world: World, recent: RecentCharges | None = None) ->
 
     def by(name_of: Callable[[Charge], str]) -> tuple[Cost, ...]:
         names = sorted({name_of(each) for each in (*charges, *(last or ()))})
-        parts = _grouped(charges, name_of), _grouped(last or (), name_of)
+        parts = _group_charges(charges, name_of), _group_charges(last or (), name_of)
         costs = [
             _cost(name, parts[0][name], None if last is None else parts[1][name], project)
             for name in names
@@ -108,13 +108,13 @@ def money_of(fleet: Fleet, world: World, recent: RecentCharges | None = None) ->
             limit.path: found
             for limit in spending_limits(fleet)
             if limit.period == "month"
-            and (found := _counted(limit, charges, last, project)) is not None
+            and (found := _project_budget(limit, charges, last, project)) is not None
         },
     )
 
 
 _Projection = Callable[[Decimal, Decimal | None], Decimal | None]
-"""Takes what the month and what the last days have cost, and returns what the month will."""
+"""Maps the cost of the month and of the last days to the projected cost of the month."""
 
 
 def _projection(
@@ -125,14 +125,14 @@ def _projection(
 
     def project(month: Decimal, last: Decimal | None) -> Decimal | None:
         known = month if recent is None else last
-        if known is None or basis < _LEAST:
+        if known is None or basis < _MIN_BASIS:
             return None
         return month + known / Decimal(basis / timedelta(hours=1)) * left
 
     return project
 
 
-def _grouped(
+def _group_charges(
     charges: Iterable[Charge], name_of: Callable[[Charge], str]
 ) -> defaultdict[str, list[Charge]]:
     found: defaultdict[str, list[Charge]] = defaultdict(list)
@@ -161,20 +161,20 @@ def _sum(charges: Iterable[Charge], period: int) -> Decimal:
 
 
 def name_payer(charge: Charge, name: str | None, noun: str) -> str:
-    """Return the name of a payer; work without this name is not paid by a pool."""
+    """Return the name of a payer; a pool does not pay for work without this name."""
     if name is not None:
         return name
     is_work = charge.scope or charge.team or charge.owner or charge.tags
     return f"work without a {noun}" if is_work else PAID_BY_POOLS
 
 
-def _counted(
+def _project_budget(
     limit: SpendingLimit,
     charges: Iterable[Charge],
     last: Iterable[Charge] | None,
     project: _Projection,
 ) -> Decimal | None:
-    """Return what a budget will count at the end of the month, in its own unit."""
+    """Return the projected amount of a budget at the end of the month, in its own unit."""
 
     def total(of: Iterable[Charge], period: int) -> Decimal:
         counted = [charge for charge in of if limit.counts(charge)]

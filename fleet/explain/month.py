@@ -1,7 +1,7 @@
-"""What a month has cost and how its requests fared: the figures of `fleet report --month`.
+"""The cost of a month and the waits of its requests: the figures of `fleet report --month`.
 
-The sums are those of the ledger, to the last digit: the rows of each grouping add up to the whole.
-What nobody recorded is None, never zero.
+The sums are exactly those of the ledger: the rows of each grouping add up to the total. Unrecorded
+figures are None, never zero.
 """
 
 from collections import Counter, defaultdict
@@ -29,7 +29,7 @@ _NOON = timedelta(hours=12)
 
 
 class CostRow(Value):
-    """What one payer, or one package, has cost."""
+    """The cost of one payer or one package."""
 
     name: str
     seconds: int = Field(description="Machine time.")
@@ -38,7 +38,7 @@ class CostRow(Value):
 
 
 class WaitRow(Value):
-    """How long requests of one class waited; a wait is known to a tenth of it."""
+    """Waiting times of requests of one class; a wait is accurate to a tenth."""
 
     name: str
     count: int = Field(description="Requests whose wait is known.")
@@ -47,7 +47,7 @@ class WaitRow(Value):
 
 
 class CountRow(Value):
-    """How often something was seen."""
+    """The number of occurrences of an event."""
 
     name: str
     count: int
@@ -125,18 +125,18 @@ class MonthReport(Value):
 
     @property
     def is_empty(self) -> bool:
-        """Say whether nothing at all was recorded."""
+        """Return whether the store has no record of the month."""
         return not (self.charged_until or self.runs or self.changes)
 
 
 def month_at(fleet: Fleet, first: date) -> Period:
-    """Return the month that begins on a day, in the fleet's time zone."""
+    """Return the month that starts on a day, in the fleet's time zone."""
     noon = datetime(first.year, first.month, 15, 12, tzinfo=ZoneInfo(fleet.money.time_zone))
     return periods(fleet, noon)[_MONTH]
 
 
 def name_month(fleet: Fleet, month: Period) -> str:
-    """Return a month as 2026-11."""
+    """Return a month in the form 2026-11."""
     return f"{month.start.astimezone(ZoneInfo(fleet.money.time_zone)):%Y-%m}"
 
 
@@ -150,7 +150,7 @@ def days_of(fleet: Fleet, month: Period) -> Iterator[Period]:
 
 
 class Recorded(Value):
-    """What a store has of one month."""
+    """The records of one month in a store."""
 
     charges: tuple[Charge, ...] = Field(description="The month's are in the last place of each.")
     days: tuple[Bill | None, ...] = ()
@@ -169,7 +169,7 @@ def month_report(fleet: Fleet, month: Period, recorded: Recorded) -> MonthReport
     runs = by_kind["run"][""].count if by_kind["run"] else None
     total = _row("", charges)
     unpaid = _row("", [each for each in charges if name_payer(each, None, "") == PAID_BY_POOLS])
-    # Pools pay for idle time only; of other payers a tally counts it.
+    # Pools pay only for idle time; a tally counts the idle time of other payers.
     idle = by_kind["idle"].get("", Tally(month=name_month(fleet, month), kind="idle"))
     packages = [
         CostRow(name=each.name, seconds=each.seconds, money=each.nanos * _NANO)
@@ -202,8 +202,10 @@ def month_report(fleet: Fleet, month: Period, recorded: Recorded) -> MonthReport
         waits=tuple(_waits(by_kind["wait"].values())),
         unseen=sum(each.count for each in by_kind["unseen"].values()),
         bound=_counts(by_kind["bound"]),
-        never_bound=_never(runs, limit_paths(fleet), by_kind["bound"]),
-        never_matched=_never(runs, [rule.match for rule in fleet.powerful], by_kind["rule"]),
+        never_bound=_unused_names(runs, limit_paths(fleet), by_kind["bound"]),
+        never_matched=_unused_names(
+            runs, [rule.match for rule in fleet.powerful], by_kind["rule"]
+        ),
         needless=_counts(by_kind["needless"]) if by_kind["powerful"] else None,
         **_bounds(by_kind["optimum"], by_kind["gap"]),
     )
@@ -249,11 +251,13 @@ def _waits(tallies: Iterable[Tally]) -> Iterator[WaitRow]:
         buckets[name][int(bucket)] += tally.count
     for name, found in buckets.items():
         total = found.total()
-        yield WaitRow(name=name, count=total, half=_at(found, 50), most=_at(found, 95))
+        yield WaitRow(
+            name=name, count=total, half=_percentile(found, 50), most=_percentile(found, 95)
+        )
 
 
-def _at(buckets: Counter[int], percent: int) -> int | None:
-    """Return the smallest known wait that so many percent do not exceed; None: there is none."""
+def _percentile(buckets: Counter[int], percent: int) -> int | None:
+    """Return a percentile of the known waits; None: no wait is known."""
     left = -(-buckets.total() * percent // 100)
     for bucket in sorted(buckets):
         left -= buckets[bucket]
@@ -267,7 +271,7 @@ def _counts(tallies: Mapping[str, Tally]) -> tuple[CountRow, ...]:
     return tuple(sorted(rows, key=lambda each: (-each.count, each.name)))
 
 
-def _never(
+def _unused_names(
     runs: int | None, declared: Iterable[str], seen: Mapping[str, Tally]
 ) -> tuple[str, ...] | None:
     return None if runs is None else tuple(sorted(set(declared) - seen.keys()))

@@ -1,4 +1,4 @@
-"""Where a build could run: each place with its start, end and cost.
+"""The places of a build, each with start, end and cost.
 
 A place is a new machine of one pool, type and market. `explain`, the status pages and the report
 on a merge request all show the figures of `OptionFinder.options_for`, so that a build has one cost
@@ -32,11 +32,11 @@ from fleet.tagrules.requests import Judge
 from fleet.tagrules.vocabulary import Vocabulary
 
 Options = tuple[PlaceFacts, ...]
-"""The places of a build: those that fit it as it is, then those that a rule would allow."""
+"""The places of a build: the fitting ones, then those that a rule would open."""
 
 
 class Way(NamedTuple):
-    """A machine that a plan creates, or that a place is: its pool, type and market."""
+    """The pool, type and market of a planned machine or of a place."""
 
     pool: str
     type: str
@@ -58,11 +58,14 @@ class OptionFinder:
     def options_for(self, queue: str, request: Request, *, also: Iterable[str] = ()) -> Options:
         """Return the places of a build, pools by name, types in the order of fleet.yaml.
 
-        With `also`, the places of a later build like it, which rules give these tags too.
+        With `also`, the places of an equal later build to which rules add these tags.
         """
         told = context = self._contexts.get(queue, NOTHING)
-        if tags := [tag for tag in also if self._may_rule(tag)]:
-            request, context = self._ruled(queue, request, tags), replace(told, stored=False)
+        if tags := [tag for tag in also if self._is_rule_tag(tag)]:
+            request, context = (
+                self._with_rule_tags(queue, request, tags),
+                replace(told, stored=False),
+            )
         asking = self._judge.ask_of_alike(request, context)
         if asking.held:
             return ()
@@ -70,12 +73,12 @@ class OptionFinder:
         if not told.stored:
             dropped = self._drops.of(asking.ask.required, request.pending_since)
         expected = self._durations.of(queue, request)
-        key = queue, id(asking), dropped, expected  # the judge keeps it
+        key = queue, id(asking), dropped, expected  # the judge caches the request
         if key not in self._known:
-            self._known[key] = tuple(self._fitting(queue, asking.ask, dropped, expected))
-        return self._known[key] + self._allowed(queue, request, context, expected)
+            self._known[key] = tuple(self._fitting_places(queue, asking.ask, dropped, expected))
+        return self._known[key] + self._places_by_rule(queue, request, context, expected)
 
-    def _fitting(
+    def _fitting_places(
         self, queue: str, ask: Ask, dropped: frozenset[str], expected: Expected
     ) -> Iterator[PlaceFacts]:
         for name, offer in self._offers_to(queue):
@@ -83,7 +86,7 @@ class OptionFinder:
             if find_unasked(fewer, offer) == ():
                 yield from self._places(name, offer, expected)
 
-    def _allowed(
+    def _places_by_rule(
         self, queue: str, request: Request, context: QueueContext, expected: Expected
     ) -> Options:
         """Return the places that a rule of the allow-list would open for a build."""
@@ -94,25 +97,25 @@ class OptionFinder:
         asking = self._judge.ask_of_alike(request, later)
         key = queue, id(asking), names[0], request.task, expected
         if key not in self._known:
-            opened = self._opened(queue, request, later, expected)
+            opened = self._find_places_by_rule(queue, request, later, expected)
             self._known[key] = tuple(each.altered(acts_later=context.stored) for each in opened)
         return self._known[key]
 
-    def _opened(
+    def _find_places_by_rule(
         self, queue: str, request: Request, context: QueueContext, expected: Expected
     ) -> Iterator[PlaceFacts]:
         ask = self._judge.ask_of_alike(request, context).ask
         for name, offer in self._offers_to(queue):
             pool = self._pools[name]
-            # At Debusine a rule has requests provide what its pools require of them, too.
+            # At Debusine a rule also has requests provide the tags that its pools require.
             tags = find_unasked(ask._replace(provided=offer.requires), offer)
-            if not tags or not all(map(self._may_rule, tags)):
+            if not tags or not all(map(self._is_rule_tag, tags)):
                 continue
             if pool.mode != "apply" or not pool.workers.max:
-                continue  # a rule alone brings no machine there
-            asking = self._judge.ask_of_alike(self._ruled(queue, request, tags), context)
+                continue  # a rule alone does not open the pool
+            asking = self._judge.ask_of_alike(self._with_rule_tags(queue, request, tags), context)
             if asking.held or find_unasked(asking.ask, offer) != ():
-                continue  # what else these tags bring about stops it
+                continue  # other effects of these tags block it
             rule = write_value(self._fleet, ("powerful", 0), rule_for(request, tags))
             for place in self._places(name, offer, expected):
                 yield place.altered(asks=tags, rule=rule)
@@ -140,8 +143,8 @@ class OptionFinder:
                 is_late=bool(timing and timing.is_late(place.kinds, seconds)),
             )
 
-    def _ruled(self, queue: str, request: Request, tags: Iterable[str]) -> Request:
-        """Return the request if rules gave it these tags, in place of any other asker."""
+    def _with_rule_tags(self, queue: str, request: Request, tags: Iterable[str]) -> Request:
+        """Return the request as if rules had added these tags, in place of any other source."""
         given = set(tags)
         asked = {tag: by for tag, by in request.asked.items() if tag not in given}
         provided = request.provided
@@ -150,8 +153,8 @@ class OptionFinder:
         required = tuple(sorted({*request.required, *given}))
         return request.altered(required=required, asked=asked, provided=provided)
 
-    def _may_rule(self, tag: str) -> bool:
-        """Say whether rules of the allow-list may ask for a tag."""
+    def _is_rule_tag(self, tag: str) -> bool:
+        """Return whether rules of the allow-list may request a tag."""
         allowed, _ = self._vocabulary.asked_by(tag)
         return allowed is None or "rules" in allowed
 
@@ -188,7 +191,7 @@ def cheapest(options: Options) -> PlaceFacts | None:
 
 
 def is_possible(place: PlaceFacts) -> bool:
-    """Say whether a build fits a place without another rule, and ends there in time."""
+    """Return whether a build fits a place without another rule, and ends there in time."""
     return not place.asks and not place.is_late
 
 
@@ -203,7 +206,7 @@ def way_of(create: Create) -> Way:
 
 
 def mark_chosen(options: Options, ways: Collection[Way]) -> Options:
-    """Return the places with those marked where a plan creates one of these machines."""
+    """Mark the places at which a plan creates one of these machines."""
     if not ways:
         return options
     return tuple(
@@ -212,16 +215,16 @@ def mark_chosen(options: Options, ways: Collection[Way]) -> Options:
 
 
 def rule_for(request: Request, tags: Iterable[str]) -> PowerfulRule:
-    """Return the rule of the allow-list that gives builds of this name and task these tags."""
-    # Only at Debusine several tasks are about one name.
+    """Return the rule of the allow-list that gives these tags to builds of this name and task."""
+    # Only at Debusine do several tasks share a name.
     task = {"task": request.task} if request.scope is not None and request.task else {}
-    # What RE2 would read as an operator, and no more: a name is to be read by a person.
+    # Escape only RE2's operators, so that the name stays readable.
     match = re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", names_of(request)[0])
     return PowerfulRule.model_validate({"match": match, "ask": list(tags)} | task)
 
 
 def request_of(worker: Worker) -> Request | None:
-    """Return the request that a worker runs; None if it is unknown."""
+    """Return the request that a worker runs; None if unknown."""
     work = worker.work
     if work is None or not worker.running:
         return None

@@ -19,7 +19,7 @@ _NAMED = 3
 
 
 def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
-    """Return why a pool has as many machines as it has; None when there is no such pool."""
+    """Return why a pool has its number of machines; None if the pool does not exist."""
     verdict = next((pool for pool in plan.pools if pool.pool == name), None)
     if verdict is None:
         return None
@@ -29,8 +29,8 @@ def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanati
     wanted = verdict.machines_after
     margins: list[ExplainedReason] = []
     if isinstance(pool, Pool):
-        margins += [_one_less(fleet, world, plan, verdict, pool)] if wanted else []
-        margins += _one_more(fleet, plan, verdict, pool, blind)
+        margins += [_explain_fewer(fleet, world, plan, verdict, pool)] if wanted else []
+        margins += _explain_more(fleet, plan, verdict, pool, blind)
     return Explanation(
         kind="pool",
         name=name,
@@ -42,10 +42,10 @@ def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanati
     )
 
 
-def _one_less(
+def _explain_fewer(
     fleet: Fleet, world: World, plan: Plan, verdict: PoolVerdict, pool: Pool
 ) -> ExplainedReason:
-    """Return why not one machine fewer: what would wait, or what keeps an idle one."""
+    """Return why not one machine fewer: waiting requests, or the reason to keep an idle one."""
     name, fewer = verdict.pool, verdict.machines_after - 1
     workers = ("pools", name, "workers")
     less = pool.workers.model_copy(update={"max": fewer, "min": min(pool.workers.min, fewer)})
@@ -73,10 +73,10 @@ def _one_less(
     return ExplainedReason(because=because, path=workers)
 
 
-def _one_more(
+def _explain_more(
     fleet: Fleet, plan: Plan, verdict: PoolVerdict, pool: Pool, blind: Sequence[str]
 ) -> Iterator[ExplainedReason]:
-    """Yield what stops one machine more, or that it would be idle."""
+    """Yield the constraints on an additional machine, or that it would be idle."""
     name, more = verdict.pool, verdict.machines_after + 1
     stopped: dict[tuple[str | int, ...], tuple[int, str]] = {}
     for unserved in plan.unserved:
@@ -87,7 +87,7 @@ def _one_more(
     claims = enforcement_of(fleet) if stopped else ()
     queues = [queue for queue in fleet.queues if serves_queue(pool, queue)]
     for path, (count, why) in stopped.items():
-        because = f"not {more}, though {_many(count)} that would fit: {why}"
+        because = f"not {more}, though {_format_count(count)} that would fit: {why}"
         by = enforcer_of_limit(claims, path, queues)
         yield ExplainedReason(because=because, path=path, by=by)
     for because in blind:
@@ -146,7 +146,7 @@ def _pool_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:
         used = [worker for worker in signature.by_worker.values() if worker in ours]
         if made or used:
             because = (
-                f"queue {signature.queue}: {_many(signature.count)} with priority "
+                f"queue {signature.queue}: {_format_count(signature.count)} with priority "
                 f"{signature.priority} for {listed(signature.required) or 'no tags'}: "
                 f"{len(used)} served by existing workers, {len(made)} by new machines"
             )
@@ -167,7 +167,7 @@ def _next_for_pool(fleet: Fleet, plan: Plan, name: str) -> Iterator[str]:
         yield "`fleet explain worker NAME` explains each worker"
 
 
-def _many(count: int) -> str:
+def _format_count(count: int) -> str:
     return "1 request waits" if count == 1 else f"{count} requests wait"
 
 

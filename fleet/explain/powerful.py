@@ -1,7 +1,7 @@
-"""What the builds cost that the allow-list gives powerful machines, and what they would elsewhere.
+"""The cost of builds on powerful machines by the allow-list, and their cost elsewhere.
 
-A build is one of these while it runs, and its request required a tag that a rule of `powerful`
-asks for. What is not known of its end, or of a price, is None.
+A build counts while it runs, if its request required a tag that a rule of `powerful` requests. The
+cost is None if the end of the build or a price is unknown.
 """
 
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ class PowerfulBuild(NamedTuple):
     package: str | None
     since: datetime | None
     ends: datetime | None
-    """When it is expected to end."""
+    """The expected end."""
     cost: Decimal | None
-    """What it has cost so far."""
+    """The cost so far."""
     expected: Decimal | None
-    """What all of it is expected to cost."""
+    """The expected total cost."""
     elsewhere: PlaceFacts | None
     """The cheapest place without the tags of the allow-list, for a new machine.
 
@@ -42,7 +42,7 @@ class PowerfulBuild(NamedTuple):
 def powerful_builds(
     fleet: Fleet, world: World, plan: Plan, known: Mapping[str, WorkerFacts]
 ) -> tuple[PowerfulBuild, ...]:
-    """Return the builds that run on powerful machines, what costs most so far first."""
+    """Return the builds that run on powerful machines, the highest cost so far first."""
     given = {tag for rule in fleet.powerful for tag in rule.ask}
     if not given:
         return ()
@@ -84,7 +84,7 @@ def _build(
 
 
 class _Search:
-    """Finds where builds would run without the allow-list."""
+    """Finds the places of builds without the allow-list."""
 
     def __init__(self, fleet: Fleet, world: World, given: set[str]) -> None:
         self.fleet = fleet
@@ -94,7 +94,7 @@ class _Search:
         self._finder = OptionFinder(fleet.model_copy(update={"powerful": []}), world)
 
     def elsewhere(self, verdict: WorkerVerdict, worker: Worker) -> PlaceFacts | None:
-        """Return the cheapest place of another pool that fits a build without these tags."""
+        """Return the cheapest place in another pool that fits a build without these tags."""
         request = request_of(worker)
         if request is None:
             return None

@@ -1,8 +1,8 @@
-"""Which recorded builds a rule of the allow-list matches, whose they are and what they cost.
+"""The recorded builds that a rule of the allow-list matches, with their owners and cost.
 
-A build is what waits or runs in one of several moments of a fleet; one with the same id in two of
-them is one build. Per month counts what came after the first moment: what came and went between
-two moments is not seen, so it is the least. Less than a day says nothing of a month.
+A build waits or runs in one of several moments of a fleet; equal ids in two moments are one build.
+Figures per month count the builds after the first moment. They are lower bounds: a build that
+starts and ends between two moments is unseen. They need at least one day.
 """
 
 from collections import Counter, defaultdict
@@ -31,7 +31,7 @@ _EXAMPLES = 5
 
 
 class RuleReach(Value):
-    """What a rule of the allow-list, added or changed, matches of what was recorded."""
+    """The recorded builds that an added or changed rule of the allow-list matches."""
 
     path: tuple[str | int, ...]
     before: str = Field("", description="The pattern that it replaces; empty: it is new.")
@@ -75,19 +75,19 @@ class RuleReach(Value):
 
 @dataclass(frozen=True)
 class _Build:
-    """Work that was recorded, with its names and how the planner sees it."""
+    """Recorded work, with its names and its request."""
 
     queue: str
     names: tuple[str, ...]
     request: Request
     is_later: bool
-    """It was not there in the first moment."""
+    """The build was absent in the first moment."""
 
 
 def find_reach(
     edits: Edits, worlds: Sequence[World], base: BuildCosts, head: BuildCosts
 ) -> tuple[RuleReach, ...]:
-    """Return what each rule that was added or changed matches, in the order of the file.
+    """Return the matches of each added or changed rule, in the order of the file.
 
     `worlds` are moments of the fleet, the oldest first and that of both plans last.
     """
@@ -97,11 +97,11 @@ def find_reach(
         return ()
     gone = [each.before for each in edited if each.before is not None]
     seen = _Seen(edits, worlds, base, head)
-    return tuple(seen.reach(path, rule, _replaced(rule, gone)) for path, rule in rules)
+    return tuple(seen.reach(path, rule, _take_replaced(rule, gone)) for path, rule in rules)
 
 
-def _replaced(rule: PowerfulRule, gone: list[PowerfulRule]) -> PowerfulRule | None:
-    """Return the rule that another replaces, which is taken from the list."""
+def _take_replaced(rule: PowerfulRule, gone: list[PowerfulRule]) -> PowerfulRule | None:
+    """Return the rule that another rule replaces, and remove it from the list."""
     for about in (
         lambda each: (each.match, each.task),
         lambda each: each.match,
@@ -115,7 +115,7 @@ def _replaced(rule: PowerfulRule, gone: list[PowerfulRule]) -> PowerfulRule | No
 
 
 class _Seen:
-    """What was recorded, and what builds cost without and with the change."""
+    """The recorded builds, and their cost without and with the change."""
 
     def __init__(
         self, edits: Edits, worlds: Sequence[World], base: BuildCosts, head: BuildCosts
@@ -136,7 +136,7 @@ class _Seen:
         self._span = worlds[-1].time - worlds[0].time
 
     def reach(self, path: Path, rule: PowerfulRule, before: PowerfulRule | None) -> RuleReach:
-        """Return what a rule matches."""
+        """Return the builds that a rule matches."""
         matched = self._matched[int(path[1])]
         added = [each for each in matched if not self._before[id(each)].issuperset(rule.ask)]
         names = dict.fromkeys(each.names[0] for each in (*added, *matched))
@@ -153,10 +153,10 @@ class _Seen:
             added=_count(added),
             is_wider=before is not None and _is_wider(rule, before),
             examples=tuple(names)[:_EXAMPLES],
-            packages=_by_package(matched),
-            added_packages=_by_package(added),
-            owners=_counted((_owner(each.request), each) for each in matched),
-            requesters=_counted((each.request.requester or "", each) for each in matched),
+            packages=_count_by_package(matched),
+            added_packages=_count_by_package(added),
+            owners=_count_by_name((_owner(each.request), each) for each in matched),
+            requesters=_count_by_name((each.request.requester or "", each) for each in matched),
             moments=self._moments,
             seconds=int(self._span.total_seconds()),
             cost=cost.total,
@@ -181,7 +181,7 @@ class _Seen:
 
 
 class _Cost(NamedTuple):
-    """What the builds of a rule cost."""
+    """The cost of the builds of a rule."""
 
     total: Decimal | None = None
     before: Decimal | None = None
@@ -191,7 +191,7 @@ class _Cost(NamedTuple):
 
 
 def _sum(placed: Iterable[Placement]) -> tuple[Decimal | None, str]:
-    """Return what builds cost together; None with the reason if that is unknown."""
+    """Return the total cost of builds; None with the reason if unknown."""
     placed = tuple(placed)
     if unplaced := sum(each.unplaced for each in placed):
         return None, f"no place fits {unplaced} of its builds and ends them in time"
@@ -203,11 +203,11 @@ def _sum(placed: Iterable[Placement]) -> tuple[Decimal | None, str]:
 
 
 def _builds(worlds: Sequence[World]) -> Iterator[_Build]:
-    """Yield every build of these moments once, as it was seen last."""
+    """Yield every build of these moments once, in its latest state."""
     found: dict[tuple[str, str], _Build] = {}
     first: set[tuple[str, str]] = set()
     for number, world in enumerate(worlds):
-        for queue, names, request in _work(world):
+        for queue, names, request in _read_work(world):
             key = queue, request.id
             if not number:
                 first.add(key)
@@ -215,8 +215,8 @@ def _builds(worlds: Sequence[World]) -> Iterator[_Build]:
     yield from found.values()
 
 
-def _work(world: World) -> Iterator[tuple[str, tuple[str, ...], Request]]:
-    """Yield what waits and what runs: its queue, names, and as a request."""
+def _read_work(world: World) -> Iterator[tuple[str, tuple[str, ...], Request]]:
+    """Yield the waiting and running builds: queue, names, request."""
     for queue, reading in world.queues.items():
         if isinstance(reading.demand, Demand):
             for request in reading.demand.requests:
@@ -228,7 +228,7 @@ def _work(world: World) -> Iterator[tuple[str, tuple[str, ...], Request]]:
 
 
 def _is_wider(rule: PowerfulRule, before: PowerfulRule) -> bool:
-    """Say whether a rule certainly matches all that another matches, and not only that."""
+    """Return whether a rule certainly matches a proper superset of the matches of another rule."""
     if rule.task not in (None, before.task):
         return False
     if rule.match == before.match:
@@ -243,12 +243,12 @@ def _owner(request: Request) -> str:
     return "/".join(filter(None, (request.scope, request.workspace)))
 
 
-def _by_package(builds: Iterable[_Build]) -> dict[str, int]:
-    """Return how many builds each package has, the most first: all its chroots are one package."""
+def _count_by_package(builds: Iterable[_Build]) -> dict[str, int]:
+    """Return the number of builds per package, highest first; all chroots are one package."""
     found: defaultdict[object, list[_Build]] = defaultdict(list)
     for build in builds:
         found[package_key(build.names[0])].append(build)
-    return _counted(
+    return _count_by_name(
         (name, build)
         for alike in found.values()
         for name in [common_name({each.names[0] for each in alike})]
@@ -263,7 +263,7 @@ def package_key(name: str) -> tuple[str, ...]:
 
 
 def common_name(names: set[str]) -> str:
-    """Return what names of one package have in common, with `*` for the parts that differ."""
+    """Return the common parts of the names of one package, with `*` for differing parts."""
     owner, projects, *rest = map(set, zip(*(name.split("/") for name in names), strict=True))
     project = min(projects) if len(projects) == 1 else f"{min(projects).partition(':')[0]}:*"
     parts = [min(part) if len(part) == 1 else "*" for part in rest]
@@ -274,8 +274,8 @@ def _count(builds: Iterable[_Build]) -> int:
     return sum(each.request.count for each in builds)
 
 
-def _counted(builds: Iterable[tuple[str, _Build]]) -> dict[str, int]:
-    """Return how many builds each name has, the most first."""
+def _count_by_name(builds: Iterable[tuple[str, _Build]]) -> dict[str, int]:
+    """Return the number of builds per name, highest first."""
     found: Counter[str] = Counter()
     for name, build in builds:
         if name:

@@ -1,4 +1,4 @@
-"""Why a request waits, when it starts, and what would get it served."""
+"""Why a request waits, its expected start, and the edits that would get it served."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -53,9 +53,9 @@ FIRST_READ = "resolve the unknown first: no machine is created there until it is
 _ARCHITECTURE = "worker:build-arch:"
 ENDED = "no change found within the search limit; the queue is large"
 MOST_REPLANS = 100
-"""How many plans are made for all groups together, in the order of service."""
+"""Maximum plans for all groups together, in the order of service."""
 FEWEST_PLANS = 1
-"""Plans that one of these groups gets at least, while any are left: one proves most edits."""
+"""Minimum plans per group, while any are left: one plan proves most edits."""
 BY_WORKER = "next for workers that exist"
 BY_UNSEEN = "next for workers that may exist (not listed now)"
 BY_CREATE = "get new machines"
@@ -63,15 +63,15 @@ SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
 
 
 class Case(Run):
-    """The explained run, and what follows from it."""
+    """The explained run, and values derived from it."""
 
     def assumed_start(self, key: str) -> datetime | None:
-        """Return when a request starts by assumed durations, where only durations are unknown."""
+        """Return the start of a request by assumed durations, if only durations are unknown."""
         is_untimed = self.forecast.not_known.get(key) == UNTIMED
         return self.assumed.start_of(key) if is_untimed else None
 
     def named(self, name: str) -> list[str]:
-        """Return what a name means: the request of this id, else those about this package."""
+        """Return the request with this id, else the requests of this package."""
         keys = [key for signature in self.plan.signatures for key in signature.requests]
         for is_meant in _IDS:
             if meant := [key for key in keys if is_meant(key, name)]:
@@ -92,7 +92,7 @@ class Case(Run):
 
     @cached_property
     def inventory(self) -> dict[str, PoolInventory]:
-        """Return what each pool has, and what is not known of it."""
+        """Return the machines of each pool, and its unknowns."""
         return take_inventory(self.fleet, self.world)
 
     @cached_property
@@ -102,13 +102,13 @@ class Case(Run):
         return frozenset(each.worker for each in self.plan.workers) - unseen
 
     def worker_of(self, signature: Signature, key: str) -> str | None:
-        """Return the worker that a request is next for; None if its machine is yet to be made."""
+        """Return the next worker of a request; None if its machine does not exist yet."""
         worker = signature.by_worker.get(key)
-        return None if worker in self._unmade else worker
+        return None if worker in self._uncreated_workers else worker
 
     @cached_property
-    def _unmade(self) -> frozenset[str]:
-        """Return the workers whose creation an apply began and did not finish."""
+    def _uncreated_workers(self) -> frozenset[str]:
+        """Return the workers whose creation an apply started and did not finish."""
         return frozenset(
             unit.name
             for pool in self.inventory.values()
@@ -118,12 +118,12 @@ class Case(Run):
 
     @cached_property
     def enforcement(self) -> tuple[Enforcement, ...]:
-        """Return who enforces each tag, exclusivity and limit."""
+        """Return the enforcer of each tag, exclusivity and limit."""
         return enforcement_of(self.fleet)
 
     @cached_property
     def classes(self) -> dict[Class, Counter[str]]:
-        """Return what these workers are, those that are alike once, with their states."""
+        """Return the workers of each class, with their states."""
         states = {each.worker: each.state for each in self.plan.workers}
         found: defaultdict[Class, Counter[str]] = defaultdict(Counter)
         for worker in self.forecast.standing.values():
@@ -131,18 +131,18 @@ class Case(Run):
         return found
 
     def ask_of(self, signature: Signature) -> Ask:
-        """Return what the requests of a signature ask for."""
+        """Return the requirements of a signature's requests."""
         return self._ask_of_tags(signature.required, signature.provided)
 
     @cached_property
     def _ask_of_tags(self) -> Callable[[tuple[str, ...], tuple[str, ...]], Ask]:
-        """Return what remembers its answers: each explanation asks it of every pool."""
+        """Return a cached function from tags to requirements, called for each pool."""
         return cache(partial(ask_of_tags, self.fleet))
 
     def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer | None:
-        """Return who enforces a claim of these tags least strictly; None: a recording."""
+        """Return the least strict enforcer of a claim on these tags; None: a recording."""
         if isinstance(self.fleet.queues.get(queue), WorldQueue):
-            # A recording assigns nothing, so it says nothing about the tag.
+            # A recording assigns no work, so it has no information about the tag.
             return None
         names = {tag_name(tag) for tag in tags}
         found = [
@@ -168,13 +168,13 @@ _IDS: tuple[Callable[[str, str], bool], ...] = (
     lambda key, name: key.partition("/")[2] == name,
     _is_first_of,
 )
-"""Which ids a name may mean, in this order: a whole one, a queue's own, that of a group."""
+"""Tests whether an id has a name, in this order: a full id, a queue's own, that of a group."""
 
 
 def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
-    """Return why a request waits or what serves it; None for a name that is not one request's.
+    """Return why a request waits, or its worker; None if no single request has the name.
 
-    `name` is the queue's own id, `queue/id` where two queues use the same one, or a package.
+    `name` is the queue's own id, `queue/id` if two queues use the same one, or a package.
     """
     case = Case(fleet, world, plan)
     keys = case.named(name)
@@ -185,15 +185,15 @@ def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explan
 
 
 def explain_one(case: Case, signature: Signature, key: str, replans: Replans) -> Explanation:
-    """Return the answer about one request."""
+    """Return the explanation of one request."""
     unserved = case.unserved.get(key)
     never = is_never(case, signature, unserved)
     remedies = find_remedies(case, key, replans) if unserved else ()
     start = _expected(case, key, [remedy.suggestion for remedy in remedies])
-    suggestions = tuple(_sooner(remedy.suggestion, start) for remedy in remedies)
+    suggestions = tuple(_note_earlier_worker(remedy.suggestion, start) for remedy in remedies)
     steps = []
     if unserved is None:
-        steps.append(_coming(case, signature, key, replans))
+        steps.append(_explain_coming_worker(case, signature, key, replans))
     else:
         stopped = {(each.pool, each.path) for each in unserved.blocked}
         ways = [
@@ -201,7 +201,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
             for g in case.plan.guards
             if g.result == "refused"
             and g.path in unserved.paths
-            # Guards of several pools may have one line of fleet.yaml.
+            # Guards of several pools may share one line of fleet.yaml.
             and (g.pool is None or (g.pool, g.path) in stopped)
         ]
         steps += [f"resolve the guard's refusal: {way}" for way in ways if way]
@@ -231,14 +231,16 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
 
 
 def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
-    """Return the answer in a line."""
+    """Return the explanation in one line."""
     worker = case.worker_of(signature, key)
     if worker is not None:
         may = "exists" if worker in case.seen else "may exist (not listed now)"
-        without = _without(case, signature, worker)
+        without = _dropped_tags(case, signature, worker)
         return f"request {key} is next for worker {worker}, which {may}{without}"
     if worker := signature.by_create.get(key) or signature.by_worker.get(key):
-        return f"request {key} gets a new machine: {worker}{_without(case, signature, worker)}"
+        return (
+            f"request {key} gets a new machine: {worker}{_dropped_tags(case, signature, worker)}"
+        )
     unserved = case.unserved.get(key)
     because = unserved.because if unserved else "no reason recorded"
     if never:
@@ -246,8 +248,8 @@ def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
     return f"request {key} waits: {because}"
 
 
-def _without(case: Case, signature: Signature, worker: str) -> str:
-    """Return the tags that were dropped after waiting and that the worker lacks."""
+def _dropped_tags(case: Case, signature: Signature, worker: str) -> str:
+    """Return the tags that were dropped after waiting and that the worker is missing."""
     pool = next((w.pool for w in case.plan.workers if w.worker == worker), "")
     provides = case.offers[pool].provides if pool in case.offers else ()
     missing = listed([tag for tag in signature.dropped if tag not in provides])
@@ -282,7 +284,7 @@ def _request_facts(
 
 
 def expectation(case: Case, key: str, start: datetime | None) -> str:
-    """Return when a request is expected to start, in words."""
+    """Return the expected start of a request, in words."""
     assumed = case.assumed_start(key) if start is None else None
     moment = start or assumed
     if moment is None:
@@ -300,7 +302,7 @@ def expectation(case: Case, key: str, start: datetime | None) -> str:
 
 
 def _workers_that_fit(case: Case, signature: Signature) -> str:
-    """Return in which states the workers are that fit a request, none of which it gets."""
+    """Return the states of the workers that fit a request but do not serve it."""
     ask = case.ask_of(signature)
     states: Counter[str] = Counter()
     for (queues, offer, _), found in case.classes.items():
@@ -312,29 +314,29 @@ def _workers_that_fit(case: Case, signature: Signature) -> str:
 
 
 def _expected(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
-    """Return when a request starts: on a worker of this plan, or on one of the coming runs."""
+    """Return the start of a request: on a worker of this plan, or on one of the later runs."""
     starts = [case.forecast.start_of(key)]
-    waits = [each.wait for each in suggestions if each.wait and not _edits(each)]
+    waits = [each.wait for each in suggestions if each.wait and not _has_edits(each)]
     starts += [wait.start if wait.runs or wait.start else wait.until for wait in waits]
     return min((start for start in starts if start is not None), default=None)
 
 
-def _edits(suggestion: Suggestion) -> bool:
+def _has_edits(suggestion: Suggestion) -> bool:
     return bool(suggestion.changes or suggestion.asks)
 
 
-def _sooner(suggestion: Suggestion, start: datetime | None) -> Suggestion:
-    """Return the suggestion, with a note where a worker may be free before the awaited run."""
+def _note_earlier_worker(suggestion: Suggestion, start: datetime | None) -> Suggestion:
+    """Return the suggestion, with a note if a worker may be free before the awaited run."""
     wait = suggestion.wait
     if wait is None or start is None or wait.until is None or not wait.runs:
         return suggestion
-    if _edits(suggestion) or start >= wait.until:
+    if _has_edits(suggestion) or start >= wait.until:
         return suggestion
     soon = f"; a worker that fits may be free earlier, about {start:%H:%M} UTC"
     return suggestion.altered(sentence=suggestion.sentence + soon)
 
 
-def _coming(case: Case, signature: Signature, key: str, replans: Replans) -> str:
+def _explain_coming_worker(case: Case, signature: Signature, key: str, replans: Replans) -> str:
     """Return how a served request gets its worker, or that the next run would not serve it."""
     following = replans.run_after(case)
     if following is not None and not is_served(following.plan, key):
@@ -351,7 +353,7 @@ def _coming(case: Case, signature: Signature, key: str, replans: Replans) -> str
 
 
 def _missing_entries(case: Case, signature: Signature, key: str) -> Iterator[str]:
-    """Yield the keys of look-ups without which a request's tags are unknown."""
+    """Yield the missing keys of look-ups that make a request's tags unknown."""
     found = case.find(key)
     for path in find_missing_entries(case.fleet, signature, *found) if found else ():
         yield f"set {yaml_key(path)}: {path[2]} is unknown without it"
@@ -375,7 +377,7 @@ def _nothing_found(
 
 
 def _rules(case: Case, key: str) -> Iterator[ExplainedReason]:
-    """Yield which rules add tags to a ticket."""
+    """Yield the rules that add tags to a ticket."""
     found = case.find(key)
     if found is None or not isinstance(case.fleet.queues.get(key.partition("/")[0]), TicketQueue):
         return
@@ -388,7 +390,7 @@ def _rules(case: Case, key: str) -> Iterator[ExplainedReason]:
 
 
 def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> bool:
-    """Return whether no worker of this fleet, existing or new, could ever run such a request."""
+    """Return whether no worker of this fleet, existing or new, can ever run a request."""
     if unserved is None or unserved.blocked:
         return False
     ask = case.ask_of(signature)
@@ -413,16 +415,16 @@ def reasons_of(
         yield ExplainedReason(because=refused.because, path=refused.path, by=by, who=who)
     for difference in signature.differences:
         yield ExplainedReason(because=difference.because, path=difference.path, by="scheduler")
-    yield from _of_patience(case, signature, key)
+    yield from _otherwise_reasons(case, signature, key)
     for because in unknown_of(case, unserved):
         who = "operator of what could not be read"
         yield ExplainedReason(because=because, who=who)
     for name, pool in sorted(case.fleet.pools.items()):
-        yield _of_pool(case, signature, unserved, name, pool)
+        yield _explain_pool(case, signature, unserved, name, pool)
 
 
-def _of_patience(case: Case, signature: Signature, key: str) -> Iterator[ExplainedReason]:
-    """Yield for each tag with `otherwise` when the request may run without it."""
+def _otherwise_reasons(case: Case, signature: Signature, key: str) -> Iterator[ExplainedReason]:
+    """Yield for each tag with `otherwise` the time when the request may run without it."""
     found = case.find(key)
     since = found[0].pending_since if found else None
     if found is None or since is None:
@@ -453,7 +455,7 @@ def unknown_of(case: Case, unserved: Unserved | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _of_pool(
+def _explain_pool(
     case: Case, signature: Signature, unserved: Unserved | None, name: str, pool: AnyPool
 ) -> ExplainedReason:
     path: Path = ("pools", name)
@@ -469,7 +471,7 @@ def _of_pool(
                 because=f"pool {name} fits, but {because}",
                 path=blocked.path,
                 by=enforcer_of_limit(case.enforcement, blocked.path, (signature.queue,)),
-                who=_who_allows(case.plan, blocked.path),
+                who=_format_approver(case.plan, blocked.path),
             )
     mismatch = find_mismatch(case.ask_of(signature), case.offers[name])
     held = [each for each in signature.refused if unserved and each.path == unserved.path]
@@ -478,24 +480,24 @@ def _of_pool(
         because = f"pool {name} creates no machine for it: {held[0].tag} is {what}"
         return ExplainedReason(because=because, path=path, by="capacity", who="see above")
     if not mismatch:
-        return _of_fitting(case, signature, name, pool, waits=unserved is not None)
+        return _explain_fitting_pool(case, signature, name, pool, waits=unserved is not None)
     if signature.dropped:
         dropped = set(signature.dropped)
         fewer = signature.altered(
             required=tuple(t for t in signature.required if t not in dropped)
         )
         if satisfies(case.ask_of(fewer), case.offers[name]):
-            found = _of_fitting(case, fewer, name, pool, waits=unserved is not None)
+            found = _explain_fitting_pool(case, fewer, name, pool, waits=unserved is not None)
             fits = f"pool {name} fits without {listed(signature.dropped)}"
             because = found.because.replace(f"pool {name} fits", fits, 1)
             return found.altered(because=because)
-    return _of_mismatch(case, signature, name, mismatch)
+    return _explain_mismatch(case, signature, name, mismatch)
 
 
-def _of_fitting(
+def _explain_fitting_pool(
     case: Case, signature: Signature, name: str, pool: AnyPool, *, waits: bool
 ) -> ExplainedReason:
-    """Return why a pool that fits serves a request, or does not although nothing blocks it."""
+    """Return why a fitting pool serves a request, or does not although no constraint blocks it."""
     path: Path = ("pools", name)
     offer = case.offers[name]
     if offer.on_demand and not offer.on_demand & set(signature.required):
@@ -512,7 +514,7 @@ def _of_fitting(
     return ExplainedReason(because=because, path=path, by=by, who="wait")
 
 
-def _who_allows(plan: Plan, path: Path) -> str:
+def _format_approver(plan: Plan, path: Path) -> str:
     way_out = next((g.way_out for g in plan.guards if g.path == path and g.way_out), "")
     if way_out:
         return way_out
@@ -524,7 +526,7 @@ def _who_allows(plan: Plan, path: Path) -> str:
     return "fleet operator"
 
 
-def _of_mismatch(
+def _explain_mismatch(
     case: Case, signature: Signature, name: str, mismatch: Mismatch
 ) -> ExplainedReason:
     ask_for = [*mismatch.missing, *mismatch.not_brought, *mismatch.too_small]
@@ -535,12 +537,12 @@ def _of_mismatch(
         because=f"pool {name} {mismatch}",
         path=("pools", name),
         by=weakest(filter(None, found)),
-        who="; ".join(_who_fits(case, name, mismatch)),
+        who="; ".join(_format_fixers(case, name, mismatch)),
     )
 
 
-def _who_fits(case: Case, name: str, mismatch: Mismatch) -> Iterator[str]:
-    """Yield who can make a pool fit, for each mismatch."""
+def _format_fixers(case: Case, name: str, mismatch: Mismatch) -> Iterator[str]:
+    """Yield the persons who can make a pool fit, for each mismatch."""
     vocabulary = Vocabulary(case.fleet)
     fixed: list[str] = []
     stated: list[str] = []
@@ -559,7 +561,7 @@ def _who_fits(case: Case, name: str, mismatch: Mismatch) -> Iterator[str]:
 
 
 def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, ...]:
-    """Return where a request could run: what fits it, then what a rule would allow."""
+    """Return the places of a request: fitting ones, then those that a rule would allow."""
     found = case.find(key)
     if found is None:
         return ()
@@ -571,7 +573,7 @@ def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, .
 def explain_every(
     fleet: Fleet, world: World, plan: Plan, *, most: int = MOST_REPLANS
 ) -> Everything:
-    """Return the answer about every waiting request, in the order of service.
+    """Return the explanation of every waiting request, in the order of service.
 
     Makes at most `most` further plans.
     """
@@ -583,7 +585,7 @@ def explain_every(
     for signature, verdict, keys in apart:
         waits = verdict not in SERVED
         with replans.share(_share(replans.left, searches) if waits else 1, most_shown=1) as given:
-            answers = tuple(_answers(case, signature, keys, given))
+            answers = tuple(_explain_group(case, signature, keys, given))
         searches -= waits
         groups.append(
             Group(
@@ -599,7 +601,7 @@ def explain_every(
 
 
 def _share(left: int, searches: int) -> int:
-    """Return how many plans the next search gets: enough, or none."""
+    """Return the number of plans for the next search: enough, or none."""
     return min(left, max(FEWEST_PLANS, left // searches))
 
 
@@ -612,7 +614,7 @@ def by_outcome(case: Case) -> Iterator[tuple[Signature, str, list[str]]]:
 
 
 def each_request(everything: Everything) -> EachRequest:
-    """Return the answers without their groups."""
+    """Return the explanations without their groups."""
     answers = (answer for group in everything.groups for answer in group.requests)
     return EachRequest(fleet=everything.fleet, requests=tuple(answers))
 
@@ -630,7 +632,7 @@ def _rank(verdict: str) -> int:
     return SERVED.index(verdict) if verdict in SERVED else len(SERVED)
 
 
-def _answers(
+def _explain_group(
     case: Case, signature: Signature, keys: list[str], replans: Replans
 ) -> Iterator[Explanation]:
     first = without_search(explain_one(case, signature, keys[0], replans))
@@ -642,7 +644,7 @@ def _answers(
 
 
 def without_search(answer: Explanation) -> Explanation:
-    """Return the answer; where no change was searched for, with the command that does."""
+    """Return the explanation; if no search was made, with the command that makes one."""
     if ENDED not in answer.next_steps:
         return answer
     steps = [step for step in answer.next_steps if step != ENDED]
@@ -651,7 +653,7 @@ def without_search(answer: Explanation) -> Explanation:
 
 
 def explain_like(case: Case, signature: Signature, key: str, first: Explanation) -> Explanation:
-    """Return the answer about a request of the same signature and outcome as an explained one."""
+    """Explain a request of the same signature and outcome as an explained one."""
     start = case.forecast.start_of(key)
     return first.altered(
         name=key,

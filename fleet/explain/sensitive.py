@@ -1,7 +1,7 @@
-"""Name the edits that the approver of a change of fleet.yaml has to see.
+"""Find the edits of fleet.yaml that the approver of a change has to see.
 
-A table says for each key in which direction it is looser. Machines are counted in the plan without
-the change, builds in what was recorded.
+A table states for each key which direction loosens it. Machines are counted in the plan without
+the change, builds in the recorded moments.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ Kind = Literal[
     "access-widened",
     "image-pinned",
 ]
-"""What makes an edit sensitive, in the order in which edits are listed."""
+"""Kinds of sensitive edits, in the order in which edits are listed."""
 _ORDER: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -59,18 +59,18 @@ class SensitiveEdit(Value):
 
 
 class Looser(NamedTuple):
-    """When an edit of a key is sensitive, and as what."""
+    """The condition under which an edit of a key is sensitive, and the kind of the edit."""
 
     kind: Kind
     when: Literal["higher", "lower", "gone", "set", "any"]
-    """`higher`: raised, or no limit any more; `any`: whatever it was and is."""
+    """`higher`: raised, or the limit removed; `any`: every edit."""
     value: object = None
     """With `set`: the value that is looser; None: any value."""
 
 
 _ANY = "*"
 _NAMED = ("budgets", "images", "pools", "providers", "queues", "tags")
-"""Sections whose parts have names of their own."""
+"""Sections with named parts."""
 _HIGHER, _LOWER = Looser("guard-loosened", "higher"), Looser("guard-loosened", "lower")
 _RAISED = Looser("limit-raised", "higher")
 _OPENED = Looser("access-widened", "any")
@@ -89,20 +89,20 @@ GUARDS: dict[tuple[str, ...], Looser] = {
     ("boot_failures", "fall_back"): Looser("guard-loosened", "set", "previous-image"),
     ("demand_max_age",): _HIGHER,
 }
-"""Key of `guards` to the direction in which it is looser."""
+"""Key of `guards` to the loosening direction."""
 
 BUDGET: dict[str, Looser] = {
     **dict.fromkeys(("per_hour", "per_day", "per_month"), _RAISED),
     **{f"machine_hours_per_{each}": _RAISED for each in ("hour", "day", "month")},
     **dict.fromkeys(("scope", "team", "owner", "tags"), Looser("limit-raised", "any")),
 }
-"""Key of a budget to the direction in which it is looser."""
+"""Key of a budget to the loosening direction."""
 
 LIMITS: dict[tuple[str, ...], Looser] = {
     ("total",): _RAISED,
     **{("per", each): _RAISED for each in ("submitter", "owner", "scope", "team", "sandbox")},
 }
-"""Key of `limits` to the direction in which it is looser."""
+"""Key of `limits` to the loosening direction."""
 
 ADDRESSES: tuple[tuple[str, ...], ...] = (
     ("queues", _ANY, "url"),
@@ -110,7 +110,7 @@ ADDRESSES: tuple[tuple[str, ...], ...] = (
     ("state", "store"),
     ("notify", "webhook", "url"),
 )
-"""Keys that say where a secret is sent."""
+"""Keys with addresses to which a secret is sent."""
 
 _TABLE: dict[tuple[str, ...], Looser] = {
     **{("guards", *key): looser for key, looser in GUARDS.items()},
@@ -158,25 +158,25 @@ def find_sensitive(
 def _edited(edits: Edits, edited: Edited, base: Plan) -> Iterator[SensitiveEdit]:
     path, before, after = edited
     if path[0] == "tags" and path[1:]:
-        yield from _tag(edits, str(path[1]), base)
-        # A tag without a rule is one whose rule says nothing.
+        yield from _loosened_tag(edits, str(path[1]), base)
+        # A missing tag equals a tag whose rule is empty.
         if len(path) == 2:  # noqa: PLR2004 - `tags`, and its name
             before, after = before or TagRule.model_construct(), after or TagRule.model_construct()
             for each in differing(path, before, after):
-                yield from _by_table(edits, each)
+                yield from _edit_in_table(edits, each)
             return
     if path[0] == "approvals" and isinstance(after, Approval):
         yield _sensitive(edits, edited, "approval-added")
     if len(path) == 2 and before is None and isinstance(after, Section):  # noqa: PLR2004
-        for key, looser in _inside(path):
+        for key, looser in _section_keys(path):
             value = getattr(after, key, None)
             if looser.when == "set" and _is_looser(looser, None, value):
                 yield _sensitive(edits, Edited((*path, key), None, value), looser.kind)
-    yield from _by_table(edits, edited)
+    yield from _edit_in_table(edits, edited)
 
 
-def _by_table(edits: Edits, edited: Edited) -> Iterator[SensitiveEdit]:
-    """Yield the edit where the table has its key, or the list or map that it is in."""
+def _edit_in_table(edits: Edits, edited: Edited) -> Iterator[SensitiveEdit]:
+    """Yield the edit if the table has its key, or the list or map that contains it."""
     path, before, after = edited
     for length in range(len(path), 0, -1):
         looser = _TABLE.get(_pattern(path[:length]))
@@ -211,8 +211,8 @@ def _is_looser(looser: Looser, before: Any, after: Any) -> bool:  # noqa: ANN401
             return True
 
 
-def _inside(path: Path) -> Iterator[tuple[str, Looser]]:
-    """Yield the keys of the table that a section of one name has."""
+def _section_keys(path: Path) -> Iterator[tuple[str, Looser]]:
+    """Yield the keys of the table in a named section."""
     for pattern, looser in _TABLE.items():
         if pattern[:-1] == _pattern(path):
             yield pattern[-1], looser
@@ -223,8 +223,8 @@ def _sensitive(edits: Edits, edited: Edited, kind: Kind, **figures: Any) -> Sens
     return SensitiveEdit(kind=kind, path=edited.path, before=before, after=after, **figures)
 
 
-def _tag(edits: Edits, name: str, plan: Plan) -> Iterator[SensitiveEdit]:
-    """Yield what a tag no longer forbids, by all the rules that declare it."""
+def _loosened_tag(edits: Edits, name: str, plan: Plan) -> Iterator[SensitiveEdit]:
+    """Yield the restrictions that a tag loses, over all rules that declare it."""
     base, head = Vocabulary(edits.base), Vocabulary(edits.head)
     pools = tuple(
         pool.pool
@@ -274,7 +274,7 @@ def _has_secret(fleet: Fleet, section: Path) -> bool:
 
 
 def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdit]:
-    """Yield the rules that match more; where no build was recorded, all that could."""
+    """Yield the rules that match more builds; without recorded builds, all that could."""
     for each in reach:
         if each.added or each.is_wider or not each.of:
             path, before, after = (*each.path, "match"), each.before, each.match
@@ -292,7 +292,7 @@ def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdi
 
 
 def _rule(edits: Edits, reach: RuleReach) -> Edited:
-    """Return a changed rule with the one that it replaces."""
+    """Return a changed rule with the rule that it replaces."""
     rules = [each for each in edits.found if each.path[0] == "powerful"]
     about = (reach.before, reach.task_before)
     old = next(
@@ -305,7 +305,7 @@ def _rule(edits: Edits, reach: RuleReach) -> Edited:
 
 
 def _pools(edits: Edits, base: Plan) -> Iterator[SensitiveEdit]:
-    """Yield the pools that the change removes or drains, and that hold machines or may."""
+    """Yield the pools that the change removes or drains and that have or may have machines."""
     for verdict in base.pools:
         path: Path = ("pools", verdict.pool)
         before, after = (fleet.pools.get(verdict.pool) for fleet in (edits.base, edits.head))

@@ -1,4 +1,4 @@
-"""Where the tags of a request come from, and who enforces the tags of a fleet."""
+"""The sources of the tags of a request, and the enforcers of the tags of a fleet."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ WORDS: dict[Enforcer, str] = {
 
 
 class EnforcedClaim(Value):
-    """Who enforces one claim at one queue."""
+    """The enforcer of one claim at one queue."""
 
     claim: Claim
     queue: str
@@ -51,7 +51,7 @@ class EnforcedClaim(Value):
 
 
 class ListedTag(Value):
-    """A tag that fleet.yaml declares, provides or asks for."""
+    """A tag that fleet.yaml declares, provides or requests."""
 
     tag: str
     kind: str
@@ -63,14 +63,14 @@ class ListedTag(Value):
 
 
 class TagList(Value):
-    """What `fleet tags list` answers."""
+    """The result of `fleet tags list`."""
 
     fleet: str
     tags: tuple[ListedTag, ...]
 
 
 def list_tags(fleet: Fleet) -> TagList:
-    """Return every tag with who enforces it."""
+    """Return every tag with its enforcers."""
     claims, providing = enforcement_of(fleet), pools_providing(fleet)
     return TagList(
         fleet=fleet.fleet,
@@ -101,7 +101,7 @@ def enforcer_of_limit(
 ) -> Enforcer | None:
     """Return the enforcer of a limit: fleet, which creates no more machines, or a queue."""
     if path[:1] == ("queues",) and path[2:]:
-        return "scheduler"  # fleet itself gives each ticket its machine
+        return "scheduler"  # fleet itself assigns machines to tickets
     if path[:1] != ("tags",):
         return "capacity"
     found = (each for each in claims if each.path == path[:3] and each.queue in queues)
@@ -131,17 +131,17 @@ def _claim(each: Enforcement) -> EnforcedClaim:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is explained: a name, or a request that waits in a queue."""
+    """The explained subject: a name, or a request that waits in a queue."""
 
     name: str
     request: Request
     ruled_by: tuple[str, ...]
-    """The queues by whose own rules it gets its tags."""
+    """The queues whose own rules give it its tags."""
     queue: str | None = None
 
 
 class ExplainedTag(Value):
-    """One tag, whether it counts, and everything that asks for it or forbids it."""
+    """One tag, whether it counts, and every rule that requests or forbids it."""
 
     tag: str
     verdict: Literal["counts", "refused", "not-stored"]
@@ -149,7 +149,7 @@ class ExplainedTag(Value):
 
 
 class TagsExplanation(Value):
-    """What `fleet tags explain` answers."""
+    """The result of `fleet tags explain`."""
 
     name: str
     headline: str
@@ -161,11 +161,12 @@ class TagsExplanation(Value):
 
 
 def request_of_name(fleet: Fleet, name: str, task: str | None = None) -> Request | None:
-    """Return a request with this name; None when it has not four parts.
+    """Return a request with this name; None if it does not have four parts.
 
-    Without a task, it is of the one that builds the package.
-    It is Debusine's where its first part is a scope that a queue reads, or where no queue is of
-    another kind that has names; else it is Copr's.
+    Without a task, the task is the one that builds the package.
+
+    The request is Debusine's if its first part is a scope that a queue reads, or if no queue of
+    another kind has names; else it is Copr's.
     """
     parts = name.split("/")
     if len(parts) != PARTS or not all(parts):
@@ -186,7 +187,7 @@ def request_of_name(fleet: Fleet, name: str, task: str | None = None) -> Request
 
 
 def queues_of(fleet: Fleet, request: Request) -> tuple[str, ...]:
-    """Return the queues that have rules of their own and may get a request of such a name."""
+    """Return the queues with own rules that may receive a request of this name."""
     return tuple(
         name
         for name, queue in sorted(fleet.queues.items())
@@ -196,9 +197,9 @@ def queues_of(fleet: Fleet, request: Request) -> tuple[str, ...]:
 
 
 def find_request(world: World, name: str) -> tuple[str, Request, Demand] | None:
-    """Return the queue, the request of this id, and the demand that it is part of.
+    """Return the queue, the request of this id, and its demand.
 
-    `name` is the queue's own id, or `queue/id` where two queues use the same one.
+    `name` is the queue's own id, or `queue/id` if two queues use the same one.
     """
     wanted = name.partition("#")[0]
     for queue, demand in world.demands():
@@ -209,7 +210,7 @@ def find_request(world: World, name: str) -> tuple[str, Request, Demand] | None:
 
 
 def explain_tags(fleet: Fleet, world: World, subject: Subject, asking: Asking) -> TagsExplanation:
-    """Return every tag of a request with its source, and the pools that fit."""
+    """Return every tag of a request with its source, and the fitting pools."""
     verdicts = tuple(judge_rules(fleet, world))
 
     def acts(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What one run adds to the figures of its month, beside the ledger."""
+"""The figures that one run adds to its month, in addition to the ledger."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -17,7 +17,7 @@ from fleet.tagrules.names import names_of, tasks_by_name
 
 POWERFUL, ORDINARY = "powerful", "ordinary"
 FAR_BELOW = 4
-"""A build needed no powerful machine where its peak is below this part of the memory."""
+"""A build needs no powerful machine if its peak is below this fraction (1/4) of the memory."""
 _STEP = log(1.1)
 _MOST_WAITING = 1000
 _NANO = 10**9
@@ -25,22 +25,22 @@ _LONGEST = 200
 
 
 def bucket_of(seconds: float) -> int:
-    """Return the number of the step, each a tenth longer than the one before, of a wait."""
+    """Return the bucket of a wait; each bucket is a tenth longer than the previous one."""
     return int(log(max(0.0, seconds) + 1) / _STEP)
 
 
 def most_of(bucket: int) -> int:
-    """Return the longest wait of a step in seconds."""
+    """Return the longest wait of a bucket, in seconds."""
     return int(exp((bucket + 1) * _STEP) - 1)
 
 
 def _figure_name(path: Iterable[str | int]) -> str:
-    """Return a key of fleet.yaml as a name of a figure."""
+    """Return a key of fleet.yaml as the name of a figure."""
     return ".".join(map(str, path))
 
 
 def limit_paths(fleet: Fleet) -> frozenset[str]:
-    """Return the keys of fleet.yaml that limit how many machines there may be, or their cost."""
+    """Return the keys of fleet.yaml that limit the number or cost of machines."""
     pools = fleet.dynamic_pools.items()
     found = {_figure_name(("pools", name, "workers", "max")) for name, _ in pools}
     sections: list[tuple[tuple[str, ...], object]] = [
@@ -70,7 +70,7 @@ def limit_paths(fleet: Fleet) -> frozenset[str]:
 def tallies_of(
     fleet: Fleet, world: World, plan: Plan, waited: Mapping[str, datetime]
 ) -> tuple[Tally, ...]:
-    """Return what this run saw; `waited` are the requests that waited in the run before it."""
+    """Return the tallies of this run; `waited` are the waiting requests of the previous run."""
     month = f"{world.time.astimezone(ZoneInfo(fleet.money.time_zone)):%Y-%m}"
 
     def tally(kind: TallyKind, name: str = "", *, count: int = 1, nanos: int = 0) -> Tally:
@@ -78,8 +78,8 @@ def tallies_of(
 
     given = {tag for rule in fleet.powerful for tag in rule.ask}
     found = [tally("run")]
-    found += [tally("bound", path) for path in sorted(_bound(plan) & limit_paths(fleet))]
-    found += [tally("rule", match) for match in sorted(_matched(fleet, world))]
+    found += [tally("bound", path) for path in sorted(_binding_keys(plan) & limit_paths(fleet))]
+    found += [tally("rule", match) for match in sorted(_matching_patterns(fleet, world))]
     running = dict(_running(world))
     for key in sorted(waited.keys() & running.keys()):
         work = running[key].work
@@ -97,9 +97,9 @@ def tallies_of(
 
 
 def waiting_of(world: World, waited: Mapping[str, datetime]) -> dict[str, datetime]:
-    """Return the requests that wait, to since when; of a silent queue those that waited before.
+    """Map waiting requests to the start of their wait; a silent queue keeps its previous requests.
 
-    Of many, those that wait longest.
+    If there are too many, only the longest waits are kept.
     """
     running = dict(_running(world))
     found: dict[str, datetime] = {}
@@ -121,16 +121,16 @@ def _running(world: World) -> Iterator[tuple[str, Worker]]:
                 yield f"{queue}/{worker.running}", worker
 
 
-def _bound(plan: Plan) -> set[str]:
-    """Return the keys of fleet.yaml because of which requests wait, or budgets are exceeded."""
+def _binding_keys(plan: Plan) -> set[str]:
+    """Return the keys of fleet.yaml that make requests wait, or whose budgets are exceeded."""
     paths = {path for each in plan.unserved for path in each.paths}
     paths |= {each.path for each in plan.budgets if each.exceeded and not each.coming}
     paths |= {e.path for e in plan.limits if e.waiting and e.in_use + e.given >= e.limit}
     return set(map(_figure_name, paths))
 
 
-def _matched(fleet: Fleet, world: World) -> set[str]:
-    """Return the patterns of `powerful` that match what waits or runs."""
+def _matching_patterns(fleet: Fleet, world: World) -> set[str]:
+    """Return the patterns of `powerful` that match a waiting or running build."""
     if not fleet.powerful:
         return set()
     work = (each.work for _, each in _running(world) if each.work)
@@ -171,9 +171,9 @@ def _history(reading: object) -> tuple[TaskHistory, ...]:
 
 
 def _optimum(plan: Plan, tally: Callable[..., Tally]) -> Iterator[Tally]:
-    """Yield what new machines cost, and what no others could undercut, where that is about them.
+    """Yield the cost of new machines and its lower bound, if the bound is about these machines.
 
-    What a guard keeps back is planned again in the next run: the bound counts it, the cost not.
+    A guard may withhold machines until the next run: the bound includes them, the cost does not.
     """
     best = plan.optimum
     if best is None or not best.machines:

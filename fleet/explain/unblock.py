@@ -1,9 +1,9 @@
 """Suggest edits of fleet.yaml and waits that get a waiting request served.
 
 A suggestion is the inverse of a constraint that the plan records: `moves` raises each limit by its
-shortfall. Edits that claim something about machines (a tag that they provide) rank after edits
-that only allow. Waits come from the forecast of the plan. A plan of the edited fleet.yaml or of
-the awaited world proves each suggestion. There are at most `MOST_PLANS` plans.
+shortfall. Edits that claim a property of machines (a provided tag) rank after edits that only
+allow. Waits come from the forecast of the plan. A plan of the edited fleet.yaml or of the awaited
+world proves each suggestion. There are at most `MOST_PLANS` plans.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -59,14 +59,15 @@ from fleet.tagrules.offers import ask_of_tags, find_mismatch
 from fleet.tagrules.vocabulary import Vocabulary
 
 ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
-"""Ranks: raise a limit or set a mode, move an expiry, approve, put it on the allow-list, have the
-request ask for a tag, say that workers provide one, open a tag to everyone, remove a key."""
+"""Ranks: raise a limit or set a mode, move an expiry, approve, add a rule to the allow-list, have
+the request require a tag, declare that workers provide one, open a tag to everyone, remove a
+key."""
 MOST_VALUES = 3
-"""Values proposed for a key of a look-up: fewer than `MOST_SHOWN`, to show others too."""
+"""Maximum values proposed for a key of a look-up: fewer than `MOST_SHOWN`, to show others too."""
 FEW_PLANS = 2
 """Up to this number of plans, edits are proven first: the forecast has the expected start."""
 MAX_MOMENTS = 3
-"""Maximum moments that are tried at which what stops a request ends by itself."""
+"""Maximum moments tried at which a constraint expires."""
 _WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
 MOST_RUNS = 12
 MOST_EDITS = 4
@@ -76,21 +77,21 @@ _Key = frozenset[tuple[Path, str]]
 
 @dataclass(frozen=True)
 class Remedy:
-    """A suggestion, and the edits that it is made of."""
+    """A suggestion, and its edits."""
 
     suggestion: Suggestion
     edits: tuple[Edit, ...] = ()
 
 
 def find_remedies(run: Run, key: str, replans: Replans) -> tuple[Remedy, ...]:
-    """Return what would get a waiting request served, the smallest first; waiting is no edit.
+    """Return the remedies for a waiting request, the smallest first; a wait has no edits.
 
     Returns only the fewest edits, at most `replans.most_shown`.
     """
     if is_served(run.plan, key) or key not in run.signatures:
         return ()
     if replans.left <= 0:
-        # Every suggestion is proven by a plan.
+        # A plan proves each suggestion.
         replans.is_spent = True
         return ()
     found: list[Remedy] = []
@@ -114,9 +115,13 @@ def _fewest(run: Run, key: str, replans: Replans, *, patient: bool = True) -> li
     search = _Search(run.fleet, run.world, key, replans, patient=patient)
     wide = search.run(run.plan)
     small = map(search.minimised, sorted(wide, key=_size))
-    every = {_name(edits): edits for edits in small}.values()
-    fewest = min(map(_few, every), default=(0, 0))
-    found = [(edits, search.harms(run.plan, edits)) for edits in every if _few(edits) == fewest]
+    every = {_edits_key(edits): edits for edits in small}.values()
+    fewest = min(map(_user_edit_count, every), default=(0, 0))
+    found = [
+        (edits, search.harms(run.plan, edits))
+        for edits in every
+        if _user_edit_count(edits) == fewest
+    ]
     found.sort(key=lambda each: (len(each[1]), _size(each[0])))
     remedies = []
     for edits, harms in found:
@@ -134,13 +139,13 @@ class _Frontier:
     """Sets of edits that no plan has tried, the fewest edits first."""
 
     is_few: bool
-    """Few plans are left: edits that only allow come first, for their figures are known."""
+    """Few plans are left: edits that only allow precede, since their figures are known."""
     heap: list[tuple[bool, int, int, int, tuple[Edit, ...]]] = field(default_factory=list)
     seen: set[_Key] = field(default_factory=set)
 
     def add(self, edits: tuple[Edit, ...]) -> None:
-        """Add a set of edits, unless it was there before."""
-        name = _name(edits)
+        """Add a set of edits, unless it was added before."""
+        name = _edits_key(edits)
         if name not in self.seen:
             self.seen.add(name)
             rank = sum(edit.rank for edit in edits)
@@ -150,20 +155,20 @@ class _Frontier:
 
 @dataclass
 class _Search:
-    """The search for the fewest edits, each state planned again."""
+    """The search for the fewest edits, with one plan per state."""
 
     fleet: Fleet
     world: World
     key: str
     replans: Replans
     patient: bool = False
-    """A throttled machine, which a later run creates, is enough."""
+    """A throttled machine counts as success: a later run creates it."""
 
     def run(self, plan: Plan) -> list[tuple[Edit, ...]]:
         """Return sets of the fewest edits that serve the request, each proven by a plan.
 
-        This is a best-first search: where a plan still does not serve the request, figures rise
-        by the shortfall in that plan.
+        This is a best-first search: if a plan does not serve the request yet, figures rise by the
+        shortfall in that plan.
         """
         frontier = _Frontier(is_few=self.replans.left <= FEW_PLANS)
         found: list[tuple[Edit, ...]] = []
@@ -189,7 +194,7 @@ class _Search:
         return found
 
     def _extend(self, frontier: "_Frontier", edits: tuple[Edit, ...], plan: Plan) -> None:
-        """Add every set of edits that goes on from a plan."""
+        """Add every set of edits that extends a plan."""
         after = Run(*edited(self.fleet, self.world, self.key, edits), plan)
         few = self.replans.left if frontier.is_few else None
         for move in moves(after, self.key, few=few):
@@ -198,7 +203,7 @@ class _Search:
                 frontier.add(each)
 
     def minimised(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
-        """Return the edits without those, and the steps, that remaining plans prove needless."""
+        """Drop the edits and steps that the remaining plans prove needless."""
         for edit in edits if len(edits) > 1 else ():
             fewer = tuple(each for each in edits if each.path != edit.path)
             if fewer and self.replans.left and self._serves(fewer):
@@ -213,28 +218,28 @@ class _Search:
         return edits
 
     def harms(self, plan: Plan, edits: tuple[Edit, ...]) -> tuple[str, ...]:
-        """Return the requests that a plan serves, and would not serve after these edits."""
+        """Return the requests that a plan serves and that these edits would leave unserved."""
         after = self._plan(edits)
         keys = (key for signature in plan.signatures for key in served_by(signature))
         still = {key for s in after.signatures for key in served_by(s)} if after else set()
         return tuple(key for key in keys if after is not None and key not in still)
 
     def awaited(self, edits: tuple[Edit, ...]) -> tuple[bool, Wait | None]:
-        """Return whether edits get the request served, and what to wait for if not in this run."""
+        """Return whether edits get the request served, and the wait if not in this run."""
         plan = self._plan(edits)
         if plan is None or is_served(plan, self.key):
             return plan is not None, None
-        run = Run(*edited(self.fleet, self.world, self.key, edits), plan, of=self._of(edits))
+        run = Run(*edited(self.fleet, self.world, self.key, edits), plan, of=self._plan_key(edits))
         wait = wait_for_runs(run, self.key, self.replans)
         return wait is not None, wait
 
     def _plan(self, edits: tuple[Edit, ...]) -> Plan | None:
         after = edited(self.fleet, self.world, self.key, edits)
-        return self.replans.plan(*after, of=self._of(edits))
+        return self.replans.plan(*after, of=self._plan_key(edits))
 
-    def _of(self, edits: tuple[Edit, ...]) -> tuple[str, _Key]:
-        """Return the key of these edits' plan; an edit may be of the request itself."""
-        return self.key if any(edit.path == REQUEST for edit in edits) else "", _name(edits)
+    def _plan_key(self, edits: tuple[Edit, ...]) -> tuple[str, _Key]:
+        """Return the cache key of these edits' plan; an edit may be of the request itself."""
+        return self.key if any(edit.path == REQUEST for edit in edits) else "", _edits_key(edits)
 
     def _serves(self, edits: tuple[Edit, ...]) -> bool:
         plan = self._plan(edits)
@@ -245,9 +250,9 @@ class _Search:
 
 
 def _joined(edits: tuple[Edit, ...], move: tuple[Edit, ...]) -> tuple[Edit, ...]:
-    """Return edits with those of a move; a figure that both raise is raised by both.
+    """Return the union of edits and a move; a figure raised by both rises by both amounts.
 
-    Empty where both write one key that is no figure.
+    Empty if both write the same key and it is no figure.
     """
     found = {edit.path: edit for edit in edits}
     for edit in move:
@@ -261,13 +266,13 @@ def _joined(edits: tuple[Edit, ...], move: tuple[Edit, ...]) -> tuple[Edit, ...]
     return tuple(found.values())
 
 
-def _name(edits: tuple[Edit, ...]) -> _Key:
-    """Return a key of these edits, whatever their order."""
+def _edits_key(edits: tuple[Edit, ...]) -> _Key:
+    """Return a key of these edits, independent of their order."""
     return frozenset((edit.path, repr(edit.new)) for edit in edits)
 
 
-def _few(edits: tuple[Edit, ...]) -> tuple[int, int]:
-    """Return how many edits a person would count, and in how many places."""
+def _user_edit_count(edits: tuple[Edit, ...]) -> tuple[int, int]:
+    """Return the number of edits as a user counts them, and the number of places."""
     return _count(edits), len(edits)
 
 
@@ -318,8 +323,8 @@ def _format_harms(harms: tuple[str, ...]) -> str:
 def moves(run: Run, key: str, *, few: int | None = None) -> Iterator[tuple[Edit, ...]]:
     """Yield the edits that lift the constraints that a plan records against one request.
 
-    `few`: plans that are left, where they are few. Then limits rise until they serve all of its
-    rank, at one place more: the set of fewest edits is tried first.
+    `few`: the number of remaining plans, if small. Limits then rise until they serve all of its
+    rank, at one additional place: the set of fewest edits is tried first.
     """
     fleet, world = run.fleet, run.world
     signature, found = run.signatures.get(key), run.find(key)
@@ -330,12 +335,12 @@ def moves(run: Run, key: str, *, few: int | None = None) -> Iterator[tuple[Edit,
     for edit in _expired_rules(fleet, world, request):
         yield (edit,)
     entries = find_missing_entries(fleet, signature, *found)
-    for edit in _looked_up(run, signature, entries):
+    for edit in _lookup_edits(run, signature, entries):
         yield (edit,)
     for edit in _askers(fleet, signature, request):
         yield (edit,)
-    # Where the queue stored its tags already, a rule acts on later requests.
-    yield from _fitting(run, signature, None if demand.stored else request)
+    # If the queue has stored the tags already, a rule acts on later requests.
+    yield from _fitting_edits(run, signature, None if demand.stored else request)
 
 
 def lifts(run: Run, key: str, few: int | None) -> Iterator[tuple[Edit, ...]]:
@@ -350,14 +355,14 @@ def lifts(run: Run, key: str, few: int | None) -> Iterator[tuple[Edit, ...]]:
             raised = [raise_figure(fleet, each.path, each.amount) for each in lack.missing]
             if all(raised):
                 yield tuple(edit for edit in raised if edit)
-    yield from _staying(fleet, plan)
+    yield from _keep_machines(fleet, plan)
     for path in _blocking_paths(plan, unserved):
-        for edit in _allowing(fleet, run.world, plan, key, path):
+        for edit in _loosen_key(fleet, run.world, plan, key, path):
             yield (edit,)
 
 
-def _staying(fleet: Fleet, plan: Plan) -> Iterator[tuple[Edit, ...]]:
-    """Yield for each pool the edit by which one machine less goes because of its maximum."""
+def _keep_machines(fleet: Fleet, plan: Plan) -> Iterator[tuple[Edit, ...]]:
+    """Yield for each pool the edit that keeps one additional machine despite its maximum."""
     every = (*plan.actions, *plan.withheld)
     gone = (each for each in every if not isinstance(each, Create))
     for name in sorted({each.pool for each in gone if each.reason is Reason.ABOVE_MAX}):
@@ -367,7 +372,7 @@ def _staying(fleet: Fleet, plan: Plan) -> Iterator[tuple[Edit, ...]]:
 
 
 def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
-    """Yield the keys that decide, those of limits aside."""
+    """Yield the deciding keys other than limits."""
     paths = [each.path for each in unserved.blocked if each.code != "limit"]
     paths += [] if unserved.blocked else [unserved.path]
     pools = {each.pool for each in unserved.blocked}
@@ -376,12 +381,12 @@ def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
     yield from dict.fromkeys(path for path in paths if path)
 
 
-def _allowing(fleet: Fleet, world: World, plan: Plan, key: str, path: Path) -> Iterator[Edit]:
-    """Yield what a blocking key may be changed to so that it allows more."""
+def _loosen_key(fleet: Fleet, world: World, plan: Plan, key: str, path: Path) -> Iterator[Edit]:
+    """Yield looser values of a blocking key."""
     for figure in figures_at(fleet, path):
         if figure[-1] == "of_last":
-            continue  # it counts more boots, and allows none
-        raised = raise_figure(fleet, figure, _short_of(fleet, plan, key, figure))
+            continue  # it counts more boots without allowing any
+        raised = raise_figure(fleet, figure, _shortfall(fleet, plan, key, figure))
         if raised is not None:
             yield raised
     if path[-1] == "mode" and value_at(fleet, path) not in (None, "apply"):
@@ -396,7 +401,7 @@ def _allowing(fleet: Fleet, world: World, plan: Plan, key: str, path: Path) -> I
 _CREATE = ("guards", "throttle", "create")
 
 
-def _short_of(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
+def _shortfall(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
     """Return the shortfall of a figure of a guard; 1 if the guard has no figures."""
     old = Decimal(int(value_at(fleet, figure)))
     guards = [g for g in plan.guards if figure[: len(g.path)] == g.path and g.result != "passed"]
@@ -404,7 +409,7 @@ def _short_of(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
     for guard in guards:
         count = guard.count
         if figure[:-1] == _CREATE:
-            # Its machine is one of those that come in later runs, in the order of service.
+            # The machine is created in a later run, in the order of service.
             later = [
                 each
                 for each in plan.withheld
@@ -426,7 +431,7 @@ def _short_of(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
 
 
 def _approvals(fleet: Fleet, world: World, guard: GuardResult) -> Iterator[Edit]:
-    """Yield approvals: one more, or more of one that is there, or one that has expired."""
+    """Yield approvals: a new one, a larger existing one, or a renewed one."""
     today, pool = world.time.date(), guard.pool
     for number, approval in enumerate(fleet.approvals):
         if approval.guard == guard.guard and pool in (None, approval.pool):
@@ -447,7 +452,7 @@ def _approvals(fleet: Fleet, world: World, guard: GuardResult) -> Iterator[Edit]
 
 
 def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edit]:
-    """Yield the rules of the allow-list that would match, had they not expired."""
+    """Yield the expired rules of the allow-list that match."""
     today = world.time.date()
     over = [n for n, rule in enumerate(fleet.powerful) if rule.expires and rule.expires < today]
     names = names_of(request)
@@ -470,7 +475,7 @@ def _not_before(world: World, path: Path) -> Edit:
 def find_missing_entries(
     fleet: Fleet, signature: Signature, request: Request, demand: Demand
 ) -> dict[tuple[str, ...], DeriveRule]:
-    """Return the missing keys of look-ups that would tell a request's tags, with the rule."""
+    """Map the missing keys of look-ups that would determine a request's tags to their rules."""
     if not any(refused.is_unknown for refused in signature.refused):
         return {}
     context = context_of(fleet, signature.queue, demand)
@@ -478,7 +483,7 @@ def find_missing_entries(
     return {each.entry: fleet.derive[each.index] for each in unknown if each.entry}
 
 
-def _looked_up(
+def _lookup_edits(
     run: Run, signature: Signature, missing: Mapping[tuple[str, ...], DeriveRule]
 ) -> Iterator[Edit]:
     """Yield the values of a look-up's missing key that give a tag that some pool provides."""
@@ -516,12 +521,17 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
             yield Edit(refused.path, [*allowed, word], rank=OPEN, text=text)
 
 
-def _fitting(run: Run, signature: Signature, ruled: Request | None) -> Iterator[tuple[Edit, ...]]:
-    """Yield edits that make a pool fit, of the pools that lack least; `ruled`: rules act on it."""
+def _fitting_edits(
+    run: Run, signature: Signature, ruled: Request | None
+) -> Iterator[tuple[Edit, ...]]:
+    """Yield edits that make a pool fit, of the pools with fewest mismatches.
+
+    Rules apply to the request `ruled`.
+    """
     found: list[tuple[int, str, list[list[tuple[Edit, ...]]]]] = []
     for name, pool in sorted(run.fleet.pools.items()):
         if isinstance(pool, Pool | StaticPool):
-            parts = [*_fitting_one(run, signature, name, ruled)]
+            parts = [*_fix_mismatches(run, signature, name, ruled)]
             lacks = sum(min(map(_count, ways)) for ways in parts if ways)
             if parts and all(parts) and lacks <= MOST_EDITS:
                 found.append((lacks, name, parts))
@@ -530,7 +540,7 @@ def _fitting(run: Run, signature: Signature, ruled: Request | None) -> Iterator[
 
 
 def _is_refused(fleet: Fleet, edits: Iterable[Edit]) -> bool:
-    """Say whether `fleet validate` would refuse a claim that workers provide or bring tags."""
+    """Return whether `fleet validate` would refuse a claim that workers provide or add tags."""
     claims = [e for e in edits if e.rank == CLAIM and e.path[0] in ("pools", "images")]
     if not claims:
         return False
@@ -551,15 +561,15 @@ def _errors(fleet: Fleet) -> set[tuple[str, Path]]:
     return {(each.message, each.path) for each in found if each.severity == "error"}
 
 
-def _fitting_one(
+def _fix_mismatches(
     run: Run, signature: Signature, name: str, ruled: Request | None
 ) -> Iterator[list[tuple[Edit, ...]]]:
-    """Yield the ways to mend each mismatch of a pool; all have to be mended."""
+    """Yield the alternatives that fix each mismatch of a pool; all mismatches need a fix."""
     fleet, pool, offer = run.fleet, run.fleet.pools[name], run.offers[name]
     ask = ask_of_tags(fleet, signature.required, signature.provided)
     mismatch = find_mismatch(ask, offer)
     if mismatch.too_small or not all(map(is_tag, mismatch.missing)):
-        return  # no edit makes its machines bigger, or names such a tag
+        return  # no edit enlarges its machines or adds such a tag
     if not serves_queue(pool, signature.queue):
         text = f"let pool {name} serve queue {signature.queue}"
         serves = [*(pool.serves or ()), signature.queue]
@@ -579,12 +589,12 @@ def _fitting_one(
     if unasked:
         text = f"have the request ask for {', '.join(unasked)}"
         asking = Edit(REQUEST, unasked, count=len(unasked), rank=ASK, text=text)
-        opened = tuple(_opened(fleet, mismatch.not_asked, asked))
+        opened = tuple(_open_tags(fleet, mismatch.not_asked, asked))
         ways = [(edit,) for edit in _rules(fleet, ruled, unasked)] if ruled else []
         yield [*ways, (asking,), *([opened] if opened else [])]
 
 
-def _opened(
+def _open_tags(
     fleet: Fleet, exclusive: tuple[str, ...], on_demand: tuple[str, ...]
 ) -> Iterator[Edit]:
     """Yield the edits that end the exclusive and on-demand use of workers with these tags."""
@@ -599,7 +609,7 @@ def _opened(
 
 
 def _rules(fleet: Fleet, request: Request, tags: tuple[str, ...]) -> Iterator[Edit]:
-    """Yield the rule of the allow-list that gives builds like this one these tags."""
+    """Yield the rule of the allow-list that gives these tags to equal builds."""
     for name in names_of(request)[:1]:
         text = f"let a rule of `powerful` ask for {', '.join(tags)} for {name}"
         new = rule_for(request, tags)
@@ -607,7 +617,7 @@ def _rules(fleet: Fleet, request: Request, tags: tuple[str, ...]) -> Iterator[Ed
 
 
 def _provide(fleet: Fleet, name: str, tags: tuple[str, ...]) -> Edit:
-    """Return the edit by which a pool, or its image where only that may, provides tags."""
+    """Return the edit that makes a pool provide tags, or its image if only the image may."""
     pool = fleet.pools[name]
     vocabulary = Vocabulary(fleet)
     sources = [vocabulary.provided_by(tag)[0] for tag in tags]
@@ -635,7 +645,7 @@ def describe(fleet: Fleet, edit: Edit) -> str:
 
 
 def describe_wait(fleet: Fleet, wait: Wait) -> str:
-    """Return what to wait for in words."""
+    """Return a wait in words."""
     when = write_time(wait.until) if wait.until else ""
     if wait.runs:
         runs = "the next run" if wait.runs == 1 else f"{wait.runs} runs"
@@ -653,7 +663,7 @@ def describe_wait(fleet: Fleet, wait: Wait) -> str:
 
 
 def find_waits(run: Run, key: str, replans: Replans) -> Iterator[Wait]:
-    """Yield what to wait for, each planned again; the coming runs stand for everything later."""
+    """Yield waits, each planned again; the next runs represent all later events."""
     if _is_eased_by_runs(run, key):
         wait = wait_for_runs(run, key, replans)
         if wait is not None:
@@ -663,7 +673,7 @@ def find_waits(run: Run, key: str, replans: Replans) -> Iterator[Wait]:
         replans.is_spent = True
         return
     after = _after_work(run, key, replans)
-    # The next attempt at a shortage may fail again: it is no expectation beside a known worker.
+    # The next attempt after a shortage may fail again: it is no expectation if a worker is known.
     found = [after, _after_time(run, key, replans, attempts=after is None)]
     known = [wait for wait in found if wait is not None]
     yield from sorted(known, key=lambda w: (w.until is None, w.until or run.world.time))
@@ -677,7 +687,7 @@ def is_throttled(plan: Plan, key: str) -> bool:
 def _is_eased_by_runs(run: Run, key: str) -> bool:
     """Return whether the coming runs may serve a request.
 
-    Machines boot or are deleted first, or a way to create them is tried again by then.
+    Machines boot or are deleted first, or their creation is retried by then.
     """
     plan, following = run.plan, run.world.time + next_pause(run.fleet)
     blocked = run.unserved[key].blocked if key in run.unserved else ()
@@ -692,7 +702,7 @@ def _is_eased_by_runs(run: Run, key: str) -> bool:
 
 
 def wait_for_runs(run: Run, key: str, replans: Replans) -> Wait | None:
-    """Return the first run that serves a request if every run's machines come up."""
+    """Return the first run that serves a request if the machines of every run boot."""
     while run.number < MOST_RUNS:
         if run.number and not (run.plan.actions or run.plan.releases or run.plan.resumes):
             return None
@@ -716,21 +726,21 @@ def _after_work(run: Run, key: str, replans: Replans) -> Wait | None:
         wait = _for_workers(run, key, found)
     else:
         wait = _for_limit(run, key, found) or _for_limit(run, key, run.assumed)
-    if wait is None or (wait.assumed and not _exist(run, wait.workers)):
+    if wait is None or (wait.assumed and not _all_exist(run, wait.workers)):
         return None
     seen = awaited(run.fleet, run.world, wait, run.plan, replans)
     plan = replans.plan(run.fleet, seen, of=("wait", wait)) if seen else None
     return wait if plan is not None and is_served(plan, key) else None
 
 
-def _exist(run: Run, workers: Iterable[str]) -> bool:
-    """Return whether workers are there now, not only made by this plan."""
+def _all_exist(run: Run, workers: Iterable[str]) -> bool:
+    """Return whether workers exist now, not only in this plan."""
     states = {each.worker: each.state for each in run.plan.workers}
     return all(states.get(name) in ("busy", "idle") for name in workers)
 
 
 def _for_workers(run: Run, key: str, found: Forecast) -> Wait:
-    """Return the wait for the busy workers that a request, and those before it, start on."""
+    """Return the wait for the busy workers on which a request, and those before it, start."""
     own = found.workers[key]
     names: dict[str, None] = {}
     for other, worker in found.workers.items():
@@ -750,7 +760,7 @@ def _wait(run: Run, workers: tuple[str, ...], found: Forecast, seconds: int) -> 
 
 
 def _for_limit(run: Run, key: str, found: Forecast) -> Wait | None:
-    """Return the wait for the work that has to end before a limit of a tag or queue lets it in."""
+    """Return the wait for work that must end before a limit of a tag or queue admits a request."""
     group_of = run.shortfalls.group_of
     stops = {each.path for each in run.unserved[key].blocked} if key in run.unserved else ()
     for use in sorted(run.shortfalls.uses, key=lambda each: str(each.limit.path)):
@@ -780,9 +790,9 @@ def _for_limit(run: Run, key: str, found: Forecast) -> Wait | None:
 
 
 def _after_time(run: Run, key: str, replans: Replans, *, attempts: bool) -> Wait | None:
-    """Return the first moment at which what stops a request ends by itself, proven by a plan.
+    """Return the first moment at which a constraint of a request expires, proven by a plan.
 
-    `attempts`: also that of the next attempt to create a machine.
+    `attempts`: also the moment of the next attempt to create a machine.
     """
     moments = sorted(set(_moments(run, key, attempts=attempts)))
     for moment in islice(moments, MAX_MOMENTS):
@@ -813,7 +823,7 @@ def _moments(run: Run, key: str, *, attempts: bool) -> Iterator[datetime]:
 
 
 def awaited(fleet: Fleet, world: World, wait: Wait, plan: Plan, replans: Replans) -> World | None:
-    """Return the world that a wait waits for."""
+    """Return the world after a wait."""
     run: Run | None = Run(fleet, world, plan)
     for _ in range(wait.runs):
         run = replans.run_after(run) if run else None

@@ -1,4 +1,4 @@
-"""What `fleet explain` answers: a headline, facts, reasons with their places, next steps."""
+"""Values of `fleet explain`: a headline, facts, reasons with their places, next steps."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ from fleet.tagrules.sources import Enforcer
 
 
 class ExplainedReason(Value):
-    """One reason, the key of fleet.yaml that decides it, who enforces it, who can change it."""
+    """One reason, the key of fleet.yaml that decides it, its enforcer and the person to ask."""
 
     because: str
     path: Path = ()
@@ -22,75 +22,75 @@ class ExplainedReason(Value):
 
 
 class PlaceFacts(Value):
-    """A new machine that could run a request: when, how long, for what money."""
+    """A new machine that could run a request: start, duration and cost."""
 
     pool: str
     type: str
     market: str
     start: Moment
     end: Moment | None = None
-    """None where the duration is unknown."""
+    """None: the duration is unknown."""
     seconds: int | None = None
     source: str = ""
-    """Source of its duration there; empty where it is stated or general."""
+    """Source of its duration there; empty if stated or general."""
     cost: Bill | None = None
-    """What the machine is billed until its idle time-out; None where its price is unknown."""
+    """Bill of the machine until its idle time-out; None: its price is unknown."""
     deadline: int | None = None
-    """Seconds that it may run; None: any time."""
+    """Maximum run time in seconds; None: unlimited."""
     own_deadline: bool = False
     """The deadline is the request's own, not its queue's."""
     is_late: bool = False
     """It cannot end before its deadline there."""
     asks: tuple[str, ...] = ()
-    """It fits only with these tags, which a rule of the allow-list may give."""
+    """Tags that the place requires and that a rule of the allow-list may give."""
     rule: str = ""
-    """The entry of `powerful` that gives them; empty where it fits."""
+    """The entry of `powerful` that gives them; empty if the place fits."""
     acts_later: bool = False
-    """Such a rule acts on later builds: the queue stored the tags of this one."""
+    """The rule acts only on later builds: the queue stored the tags of this one."""
     is_chosen: bool = False
     """The plan creates its machine there."""
 
 
 class Wait(Value):
-    """What to wait for, and until when."""
+    """The awaited event or moment."""
 
     runs: int = 0
-    """So many runs of fleet apply from now, each with its machines up."""
+    """Runs of fleet apply from now, each with its machines up."""
     workers: tuple[str, ...] = ()
     """Busy workers whose work has to end."""
     until: Moment | None = None
-    """The expected moment; None where the end of their work is unknown."""
+    """The expected moment; None: the end of the work is unknown."""
     start: Moment | None = None
-    """When the request is expected to start on what the awaited run makes."""
+    """The expected start of the request on the awaited worker."""
     assumed: Moment | None = None
-    """The moment if work of unknown duration takes an hour; None where the durations are known."""
+    """The moment if work of unknown duration takes an hour; None: the durations are known."""
 
 
 class Change(Value):
-    """One key of fleet.yaml, and what to write there."""
+    """One key of fleet.yaml and its new value."""
 
     path: Path
     old: str
     new: str
     yaml: str
-    """What to merge into the file: from its top, or within the entry of a list."""
+    """YAML to merge into the file: from its top, or within the entry of a list."""
     place: str = ""
 
 
 class Suggestion(Value):
-    """Something that gets a request served: edits of fleet.yaml, what to wait for, or both."""
+    """A way to get a request served: edits of fleet.yaml, a wait, or both."""
 
     sentence: str
     changes: tuple[Change, ...] = ()
     asks: tuple[str, ...] = ()
-    """Tags that the request would have to ask for too."""
+    """Tags that the request would have to require too."""
     wait: Wait | None = None
     harms: tuple[str, ...] = ()
-    """Requests that are served now and would wait then."""
+    """Requests that are served now and would wait after the change."""
 
 
 class Explanation(Value):
-    """What `fleet explain` answers."""
+    """The result of `fleet explain`."""
 
     kind: Literal["request", "pool", "worker"]
     name: str
@@ -99,17 +99,17 @@ class Explanation(Value):
     reasons: tuple[ExplainedReason, ...] = ()
     next_steps: tuple[str, ...] = ()
     expected: Moment | None = None
-    """When a request is expected to start; None where unknown."""
+    """The expected start of a request; None: unknown."""
     assumed: Moment | None = None
-    """When it would start if work of unknown duration took an hour, where only that is unknown."""
+    """The start if work of unknown duration took an hour, if only that is unknown."""
     never: bool = False
     """No worker of this fleet can ever run the request."""
     suggestions: tuple[Suggestion, ...] = ()
-    """What gets a request served, each verified by a plan, the smallest first."""
+    """Ways to get a request served, each verified by a plan, the smallest first."""
     places: tuple[PlaceFacts, ...] = ()
-    """Each new machine that could run a request, or could by one more rule of the allow-list."""
+    """New machines that could run a request, now or with an additional rule of the allow-list."""
     currency: str = ""
-    """Of these costs."""
+    """Currency of the costs."""
     like: str = ""
     """The first request of the same outcome, which has the suggestions."""
 
@@ -124,18 +124,18 @@ class Group(Value):
     verdict: str
     """Their outcome in words."""
     requests: tuple[Explanation, ...]
-    """The answer about each; only the first has suggestions, the others name it in `like`."""
+    """One explanation each; only the first has suggestions, the others name it in `like`."""
 
 
 class Everything(Value):
-    """What `fleet explain request --all` answers."""
+    """The result of `fleet explain request --all`."""
 
     fleet: str
     groups: tuple[Group, ...]
 
 
 class EachRequest(Value):
-    """The same for programs: one answer for each request."""
+    """The same for programs: one explanation per request."""
 
     fleet: str
     requests: tuple[Explanation, ...]

@@ -1,4 +1,4 @@
-"""What waits: by outcome, since when, and with the answer about those that wait longest."""
+"""The waiting requests by outcome and age, with explanations of the longest waits."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -23,20 +23,20 @@ from fleet.tagrules.names import package_of
 
 MOST_EXPLAINED = 200
 LONG_SECONDS = 3600
-"""A request waits long after this, where no pool that fits has a `target_wait`."""
-_MOST_WORK = 5_000
-"""Requests and workers that all plans of the searches may be about together: a second or two."""
+"""A request waits long after this time if no fitting pool has a `target_wait`."""
+_MAX_WORK = 5_000
+"""Maximum requests and workers over all plans of the searches: one or two seconds."""
 
 
 class WaitingRequest(NamedTuple):
-    """One request: since when it waits, when it is expected to start, and what it builds."""
+    """One request: start of its wait, expected start, and build."""
 
     key: str
     since: datetime | None
     start: datetime | None
     package: str = ""
     assumed: datetime | None = None
-    """When it starts by assumed durations, where nothing says more."""
+    """The start by assumed durations, if no better estimate is known."""
 
 
 class WaitingGroup(NamedTuple):
@@ -46,42 +46,42 @@ class WaitingGroup(NamedTuple):
     verdict: str
     """Their outcome in words."""
     is_served: bool
-    """They have a worker, or one that is being created."""
+    """They have a worker, or one is being created."""
     path: Path
-    """The key of fleet.yaml that decides; empty where none does."""
+    """The deciding key of fleet.yaml; empty if there is no such key."""
     long_seconds: int
-    """They wait long after so many seconds: `target_wait`, or an hour."""
+    """Seconds after which they wait long: `target_wait`, or an hour."""
     requests: tuple[WaitingRequest, ...]
 
     @property
     def since(self) -> datetime | None:
-        """Return since when the oldest waits; None where that is unknown."""
+        """Return the start of the oldest wait; None if unknown."""
         return min((r.since for r in self.requests if r.since is not None), default=None)
 
     def is_long(self, request: WaitingRequest, now: datetime) -> bool:
-        """Say whether a request waits longer than it should."""
+        """Return whether a request waits longer than `long_seconds`."""
         return request.since is not None and now - request.since > timedelta(
             seconds=self.long_seconds
         )
 
 
 class Waits(NamedTuple):
-    """All that waits, and the answers about some of it."""
+    """All waiting requests, and the explanations of some of them."""
 
     groups: tuple[WaitingGroup, ...] = ()
-    """Those without a worker first, then by priority and number."""
+    """Groups without a worker first, then by priority and number."""
     explained: Mapping[str, Explanation] = {}
-    """By request: the first of each group without a worker, and those that wait longest."""
+    """By request: the first of each group without a worker, and the longest waits."""
 
 
 def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> Waits:
-    """Return what waits; at most so many requests are explained, half of them for their group."""
+    """Return the waiting requests; at most `most` are explained, half of them for their group."""
     groups = sorted(
         (_group(case, *each) for each in by_outcome(case)),
         key=lambda g: (g.is_served, -g.signature.priority, -len(g.requests)),
     )
     unserved = [group for group in groups if not group.is_served]
-    explained = dict(_firsts(case, unserved[: most // 2]))
+    explained = dict(_explain_firsts(case, unserved[: most // 2]))
     longest = sorted(
         (request.since, group.signature.id, request.key, number)
         for number, group in enumerate(groups)
@@ -99,7 +99,7 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> Waits:
 
 
 def _with_starts(group: WaitingGroup, explained: Mapping[str, Explanation]) -> WaitingGroup:
-    """Return a group whose explained requests start when their own answers say."""
+    """Return a group whose explained requests have the starts of their own explanations."""
     answers = ((each, explained.get(each.key)) for each in group.requests)
     requests = tuple(
         each if answer is None else each._replace(start=answer.expected, assumed=answer.assumed)
@@ -116,7 +116,7 @@ def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> W
         verdict=verdict,
         is_served=verdict in SERVED,
         path=next(iter(unserved.paths), ()) if unserved else (),
-        long_seconds=_target(case.fleet, signature),
+        long_seconds=_long_seconds(case.fleet, signature),
         requests=tuple(
             WaitingRequest(
                 key,
@@ -130,17 +130,17 @@ def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> W
     )
 
 
-def _target(fleet: Fleet, signature: Signature) -> int:
-    """Return after how many seconds a request waits long."""
+def _long_seconds(fleet: Fleet, signature: Signature) -> int:
+    """Return the seconds after which a request waits long."""
     pools = (fleet.pools.get(name) for name in signature.pools)
     targets = (pool.target_wait for pool in pools if isinstance(pool, Pool))
     return min((target for target in targets if target is not None), default=LONG_SECONDS)
 
 
-def _firsts(case: Case, groups: list[WaitingGroup]) -> Iterator[tuple[str, Explanation]]:
-    """Yield the answer about the first of each group, with suggestions as far as time allows."""
+def _explain_firsts(case: Case, groups: list[WaitingGroup]) -> Iterator[tuple[str, Explanation]]:
+    """Yield the explanation of the first of each group, with suggestions if time allows."""
     size = sum(s.count for s in case.plan.signatures) + len(case.plan.workers)
-    replans = Replans(min(MOST_REPLANS, _MOST_WORK // (size + 1)))
+    replans = Replans(min(MOST_REPLANS, _MAX_WORK // (size + 1)))
     for number, group in enumerate(groups):
         fair = max(FEWEST_PLANS, replans.left // (len(groups) - number))
         with replans.share(fair) as given:

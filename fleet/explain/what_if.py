@@ -1,7 +1,7 @@
 """Edit a fleet.yaml as a value, move the world forward, and plan again.
 
-An edit names a path and its new value; some figures may be raised step by step.
-Nothing here knows why an edit is made.
+An edit names a path and its new value; some figures may be raised step by step. This module does
+not depend on the reason of an edit.
 
 `later` moves only the time. `step_to` also applies the plan, and follows a forecast.
 """
@@ -53,7 +53,7 @@ _CENT = Decimal("0.01")
 
 
 REMOVED = object()
-"""The new value of a key that is taken out."""
+"""The new value of a removed key."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,18 @@ class Edit:
     path: Path
     new: object
     count: int = 1
-    """How many edits a person would count: two tags in one list are two."""
+    """Number of edits as a user counts them: two tags in one list are two."""
     rank: int = 0
     """The order among equally few edits."""
     text: str = ""
-    """What to do, in words; empty where path and values suffice."""
+    """The edit in words; empty if path and values suffice."""
     least: object = None
-    """Of a figure that may be raised step by step: what it is before the first."""
+    """Initial value of a figure that may be raised step by step."""
     steps: int = 0
-    """How many steps it was raised."""
+    """Number of steps by which it was raised."""
 
     def turned(self, steps: int) -> "Edit":
-        """Return the same edit with its figure raised this far."""
+        """Return this edit with its figure raised by a number of steps."""
         return replace(self, new=_raised(self.least, steps), steps=steps)
 
 
@@ -98,7 +98,7 @@ def is_figure(fleet: Fleet, path: Path) -> bool:
 
 
 def raise_figure(fleet: Fleet, path: Path, amount: Decimal) -> Edit | None:
-    """Return the edit that raises a figure by at least an amount; None where it cannot.
+    """Return the edit that raises a figure by at least an amount; None if impossible.
 
     An amount for money is in the currency of the file.
     """
@@ -121,7 +121,7 @@ def raise_figure(fleet: Fleet, path: Path, amount: Decimal) -> Edit | None:
 
 
 def apply_edits(fleet: Fleet, edits: Iterable[Edit]) -> Fleet:
-    """Return the fleet as these edits make it."""
+    """Return the fleet with these edits."""
     for edit in edits:
         fleet = _changed(fleet, edit.path, edit.new)
     return fleet
@@ -148,7 +148,7 @@ def _changed(value: Any, path: Path, new: object) -> Any:  # noqa: ANN401 - any 
 
 
 def value_at(fleet: Fleet, path: Path) -> Any:  # noqa: ANN401 - any part of fleet.yaml
-    """Return the value at a path; None where there is none."""
+    """Return the value at a path; None if absent."""
     value: Any = fleet
     for step in path:
         if isinstance(value, Section):
@@ -163,7 +163,7 @@ def value_at(fleet: Fleet, path: Path) -> Any:  # noqa: ANN401 - any part of fle
 
 
 def figures_at(fleet: Fleet, path: Path) -> list[Path]:
-    """Return the figures that a path names: itself, or those that are set directly below it."""
+    """Return the figures at a path: itself, or those that are set directly below it."""
     value = value_at(fleet, path)
     if isinstance(value, Section):
         below = [(*path, name) for name in type(value).model_fields]
@@ -172,7 +172,7 @@ def figures_at(fleet: Fleet, path: Path) -> list[Path]:
 
 
 def _pattern_at(fleet: Fleet, path: Path) -> str:
-    """Return the pattern by which fleet.yaml writes a value; empty where it is a plain one."""
+    """Return the pattern by which fleet.yaml writes a value; empty for a plain value."""
     section = value_at(fleet, path[:-1])
     if isinstance(section, Section):
         field = type(section).model_fields[str(path[-1])]
@@ -193,7 +193,7 @@ def _patterns(parts: Iterable[object]) -> Any:  # noqa: ANN401 - an iterator of 
 
 
 def write_value(fleet: Fleet, path: Path, value: object) -> str:
-    """Return a value the way fleet.yaml writes it at a path, on one line."""
+    """Format a value as fleet.yaml writes it at a path, on one line."""
     pattern = _pattern_at(fleet, path)
     if isinstance(value, int | Money) and pattern:
         return written(value, pattern)
@@ -213,7 +213,7 @@ def _write(value: object) -> str:
 
 
 def write_yaml(fleet: Fleet, edit: Edit) -> str:
-    """Return what to write: from the top of the file, or within the entry of a list."""
+    """Return the YAML of an edit: from the top of the file, or within the entry of a list."""
     if edit.new is REMOVED:
         return ""
     text = write_value(fleet, edit.path, edit.new)
@@ -240,9 +240,9 @@ _Change = Callable[[tuple[Worker, ...]], tuple[Worker, ...]]
 
 
 def later(world: World, at: datetime) -> World:
-    """Return the world as it is read again at a later moment, when nothing has happened.
+    """Return the world as it is read again at a later moment without any event.
 
-    Machines whose workers have not registered stay as young as they are: they still boot.
+    Machines whose workers have not registered keep their age: they still boot.
     """
     by = at - world.time
     booting = {machine.name for _, machine in world.machines()} - _registered_machines(world)
@@ -286,13 +286,13 @@ def next_pause(fleet: Fleet) -> timedelta:
 
 
 def step_to(run: "Run", moment: datetime, found: Forecast) -> World:
-    """Return the world at a moment, with everything as a forecast of a run says until then.
+    """Return the world at a moment, with all events of a run's forecast until then.
 
-    Machines of the plan are up. Requests whose start comes before have left the queue: their
-    workers are busy with them, or idle after them. Work without a known end goes on.
+    Machines of the plan are up. Requests with an earlier start have left the queue: their workers
+    are busy with them, or idle after them. Work without a known end continues.
     """
     fleet, world, plan = run.fleet, run.world, run.plan
-    after = _applied(fleet, world, plan, moment)
+    after = _apply_plan(fleet, world, plan, moment)
     seconds = (moment - world.time).total_seconds()
     started = {key for key, start in found.starts.items() if start < seconds}
     working = {found.workers[key]: key for key in started if found.ends.get(key, inf) > seconds}
@@ -316,7 +316,7 @@ def step_to(run: "Run", moment: datetime, found: Forecast) -> World:
 
     after = _with_workers(after, give)
     queues = {
-        name: reading.altered(demand=_without(reading.demand, name, started))
+        name: reading.altered(demand=_drop_started(reading.demand, name, started))
         if isinstance(reading.demand, Demand)
         else reading
         for name, reading in after.queues.items()
@@ -344,7 +344,7 @@ def _working_on(worker: Worker, request: Request, signature: Signature, since: d
     return worker.altered(state=WorkerState.BUSY, running=request.id, work=work, since=since)
 
 
-def _without(demand: Demand, queue: str, started: Collection[str]) -> Demand:
+def _drop_started(demand: Demand, queue: str, started: Collection[str]) -> Demand:
     """Return the demand without started requests; the rest of a group keeps its names."""
     kept: list[Request] = []
     for request in demand.requests:
@@ -358,13 +358,13 @@ def _without(demand: Demand, queue: str, started: Collection[str]) -> Demand:
             continue
         since = request.pending_since
         for nth, each in enumerate(left):
-            # Their order among each other is that of their moments.
+            # The requests keep the order of their moments.
             own = since + timedelta(microseconds=nth) if since else None
             kept.append(request.altered(id=each, count=1, pending_since=own))
     return demand.altered(requests=tuple(kept))
 
 
-def _applied(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
+def _apply_plan(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
     """Return the world after this plan was applied, at a moment, with its machines up."""
     after = later(world, at)
     gone = {a.worker for a in plan.actions if a.action == "delete"}
@@ -385,12 +385,12 @@ def _applied(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
     after = _with_machines(_with_workers(after, settle), fleet, made, gone)
     registered = _registered_machines(after)
     for _, machine in [*after.machines()]:
-        if machine.name not in registered and _comes_up(fleet, after, machine):
+        if machine.name not in registered and _boots(fleet, after, machine):
             after = _register(fleet, after, machine)
     return after
 
 
-def _comes_up(fleet: Fleet, world: World, machine: Machine) -> bool:
+def _boots(fleet: Fleet, world: World, machine: Machine) -> bool:
     pool = fleet.pools.get(machine.pool)
     created = machine.created_at or world.time
     age = (world.time - created).total_seconds()
@@ -501,7 +501,7 @@ def _register(fleet: Fleet, world: World, machine: Machine) -> World:
 
 
 REQUEST = ("request",)
-"""The path of an edit of the request itself: the tags it would also ask for."""
+"""The path of an edit of the request itself: its additional tags."""
 
 MOST_PLANS = 10
 """Maximum plans for one request: all suggestions and their combinations together."""
@@ -524,16 +524,16 @@ def served_by(signature: Signature) -> tuple[str, ...]:
 
 
 def edited(fleet: Fleet, world: World, key: str, edits: Iterable[Edit]) -> tuple[Fleet, World]:
-    """Return fleet and world as these edits make them; an edit may be of the request itself."""
+    """Return fleet and world with these edits; an edit may be of the request itself."""
     every = tuple(edits)
     for edit in every:
         if edit.path == REQUEST and isinstance(edit.new, tuple):
-            world = _asking(world, key, edit.new)
+            world = _with_tags(world, key, edit.new)
     return apply_edits(fleet, (e for e in every if e.path != REQUEST)), world
 
 
-def _asking(world: World, key: str, tags: tuple[str, ...]) -> World:
-    """Return the world in which a request also asks for these tags, as its user."""
+def _with_tags(world: World, key: str, tags: tuple[str, ...]) -> World:
+    """Return the world in which the user of a request also requires these tags."""
     queue, _, name = key.partition("/")
     demand = dict(world.demands()).get(queue)
     if demand is None:
@@ -561,11 +561,11 @@ class Run:
     plan: Plan
     number: int = 0
     of: Hashable = ()
-    """Distinguishes its runs from those of another fleet.yaml."""
+    """Distinguishes the runs of different fleet.yaml."""
 
     @cached_property
     def requests(self) -> dict[str, tuple[Request, Demand]]:
-        """Return each waiting request by `queue/id`, and the demand that it is part of."""
+        """Return each waiting request by `queue/id`, with its demand."""
         return {
             f"{queue}/{request.id}": (request, demand)
             for queue, demand in self.world.demands()
@@ -594,12 +594,12 @@ class Run:
         return {key: each for each in self.plan.signatures for key in each.requests}
 
     def find(self, key: str) -> tuple[Request, Demand] | None:
-        """Return the request of this name, and its demand; of a name `queue/id#n` the group."""
+        """Return the request of this name, and its demand; for a name `queue/id#n`, the group."""
         return self.requests.get(key) or self.requests.get(key.rpartition("#")[0])
 
     @cached_property
     def forecast(self) -> Forecast:
-        """Return when each request is expected to start if nothing follows this run."""
+        """Return the expected start of each request if no run follows this one."""
         return forecast(self.fleet, self.world, self.plan)
 
     @cached_property
@@ -632,7 +632,7 @@ class Replans:
 
     @contextmanager
     def share(self, most: int, *, most_shown: int = MOST_SHOWN) -> Iterator["Replans"]:
-        """Yield a part of the remaining plans, which shares what was planned."""
+        """Yield a share of the remaining plans, with the same cache of plans."""
         shared = copy(self)
         given = shared.left = max(0, min(self.left, most))
         shared.most_shown, shared.is_spent = most_shown, False
@@ -640,7 +640,7 @@ class Replans:
         self.left -= given - shared.left
 
     def plan(self, fleet: Fleet, world: World, *, of: Hashable = None) -> Plan | None:
-        """Return the plan; None when the limit is reached."""
+        """Return the plan; None at the limit."""
         if of is not None and of in self._known:
             return self._known[of]
         if self.left <= 0:
@@ -653,15 +653,15 @@ class Replans:
         return plan
 
     def run_after(self, run: Run) -> Run | None:
-        """Return the next run, with this one's machines up; None when the limit is reached."""
+        """Return the next run, with this one's machines up; None at the limit."""
         name = (run.number + 1, run.of)
         if name not in self._runs:
             if self.left <= 0:
                 self.is_spent = True
                 return None
-            # Requests still wait for the workers that were made for them.
+            # Requests still wait for the workers that were created for them.
             then = run.world.time + next_pause(run.fleet)
-            world = _applied(run.fleet, run.world, run.plan, then)
+            world = _apply_plan(run.fleet, run.world, run.plan, then)
             plan = self.plan(run.fleet, world)
             if plan is None:
                 return None

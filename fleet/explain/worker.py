@@ -1,4 +1,4 @@
-"""What a worker is, what its work costs, and why it stays or goes."""
+"""Facts and cost of a worker, and the reason why it is kept or deleted."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ _EXACT = Decimal("0.0001")
 
 
 def facts_of_workers(fleet: Fleet, world: World) -> dict[str, WorkerFacts]:
-    """Return by worker what is known of it."""
+    """Return the known facts of each worker."""
     inventory = take_inventory(fleet, world)
     held = {each.unit.name: each for each in holdings(fleet, world, inventory) if each.unit}
     return {
@@ -57,7 +57,7 @@ def _facts(
 
 
 def _type(fleet: Fleet, unit: Unit) -> MachineType | None:
-    """Return what the machine is, as its pool says; None where its type is none of the pool's."""
+    """Return the machine type by the pool; None if the pool does not have the type."""
     pool = fleet.pools.get(unit.pool)
     if unit.machine is None or not isinstance(pool, Pool):
         return None
@@ -67,7 +67,7 @@ def _type(fleet: Fleet, unit: Unit) -> MachineType | None:
 def _cost(
     fleet: Fleet, world: World, held: Holding | None, since: datetime | None, *, work: bool
 ) -> Decimal | None:
-    """Return what a machine, or the work on it, has cost since a moment; None: unknown."""
+    """Return the cost of a machine, or of the work on it, since a moment; None: unknown."""
     if held is None or since is None or since > world.time:
         return None
     return cost_of_span(fleet, held.tariff, held.created_at, (since, world.time), work=work)
@@ -81,7 +81,7 @@ def cost_of_span(
     *,
     work: bool,
 ) -> Decimal | None:
-    """Return what a machine, or the work on it, costs between two moments; None: unknown."""
+    """Return the cost of a machine, or of the work on it, between two moments; None: unknown."""
     if tariff is None:
         return None
     zone = ZoneInfo(fleet.money.time_zone)
@@ -98,13 +98,13 @@ def cost_of_span(
 
 
 def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
-    """Return why a worker stays or goes; None for an unknown worker."""
+    """Return why a worker is kept or deleted; None for an unknown worker."""
     verdict = next((worker for worker in plan.workers if worker.worker == name), None)
     if verdict is None:
         return None
     guards = [g for g in plan.guards if g.pool in (None, verdict.pool) and g.result != "passed"]
     held = any(action.worker == name for action in plan.withheld)
-    path = _deciding(fleet, world, verdict)
+    path = _deciding_key(fleet, world, verdict)
     reasons = [ExplainedReason(because=verdict.because, path=path)]
     if held:
         reasons += [ExplainedReason(because=g.because, path=g.path) for g in guards]
@@ -117,11 +117,11 @@ def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explana
         reasons=tuple(reasons),
         next_steps=tuple(g.way_out or "a later run continues" for g in guards)
         if held
-        else (_next(verdict),),
+        else (_format_next(verdict),),
     )
 
 
-def _deciding(fleet: Fleet, world: World, verdict: WorkerVerdict) -> tuple[str | int, ...]:
+def _deciding_key(fleet: Fleet, world: World, verdict: WorkerVerdict) -> tuple[str | int, ...]:
     path, pool = ("pools", verdict.pool), fleet.pools.get(verdict.pool)
     key = _KEYS.get(verdict.reason) if isinstance(pool, Pool) else None
     if isinstance(pool, Pool) and verdict.reason is Reason.IDLE_RECENTLY:
@@ -132,7 +132,7 @@ def _deciding(fleet: Fleet, world: World, verdict: WorkerVerdict) -> tuple[str |
 def _idle_until(
     fleet: Fleet, world: World, pool: Pool, verdict: WorkerVerdict
 ) -> tuple[int, tuple[str, str]]:
-    """Return how many seconds an idle worker is kept, and the key of its pool that says so."""
+    """Return the seconds that an idle worker is kept, and the deciding key of its pool."""
     worker = registered_workers(world).get(verdict.worker)
     is_desk = isinstance(fleet.queues.get(verdict.registry or ""), TicketQueue)
     if is_desk and pool.reuse and worker is not None and worker.uses:
@@ -160,14 +160,14 @@ _KEYS: dict[Reason, tuple[str, ...]] = {
 
 
 def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[ExplainedReason]:
-    """Yield when the verdict on a worker changes, as far as a clock decides it."""
+    """Yield the moments at which a clock changes the decision on a worker."""
     pool = fleet.pools.get(verdict.pool)
     if not isinstance(pool, Pool) or verdict.verdict != "keep" or verdict.inactive:
         return
     path = ("pools", verdict.pool)
     machine = next((m for _, m in world.machines() if m.name == verdict.worker), None)
     if verdict.state == "busy":
-        yield _when_done(fleet, world, verdict)
+        yield _work_end_reason(fleet, world, verdict)
     created = machine.created_at if machine else None
     if verdict.state == "starting" and created is not None:
         up = created + timedelta(seconds=pool.boot.expected)
@@ -197,7 +197,7 @@ def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[Exp
         yield ExplainedReason(because=because, path=(*path, "retire", "max_uses"))
 
 
-def _when_done(fleet: Fleet, world: World, verdict: WorkerVerdict) -> ExplainedReason:
+def _work_end_reason(fleet: Fleet, world: World, verdict: WorkerVerdict) -> ExplainedReason:
     worker = registered_workers(world).get(verdict.worker)
     left = left_of(fleet, world, worker) if worker else None
     if left is None:
@@ -245,7 +245,7 @@ def _describe(plan: Plan, verdict: WorkerVerdict, known: WorkerFacts | None) -> 
         yield f"{package} since {write_time(known.work_since)}{cost}"
 
 
-def _next(verdict: WorkerVerdict) -> str:
+def _format_next(verdict: WorkerVerdict) -> str:
     if verdict.state == "missing":
         return (
             f"look for it at its provider; if it is gone: `fleet machine forget {verdict.worker}`"
