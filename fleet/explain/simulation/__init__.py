@@ -1,5 +1,5 @@
-"""What a fleet.yaml would have done with recorded demand: `fleet simulate`.
+"""Simulate a fleet.yaml with recorded demand: `fleet simulate`.
 
-Begin with `replay.py`. `demand.py` turns worlds into jobs and other events, `farm.py` is the
-scripted world that answers a plan, and `figures.py` what comes out.
+Start with `replay.py`. `demand.py` turns worlds into jobs and other events, `farm.py` is the
+scripted world that executes a plan, and `figures.py` has the results.
 """

@@ -1,8 +1,8 @@
-"""Turn recorded worlds into what happened outside: jobs, boots, refusals, images.
+"""Turn recorded worlds into external events: jobs, boots, refusals, images.
 
-The worlds come in order of time, one after the other; events leave in order of time. What is kept
-is what waits or runs, and what began after the oldest of that: a job is passed on once its end is
-known, or after `HORIZON`, so memory does not grow with the length of a history.
+Worlds arrive and events leave in order of time. The buffer holds waiting and running jobs, and all
+jobs that started after the oldest of these. A job is passed on once its end is known, or after
+`HORIZON`, so memory does not grow with the length of a history.
 """
 
 from collections import Counter
@@ -29,41 +29,41 @@ from fleet.model.facts import (
 from fleet.planner.units import is_busy
 
 HORIZON = timedelta(days=3)
-"""After so long a job is passed on although its end is not known yet."""
+"""A job is passed on after this time even if its end is still unknown."""
 ALIKE = Request.model_fields.keys() & Work.model_fields.keys()
-"""What work has of its request."""
+"""Fields that work shares with its request."""
 _TRIED_FOR_NOTHING = ("out-of-stock", "quota")
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request of the past, and how long its work took."""
+    """One request of the past, and the duration of its work."""
 
     key: str
     """Queue and id."""
     queue: str
     request: Request
     at: datetime
-    """When it came, as far as seen."""
+    """Observed arrival."""
     since: datetime | None = None
-    """Since when it waited, where that is before the history; None: since it came."""
+    """Start of the wait if before the history; None: since its arrival."""
     seconds: int | None = None
-    """How long it ran; None: not seen."""
+    """Duration in seconds; None: not seen."""
     least: int = 0
-    """How long it ran at least, where its end was not seen."""
+    """Minimum duration in seconds if the end was not seen."""
     pool: str = ""
     type: str = ""
-    """The machine that it ran on; empty: not known."""
+    """Its machine type; empty: unknown."""
     started: datetime | None = None
     worker: str = ""
-    """What ran it."""
+    """The worker that ran it."""
     withdrawn: datetime | None = None
-    """When it was gone although nothing ran it."""
+    """Time when it disappeared although no worker ran it."""
     is_done: bool = field(default=False, repr=False)
 
 
 class Facts(NamedTuple):
-    """What fleet does not decide, from a moment on."""
+    """Facts that fleet does not decide, from a moment on."""
 
     at: datetime
     world: World
@@ -71,7 +71,7 @@ class Facts(NamedTuple):
 
 
 class Booted(NamedTuple):
-    """How long a machine took from its creation until its worker registered."""
+    """Time from the creation of a machine until its worker registered."""
 
     at: datetime
     pool: str
@@ -80,7 +80,7 @@ class Booted(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A provider had none, or an account's quota was used up; `is_over`: it has some again."""
+    """A provider had no stock, or an account no quota left; `is_over`: available again."""
 
     at: datetime
     pool: str
@@ -90,7 +90,7 @@ class Refused(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Spot machines seen between two moments: for how many seconds in all, and how many went."""
+    """Spot machines seen between two moments: total seconds, and number of lost machines."""
 
     at: datetime
     seconds: int
@@ -101,7 +101,7 @@ Event = Job | Facts | Booted | Refused | Lost
 
 
 class Past:
-    """What is known at one moment of a history."""
+    """The known history up to one moment."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[datetime, int, Event]] = []
@@ -109,9 +109,9 @@ class Past:
         self._alive: dict[str, Job] = {}
         self._groups = Groups(self._alive)
         self.worlds = 0
-        """How many were taken in."""
+        """Number of worlds read."""
         self.latest: datetime | None = None
-        """The time of the latest of them."""
+        """Time of the latest world."""
         self._facts: World | None = None
         self._booting: dict[str, Machine] = {}
         self._tried: dict[tuple[str, datetime], str] = {}
@@ -123,14 +123,14 @@ class Past:
         self._runs: dict[tuple[str, str, str], tuple[int, ...]] = {}
 
     def events(self, worlds: Iterable[World]) -> Iterator[Event]:
-        """Yield what happened, in order of time; the first is the `Facts` of the first world."""
+        """Yield events in order of time; the first is the `Facts` of the first world."""
         for world in worlds:
             self.see(world)
             yield from self.ready(world.time)
         yield from self.rest()
 
     def see(self, world: World) -> None:
-        """Take in the next moment."""
+        """Read the next moment."""
         self._see_facts(world)
         self._see_attempts(world)
         machines = {machine.name: machine for _, machine in world.machines()}
@@ -143,16 +143,16 @@ class Past:
 
     @property
     def kept(self) -> int:
-        """Return how many events are kept back."""
+        """Return the number of buffered events."""
         return len(self._heap)
 
     def ready(self, now: datetime) -> Iterator[Event]:
-        """Yield the events before which nothing can come any more."""
+        """Yield the events that no later event can precede."""
         while self._heap and self._is_known(self._heap[0][2], now):
             yield heappop(self._heap)[2]
 
     def rest(self) -> Iterator[Event]:
-        """Yield what is left at the end of a history."""
+        """Yield the remaining events at the end of a history."""
         for job in self._alive.values():
             if job.started is not None and self.latest is not None and job.seconds is None:
                 job.least = _seconds(job.started, self.latest)
@@ -186,7 +186,7 @@ class Past:
             ledger=_NOT_SAID,
             approved={},
         )
-        if self._facts is None or _differ(facts, self._facts):
+        if self._facts is None or _has_changed(facts, self._facts):
             self._facts = facts
             self._add(Facts(world.time, facts))
 
@@ -203,7 +203,7 @@ class Past:
     def _add_attempt(self, each: Attempt, now: datetime) -> None:
         failed = each.result in _TRIED_FOR_NOTHING
         if failed or each.result in ("starting", "registered"):
-            # What is known late is told at once: time does not go back.
+            # A late discovery is reported with the current time: time is monotonic.
             at = max(each.at, self.latest or now)
             self._add(Refused(at, each.pool, each.type, each.market, is_over=not failed))
 
@@ -229,8 +229,8 @@ class Past:
     def _see_spot(
         self, world: World, machines: dict[str, Machine], workers: list[tuple[str, Worker]]
     ) -> None:
-        """Count how long spot machines were there, and those that went although they worked."""
-        # Where a provider could not be read, nothing is known to be gone.
+        """Count the lifetime of spot machines, and those that disappeared while busy."""
+        # If a provider could not be read, no machine counts as deleted.
         has_unknown = any(isinstance(each, Unknown) for each in world.providers.values())
         if self.latest is not None and not has_unknown:
             between = _seconds(self.latest, world.time)
@@ -253,7 +253,7 @@ class Past:
         running = {}
         for queue, worker in workers:
             if worker.running is not None and is_busy(worker):
-                named = self._key_of(world, queue, worker.running)
+                named = self._running_key(world, queue, worker.running)
                 running[self._groups.key_of_running(named, worker.work)] = worker
         waiting = {key: (queue, each) for key, queue, each in self._groups.waiting(world)}
         unread = {
@@ -267,11 +267,11 @@ class Past:
         for key, (queue, request) in waiting.items():
             job = self._alive.get(key)
             if job is None and key not in running:
-                came = self._came(world, request.pending_since)
+                came = self._arrival(world, request.pending_since)
                 since = request.pending_since if self.latest is None else None
                 self._begin(Job(key, queue, request, came, since))
             elif job is not None and job.started is not None and key not in running:
-                job.started = None  # it is tried again
+                job.started = None  # it is retried
         for key, worker in running.items():
             self._see_running(world, key, worker, machines)
         free = {worker.name: worker for _, worker in workers}
@@ -284,7 +284,7 @@ class Past:
         self._groups.forget()
 
     def _see_uses(self, workers: dict[str, Worker]) -> None:
-        """Count what workers have finished since the moment before, beyond what was seen."""
+        """Count the requests that workers finished unseen since the previous moment."""
         seen = Counter(job.worker for job in self._alive.values() if job.started is not None)
         for name, worker in workers.items():
             if worker.uses is not None and name in self._uses:
@@ -293,15 +293,15 @@ class Past:
                 self.unseen += max(0, worker.uses - self._uses[name] - max(0, ended))
         self._uses = {n: w.uses for n, w in workers.items() if w.uses is not None}
 
-    def _key_of(self, world: World, queue: str, running: str) -> str:
-        """Return the key of what a worker runs; one at its provider does not say which queue."""
+    def _running_key(self, world: World, queue: str, running: str) -> str:
+        """Return the key of a worker's request; without a queue, search all queues."""
         if queue:
             return f"{queue}/{running}"
         keys = [f"{name}/{running}" for name in sorted(world.queues)]
         return next((key for key in keys if key in self._alive), keys[0] if keys else running)
 
-    def _came(self, world: World, said: datetime | None) -> datetime:
-        """Return when something came that was not there before."""
+    def _arrival(self, world: World, said: datetime | None) -> datetime:
+        """Return the arrival of an object that was absent in the previous moment."""
         if self.latest is None:
             return world.time
         return min(max(said or world.time, self.latest), world.time)
@@ -318,7 +318,7 @@ class Past:
         if job is None:
             queue, _, own = key.partition("/")
             request = _request_of(own, worker.work or Work(), started)
-            job = Job(key, queue, request, self._came(world, started))
+            job = Job(key, queue, request, self._arrival(world, started))
             self._begin(job)
         if job.started is None or job.worker != worker.name:
             machine = machines.get(worker.machine or worker.name)
@@ -335,9 +335,9 @@ class Past:
     ) -> None:
         before = self.latest or world.time
         if job.started is not None:
-            job.seconds = _seconds(job.started, _ended_at(worker, before, world.time))
+            job.seconds = _seconds(job.started, _end_time(worker, before, world.time))
         else:
-            found = _find_run(job.request, new_runs)
+            found = _find_unseen_run(job.request, new_runs)
             expected = job.request.expected_seconds
             if found is not None:
                 new_runs[found] -= 1
@@ -350,7 +350,7 @@ class Past:
         del self._alive[job.key]
 
     def _new_runs(self, world: World) -> Counter[tuple[str, str, str, int]]:
-        """Return the runs that a queue tells of and did not before, by their seconds."""
+        """Return the new runs in the history of a queue, by duration in seconds."""
         found: Counter[tuple[str, str, str, int]] = Counter()
         known: dict[tuple[str, str, str], tuple[int, ...]] = {}
         for each in (run for _, demand in world.demands() for run in demand.runs):
@@ -368,8 +368,8 @@ _NOT_SAID = Unknown(unknown="the simulation has its own")
 _PASSING = {"time", "delete_seconds", "queues"}
 
 
-def _differ(facts: World, before: World) -> bool:
-    """Say whether anything differs that a decision rests on."""
+def _has_changed(facts: World, before: World) -> bool:
+    """Return whether any fact differs that a decision depends on."""
     if facts.queues.keys() != before.queues.keys():
         return True
     if any(facts.queues[name] != before.queues[name] for name in facts.queues):
@@ -391,7 +391,7 @@ _EPOCH = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
 
 def listed_workers(world: World) -> Iterator[tuple[str, Worker]]:
-    """Yield every registered worker with its queue; no queue where it is at its provider."""
+    """Yield every registered worker with its queue; without a queue if it is at its provider."""
     for queue, reading in sorted(world.queues.items()):
         if isinstance(reading.workers, tuple):
             yield from ((queue, worker) for worker in reading.workers)
@@ -400,10 +400,10 @@ def listed_workers(world: World) -> Iterator[tuple[str, Worker]]:
             yield from (("", worker) for worker in listing.workers or ())
 
 
-def _find_run(
+def _find_unseen_run(
     request: Request, new_runs: Counter[tuple[str, str, str, int]]
 ) -> tuple[str, str, str, int] | None:
-    """Return a run of the same task and package that is not a seen job's."""
+    """Return a run of the same task and package that belongs to no seen job."""
     about = (request.task, request.package or "")
     fitting = (run for run, left in new_runs.items() if left > 0 and run[:2] == about)
     return min(fitting, default=None)
@@ -414,8 +414,8 @@ def _request_of(own: str, work: Work, started: datetime) -> Request:
     return Request(id=own, pending_since=started, **{key: getattr(work, key) for key in ALIKE})
 
 
-def _ended_at(worker: Worker | None, before: datetime, now: datetime) -> datetime:
-    """Return when work ended that ran at the moment before and does not now."""
+def _end_time(worker: Worker | None, before: datetime, now: datetime) -> datetime:
+    """Return the end of work that ran in the previous moment and no longer runs."""
     if worker is not None:
         began = worker.work.started_at if worker.work and is_busy(worker) else worker.since
         if began is not None and before <= began <= now:

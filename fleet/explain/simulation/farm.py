@@ -1,7 +1,7 @@
-"""The scripted world that answers a plan: machines boot, a queue assigns, work ends.
+"""The scripted world that executes a plan: machines boot, a queue assigns, work ends.
 
-Only what is outside of fleet is simulated. Facts that did not change since the last observation
-are the same objects, so that observing costs what changed.
+Only systems outside of fleet are simulated. Unchanged facts since the last observation are the
+same objects, so that the cost of observing is proportional to the changes.
 """
 
 from collections import defaultdict, deque
@@ -56,7 +56,7 @@ from fleet.tagrules.offers import (
 _LATEST_TRIES = 20
 _LATEST_BOOTS = 50
 _NO_STOCK_FOR = timedelta(minutes=30)
-"""For how long a provider that refused is taken to refuse on; fleet tries again within that."""
+"""Assumed duration of a shortage after a refusal; fleet retries within this time."""
 _RUNS = 5
 _MOST_FITS = 200_000
 _OFF = frozenset({WorkerState.DISABLED, WorkerState.DISCONNECTED, WorkerState.DEAF})
@@ -65,21 +65,21 @@ _SECOND = timedelta(seconds=1)
 
 @dataclass(slots=True, eq=False)
 class Box:
-    """A machine with its worker, or a worker alone (of a static pool, or of nobody's)."""
+    """A machine with its worker, or a worker alone (of a static pool, or without a pool)."""
 
     name: str
     pool: str
     registry: str
-    """The queue or provider that its worker registers at."""
+    """The queue or provider where its worker registers."""
     since: datetime
-    """Since when its worker is in its state."""
+    """Start of the worker's current state."""
     provider: str = ""
     type: str = ""
     market: Market = "on-demand"
     inputs: WorkerInputs | None = None
     machine: Machine | None = None
     worker: Worker | None = None
-    """As it was seen last."""
+    """Its last observed state."""
     is_registered: bool = False
     takes_work: bool = True
     draining: bool = False
@@ -87,22 +87,22 @@ class Box:
     running: str | None = None
     job: Job | None = None
     without: Collection[str] = ()
-    """Tags of the job that it does without here (`otherwise`)."""
+    """Tags of the job that it drops here (`otherwise`)."""
     began: datetime | None = None
     alike: int = -1
-    """Which of `Farm.classes` it is; -1: none, it gets no work."""
+    """Index in `Farm.classes`; -1: no class, and no work."""
     busy_seconds: int = 0
-    """How long it worked, up to the end of its last work."""
+    """Total busy time, up to the end of its last work."""
 
     @property
     def is_free(self) -> bool:
-        """Say whether it would be given work now."""
+        """Return whether it accepts work now."""
         is_idle = self.is_registered and self.running is None
         return is_idle and self.takes_work and not self.draining and self.alike >= 0
 
 
 class Class(NamedTuple):
-    """Workers that are alike to every request."""
+    """Interchangeable workers: each fits the same requests."""
 
     queues: frozenset[str]
     offer: Offer
@@ -110,16 +110,16 @@ class Class(NamedTuple):
 
 @dataclass
 class Line:
-    """What waits in one queue and asks for the same, in the order of the queue."""
+    """Requests of one queue with equal requirements, in the order of the queue."""
 
     queue: str
     ask: Ask
     heap: list[tuple[Order, str]] = field(default_factory=list)
-    """Entries of what no longer waits are stale."""
+    """Entries of requests that no longer wait are stale."""
 
 
 class Starting(NamedTuple):
-    """Work that began for the first time."""
+    """Work that started for the first time."""
 
     job: Job
     at: datetime
@@ -127,7 +127,7 @@ class Starting(NamedTuple):
 
 @dataclass
 class Noted:
-    """What was seen since this was last looked at."""
+    """Observations since the last call of `forget`."""
 
     starts: list[Starting] = field(default_factory=list)
     withdrawn: list[Job] = field(default_factory=list)
@@ -136,26 +136,26 @@ class Noted:
     refused: list[tuple[str, str]] = field(default_factory=list)
     """Pool and machine type of creations that the provider refused."""
     assumed: int = 0
-    """Jobs taken to run for an hour."""
+    """Jobs assumed to run for an hour."""
     scaled: int = 0
     """Jobs whose time was computed for another machine type."""
     unscaled: int = 0
-    """Jobs taken to run as long on another machine type as on their own."""
+    """Jobs assumed to have equal durations on another machine type."""
 
 
 class Farm:
-    """Everything outside of fleet."""
+    """All systems outside of fleet."""
 
     def __init__(self, fleet: Fleet, world: World, seed: int) -> None:
         self.fleet = fleet
         self.now = self._start = world.time
         self._again: set[str] = set()
-        """What began once and waits, or runs, again: its machine was taken back."""
+        """Jobs that started once and wait or run again: their machine was taken back."""
         self._today: date | None = None
         self.noted = Noted()
         self.boxes: dict[str, Box] = {}
         self.changed = True
-        """Something was seen since this was last set to False."""
+        """A change was observed since this was last set to False."""
         self._seed = seed
         self._world = world
         self._heap: list[tuple[datetime, int, str, object, object]] = []
@@ -185,10 +185,10 @@ class Farm:
         self.learn(world)
         self._take_over(world)
 
-    # what happens outside
+    # External events
 
     def learn(self, facts: World) -> None:
-        """Take over facts that fleet does not decide."""
+        """Apply facts that fleet does not decide."""
         self._facts = facts
         self._durations = Durations(self.fleet, facts)
         self._contexts = {
@@ -196,19 +196,19 @@ class Farm:
         }
         self._nothing = queue_context(Demand(read_at=facts.time))
         self._images = images_by_pool(self.fleet, facts, {})
-        self._today = None  # rules are read again
+        self._today = None  # rules are reloaded
         self._numbers_of.clear()
         for box in self.boxes.values():
             self._classify(box)
-        self._line_up()
+        self._queue_again()
         self.changed = True
 
     def boot_took(self, boot: Booted) -> None:
-        """Learn how long a machine took to boot."""
+        """Record the boot time of a machine."""
         self._boots[boot.pool, boot.type].append(boot.seconds)
 
     def refuse(self, refused: Refused) -> None:
-        """Learn that a provider had no machine of a type, or has them again."""
+        """Record that a provider had no machine of a type, or has them again."""
         provider = self._provider_of(refused.pool)
         key = (provider, refused.type, refused.market)
         if refused.is_over:
@@ -217,12 +217,12 @@ class Farm:
             self._out[key] = refused.at + _NO_STOCK_FOR
 
     def lose_spot(self, lost: Lost) -> None:
-        """Learn how often spot machines are taken back."""
+        """Record the rate at which spot machines are taken back."""
         self._spot_seconds += lost.seconds
         self._spot_lost += lost.lost
 
     def arrive(self, job: Job) -> None:
-        """Have a job wait, or run on where it runs at the beginning."""
+        """Queue a job, or continue it if it runs at the start of the history."""
         self.changed = True
         box = self.boxes.get(job.worker) if job.started and job.started <= self.now else None
         if box is not None and box.job is None and box.running is not None:
@@ -238,7 +238,7 @@ class Farm:
         self._wait(job)
 
     def _wait(self, job: Job) -> None:
-        """Have a job wait for the first worker that fits."""
+        """Queue a job for the first worker that fits."""
         self._waiting[job.queue][job.key] = job
         line = self._line_of(job)
         if line is None:
@@ -250,7 +250,7 @@ class Farm:
             self._begin(self._free[number][name], job)
 
     def advance(self, until: datetime) -> None:
-        """Let time pass: machines boot, work ends, spot machines are taken back."""
+        """Advance the time: machines boot, work ends, spot machines are taken back."""
         while self._heap and self._heap[0][0] <= until:
             at, _, kind, box, job = heappop(self._heap)
             self.now = at
@@ -260,27 +260,27 @@ class Farm:
                 case "end" if isinstance(box, Box) and box.job is job and job is not None:
                     self._end(box)
                 case "take" if isinstance(box, Box) and self.boxes.get(box.name) is box:
-                    self._take(box)
+                    self._take_back(box)
                 case "withdraw" if isinstance(job, Job):
                     self._withdraw(job)
         self.now = until
 
     def forget(self) -> None:
-        """Forget what was noted."""
+        """Clear the observations."""
         self.noted = Noted()
 
     @property
     def never_started(self) -> Iterator[Job]:
-        """Yield what waits and never began."""
+        """Yield the waiting jobs that never started."""
         for jobs in self._waiting.values():
             yield from (job for key, job in jobs.items() if key not in self._again)
 
     @property
     def waits(self) -> int:
-        """Return how much waits."""
+        """Return the number of waiting jobs."""
         return sum(map(len, self._waiting.values()))
 
-    # what fleet sees
+    # Observations of fleet
 
     def observe(self, ledger: Ledger | Unknown) -> World:
         """Return the world as fleet would see it now."""
@@ -316,10 +316,10 @@ class Farm:
             prices=facts.prices,
         )
 
-    # what fleet does
+    # Actions of fleet
 
     def carry_out(self, plan: Plan) -> None:
-        """Do what a plan says, as far as the outside lets it."""
+        """Carry out a plan, as far as the external systems allow."""
         departures = departures_after(self._departures, plan)
         for action in plan.actions:
             match action:
@@ -339,11 +339,11 @@ class Farm:
                 used = self._approved.get(approval.digest, 0)
                 self._approved[approval.digest] = used + len(approval.passes)
         if self._desks:
-            self._hand_out(plan)
+            self._assign_tickets(plan)
         self._runs = [*self._runs[-_RUNS + 1 :], self.now]
 
-    def _hand_out(self, plan: Plan) -> None:
-        """Give tickets the machines that the plan has for them: fleet itself assigns these."""
+    def _assign_tickets(self, plan: Plan) -> None:
+        """Assign the plan's machines to tickets: fleet itself assigns these."""
         for signature in plan.signatures:
             if signature.queue not in self._desks:
                 continue
@@ -398,10 +398,10 @@ class Farm:
         self.noted.created.append(box)
         self._at(self.now + timedelta(seconds=self._boot_seconds(box)), "boot", box, None)
         if market == "spot":
-            self._at_risk(box)
+            self._schedule_loss(box)
 
-    def _at_risk(self, box: Box) -> None:
-        """Say when a spot machine is taken back: by the rate of the history, and the seed."""
+    def _schedule_loss(self, box: Box) -> None:
+        """Schedule the loss of a spot machine: by the rate of the history, and the seed."""
         if not self._spot_lost:
             return
         said = f"{self._seed} {box.name} {self.now.isoformat()}".encode()
@@ -425,7 +425,7 @@ class Farm:
             box.draining = True
             if box.running is None:
                 box.since = self.now
-            self._see(box)
+            self._record_state(box)
 
     def _resume(self, name: str) -> None:
         box = self.boxes.get(name)
@@ -434,7 +434,7 @@ class Farm:
             if box.running is None:
                 box.since = self.now
             self._classify(box)
-            self._see(box)
+            self._record_state(box)
 
     def _remove(self, name: str, how: Literal["deleted", "taken"]) -> None:
         box = self.boxes.pop(name, None)
@@ -445,7 +445,7 @@ class Farm:
         self._restack(box.pool)
         self.noted.gone.append((box, self.now, how))
 
-    # what happens by itself
+    # Transitions of machines and work
 
     def _register(self, box: Box) -> None:
         box.is_registered, box.since = True, self.now
@@ -471,8 +471,8 @@ class Farm:
         box.busy_seconds += int((self.now - since).total_seconds())
         box.job = box.began = box.running = None
 
-    def _take(self, box: Box) -> None:
-        """Take a spot machine back; what it ran waits again, and starts from the beginning."""
+    def _take_back(self, box: Box) -> None:
+        """Take a spot machine back; its job waits again, and restarts from the beginning."""
         job = box.job
         self._stop(box)
         self._remove(box.name, "taken")
@@ -488,12 +488,12 @@ class Farm:
                 self.noted.withdrawn.append(job)
 
     def _idle(self, box: Box) -> None:
-        """Give a worker the first request in its queues that fits, or have it wait."""
+        """Assign to a worker the first fitting request in its queues, or let it wait."""
         job = self._first_for(box.alike) if box.is_free else None
         if job is not None:
             self._begin(box, job)
             return
-        self._see(box)
+        self._record_state(box)
         if box.is_free:
             self._free[box.alike][box.name] = box
 
@@ -503,7 +503,7 @@ class Farm:
         self._orders.pop(job.key, None)
         box.job, box.running, box.began, box.since = job, job.request.id, self.now, self.now
         box.without = without
-        self._see(box)
+        self._record_state(box)
         self._at(self.now + timedelta(seconds=self._seconds_on(job, box)), "end", box, job)
         if job.key not in self._again:
             self.noted.starts.append(Starting(job, self.now))
@@ -516,7 +516,7 @@ class Farm:
         heappush(self._heap, (at, next(self._numbers), kind, box, job))
 
     def _seconds_on(self, job: Job, box: Box) -> int:
-        """Return how long a job runs on a machine, which may be of another type than its own."""
+        """Return the duration of a job on a machine, possibly of another type than its own."""
         expected, timing = self._durations.of(job.queue, job.request)
         kind = self._kind(box.pool, box.type)
         if job.seconds is None:
@@ -546,10 +546,10 @@ class Farm:
             self._kinds[key] = kind_at(self.fleet, pool, name)
         return self._kinds[key]
 
-    # who fits whom
+    # Matching of requests and workers
 
     def _line_of(self, job: Job) -> Line | None:
-        """Return the line that a job waits in; None where its queue gives it to nobody."""
+        """Return the line of a job; None if its queue assigns it to no worker."""
         if self._today != self.now.date():
             self._today = self.now.date()
             facts = self._facts.altered(time=self.now)
@@ -566,8 +566,8 @@ class Farm:
             line = self._lines[key] = Line(job.queue, asking.ask)
         return line
 
-    def _line_up(self) -> None:
-        """Have all that waits stand in line again, after rules or images have changed."""
+    def _queue_again(self) -> None:
+        """Queue all waiting jobs again after a change of rules or images."""
         self._lines.clear()
         self._fits.clear()
         for job in [job for jobs in self._waiting.values() for job in jobs.values()]:
@@ -588,7 +588,7 @@ class Farm:
         return found and queue in self._classes[number].queues
 
     def _first_free(self, line: Line) -> int | None:
-        """Return the class whose first free worker is first by name; None: none fits."""
+        """Return the class whose first free worker is first by name; None: no worker fits."""
         fitting = (
             number
             for number, boxes in self._free.items()
@@ -597,7 +597,7 @@ class Farm:
         return min(fitting, key=lambda number: min(self._free[number]), default=None)
 
     def _first_for(self, number: int) -> Job | None:
-        """Return what is first in the queues for workers of a class; None: nothing fits."""
+        """Return the first job in the queues for workers of a class; None: no job fits."""
         first: tuple[Order, str] | None = None
         found: Line | None = None
         for key, line in list(self._lines.items()):
@@ -614,7 +614,7 @@ class Farm:
         return None if first is None or found is None else self._waiting[found.queue][first[1]]
 
     def _classify(self, box: Box) -> None:
-        """Find out what a worker offers, and to which queues."""
+        """Determine the offer of a worker, and its queues."""
         self._busy(box)
         provides = box.worker.provides if box.worker else ()
         requires = box.worker.requires if box.worker else ()
@@ -644,10 +644,10 @@ class Farm:
             self._classes.append(found)
         return self._classes.index(found)
 
-    # values
+    # Values
 
-    def _see(self, box: Box) -> None:
-        """Note what fleet would see of a worker."""
+    def _record_state(self, box: Box) -> None:
+        """Record the visible state of a worker."""
         self.changed = True
         if not box.is_registered:
             return
@@ -657,7 +657,7 @@ class Farm:
         if box.worker is None or box.worker.state is WorkerState.ENROLLED:
             box.worker = self._worker_of(box, state)
         else:
-            box.worker = box.worker.altered(**self._seen(box, state))
+            box.worker = box.worker.altered(**self._registry_fields(box, state))
 
     def _worker_of(self, box: Box, state: WorkerState) -> Worker:
         return Worker.model_construct(
@@ -665,11 +665,11 @@ class Farm:
             machine=box.name,
             pool=box.pool,
             connected_since=self.now if state is not WorkerState.ENROLLED else None,
-            **self._seen(box, state),
+            **self._registry_fields(box, state),
         )
 
-    def _seen(self, box: Box, state: WorkerState) -> dict[str, Any]:
-        """Return what a worker's registry tells of it that changes."""
+    def _registry_fields(self, box: Box, state: WorkerState) -> dict[str, Any]:
+        """Return the changing fields of a worker in its registry."""
         return {
             "state": state,
             "draining": box.draining,
@@ -707,7 +707,7 @@ class Farm:
         )
 
     def _restack(self, pool: str) -> None:
-        """Note what the engine would have recorded of a pool."""
+        """Record the state of a pool as the engine would."""
         own = [b for b in self.boxes.values() if b.pool == pool and b.inputs and b.machine]
         provider = self._provider_of(pool)
         self._serials[pool] += 1
@@ -730,7 +730,7 @@ class Farm:
         return stack.provider if stack else ""
 
     def _take_over(self, world: World) -> None:
-        """Begin with the machines and workers of the first world."""
+        """Start with the machines and workers of the first world."""
         self._registries = {
             name for name, reading in world.queues.items() if reading.workers is not None
         }
@@ -795,7 +795,7 @@ class Farm:
             box.began = (worker.work.started_at if worker.work else None) or box.since
 
     def end_unexplained(self) -> None:
-        """Have work end in an hour that runs at the beginning and that no job is known of."""
+        """End work without a known job that runs at the start, after an hour."""
         for box in self.boxes.values():
             if box.running is not None and box.job is None and box.takes_work:
                 job = Job(box.running, "", _NO_REQUEST, self.now, seconds=USUAL)
@@ -805,4 +805,4 @@ class Farm:
 
 _NO_REQUEST = Request(id="unknown")
 _ADDRESS = "192.0.2.1"
-"""Of a range for documentation: a machine at a cloud has an address once it runs."""
+"""An address reserved for documentation: a cloud machine has an address once it runs."""

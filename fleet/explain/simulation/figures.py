@@ -1,6 +1,6 @@
-"""What a simulation comes to: waits, money, hours, guards, and who is worse off.
+"""The results of a simulation: waits, money, hours, guards, and slower requests.
 
-A wait is known to three digits, so that the figures take the same room for a day and for a year.
+A wait is accurate to three digits, so that memory does not grow with the length of the history.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ OTHERS = "all others"
 
 
 class WaitFigures(Value):
-    """How long the requests of a class or an owner waited, in seconds."""
+    """Waits of the requests of a class or an owner, in seconds."""
 
     name: str
     requests: int = Field(description="Those that started.")
@@ -42,7 +42,7 @@ class WaitFigures(Value):
 
 
 class PoolFigures(Value):
-    """What the machines of one pool came to."""
+    """The results for the machines of one pool."""
 
     pool: str
     money: Bill | None = Field(description="None: the price of a machine is unknown.")
@@ -60,7 +60,7 @@ class PoolFigures(Value):
 
 
 class GuardFigures(Value):
-    """How often a guard kept something back."""
+    """The number of times that a guard withheld changes."""
 
     guard: str
     pool: str | None
@@ -70,7 +70,7 @@ class GuardFigures(Value):
 
 
 class Point(Value):
-    """What there was from a moment on, until the next one."""
+    """Counts from a moment on, until the next point."""
 
     at: Moment
     waiting: int = Field(description="Requests, the most at once.")
@@ -79,7 +79,7 @@ class Point(Value):
 
 
 class Side(Value):
-    """What one fleet.yaml came to."""
+    """The results of one fleet.yaml."""
 
     config: str = Field(description="Digest of the configuration.")
     waits: WaitFigures
@@ -143,11 +143,11 @@ class Simulation(Value):
 
     @property
     def is_short(self) -> bool:
-        """Say whether less than a day was replayed: demand changes with the hour."""
+        """Return whether less than a day was replayed: demand varies over the day."""
         return self.end - self.start < _DAY
 
     def with_limits(self) -> "Simulation":
-        """Return it with what it cannot know."""
+        """Return the simulation with its limits."""
         return self.altered(unknown=tuple(_limits(self)))
 
 
@@ -197,7 +197,7 @@ def _limits(simulation: Simulation) -> Iterator[str]:
 
 @dataclass
 class WaitCounter:
-    """Waits, to three digits."""
+    """A histogram of waits, to three digits."""
 
     counts: Counter[int] = field(default_factory=Counter)
     never: int = 0
@@ -210,11 +210,11 @@ class WaitCounter:
             self.counts[_three_digits(seconds)] += 1
 
     def figures(self, name: str, *, with_shares: bool = False) -> WaitFigures:
-        """Return the figures of all that was counted."""
+        """Return the figures of all counted waits."""
         places = sorted(self.counts)
         total = self.counts.total()
         percents = range(1, _STEPS + 1)
-        shares = _at(places, self.counts, [-(-total * p // _STEPS) for p in percents])
+        shares = _waits_at(places, self.counts, [-(-total * p // _STEPS) for p in percents])
         return WaitFigures(
             name=name,
             requests=total,
@@ -244,7 +244,7 @@ def owner_rows(counters: dict[str, WaitCounter]) -> tuple[WaitFigures, ...]:
 
 
 class Series:
-    """Points over a time of unknown length; two neighbours become one where they are many."""
+    """Points over a time of unknown length; if there are too many, neighbours are merged."""
 
     def __init__(self, start: datetime, length: timedelta) -> None:
         self._start = start
@@ -253,14 +253,14 @@ class Series:
         self._last: list[int | Decimal] = [0, 0, Decimal(0)]
 
     def add(self, at: datetime, *figures: int | Decimal) -> None:
-        """Note what there is from now on."""
-        nth = self._reach(at)
+        """Record the counts from now on."""
+        nth = self._extend_to(at)
         self._points[nth] = [max(each) for each in zip(self._points[nth], figures, strict=True)]
         self._last = [*figures]
 
     def points(self, end: datetime) -> tuple[Point, ...]:
         """Return all points up to the end."""
-        self._reach(end)
+        self._extend_to(end)
         names = ("waiting", "machines", "rate")
         return tuple(
             Point.model_validate(
@@ -269,8 +269,8 @@ class Series:
             for nth, figures in enumerate(self._points)
         )
 
-    def _reach(self, at: datetime) -> int:
-        """Return the point of a time; up to it there is what there was."""
+    def _extend_to(self, at: datetime) -> int:
+        """Fill the points up to a time with the previous counts; return the point of the time."""
         nth = int((at - self._start) / self._length)
         while nth >= _MOST_POINTS:
             pairs = zip(self._points[::2], [*self._points[1::2], []], strict=False)
@@ -283,7 +283,7 @@ class Series:
 
 
 class Pairs:
-    """Waits of the same requests before and after; only those without a partner are kept."""
+    """Waits of the same requests before and after; only requests without a pair are kept."""
 
     def __init__(self) -> None:
         self._open: tuple[dict[str, int | None], dict[str, int | None]] = ({}, {})
@@ -291,7 +291,7 @@ class Pairs:
         self.worse = self.better = 0
 
     def add(self, side: int, key: str, wait: int | None) -> None:
-        """Note a wait of one side (0: before, 1: after); None: it never ended."""
+        """Record a wait of one side (0: before, 1: after); None: it never ended."""
         other = self._open[1 - side]
         if key not in other:
             self._open[side][key] = wait
@@ -310,7 +310,7 @@ class Pairs:
             self.better += 1
 
     def worst(self) -> tuple[Worse, ...]:
-        """Return the requests that lose most."""
+        """Return the requests with the largest increase."""
         entries: Iterable[tuple[float, str, int | None, int | None]] = sorted(
             self._worst, key=lambda entry: (-entry[0], entry[1])
         )
@@ -328,8 +328,8 @@ def _three_digits(seconds: int) -> int:
     return seconds // unit * unit
 
 
-def _at(places: list[int], counts: Counter[int], ranks: list[int]) -> list[int]:
-    """Return the waits with these places in the order of all waits; ranks are sorted."""
+def _waits_at(places: list[int], counts: Counter[int], ranks: list[int]) -> list[int]:
+    """Return the waits at these ranks of the sorted waits; ranks are sorted."""
     found: list[int] = []
     passed = 0
     for place in places:

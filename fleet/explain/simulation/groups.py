@@ -1,7 +1,7 @@
-"""Tell requests apart that a queue groups: it names the oldest alone, and counts those alike.
+"""Track single requests of a group: a queue names only the oldest, and counts the equal ones.
 
-A group is followed from moment to moment. Who runs and was not named before was the oldest in it;
-of the others the oldest are those that went unseen, and who is more than before has come.
+A group is tracked from moment to moment. A running request that was never named was the oldest of
+its group. The oldest of the other requests disappeared first, and an increase means new requests.
 """
 
 from collections import defaultdict
@@ -13,32 +13,32 @@ from fleet.model.facts import Request, Work, World
 
 _Likeness = tuple[str, tuple[str, ...], tuple[str, ...], int, str | None, str | None, int | None]
 _Hidden = dict[_Likeness, list[tuple[str, Request]]]
-"""Those of each group beside the one that is named, by key, the oldest first."""
+"""Unnamed requests of each group by key, the oldest first."""
 
 
 class Groups:
-    """Who waits in the groups of each queue."""
+    """The waiting requests in the groups of each queue."""
 
     def __init__(self, alive: Collection[str]) -> None:
-        """Begin with none; `alive` are the keys of those that wait or run, as they change."""
+        """Start empty; `alive` is a live view of the keys of waiting and running requests."""
         self._alive = alive
         self._hidden: defaultdict[str, _Hidden] = defaultdict(dict)
         self._keys: dict[str, str] = {}
-        """Queue and id to the key under which a request was known before it was named."""
+        """Queue and id to the key of a request before it was named."""
         self._numbers = count(1)
         self._before: datetime | None = None
 
     def key_of_running(self, named: str, work: Work | None) -> str:
-        """Return the key of a request that runs, by its queue and id."""
+        """Return the key of a running request, by its queue and id."""
         if self._is_unknown(named) and work is not None:
             for hidden in self._hidden[named.partition("/")[0]].values():
-                if hidden and _is_of(hidden[0][1], work):
+                if hidden and _is_work_of(hidden[0][1], work):
                     self._keys[named], _ = hidden.pop(0)
                     break
         return self._keys.get(named, named)
 
     def waiting(self, world: World) -> Iterator[tuple[str, str, Request]]:
-        """Yield what waits, each by itself: its key, its queue, and what it is."""
+        """Yield each waiting request: its key, its queue, and its values."""
         for queue, demand in world.demands():
             known, self._hidden[queue] = self._hidden[queue], {}
             alike: defaultdict[_Likeness, list[Request]] = defaultdict(list)
@@ -54,42 +54,44 @@ class Groups:
                 more = sum(each.count for each in group) - len(group)
                 del hidden[: max(0, len(hidden) - more)]
                 turns = range(len(hidden) + 1, more + 1)
-                hidden += [self._new(world, queue, group[0], nth) for nth in turns]
+                hidden += [self._create_request(world, queue, group[0], nth) for nth in turns]
                 self._hidden[queue][likeness] = hidden
                 yield from ((key, queue, each) for key, each in hidden)
         self._before = world.time
 
     def forget(self) -> None:
-        """Forget the names of those that are no more."""
+        """Forget the names of requests that no longer exist."""
         self._keys = {named: key for named, key in self._keys.items() if key in self._alive}
 
     def _is_unknown(self, named: str) -> bool:
         return named not in self._keys and named not in self._alive
 
     def _take_name(self, named: str, request: Request, hidden: list[tuple[str, Request]]) -> None:
-        """Take a request that is named now for the oldest of those hidden, unless it is new."""
+        """Match a newly named request to the oldest hidden one, unless it is new."""
         since = request.pending_since
         if since is not None and self._before is not None and since <= self._before:
             self._keys[named], _ = hidden.pop(0)
 
-    def _new(self, world: World, queue: str, oldest: Request, nth: int) -> tuple[str, Request]:
-        """Return the nth that came after the oldest, some time since the moment before."""
+    def _create_request(
+        self, world: World, queue: str, oldest: Request, nth: int
+    ) -> tuple[str, Request]:
+        """Return the nth request after the oldest, with a time since the previous moment."""
         since = oldest.pending_since
         if since is not None:
             if self._before is not None:
                 since = min(max(since, self._before), world.time)
                 since += (world.time - since) / 2
-            # The oldest is served before those that came with it.
+            # The oldest request is served before requests of the same time.
             since += timedelta(microseconds=nth)
         name = f"{oldest.id}#{next(self._numbers)}"
         return f"{queue}/{name}", oldest.altered(id=name, count=1, pending_since=since)
 
 
 def _likeness(each: Request) -> _Likeness:
-    """Return what divides groups, as far as it stays the same while the oldest changes."""
+    """Return the key of groups, without fields that change with the oldest request."""
     about = (each.task, each.required, each.provided, each.priority)
     return (*about, each.requester, each.owner, each.deadline_seconds)
 
 
-def _is_of(request: Request, work: Work) -> bool:
+def _is_work_of(request: Request, work: Work) -> bool:
     return (request.task, request.required) == (work.task, work.required)

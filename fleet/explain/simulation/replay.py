@@ -1,7 +1,7 @@
-"""Step through recorded demand with the very functions that `fleet plan` calls.
+"""Step through recorded demand with the functions that `fleet plan` calls.
 
-A run of fleet is simulated at each `cadence`, unless nothing can have changed since the last one
-that did nothing (`_Rest`): then its plan would be the same.
+A run of fleet is simulated at each `cadence`. A run is skipped if nothing can have changed since
+the last run without actions (`_Rest`): its plan would be the same.
 """
 
 from collections import Counter, defaultdict
@@ -45,20 +45,20 @@ _NO_OWNER = "no owner"
 
 @dataclass(frozen=True)
 class Task:
-    """What is simulated."""
+    """The inputs of a simulation."""
 
     fleet: Fleet
     seed: int = 0
     skips: bool = True
-    """Leave out runs that would do nothing; the result is the same."""
+    """Skip runs without actions; the result is the same."""
 
 
 Waited = Callable[[str, int | None], None]
-"""Takes the key of a job and the seconds that it waited; None: it never began."""
+"""Called with the key of a job and its wait in seconds; None: it never started."""
 
 
 class Read(NamedTuple):
-    """What was read in all: how many moments, the last one, and `Past.unseen`."""
+    """The input that was read: number of moments, the last one, and `Past.unseen`."""
 
     worlds: int
     end: datetime
@@ -69,9 +69,9 @@ Told = World | Event | Read | Unknown
 
 
 def read_events(worlds: Iterable[World]) -> Iterator[Told]:
-    """Yield the world that a simulation begins with, what happened since, and what was read.
+    """Yield the initial world of a simulation, the later events, and the totals of the input.
 
-    Or why none can begin. The worlds are in order of time.
+    Or the reason why no simulation can start. The worlds are in order of time.
     """
     past, skipped, worlds = Past(), 0, iter(worlds)
     for first in worlds:
@@ -90,7 +90,7 @@ Decide = Callable[[Fleet, World, Mapping[str, PoolInventory]], Plan]
 
 
 def decide(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
-    """Decide as `fleet plan` does, without what only a saved or shown plan needs."""
+    """Decide as `fleet plan` does, without the parts that only a saved or shown plan needs."""
     told = with_price_lists(fleet, world)
     return guard(fleet, reconcile_unsealed(told, world, inventories, explained=False))
 
@@ -105,8 +105,8 @@ def simulate(
 ) -> Simulation | Unknown:
     """Return the result of recorded demand (`read_events`), as `after`; `before`: to compare with.
 
-    Both sides get each event before either gets the next one: a history is read once, and only
-    the waits that one side is ahead are kept.
+    Both sides get each event before either gets the next one. So the history is read once, and
+    only waits without a pair are kept.
     """
     first = next(told)
     if isinstance(first, Unknown):
@@ -158,11 +158,11 @@ def simulate(
 
 
 def _ignore(_: str, __: int | None) -> None:
-    """Take a wait that is compared with no other."""
+    """Ignore a wait without a comparison."""
 
 
 def _is_readable(world: World) -> bool:
-    """Say whether a simulation can begin with a world."""
+    """Return whether a simulation can start with a world."""
     if isinstance(world.stacks, Unknown):
         return False
     parts: list[object] = [*world.stacks.values(), *world.providers.values()]
@@ -172,7 +172,7 @@ def _is_readable(world: World) -> bool:
 
 
 class Replay:
-    """One fleet.yaml on its way through a history."""
+    """The replay of a history with one fleet.yaml."""
 
     def __init__(self, task: Task, first: World, waited: Waited, decide: Decide = decide) -> None:
         self._fleet = fleet = task.fleet
@@ -188,7 +188,7 @@ class Replay:
         self._sums = _Sums(with_price_lists(fleet, first), first.time)
 
     def feed(self, event: Event) -> None:
-        """Let time pass up to an event, and have it happen."""
+        """Advance to an event, and apply it."""
         self._run_until(event.at)
         self._farm.advance(event.at)
         match event:
@@ -206,7 +206,7 @@ class Replay:
         self._note()
 
     def finish(self, end: datetime) -> Side:
-        """Let time pass up to the end and return what it all came to."""
+        """Advance to the end and return the results."""
         self._run_until(end, with_last=True)
         self._farm.advance(end)
         self._note()
@@ -255,13 +255,13 @@ class Replay:
 
 
 def _waited(job: Job, start: datetime) -> int:
-    """Return how long a job waited; one that runs again does not wait from the beginning."""
+    """Return the wait of a job in seconds; a restarted job does not wait from the beginning."""
     since = job.since or job.at
     return max(0, int((start - since).total_seconds()))
 
 
 class _Rest:
-    """Until when a fleet that did nothing would go on doing nothing, if nothing else changes."""
+    """The time until which an idle fleet makes no changes, if no input changes."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -269,11 +269,11 @@ class _Rest:
         self._is_sure = False
 
     def is_over(self, now: datetime) -> bool:
-        """Say whether a run might do something by now."""
+        """Return whether a run might make a change now."""
         return not self._is_sure or (self._until is not None and now >= self._until)
 
     def after(self, world: World, plan: Plan, farm: Farm) -> None:
-        """Look at what a run saw and decided."""
+        """Update from the observations and decisions of a run."""
         self._until, self._is_sure = None, False
         loud = plan.withheld or plan.waiting_versions or plan.orders or plan.unknown
         if not plan.is_quiet or loud or farm.waits:
@@ -285,7 +285,7 @@ class _Rest:
             return
         workers = registered_workers(world)
         ends = [
-            self._end_of(verdict, workers.get(verdict.worker), world.time)
+            self._reason_end(verdict, workers.get(verdict.worker), world.time)
             for verdict in plan.workers
         ]
         if any(end is not None and end <= world.time for end in ends):
@@ -296,10 +296,10 @@ class _Rest:
             return
         self._until, self._is_sure = min(known, default=None), True
 
-    def _end_of(
+    def _reason_end(
         self, verdict: WorkerVerdict, worker: Worker | None, now: datetime
     ) -> datetime | None:
-        """Return until when a worker stays for the same reason; None: while nothing changes."""
+        """Return the end of the reason that keeps a worker; None: no end without a change."""
         reason, since = verdict.reason, verdict.since
         if reason in (Reason.BUSY, Reason.STATIC):
             return None
@@ -309,7 +309,7 @@ class _Rest:
         if reason in (Reason.IDLE_RECENTLY, Reason.KEPT_FOR_MIN, Reason.KEPT_SPARE):
             idle = idle_seconds(declared, is_held=is_in_sandbox(worker))
             end = since + timedelta(seconds=idle)
-            # What is kept although it is idle for long is kept for its pool's size.
+            # A worker that is kept despite a long idle time is kept for the size of its pool.
             return end if end > now or reason is Reason.IDLE_RECENTLY else None
         if reason is Reason.STARTING:
             return since + timedelta(seconds=declared.boot.deadline)
@@ -328,7 +328,7 @@ _Account = tuple[str, str | None, str | None, str | None, tuple[str, ...]]
 
 
 class _Ledger:
-    """What was spent, where a budget looks at it."""
+    """The spending, as far as budgets depend on it."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
@@ -346,7 +346,7 @@ class _Ledger:
             self._sums[key] = (list(each.seconds), list(each.money))
 
     def read(self, now: datetime) -> Ledger:
-        """Return what was spent in the periods of now."""
+        """Return the spending in the current periods."""
         if not self._is_kept:
             return Ledger.model_construct(charged_until=now, charges=(), payers=())
         current = periods(self._fleet, now)
@@ -375,7 +375,7 @@ class _Ledger:
         )
 
     def charge(self, world: World, inventories: Mapping[str, PoolInventory]) -> None:
-        """Add what machines cost since the last time."""
+        """Add the cost of machines since the last call."""
         if self._is_kept:
             charged = charge_all(self._fleet, world, inventories)
             self._payers = {each.machine: each for each in charged.payers}
@@ -389,7 +389,7 @@ class _Ledger:
         self._until = world.time
 
     def order(self, world: World, inventories: Mapping[str, PoolInventory], plan: Plan) -> None:
-        """Note the payers of the machines that a plan creates."""
+        """Record the payers of the machines that a plan creates."""
         if self._is_kept:
             creates = (each for each in plan.actions if isinstance(each, Create))
             found = payers_of(self._fleet, world, inventories, creates)
@@ -397,7 +397,7 @@ class _Ledger:
 
 
 class _Sums:
-    """Figures that grow."""
+    """Cumulative figures."""
 
     def __init__(self, fleet: Fleet, start: datetime) -> None:
         self._fleet, self._start = fleet, start
@@ -432,7 +432,7 @@ class _Sums:
             counter.add(seconds)
 
     def see(self, plan: Plan, farm: Farm) -> None:
-        """Note what a run decided."""
+        """Record the decisions of a run."""
         for result in plan.guards:
             if result.result != "passed" and result.withheld:
                 key = (result.guard, result.pool, result.result)
@@ -443,14 +443,14 @@ class _Sums:
         self._series.add(farm.now, farm.waits, self._there.total(), plan.cost_after)
 
     def note(self, farm: Farm) -> None:
-        """Take in what a farm noted, and have it forget that."""
+        """Add the observations of a farm, and clear them there."""
         noted = farm.noted
         if noted.created or noted.gone:
             self._count(farm)
         for box in noted.created:
             self._created[box.pool] += 1
         for box, at, how in noted.gone:
-            self._settle(box, at)
+            self._add_totals(box, at)
             self._taken[box.pool] += how == "taken"
         for pool, _ in noted.refused:
             self._refused[pool] += 1
@@ -460,11 +460,11 @@ class _Sums:
         farm.forget()
 
     def side(self, farm: Farm, end: datetime) -> Side:
-        """Return all figures; machines that are still there are counted up to the end."""
+        """Return all figures; existing machines are counted up to the end."""
         for box in farm.boxes.values():
             if box.began is not None:
                 box.busy_seconds += int((end - max(box.began, self._start)).total_seconds())
-            self._settle(box, end)
+            self._add_totals(box, end)
         known = {*self._fleet.pools, *self._seconds}
         names = [
             n
@@ -514,8 +514,8 @@ class _Sums:
             self._most[pool] = max(self._most[pool], there)
         self._most_of_all = max(self._most_of_all, self._there.total())
 
-    def _settle(self, box: Box, end: datetime) -> None:
-        """Add what a machine came to since the beginning."""
+    def _add_totals(self, box: Box, end: datetime) -> None:
+        """Add the totals of a machine since the start."""
         if box.machine is None:
             return
         created = box.machine.created_at or self._start
