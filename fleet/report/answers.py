@@ -1,4 +1,4 @@
-"""Render explanations as text: the answer, then facts, reasons, what would change it."""
+"""Render explanations as text: the headline, then facts, reasons and suggestions."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ from fleet.schema.units import write_duration
 
 @wrapping
 def explanation_to_lines(explanation: Explanation) -> Iterator[Line]:
-    """Yield the answer, what it rests on, and what would change it."""
+    """Yield the headline, its facts and reasons, and the suggestions."""
     yield line(Span(explanation.headline, Style.BOLD))
     yield from bounded(explanation.facts, lambda fact: [line("  - ", fact)])
     if explanation.places:
@@ -91,7 +91,7 @@ def _suggestion(suggestion: Suggestion) -> Iterator[Line]:
 
 
 def where_to_write(change: Change) -> str:
-    """Return where a change goes: YAML takes no second key of a name that is there."""
+    """Return the place for a change: YAML allows a key only once."""
     key = change.path[0]
     is_there = not change.place.startswith(yaml_key(change.path))
     merges = is_there and change.yaml.startswith(f"{key}:")
@@ -99,7 +99,7 @@ def where_to_write(change: Change) -> str:
 
 
 def place_of(reason: ExplainedReason) -> str:
-    """Return where a reason stands in fleet.yaml; empty where it stands nowhere."""
+    """Return the place of a reason in fleet.yaml; empty without a place."""
     if reason.place:
         return reason.place
     return f"{yaml_key(reason.path)} in fleet.yaml" if reason.path else ""
@@ -184,12 +184,12 @@ def tag_list_to_lines(listed: TagList) -> Iterator[Line]:
     if not listed.tags:
         yield line(f"Fleet {listed.fleet}: no tags in `tags`, `powerful` or `provides` of pools")
     for tag in listed.tags:
-        yield line(Span(tag.tag, Style.BOLD), f"  {_described(tag)}")
+        yield line(Span(tag.tag, Style.BOLD), f"  {_describe_tag(tag)}")
         for each in tag.enforcement:
             yield from _claim(each)
 
 
-def _described(tag: ListedTag) -> str:
+def _describe_tag(tag: ListedTag) -> str:
     parts = [tag.kind] if tag.kind != "plain" else []
     parts += ["on demand"] if tag.on_demand else []
     parts += ["exclusive"] if tag.exclusive else []

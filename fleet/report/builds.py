@@ -12,10 +12,10 @@ from fleet.report.markdown import code, details, sentence, table
 from fleet.report.terminal import Line, Span, Style, line, title
 from fleet.schema.units import write_duration
 
-_MOST_BUILDS = 20
-"""Maximum builds that are shown: the JSON has more."""
-_MOST_OTHERS = 5
-"""Maximum builds in a terminal that the change does not move: it cannot fold them."""
+_MAX_BUILDS = 20
+"""Maximum builds in a report: the JSON has more."""
+_MAX_UNMOVED = 5
+"""Maximum builds in a terminal that the change does not move: a terminal cannot fold them."""
 HEADING = "Time and money of waiting builds, on machines created now"
 _OTHERS = "Time and money of other waiting builds"
 _HEADINGS = ("Build", "Place", "Start", "End", "Takes", "Cost", "Note")
@@ -45,16 +45,16 @@ def _sum(builds: BuildsCost, count: int, currency: str) -> str:
 
 
 def builds_lines(builds: Sequence[ComparedBuild], currency: str) -> Iterator[Line]:
-    """Yield each build with its places, those first that the change moves."""
+    """Yield each build with its places; moved builds come first."""
     if builds:
         yield title(HEADING)
     moved = sum(build.is_moved for build in builds)
-    shown = builds[: min(_MOST_BUILDS, moved + _MOST_OTHERS)]
+    shown = builds[: min(_MAX_BUILDS, moved + _MAX_UNMOVED)]
     for build in shown:
-        yield line("  ", Span(build.name, Style.BOLD), f" {_about(build)}".rstrip())
+        yield line("  ", Span(build.name, Style.BOLD), f" {_describe_build(build)}".rstrip())
         for row in _rows(build):
             place = row.place
-            when = f"{words.time(place.start)} to {_end(place)} ({_takes(place)})"
+            when = f"{words.time(place.start)} to {_end(place)} ({_format_duration(place)})"
             said = f"{words.place(place)}: {when}, {_cost(place.cost, currency)}"
             yield line("      ", ", ".join(filter(None, (said, row.note))))
         for rule in words.rules_to_allow(build.after):
@@ -64,16 +64,16 @@ def builds_lines(builds: Sequence[ComparedBuild], currency: str) -> Iterator[Lin
 
 
 def builds_blocks(builds: Sequence[ComparedBuild], currency: str) -> Iterator[str]:
-    """Yield Markdown of the builds; those that the change does not move are folded."""
-    shown = builds[:_MOST_BUILDS]
+    """Yield Markdown of the builds; unmoved builds are folded."""
+    shown = builds[:_MAX_BUILDS]
     moved = [each for each in shown if each.is_moved]
     if moved:
         yield f"#### {HEADING}"
         yield from _tables(moved, currency)
     others = [each for each in shown if not each.is_moved]
     body = [*_tables(others, currency)]
-    if builds[_MOST_BUILDS:]:
-        body.append(f"… and {len(builds[_MOST_BUILDS:]):,} more, in the JSON")
+    if builds[_MAX_BUILDS:]:
+        body.append(f"… and {len(builds[_MAX_BUILDS:]):,} more, in the JSON")
     if body:
         yield details(_OTHERS if moved else HEADING, "\n\n".join(body))
 
@@ -81,11 +81,11 @@ def builds_blocks(builds: Sequence[ComparedBuild], currency: str) -> Iterator[st
 def _tables(builds: Sequence[ComparedBuild], currency: str) -> Iterator[str]:
     rows = [
         (
-            f"{code(build.name)} {sentence(_about(build))}".strip(),
+            f"{code(build.name)} {sentence(_describe_build(build))}".strip(),
             sentence(words.place(row.place)),
             words.time(row.place.start),
             _end(row.place),
-            sentence(_takes(row.place)),
+            sentence(_format_duration(row.place)),
             _cost(row.place.cost, currency),
             sentence(row.note),
         )
@@ -103,13 +103,13 @@ def _tables(builds: Sequence[ComparedBuild], currency: str) -> Iterator[str]:
         yield "\n".join(rules)
 
 
-def _about(build: ComparedBuild) -> str:
+def _describe_build(build: ComparedBuild) -> str:
     count = words.many(build.count, "build") if build.count > 1 else ""
     return ", ".join(filter(None, (build.task, count)))
 
 
 def _rows(build: ComparedBuild) -> Iterator[_Row]:
-    """Yield each place: those that fit without the change, then all with it."""
+    """Yield each place: first the fitting ones without the change, then all with it."""
     fitting = {way_to(each): each for each in build.before if not each.asks}
     after = {way_to(each): each for each in build.after}
     for way in dict.fromkeys((*fitting, *after)):
@@ -130,7 +130,7 @@ def _end(place: PlaceFacts) -> str:
     return words.time(place.end) if place.end else words.UNKNOWN
 
 
-def _takes(place: PlaceFacts) -> str:
+def _format_duration(place: PlaceFacts) -> str:
     return words.UNKNOWN if place.seconds is None else write_duration(place.seconds)
 
 

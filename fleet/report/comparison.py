@@ -1,4 +1,4 @@
-"""Render what a change of fleet.yaml does: the same rows as text and as Markdown."""
+"""Render the effect of a change of fleet.yaml: the same rows as text and as Markdown."""
 
 import re
 from collections import defaultdict
@@ -35,7 +35,7 @@ _GUARDS = {"refused": "refuses", "throttled": "throttles"}
 
 
 class _Row(NamedTuple):
-    """One thing that the change does: where, what and why."""
+    """One effect of the change: place, kind and reason."""
 
     where: str
     name: str
@@ -48,7 +48,7 @@ class _Row(NamedTuple):
 def comparison_sections(
     change: Comparison, included: Mapping[str, str]
 ) -> Iterator[Iterator[Line]]:
-    """Yield sections of lines that say what a change does."""
+    """Yield sections of lines about the effect of a change."""
     yield _verdict(change)
     if isinstance(change, Changes):
         yield _sensitive(change)
@@ -75,7 +75,7 @@ def _sensitive(change: Changes) -> Iterator[Line]:
 
 
 def _causes(change: Changes, included: Mapping[str, str]) -> Iterator[Line]:
-    rows, hidden = _shown(change, included)
+    rows, hidden = _effect_rows(change, included)
     if rows or change.unknown:
         yield title(_CAUSES)
     for (where, name), group in groupby(rows, key=lambda row: (row.where, row.name)):
@@ -101,7 +101,7 @@ def _allow_list(change: Changes) -> Iterator[Line]:
 def comparison_blocks(
     change: Comparison, included: Mapping[str, str], *, fleet: str, age: str
 ) -> Iterator[str]:
-    """Yield the blocks of Markdown that say what a change does."""
+    """Yield the blocks of Markdown about the effect of a change."""
     if isinstance(change, Unknown):
         yield f"#### {_headline(change)}"
         yield f"- {sentence(change.unknown)}"
@@ -116,7 +116,7 @@ def comparison_blocks(
     ]
     if edits:
         yield table(("Edit", "In fleet.yaml", "Before", "After", "What it is about"), edits)
-    rows, hidden = _shown(change, included)
+    rows, hidden = _effect_rows(change, included)
     cells = [
         (
             f"{row.where} {code(row.name)}".strip(),
@@ -157,7 +157,7 @@ def _sensitive_heading(change: Changes) -> str:
 
 
 def _summary(change: Changes, arrow: str) -> Iterator[str]:
-    """Yield the verdict on a change, and what it costs in the end."""
+    """Yield the figures of a change, and its cost in the steady state."""
     verdict = change.verdict
     if verdict is not None and not change.same_config:
         parts = [_machines(verdict)]
@@ -165,7 +165,7 @@ def _summary(change: Changes, arrow: str) -> Iterator[str]:
             parts.append(_money(change, arrow))
         yield "; ".join((*parts, _workers(verdict), _waits(verdict, arrow)))
     if not change.same_config:
-        yield _at_rest(change)
+        yield _steady_difference(change)
 
 
 def _machines(verdict: Verdict) -> str:
@@ -220,7 +220,7 @@ def _headline(change: Comparison, *, arrow: str = "->") -> str:
 
 
 def _refusals(change: Changes) -> Iterator[str]:
-    """Yield which guards refuse because of the change: nothing is applied before they are met."""
+    """Yield the guards that refuse because of the change and thus block all actions."""
     refused = [
         f"{each.guard} of pool {each.pool}" if each.pool else each.guard
         for each in change.guards
@@ -232,33 +232,33 @@ def _refusals(change: Changes) -> Iterator[str]:
 
 def _effect(change: Changes, arrow: str) -> str:
     if change.is_quiet and change.verdict and not change.verdict.machines_known:
-        return f"effect on machines {words.UNKNOWN}{_of_builds(change)}"
+        return f"effect on machines {words.UNKNOWN}{_builds_cost(change)}"
     if change.is_quiet:
         unsure = " (some facts are unknown)" if change.unknown else ""
         due = f"; {words.many(len(change.images), 'image')} to build" if change.images else ""
-        lasting = _of_builds(change) or _lasting(change)
+        lasting = _builds_cost(change) or _steady_cost(change)
         return f"no effect on machines now{unsure}{due}{lasting}"
-    return _of_builds(change).removeprefix("; ") or _money(change, arrow)
+    return _builds_cost(change).removeprefix("; ") or _money(change, arrow)
 
 
-def _of_builds(change: Changes) -> str:
-    """Return the cost of the builds that a change moves, and of no build; empty if none moves."""
+def _builds_cost(change: Changes) -> str:
+    """Return the cost of the moved builds only; empty if no build moves."""
     if not _moves_builds(change) or change.verdict is None:
         return ""
     moved = describe_moved(change.verdict.builds, change.currency)
     if change.rest_before is None or change.rest_after is None:
         return f"; {moved}; when nothing waits: {words.UNKNOWN}"
-    return f"; {moved}{_lasting(change) or '; no difference when nothing waits'}"
+    return f"; {moved}{_steady_cost(change) or '; no difference when nothing waits'}"
 
 
 def _moves_builds(change: Changes) -> bool:
-    """Say whether builds move whose costs can be compared."""
+    """Return whether builds move whose costs can be compared."""
     moved = change.verdict.builds.count if change.verdict else 0
     return bool(moved) and change.currency == change.currency_before
 
 
-def _lasting(change: Changes) -> str:
-    """Return what a change costs that is not felt now."""
+def _steady_cost(change: Changes) -> str:
+    """Return the monthly cost of a change in the steady state; empty if zero or unknown."""
     before, after = change.rest_before, change.rest_after
     if before is None or after is None or change.currency != change.currency_before:
         return ""
@@ -266,8 +266,8 @@ def _lasting(change: Changes) -> str:
     return f"; later {month:+,.0f} {change.currency} per month" if round(month) else ""
 
 
-def _at_rest(change: Changes) -> str:
-    """Return what the change costs once nothing waits and nothing is being replaced."""
+def _steady_difference(change: Changes) -> str:
+    """Return the cost of the change in the steady state."""
     before, after = change.rest_before, change.rest_after
     if before is None or after is None or change.currency != change.currency_before:
         return "when nothing waits: unknown (a price is unknown, or the currency changes)"
@@ -298,12 +298,12 @@ def _money(change: Changes, arrow: str) -> str:
 
 
 def _amounts(change: Changes) -> list[Decimal]:
-    """Return every amount that is shown of a change: all with as many places."""
+    """Return every amount shown for a change; all get the same number of places."""
     difference = change.cost_after - change.cost_before
     return [change.cost_before, change.cost_after, difference, *(a.cost for a in change.actions)]
 
 
-def _shown(change: Changes, included: Mapping[str, str]) -> tuple[list[_Row], int]:
+def _effect_rows(change: Changes, included: Mapping[str, str]) -> tuple[list[_Row], int]:
     rates = words.rates(_amounts(change), sign=True)[3:]
     costs = [f"{rate} {change.currency}/h" for rate in rates]
     shown = {each.path for each in change.sensitive}
@@ -316,10 +316,10 @@ def _shown(change: Changes, included: Mapping[str, str]) -> tuple[list[_Row], in
                 *map(_outdated, change.outdated),
                 *map(_actions, change.actions, costs),
             ],
-            key=lambda row: row.name,  # what was written stays before what comes of it
+            key=lambda row: row.name,  # edits precede their effects
         ),
         *map(_image, change.images),
-        *(_requests(each, included) for each in _by_cause(change.requests)),
+        *(_requests(each, included) for each in _merge_by_cause(change.requests)),
         *(_guard(each, included) for each in change.guards),
         *(row for row in config if row.where != "pool"),
         *(_Row("action required", "", "!", text, "") for text in change.attention),
@@ -362,9 +362,7 @@ def _actions(change: ActionsChange, cost: str) -> _Row:
         parts.append(cost)
     return _Row(
         *("pool", change.pool, mark, ", ".join(parts)),
-        why=change.because
-        if more
-        else "",  # what would cause some does not say why there are fewer
+        why=change.because if more else "",  # the reason does not apply to fewer actions
         id=change.reason.value if more else "",
     )
 
@@ -376,8 +374,8 @@ def _image(change: ImageChange) -> _Row:
     return _Row("image", change.image, "*", f"needs a build: {due}", why)
 
 
-def _by_cause(changes: Iterable[RequestsChange]) -> Iterator[RequestsChange]:
-    """Yield requests of one fate and cause together, whatever tags they require."""
+def _merge_by_cause(changes: Iterable[RequestsChange]) -> Iterator[RequestsChange]:
+    """Merge requests of equal outcome and cause, independent of their tags."""
     found: defaultdict[object, list[RequestsChange]] = defaultdict(list)
     for each in changes:
         found[each.served, each.queue, each.because, each.path].append(each)
@@ -425,7 +423,7 @@ def _edit(change: ConfigChange) -> str:
 
 
 def _value(text: str) -> str:
-    """Return a value so that Markdown takes a list or a map as one piece of code."""
+    """Return a value so that Markdown renders a list or a map as one piece of code."""
     return f"`{text}`" if re.search(r"[\[{\"]", text) and "`" not in text else text
 
 

@@ -1,4 +1,4 @@
-"""Render which packages would gain on a powerful machine, and which rules no build uses."""
+"""Render packages that would gain on a powerful machine, and rules that no build uses."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
-"""Render images, their versions and their builds as text, and what is due as GitLab jobs.
+"""Render images, their versions and their builds as text, and due steps as GitLab jobs.
 
-A pipeline without a job is none for GitLab: where nothing is due, one job says so.
+GitLab creates no pipeline without jobs: if no step is due, one job prints that.
 """
 
 import shlex
@@ -31,7 +31,7 @@ _NOT_DECLARED = {"no": "not in fleet.yaml", "existing": "baked elsewhere", "reci
 
 
 def list_to_lines(listed: ImageList, now: datetime) -> list[Line]:
-    """Return a table with a row for each version, and one for an image that has none."""
+    """Return a table with a row for each version, and one for an image without versions."""
     head = tuple(Span(text, Style.DIM) for text in ("IMAGE", "VERSION", "STATE", "AGE", "AT"))
     rows = [head, *(row for image in listed.images for row in _rows(image, now))]
     return [*table(rows), *(each for image in listed.images for each in _troubles(image))]
@@ -78,7 +78,7 @@ def _rows(image: ListedImage, now: datetime) -> Iterator[tuple[Span, ...]]:
 
 
 def _block(image: ListedImage, version: Version) -> Iterator[Line]:
-    """Yield what is remembered of one version, a line each."""
+    """Yield the records of one version, one per line."""
     style = _STYLES.get(version.state, Style.PLAIN)
     yield line(Span(version.version, Style.BOLD), "  ", Span(state_of(image, version), style))
     by = f"{time(version.built_at)}, by {version.built_by}"
@@ -106,7 +106,7 @@ def _block(image: ListedImage, version: Version) -> Iterator[Line]:
 
 
 def due_to_lines(report: DueReport) -> Iterator[Line]:
-    """Yield each image with what is due of it, why, and the commands that do it."""
+    """Yield each image with its due steps, their reasons and commands."""
     for image in report.images:
         yield from _format_due(image)
     if not report.images:
@@ -131,7 +131,7 @@ def _format_due(image: DueImage) -> Iterator[Line]:
 
 
 def commands_of(image: DueImage) -> list[str]:
-    """Return the commands that do what is due, in their order."""
+    """Return the commands of the due steps, in order."""
     named = " ".join(filter(None, [image.image, image.version]))
     return [f"fleet image {step} {named}" for step in image.steps]
 
@@ -148,7 +148,7 @@ def _state(image: DueImage) -> str:
 def to_child_pipeline(
     report: DueReport, builds: str, *, file: str, job: Mapping[str, object]
 ) -> str:
-    """Return the pipeline; `builds` is the folder of builds as seen from the checkout.
+    """Return the pipeline; `builds` is the folder of builds relative to the checkout.
 
     `job` has the keys of GitLab that each job gets, such as its image; empty ones are left out.
     """
@@ -168,7 +168,7 @@ def _job(image: DueImage, builds: str, file: str) -> dict[str, object]:
         "resource_group": f"image-{image.image}",
         "interruptible": False,
         "timeout": "3 hours",
-        # Tokens that may publish live in this environment.
+        # Tokens that may publish are scoped to this environment.
         "environment": {"name": "fleet", "action": "access"},
         "script": [f"{command} --file {shlex.quote(file)}" for command in commands_of(image)],
         "artifacts": {
@@ -184,25 +184,25 @@ def _job(image: DueImage, builds: str, file: str) -> dict[str, object]:
 
 
 class BuildResult(Value):
-    """What a build gave."""
+    """The result of a build."""
 
     folder: str
     manifest: Manifest
     same_base: bool | None = None
-    """Whether a second base was the same to the last bit; None: none was made."""
+    """Whether a second base was identical to the last bit; None: it was not built."""
     differences: tuple[tuple[str, str, str], ...] = ()
-    """Path, what differs, why."""
+    """Path, difference, reason."""
 
 
 def step_to_text(step: BuildStep) -> str:
-    """Return what a build is doing, and since when it runs."""
+    """Return the current step of a build, and its start."""
     minutes, seconds = divmod(int(step.seconds), 60)
     doing = f"{step.phase} · {step.task}" if step.task else step.phase
     return f"{minutes}:{seconds:02} {doing}"
 
 
 def built_to_text(result: BuildResult) -> str:
-    """Return what was built, where it lies and what it took."""
+    """Return the built image, its location and the duration."""
     return "\n".join(_format_build(result))
 
 
@@ -235,7 +235,7 @@ _DID = {"offline": "checked", "boot": "booted", "jobs": "ran its jobs"}
 
 
 def tested_to_lines(tested: VersionTests) -> Iterator[Line]:
-    """Yield what each test found, and what state the version is in."""
+    """Yield the result of each test, and the state of the version."""
     yield (*title(f"image {tested.image} {tested.version}"), Span(f": {tested.state}"))
     for test in tested.tests:
         yield from _format_tests(test)
@@ -256,7 +256,7 @@ def _format_tests(test: Test) -> Iterator[Line]:
 
 
 def promotion_to_lines(promotion: Promotion) -> Iterator[Line]:
-    """Yield each version that moves, then each pool that boots the image."""
+    """Yield each moved version, then each pool that boots the image."""
     yield title(f"image {promotion.image}")
     for move in promotion.moves:
         yield line(
@@ -288,7 +288,7 @@ def _describe_pool(pool: Recycled) -> str:
 
 
 def pruning_to_lines(pruning: Pruning) -> Iterator[Line]:
-    """Yield every version with why it stays, or where it was deleted."""
+    """Yield every version with the reason why it is kept, or the places where it was deleted."""
     gone = [each for each in pruning.versions if not each.kept]
     verb = "Deleted" if pruning.done else "Would delete"
     yield line(Span(f"{verb} {many(len(gone), 'version')} of images", Style.BOLD))
@@ -297,7 +297,7 @@ def pruning_to_lines(pruning: Pruning) -> Iterator[Line]:
         if each.kept:
             yield line(Span("  keep  ", Style.GREEN), name.strip(), f": {each.kept}")
         else:
-            yield line(Span("- delete", Style.RED), name[1:], _where(each))
+            yield line(Span("- delete", Style.RED), name[1:], _format_places(each))
     for found in pruning.forgotten:
         name = f" {found.image} {found.version} at {found.place}, {found.id}: no version"
         if found.kept:
@@ -308,7 +308,7 @@ def pruning_to_lines(pruning: Pruning) -> Iterator[Line]:
         yield line(Span("? found", Style.YELLOW), f" contents of {place} unknown: {why}")
 
 
-def _where(version: PrunedVersion) -> str:
+def _format_places(version: PrunedVersion) -> str:
     places = (f"{place} {upload}" for place, upload in sorted(version.places.items()))
     return "".join(f", {each}" for each in places)
 
@@ -317,7 +317,7 @@ _MB = 1_000_000
 
 
 def publishing_to_text(publishing: Publishing) -> str:
-    """Return a line for each place, and one for each thing that was removed there."""
+    """Return a line for each place, and one for each object removed there."""
     what = f"{publishing.image} {publishing.version}".rstrip()
     lines = []
     for each in publishing.places:
@@ -332,11 +332,11 @@ def publishing_to_text(publishing: Publishing) -> str:
 
 
 def phase_to_text(place: str, transfer: Transfer) -> str:
-    """Return that a phase of an upload began."""
+    """Return the message that a phase of an upload started."""
     return f"{place}: {transfer.phase}: {many(transfer.total, 'byte')}"
 
 
 def transfer_to_text(place: str, transfer: Transfer) -> str:
-    """Return how far an upload is."""
+    """Return the progress of an upload."""
     done, total = f"{transfer.done / _MB:,.1f}", f"{transfer.total / _MB:,.1f}"
     return f"{place}: {transfer.phase}: {done} of {total} MB"

@@ -17,7 +17,7 @@ from fleet.report.terminal import visible
 
 
 def plan_to_json(plan: Plan, change: Comparison | None = None, cadence: int | None = None) -> str:
-    """Return the plan as JSON, with what a change does; reading it back gives an equal value.
+    """Return the plan as JSON, with the effect of a change; reading it back gives an equal value.
 
     `cadence` is that of a recorded world, in seconds.
     """
@@ -27,7 +27,7 @@ def plan_to_json(plan: Plan, change: Comparison | None = None, cadence: int | No
 def plan_to_lines(
     plan: Plan, change: Comparison | None = None, cadence: int | None = None
 ) -> Iterator[str]:
-    """Yield the same some lines at a time, as `Console.out` takes them: a plan may be long."""
+    """Yield the JSON of a plan in chunks of lines, as `Console.out` takes them."""
     if change is None:
         return _lines(plan)
     return _lines(ComparedPlan(**dict(plan), change=change, cadence=cadence))
@@ -43,24 +43,24 @@ def value_to_json(value: BaseModel) -> str:
     return visible("".join(_lines(value)))
 
 
-_AT_ONCE = 100
-"""Entries of a long list that are written at once: fresh memory takes more time than writing."""
+_CHUNK = 100
+"""Entries of a long list per chunk: allocating memory takes more time than writing."""
 
 
 def _lines(value: BaseModel) -> Iterator[str]:
-    """Yield the lines of a value, one field after the other; of a long list a part at a time."""
+    """Yield the lines of a value, one field after the other; a long list in chunks."""
     last, end = "{", "\n"
     for key in sorted(type(value).model_fields):
         held, opening, closing = getattr(value, key), f'  "{key}": [', "  ]"
-        if not isinstance(held, tuple) or len(held) <= _AT_ONCE:
+        if not isinstance(held, tuple) or len(held) <= _CHUNK:
             if text := _field(value, key):
                 yield last + end
                 last, end = text, ",\n"
             continue
         yield last + end
         last, end = opening, "\n"
-        for at in range(0, len(held), _AT_ONCE):
-            part = value.model_copy(update={key: held[at : at + _AT_ONCE]})
+        for at in range(0, len(held), _CHUNK):
+            part = value.model_copy(update={key: held[at : at + _CHUNK]})
             yield last + end
             last, end = _field(part, key)[len(opening) + 1 : -len(closing) - 1], ",\n"
         yield last + "\n"
@@ -69,11 +69,11 @@ def _lines(value: BaseModel) -> Iterator[str]:
 
 
 def _field(value: BaseModel, key: str) -> str:
-    """Return the lines of one field; empty where it is left out."""
+    """Return the lines of one field; empty if it is left out."""
     document = _sorted(value.model_dump(mode="json", include={key}), {})
     try:
         text = to_json(document, indent=2).decode()
-    except PydanticSerializationError:  # a file's name may have bytes that are no characters
+    except PydanticSerializationError:  # a file name may contain invalid bytes
         text = json.dumps(document, indent=2, ensure_ascii=False)
     return text[len("{\n") : -len("\n}")]
 
@@ -82,9 +82,9 @@ _NESTED = frozenset({dict, list})
 
 
 def _sorted(value: Any, orders: dict[tuple[str, ...], dict[str, None]]) -> Any:  # noqa: ANN401 - JSON
-    """Return a table, or what a list holds, with the keys of all tables in order.
+    """Sort the keys of all tables in a value.
 
-    `orders` are keys as they come to their tables in order: most tables have those of another.
+    `orders` caches sorted keys: most tables have the keys of another.
     """
     if isinstance(value, list):
         if isinstance(value[0], str):
@@ -93,7 +93,7 @@ def _sorted(value: Any, orders: dict[tuple[str, ...], dict[str, None]]) -> Any: 
     keys = tuple(value)
     if keys not in orders:
         orders[keys] = dict.fromkeys(sorted(keys))
-    table = orders[keys] | value  # which has the keys where the first has them
+    table = orders[keys] | value  # which has its keys in the order of the first
     for key, own in value.items():
         if type(own) in _NESTED and own:
             table[key] = _sorted(own, orders)
@@ -104,7 +104,7 @@ def plan_to_terraform_report(plan: Plan) -> str:
     """Return the counts that `artifacts:reports:terraform` reads.
 
     Drains and promotions of images are updates. Shared resources count one by one; an unfinished
-    earlier update of them is one more.
+    earlier update of them is one additional update.
     """
     counted = Counter(action.action for action in plan.actions)
     for base in plan.bases:

@@ -1,4 +1,4 @@
-"""Render the log: each run with who started it, and what it changed."""
+"""Render the log: each run with its user and its changes."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -13,9 +13,9 @@ _SHOWN_COMMIT = 12
 
 @wrapping
 def log_to_lines(entries: Sequence[LogEntry], currency: str, earlier: int) -> Iterator[Line]:
-    """Yield entries in their order, those of a run under a line that says who started it.
+    """Yield entries in their order; the entries of a run follow a line with its user.
 
-    `earlier` is how many more there are before them.
+    `earlier` is the number of entries before them.
     """
     if earlier:
         entry = "entry" if earlier == 1 else "entries"

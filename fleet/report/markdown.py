@@ -1,8 +1,8 @@
 """Write Markdown in which hostile text has no effect.
 
-Names become code, where neither Markdown nor GitLab looks for mentions, references, links,
-HTML or formulas. In a sentence, every word that is not plain becomes code too, and what was
-written as one piece stays one: `a command`, {env: NAME}.
+Names become code, since neither Markdown nor GitLab parses mentions, references, links, HTML or
+formulas there. In a sentence, every word that is not plain becomes code too, and a span written as
+one piece stays one: `a command`, {env: NAME}.
 """
 
 import re
@@ -20,7 +20,7 @@ _PLAIN_WORD = re.compile(
     re.VERBOSE,
 )
 _PLAIN_MARKS = frozenset({"-", "…", "+", "=", "/", "→"})
-_LINKED_WORD = re.compile(  # what GitLab links all the same: hosts, commits, foreign issues
+_LINKED_WORD = re.compile(  # GitLab links these nevertheless: hosts, commits, foreign issues
     r"(?i:www\.)|(?i:[0-9a-f]{7,40})\b|[A-Z][A-Z0-9]+-[0-9]"
 )
 _MENTIONLESS_TAIL = re.compile(r"[.,;:]+\Z")
@@ -68,12 +68,12 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def details(summary: str, body: str) -> str:
-    """Return a folded block; the summary is the caller's own words, never a value."""
+    """Return a folded block; the summary is the caller's own text, never a value."""
     return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
 
 
 def cut(text: str, most: int, note: str) -> str:
-    """Return Markdown of ours that is at most so long: cut between blocks, `note` after it.
+    """Return Markdown of at most `most` characters: cut between blocks, `note` after it.
 
     Folded blocks that the cut leaves open are closed.
     """
@@ -111,6 +111,6 @@ def _word(word: str) -> str:
 
 
 def _without_pipes(text: str) -> str:
-    # A table is split at pipes before code is looked for, and an escaped pipe goes wrong where
-    # the value holds a backslash before it; a look-alike cannot.
+    # Tables are split at pipes before code is parsed, and an escaped pipe breaks if the value
+    # holds a backslash before it; a similar character does not.
     return text.replace("|", "\N{DIVIDES}")

@@ -1,9 +1,9 @@
 """Render the figures of one plan and of the last run as OpenMetrics, for Prometheus.
 
 All are gauges, so that the same text is also Prometheus' older format, as node_exporter's textfile
-collector reads it. A figure that is unknown has no sample: unknown is not zero. Labels hold names
-of fleet.yaml and words of fleet, never a request, a worker or a person. Points in time are in
-seconds since 1970, and what is over or near is for a query to say.
+collector reads it. An unknown figure has no sample: unknown is not zero. Labels hold names of
+fleet.yaml and constants of fleet, never a request, a worker or a person. Times are in seconds
+since 1970; queries decide whether a limit is exceeded or near.
 """
 
 from collections import Counter
@@ -26,10 +26,10 @@ from fleet.report.terminal import clean
 from fleet.schema.model import Fleet, StaticPool
 
 RECENT = timedelta(hours=3)
-"""How long a try to make a machine counts."""
-_ELSEWHERE = "(other)"
-"""The pool of machines whose label names none that the plan knows."""
-_EVERYWHERE = "(all)"
+"""Time for which an attempt to create a machine counts."""
+_OTHER_POOL = "(other)"
+"""The pool of machines whose label names a pool that is not in the plan."""
+_ALL_POOLS = "(all)"
 """The pool of a freeze of all pools."""
 _RESULTS: tuple[AttemptResult, ...] = (
     "registered",
@@ -46,16 +46,16 @@ Samples = Iterable[tuple[Labels, float | Decimal | None]]
 
 
 class Seen(NamedTuple):
-    """What one run, or one look, saw and planned."""
+    """The observations and the plan of one run, or of one read-only query."""
 
     world: World
     plan: Plan
     versions: Sequence[Version] = ()
-    """Every version of an image that the store remembers."""
+    """Every version of an image in the store."""
 
 
 class _Family(NamedTuple):
-    """One metric: its name, what it says, its samples; a sample without a value is left out."""
+    """One metric: its name, help and samples; a sample without a value is left out."""
 
     name: str
     help: str
@@ -68,15 +68,15 @@ def metrics_to_text(
     seen: Seen | None = None,
     wrong_tokens: int | None = None,
 ) -> str:
-    """Return the metrics of a fleet; without `seen`, those of its runs alone.
+    """Return the metrics of a fleet; without `seen`, only those of its runs.
 
-    `last` is None where no run has ended yet, or the store does not say; `wrong_tokens` is None
+    `last` is None if no run has ended yet, or the store cannot be read; `wrong_tokens` is None
     outside of `fleet serve`.
     """
-    families = [*_of_runs(fleet, last), *(_of_plan(fleet, seen) if seen else ())]
+    families = [*_run_families(fleet, last), *(_plan_families(fleet, seen) if seen else ())]
     if wrong_tokens is not None:
         told = "Requests with a wrong token since `fleet serve` was started."
-        families.append(_Family("fleet_serve_wrong_tokens", told, _only(wrong_tokens)))
+        families.append(_Family("fleet_serve_wrong_tokens", told, _single_sample(wrong_tokens)))
     return "".join(line for each in families for line in _lines(fleet.fleet, each)) + "# EOF\n"
 
 
@@ -88,55 +88,55 @@ def _lines(fleet: str, family: _Family) -> Iterator[str]:
     for labels, value in family.samples:
         if value is not None:
             told = {"fleet": fleet, **labels}.items()
-            inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in told)
-            yield f"{name}{{{inside}}} {_written(value)}\n"
+            inside = ",".join(f'{label}="{_escape(text)}"' for label, text in told)
+            yield f"{name}{{{inside}}} {_format_value(value)}\n"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return clean(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _written(value: float | Decimal) -> str:
+def _format_value(value: float | Decimal) -> str:
     return format(value, "f") if isinstance(value, Decimal) else repr(value)
 
 
-def _only(value: float | Decimal | None) -> Samples:
+def _single_sample(value: float | Decimal | None) -> Samples:
     return [({}, value)]
 
 
-def _of_runs(fleet: Fleet, last: LastRun | None) -> Iterator[_Family]:
+def _run_families(fleet: Fleet, last: LastRun | None) -> Iterator[_Family]:
     yield _Family(
         "fleet_cadence_seconds",
         "How often `fleet apply` is to run.",
-        _only(fleet.cadence),
+        _single_sample(fleet.cadence),
     )
     yield _Family(
         "fleet_last_run_timestamp_seconds",
         "When the last run of `fleet apply` that came to its end did so.",
-        _only(last and last.ended.timestamp()),
+        _single_sample(last and last.ended.timestamp()),
     )
     yield _Family(
         "fleet_last_run_success",
         "1 if that run did all of its plan, 0 if something failed or was refused.",
-        _only(last and int(last.succeeded)),
+        _single_sample(last and int(last.succeeded)),
     )
 
 
-def _of_plan(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
+def _plan_families(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
     plan = seen.plan
     yield _Family(
         "fleet_plan_timestamp_seconds",
         "When the world was observed that the metrics below are of.",
-        _only(plan.time.timestamp()),
+        _single_sample(plan.time.timestamp()),
     )
-    yield from _of_pools(fleet, seen)
-    yield from _of_queues(fleet, plan)
-    yield from _of_money(plan)
-    yield from _of_trouble(plan)
-    yield from _of_dates(fleet, seen)
+    yield from _pool_families(fleet, seen)
+    yield from _queue_families(fleet, plan)
+    yield from _money_families(plan)
+    yield from _trouble_families(plan)
+    yield from _date_families(fleet, seen)
 
 
-def _of_pools(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
+def _pool_families(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
     plan = seen.plan
     status = [pool_status(each) for each in plan.pools]
     sample = sample_of(fleet, plan)
@@ -152,7 +152,7 @@ def _of_pools(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
     yield _Family(
         "fleet_pool_machines_max",
         "Most machines that a pool may have; of static pools there is none.",
-        [({"pool": each.pool}, each.max) for each in plan.pools if _is_made(fleet, each)],
+        [({"pool": each.pool}, each.max) for each in plan.pools if _is_managed(fleet, each)],
     )
     yield _Family(
         "fleet_pool_requests_waiting",
@@ -167,7 +167,7 @@ def _of_pools(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
     yield _Family(
         "fleet_pool_machines_expired",
         "Machines of a pool whose expiry has passed, not renewed by `fleet apply`.",
-        _expired(fleet, seen),
+        _expired_samples(fleet, seen),
     )
     yield _Family(
         "fleet_pool_recent_attempts",
@@ -176,22 +176,22 @@ def _of_pools(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
     )
 
 
-def _expired(fleet: Fleet, seen: Seen) -> Samples:
+def _expired_samples(fleet: Fleet, seen: Seen) -> Samples:
     world, plan = seen.world, seen.plan
     takers, found = takers_of(fleet, world), Counter[str]()
     known = {each.pool for each in plan.pools}
     for provider, machine in world.machines():
         pool = takers.get(machine.pool, machine.pool)
         if expired_at(fleet, world, provider, machine):
-            found[pool if pool in known else _ELSEWHERE] += 1
+            found[pool if pool in known else _OTHER_POOL] += 1
     for each in plan.pools:
-        if _is_made(fleet, each) and "machines" not in each.not_known:
+        if _is_managed(fleet, each) and "machines" not in each.not_known:
             yield {"pool": each.pool}, found[each.pool]
-    yield {"pool": _ELSEWHERE}, found[_ELSEWHERE] or None
+    yield {"pool": _OTHER_POOL}, found[_OTHER_POOL] or None
 
 
-def _is_made(fleet: Fleet, pool: PoolVerdict) -> bool:
-    """Say whether fleet makes the machines of a pool."""
+def _is_managed(fleet: Fleet, pool: PoolVerdict) -> bool:
+    """Return whether fleet creates the machines of a pool."""
     return not isinstance(fleet.pools.get(pool.pool), StaticPool)
 
 
@@ -201,12 +201,12 @@ def _attempts(fleet: Fleet, seen: Seen) -> Samples:
         (each.pool, each.result) for each in attempts_of(fleet, seen.world) if each.at >= since
     )
     for pool in seen.plan.pools:
-        if _is_made(fleet, pool):
+        if _is_managed(fleet, pool):
             for result in _RESULTS:
                 yield {"pool": pool.pool, "result": result}, tried[pool.pool, result]
 
 
-def _of_queues(fleet: Fleet, plan: Plan) -> Iterator[_Family]:
+def _queue_families(fleet: Fleet, plan: Plan) -> Iterator[_Family]:
     unread, partly = set(plan.unread), {each.queue for each in plan.estimates}
     queues = {each.id: each.queue for each in plan.signatures}
     waiting, unserved = Counter[str](), Counter[str]()
@@ -240,7 +240,7 @@ def _of_queues(fleet: Fleet, plan: Plan) -> Iterator[_Family]:
     )
 
 
-def _of_money(plan: Plan) -> Iterator[_Family]:
+def _money_families(plan: Plan) -> Iterator[_Family]:
     now = [each for each in plan.budgets if not each.coming]
     for name, said, amounts in (
         ("spent", "Spent under a budget so far.", [b.spent if b.known else None for b in now]),
@@ -260,13 +260,13 @@ def _of_money(plan: Plan) -> Iterator[_Family]:
 
 
 def _budget(verdict: BudgetVerdict) -> Labels:
-    """Return the labels of a budget; one of a pool is `pools.NAME.budget`, which none other is."""
+    """Return the labels of a budget; that of a pool is `pools.NAME.budget`, which is unique."""
     *section, _ = verdict.path
     name = ".".join(map(str, section)).removeprefix("budgets.")
     return {"budget": name, "period": verdict.period, "unit": verdict.unit}
 
 
-def _of_trouble(plan: Plan) -> Iterator[_Family]:
+def _trouble_families(plan: Plan) -> Iterator[_Family]:
     guards = sorted({each.guard for each in plan.guards})
     refused = Counter(each.guard for each in plan.guards if each.result == "refused")
     withheld = Counter[str]()
@@ -285,7 +285,7 @@ def _of_trouble(plan: Plan) -> Iterator[_Family]:
     yield _Family(
         "fleet_attention",
         "How many things need a person; `fleet status` names them.",
-        _only(len(plan.attention)),
+        _single_sample(len(plan.attention)),
     )
     noticed = Counter(each.kind for each in plan.notices)
     yield _Family(
@@ -300,7 +300,7 @@ def _of_trouble(plan: Plan) -> Iterator[_Family]:
             ({"pool": pool, "stops": what}, 1)
             for pool, what in sorted(
                 {
-                    (each.pool or _EVERYWHERE, what)
+                    (each.pool or _ALL_POOLS, what)
                     for each in plan.orders
                     if isinstance(each, Freeze)
                     for what in each.stops
@@ -311,16 +311,16 @@ def _of_trouble(plan: Plan) -> Iterator[_Family]:
     yield _Family(
         "fleet_machines_held",
         "Machines that `fleet hold` keeps; they get no new work and are billed.",
-        _only(sum(isinstance(each, Hold) for each in plan.orders)),
+        _single_sample(sum(isinstance(each, Hold) for each in plan.orders)),
     )
     yield _Family(
         "fleet_sources_unknown",
         "How many readings failed: of queues, providers, stacks, images, or the ledger.",
-        _only(len(plan.unknown)),
+        _single_sample(len(plan.unknown)),
     )
 
 
-def _of_dates(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
+def _date_families(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
     current = [each for each in seen.versions if each.state == "current"]
     yield _Family(
         "fleet_image_built_timestamp_seconds",
@@ -355,5 +355,5 @@ def _next_expiries(fleet: Fleet, today: date) -> Samples:
 
 
 def _end_of(day: date) -> float:
-    """Return when a last day is over."""
+    """Return the end of a last day."""
     return datetime.combine(day + timedelta(days=1), time(), UTC).timestamp()

@@ -1,6 +1,6 @@
 """Render the report of a month as tables and plots, or as CSV.
 
-Money is shown in cents, so shared out that the rows of a table add up to its total.
+Money is shown in cents, rounded so that the rows of a table add up to its total.
 """
 
 import csv
@@ -23,7 +23,7 @@ _DAY = timedelta(days=1)
 
 
 def in_cents(amounts: Sequence[Decimal]) -> list[Decimal]:
-    """Return amounts in whole cents that add up to the sum of all, in whole cents."""
+    """Round amounts to whole cents that add up to the rounded sum."""
     total = sum(amounts, Decimal(0)).quantize(_CENT, ROUND_HALF_EVEN)
     cents = [amount.quantize(_CENT, ROUND_FLOOR) for amount in amounts]
     left = int((total - sum(cents, Decimal(0))) / _CENT)
@@ -36,7 +36,7 @@ def in_cents(amounts: Sequence[Decimal]) -> list[Decimal]:
 def month_tables(
     report: MonthReport, slots: Sequence[Slot] = (), length: timedelta = _DAY
 ) -> Tables:
-    """Return the report; `slots` are the machines of the month, if any are known."""
+    """Return the report; `slots` are the machines of the month, if known."""
     panels = partial(_panels, report, slots, length)
     return Tables(tuple(_headline(report)), tuple(sections(report)), panels)
 
@@ -44,7 +44,7 @@ def month_tables(
 def month_to_csv(report: MonthReport) -> str:
     """Return the report as CSV: a line for each figure, with its section, name and column.
 
-    A name that a spreadsheet would take for a formula gets an apostrophe before it.
+    A name that a spreadsheet would parse as a formula gets an apostrophe before it.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -59,7 +59,7 @@ def month_to_csv(report: MonthReport) -> str:
 
 
 def _headline(report: MonthReport) -> Iterator[str]:
-    """Yield what the month has cost and how far it is known, the shortest first."""
+    """Yield the cost of the month and its completeness, the shortest first."""
     cost = report.money.quantize(_CENT, ROUND_HALF_EVEN)
     figure = f"{cost:,.2f} {report.currency}" if report.charged_until else "cost unknown"
     yield f"{report.fleet}, {report.month}: {'no data' if report.is_empty else figure}"
@@ -163,7 +163,7 @@ def _limits(report: MonthReport) -> Iterator[Section]:
 
 
 def _counts(blank: Section, rows: Sequence[CountRow], note: str) -> Section:
-    """Return a section with its rows, or with a note where there are none."""
+    """Return a section with its rows, or with a note if there are no rows."""
     shown = tuple((row.name, str(row.count)) for row in rows)
     return blank._replace(rows=shown, note="" if shown else note)
 

@@ -1,4 +1,4 @@
-"""Render what an apply did per pool, what failed, and what to do next."""
+"""Render the result of an apply per pool, its failures, and the next steps."""
 
 import json
 from collections import Counter
@@ -30,15 +30,15 @@ _WIDTH = 20
 def outcome_to_text(
     outcome: Outcome, plan: Plan, *, colour: bool, command: str = "fleet apply"
 ) -> str:
-    """Return what was done per pool, what was not and why, and the next step."""
+    """Return the actions per pool, the failures with reasons, and the next step."""
     changed = [stack for stack in outcome.stacks if stack.result != "unchanged"]
     unchanged = [stack.pool for stack in outcome.stacks if stack.result == "unchanged"]
     lines = [
         _headline(outcome, plan),
         *(text for stack in changed for text in _stack(stack)),
-        *_named("unchanged", unchanged, "unchanged"),
-        *_named("in progress", outcome.under_way, "applied"),
-        *_named("not started", outcome.left, "refused"),
+        *_format_pools("unchanged", unchanged, "unchanged"),
+        *_format_pools("in progress", outcome.under_way, "applied"),
+        *_format_pools("not started", outcome.left, "refused"),
         *(
             line("  ", Span("refused", _STYLES["refused"]), f": {because}")
             for because in outcome.refused
@@ -97,14 +97,14 @@ def _stack(stack: StackOutcome) -> Iterator[Line]:
         yield line(f"    | … and {words.many(len(error) - _MOST_ERROR_LINES, 'more line')}")
 
 
-def _named(what: str, pools: Sequence[str], result: str) -> Iterator[Line]:
+def _format_pools(what: str, pools: Sequence[str], result: str) -> Iterator[Line]:
     if pools:
         listed = some_of(pools, shown=_MOST_NAMES)
         yield line(Span(f"  {what}: {listed}", _STYLES[result]))
 
 
 def _outdated(outcome: Outcome) -> Iterator[Line]:
-    """Yield how the current plan, shown above, differs from the saved one."""
+    """Yield the differences between the current plan, shown above, and the saved one."""
     if not outcome.outdated:
         return
     yield line(
@@ -146,7 +146,7 @@ def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:
 
 
 def run_to_text(run: Mapping[str, str], *, running: bool) -> str:
-    """Return a run as a line; `running`: it may be the one that holds the lock."""
+    """Return a run as a line; `running`: it may be the run that holds the lock."""
     if not run["ended"]:
         state = "still running" if running else "no end recorded (interrupted or crashed)"
         lines = [f"run      {run['started']}, {state}"]
@@ -160,7 +160,7 @@ def run_to_text(run: Mapping[str, str], *, running: bool) -> str:
 
 
 def run_to_value(run: Mapping[str, str]) -> dict[str, Any]:
-    """Return a run as a JSON value; what is unknown is null."""
+    """Return a run as a JSON value; an unknown field is null."""
     outcome = _outcome(run)
     return {
         "started": run["started"],
@@ -168,12 +168,12 @@ def run_to_value(run: Mapping[str, str]) -> dict[str, Any]:
         "plan": run["plan"] or None,
         "outcome": _json(run["outcome"]),
         "begun": list(format_steps(run)),
-        "results": None if outcome is None else dict(_counted(outcome)),
+        "results": None if outcome is None else dict(_count_results(outcome)),
     }
 
 
 def format_begun(latest: Sequence[Mapping[str, str]]) -> str:
-    """Return the last step of the latest run if that has no end, as part of a sentence."""
+    """Return the last step of the latest run if it has no end, as part of a sentence."""
     steps = format_steps(latest[0]) if latest else ()
     if not steps:
         return ""
@@ -197,13 +197,13 @@ def _results(run: Mapping[str, str]) -> str:
         return f"adopted {', '.join(adopted)}"
     if outcome.rules:
         return f"delivered rules to {'; '.join(outcome.rules)}"
-    counted = _counted(outcome)
+    counted = _count_results(outcome)
     parts = [f"{counted[result]} {result}" for result in _WORST_FIRST if counted[result]]
     parts += [f"{len(outcome.refused)} refused by guards"] if outcome.refused else []
     return ", ".join(parts) or "nothing to do"
 
 
-def _counted(outcome: Outcome) -> Counter[str]:
+def _count_results(outcome: Outcome) -> Counter[str]:
     return Counter(stack.result for stack in outcome.stacks)
 
 
@@ -233,7 +233,7 @@ class Progress:
         self._left.pop(step, None)
 
     def __str__(self) -> str:
-        """Return the bar, empty where nothing was planned."""
+        """Return the bar; empty if no step was planned."""
         planned = self._planned.total()
         if not planned:
             return ""

@@ -28,9 +28,9 @@ _MOST_ROWS = 200
 
 
 def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = "") -> str:
-    """Return the plan as Markdown: headline, what a change does, tables, long ones folded.
+    """Return the plan as Markdown: headline, effect of a change, tables; long ones are folded.
 
-    `age` says how old a recorded world is.
+    `age` is the age of a recorded world.
     """
     headline, clock = list(_headline(plan)), map(sentence, words.clock(plan))
     compared = []
@@ -198,7 +198,7 @@ def _unserved(plan: Plan) -> Iterator[str]:
 
 
 def _key(plan: Plan, path: Sequence[str | int]) -> str:
-    """Return a key of fleet.yaml, and the included file that it stands in."""
+    """Return a key of fleet.yaml, and the included file that has it."""
     file = plan.included.get(yaml_key(path[:2]))
     return code(yaml_key(path)) + (f" ({code(file)})" if file else "")
 
@@ -297,7 +297,7 @@ def _section(
     *,
     is_folded: bool = False,
 ) -> Iterator[str]:
-    """Yield a heading with its table; a long table folds, an empty one is not there."""
+    """Yield a heading with its table; a long table folds, an empty one is left out."""
     if not rows:
         return
     text = table(headings, _with_rest(rows[:_MOST_ROWS], len(rows)))

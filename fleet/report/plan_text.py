@@ -72,9 +72,9 @@ _RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GRE
 def plan_to_text(
     plan: Plan, *, colour: bool, change: Comparison | None = None, age: str = ""
 ) -> str:
-    """Return the plan as text for a terminal or a log, above it what a change does.
+    """Return the plan as text for a terminal or a log, below the effect of a change.
 
-    `age` says how old a recorded world is.
+    `age` is the age of a recorded world.
     """
     first, totals = list(_moment(plan, age)), list(_totals(plan))
     whole = (
@@ -90,23 +90,27 @@ def plan_to_text(
         _guards(plan),
         _approvals(plan),
     )
-    compared, notices, warnings = _compared(change, plan), _notices(plan), _warnings(plan)
+    compared, notices, warnings = (
+        _comparison_sections(change, plan),
+        _notices(plan),
+        _warnings(plan),
+    )
     sections: tuple[Iterable[Line], ...]
     if change is None or isinstance(change, Unknown):
         sections = ([*first, *totals], *compared, *notices, *whole, warnings)
     else:
         sections = (first, *compared, *notices, warnings, [title(words.WHOLE), *totals], *whole)
-    lines = wrapped(_separated((*sections, _digests(plan))))
+    lines = wrapped(_separate((*sections, _digests(plan))))
     return lines_to_text(lines, colour=colour)
 
 
-def _compared(change: Comparison | None, plan: Plan) -> Iterable[Iterable[Line]]:
+def _comparison_sections(change: Comparison | None, plan: Plan) -> Iterable[Iterable[Line]]:
     if change is None:
         return ()
     return comparison_sections(change, plan.included)
 
 
-def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
+def _separate(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
     lines = [list(section) for section in sections]
     for position, section in enumerate(section for section in lines if section):
         if position:
@@ -135,17 +139,21 @@ def _totals(plan: Plan) -> Iterator[Line]:
 
 
 def _notices(plan: Plan) -> Iterator[Iterator[Line]]:
-    """Yield a section for each kind of what a person has to know first."""
+    """Yield a section for each kind of urgent notice."""
     unknown, estimates = plan.unknown, tuple(map(words.estimated, plan.estimates))
-    yield _listed(words.UNKNOWN_HEADING, Span("? ", Style.YELLOW), unknown, len(unknown))
-    yield _listed(words.PARTLY_READ_HEADING, Span("~ ", Style.YELLOW), estimates, len(estimates))
-    yield _listed(words.ATTENTION_HEADING, Span("! ", Style.RED), plan.attention, _MOST_WARNINGS)
-    yield _listed(
+    yield _list_section(words.UNKNOWN_HEADING, Span("? ", Style.YELLOW), unknown, len(unknown))
+    yield _list_section(
+        words.PARTLY_READ_HEADING, Span("~ ", Style.YELLOW), estimates, len(estimates)
+    )
+    yield _list_section(
+        words.ATTENTION_HEADING, Span("! ", Style.RED), plan.attention, _MOST_WARNINGS
+    )
+    yield _list_section(
         words.NOTICES_HEADING, Span("! ", Style.YELLOW), words.notices(plan), _MOST_WARNINGS
     )
 
 
-def _listed(heading: str, mark: Span, texts: Sequence[str], most: int) -> Iterator[Line]:
+def _list_section(heading: str, mark: Span, texts: Sequence[str], most: int) -> Iterator[Line]:
     if texts:
         yield title(heading)
     for text in texts[:most]:
@@ -155,7 +163,7 @@ def _listed(heading: str, mark: Span, texts: Sequence[str], most: int) -> Iterat
 
 
 def _unserved(plan: Plan) -> Iterator[Line]:
-    """Yield the requests that wait on, by cause."""
+    """Yield the unserved requests, by cause."""
     if not plan.unserved:
         return
     total = sum(unserved.count for unserved in plan.unserved)
@@ -243,7 +251,7 @@ def _pool_table(verdicts: Iterable[PoolVerdict], currency: str) -> Iterator[Line
 
 
 def _change(pool: PoolStatus | PoolVerdict) -> str:
-    """Return how many machines come, are drained and go: +2 ~1 -1."""
+    """Return the numbers of created, drained and deleted machines: +2 ~1 -1."""
     counts = {"create": pool.create, "drain": pool.drain, "delete": pool.delete}
     return " ".join(f"{_MARKS[kind][0]}{count}" for kind, count in counts.items() if count)
 
@@ -257,7 +265,7 @@ def changes_section(plan: Plan) -> Iterator[Line]:
     actions: dict[str, list[Action]] = {}
     for action in plan.actions:
         actions.setdefault(action.pool, []).append(action)
-    by_pool = {pool: _alike(own) for pool, own in actions.items()}
+    by_pool = {pool: _group_actions(own) for pool, own in actions.items()}
     shown = [action for groups in by_pool.values() for group in groups for action in group.shown]
     rows = dict(zip(map(id, shown), _rows(shown, types, plan.currency), strict=True))
     for pool, groups in by_pool.items():
@@ -280,8 +288,8 @@ def changes_section(plan: Plan) -> Iterator[Line]:
         yield line("        ", words.replacement(each, plan.currency))
 
 
-class _Alike(NamedTuple):
-    """Actions of one pool that do the same for the same reason, and those of them shown."""
+class _ActionGroup(NamedTuple):
+    """Equal actions of one pool with equal reasons, and those of them that are shown."""
 
     action: Literal["create", "drain", "delete"]
     reason: Reason
@@ -297,12 +305,12 @@ class _Alike(NamedTuple):
         return self.actions[len(self.shown) :]
 
 
-def _alike(actions: Iterable[Action]) -> list[_Alike]:
+def _group_actions(actions: Iterable[Action]) -> list[_ActionGroup]:
     groups: dict[tuple[str, Reason], list[Action]] = {}
     for action in actions:
         groups.setdefault((action.action, action.reason), []).append(action)
     return [
-        _Alike(action=alike[0].action, reason=reason, actions=tuple(alike))
+        _ActionGroup(action=alike[0].action, reason=reason, actions=tuple(alike))
         for (_, reason), alike in sorted(groups.items(), key=lambda item: _ORDER.index(item[0][0]))
     ]
 
@@ -316,7 +324,7 @@ def _rows(shown: list[Action], types: dict[str, str | None], currency: str) -> l
                 Span(action.worker),
                 Span(_type(action, types)),
                 Span(f"{difference} {currency}/h" if difference_of(action) else ""),
-                Span(_served(action), Style.DIM),
+                Span(_format_served(action), Style.DIM),
             ]
             for action, difference in zip(shown, money, strict=True)
         ],
@@ -324,7 +332,7 @@ def _rows(shown: list[Action], types: dict[str, str | None], currency: str) -> l
     )
 
 
-def _group(group: _Alike, rows: dict[int, Line], currency: str) -> Iterator[Line]:
+def _group(group: _ActionGroup, rows: dict[int, Line], currency: str) -> Iterator[Line]:
     reason = Span(f"[{group.reason.value}]", Style.CYAN)
     sentences = {action.because for action in group.actions}
     for because, actions in groupby(group.shown, key=lambda action: action.because):
@@ -336,7 +344,7 @@ def _group(group: _Alike, rows: dict[int, Line], currency: str) -> Iterator[Line
         yield line("    ", *_hidden(group, currency), " ", reason)
 
 
-def _hidden(group: _Alike, currency: str) -> Line:
+def _hidden(group: _ActionGroup, currency: str) -> Line:
     money = sum((difference_of(action) for action in group.hidden), Decimal(0))
     figures = f", {words.rate(money, sign=True)} {currency}/h" if money else ""
     text = f" {len(group.hidden):,} more to {group.action}{figures}"
@@ -355,7 +363,7 @@ def _type(action: Action, types: dict[str, str | None]) -> str:
 
 
 def difference_of(action: Action) -> Decimal:
-    """Return what an action adds to the cost per hour."""
+    """Return the change of the cost per hour by an action."""
     match action:
         case Create():
             return action.cost
@@ -367,9 +375,9 @@ def difference_of(action: Action) -> Decimal:
             assert_never(never)
 
 
-def _served(action: Action) -> str:
+def _format_served(action: Action) -> str:
     if not isinstance(action, Create) or all(name in action.because for name in action.serves):
-        return ""  # it serves none, or its reason names them
+        return ""  # it serves no request, or its reason names them
     return f"for {some_of(action.serves, shown=2)}"
 
 
@@ -402,7 +410,7 @@ class TagNote:
     count: int
     requests: tuple[str, ...]
     is_wrong: bool = True
-    """Whether the request loses a tag that was asked for."""
+    """Whether the request loses a requested tag."""
     is_unknown: bool = False
     """Whether a value of the request, for example its environment, gives no tag."""
 
@@ -420,9 +428,9 @@ def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
         for signature in plan.signatures
         for tag in signature.dropped
     )
-    refused = _grouped(plan, "refused")
+    refused = _group_notes(plan, "refused")
     for heading, notes in (
-        ("Tags added to tickets by rules", _grouped(plan, "ruled")),
+        ("Tags added to tickets by rules", _group_notes(plan, "ruled")),
         (
             "Tags denied: no permission to ask for them",
             tuple(note for note in refused if not note.is_unknown),
@@ -434,14 +442,14 @@ def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
         ("Tags dropped after waiting (`otherwise`)", dropped),
         (
             "Rules that the queue has not applied to waiting requests",
-            _grouped(plan, "differences"),
+            _group_notes(plan, "differences"),
         ),
     ):
         if notes:
             yield heading, notes
 
 
-def _grouped(plan: Plan, kind: str) -> tuple[TagNote, ...]:
+def _group_notes(plan: Plan, kind: str) -> tuple[TagNote, ...]:
     found: defaultdict[RuledTag | RefusedTag | TagDifference, list[str]] = defaultdict(list)
     for signature in plan.signatures:
         for each in getattr(signature, kind):
@@ -478,7 +486,7 @@ def _tags(plan: Plan) -> Iterator[Line]:
 
 
 def _rules(verdicts: tuple[RulesVerdict, ...]) -> Iterator[Line]:
-    """Yield a line for each place, with what differs there."""
+    """Yield a line for each place, with the differences there."""
     if verdicts:
         yield title("Rules in the queues")
     for verdict in verdicts:
@@ -494,7 +502,7 @@ def _rules(verdicts: tuple[RulesVerdict, ...]) -> Iterator[Line]:
 
 
 def rules_details(verdict: RulesVerdict) -> Iterator[str]:
-    """Yield the entries that differ, the first of them."""
+    """Yield the first differing entries."""
     for each in verdict.missing[:_MOST_RULES]:
         yield f"missing: {yaml_key(each.path)}: {each.entry}"
     for entry in verdict.extra[:_MOST_RULES]:
@@ -541,7 +549,7 @@ def _approvals(plan: Plan) -> Iterator[Line]:
 
 
 def _orders(plan: Plan) -> Iterator[Line]:
-    """Yield the freezes and holds in force, and the holds of this run, as text for a terminal."""
+    """Yield the active freezes and holds, and the holds of this run."""
     said = [*sentences(plan.orders), *map(words.holding, plan.holds)]
     if said:
         yield title(words.ORDERS_HEADING)

@@ -1,7 +1,7 @@
 """Shapes of plots over time, for templates to draw as SVG: paths, ticks, gaps, texts.
 
-The picture of a plot is `width` slots wide and 100 high, and is stretched to the page; what has
-to be read stands beside it, at positions in percent. What is unknown is a gap, never a zero.
+The picture of a plot is `width` slots wide and 100 high, and is stretched to the page. Text is
+next to it, at positions in percent. Unknown values are gaps, never zeros.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,26 +11,26 @@ from typing import NamedTuple
 from fleet.explain.history import Span
 
 _HEIGHT = 100
-_WORDY = 14
-"""In percent: how wide a gap has to be for a word to fit."""
+_MIN_LABEL_WIDTH = 14
+"""Minimum width of a gap with a label, in percent."""
 
 
 class Tick(NamedTuple):
-    """A line of an axis: where, in percent of the plot, and its text."""
+    """A tick of an axis: its position, in percent of the plot, and its text."""
 
     percent: float
     text: str
 
 
 class Shape(NamedTuple):
-    """A path and the kind of thing it stands for."""
+    """A path and the kind of its values."""
 
     kind: str
     path: str
 
 
 class Gap(NamedTuple):
-    """Slots of which something is unknown, and whether a word fits into them."""
+    """Slots with unknown values, and whether a label fits into them."""
 
     start: int
     width: int
@@ -50,12 +50,12 @@ class Plot(NamedTuple):
     levels: tuple[Tick, ...]
     days: tuple[Tick, ...]
     mark: float | None
-    """Where a limit is drawn, in percent from above; None: out of sight."""
+    """Position of the limit, in percent from above; None: out of the plot."""
     low: float | None
     high: float | None
-    """The least and the most of all that is known; None: all is unknown."""
+    """Minimum and maximum of the known values; None: all values are unknown."""
     unknown: int
-    """In how many slots something is unknown."""
+    """Number of slots with unknown values."""
 
 
 def stacked(
@@ -68,7 +68,7 @@ def stacked(
     sums: list[list[float] | None] = []
     for column in zip(*(values for _, values in rows), strict=True):
         known = [value for value in column if value is not None]
-        sums.append([*_running(known)] if len(known) == len(column) else None)
+        sums.append([*_cumulate(known)] if len(known) == len(column) else None)
     totals = [None if each is None else each[-1] for each in sums]
     top = nice_top(max((total for total in totals if total is not None), default=0), limit)
     areas = []
@@ -92,7 +92,7 @@ def stepped(name: str, span: Span, values: Sequence[float | None]) -> Plot:
 
 
 def nice_top(most: float, limit: float | None = None) -> float:
-    """Return a round number that is not below the most; a limit that is near stays in sight."""
+    """Return a round number that is at least `most`; a limit nearby stays in the plot."""
     if limit is not None and most < limit <= 2 * most:
         most = limit
     if most <= 0:
@@ -105,7 +105,7 @@ def nice_top(most: float, limit: float | None = None) -> float:
         step *= 10
 
 
-def _running(values: Sequence[float]) -> Iterator[float]:
+def _cumulate(values: Sequence[float]) -> Iterator[float]:
     total = 0.0
     yield total
     for value in values:
@@ -132,7 +132,7 @@ def _plot(name: str, span: Span, values: Sequence[float | None], top: float) -> 
 
 
 def _days(span: Span) -> Iterator[Tick]:
-    """Yield where days begin in UTC; only the first one, and that of a month, names its month."""
+    """Yield the starts of days in UTC; only the first day and new months show the month."""
     whole = span.length * span.slots
     day = span.start.replace(hour=0, minute=0, second=0, microsecond=0)
     while (day := day + timedelta(days=1)) < span.start + whole:
@@ -145,11 +145,11 @@ def _gaps(values: Sequence[float | None]) -> Iterator[Gap]:
     for start, end in _runs([value is None for value in values]):
         share = 100 / len(values)
         middle = round((start + end) / 2 * share, 2)
-        yield Gap(start, end - start, middle, (end - start) * share >= _WORDY)
+        yield Gap(start, end - start, middle, (end - start) * share >= _MIN_LABEL_WIDTH)
 
 
 def _runs(flags: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Yield where each run of true ones begins and ends."""
+    """Yield the start and end of each run of true flags."""
     begin: int | None = None
     for nth, flag in enumerate([*flags, False]):
         if flag and begin is None:

@@ -1,6 +1,7 @@
 """Compare the price catalogue with a provider's prices of today.
 
-Compares what this fleet uses: the machine types of its pools, their address, their disk.
+Compares only the prices that this fleet uses: the machine types of its pools, their address, their
+disk.
 """
 
 from collections.abc import Iterator
@@ -28,12 +29,12 @@ from fleet.report.words import many
 from fleet.schema.model import Fleet
 from fleet.schema.pools import Market
 
-_SLACK = Decimal("0.02")
-"""Monthly prices are rounded, and a multiple of the hourly one only nearly."""
+_TOLERANCE = Decimal("0.02")
+"""Monthly prices are rounded, and only approximately a multiple of the hourly price."""
 
 
 class ComparedPrice(Value):
-    """One thing that has a price, in the catalogue and at its provider."""
+    """One price, in the catalogue and at its provider."""
 
     what: str
     catalogue: str
@@ -42,7 +43,7 @@ class ComparedPrice(Value):
 
 
 class PriceCheck(Value):
-    """What became of the comparison at one provider."""
+    """The result of the comparison at one provider."""
 
     provider: str
     kind: str
@@ -56,25 +57,25 @@ class PriceCheck(Value):
 
 
 class PriceReport(Value):
-    """What became of the comparison at every provider."""
+    """The result of the comparison at every provider."""
 
     fleet: str
     checks: tuple[PriceCheck, ...]
 
     @property
     def exit_code(self) -> int:
-        """Return 1 where a price differs or could not be asked for."""
+        """Return 1 if a price differs or could not be read."""
         differs = any(price.differences for each in self.checks for price in each.prices)
         return 1 if differs or any(each.failed for each in self.checks) else 0
 
 
 def age_in_days(as_of: str, today: date) -> int | None:
-    """Return how old prices of a day are; None for those of no day."""
+    """Return the age of prices in days; None without a date."""
     return (today - date.fromisoformat(as_of)).days if as_of else None
 
 
 def compare_prices(fleet: Fleet, provider: str, prices: PriceList, today: date) -> PriceCheck:
-    """Return how the catalogue differs from what a provider says."""
+    """Return the differences between the catalogue and the prices of a provider."""
     declared, billing = fleet.providers[provider], billing_of(fleet, provider)
     shipped = table_of(declared)
     return PriceCheck(
@@ -86,16 +87,16 @@ def compare_prices(fleet: Fleet, provider: str, prices: PriceList, today: date) 
         source=shipped.source,
         prices=(
             *(
-                _compared(known, prices.quotes.get(name), prices.currency, billing)
+                _compare(known, prices.quotes.get(name), prices.currency, billing)
                 for name in used_types(fleet, provider)
                 if (known := shipped_types(fleet, provider).get(name))
             ),
             *(
-                _compared_spot(known, prices)
+                _compare_spot(known, prices)
                 for name in used_types(fleet, provider, "spot")
                 if (known := shipped_types(fleet, provider).get(name))
             ),
-            *_compared_extras(billing, prices),
+            *_compare_extras(billing, prices),
         ),
     )
 
@@ -110,7 +111,7 @@ def used_types(fleet: Fleet, provider: str, market: Market | None = None) -> tup
     return tuple(sorted({name for pool in pools for name in type_names(pool)}))
 
 
-def _compared(
+def _compare(
     known: MachineType, quote: Quote | None, currency: str, billing: Billing
 ) -> ComparedPrice:
     return ComparedPrice(
@@ -120,8 +121,8 @@ def _compared(
     )
 
 
-def _compared_spot(known: MachineType, prices: PriceList) -> ComparedPrice:
-    """Return the spot price beside that of a plan, which counts with a bound: it varies."""
+def _compare_spot(known: MachineType, prices: PriceList) -> ComparedPrice:
+    """Compare the spot price with the bound that plans assume, since spot prices vary."""
     quote = prices.quotes.get(known.name)
     today = _format_price(quote.spot if quote else None, prices, "h")
     is_within = (
@@ -146,10 +147,10 @@ def _differences(
         yield "not sold there"
         return
     if (quote.price, currency) != (known.price, known.currency):
-        yield f"{_plain(quote.price)} {currency}/h"
+        yield f"{_format_plain(quote.price)} {currency}/h"
     most = known.price * billing.month if known.price and billing.month else None
-    if most is not None and abs(quote.month - most) > _SLACK * most:
-        yield f"at most {_plain(quote.month)} {currency}/month, not {_plain(most)}"
+    if most is not None and abs(quote.month - most) > _TOLERANCE * most:
+        yield f"at most {_format_plain(quote.month)} {currency}/month, not {_format_plain(most)}"
     for name in ("cores", "memory", "disk"):
         theirs, ours = getattr(quote, name), getattr(known, name)
         if theirs != ours:
@@ -158,7 +159,7 @@ def _differences(
         yield f"architecture {quote.architecture}, not {known.architecture}"
 
 
-def _compared_extras(billing: Billing, prices: PriceList) -> Iterator[ComparedPrice]:
+def _compare_extras(billing: Billing, prices: PriceList) -> Iterator[ComparedPrice]:
     hours = billing.month or HOURS_PER_MONTH
     hourly = None if prices.disk is None else (prices.disk / hours).quantize(GIB_DIGITS)
     for what, ours, theirs, told in (
@@ -176,15 +177,15 @@ def _compared_extras(billing: Billing, prices: PriceList) -> Iterator[ComparedPr
 
 
 def _format_price(amount: Decimal | None, prices: PriceList, per: str) -> str:
-    return "not sold" if amount is None else f"{_plain(amount)} {prices.currency}/{per}"
+    return "not sold" if amount is None else f"{_format_plain(amount)} {prices.currency}/{per}"
 
 
-def _plain(amount: Decimal) -> str:
+def _format_plain(amount: Decimal) -> str:
     return format(amount.normalize(), "f")
 
 
 def prices_to_lines(report: PriceReport) -> Iterator[Line]:
-    """Yield for each provider what is the same, what differs, and what was not checked."""
+    """Yield for each provider the equal, differing and unchecked prices."""
     for check in report.checks:
         yield from _check(check)
 

@@ -1,4 +1,4 @@
-"""Say what sensitive edits are about, and what rules of the allow-list match."""
+"""Describe sensitive edits, and the matches of rules of the allow-list."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -22,7 +22,7 @@ _SENSITIVE: dict[Kind, tuple[str, str]] = {
     "access-widened": ("access to machines changes", "removed"),
     "image-pinned": ("an image is pinned: machines boot no newer version", "removed"),
 }
-"""Kind of a sensitive edit to what it does, and what is there where a value is gone."""
+"""Kind of a sensitive edit to its effect, and the text for a removed value."""
 
 
 class DescribedEdit(NamedTuple):
@@ -40,10 +40,12 @@ def sensitive_edit(edit: SensitiveEdit) -> DescribedEdit:
     what, gone = _SENSITIVE[edit.kind]
     key = yaml_key(edit.path)
     place = f"{key} ({edit.place})" if edit.place else key
-    return DescribedEdit(what, place, edit.before or "none", edit.after or gone, _about(edit))
+    return DescribedEdit(
+        what, place, edit.before or "none", edit.after or gone, _describe_subject(edit)
+    )
 
 
-def _about(edit: SensitiveEdit) -> str:
+def _describe_subject(edit: SensitiveEdit) -> str:
     names = some_of(edit.examples, total=edit.count)
     match edit.kind:
         case "pool-removed":
@@ -61,8 +63,8 @@ def _about(edit: SensitiveEdit) -> str:
 
 
 def rule_facts(rule: RuleReach, currency: str) -> tuple[str, str, str]:
-    """Return which recorded builds a rule matches, whose they are and what they cost."""
-    return _builds(rule), _whose(rule), _rule_cost(rule, currency)
+    """Return the recorded builds that a rule matches, their owners and their cost."""
+    return _builds(rule), _format_owners(rule), _rule_cost(rule, currency)
 
 
 def _builds(rule: RuleReach) -> str:
@@ -77,14 +79,14 @@ def _builds(rule: RuleReach) -> str:
 
 
 def _packages(builds: Mapping[str, int]) -> str:
-    """Return the packages of builds, each with their number; "" if there are none."""
+    """Return the packages of builds, each with its number of builds; "" if empty."""
     if len(builds) < 2:  # noqa: PLR2004 - all are of one package
         return "".join(f"{', all' if count > 1 else ':'} {name}" for name, count in builds.items())
     counted = some_of([f"{name} ({count:,})" for name, count in builds.items()])
     return f", of {len(builds):,} packages: {counted}"
 
 
-def _whose(rule: RuleReach) -> str:
+def _format_owners(rule: RuleReach) -> str:
     people = [
         f"{what}: {some_of([f'{name} ({count:,})' for name, count in counts.items()])}"
         for what, counts in (("owners", rule.owners), ("requesters", rule.requesters))

@@ -1,4 +1,4 @@
-"""Render what recorded demand comes to under one fleet.yaml, or under two side by side."""
+"""Render the results of recorded demand under one fleet.yaml, or under two side by side."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -35,13 +35,13 @@ def simulation_tables(simulation: Simulation, *, latest: bool = True) -> Tables:
 
 
 def simulation_to_block(simulation: Simulation) -> str:
-    """Return a simulation as Markdown below a plan: one line, and all else folded."""
+    """Return a simulation as Markdown below a plan: one line, and the rest folded."""
     report = simulation_tables(simulation)
     return f"**{sentence(report.headline[0])}**\n\n{details(_WHOLE, tables_to_markdown(report))}\n"
 
 
 def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
-    """Yield what a change would have done, or what a fleet would have cost."""
+    """Yield the effect of a change, or the cost of a fleet."""
     before, after, currency = simulation.before, simulation.after, simulation.currency
     length = _length(simulation.end - simulation.start)
     over = f"the last {length}" if latest else length
@@ -118,7 +118,7 @@ def _span(simulation: Simulation, side: Side) -> Span:
 
 
 def _distribution(name: str, key: str, shares: Sequence[int]) -> Panel:
-    """Return the plot of what each share of the requests waits at most."""
+    """Return the plot of the maximum wait of each share of the requests."""
     minutes = [seconds / 60 for seconds in shares]
     span = Span(_ANY_TIME, timedelta(hours=1), len(minutes), timedelta(hours=1))
     ticks = tuple(Tick(float(share), f"{share} %") for share in _QUANTILES)
@@ -130,7 +130,7 @@ def _distribution(name: str, key: str, shares: Sequence[int]) -> Panel:
 
 
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-"""The axis of shares has no time; its ticks are its own."""
+"""Placeholder: the axis of shares has no time, and its own ticks."""
 
 
 def _figures(simulation: Simulation, sides: Sequence[Side]) -> Section:
@@ -188,7 +188,7 @@ def _side_by_side(
     found: tuple[Sequence[str], Sequence[Mapping[str, Row]]],
     figures: Sequence[tuple[str, Callable[[Row], str]]],
 ) -> Section:
-    """Return a table of rows by name; each figure before and after in one cell where both are."""
+    """Return a table of rows by name; each figure before and after in one cell if both exist."""
     names, sides = found
 
     def cell(name: str, figure: Callable[[Row], str]) -> str:
@@ -233,7 +233,7 @@ def _worse(simulation: Simulation) -> Section:
 
 
 def _length(span: timedelta) -> str:
-    """Return a length of time, in days where it is some and no more."""
+    """Return a length of time, in whole days if possible."""
     days, rest = divmod(span, timedelta(days=1))
     return words.many(days, "day") if days and not rest else words.duration(span)
 

@@ -1,6 +1,6 @@
 """Status of a fleet, as a value and as text: pools, workers, waiting work, money.
 
-Inactive workers (machine gone, token disabled) are only counted. What could not be read is null,
+Inactive workers (machine gone, token disabled) are only counted. An unreadable figure is null,
 never zero.
 """
 
@@ -38,7 +38,7 @@ from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text,
 from fleet.schema.findings import yaml_key
 
 BUDGET_HEADINGS = ("Budget", "When", "Spent", "Reserved", "Planned", "Left", "Limit")
-_MOST = 12
+_MAX_SHOWN = 12
 LIMIT_HEADINGS = ("Limit", "For", "In use", "New", "Waiting", "Max")
 
 
@@ -53,11 +53,11 @@ class ShownBudget(NamedTuple):
     left: str
     limit: str
     note: str
-    """What is wrong; empty where nothing is."""
+    """The problem; empty without one."""
 
 
 def budgets_section(budgets: Sequence[BudgetVerdict]) -> Iterator[Line]:
-    """Yield the lines of a table of budgets; none where there are none."""
+    """Yield the lines of a table of budgets; none without budgets."""
     rows, hidden = shown_budgets(budgets)
     if not rows:
         return
@@ -72,9 +72,9 @@ def budgets_section(budgets: Sequence[BudgetVerdict]) -> Iterator[Line]:
 
 
 def shown_budgets(
-    budgets: Sequence[BudgetVerdict], most: int = _MOST
+    budgets: Sequence[BudgetVerdict], most: int = _MAX_SHOWN
 ) -> tuple[list[ShownBudget], int]:
-    """Return the most used budgets, and how many are left out."""
+    """Return the most used budgets, and the number of omitted ones."""
     wanted = [each for each in budgets if not each.coming or each.exceeded]
     tight = sorted(range(len(wanted)), key=lambda nth: (_use(wanted[nth]), -nth), reverse=True)
     kept = sorted(tight[:most])
@@ -113,7 +113,7 @@ def _note(budget: BudgetVerdict) -> str:
 
 
 def limits_section(limits: Sequence[LimitVerdict]) -> Iterator[Line]:
-    """Yield the lines of a table of limits; none where nothing counts to any."""
+    """Yield the lines of a table of limits; none if no limit is in use."""
     rows, hidden = shown_limits(limits)
     if not rows:
         return
@@ -123,12 +123,12 @@ def limits_section(limits: Sequence[LimitVerdict]) -> Iterator[Line]:
 
 
 def shown_limits(
-    limits: Sequence[LimitVerdict], most: int = _MOST
+    limits: Sequence[LimitVerdict], most: int = _MAX_SHOWN
 ) -> tuple[list[tuple[str, ...]], int]:
-    """Return the most used limits as rows, and how many are left out."""
+    """Return the most used limits as rows, and the number of omitted ones."""
 
     def left(nth: int) -> tuple[bool, int, int]:
-        """Return the sort key: limits with waiting requests first, then the least left."""
+        """Return the sort key: limits with waiting requests first, then the lowest remainder."""
         limit = limits[nth]
         return not limit.waiting, limit.limit - limit.in_use - limit.given, nth
 
@@ -171,7 +171,7 @@ _STATE_STYLES = {
 
 
 class Waiting(Value):
-    """Requests that are treated alike, and how many of them get a machine."""
+    """Equal requests, and the number of them that get a machine."""
 
     signature: str
     queue: str
@@ -186,7 +186,7 @@ class Waiting(Value):
 
 
 class PoolStatus(Value):
-    """A pool and what it holds; null stands for an unknown figure."""
+    """A pool and its machines; null: unknown figure."""
 
     pool: str
     mode: str
@@ -220,7 +220,7 @@ class PoolStatus(Value):
 
 
 class BudgetStatus(Value):
-    """How far one budget is used up in one of its periods, this plan counted."""
+    """The use of one budget in one of its periods, including this plan."""
 
     budget: str
     path: tuple[str | int, ...]
@@ -236,11 +236,11 @@ class BudgetStatus(Value):
 
 
 class WorkerStatus(WorkerVerdict, WorkerFacts):
-    """A worker: what it is, what it does, and what becomes of it."""
+    """A worker: its machine, its work, and the decision about it."""
 
 
 class Status(Value):
-    """What exists and what waits, as of one plan; null stands for what is unknown."""
+    """Existing machines and waiting requests, as of one plan; null: unknown."""
 
     format: Literal["fleet-status-1"] = "fleet-status-1"
     fleet: str
@@ -278,17 +278,17 @@ class Status(Value):
     notices: tuple[Notice, ...] = later((), "Things that expire soon or are too old.")
 
 
-_AS_PLANNED = (
+_PLAN_FIELDS = (
     *("fleet", "time", "currency", "unread", "estimates", "unknown", "attention", "bases"),
     *("promotions", "waiting_versions", "guards", "approvals", "orders", "notices"),
 )
-"""What a status has of its plan as it is."""
+"""Fields that a status copies from its plan."""
 
 
 def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> Status:
     """Return the status as of a plan: workers sorted by pool and name.
 
-    `facts` adds by name what is known of each worker and its machine.
+    `facts` adds by name the known facts of each worker and its machine.
     """
     exists = [verdict for verdict in plan.workers if verdict.verdict != "create"]
     active = [verdict for verdict in exists if not verdict.inactive]
@@ -308,7 +308,7 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
         waiting=_waiting(plan),
         clock=words.clock(plan),
         cadence=next((each.message for each in plan.warnings if each.rule == assembly.RULE), None),
-        **{name: getattr(plan, name) for name in _AS_PLANNED},
+        **{name: getattr(plan, name) for name in _PLAN_FIELDS},
     )
 
 

@@ -10,12 +10,12 @@ from fleet.report.terminal import BLANK, Line, Span, Style, line, table, title
 
 
 class Section(NamedTuple):
-    """One table; without rows its note says why."""
+    """One table; without rows its note gives the reason."""
 
     id: str
     title: str
     headings: tuple[str, ...]
-    """Those after the first are of figures."""
+    """Headings after the first belong to figures."""
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
 

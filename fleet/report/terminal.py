@@ -12,12 +12,12 @@ from typing import NamedTuple, ParamSpec, TypeVar
 _P = ParamSpec("_P")
 _Row = TypeVar("_Row")
 WIDTH = 100
-"""Columns of a line, in a terminal and in a log alike."""
+"""Columns of a line, in terminals and in logs."""
 MAX_ROWS = 500
-"""Rows that are drawn of one list: more than the pools of a large fleet."""
+"""Maximum rows drawn of one list: more than the pools of a large fleet."""
 
 _WORD = re.compile(
-    rf"(?:`[^`]{{,{WIDTH - 20}}}`"  # a command that can be copied from one line
+    rf"(?:`[^`]{{,{WIDTH - 20}}}`"  # a command stays on one line to be copied
     r"|(?<=\d) (?=(?:s|min|h|d)\b)|(?<=\d[dhm]) (?=\d+[hms]\b)"  # 1 h 20 min, 1h 20m
     r"|(?<=\d-\d\d) (?=\d\d:)|(?<=:\d\d) (?=UTC)"  # 2026-11-21 08:00 UTC
     r"|\S)+"
@@ -26,7 +26,7 @@ _MARGIN = re.compile(r"(\s*)(?:[^\w\s`\"(\[{] )?")
 
 
 class Style(StrEnum):
-    """How a span looks in colour; its text says the same without."""
+    """Style of a span; its text has the same meaning without colour."""
 
     PLAIN = ""
     BOLD = "1"
@@ -69,12 +69,12 @@ def clean(text: str) -> str:
 
 
 _MAX_WORD = 300
-"""Characters of a word that are drawn: more than the 200 of the longest tag of fleet.yaml."""
+"""Maximum characters drawn of a word: more than the 200 of the longest tag of fleet.yaml."""
 _LONG_WORD = re.compile(rf"\S{{{_MAX_WORD + 1},}}")
 
 
 def shown(text: str) -> str:
-    """Return the text as it is drawn: `clean`, and every very long word cut."""
+    """Return the text to draw: `clean`, and every very long word cut."""
     text = clean(text)
     if len(text) <= _MAX_WORD:
         return text
@@ -82,7 +82,7 @@ def shown(text: str) -> str:
 
 
 def bounded(items: Sequence[_Row], draw: Callable[[_Row], Iterable[Line]]) -> Iterator[Line]:
-    """Yield the lines of each item; of a long list the first, and how many more."""
+    """Yield the lines of each item; of a long list only the first, and the number of others."""
     for each in items[:MAX_ROWS]:
         yield from draw(each)
     if others := len(items[MAX_ROWS:]):
@@ -96,11 +96,11 @@ _UNCOLOURED = rf"(?!\x1b\[[0-9;]*m){_HIDDEN}"
 
 
 def visible(text: str, *, colour: bool = False) -> str:
-    """Return text with control characters other than line breaks and colours escaped as in JSON.
+    """Escape control characters other than line breaks and colours, as in JSON.
 
     The last check before printing, in case a renderer forgot `clean`.
     """
-    # Megabytes of JSON are plain, which this finds faster; in pieces, for memory takes time too.
+    # Megabytes of JSON are plain, which this test finds faster; chunks avoid memory allocations.
     pieces = (text[at : at + _PIECE].encode() for at in range(0, len(text), _PIECE))
     if text.isascii() and not any(piece.translate(None, _PLAIN) for piece in pieces):
         return text
@@ -111,7 +111,7 @@ def visible(text: str, *, colour: bool = False) -> str:
 def table(rows: Sequence[Sequence[Span]], *, right: Collection[int] = ()) -> list[Line]:
     """Return each row as a line, its columns two spaces apart, those in `right` right-aligned.
 
-    Figures that do not fit stand one space apart, or below the row's name.
+    Figures that do not fit have one space between them, or are below the row's name.
     """
     widths = [
         max(len(shown(row[column].text)) for row in rows if column < len(row))
@@ -135,21 +135,21 @@ def table(rows: Sequence[Sequence[Span]], *, right: Collection[int] = ()) -> lis
 
 
 def lines_to_text(lines: Iterable[Line], *, colour: bool) -> str:
-    """Return the lines as text, each ended, with ANSI styles only where colour is wanted."""
+    """Return the lines as text, each ended, with ANSI styles only if `colour`."""
     return "".join(
-        _styled(part, colour=colour) + "\n" for spans in lines for part in _broken(spans)
+        _format_span(part, colour=colour) + "\n" for spans in lines for part in _split_row(spans)
     )
 
 
 def wrapped(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield lines of at most `WIDTH` columns: longer ones in parts with a hanging indent."""
+    """Yield lines of at most `WIDTH` columns: longer ones are wrapped with a hanging indent."""
     for spans in lines:
-        for part in _broken(spans):
+        for part in _split_row(spans):
             yield from _wrap(part)
 
 
 def wrapping(lines: Callable[_P, Iterable[Line]]) -> Callable[_P, Iterator[Line]]:
-    """Have the lines that a function yields wrapped."""
+    """Wrap the lines that a function yields."""
 
     @wraps(lines)
     def made(*args: _P.args, **options: _P.kwargs) -> Iterator[Line]:
@@ -158,14 +158,14 @@ def wrapping(lines: Callable[_P, Iterable[Line]]) -> Callable[_P, Iterator[Line]
     return made
 
 
-def _broken(spans: Line) -> list[Line]:
+def _split_row(spans: Line) -> list[Line]:
     """Return the lines of a row that `table` broke after its name."""
     at = next((nth for nth, span in enumerate(spans) if span is _BREAK), None)
     return [spans] if at is None else [spans[:at], spans[at + 1 :]]
 
 
 def _wrap(spans: Line) -> Iterator[Line]:
-    """Yield a line in parts; a word is never cut, and output quoted after a bar not wrapped."""
+    """Yield a line, wrapped; words are never cut, and quoted output after a bar is not wrapped."""
     spans = tuple(Span(shown(text), style) for text, style in spans)
     text = "".join(span.text for span in spans).rstrip()
     margin = _MARGIN.match(text)
@@ -184,7 +184,7 @@ def _wrap(spans: Line) -> Iterator[Line]:
 
 
 def _part(spans: Line, begin: int, end: int, indent: int) -> Line:
-    """Return the spans between two columns, indented unless they begin the line."""
+    """Return the spans between two columns, indented unless they start the line."""
     parts = [Span(" " * indent)] if begin else []
     at = 0
     for text, style in spans:
@@ -193,7 +193,7 @@ def _part(spans: Line, begin: int, end: int, indent: int) -> Line:
     return tuple(part for part in parts if part.text)
 
 
-def _styled(spans: Line, *, colour: bool) -> str:
+def _format_span(spans: Line, *, colour: bool) -> str:
     styled = colour and any(span.style for span in spans)
     if not styled:
         return "".join(shown(span.text) for span in spans).rstrip()

@@ -23,7 +23,7 @@ def ticket_to_text(ticket: Ticket, because: str) -> str:
 
 
 def ticket_shown(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
-    """Return every known field of a ticket on its own line, and which rules apply."""
+    """Return every known field of a ticket on its own line, and the rules that apply."""
     why = waits or ticket.because
     state = f"{ticket.state}: {why}" if why else ticket.state.value
     facts = {
@@ -48,7 +48,7 @@ def ticket_shown(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
 
 
 def ticket_shown_to_json(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
-    """Return every known field of a ticket, and which rules apply, as JSON."""
+    """Return every known field of a ticket, and the rules that apply, as JSON."""
     return json.dumps(_to_json(ticket, waits) | {"rules": [*rules]}, indent=1)
 
 

@@ -28,7 +28,7 @@ from fleet.schema.units import write_count, write_duration, write_time
 many, time = write_count, write_time
 
 UNKNOWN = "unknown"
-"""Shown in place of a figure that could not be read: never a zero."""
+"""Shown in place of an unreadable figure: never a zero."""
 
 WHOLE = "The whole plan, with what is due without this change"
 UNKNOWN_HEADING = "Unknown (never counted as zero)"
@@ -41,7 +41,7 @@ NOTICES_HEADING = "Expires soon, or too old"
 
 
 def rates(amounts: Sequence[Decimal | None], *, sign: bool = False) -> list[str]:
-    """Return amounts of money with as many places as the finest of them needs, at least two."""
+    """Return amounts of money with the places that the finest amount needs, at least two."""
     known = iter(plan.rates([each for each in amounts if each is not None], sign=sign))
     return [UNKNOWN if amount is None else next(known) for amount in amounts]
 
@@ -56,13 +56,13 @@ def cents(amount: Decimal | None) -> str:
     return UNKNOWN if amount is None else f"{amount:,.2f}"
 
 
-_CENTS = Decimal("0.1")
-"""From this on, cents are fine enough to tell two costs of a build apart."""
+_MIN_IN_CENTS = Decimal("0.1")
+"""Minimum amount at which cents distinguish two costs of a build."""
 
 
 def bill(amount: Decimal | None) -> str:
     """Return the cost of a build or of machines: to the cent, a small one to four places."""
-    if amount is None or abs(amount) >= _CENTS:
+    if amount is None or abs(amount) >= _MIN_IN_CENTS:
         return cents(amount)
     return rate(amount.quantize(Decimal("0.0001")))
 
@@ -74,7 +74,7 @@ def place(each: PlaceFacts) -> str:
 
 
 def place_note(each: PlaceFacts) -> str:
-    """Return what keeps a build from a place; empty if nothing does."""
+    """Return the constraint that keeps a build from a place; empty without one."""
     notes = []
     if each.is_late:
         whose = "its own deadline" if each.own_deadline else "the deadline"
@@ -85,7 +85,7 @@ def place_note(each: PlaceFacts) -> str:
 
 
 def rules_to_allow(places: Iterable[PlaceFacts]) -> Iterator[str]:
-    """Yield for each pool that needs a rule of the allow-list, and is in time, what to add."""
+    """Yield the required edit for each pool that is in time but needs a rule of the allow-list."""
     asking = {each.pool: each for each in places if each.asks and not each.is_late}
     for pool, each in asking.items():
         later = " for later builds (the queue stored the tags of this one)"
@@ -96,7 +96,7 @@ def rules_to_allow(places: Iterable[PlaceFacts]) -> Iterator[str]:
 def before_after(
     before: Decimal | None, after: Decimal | None, currency: str, *, arrow: str = "->"
 ) -> str:
-    """Return what an hour costs before and after, once where it stays the same."""
+    """Return the cost per hour before and after, once if equal."""
     if before is None and after is None:
         return UNKNOWN
     first, second = rates([before, after])
@@ -111,7 +111,7 @@ def market(inputs: WorkerInputs) -> str:
 
 
 def plan_cost(plan: Plan, *, arrow: str = "->") -> str:
-    """Return what an hour costs before and after a plan, as far as that is known."""
+    """Return the cost per hour before and after a plan, as far as known."""
     if plan.is_cost_known:
         return before_after(plan.cost_before, plan.cost_after, plan.currency, arrow=arrow)
     if not plan.cost_before and not plan.cost_after:
@@ -126,12 +126,12 @@ def figure(count: int | None) -> str:
 
 
 def cost_of(worker: WorkerVerdict) -> Decimal | None:
-    """Return what a worker costs an hour; None where no price is known."""
+    """Return the cost of a worker per hour; None if its price is unknown."""
     return worker.cost if worker.cost_known else None
 
 
 def size_of(facts: WorkerFacts) -> str:
-    """Return the size of a machine; empty where it is unknown."""
+    """Return the size of a machine; empty if unknown."""
     parts = [] if facts.cores is None else [f"{many(facts.cores, 'core')}"]
     sizes = ((facts.memory, "memory"), (facts.disk, "disk"), (facts.swap, "swap"))
     parts += [f"{size / 1024:g} GiB {of}" for size, of in sizes if size]
@@ -141,7 +141,7 @@ def size_of(facts: WorkerFacts) -> str:
 
 
 def state(worker: WorkerVerdict) -> str:
-    """Return the state of a worker; unknown where no registry lists it."""
+    """Return the state of a worker; unknown if no registry lists it."""
     return UNKNOWN if worker.state in ("assumed", "unknown") else worker.state
 
 
@@ -159,7 +159,7 @@ def duration(length: timedelta) -> str:
 
 
 def starts(expected: Sequence[datetime | None], assumed: Sequence[datetime | None]) -> str:
-    """Return when requests are expected to start; where no duration is known, by assumed ones."""
+    """Return the expected starts of requests; without known durations, the assumed ones."""
     known = sorted(filter(None, expected)) or sorted(filter(None, assumed))
     if not known:
         return UNKNOWN
@@ -171,29 +171,29 @@ def starts(expected: Sequence[datetime | None], assumed: Sequence[datetime | Non
 
 
 def since(moment: datetime | None, now: datetime) -> str:
-    """Return how long ago something began; a dash where that is unknown."""
+    """Return the time since a moment; a dash if unknown."""
     return "-" if moment is None else duration(now - moment)
 
 
 def notices(plan: Plan) -> tuple[str, ...]:
-    """Return the notices of a plan that none of its warnings about fleet.yaml has already."""
+    """Return the notices of a plan that do not repeat a warning about fleet.yaml."""
     warned = any(each.rule == "expires-soon" for each in plan.warnings)
     in_file = ("allow-list", "approval") if warned else ()
     return tuple(each.said for each in plan.notices if each.kind not in in_file)
 
 
 def clock(plan: Plan) -> tuple[str, ...]:
-    """Return why an apply refuses the clock that a plan was made by: figures by it are wrong."""
+    """Return why an apply refuses the clock of a plan: figures by it are wrong."""
     return tuple(each.message for each in plan.warnings if each.rule == CLOCK_RULE)
 
 
 def warnings(plan: Plan) -> tuple[Warning_, ...]:
-    """Return the warnings of a plan but for those of its clock, which stand above it."""
+    """Return the warnings of a plan without those of its clock, which are shown above it."""
     return tuple(each for each in plan.warnings if each.rule != CLOCK_RULE)
 
 
 def price_source(source: PriceSource) -> str:
-    """Return which price list is used for a provider, its date, and why no newer one is."""
+    """Return the price list of a provider, its date, and why no newer one is used."""
     which = "provider's own list" if source.own else "table shipped with fleet"
     dated = f" of {source.as_of}" if source.as_of else " (has no prices for it)"
     is_old = source.age_seconds is not None and (source.because or not source.own)
@@ -216,12 +216,12 @@ def named(noun: str, names: Sequence[str]) -> str:
 
 
 def estimated(estimate: Estimate) -> str:
-    """Return what is known of a queue that was only partly read."""
+    """Return the known demand of a queue that was only partly read."""
     return f"queue {estimate.queue}: {estimate.because}"
 
 
 def changes(plan: Plan) -> str:
-    """Return how many workers are to be created, drained and deleted."""
+    """Return the numbers of workers to create, drain and delete."""
     if plan.is_quiet:
         unsure = plan.unknown or plan.estimates
         return "nothing to change (some facts are unknown)" if unsure else "nothing to change"
@@ -235,7 +235,7 @@ def changes(plan: Plan) -> str:
 
 
 def replacement(promotion: Promotion, currency: str) -> str:
-    """Return which machines a promotion replaces, how fast and for how much at most."""
+    """Return the machines that a promotion replaces, the rate and the maximum cost."""
     if not promotion.replaces:
         return "replaces no machine"
     cost = promotion.cost
@@ -245,7 +245,7 @@ def replacement(promotion: Promotion, currency: str) -> str:
 
 
 def replaced(pools: Sequence[Replaced]) -> str:
-    """Return how many machines of which pools are replaced, and how fast."""
+    """Return the number of replaced machines per pool, and the rate."""
     return ", ".join(
         f"{many(each.machines, 'machine')} of {each.pool} ({each.at_a_time}% at a time"
         + (f", only {' or '.join(each.windows)}" if each.windows else "")
@@ -255,7 +255,7 @@ def replaced(pools: Sequence[Replaced]) -> str:
 
 
 def demand(waiting: int, served: int, *, unsure: object) -> str:
-    """Return how many requests wait, and how many of them have or will get a machine."""
+    """Return the number of waiting requests, and of those that have or will get a machine."""
     if not waiting:
         return f"waiting requests: {UNKNOWN}" if unsure else "no requests wait"
     requests = f"{'at least ' if unsure else ''}{many(waiting, 'request')}"
@@ -264,12 +264,12 @@ def demand(waiting: int, served: int, *, unsure: object) -> str:
 
 
 def have_a_machine(count: int) -> str:
-    """Return how many requests have or will get a machine."""
+    """Format the number of requests that have or will get a machine."""
     return f"{count:,} {'has' if count == 1 else 'have'} or will get a machine"
 
 
 def waiting(plan: Plan) -> str:
-    """Return how many requests wait in a plan; empty where none is known to wait."""
+    """Return the number of waiting requests of a plan; empty if no request is known to wait."""
     count = sum(signature.count for signature in plan.signatures)
     unserved = sum(each.count for each in plan.unserved)
     unsure = plan.unread or plan.estimates
@@ -277,7 +277,7 @@ def waiting(plan: Plan) -> str:
 
 
 def new_machines(plan: Plan) -> Iterator[str]:
-    """Yield what new machines cost and whether that is optimal, then what the figure assumes."""
+    """Yield the cost of new machines and whether it is optimal, then the assumptions."""
     optimum = plan.optimum
     if optimum is None:
         return
@@ -302,13 +302,13 @@ def new_machines(plan: Plan) -> Iterator[str]:
 
 
 def withheld(plan: Plan) -> str:
-    """Return what guards withhold; empty where they withhold nothing."""
+    """Return the actions that guards withhold; empty without such actions."""
     released = f"{len(plan.unreleased):,} to release" if plan.unreleased else ""
     return ", ".join(filter(None, (_counts(plan.withheld, always=False), released)))
 
 
 def used(approval: ApprovalVerdict) -> str:
-    """Return how far an approval is used up: used 12 of 18, 3 more in this plan."""
+    """Return the use of an approval: used 12 of 18, 3 more in this plan."""
     now = f", {len(approval.passes)} more in this plan" if approval.passes else ""
     return f"used {approval.used} of {approval.count}{now}"
 
@@ -321,7 +321,7 @@ def digests(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def short(digest: str) -> str:
-    """Return the beginning of a digest, enough to tell it from others."""
+    """Return the start of a digest, long enough to be unique."""
     return digest[:12]
 
 
@@ -334,14 +334,14 @@ def _counts(actions: Sequence[Action], *, always: bool) -> str:
     )
 
 
-_SKEW = 600
-"""Seconds that two clocks may differ."""
+_MAX_SKEW = 600
+"""Maximum difference of two clocks, in seconds."""
 
 
 def age(recorded: datetime, now: datetime, cadence: int) -> str:
-    """Return how old a recorded world is, and whether that is too old to judge a change by."""
+    """Return the age of a recorded world, and whether it is too old to evaluate a change."""
     seconds = int((now - recorded).total_seconds())
-    if seconds < -_SKEW:
+    if seconds < -_MAX_SKEW:
         return (
             f"Observed {write_duration(-seconds)} in the future: a clock is wrong, here or there"
         )
@@ -353,7 +353,7 @@ def age(recorded: datetime, now: datetime, cadence: int) -> str:
 
 
 def page_of_guard(guard: str) -> str:
-    """Return the page on a guard that refuses."""
+    """Return the page about a guard that refuses."""
     return f"{REFUSED_PAGE}#{guard}"
 
 
@@ -361,12 +361,12 @@ _NEAR = 80
 
 
 def near_limit(budget: BudgetVerdict) -> str:
-    """Return that little is left of a budget; empty below 80 % of its limit."""
+    """Return a note if little of a budget is left; empty below 80 % of its limit."""
     used = budget.spent + budget.reserved + budget.planned
     share = int(100 * used / budget.limit) if budget.limit else 0
     return f"near its limit: {share}% is spent, reserved or planned" if share >= _NEAR else ""
 
 
 def holding(each: Holding) -> str:
-    """Return what is said of a machine that is held from this run on."""
+    """Return the message about a machine that is held from this run on."""
     return f"{each.worker} is held from this run on: {each.because}"

@@ -1,4 +1,4 @@
-"""Render the status site: an overview, what waits, and a page for each pool and worker.
+"""Render the status site: an overview, the waiting requests, and pages per pool and worker.
 
 It works from a file, a web server or any path below one. Text passes templates that escape it.
 """
@@ -20,13 +20,13 @@ __all__ = ["PARTS", "Part", "Shown", "site"]
 
 
 class Part(NamedTuple):
-    """A part of the site: what makes its pages, and its entry in the navigation."""
+    """A part of the site: the renderer of its pages, and its entry in the navigation."""
 
     pages: Callable[[Shown], Iterator[Page]]
     label: str = ""
-    """Empty: it has no entry."""
+    """Empty: no entry."""
     path: str = ""
-    """The page that its entry leads to."""
+    """Target page of the entry."""
 
 
 PARTS = (
@@ -47,7 +47,7 @@ def site(shown: Shown) -> dict[str, str]:
     parts: Any = templates.get_template("parts.html").module
     facts = {pool.pool: parts.pool_facts(shown.status, pool) for pool in shown.status.pools}
     shared = {
-        # Thousands of workers show those of a hundred pools.
+        # Thousands of workers share the facts of a hundred pools.
         "pool_facts": facts,
         "plan": shown.plan,
         "status": shown.status,

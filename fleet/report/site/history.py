@@ -1,4 +1,4 @@
-"""The last days as plots, each with what it says in words, and the table beneath them."""
+"""The last days as plots, each with a summary in words, and the table below them."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -12,14 +12,14 @@ from fleet.report.plots import Plot, stacked, stepped
 
 
 class Key(NamedTuple):
-    """A kind of thing in a plot, and how much of it there is now."""
+    """A kind of value in a plot, and its current value."""
 
     kind: str
     text: str
 
 
 class Panel(NamedTuple):
-    """A plot with its heading, its key and what it shows in words."""
+    """A plot with its heading, its key and a summary in words."""
 
     id: str
     heading: str
@@ -29,7 +29,7 @@ class Panel(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of the table beneath plots; money with enough places for the finest of it."""
+    """A row of the table below plots; money has enough places for the finest amount."""
 
     at: datetime
     machines: tuple[str, ...]
@@ -47,7 +47,7 @@ class Past(NamedTuple):
 
 
 def past_of(trend: Trend, currency: str, limit: int | None = None) -> Past:
-    """Return the plots of a trend; `limit` is how many machines there may be."""
+    """Return the plots of a trend; `limit` is the maximum number of machines."""
     return Past(
         days=DAYS,
         step=words.duration(FINE),

@@ -1,4 +1,4 @@
-"""The page of images: their versions, where each is, who boots it, and what is due."""
+"""The page of images: versions, places, booted machines, and due steps."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,7 @@
-"""Where pages are, and links between them: from a file, a web server or any path below one.
+"""Paths of pages, and links between them: from a file, a web server or any path below one.
 
-Two names never share a part of a path, no part leads upwards, and none is as long as a file name
-may be.
+Two names never share a part of a path, no part leads upwards, and none exceeds the length of a
+file name.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _TAKEN = frozenset({".", "..", "index.html"})
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where each worker, pool and explained request has its page."""
+    """The page of each worker, pool and explained request."""
 
     workers: Mapping[tuple[str, str], str]
     pools: Mapping[str, str]
@@ -36,12 +36,12 @@ class Addresses:
 
     def of_worker(self, worker: WorkerVerdict) -> str:
         """Return the path of a worker's own page."""
-        return self.workers[_key(worker)]
+        return self.workers[_worker_key(worker)]
 
 
 def addresses_of(status: Status, requests: Iterable[str] = ()) -> Addresses:
-    """Return where the pages of a status, and of the requests that have one, are."""
-    workers = path_parts([_key(worker) for worker in status.workers])
+    """Return the pages of a status, and of the requests that have one."""
+    workers = path_parts([_worker_key(worker) for worker in status.workers])
     pools = path_parts([(pool.pool, "") for pool in status.pools])
     return Addresses(
         workers={key: f"{WORKERS}/{part}/index.html" for key, part in workers.items()},
@@ -50,12 +50,12 @@ def addresses_of(status: Status, requests: Iterable[str] = ()) -> Addresses:
     )
 
 
-def _key(worker: WorkerVerdict) -> tuple[str, str]:
+def _worker_key(worker: WorkerVerdict) -> tuple[str, str]:
     return worker.worker, f"{worker.pool} {worker.registry or ''}"
 
 
 class PageLinks:
-    """One page's view of the others: links that hold wherever the site is put."""
+    """Links from one page to the others, which work at any location of the site."""
 
     def __init__(self, path: str, addresses: Addresses) -> None:
         self._path = path
@@ -71,12 +71,12 @@ class PageLinks:
         return self.to(self._addresses.of_worker(worker))
 
     def to_pool(self, name: str) -> str | None:
-        """Return the link to a pool's page; None where the pool has none."""
+        """Return the link to a pool's page; None if the pool has no page."""
         path = self._addresses.pools.get(name)
         return self.to(path) if path else None
 
     def to_request(self, key: str) -> str | None:
-        """Return the link to a request's own page; None where it has none."""
+        """Return the link to a request's own page; None if it has no page."""
         path = self._addresses.requests.get(key)
         return self.to(path) if path else None
 
@@ -85,7 +85,7 @@ class PageLinks:
         return self._path == path
 
     def is_below(self, path: str) -> bool:
-        """Return whether this page belongs to the one of this path, as a worker to all of them."""
+        """Return whether this page is in the folder of another one, as a worker's page is."""
         folder = path.removesuffix("index.html")
         return bool(folder) and self._path != path and self._path.startswith(folder)
 
@@ -103,7 +103,7 @@ def path_parts(names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
 
 def path_part(name: str) -> str:
     """Return a name as one part of a path, odd characters percent-encoded."""
-    # quote() leaves ~ alone; encoded, it is free to mark what was shortened
+    # quote() keeps ~; encoded, it is free to mark shortened names.
     part = quote(name, safe="").replace("~", "%7E")
     if not part:
         return "~"

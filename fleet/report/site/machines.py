@@ -39,9 +39,9 @@ def workers(shown: Shown) -> Iterator[Page]:
 def pools(shown: Shown) -> Iterator[Page]:
     """Yield a page for each pool."""
     status = shown.status
-    workers = _by_pool(status.workers, lambda worker: (worker.pool,))
-    changes = _by_pool(shown.plan.actions, lambda action: (action.pool,))
-    waiting = _by_pool(status.waiting, lambda entry: entry.pools)
+    workers = _group_by_pool(status.workers, lambda worker: (worker.pool,))
+    changes = _group_by_pool(shown.plan.actions, lambda action: (action.pool,))
+    waiting = _group_by_pool(status.waiting, lambda entry: entry.pools)
     for pool in status.pools:
         fitting = waiting.get(pool.pool, [])
         values = {
@@ -66,7 +66,9 @@ def pools(shown: Shown) -> Iterator[Page]:
 _T = TypeVar("_T")
 
 
-def _by_pool(things: Iterable[_T], pools_of: Callable[[_T], Iterable[str]]) -> dict[str, list[_T]]:
+def _group_by_pool(
+    things: Iterable[_T], pools_of: Callable[[_T], Iterable[str]]
+) -> dict[str, list[_T]]:
     found: dict[str, list[_T]] = {}
     for thing in things:
         for pool in pools_of(thing):
@@ -82,16 +84,16 @@ def _past(shown: Shown, pool: PoolStatus) -> Past | None:
 
 
 class Binding(NamedTuple):
-    """What keeps a pool from making more machines, and the key of fleet.yaml that decides."""
+    """A constraint on the growth of a pool, and the deciding key of fleet.yaml."""
 
     because: str
     path: str
     requests: int
-    """How many wait because of it; 0: it is not about requests."""
+    """Number of requests that wait because of it; 0: it does not concern requests."""
 
 
 def _binding(shown: Shown, pool: str, fitting: Collection[str]) -> Iterator[Binding]:
-    """Yield what binds a pool: what holds requests back from it, then what guards keep back.
+    """Yield the constraints of a pool: first those on requests, then those by guards.
 
     `fitting` are the signatures that it fits.
     """
@@ -117,12 +119,12 @@ def _image(shown: Shown, pool: PoolStatus) -> ImageStory | None:
 
 
 class Failures(NamedTuple):
-    """What became of the latest tries to make machines for a pool."""
+    """The results of the latest attempts to create machines for a pool."""
 
     tries: int
     failed: int
     latest: tuple[Attempt, ...]
-    """Those that failed, the newest first."""
+    """The failed attempts, the newest first."""
 
 
 _FAILED = frozenset({"failed", "gone", "out-of-stock", "quota", "name-taken", "error"})

@@ -1,4 +1,4 @@
-"""The page of money: this month by pool, scope and team, beside budgets, and where it leads."""
+"""The page of money: this month by pool, scope and team, with budgets and a projection."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -13,36 +13,36 @@ from fleet.report.site.links import MONEY
 from fleet.report.site.pages import Page, Shown
 from fleet.schema.findings import yaml_key
 
-_MOST = 100
-"""So many payers have a row of their own in each table; the others share the last one."""
+_MAX_ROWS = 100
+"""Maximum payers with their own row in each table; the others share the last row."""
 
 
 class BudgetRow(NamedTuple):
-    """A budget in its current period, and what it will count at the end of the month."""
+    """A budget in its current period, and its projection to the end of the month."""
 
     name: str
     path: str
     when: str
     spent: str
     reserved: str
-    """What machines that exist and work that is given will add, with what this plan adds."""
+    """Future cost of existing machines and assigned work, including this plan."""
     used: float | None
     """In percent of the limit; None: unknown."""
     projected: str
-    """Empty where it is no budget of a month."""
+    """Empty if the budget is not monthly."""
     left: str
     limit: str
     note: str
-    """What is wrong, or will be; empty where nothing is."""
+    """The current or expected problem; empty without one."""
 
 
 class Grouping(NamedTuple):
-    """The month by one kind of payer; the rows add up to the whole."""
+    """The month by one kind of payer; the rows add up to the total."""
 
     noun: str
     rows: tuple[Cost, ...]
     hidden: int
-    """So many payers share the last row."""
+    """Number of payers in the last row."""
 
 
 def money(shown: Shown) -> Iterator[Page]:
@@ -64,8 +64,8 @@ def money(shown: Shown) -> Iterator[Page]:
         ]
         if known
         else (),
-        "powerful": shown.powerful[:_MOST],
-        "more_powerful": len(shown.powerful[_MOST:]),
+        "powerful": shown.powerful[:_MAX_ROWS],
+        "more_powerful": len(shown.powerful[_MAX_ROWS:]),
         "budgets": [budget_row(each, known) for each in shown.plan.budgets if not each.coming],
         "past": plots,
         "no_past": history.unknown if isinstance(history, Unknown) else "",
@@ -110,7 +110,7 @@ def _note(budget: BudgetVerdict, projected: Decimal | None) -> str:
 
 
 def _grouping(noun: str, costs: Sequence[Cost]) -> Grouping:
-    rest = costs[_MOST:]
+    rest = costs[_MAX_ROWS:]
     if not rest:
         return Grouping(noun, tuple(costs), 0)
     others = Cost(
@@ -121,7 +121,7 @@ def _grouping(noun: str, costs: Sequence[Cost]) -> Grouping:
         week=_total([each.week for each in rest]),
         projected=_total([each.projected for each in rest]),
     )
-    return Grouping(noun, (*costs[:_MOST], others), len(rest))
+    return Grouping(noun, (*costs[:_MAX_ROWS], others), len(rest))
 
 
 def _total(amounts: Sequence[Decimal | None]) -> Decimal | None:

@@ -1,4 +1,4 @@
-"""The overview: the figures at its top, then pools, budgets and what waits."""
+"""The overview: the figures at its top, then pools, budgets and waiting requests."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from fleet.report.status import Status, shown_budgets
 
 
 def overview(shown: Shown) -> Iterator[Page]:
-    """Yield the page that the site begins with."""
+    """Yield the start page of the site."""
     history = shown.history
     yield Page(
         OVERVIEW,
@@ -34,7 +34,7 @@ def overview(shown: Shown) -> Iterator[Page]:
 
 
 class Tile(NamedTuple):
-    """A figure and what it counts; `wordy` ones are set smaller."""
+    """A figure and its label; `wordy` ones are set smaller."""
 
     figure: str
     text: str
@@ -42,7 +42,7 @@ class Tile(NamedTuple):
 
 
 def tiles(status: Status, plan: Plan) -> tuple[Tile, ...]:
-    """Return the tiles; what could not be read is never counted as zero."""
+    """Return the tiles; an unreadable figure never counts as zero."""
     withheld = words.withheld(plan)
     changes = f"in this plan{f'; guards withhold {withheld}' if withheld else ''}"
     return (
@@ -74,7 +74,7 @@ def _waiting(status: Status) -> Tile:
     noun = "request waits" if total == 1 else "requests wait"
     others = f"{total - served:,} {'does' if total - served == 1 else 'do'} not"
     text = f"{noun}: {words.have_a_machine(served)}, {others}" if total else noun
-    where = list(_not_whole(status))
+    where = list(_incomplete_queues(status))
     if not where:
         return Tile(f"{total:,}", text)
     if not total:
@@ -82,7 +82,7 @@ def _waiting(status: Status) -> Tile:
     return Tile(f"at least {total:,}", f"{text}; {'; '.join(where)}", wordy=True)
 
 
-def _not_whole(status: Status) -> Iterator[str]:
+def _incomplete_queues(status: Status) -> Iterator[str]:
     """Yield the queues that were not read, or only partly."""
     if status.unread:
         yield f"{words.named('queue', status.unread)} could not be read"

@@ -1,4 +1,4 @@
-"""What the pages are made of, and what a page is."""
+"""Values and types of the pages."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,22 +25,22 @@ _NOT_READ = Unknown(unknown="it was not read")
 
 @dataclass(frozen=True)
 class Shown:
-    """What the pages show: a plan, and what is known beside it."""
+    """Input of the pages: a plan, and additional facts."""
 
     plan: Plan
     facts: Mapping[str, WorkerFacts] = field(default_factory=lambda: MappingProxyType({}))
-    """What is known of each worker, by its name."""
+    """Known facts of each worker, by its name."""
     history: History | Unknown = _NOT_READ
     money: Money | Unknown = _NOT_READ
     images: tuple[ImageStory, ...] | Unknown = _NOT_READ
     attempts: tuple[Attempt, ...] = ()
-    """The latest tries to make machines, the oldest first."""
+    """The latest attempts to create machines, the oldest first."""
     waits: Waits = field(default_factory=Waits)
-    """What waits and why; without groups: not asked."""
+    """The waiting requests with reasons; without groups: not computed."""
     powerful: tuple[PowerfulBuild, ...] = ()
     """Builds that the allow-list gave powerful machines."""
     places: Mapping[Path, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Where the keys that decide stand."""
+    """Locations of the deciding keys."""
 
     @cached_property
     def status(self) -> Status:
@@ -49,12 +49,12 @@ class Shown:
 
     @cached_property
     def addresses(self) -> Addresses:
-        """Return where each worker, pool and explained request has its page."""
+        """Return the page of each worker, pool and explained request."""
         return addresses_of(self.status, self.waits.explained)
 
 
 class Sheet(NamedTuple):
-    """One page of a long list: where it is, and what it goes from and to."""
+    """One page of a long list: its path, and the names of its first and last entries."""
 
     path: str
     span: str
@@ -63,9 +63,9 @@ class Sheet(NamedTuple):
 def in_sheets(
     rows: Sequence[Each], most: int, folder: str, name_of: Callable[[Each], str]
 ) -> tuple[list[Sheet], list[Sequence[Each]]]:
-    """Return the pages of a list in this folder, and what is on each; one at least."""
+    """Split a list into pages in this folder; at least one page."""
     parts = [rows[n : n + most] for n in range(0, len(rows), most)] or [rows]
-    # Nothing that has a page of its own has one of this name: see path_part.
+    # No object with its own page has such a name: see path_part.
     folders = (folder, *(f"{folder}/~{number}" for number in range(2, len(parts) + 1)))
     spans = (dict.fromkeys(map(name_of, (*part[:1], *part[-1:]))) for part in parts)
     return [
@@ -76,7 +76,7 @@ def in_sheets(
 
 @dataclass(frozen=True)
 class Page:
-    """A page: its path in the site, its template, and what only this one shows."""
+    """A page: its path in the site, its template, and its own values."""
 
     path: str
     template: str

@@ -1,4 +1,4 @@
-"""What waits and why: by outcome, a page for each explained request, and every request by id."""
+"""The waiting requests by outcome, a page for each explained one, and every request by id."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _MOST_LETTERS = 120
 
 
 def queue(shown: Shown) -> Iterator[Page]:
-    """Yield the page of what waits, by outcome."""
+    """Yield the page of the waiting requests, by outcome."""
     groups = shown.waits.groups
     late = sorted(late_requests(shown), key=lambda each: (each[0].since, each[0].key))
     values = {
@@ -32,7 +32,7 @@ def queue(shown: Shown) -> Iterator[Page]:
 
 
 def late_requests(shown: Shown) -> Iterator[tuple[WaitingRequest, WaitingGroup]]:
-    """Yield what waits too long, each request with its group."""
+    """Yield the late requests, each with its group."""
     for group in shown.waits.groups:
         for request in group.requests:
             if group.is_long(request, shown.plan.time):
@@ -40,7 +40,7 @@ def late_requests(shown: Shown) -> Iterator[tuple[WaitingRequest, WaitingGroup]]
 
 
 def _place(shown: Shown, group: WaitingGroup) -> str:
-    """Return the key that decides, and where it stands."""
+    """Return the deciding key, and its location."""
     key, place = yaml_key(group.path), shown.places.get(group.path, "")
     if not place:
         return key
@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
     key: str
     like: str
-    """The request whose page explains it; empty where none does."""
+    """The request whose page explains it; empty without such a page."""
     waits: str
     start: str
     why: str
@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
 
 def requests(shown: Shown) -> Iterator[Page]:
-    """Yield every request by id, on several pages where they are many, and the explained ones."""
+    """Yield every request by id, on several pages if needed, and the explained ones."""
     rows = sorted(_rows(shown), key=lambda row: _by_number(row.key))
     sheets, parts = in_sheets(rows, _MOST_ON_SHEET, REQUESTS, lambda row: row.key)
     for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):

@@ -28,7 +28,7 @@ _SHAPES = frozenset({"busy", "idle", "starting", "draining"})
 
 @cache
 def environment() -> Environment:
-    """Return the templates, compiled once; what they name and nobody gave is an error."""
+    """Return the templates, compiled once; an undefined name is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     found = Environment(
@@ -51,7 +51,7 @@ def environment() -> Environment:
         have_a_machine=words.have_a_machine,
         time=words.time,
         bar=_bar,
-        look=_look,
+        look=_css_class,
         cost_of=words.cost_of,
         size_of=words.size_of,
         costs_of=lambda workers: [words.cost_of(worker) for worker in workers],
@@ -72,7 +72,7 @@ def environment() -> Environment:
 
 
 def _share(part: Decimal, whole: Decimal) -> float:
-    """Return a part of a whole in percent; what is billed back counts as nothing."""
+    """Return a part of a total in percent; a refund counts as zero."""
     return round(float(100 * max(Decimal(0), part) / whole), 1) if whole > 0 else 0.0
 
 
@@ -81,15 +81,15 @@ def _visible(value: object) -> object:
     return shown(value) if type(value) is str else value
 
 
-def _look(state: str) -> str:
-    """Return the class that a state is shown with; what is seldom and harmless has none."""
+def _css_class(state: str) -> str:
+    """Return the CSS class of a state; rare and harmless states have no class."""
     if state in BROKEN or state == words.UNKNOWN:
         return "wrong"
     return state if state in _SHAPES else "plain"
 
 
 def _bar(pool: PoolStatus) -> tuple[tuple[str, float, float], ...]:
-    """Return the parts of a pool's bar: kind, where it begins and how wide, of 100."""
+    """Return the parts of a pool's bar: kind, start and width, of 100."""
     if pool.busy is None:
         counts = [("other", pool.machines or 0)]
     else:

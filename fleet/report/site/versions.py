@@ -1,4 +1,4 @@
-"""Images and their versions: where each is, who boots it, and what is due."""
+"""Images and their versions: places, booted machines, and due steps."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ from fleet.report.images import commands_of
 from fleet.schema.model import Fleet
 from fleet.schema.pools import ExistingImage
 
-_MOST = 20
-"""So many versions of an image are listed, and all that machines boot."""
+_MAX_VERSIONS = 20
+"""Maximum listed versions of an image, in addition to all booted ones."""
 
 
 class VersionRow(NamedTuple):
@@ -23,38 +23,38 @@ class VersionRow(NamedTuple):
     version: str
     state: str
     share: int
-    """As a candidate, of each pool's workers, in percent."""
+    """As a candidate, percentage of each pool's workers."""
     is_pinned: bool
     built_at: datetime | None
     """None: unknown, in a recording."""
     since: datetime | None
-    """When it came into its state."""
+    """Time when it entered its state."""
     places: tuple[str, ...]
-    """Where it is published and was read back whole."""
+    """Places where it is published and was verified by reading."""
     machines: int
-    """How many machines boot it."""
+    """Number of machines that boot it."""
     why: str
-    """Why it failed."""
+    """Reason of its failure."""
 
 
 class ImageStory(NamedTuple):
-    """An image: who boots it, its versions, and what is due of it."""
+    """An image: its machines, versions, and due steps."""
 
     image: str
     declared: str
-    """How fleet.yaml has it: recipe, existing or no."""
+    """Declaration in fleet.yaml: recipe, existing or no."""
     pools: tuple[str, ...]
     versions: tuple[VersionRow, ...]
     """The newest first."""
     hidden: int
     due: DueImage | None
-    """None: unknown, or nothing of it is ever due."""
+    """None: unknown, or no step is ever due."""
     commands: tuple[str, ...]
-    """What does what is due."""
+    """Commands of the due steps."""
 
     @property
     def current(self) -> VersionRow | None:
-        """Return the version that new machines boot, where that is known."""
+        """Return the version that new machines boot, if known."""
         pinned = [each for each in self.versions if each.is_pinned]
         serving = [each for each in self.versions if each.state == "current"]
         return next(iter((*pinned, *serving)), None)
@@ -67,7 +67,7 @@ def image_stories(
     records: Sequence[Version] = (),
     due: DueReport | None = None,
 ) -> tuple[ImageStory, ...] | Unknown:
-    """Return every image of a fleet, by name; `records` add what a decision does not rest on."""
+    """Return every image of a fleet, by name; `records` add fields that no decision depends on."""
     if isinstance(world.images, Unknown):
         return world.images
     known = {(each.image, each.version): each for each in records}
@@ -102,7 +102,7 @@ def _story(
     kept = [
         row
         for nth, row in enumerate(rows)
-        if nth < _MOST or row.machines or row.is_pinned or row.state == "current"
+        if nth < _MAX_VERSIONS or row.machines or row.is_pinned or row.state == "current"
     ]
     declared = "existing" if isinstance(image, ExistingImage) else "recipe"
     return ImageStory(
