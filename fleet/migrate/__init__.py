@@ -1,4 +1,4 @@
-"""Coming from Resalloc, Copr or Debusine's pools, and going back.
+"""Migration from Resalloc, Copr or Debusine's pools, and back.
 
-Begin with `from_resalloc.py`; `writing.py` writes fleet.yaml, `delivery.py` delivers exports.
+Start with `from_resalloc.py`; `writing.py` writes fleet.yaml, `delivery.py` delivers exports.
 """

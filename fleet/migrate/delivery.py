@@ -1,6 +1,6 @@
-"""Plan and write what `fleet export debusine --apply` changes in a task configuration.
+"""Plan and write the changes of `fleet export debusine --apply` in a task configuration.
 
-Fleet's entries have a path of their own, so that no other entry is mistaken for one of them.
+Fleet's entries have their own path, so that no other entry is mistaken for one of them.
 """
 
 import difflib
@@ -36,7 +36,7 @@ _ORDER = (
 
 @dataclass(frozen=True)
 class Delivery:
-    """What would change at one place; `held` are all its stored entries."""
+    """The pending change at one place; `held` are all its stored entries."""
 
     place: str
     path: str
@@ -45,28 +45,28 @@ class Delivery:
 
     @property
     def before(self) -> list[Entry]:
-        """Return what fleet wrote there, in its order."""
+        """Return the entries that fleet wrote there, in its order."""
         own = [entry for entry in self.held if entry.get("path") == self.path]
         return [_plain(entry) for entry in sorted(own, key=lambda each: each.get("position") or 0)]
 
     @property
     def others(self) -> list[Entry]:
-        """Return what fleet did not write, as it is stored."""
+        """Return the entries of others, as stored."""
         return [entry for entry in self.held if entry.get("path") != self.path]
 
     @property
     def added(self) -> int:
-        """Return how many entries are new."""
+        """Return the number of new entries."""
         return (_effects(self.entries) - _effects(self.before)).total()
 
     @property
     def deleted(self) -> int:
-        """Return how many entries of fleet no rule needs any more."""
+        """Return the number of fleet's entries that no rule needs any more."""
         return (_effects(self.before) - _effects(self.entries)).total()
 
     @property
     def summary(self) -> str:
-        """Return how many entries are added, deleted, or only get another comment."""
+        """Return the number of entries that are added, deleted, or only get another comment."""
         written, there = (Counter(map(canonical_json, e)) for e in (self.entries, self.before))
         comments = (written - there).total() - self.added
         more = f", {write_count(comments, 'comment')} changed" if comments else ""
@@ -74,22 +74,22 @@ class Delivery:
 
     @property
     def kept(self) -> int:
-        """Return how many entries of fleet stay as they are stored, position included."""
+        """Return the number of fleet's entries that keep content and position."""
         return sum(entry in self.held for entry in self.to_post()[len(self.others) :])
 
     @property
     def is_empty(self) -> bool:
-        """Say whether nothing would change."""
+        """Return whether no entry would change."""
         return self.before == list(self.entries)
 
     def diff(self) -> Iterator[str]:
-        """Yield the lines of a unified diff of the file that fleet's entries are."""
+        """Yield the lines of a unified diff of the file of fleet's entries."""
         before, after = (listed(each).splitlines() for each in (self.before, self.entries))
         name = f"{self.place}/{self.path}"
         return difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="")
 
     def to_post(self) -> list[Entry]:
-        """Return all entries as they are to be: those of others just as they are stored."""
+        """Return all entries after the change; entries of others exactly as stored."""
         mine = [
             {**_DEFAULTS, **entry, "path": self.path, "position": position}
             for position, entry in enumerate(self.entries)
@@ -97,7 +97,7 @@ class Delivery:
         return [*self.others, *mine]
 
     def refusal(self, limit: RefuseDelete, let_pass: int) -> str:
-        """Return why so many deletions are refused; empty where they are allowed."""
+        """Return why too many deletions are refused; empty if they are allowed."""
         known = len(self.before)
         most = max(1, min(limit.count, known * limit.share // 100))
         if self.deleted <= max(most, let_pass):
@@ -109,12 +109,12 @@ class Delivery:
 
 
 def path_of(fleet: Fleet) -> str:
-    """Return the path of a fleet's entries, as a checkout of the task configuration has it."""
+    """Return the path of a fleet's entries in a checkout of the task configuration."""
     return f"fleet/{fleet.fleet}.yaml"
 
 
 def _effects(entries: Iterable[Entry]) -> Counter[str]:
-    """Return what entries do: a comment names a rule by its place, which others shift."""
+    """Count entries by effect, without comments: these have positions of rules, which shift."""
     return Counter(
         canonical_json({key: value for key, value in entry.items() if key != "comment"})
         for entry in entries
@@ -122,7 +122,7 @@ def _effects(entries: Iterable[Entry]) -> Counter[str]:
 
 
 def _plain(entry: Entry) -> Entry:
-    """Return an entry without what is left out of an export."""
+    """Return an entry without the fields that an export leaves out."""
     return {
         key: entry[key]
         for key in _ORDER
@@ -132,7 +132,7 @@ def _plain(entry: Entry) -> Entry:
 
 @dataclass(frozen=True)
 class Delivered:
-    """The result of deliveries: a line for each that was done, and why one failed."""
+    """The result of deliveries: a line for each completed one, and the reason of a failure."""
 
     done: tuple[str, ...]
     failed: str = ""
@@ -144,15 +144,15 @@ class Delivered:
 
 
 def deliver(deliveries: Sequence[tuple[TaskRules, Delivery]]) -> Delivered:
-    """Write what differs; PlanRefused before the first change where the server disagrees."""
+    """Write the differences; raise PlanRefused before the first change if the server disagrees."""
     due = [(book, delivery) for book, delivery in deliveries if not delivery.is_empty]
     for book, delivery in due:
-        _try(book, delivery)
+        _dry_run(book, delivery)
     done: list[str] = []
     for book, delivery in due:
         try:
-            # Tried again: a post would replace what others have pushed since.
-            _try(book, delivery)
+            # Checked again: a post would replace entries pushed since.
+            _dry_run(book, delivery)
             counted = book.post(delivery.place, delivery.to_post(), dry_run=False)
         except SourceUnreachable as error:
             return Delivered(tuple(done), str(error))
@@ -169,8 +169,8 @@ def deliver(deliveries: Sequence[tuple[TaskRules, Delivery]]) -> Delivered:
     return Delivered(tuple(done))
 
 
-def _try(book: TaskRules, delivery: Delivery) -> None:
-    """Raise PlanRefused where the server would change entries that fleet did not write."""
+def _dry_run(book: TaskRules, delivery: Delivery) -> None:
+    """Raise PlanRefused if the server would change entries that fleet did not write."""
     counted = book.post(delivery.place, delivery.to_post(), dry_run=True)
     if other := _discrepancy(delivery, counted):
         raise PlanRefused(
@@ -180,7 +180,7 @@ def _try(book: TaskRules, delivery: Delivery) -> None:
 
 
 def _check_done(delivery: Delivery, counted: Counts) -> None:
-    """Raise SourceUnreachable where the server changed entries that fleet did not write."""
+    """Raise SourceUnreachable if the server changed entries that fleet did not write."""
     if other := _discrepancy(delivery, counted):
         raise SourceUnreachable(
             f"{delivery.place}: the server changed {other}: a concurrent push may be lost; push "
@@ -189,7 +189,7 @@ def _check_done(delivery: Delivery, counted: Counts) -> None:
 
 
 def _discrepancy(delivery: Delivery, counted: Counts) -> str:
-    """Return what a server changes, where that differs from the delivery; else nothing."""
+    """Return the server's changes if they differ from the delivery; else an empty text."""
     own = len(delivery.held) - len(delivery.others) - delivery.kept
     changed = counted.removed + counted.updated
     if changed == own and counted.unchanged == len(delivery.others) + delivery.kept:

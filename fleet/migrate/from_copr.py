@@ -1,9 +1,9 @@
 """Import Copr: the allow-list of its frontend, or the limits of its backend, and read them live.
 
 The frontend's EXTRA_BUILDCHROOT_TAGS (a list of {pattern, tags}) and EXTRA_BUILDER_TAGS (tag to
-patterns) are read as literals; nothing of the file is ever executed. What Jinja decides is left
-out and reported with its line. Copr uses `re.match`, which looks at the beginning only: `kernel`
-takes kernel-headers too, so patterns get `.*` behind them for a full match in RE2.
+patterns) are read as literals; no code of the file is ever executed. Values that Jinja computes
+are left out and reported with their line. Copr uses `re.match`, which matches a prefix: `kernel`
+matches kernel-headers too, so patterns get `.*` appended for a full match in RE2.
 """
 
 import ast
@@ -51,7 +51,7 @@ _INSTEAD = "Jinja decides it; import the file that Ansible wrote on the server"
 
 
 def without_jinja(name: str, text: str, notes: Notes) -> str:
-    """Return a text with blanks instead of Jinja's statements and the lines below them."""
+    """Replace Jinja's statements and the lines below them by blanks."""
     text = _COMMENT.sub(lambda found: " " * len(found[0]), text)
     kept: list[str] = []
     done, depth = 0, 0
@@ -70,7 +70,7 @@ def without_jinja(name: str, text: str, notes: Notes) -> str:
 
 
 def is_filled_in(text: str, place: Span, what: str, notes: Notes) -> bool:
-    """Say whether Jinja writes a part of a value, and note that it is skipped."""
+    """Return whether Jinja writes a part of a value, and note that it is skipped."""
     if "{{" not in text:
         return False
     notes.change("no-equivalent", place, f"{what}{comment_text(text)}", _INSTEAD)
@@ -78,13 +78,13 @@ def is_filled_in(text: str, place: Span, what: str, notes: Notes) -> bool:
 
 
 _FILLED_IN = "{{...}}"
-"""A value that Jinja decides, in the form that a value which it writes has."""
+"""Marks a value that Jinja computes, in the form of a Jinja expression."""
 
 
 def _blank_out(  # noqa: PLR0913, PLR0917 - one part of a text
     name: str, text: str, done: int, tag: re.Match[str], end: int, notes: Notes
 ) -> Iterator[str]:
-    """Yield the text before a part that Jinja decides, then one blank for each of its characters.
+    """Yield the text before a part that Jinja computes, then one blank for each of its characters.
 
     A value stays marked, so that the reader of its option notes it. Any other part is noted here,
     with the options that it sets.
@@ -99,7 +99,7 @@ def _blank_out(  # noqa: PLR0913, PLR0917 - one part of a text
     place = place_of(name, text, tag.start(), len(lines_of(tag[0])[0]))
     last = place.line + len(lines_of(part)) - 1
     until = f" and the lines below it, to line {last}" if last > place.line else ""
-    # What is set may be a password.
+    # The assigned value may be a password.
     what = comment_text(tag[0]) if tag["word"] in ("if", "for") else f"{{% {tag['word']} … %}}"
     found = _SETS_OPTION.finditer(text, tag.start(), end)
     lines = {each[1]: place_of(name, text, each.start(1), 1).line for each in [*found][::-1]}
@@ -111,8 +111,8 @@ def _blank_out(  # noqa: PLR0913, PLR0917 - one part of a text
 
 _SECTION = re.compile(r"\s*\[(?P<name>[\w.-]+)\]\s*\Z")
 _READ = "backend"
-_READ_BESIDE = ("builder", "ssh")
-"""Sections from which Copr's backend reads options that are no limits."""
+_OTHER_SECTIONS = ("builder", "ssh")
+"""Sections from which Copr's backend reads options other than limits."""
 _MARK = "\0"
 _FOLDED = ("i386", "i586", "i686")
 _MOST = 100_000
@@ -154,25 +154,25 @@ class _Limits:
 
     tickets: dict[str, int] = field(default_factory=dict)
     blocked: dict[str, str] = field(default_factory=dict)
-    """Owners, each with its line and why."""
+    """Owners, each with its line and reason."""
     why_blocked: str = ""
     tags: dict[str, dict[str, int]] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
 
 
 def is_backend(text: str) -> bool:
-    """Say whether a text begins like an INI file, as the backend's configuration does."""
+    """Return whether a text starts like an INI file, as the backend's configuration does."""
     written = (line for line in lines_of(text) if line.strip() and line.lstrip()[0] not in "#;")
     return _SECTION.match(next(written, "")) is not None
 
 
 def import_limits(written: Document, text: str, fleet: str, notes: Notes) -> Imported:
-    """Return the fleet.yaml that the limits of a backend become."""
+    """Return the fleet.yaml for the limits of a backend."""
     limits = _Limits()
     for section, name, parts in _options(written.name, text, notes):
         if section != _READ:
             is_limit = name in (*_PER_TAG, *_PER_TICKET, "blocked_owners")
-            is_read = section in _READ_BESIDE and not is_limit
+            is_read = section in _OTHER_SECTIONS and not is_limit
             kind: Kind = "no-equivalent" if is_read else "never-acts"
             now = "no limit of builds" if is_read else f"Copr reads limits only in [{_READ}]"
             notes.change(kind, parts[0].place, f"[{section}] {name}", now)
@@ -182,7 +182,7 @@ def import_limits(written: Document, text: str, fleet: str, notes: Notes) -> Imp
 
 
 def _options(name: str, text: str, notes: Notes) -> Iterator[tuple[str, str, list[_Part]]]:
-    """Yield section, name and lines of each option, read as Copr's backend does.
+    """Yield section, name and lines of each option, parsed as Copr's backend does.
 
     ConfigParser has no line numbers, so each line carries its own at its end.
     """
@@ -294,7 +294,7 @@ def _limit_lines(name: str, fleet: str, limits: _Limits) -> Iterator[str]:
         yield "  tickets:"
         yield "    kind: tickets"
         if limits.tickets:
-            yield f"    limits: {flow(_as_written(limits.tickets))}"
+            yield f"    limits: {flow(_format_limits(limits.tickets))}"
         if limits.blocked:
             yield from comments([limits.why_blocked] if limits.why_blocked else [], 4)
             yield "    blocked:"
@@ -304,10 +304,10 @@ def _limit_lines(name: str, fleet: str, limits: _Limits) -> Iterator[str]:
         yield ""
     yield "tags:" if limits.tags else "tags: {}"
     for tag, found in sorted(limits.tags.items()):
-        yield f"  {scalar(tag)}: {flow({'limits': _as_written(found)})}"
+        yield f"  {scalar(tag)}: {flow({'limits': _format_limits(found)})}"
 
 
-def _as_written(found: dict[str, int]) -> dict[str, object]:
+def _format_limits(found: dict[str, int]) -> dict[str, object]:
     per = {key: count for key, count in found.items() if key != "total"}
     written: dict[str, object] = {"per": per} if per else {}
     if "total" in found:
@@ -316,7 +316,7 @@ def _as_written(found: dict[str, int]) -> dict[str, object]:
 
 
 LONGEST = 1000
-"""Characters of a pattern in fleet.yaml."""
+"""Maximum characters of a pattern in fleet.yaml."""
 
 _OTHER_MEANING = re.compile(r"\[[^\]]*\[:|\\[UuN]")
 _ASCII = re.compile(r"\\[dDwWsSbB]|\(\?[a-z]*i")
@@ -331,13 +331,13 @@ class NotTakenOver(Exception):
 
 
 def whole(pattern: str) -> str:
-    """Return a pattern in RE2 for what Python's pattern fully matches."""
-    translated = _in_re2(pattern)
+    """Return a pattern in RE2 for the full matches of a Python pattern."""
+    translated = _translate_to_re2(pattern)
     return f"(?:{translated})" if len(split_top(translated, "|")) > 1 else translated
 
 
 def widened(pattern: str) -> str:
-    """Return a pattern for what `re.match` takes; raises NeverMatches or NotTakenOver."""
+    """Return a pattern for the matches of `re.match`; raises NeverMatches or NotTakenOver."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -358,12 +358,12 @@ def widened(pattern: str) -> str:
 
 
 def is_ascii_only(pattern: str) -> bool:
-    """Say whether a pattern has classes that Python reads for all letters, and RE2 for ASCII."""
+    """Return whether a pattern has classes that match all letters in Python, and ASCII in RE2."""
     return _ASCII.search(pattern) is not None
 
 
-def _in_re2(pattern: str) -> str:
-    r"""Return a pattern with the few signs of Python's that RE2 writes in another way."""
+def _translate_to_re2(pattern: str) -> str:
+    """Translate the few constructs of Python that RE2 writes differently."""
     text = "".join(r"\z" if piece == r"\Z" else piece for piece in pieces(pattern))
     return with_brace(text, "{0")
 
@@ -379,15 +379,15 @@ LIST, TABLE = "EXTRA_BUILDCHROOT_TAGS", "EXTRA_BUILDER_TAGS"
 _OPTION = re.compile(rf"^[^#\n]*\b({LIST}|{TABLE})\s*\+?=", re.MULTILINE)
 _TOO_DEEP = (RecursionError, MemoryError)
 _LONGEST_REASON = 1000
-_LONGEST_ABOVE = 300
-"""Characters of a comment above a rule; what is longer is about more than the rule."""
+_MAX_COMMENT = 300
+"""Maximum characters of a comment above a rule; longer ones concern more than the rule."""
 _CODE = re.compile(r"""[][{}(),]|["'](?:pattern|tags)["']""")
 _Comments = Mapping[int, tuple[int, str]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule as it is written."""
+    """One rule as written."""
 
     pattern: str
     tags: tuple[str, ...]
@@ -398,7 +398,7 @@ class Rule:
 def import_copr(
     name: str, content: bytes, fleet: str, recorded: Recorded | None = None
 ) -> Imported:
-    """Return the fleet.yaml that a configuration of Copr becomes."""
+    """Return the fleet.yaml for a configuration of Copr."""
     text = read_text(name, content)
     if isinstance(text, Imported):
         return text
@@ -410,12 +410,12 @@ def import_copr(
     imported = notes.imported(written, _lines(name, fleet, rules, notes))
     if recorded is None:
         return imported
-    changes = (_with_names(change, rules, recorded) for change in imported.changes)
+    changes = (_add_prefix_names(change, rules, recorded) for change in imported.changes)
     return replace(imported, changes=tuple(changes))
 
 
 def read_list(name: str, content: bytes) -> tuple[Rule, ...]:
-    """Return the rules of a configuration; raises FileUnreadable where they are no literals."""
+    """Return the rules of a configuration; raises FileUnreadable if they are no literals."""
     text, notes = read_text(name, content), Notes()
     rules = tuple(_rules(name, text, notes)) if isinstance(text, str) else ()
     for finding in (*(text.findings if isinstance(text, Imported) else ()), *notes.findings):
@@ -424,7 +424,7 @@ def read_list(name: str, content: bytes) -> tuple[Rule, ...]:
 
 
 def find_list(text: str) -> tuple[int, int] | None:
-    """Return the first and the last line of the list, counted from 1; None where it is not set."""
+    """Return the first and the last line of the list, counted from 1; None if not set."""
     for statement in ast.parse(text).body:
         if LIST in _assigned(statement):
             return statement.lineno, statement.end_lineno or statement.lineno
@@ -432,7 +432,7 @@ def find_list(text: str) -> tuple[int, int] | None:
 
 
 def _rules(name: str, text: str, notes: Notes, whole: str = "") -> Iterator[Rule]:
-    """Yield the rules; `whole` is the text before the parts that Jinja decides were left out."""
+    """Yield the rules; `whole` is the text before the parts that Jinja computes were removed."""
     tree = _tree(name, text, notes, whole)
     if tree is None:
         return
@@ -460,7 +460,7 @@ def _rules(name: str, text: str, notes: Notes, whole: str = "") -> Iterator[Rule
 def _note_unread(
     name: str, whole: str, notes: Notes, filled: list[tuple[Span, str]], *, found: bool
 ) -> None:
-    """Note the options that Jinja decides; an error if no other is `found`."""
+    """Note the options that Jinja computes; an error if no other is `found`."""
     for place, what in filled:
         if found:
             notes.change("no-equivalent", place, what, _INSTEAD)
@@ -547,7 +547,7 @@ class _Reader:
                     yield Rule(pattern, (tag,), self.span(item), self._reason(item))
 
     def refuse(self, node: ast.AST | None, message: str) -> None:
-        """Note what is wrong at a place."""
+        """Note an error at a place."""
         hint = "write literals: lists, mappings and text in quotes"
         if "{{" in self._written(node):
             message = "the value is set conditionally; not read"
@@ -558,7 +558,7 @@ class _Reader:
             self._notes.wrong(place, "not-a-literal", message, hint)
 
     def is_filled_in(self, value: ast.expr | None) -> bool:
-        """Say whether Jinja decides a whole value."""
+        """Return whether Jinja computes a whole value."""
         is_literal = isinstance(value, ast.List | ast.Tuple | ast.Dict)
         return not is_literal and "{{" in self._written(value)
 
@@ -609,7 +609,7 @@ class _Reader:
         return None
 
     def _reason(self, node: ast.expr) -> str:
-        """Return the comments in a rule, behind it, or else right above: its reason."""
+        """Return the reason of a rule: comments in it, after it, or else directly above."""
         place = self.span(node)
         found = [
             text
@@ -617,7 +617,7 @@ class _Reader:
             for column, text in filter(None, [self._comments.get(number)])
             if self._is_of(place, number, column)
         ]
-        return " ".join(filter(None, found))[:_LONGEST_REASON] or self._above(node.lineno)
+        return " ".join(filter(None, found))[:_LONGEST_REASON] or self._comment_above(node.lineno)
 
     def _is_of(self, place: Span, number: int, column: int) -> bool:
         if number < place.end_line or column < place.end_column:
@@ -625,8 +625,8 @@ class _Reader:
         between = self._lines[number - 1][place.end_column - 1 : column - 1]
         return not between.strip(" \t,]})")
 
-    def _above(self, first: int) -> str:
-        """Return the last paragraph of the comment above a line, unless it is a long one."""
+    def _comment_above(self, first: int) -> str:
+        """Return the last paragraph of the comment above a line, unless it is too long."""
         lines: list[str] = []
         for line in reversed(self._lines[: first - 1]):
             text = line.strip().lstrip("# ")
@@ -634,16 +634,16 @@ class _Reader:
                 break
             lines.insert(0, text)
         reason = " ".join(lines)
-        if len(reason) <= _LONGEST_ABOVE:
+        if len(reason) <= _MAX_COMMENT:
             return reason
-        now = f"longer than {_LONGEST_ABOVE} characters, so it is not the rule's reason"
+        now = f"longer than {_MAX_COMMENT} characters, so it is not the rule's reason"
         place = Span(self._name, first - len(lines), 1, first - 1, len(self._lines[first - 2]) + 1)
         self._notes.change("no-equivalent", place, f"a comment of {len(reason)} characters", now)
         return ""
 
 
 def _comments(text: str) -> _Comments:
-    """Return column and text of the comment of each line that has one, counted from 1."""
+    """Map lines, counted from 1, to column and text of their comments."""
     found = {}
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -683,8 +683,8 @@ def _block(rule: Rule, notes: Notes) -> Block:
     return Block(entries)
 
 
-def _with_names(change: Change, rules: list[Rule], recorded: Recorded) -> Change:
-    """Return a change with the recorded names that only the prefix match took."""
+def _add_prefix_names(change: Change, rules: list[Rule], recorded: Recorded) -> Change:
+    """Return a change with the recorded names that only the prefix match includes."""
     rule = next((each for each in rules if each.place == change.place), None)
     if rule is None or change.what != f"pattern {rule.pattern}" or change.kind != "changed":
         return change
@@ -727,7 +727,7 @@ class CoprAllowList:
         self._files = files
 
     def read(self) -> dict[str, HeldRules | Unknown]:
-        """Return the rules of the one place."""
+        """Return the rules of the only place."""
         place = self._rules.file if isinstance(self._rules, CoprRulesFile) else self._rules.url
         try:
             rules = read_list(place, self._content())

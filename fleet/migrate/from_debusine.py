@@ -1,7 +1,8 @@
-"""Import the worker pools of a Debusine from what `debusine-admin worker_pool list --yaml` prints.
+"""Import the worker pools of a Debusine from its listing.
 
-That listing (0.16.2) has no architectures, tags, regions or queues; one from the server's database
-adds architectures, tags and scopes (WORDS). What only the server knows is marked as to do.
+The output of `debusine-admin worker_pool list --yaml` (0.16.2) has no architectures, tags, regions
+or queues; a listing from the server's database adds architectures, tags and scopes (WORDS). Values
+that only the server knows are marked as to do.
 """
 
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ from fleet.tagrules.debusine import TYPE_PREFIX
 from fleet.tagrules.sources import CLASS
 
 KINDS = {"hetzner": "hcloud", "aws": "aws", "dummy": "sim"}
-"""Debusine's types of provider, and the kinds of fleet.yaml."""
+"""Debusine's types of provider to the kinds of fleet.yaml."""
 _LIMITS = ("max_active_instances", "target_max_seconds_per_month", "max_idle_seconds")
 _MOST = {
     "max_active_instances": 100_000,
@@ -62,10 +63,10 @@ class ListedPool:
     limits: dict[str, Node] = field(default_factory=dict)
     specifications: dict[str, Node] = field(default_factory=dict)
     words: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """What only the server's database has, by the keys of WORDS."""
+    """Words that only the server's database has, by the keys of WORDS."""
 
     def limit(self, name: str) -> int | None:
-        """Return a limit; None where there is none."""
+        """Return a limit; None if not set."""
         node = self.limits.get(name)
         return node.value if node else None
 
@@ -75,14 +76,14 @@ class ListedPool:
         return node.value if node and isinstance(node.value, str) else None
 
     def at(self, name: str) -> Span:
-        """Return where a limit or a specification stands, or the pool."""
+        """Return the place of a limit or a specification, else of the pool."""
         node = self.limits.get(name) or self.specifications.get(name)
         return node.span if node else self.place
 
 
 @dataclass
 class Machine:
-    """The machines of a pool, and what fleet.yaml cannot say about them."""
+    """The machines of a pool, and their properties that fleet.yaml cannot express."""
 
     image: str
     figures: dict[str, object]
@@ -92,7 +93,7 @@ class Machine:
 
 
 def read_pool(item: Node, notes: Notes) -> ListedPool | None:
-    """Return a pool of the listing; what cannot be read becomes findings."""
+    """Return a pool of the listing; unreadable parts become findings."""
     entries = _entries(item)
     specifications = _entries(entries.get("specifications"))
     words = [
@@ -125,7 +126,7 @@ def read_pool(item: Node, notes: Notes) -> ListedPool | None:
 
 
 def machine_of(pool: ListedPool, notes: Notes) -> Machine:
-    """Return what a pool's machines are."""
+    """Return the machines of a pool."""
     machine = _machine_of(pool, notes)
     architectures = pool.words.get("architectures") or (machine.architecture,)
     if machine.architecture not in architectures:
@@ -135,23 +136,23 @@ def machine_of(pool: ListedPool, notes: Notes) -> Machine:
 
 def _machine_of(pool: ListedPool, notes: Notes) -> Machine:
     if pool.kind == "hetzner":
-        return _of_hetzner(pool)
+        return _hetzner_machine(pool)
     if pool.kind == "aws":
-        return _of_aws(pool, notes)
+        return _aws_machine(pool, notes)
     machine = Machine("dummy", {"cores": 1, "memory": "1GiB", "price": "0 EUR/h"}, is_known=False)
-    machine.left = _left_of_pool(pool.specifications, "provider_type")
+    machine.left = _unused_entries(pool.specifications, "provider_type")
     return machine
 
 
-def _of_hetzner(pool: ListedPool) -> Machine:
+def _hetzner_machine(pool: ListedPool) -> Machine:
     machine = Machine(pool.text("image_name") or "", {"type": pool.text("server_type") or ""})
     _complete(machine, {"kind": "hcloud", "location": "fsn1", "token": {"env": "TOKEN"}})
     used = ("provider_type", "server_type", "image_name", "location")
-    machine.left = _left_of_pool(pool.specifications, *used)
+    machine.left = _unused_entries(pool.specifications, *used)
     return machine
 
 
-def _of_aws(pool: ListedPool, notes: Notes) -> Machine:
+def _aws_machine(pool: ListedPool, notes: Notes) -> Machine:
     templates = pool.specifications["launch_templates"].items
     first = _entries(templates[0])
     figures: dict[str, object] = {}
@@ -168,9 +169,9 @@ def _of_aws(pool: ListedPool, notes: Notes) -> Machine:
     _required(machine, _entries(first.get("InstanceRequirements")))
     _complete(machine, {"kind": "aws", "region": "eu-central-1"})
     used = ("provider_type", "launch_templates", "instance_market_type")
-    machine.left = _left_of_pool(pool.specifications, *used)
+    machine.left = _unused_entries(pool.specifications, *used)
     known = ("ImageId", "InstanceType", "root_device_size", "swap_size")
-    machine.left += _left_of_pool(first, *known)
+    machine.left += _unused_entries(first, *known)
     for template in templates[1:]:
         now = "a pool has one kind of machine: write another pool for it"
         notes.change("no-equivalent", template.span, f"another template of {pool.name}", now)
@@ -186,19 +187,19 @@ def _words(key: str, node: Node, notes: Notes) -> tuple[str, ...]:
 
 
 def _required(machine: Machine, requirements: dict[str, Node]) -> None:
-    cores = _least(requirements.get("VCpuCount"))
-    memory = _least(requirements.get("MemoryMiB"))
+    cores = _read_minimum(requirements.get("VCpuCount"))
+    memory = _read_minimum(requirements.get("MemoryMiB"))
     if cores and memory:
         machine.figures |= {"cores": cores, "memory": size(memory)}
 
 
-def _least(node: Node | None) -> int | None:
+def _read_minimum(node: Node | None) -> int | None:
     least = _entries(node).get("Min")
     return least.value if least and isinstance(least.value, int) and least.value > 0 else None
 
 
 def _complete(machine: Machine, provider: dict[str, object]) -> None:
-    """Add what a valid pool needs where the catalogue does not know the type."""
+    """Add the keys that a valid pool needs if the catalogue does not have the type."""
     known = _catalogued(provider, str(machine.figures.get("type", "")))
     if known:
         machine.architecture = known.architecture
@@ -206,7 +207,7 @@ def _complete(machine: Machine, provider: dict[str, object]) -> None:
         machine.figures |= {"cores": 1, "memory": "1GiB"}
         machine.is_known = False
     elif machine.figures.get("market") != ["spot"]:
-        # Figures without a price make no machine.
+        # Figures without a price do not define a machine.
         machine.is_known = False
 
 
@@ -218,7 +219,7 @@ def _catalogued(provider: dict[str, object], machine: str) -> MachineType | None
     return next(iter(find_types(fleet, Pool.model_validate(pool))), None)
 
 
-def _left_of_pool(entries: dict[str, Node], *used: str) -> list[tuple[Span, str]]:
+def _unused_entries(entries: dict[str, Node], *used: str) -> list[tuple[Span, str]]:
     return [
         (node.span, f"{key}: {shown(node)}") for key, node in entries.items() if key not in used
     ]
@@ -272,7 +273,7 @@ class _Fleet:
 
 
 def import_debusine(name: str, content: bytes, fleet: str) -> Imported:
-    """Return the fleet.yaml that a listing of worker pools becomes."""
+    """Return the fleet.yaml for a listing of worker pools."""
     text = read_text(name, content)
     if isinstance(text, Imported):
         return text
@@ -406,7 +407,7 @@ def _provider(found: _Fleet, pool: ListedPool, notes: Notes) -> str:
 
 
 def _image(found: _Fleet, pool: ListedPool, provider: str, machine: Machine, notes: Notes) -> str:
-    reported = _carried(pool, "reported_tags")
+    reported = _kept_tags(pool, "reported_tags")
     key = (provider, machine.image, machine.architecture, reported)
     if key in found.sources:
         return found.sources[key]
@@ -430,7 +431,7 @@ def _image(found: _Fleet, pool: ListedPool, provider: str, machine: Machine, not
 
 
 def _tags_of(pool: ListedPool, notes: Notes) -> Iterator[tuple[str, object]]:
-    provides, requires = _carried(pool, "provided_tags"), pool.words.get("required_tags", ())
+    provides, requires = _kept_tags(pool, "provided_tags"), pool.words.get("required_tags", ())
     classes = [tag for tag in pool.words.get("provided_tags", ()) if tag not in provides]
     if classes:
         now = "fleet derives classes and types from the machine's figures"
@@ -441,8 +442,8 @@ def _tags_of(pool: ListedPool, notes: Notes) -> Iterator[tuple[str, object]]:
         yield "requires", list(requires)
 
 
-def _carried(pool: ListedPool, key: str) -> tuple[str, ...]:
-    """Return the tags that also hold for fleet's machines: not those that fleet derives."""
+def _kept_tags(pool: ListedPool, key: str) -> tuple[str, ...]:
+    """Return the tags that also apply to fleet's machines: not those that fleet derives."""
     own = (TYPE_PREFIX, *(CLASS + size for size in default_sizes()))
     return tuple(tag for tag in pool.words.get(key, ()) if not tag.startswith(own))
 

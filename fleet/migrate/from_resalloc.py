@@ -1,7 +1,7 @@
 """Import the pools of a Resalloc from its pools.yaml.
 
-Each option is read as Resalloc 6.3 reads it, with its defaults. What fleet.yaml cannot say becomes
-a comment beside its pool and a line of the report; nothing is dropped silently.
+Each option is read as Resalloc 6.3 reads it, with its defaults. Options that fleet.yaml cannot
+express become comments at their pool and lines of the report; no option is dropped silently.
 """
 
 import re
@@ -39,7 +39,7 @@ _LONGEST_TAG = 200
 
 @dataclass
 class PoolOptions:
-    """One pool: its options and their places; an option that is left out has its default."""
+    """One pool: its options and their places; an absent option has its default."""
 
     name: str
     written: str
@@ -57,12 +57,12 @@ class PoolOptions:
         return self.numbers.get(option, _NUMBERS[option])
 
     def at(self, option: str) -> Span:
-        """Return where an option is written, or its pool."""
+        """Return the place of an option, else of its pool."""
         return self.places.get(option, self.place)
 
     @property
     def reuse_seconds(self) -> int:
-        """Return how long a used machine is kept for reuse; 0: never."""
+        """Return the seconds that a used machine is kept for reuse; 0: never."""
         return self.number("reuse_opportunity_time")
 
 
@@ -84,7 +84,7 @@ OPTIONS = (*_NUMBERS, *_COMMANDS, *_TEXTS, *_TAGS, "named_counters")
 
 
 def read_options(name: str, key: Node, value: Node, notes: Notes) -> PoolOptions:
-    """Return the options of a pool; what cannot be read becomes findings."""
+    """Return the options of a pool; unreadable ones become findings."""
     pool = PoolOptions(name, str(key.value), key.span)
     for option, node in value.entries:
         word = str(option.value)
@@ -183,7 +183,9 @@ def _counters(pool: PoolOptions, option: str, node: Node, notes: Notes) -> None:
 _NO_LIST = "echo 'write a command that prints the names of the machines of this pool' >&2; exit 1"
 _SHELL = ["sh", "-c"]
 _LONGEST_LINE = 1000
-_TOLD = frozenset({"PATH", "LANG", "PWD", "OLDPWD", "IFS", "UID", "PPID", "RANDOM", "SECONDS"})
+_SET_VARIABLES = frozenset(
+    {"PATH", "LANG", "PWD", "OLDPWD", "IFS", "UID", "PPID", "RANDOM", "SECONDS"}
+)
 """Variables that each command gets, or that its shell sets."""
 _INVENTED_MACHINE = {"cores": 1, "memory": "1GiB", "price": "0.01 EUR/h"}
 _NOTHING_LIKE_IT = {
@@ -212,7 +214,7 @@ def pool_block(pool: PoolOptions, on_demand: set[str], notes: Notes) -> Block:
         ("mode", "pause"),
     ]
     block.below.append("to do: set mode: apply when Resalloc no longer manages this pool")
-    block.below += _left(pool, notes)
+    block.below += _inexpressible(pool, notes)
     return block
 
 
@@ -259,7 +261,7 @@ def _variables(commands: Iterable[str]) -> list[str]:
     for text in commands:
         found = set(re.findall(r"\$\{?([A-Z][A-Z0-9_]*)", text))
         read |= found - set(re.findall(r"\b([A-Z][A-Z0-9_]*)=", text))
-    return sorted(name for name in read - _TOLD if not name.startswith("RESALLOC_"))
+    return sorted(name for name in read - _SET_VARIABLES if not name.startswith("RESALLOC_"))
 
 
 def _livechecks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]:
@@ -323,8 +325,8 @@ def _reuse(pool: PoolOptions, notes: Notes) -> dict[str, object]:
     return found
 
 
-def _left(pool: PoolOptions, notes: Notes) -> Iterator[str]:
-    """Yield what fleet.yaml cannot say, as comments."""
+def _inexpressible(pool: PoolOptions, notes: Notes) -> Iterator[str]:
+    """Yield the options that fleet.yaml cannot express, as comments."""
     for option, instead in _NOTHING_LIKE_IT.items():
         value: object = pool.numbers.get(option) or pool.texts.get(option)
         what = f"{option}: {value or pool.numbers.get(option)}"
@@ -342,7 +344,7 @@ _JINJA = re.compile(r"\{%|\{\{|\{#")
 def import_resalloc(
     name: str, content: bytes, fleet: str, *, with_scripts: bool = False
 ) -> Imported:
-    """Return the fleet.yaml that a pools.yaml becomes; `with_scripts`: and files beside it."""
+    """Return the fleet.yaml for a pools.yaml; `with_scripts`: also files next to it."""
     text = read_text(name, content)
     if isinstance(text, Imported):
         return text
@@ -356,7 +358,7 @@ def import_resalloc(
 
 
 def _template(name: str, text: str, root: Node | None, *, broken: bool) -> Finding | None:
-    """Find Jinja syntax; commands may hold braces of their own."""
+    """Find Jinja syntax; commands may contain braces themselves."""
     found = _JINJA.search(text)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Write the files that a fleet begins with: as few keys as plan, and what each of them does."""
+"""Write the initial files of a fleet: the minimum of keys to plan, each with a comment."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -28,9 +28,9 @@ Cloud = Literal["sim", "local", "hcloud", "aws"]
 Size = Literal["small", "medium", "big"]
 
 PAID = frozenset({"hcloud", "aws"})
-"""Clouds whose machines nobody buys for a recording, where no worker could register."""
+"""Clouds that a recording does not use: they cost money, and no worker could register."""
 URLS = {"debusine": "https://debusine.example.org", "copr": "https://copr.example.org"}
-"""The servers that are written down where none is named, by the kind of queue."""
+"""Example servers, by the kind of queue."""
 _HETZNER = {"small": "ccx13", "medium": "ccx33", "big": "ccx53"}
 _AMAZON = {
     "small": "{type: c7a.large, disk: 40GiB}",
@@ -50,7 +50,7 @@ _TAGS = (
 )
 _COPR_TAGS = ("copr_builder", "arch_x86_64", "arch_noarch")
 _EXISTING = {"hcloud": '"12345678"', "aws": "ami-0123456789abcdef0"}
-_PLAIN = {"aws": "ami-0123456789abcdef0"}  # elsewhere: the provider's own Debian, by its name
+_PLAIN = {"aws": "ami-0123456789abcdef0"}  # else the provider's own Debian, by its name
 _WORKER = """\
     worker_version: "0.16.2~bpo13+1"  # that of trixie is too old for Debusine 0.16
     source: |  # where that version is
@@ -67,7 +67,7 @@ _MOMENT = "2026-11-21T08:00:00Z"
 
 @dataclass(frozen=True)
 class Choice:
-    """What a fleet begins with."""
+    """The choices for a new fleet."""
 
     fleet: str
     queue: Queue = "recorded"
@@ -78,7 +78,7 @@ class Choice:
 
     @property
     def address(self) -> str:
-        """Return the server at which work waits; an example where none is named."""
+        """Return the server of the queue; an example if not named."""
         return self.url or URLS.get(self.queue, "")
 
 
@@ -164,7 +164,7 @@ def _filled(text: str, choice: Choice) -> str:
 
 
 def _image(choice: Choice) -> tuple[str, str]:
-    """Return the name of what machines boot, and what is said of it."""
+    """Return the name of the boot image, and its comment."""
     if choice.queue == "copr":
         own = _EXISTING.get(choice.cloud, "copr-builder")
         made = (
@@ -190,7 +190,7 @@ def _provides(tags: Iterable[str]) -> str:
 
 
 def recording(fleet: str) -> str:
-    """Return a world in which three builds wait in the queue `work`."""
+    """Return a world with three waiting builds in the queue `work`."""
     requests = [
         {
             "id": str(number),
@@ -240,7 +240,7 @@ A merge request on `fleet.yaml` shows what the change does. No secret belongs in
 
 
 def steps(choice: Choice) -> Iterator[str]:
-    """Yield what is to be done before machines come, in order: each a command or an edit."""
+    """Yield the steps before the first machine, in order: each a command or an edit."""
     if choice.queue in URLS and choice.address == URLS[choice.queue]:
         more = " and scopes" if choice.queue == "debusine" else ""
         yield f"edit queues.work.url{more} in fleet.yaml: name your server"

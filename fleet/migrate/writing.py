@@ -1,4 +1,4 @@
-"""Write an imported fleet.yaml with comments and shared templates, and report what changes."""
+"""Write an imported fleet.yaml with comments and shared templates, and report the changes."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def item_to_lines(block: Block) -> Iterator[str]:
 
 
 def comments(texts: Iterable[str], indent: int = 0) -> Iterator[str]:
-    """Yield comment lines that fit a screen; a comment never becomes anything else."""
+    """Yield comment lines of screen width; the text stays within the comment."""
     for text in texts:
         line = "#"
         for word in comment_text(text).split(" "):
@@ -62,7 +62,7 @@ def comments(texts: Iterable[str], indent: int = 0) -> Iterator[str]:
 
 
 def comment_text(text: str) -> str:
-    """Return a text as it may stand in a comment: on one line, without control codes."""
+    """Return a text for a comment: on one line, without control codes."""
     return _UNPRINTABLE.sub("?", re.sub(r"\s+", " ", text)).strip()
 
 
@@ -91,7 +91,7 @@ def scalar(value: object) -> str:
 
 
 def shown(node: Node) -> str:
-    """Return what is written at a node, on one line."""
+    """Return the text of a node, on one line."""
     return comment_text(flow(_plain(node)))
 
 
@@ -106,7 +106,7 @@ def size(mebibytes: int) -> str:
 
 
 def name_of(text: str, taken: Iterable[str] = ()) -> str:
-    """Return a name that fleet.yaml takes, as near to the text as can be, not one of `taken`."""
+    """Return a valid name for fleet.yaml, as close to the text as possible, not one of `taken`."""
     slug = _slug(text)
     name = slug[:_NAME_LENGTH].strip("-")
     used, number = frozenset(taken), 1
@@ -155,7 +155,7 @@ def _plain(node: Node) -> object:
 
 
 LIMIT = 1_000_000
-"""Bytes of a file that is imported."""
+"""Maximum bytes of an imported file."""
 
 Kind = Literal["changed", "never-acts", "no-equivalent", "renamed", "to-do"]
 
@@ -164,19 +164,19 @@ _MOST_NAMES = 10
 
 @dataclass(frozen=True)
 class Change:
-    """A setting that means something else afterwards, or nothing."""
+    """A setting with another meaning after the import, or without any."""
 
     kind: Kind
     what: str
     now: str
     place: Span
     names: tuple[str, ...] = ()
-    """The recorded names that it concerns."""
+    """The recorded names to which it applies."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """The result of an import; no text where the file has errors."""
+    """The result of an import; no text if the file has errors."""
 
     document: Document
     text: str | None = None
@@ -193,9 +193,9 @@ class Notes:
     changes: list[Change] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     scripts: dict[str, str] = field(default_factory=dict)
-    """Where long commands go, by path."""
+    """Contents of files for long commands, by path."""
     with_scripts: bool = False
-    """Else they stay in fleet.yaml."""
+    """If False, long commands stay in fleet.yaml."""
 
     def change(self, kind: Kind, place: Span, what: str, now: str) -> None:
         """Note a change of meaning."""
@@ -206,7 +206,7 @@ class Notes:
         self.findings.append(Finding(rule, message, hint=hint, span=place))
 
     def imported(self, written: Document, lines: Iterable[str]) -> Imported:
-        """Return lines as a file with what they change; none where the file has errors.
+        """Return lines as a file with their changes; no text if the file has errors.
 
         Lines may add changes while they are written. Changes are in the order of the file.
         """
@@ -219,7 +219,7 @@ class Notes:
 
 
 def changes_to_text(changes: Iterable[Change]) -> str:
-    """Return one line per change, as editors and terminals can jump to."""
+    """Return one line per change, in the format that editors and terminals can jump to."""
     lines = (f"{c.place}: {c.kind}: {c.what}: {c.now}{_named(c)}" for c in changes)
     return "\n".join(line.replace("\n", "\\n") for line in lines)
 
@@ -231,12 +231,12 @@ def changes_to_json(changes: Iterable[Change]) -> str:
 
 
 def short(node: Node) -> str:
-    """Return a scalar as it is quoted in messages; the kind of any other node."""
+    """Return a scalar as messages quote it; the kind of any other node."""
     return quoted(node.value) if node.kind == "scalar" else f"a {node.kind}"
 
 
 def read_yaml(name: str, text: str) -> tuple[Document, Parsed]:
-    """Return a YAML file with its positions; nothing of it is secret but what looks like it."""
+    """Return a YAML file with its positions; only text that looks like a secret is secret."""
     parsed = parse(text, name)
     roots: list[Node] = [parsed.root] if parsed.root else []
     document = Document(
@@ -246,12 +246,12 @@ def read_yaml(name: str, text: str) -> tuple[Document, Parsed]:
 
 
 def read_plain(name: str, text: str) -> Document:
-    """Return a file that is no YAML, for its lines."""
+    """Return a file that is not YAML, for its lines."""
     return Document(name, root=None, texts={name: text}, roots=(), findings=())
 
 
 def read_text(name: str, content: bytes) -> str | Imported:
-    """Return a file's text, or that it is none."""
+    """Return the text of a file, or a failed import if the file is not text."""
     text = decoded(content, name, "is this the right file?")
     return text if isinstance(text, str) else Imported(read_plain(name, ""), findings=(text,))
 
@@ -264,19 +264,19 @@ def _named(change: Change) -> str:
     return f": {names}" + (f" and {more} more" if more > 0 else "")
 
 
-_LEAST = 150
-"""Characters that a template has to save to be worth its name."""
-_MOST = 200
-"""Groups of pools that are weighed at a time."""
+_MIN_SAVED = 150
+"""Minimum characters that a template has to save."""
+_MAX_GROUPS = 200
+"""Maximum groups of pools compared at a time."""
 _COMMENT = "#"
 _Part = tuple[str, str, str]
-"""A key, the key below it if there is one, and the value; or a comment."""
+"""A key, the key below it if any, and the value; or a comment."""
 _Group = frozenset[int]
 T = TypeVar("T")
 
 
 def share(pools: Sequence[tuple[str, Block]], base: str, *outer: str) -> dict[str, Block]:
-    """Move what pools have in common into templates, and return these, the widest first.
+    """Move common parts of pools into templates, and return these, the widest first.
 
     `base` is the name of the template of all pools; `outer` are templates that all extend.
     """
@@ -286,7 +286,7 @@ def share(pools: Sequence[tuple[str, Block]], base: str, *outer: str) -> dict[st
 
 
 class _Sharing:
-    """Pools, each with the parts that no template has yet."""
+    """Pools, each with the parts that are not in a template yet."""
 
     def __init__(self, pools: Sequence[tuple[str, Block]], taken: Collection[str]) -> None:
         self.templates: dict[str, Block] = {}
@@ -298,9 +298,9 @@ class _Sharing:
 
     def split(self, members: _Group, name: str, outer: list[str]) -> None:
         """Write the template of these pools, then those of groups among them."""
-        common = _common([self._left[number] for number in sorted(members)])
-        if _saved(common, members) >= _LEAST:
-            template = _only(self._blocks[min(members)], common)
+        common = _common_items([self._left[number] for number in sorted(members)])
+        if _saved(common, members) >= _MIN_SAVED:
+            template = _select_parts(self._blocks[min(members)], common)
             template.entries[:0] = _extends(outer)
             self.templates[name], outer = template, [name]
             for number in members:
@@ -311,11 +311,11 @@ class _Sharing:
             members -= group
         for number in members:
             block = self._blocks[number]
-            own = _only(block, self._left[number])
+            own = _select_parts(block, self._left[number])
             block.entries, block.below = [*_extends(outer), *own.entries], own.below
 
     def _widest(self, members: _Group) -> _Group:
-        """Return the most pools among these whose template is worth it; else none."""
+        """Return the largest group whose template saves enough; else an empty group."""
         where: dict[_Part, list[int]] = {}
         for number in sorted(members):
             for part in self._left[number]:
@@ -324,17 +324,17 @@ class _Sharing:
         for part, numbers in where.items():
             if len(numbers) > 1:
                 alike.setdefault(frozenset(numbers), []).append(part)
-        for group in sorted(alike, key=lambda each: (-len(each), sorted(each)))[:_MOST]:
+        for group in sorted(alike, key=lambda each: (-len(each), sorted(each)))[:_MAX_GROUPS]:
             every = [part for other in alike if group <= other for part in alike[other]]
-            if _saved(every, group) >= _LEAST:
+            if _saved(every, group) >= _MIN_SAVED:
                 return group
         return frozenset()
 
     def _name(self, group: _Group) -> str:
-        """Return a name of the words that these pools' names have in common, or of the keys."""
-        words = _common([self._words[number] for number in sorted(group)])
-        of_all = {*_common(self._words)}
-        parts = _common([self._left[number] for number in sorted(group)])
+        """Return a name from the common words of these pools' names, or from the keys."""
+        words = _common_items([self._words[number] for number in sorted(group)])
+        of_all = {*_common_items(self._words)}
+        parts = _common_items([self._left[number] for number in sorted(group)])
         keys = dict.fromkeys(below or key for key, below, _ in parts)
         name = name_of(
             "-".join([each for each in words if each not in of_all] or keys), self._taken
@@ -343,8 +343,8 @@ class _Sharing:
         return name
 
 
-def _common(several: Sequence[Collection[T]]) -> list[T]:
-    """Return what several have in common, in the order of the first; of one nothing."""
+def _common_items(several: Sequence[Collection[T]]) -> list[T]:
+    """Return the common items, in the order of the first; none for a single collection."""
     first, *others = several or [[]]
     return [each for each in first if others and all(each in other for other in others)]
 
@@ -366,8 +366,8 @@ def _parts(block: Block) -> Iterator[_Part]:
     yield from ((_COMMENT, "", text) for text in block.below)
 
 
-def _only(block: Block, parts: Collection[_Part]) -> Block:
-    """Return these parts of a block."""
+def _select_parts(block: Block, parts: Collection[_Part]) -> Block:
+    """Return only these parts of a block."""
     found = Block(below=[each for each in block.below if (_COMMENT, "", each) in parts])
     for key, value in block.entries:
         if isinstance(value, Block):
