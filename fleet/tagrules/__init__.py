@@ -1,4 +1,5 @@
-"""Which worker may run which request. Begin with `offers.py`, the specification of matching.
+"""Matching of workers and requests. Start with `offers.py`, the specification of matching.
 
-`requests.py` says what a request asks for, `sources.py` what a pool's workers provide.
+`requests.py` determines the tags that a request requires, `sources.py` those that a pool's workers
+provide.
 """

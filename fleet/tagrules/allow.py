@@ -3,8 +3,8 @@
 Patterns are RE2, so that none can hang fleet, and match whole names. Every rule that matches
 applies to requests of its task, in the order of the file, until its last day is over.
 
-For exports and checks, patterns are split into parts. Nothing is guessed: a part that is neither a
-word nor a wildcard is `other`, and a pattern that cannot be read has no parts.
+For exports and checks, patterns are split into parts. A part that is neither a word nor a wildcard
+is `other`; an unreadable pattern has no parts.
 """
 
 import re
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fleet.model.facts import Request
 
 PATTERN_MEMORY = 256 << 10
-"""Bytes that one compiled pattern may take; a larger one is refused."""
+"""Maximum bytes of a compiled pattern; a larger one is refused."""
 _SET_MEMORY = 64 << 20
 _CACHED = 8192
 
@@ -43,7 +43,7 @@ class Pattern:
         self._compiled = compiled
 
     def takes(self, name: str) -> bool:
-        """Say whether the pattern matches a whole name."""
+        """Return whether the pattern matches a whole name."""
         return self._compiled.fullmatch(_encoded(name)) is not None
 
     def takes_beginning(self, name: str) -> str:
@@ -76,7 +76,7 @@ def compile_pattern(text: str) -> Pattern:
 
 
 def is_valid(rule: PowerfulRule) -> bool:
-    """Say whether the pattern of a rule is valid RE2."""
+    """Return whether the pattern of a rule is valid RE2."""
     try:
         compile_pattern(rule.match)
     except BadPattern:
@@ -85,19 +85,19 @@ def is_valid(rule: PowerfulRule) -> bool:
 
 
 def matches_name(rule: PowerfulRule, name: str) -> bool:
-    """Say whether a rule matches a name, even if it expired; raises BadPattern."""
+    """Return whether a rule matches a name, even if it expired; raises BadPattern."""
     pattern = compile_pattern(rule.match)
     plain = without_directory(name) if rule.dirs else name
     return pattern.takes(name) or (plain != name and pattern.takes(plain))
 
 
 def is_for_task(rule: PowerfulRule, task: str | None) -> bool:
-    """Say whether a rule applies to requests of a task; None: whatever the task."""
+    """Return whether a rule applies to requests of a task; None: any task."""
     return task is None or rule.task in (None, task)
 
 
 def is_expired(rule: PowerfulRule, today: date) -> bool:
-    """Say whether a rule's last day is over."""
+    """Return whether a rule's last day is over."""
     return rule.expires is not None and rule.expires < today
 
 
@@ -116,9 +116,9 @@ def rules_for_name(
 
 
 class PatternSet:
-    """Valid patterns that are tried all at once, as one automaton.
+    """Valid patterns that are matched together, as one automaton.
 
-    If that takes too much memory, each pattern is tried by itself, with the same result.
+    If that takes too much memory, each pattern is matched alone, with the same result.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -126,7 +126,7 @@ class PatternSet:
         self._together = _compile_set(patterns)
 
     def takers(self, name: str) -> list[int]:
-        """Return the indices of the patterns that match a name, sorted."""
+        """Return the sorted indices of the patterns that match a name."""
         found = self._together.Match(_encoded(name)) if self._together else None
         if found and len(self._patterns) in found:
             return sorted(found)[:-1]
@@ -156,7 +156,7 @@ class AllowList:
         return tuple(RuleMatch(*self._rules[place], name) for place in self._places(name, task))
 
     def count_names(self, tasks: Mapping[str, Collection[str]]) -> dict[int, list[str]]:
-        """Return the names that each rule applies to, by the rule's index in `powerful`.
+        """Map each rule's index in `powerful` to the names that it applies to.
 
         `tasks` has for each name the tasks of its requests.
         """
@@ -242,7 +242,7 @@ def pieces(pattern: str) -> Iterator[str]:
 
 
 def end_of_piece(pattern: str, at: int) -> int:
-    """Return the end of the piece that begins at an index."""
+    """Return the end of the piece that starts at an index."""
     if pattern[at] == "\\":
         return min(len(pattern), at + 2)
     if pattern[at] != "[":
@@ -264,8 +264,8 @@ def with_brace(pattern: str, brace: str) -> str:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Return the top-level alternatives of a pattern, without a group around all of it."""
-    if pattern.startswith("(?:") and _closes(pattern) == len(pattern) - 1:
+    """Return the top-level alternatives of a pattern, without an outermost group."""
+    if pattern.startswith("(?:") and _group_close(pattern) == len(pattern) - 1:
         return alternatives(pattern[3:-1])
     return split_top(pattern, "|")
 
@@ -276,7 +276,7 @@ def words(pattern: str) -> list[str]:
 
 
 def never_takes(pattern: str, characters: str) -> bool:
-    """Say whether a pattern certainly matches no text with one of these characters."""
+    """Return whether a pattern certainly matches no text with one of these characters."""
     for piece in pieces(pattern):
         if piece == "." or piece.startswith("[^") or "[:" in piece or piece.isspace():
             return False
@@ -300,8 +300,8 @@ def _is_first(pattern: str, at: int, end: int) -> bool:
     return pattern[at + 1 : end] in ("", "^")
 
 
-def _closes(pattern: str) -> int:
-    """Return the end of the group that begins the pattern."""
+def _group_close(pattern: str) -> int:
+    """Return the end of the group at the start of the pattern."""
     depth = at = 0
     for piece in pieces(pattern):
         depth += (piece == "(") - (piece == ")")
@@ -338,7 +338,7 @@ def _words_of_atom(atom: str, depth: int) -> list[str]:
 
 
 def _atoms(pattern: str) -> Iterator[str]:
-    """Yield the parts that a quantifier may follow, each with its `?`."""
+    """Yield the atoms that a quantifier may follow, each with its `?`."""
     atom, depth = "", 0
     for piece in pieces(pattern):
         if depth == 0 and piece == "?" and atom:
@@ -360,7 +360,7 @@ Kind = Literal["word", "any", "part", "other"]
 
 _QUANTIFIED = re.compile(r"(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
 _ANYTHING, _NO_SLASH = "\ue000", "\ue001"
-"""Samples of what an `any` and a `part` match; no name and no word of a pattern has them."""
+"""Samples for the matches of an `any` and a `part`; no name and no word of a pattern has them."""
 _MOST_CHOICES = 6
 _STRANGE = re.compile("[\ue000\ue001]")
 _FLAG = re.compile(r"\(\?[a-zA-Z-]+\)")
@@ -370,7 +370,7 @@ _PUNCTUATION = re.compile(r"[!-.:-@\[-`{-~]")
 class Piece(NamedTuple):
     """A piece of a pattern: its place, and its text if it is a word.
 
-    `any` is `.*` or `.+`, `part` is `[^/]*` or `[^/]+`, `other` is everything else; `least` is 1
+    `any` is `.*` or `.+`, `part` is `[^/]*` or `[^/]+`, `other` is any other piece; `least` is 1
     if at least one character is needed.
     """
 
@@ -390,7 +390,7 @@ def read_pattern(pattern: str) -> tuple[Piece, ...] | None:
 
 
 def is_word(pieces: Sequence[Piece]) -> bool:
-    """Say whether a pattern matches exactly one text."""
+    """Return whether a pattern matches exactly one text."""
     return all(piece.kind == "word" for piece in pieces)
 
 
@@ -400,7 +400,7 @@ def word_of(pieces: Sequence[Piece]) -> str:
 
 
 def takes_all_of(wide: Sequence[Piece], narrow: Sequence[Piece]) -> bool:
-    """Say whether `wide` certainly matches everything that `narrow` matches."""
+    """Return whether `wide` certainly matches everything that `narrow` matches."""
     simple, samples = simplified(wide), samples_of(narrow)
     if simple is None or not samples:
         return False
@@ -409,17 +409,17 @@ def takes_all_of(wide: Sequence[Piece], narrow: Sequence[Piece]) -> bool:
 
 
 def simplified(wide: Sequence[Piece] | None) -> str | None:
-    """Return the pattern to try on `samples_of` others; None if it has `other` pieces."""
+    """Return a pattern to match with `samples_of` others; None if it has `other` pieces."""
     if wide is None or any(piece.kind == "other" for piece in wide):
         return None
-    return "(?s)" + "".join(map(_taking, wide))
+    return "(?s)" + "".join(map(_sample_pattern, wide))
 
 
 def samples_of(narrow: Sequence[Piece] | None) -> tuple[str, ...]:
     """Return texts such that a pattern that matches them all matches all that `narrow` matches.
 
-    Every wildcard becomes one character that only a wildcard can match, or nothing if it may be
-    empty. There are none if they would be too many, or if the pattern cannot be read.
+    Every wildcard becomes one character that only a wildcard can match, or is removed if it may be
+    empty. Returns no texts if there would be too many, or if the pattern cannot be read.
     """
     if narrow is None:
         return ()
@@ -448,11 +448,11 @@ def _samples(piece: Piece) -> tuple[str, ...]:
 
 
 def _changes_others(piece: Piece) -> bool:
-    """Say whether a piece changes what others mean: an alternative, or a flag like (?i)."""
+    """Return whether a piece affects other pieces: an alternative, or a flag like (?i)."""
     return piece.kind == "other" and (piece.text == "|" or bool(_FLAG.match(piece.text)))
 
 
-def _taking(piece: Piece) -> str:
+def _sample_pattern(piece: Piece) -> str:
     if piece.kind == "word":
         return _PUNCTUATION.sub(r"\\\g<0>", piece.text)
     sign = "+" if piece.least else "*"
@@ -463,7 +463,7 @@ def _pieces(pattern: str) -> Iterator[Piece]:
     at = 0
     while at < len(pattern):
         if _is_anchor(pattern, at):
-            at += 1  # a whole name is matched anyway
+            at += 1  # whole names are matched anyway
             continue
         end, word = _atom(pattern, at)
         quantifier = _QUANTIFIED.match(pattern, end)

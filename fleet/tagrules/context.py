@@ -1,4 +1,4 @@
-"""What a queue says that applies to all of its requests."""
+"""Facts of a queue that apply to all of its requests."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from fleet.model.facts import Demand, TaskHistory
 
 ENVIRONMENTS = "environments"
-"""The table of `lookups` that a queue may have itself."""
+"""The table of `lookups` that a queue may provide itself."""
 
 
 @dataclass(frozen=True, eq=False)
 class QueueContext:
-    """What one reading of a queue says beside its requests."""
+    """Facts from one reading of a queue, in addition to its requests."""
 
     stored: bool = False
-    """The queue stored the tags when a request became pending; they win."""
+    """The queue stored the tags when a request became pending; they take precedence."""
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     history: "Mapping[tuple[str, str], tuple[TaskHistory, ...]]" = field(default_factory=dict)
     """By task and package."""
@@ -42,7 +42,7 @@ def queue_context(demand: "Demand", *, any_environment: bool = False) -> QueueCo
 
 
 def context_of(fleet: Fleet, queue: str, demand: "Demand") -> QueueContext:
-    """Return the same context for readings that say the same objects, as in a simulation."""
+    """Return the cached context if a reading has the same objects, as in a simulation."""
     rests_on = (demand.stored, demand.environments, demand.history)
     declared = fleet.queues.get(queue)
     is_any = isinstance(declared, DebusineQueue | WorldQueue) and declared.any_environment

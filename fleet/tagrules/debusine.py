@@ -1,8 +1,8 @@
-"""Which tags of a worker count at Debusine, and numbers as class tags.
+"""The valid tags of a worker at Debusine, and numbers as class tags.
 
 In Debusine 0.16 a worker's tags are those it reports (except classes and types), those its
-administrator set (except types), and one for its type. Only the administrator can set what it
-requires of requests.
+administrator set (except types), and one for its type. Only the administrator can set its
+requirements on requests.
 
 Debusine has no numbers, so a worker provides a class tag for every rung that it reaches, and a
 request requires the lowest rung that is not below its minimum. A minimum between two rungs is
@@ -24,7 +24,7 @@ TYPE_PREFIX = "worker:type:"
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """A worker in Debusine's database, as far as it decides what the worker runs."""
+    """The fields of a worker in Debusine's database that decide its assignments."""
 
     worker_type: str
     static_metadata: Mapping[str, Any]
@@ -48,7 +48,7 @@ class WorkerRow:
 
 
 def tags_in(metadata: object, key: str) -> list[str]:
-    """Return the tags under a key of a worker's metadata, which people may write too."""
+    """Return the tags under a key of a worker's metadata, which users may edit too."""
     found = metadata.get(key) if isinstance(metadata, Mapping) else None
     return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
 
@@ -79,7 +79,7 @@ def _tag(name: str, rung: Decimal) -> str:
 
 
 def rungs_of(fleet: Fleet) -> tuple[Decimal, ...]:
-    """Return the rungs for a fleet.yaml, with the minimums that it asks for."""
+    """Return the rungs for a fleet.yaml, with the minimums that it requires."""
     asked = [rule.ask for rule in fleet.powerful] + [[rule.ask] for rule in fleet.derive]
     return rungs_for(ask_of_tags(fleet, tags).minimums for tags in asked)
 

@@ -31,7 +31,7 @@ _WHOLE = 100
 
 
 def number_of(template: str) -> str | None:
-    """Return the name of the number whose minimum a template asks for; None for other tags."""
+    """Return the name of the number whose minimum a template requires; None for other tags."""
     match = _MINIMUM.fullmatch(template)
     return match["name"] if match else None
 
@@ -39,7 +39,7 @@ def number_of(template: str) -> str | None:
 def needed_by_history(
     rule: DeriveRule, request: "Request", context: QueueContext, known: Iterable[str]
 ) -> tuple[int, str] | None:
-    """Return how many GiB a request needs by its history, and why; None if that is not known."""
+    """Return the GiB that a request needs by its history, with the reason; None if unknown."""
     wanted = rule.history
     own = any(">=" in tag and tag_name(tag) == number_of(rule.ask) for tag in known)
     if wanted is None or request.package is None or own:
@@ -64,13 +64,13 @@ _TAG = re.compile(TAG_PATTERN)
 _MOST = 200
 _MAX_KEY = 1000
 """Maximum characters of a key of `lookups` (`Text`)."""
-_MOST_SHOWN = 60
+_MAX_SHOWN = 60
 """Maximum characters of a value in a sentence."""
 
 
 @dataclass(frozen=True)
 class Derived:
-    """A tag that a rule of `derive` adds to a request, and why."""
+    """A tag that a rule of `derive` adds to a request, with the reason."""
 
     tag: str
     index: int
@@ -80,7 +80,7 @@ class Derived:
 def derive(
     fleet: Fleet, request: "Request", tags: Iterable[str], context: QueueContext = NOTHING
 ) -> tuple[Derived, ...]:
-    """Return the tags that the rules add to a request that asks for `tags`, in rule order."""
+    """Return the tags that the rules add to a request that requires `tags`, in rule order."""
     given = frozenset(tags)
     numbered = list(enumerate(fleet.derive))
     plain = [(index, rule) for index, rule in numbered if rule.history is None]
@@ -97,7 +97,7 @@ def derive(
         return frozenset(new)
 
     def follow(new: frozenset[str]) -> None:
-        # Without a cycle, each round goes at least one rule further.
+        # Without a cycle, each round applies at least one further rule.
         for _ in plain:
             if not new:
                 return
@@ -110,7 +110,7 @@ def derive(
 
 
 class _Input(NamedTuple):
-    """What rules are applied to."""
+    """The input of rules."""
 
     fleet: Fleet
     request: "Request"
@@ -120,13 +120,13 @@ class _Input(NamedTuple):
 
 @dataclass(frozen=True)
 class UnknownTag:
-    """A tag that a rule of `derive` asks for and that does not follow from a value found."""
+    """A tag of a rule of `derive` that does not follow from a value found."""
 
     index: int
-    """Of the rule in `derive`."""
+    """Index of the rule in `derive`."""
     because: str
     entry: tuple[str, ...] = ()
-    """The missing key of fleet.yaml that would tell the tag: a look-up's row and its part."""
+    """The missing key of fleet.yaml that would determine the tag: a look-up's row and its part."""
 
 
 _ARCHITECTURE = "{value.architecture}"
@@ -134,7 +134,7 @@ ENVIRONMENT_KEYS = frozenset({"environment", "environment_id"})
 
 
 def is_about_environments(rule: DeriveRule) -> bool:
-    """Say whether a rule turns the environment of a request into a tag."""
+    """Return whether a rule turns the environment of a request into a tag."""
     if rule.from_ is None or "{" not in rule.ask:
         return False
     if rule.from_.rpartition(".")[2] not in ENVIRONMENT_KEYS:
@@ -147,8 +147,8 @@ def find_unknown_tags(
 ) -> Iterator[UnknownTag]:
     """Yield the rules whose tag is unknown although task data or a tag have a value for it.
 
-    `tags` are those of the request, derived ones included. No look-up knows an environment, or it
-    has no architecture; any other value is no text or number that fits the tag.
+    `tags` are those of the request, including derived ones. Either no look-up has an environment,
+    or the environment has no architecture; any other value is no text or number that fits the tag.
     """
     to = _Input(fleet, request, context, frozenset(tags))
     for index, rule in enumerate(fleet.derive):
@@ -178,7 +178,7 @@ def _unknown_environments(
 
 
 def _missing_entry(to: _Input, rule: DeriveRule, value: object) -> tuple[str, ...]:
-    """Return the key of fleet.yaml that would make an environment known; () if none would."""
+    """Return the key of fleet.yaml that would make an environment known; () if impossible."""
     parts, written = parts_of(rule.ask), _write(value)
     if rule.lookup is None or not parts or not 1 <= len(written) <= _MAX_KEY:
         return ()
@@ -189,25 +189,25 @@ def _missing_entry(to: _Input, rule: DeriveRule, value: object) -> tuple[str, ..
 
 
 def _unusable_values(to: _Input, rule: DeriveRule, values: Sequence[object]) -> Iterator[str]:
-    """Yield why values do not become the tag that a rule asks for."""
+    """Yield why values do not become the tag of a rule."""
     needed = f"a text or number, in a tag of at most {_MOST} characters"
     if _is_number(to.fleet, rule):
         needed = "a number from 0 to 999999999999"
-    named = [(rule.from_, value, [*_looked_up(to, rule, value)]) for value in values]
+    named = [(rule.from_, value, [*_lookup_records(to, rule, value)]) for value in values]
     if rule.tag is not None:
-        named += [("tag", tag, [value]) for tag, value in _matching(rule.tag, to.known)]
+        named += [("tag", tag, [value]) for tag, value in _match_tags(rule.tag, to.known)]
     for name, value, used in named:
         if any(_tag_of(to.fleet, rule, each) == _UNUSABLE for each in used):
-            yield f"{name} {_shown(value)} gives no tag: {rule.ask} needs {needed}"
+            yield f"{name} {_format_value(value)} gives no tag: {rule.ask} needs {needed}"
 
 
 def _why_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
-    """Return the reason why the tag of an environment is unknown; "" if it is known."""
-    records = list(_looked_up(to, rule, value))
+    """Return why the tag of an environment is unknown; "" if it is known."""
+    records = list(_lookup_records(to, rule, value))
     table = f"lookups.{rule.lookup} lacks it" if rule.lookup else "the rule has no `lookup`"
     if rule.lookup == ENVIRONMENTS:
         table = f"neither lookups.{rule.lookup} nor the queue has it"
-    shown = f"{rule.from_} {_shown(value)}"
+    shown = f"{rule.from_} {_format_value(value)}"
     if not records:
         return f"{shown} is unknown: {table}"
     if _ARCHITECTURE in rule.ask and all(
@@ -220,7 +220,7 @@ def _why_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
 
 
 def find_cycle(rules: Sequence[DeriveRule]) -> tuple[int, ...]:
-    """Return the indices of rules that form a cycle; empty if there is none."""
+    """Return the indices of rules that form a cycle; empty without a cycle."""
     consumers = _Consumers(enumerate(rules))
     done: set[int] = set()
     for start in range(len(rules)):
@@ -258,7 +258,7 @@ class _Consumers:
         return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
 
     def by_rule(self, rule: DeriveRule) -> list[int]:
-        """Return the indices of the rules that may build on what this one asks for."""
+        """Return the indices of the rules that may build on the tag of this one."""
         before, found, _ = rule.ask.partition("{")
         if not found:
             return self.by_tags([rule.ask])
@@ -283,12 +283,12 @@ def parts_of(template: str) -> tuple[str, ...]:
 
 
 def is_placeholder(text: str) -> bool:
-    """Say whether a placeholder is valid."""
+    """Return whether a placeholder is valid."""
     return _PLACEHOLDER.fullmatch(text) is not None
 
 
 def _applies(to: _Input, rule: DeriveRule) -> bool:
-    """Say whether a rule is for requests of this task and kind."""
+    """Return whether a rule is for requests of this task and kind."""
     if rule.task is not None and rule.task != to.request.task:
         return False
     return rule.source_build is None or rule.source_build == is_source_build(to.request)
@@ -304,25 +304,25 @@ def _apply(to: _Input, rule: DeriveRule, index: int) -> Iterator[Derived]:
 
 
 def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str]]:
-    """Yield each value of `{value}`, and where it is from."""
+    """Yield each value of `{value}`, and its source."""
     if rule.history is not None:
         found = needed_by_history(rule, to.request, to.context, to.known)
         if found is not None:
             yield found
     elif rule.tag is not None:
-        for tag, rest in _matching(rule.tag, to.known):
+        for tag, rest in _match_tags(rule.tag, to.known):
             yield rest, f"from tag {tag}"
     elif rule.from_ is not None:
         for value in _members(at_path(to.request.task_data, rule.from_)):
-            for record in _looked_up(to, rule, value):
-                yield record, f"from {rule.from_}: {_shown(value)}"
+            for record in _lookup_records(to, rule, value):
+                yield record, f"from {rule.from_}: {_format_value(value)}"
     elif rule.source_build is not None:
         yield "", "source build" if rule.source_build else "not a source build"
     else:
         yield "", f"task {rule.task}" if rule.task else "every request"
 
 
-def _matching(pattern: str, known: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _match_tags(pattern: str, known: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each tag that a pattern matches, and the part that its `*` matches."""
     prefix = pattern.removesuffix("*")
     for tag in sorted(known):
@@ -331,7 +331,7 @@ def _matching(pattern: str, known: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def at_path(data: object, path: str) -> object:
-    """Return the value at a dotted path; None if there is none."""
+    """Return the value at a dotted path; None if absent."""
     for step in path.split("."):
         if isinstance(data, dict):
             data = data.get(step)
@@ -351,7 +351,7 @@ def _members(value: object) -> Iterator[object]:
         yield value
 
 
-def _looked_up(to: _Input, rule: DeriveRule, value: object) -> Iterator[object]:
+def _lookup_records(to: _Input, rule: DeriveRule, value: object) -> Iterator[object]:
     """Yield the records of a value: its rows in the tables, else those of its look-up string.
 
     The file and the queue may each have a row; if they differ, the request gets the tags of both.
@@ -386,11 +386,11 @@ def _read_lookup(value: object) -> dict[str, str] | None:
 
 
 _UNUSABLE = ""
-"""No tag: a value is present and does not fit into it."""
+"""No tag: a value exists but does not fit into it."""
 
 
 def _tag_of(fleet: Fleet, rule: DeriveRule, value: object) -> str | None:
-    """Return the tag of a rule for a value; None if a placeholder has none, else _UNUSABLE."""
+    """Return the tag of a rule for a value; None if a placeholder has no value, else _UNUSABLE."""
     parts = []
     for match in _PLACEHOLDER.finditer(rule.ask):
         if match[1] and not isinstance(value, dict | list):
@@ -412,18 +412,18 @@ def _tag_of(fleet: Fleet, rule: DeriveRule, value: object) -> str | None:
 
 
 def is_tag(text: str) -> bool:
-    """Say whether fleet.yaml could name a tag: a queue's may be longer."""
+    """Return whether fleet.yaml could name a tag: a queue's may be longer."""
     return len(text) <= _MOST and _TAG.match(text) is not None
 
 
 def _is_number(fleet: Fleet, rule: DeriveRule) -> bool:
-    """Say whether a rule asks for a minimum of a number that fleet.yaml declares."""
+    """Return whether a rule requires a minimum of a number that fleet.yaml declares."""
     declared = fleet.tags.get(tag_name(rule.ask)) if ">=" in rule.ask else None
     return declared is not None and declared.kind == "number"
 
 
 def value_for(rule: DeriveRule, tag: str) -> str:
-    """Return the value of the only placeholder with which a rule gives a tag; "" if none does."""
+    """Return the value of the only placeholder with which a rule gives a tag; "" if impossible."""
     if len(placeholders(rule.ask)) != 1:
         return ""
     before, _, rest = rule.ask.partition("{")
@@ -441,9 +441,9 @@ def _write(value: object) -> str:
     return str(value).strip()
 
 
-def _shown(value: object) -> str:
-    """Return a value of task data as it is written in JSON, cut where it is long."""
+def _format_value(value: object) -> str:
+    """Return a value of task data as JSON, cut if long."""
     text = value if isinstance(value, str) and value.strip() == value != "" else repr(value)
     if isinstance(value, bool | dict | list):
         text = json.dumps(value, default=str)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

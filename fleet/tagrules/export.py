@@ -3,13 +3,13 @@ r"""Export rules of fleet.yaml to Debusine and Copr, and check whether a queue h
 Copr matches with `re.match`, from the start only, so every exported pattern ends in `\Z`. It
 stores the tags of a build, joined by spaces, in 50 characters.
 
-A Debusine entry names a task, the tags that a request must have, and the tags to add to what it
-requires and provides. Its tags are words, not patterns: a rule becomes one entry per combination
-of words, and a rule without a short list of words is a finding. Debusine has no numbers: a minimum
-becomes the class tag of the lowest rung that reaches it.
+A Debusine entry names a task, the tags that a request must have, and the tags to add to its
+required and provided tags. Its tags are words, not patterns: a rule becomes one entry per
+combination of words, and a rule without a short list of words is a finding. Debusine has no
+numbers: a minimum becomes the class tag of the lowest rung that reaches it.
 
-A rule of fleet.yaml acts at a queue only after it was delivered there. What cannot be read is
-`unseen`, which is neither in force nor missing.
+A rule of fleet.yaml acts at a queue only after it was delivered there. Unreadable rules are
+`unseen`, which is neither active nor missing.
 """
 
 import re
@@ -84,7 +84,7 @@ def origin(index: int, rule: PowerfulRule) -> str:
 
 
 WIDTH = 50
-"""Characters of Copr's column for the tags of one build."""
+"""Maximum characters of Copr's column for the tags of one build."""
 
 _DIRECTORY = "(?::[^/]*)?"
 _PYTHON_ONLY_ASCII = re.compile(r"\\[dDwWsSbB]|\(\?[a-z]*i")
@@ -131,14 +131,14 @@ def rules_for_copr(fleet: Fleet, today: date) -> Iterator[tuple[int, str, tuple[
 
 
 def pattern_for_copr(rule: PowerfulRule) -> str:
-    """Return a pattern with which `re.match` takes exactly a rule's names; raises CannotWrite."""
+    """Return a pattern that matches exactly a rule's names by `re.match`; raises CannotWrite."""
     strange = _OTHER_MEANING.search(rule.match)
     if strange:
         raise CannotWrite(f"'{strange[0]}' means something else in Python's re")
     match = "".join(r"\Z" if piece == r"\z" else piece for piece in pieces(rule.match))
     match = with_brace(match, r"\{")
     pattern = _with_directories(match) if rule.dirs else match
-    written = _grouped(pattern) + r"\Z"
+    written = _as_group(pattern) + r"\Z"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -148,7 +148,7 @@ def pattern_for_copr(rule: PowerfulRule) -> str:
     return written
 
 
-def _grouped(pattern: str) -> str:
+def _as_group(pattern: str) -> str:
     """Return a pattern as one piece, its leading flags inside, its classes ASCII as in RE2."""
     leading = _LEADING_FLAGS.match(pattern)
     flags = leading["flags"] if leading else ""
@@ -159,7 +159,7 @@ def _grouped(pattern: str) -> str:
 
 
 def _with_directories(match: str) -> str:
-    """Return a pattern that also takes the directories of its projects."""
+    """Return a pattern that also matches the directories of its projects."""
     return "|".join(map(_with_directory, alternatives(match)))
 
 
@@ -250,7 +250,7 @@ class _Names:
 
 
 class CannotExpress(Exception):
-    """A rule that has no list of entries."""
+    """A rule without a list of entries."""
 
 
 def export_debusine(
@@ -457,7 +457,7 @@ _UNREAD = "not read"
 
 
 def places_of(fleet: Fleet, queue: str) -> tuple[str, ...]:
-    """Return where fleet.yaml says that the rules of a queue are."""
+    """Return the places of a queue's rules by fleet.yaml."""
     match fleet.queues.get(queue):
         case DebusineQueue(rules=rules) if rules is not None:
             return tuple(sorted(set(rules.workspaces)))
@@ -468,7 +468,7 @@ def places_of(fleet: Fleet, queue: str) -> tuple[str, ...]:
 
 
 def has_own_rules(fleet: Fleet, queue: str) -> bool:
-    """Say whether a queue has rules of its own, and fleet.yaml has some for it."""
+    """Return whether a queue has its own rules, and fleet.yaml has some for it."""
     match fleet.queues.get(queue):
         case DebusineQueue():
             return bool(fleet.powerful or fleet.derive)
@@ -479,7 +479,7 @@ def has_own_rules(fleet: Fleet, queue: str) -> bool:
 
 
 def expected_rules(fleet: Fleet, queue: str, today: date) -> Expected:
-    """Return the rules that a queue must have for those of fleet.yaml to act there."""
+    """Return the rules that a queue must have so that those of fleet.yaml act there."""
     match fleet.queues.get(queue):
         case DebusineQueue(rules=rules):
             made, _ = entries_of(fleet, today, tuple(rules.tasks) if rules else DEFAULT_TASKS)
@@ -535,14 +535,14 @@ def describe_rule_at(
 
 
 def format_since(verdicts: Sequence[RulesVerdict]) -> str:
-    """Return since when rules are in force, as far as fleet has seen."""
+    """Return the start of enforcement of rules, as far as fleet has seen it."""
     moments = [verdict.since for verdict in verdicts]
     known = [moment for moment in moments if moment is not None]
     return f"since {max(known):%Y-%m-%d %H:%M} UTC" if len(known) == len(moments) else "now"
 
 
 def describe_rules(verdict: RulesVerdict) -> str:
-    """Describe whether the rules at one place are in force."""
+    """Describe whether the rules at one place are enforced."""
     match verdict.state:
         case "in-force":
             return f"{write_count(verdict.expected, 'rule')} in force {format_since([verdict])}"

@@ -19,7 +19,7 @@ SOURCE_ARCHITECTURE = "source"
 ANY_ARCHITECTURE = "any"
 """The architecture in the name of a Debusine request that any worker may run."""
 PARTS = 4
-"""How many parts every name has."""
+"""Number of parts of every name."""
 
 _BUILD_ARCH = "worker:build-arch:"
 _SOURCE_PACKAGE = "task:source-package:"
@@ -49,13 +49,13 @@ def names_of(request: "Request") -> tuple[str, ...]:
 
 
 def package_of(request: "Request") -> str:
-    """Return the source package that a request is about; empty where that is unknown."""
+    """Return the source package of a request; empty if unknown."""
     tagged = (tag for tag in request.provided if tag.startswith(_SOURCE_PACKAGE))
     return request.package or next(tagged, "").removeprefix(_SOURCE_PACKAGE)
 
 
 def is_source_build(request: "Request") -> bool:
-    """Say whether a request builds source packages only."""
+    """Return whether a request builds source packages only."""
     if request.project is not None:
         return request.chroot in (None, SOURCE_CHROOT)
     components = request.task_data.get("build_components")
@@ -65,7 +65,8 @@ def is_source_build(request: "Request") -> bool:
 def without_directory(name: str) -> str:
     """Return a name without the directory of its project: a/b:pr:7/c/d becomes a/b/c/d.
 
-    The directory is the first colon of the second part and what follows, up to the next slash.
+    The directory is the first colon of the second part and the text after it, up to the next
+    slash.
     """
     owner, slash, rest = name.partition("/")
     project, more, tail = rest.partition("/")
@@ -73,7 +74,7 @@ def without_directory(name: str) -> str:
 
 
 def recorded_names(world: "World") -> Recorded:
-    """Return the names of everything that waits in a world."""
+    """Return the names of all waiting requests in a world."""
     from fleet.model.facts import Demand
 
     demands = [reading.demand for reading in world.queues.values()]

@@ -1,11 +1,11 @@
 """The specification of matching: one request against one worker.
 
-A worker may run a request when `request.required <= worker.provides` and
-`worker.requires <= request.provided` (Debusine's rule), every minimum is reached, and every
-exclusive tag the worker provides is asked for. Every faster form has to agree with this one.
+A worker may run a request if `request.required <= worker.provides` and `worker.requires <=
+request.provided` (Debusine's rule), every minimum is reached, and the request requires every
+exclusive tag that the worker provides. Every faster form has to agree with this one.
 
-Many requests are matched at once with bits of an integer: a request costs one `&` for each tag
-that it requires, however many offers there are.
+Many requests are matched together with bits of an integer: a request costs one `&` for each tag
+that it requires, independent of the number of offers.
 """
 
 from bisect import bisect_left
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Offer(NamedTuple):
-    """What the workers of one pool provide and require."""
+    """The tags that the workers of one pool provide and require."""
 
     provides: frozenset[str]
     requires: frozenset[str] = frozenset()
@@ -38,7 +38,7 @@ class Offer(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """What a request requires of a worker, and what it provides."""
+    """The requirements of a request on a worker, and the tags that it provides."""
 
     required: frozenset[str]
     provided: frozenset[str] = frozenset()
@@ -47,7 +47,7 @@ class Ask(NamedTuple):
 
 
 class Mismatch(NamedTuple):
-    """Why a worker may not run a request; empty when it may."""
+    """Reasons why a worker may not run a request; empty if it may."""
 
     missing: tuple[str, ...] = ()
     not_brought: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Mismatch(NamedTuple):
     too_small: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Say whether there is any mismatch."""
+        """Return whether there is any mismatch."""
         return bool(self.missing or self.not_brought or self.not_asked or self.too_small)
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Mismatch(NamedTuple):
 
 
 def satisfies(ask: Ask, offer: Offer) -> bool:
-    """Say whether a worker with this offer may run a request that asks this."""
+    """Return whether a worker with this offer may run a request with these requirements."""
     return (
         ask.required <= offer.provides
         and offer.requires <= ask.provided
@@ -92,9 +92,9 @@ def find_mismatch(ask: Ask, offer: Offer) -> Mismatch:
 
 
 def find_unasked(ask: Ask, offer: Offer) -> tuple[str, ...] | None:
-    """Return the tags that a request has yet to ask for to get a new worker with this offer.
+    """Return the tags that a request must also require for a new worker with this offer.
 
-    None: it does not fit, whatever it asks for besides.
+    None: it does not fit, whatever other tags it requires.
     """
     mismatch = find_mismatch(ask, offer)
     if mismatch.missing or mismatch.not_brought or mismatch.too_small:
@@ -106,16 +106,16 @@ def find_unasked(ask: Ask, offer: Offer) -> tuple[str, ...] | None:
 
 
 def ask_of_tags(fleet: Fleet, required: Iterable[str], provided: Iterable[str] = ()) -> Ask:
-    """Return the ask of a request that requires these tags, minimums among them."""
+    """Return the ask of a request that requires these tags, including minimums."""
     plain, minimums = read_minimums(required, Vocabulary(fleet).numeric)
     return Ask(required=plain, provided=frozenset(provided), minimums=minimums)
 
 
 def offer_of_pool(fleet: Fleet, name: str, images: Iterable["ImageVersion"]) -> Offer:
-    """Return what a pool's workers offer, even if none has ever booted.
+    """Return the offer of a pool's workers, even if no worker has ever booted.
 
-    It combines the image's boot test (before it, the image's `provides`), the machine's figures
-    in the catalogue, and the pool's `provides`.
+    It combines the image's boot test (before it, the image's `provides`), the machine's figures in
+    the catalogue, and the pool's `provides`.
     """
     known = tuple(images)
     return remembered(fleet, ("offer", name), known, lambda: _offer_of_pool(fleet, name, known))
@@ -135,7 +135,7 @@ def _weigh_pool(fleet: Fleet, name: str, images: tuple["ImageVersion", ...]) -> 
 def offer_of_worker(
     fleet: Fleet, name: str, images: Iterable["ImageVersion"], worker: "Worker"
 ) -> Offer:
-    """Return what a pool's worker offers that has reported its tags."""
+    """Return the offer of a pool's worker that has reported its tags."""
     provided = worker_sources(pool_sources(fleet, name, images), worker.provides)
     return _offer(fleet, weigh(fleet, name, provided), worker.requires)
 
@@ -143,7 +143,7 @@ def offer_of_worker(
 def find_doubts(
     fleet: Fleet, name: str, images: Iterable["ImageVersion"], worker: "Worker | None" = None
 ) -> tuple[Doubt, ...]:
-    """Return the tags of a pool, or of a worker in it, that do not count, and why."""
+    """Return the tags of a pool, or of a worker in it, that do not count, with reasons."""
     known = tuple(images)
     if worker is None:
         return _weigh_pool(fleet, name, known).doubts
@@ -184,7 +184,7 @@ class Nearness:
         ]
 
     def count_mismatches(self, ask: Ask) -> Iterator[tuple[int, Decimal, str]]:
-        """Yield for each offer its number of mismatches, the shares its numbers lack, its key."""
+        """Yield each offer's number of mismatches, sum of relative shortfalls, and key."""
         unknown = sum(tag not in self._bits for tag in ask.required)
         required, provided = self._mask(ask.required), self._mask(ask.provided)
         for key, provides, requires, exclusive in self._masks:
@@ -192,15 +192,17 @@ class Nearness:
             unwanted = (requires & ~provided).bit_count() if requires else 0
             unwanted += (exclusive & ~required).bit_count() if exclusive else 0
             small = len(unmet(ask.minimums, self.offers[key].numbers)) if ask.minimums else 0
-            lack = _lack(ask.minimums, self.offers[key].numbers) if small else _NOTHING
+            lack = (
+                _relative_shortfall(ask.minimums, self.offers[key].numbers) if small else _NOTHING
+            )
             yield missing + unwanted + small, lack, key
 
     def _mask(self, tags: Iterable[str]) -> int:
         return sum(self._bits.get(tag, 0) for tag in tags)
 
 
-def _lack(minimums: Numbers, numbers: Numbers) -> Decimal:
-    """Return the sum of the shares of minimums that numbers lack."""
+def _relative_shortfall(minimums: Numbers, numbers: Numbers) -> Decimal:
+    """Return the sum of the relative shortfalls of numbers below minimums."""
     have = dict(numbers)
     short = [(least, have.get(name, 0)) for name, least in minimums if have.get(name, -1) < least]
     return sum(
@@ -209,7 +211,7 @@ def _lack(minimums: Numbers, numbers: Numbers) -> Decimal:
     )
 
 
-_ABSENT = Decimal(-1)  # a number that a worker does not state, as in `unmet`
+_ABSENT = Decimal(-1)  # the worker does not state the number, as in `unmet`
 _DIGITS = bytes(byte == ord("1") for byte in range(256))
 
 
@@ -241,17 +243,17 @@ class Matcher:
         self._by_bits: dict[int, tuple[str, ...]] = {}
 
     def fitting(self, ask: Ask) -> tuple[str, ...]:
-        """Return the keys of the offers that a request with this ask fits, sorted."""
+        """Return the sorted keys of the offers that fit this ask."""
         bits = self._providing_all(ask.required)
         if bits and self._requiring:
-            # Of what it provides, its package for one, hardly anything is required.
+            # Offers require few of its provided tags, and almost never its package.
             bits &= self._requiring_only(ask.provided & self._required)
         if bits and ask.minimums:
             bits &= self._reaching(ask.minimums)
         return self._keys_of(bits)
 
     def _providing_all(self, required: frozenset[str]) -> int:
-        """Return the offers that provide all of this and are exclusive to nothing else."""
+        """Return the offers that provide all of these and have no other exclusive tag."""
         known = self._by_required.get(required)
         if known is None:
             known = self._everyone
@@ -311,11 +313,11 @@ class _Ranked:
         self._bits = [*reversed(bits), 0]
 
     def at_least(self, least: Decimal) -> int:
-        """Return the offers whose number is not below this one."""
+        """Return the offers with at least this number."""
         return self._bits[bisect_left(self._levels, least)]
 
 
 def match(asks: Iterable[Ask], offers: Mapping[str, Offer]) -> dict[Ask, tuple[str, ...]]:
-    """Return for every different ask the keys of the offers that it fits, sorted."""
+    """Map each distinct ask to the sorted keys of the fitting offers."""
     matcher = Matcher(offers)
     return {ask: matcher.fitting(ask) for ask in dict.fromkeys(asks)}

@@ -1,8 +1,8 @@
-"""The tags that a request asks for: where each comes from, and which are refused.
+"""The tags that a request requires: the source of each, and the refused ones.
 
-Tags come from the user, the task, a ticket, and the rules of `powerful` and `derive`. A tag asked
-for without permission does not count and is a `Refusal`. Tags that the queue stored with a request
-win; one that a newer rule would add is a `Difference`.
+Tags come from the user, the task, a ticket, and the rules of `powerful` and `derive`. A tag
+required without permission does not count and is a `Refusal`. Tags that the queue stored with a
+request take precedence; one that a newer rule would add is a `Difference`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,8 +30,8 @@ Memberships = Union[Mapping[str, Collection[str]], "Unknown"]
 """Group to its users; Unknown if they could not be read."""
 Source = Literal["user", "task", "ticket", "system", "rule", "derived", "unknown"]
 
-_MOST_KNOWN = 10_000
-"""Of how many kinds of requests a judge begins with what an earlier one of its fleet found."""
+_MAX_CACHED = 10_000
+"""Maximum kinds of requests that a judge reuses from an earlier one of its fleet."""
 _WORDS: Mapping[Source, str] = {
     "user": "user",
     "task": "task",
@@ -45,7 +45,7 @@ _WORDS: Mapping[Source, str] = {
 
 @dataclass(frozen=True)
 class TagOrigin:
-    """A tag that counts, and where it is from; `path` is the key of fleet.yaml, if any."""
+    """A tag that counts, and its source; `path` is the key of fleet.yaml, if any."""
 
     tag: str
     source: Source
@@ -55,7 +55,7 @@ class TagOrigin:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A tag that does not count: who asked, and the key of fleet.yaml that forbids it."""
+    """A tag that does not count: its asker, and the key of fleet.yaml that forbids it."""
 
     tag: str
     who: str
@@ -78,7 +78,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Asking:
-    """What a request asks for, and why."""
+    """The requirements of a request, with their sources."""
 
     ask: Ask
     origins: tuple[TagOrigin, ...] = ()
@@ -91,7 +91,7 @@ class Asking:
 
 @dataclass
 class Judge:
-    """Determines what requests ask for, once for all requests that are alike."""
+    """Determines the requirements of requests, once for all equal requests."""
 
     fleet: Fleet
     memberships: Memberships
@@ -100,7 +100,7 @@ class Judge:
     """Whether any worker requires tags of requests."""
 
     def __post_init__(self) -> None:
-        """Compile what is the same for every request."""
+        """Compile the parts that do not depend on a request."""
         # The day decides which rules match, and these are part of each key.
         about = ("askings", self.with_provided)
         self._known: WeakKeyDictionary[QueueContext, dict[object, Asking]]
@@ -114,36 +114,36 @@ class Judge:
         self._permissions = any(rule.asked_by is not None for rule in self.fleet.tags.values())
 
     def ask_of(self, request: "Request", context: QueueContext) -> Asking:
-        """Return what a request asks for, and why."""
+        """Return the requirements of a request, with their sources."""
         bare = self._judge(request, self._rules_for(request), context)
-        return _providing(bare, self._provided_by(request))
+        return _with_provided(bare, self._provided_by(request))
 
     def ask_of_alike(self, request: "Request", context: QueueContext) -> Asking:
-        """Return the same, computed once for all requests that fleet.yaml treats alike.
+        """Return the requirements, computed once for all requests that fleet.yaml treats equally.
 
-        Its origins name nothing that a pattern matches: that differs.
+        Its origins do not contain the text that a pattern matches, which differs.
         """
         rules = self._rules_for(request)
         provided, key = self._provided_by(request), self._key(request, rules)
         known = self._alike.get(context)
         if known is None:
-            known = self._alike[context] = self._found_before(context)
+            known = self._alike[context] = self._cached_askings(context)
         found = known.get((provided, key))
         if found is None:
-            # All else is the same whatever it provides, which often names its package.
+            # The rest is independent of the provided tags, which often name its package.
             nameless = [replace(rule, name="") for rule in rules]
             bare = known.get(((), key)) or self._judge(request, nameless, context)
             known[(), key] = bare
-            found = known[provided, key] = _providing(bare, provided)
+            found = known[provided, key] = _with_provided(bare, provided)
         return found
 
     def _provided_by(self, request: "Request") -> tuple[str, ...]:
         return request.provided if self.with_provided else ()
 
-    def _found_before(self, context: QueueContext) -> dict[object, Asking]:
-        """Return what earlier judges found in this context, if they did not find too much."""
+    def _cached_askings(self, context: QueueContext) -> dict[object, Asking]:
+        """Return the cached results of earlier judges in this context, if not too many."""
         known = self._known.get(context)
-        if known is None or len(known) >= _MOST_KNOWN:
+        if known is None or len(known) >= _MAX_CACHED:
             known = self._known[context] = {}
         return known
 
@@ -151,7 +151,7 @@ class Judge:
         return self._allowed.rules_for(request) if self._allowed else ()
 
     def _key(self, request: "Request", rules: "Sequence[RuleMatch]") -> object:
-        """Return everything of a request that this fleet.yaml looks at, but what it provides."""
+        """Return the fields of a request that this fleet.yaml uses, except its provided tags."""
         key: list[object] = [request.required, tuple([rule.index for rule in rules])]
         if self._permissions and request.asked:
             key += [tuple(sorted(request.asked.items())), request.requester, request.groups]
@@ -167,7 +167,7 @@ class Judge:
     ) -> Asking:
         required = frozenset(request.required)
         asked = [*_asked(request, stored=context.stored)]
-        ruled = [*_by_rules(rules)]
+        ruled = [*_rule_origins(rules)]
         good = [o for o in (*asked, *ruled) if self._refusal(request, o) is None]
         derived = [
             TagOrigin(d.tag, "derived", d.because, ("derive", d.index))
@@ -211,13 +211,13 @@ class Judge:
             yield Refusal(rule.ask, who, each.because, path, is_unknown=True)
 
     def _needs(self, request: "Request", tag: str) -> bool:
-        """Say whether a ticket asks for a tag and cannot drop it."""
+        """Return whether a ticket requires a tag and cannot drop it."""
         names = self._vocabulary.names_of(tag)
         drops = any(isinstance(self.fleet.tags[name].otherwise, Otherwise) for name in names)
         return "ticket" in (request.asked.get(tag), request.asked.get(tag_name(tag))) and not drops
 
     def _refusal(self, request: "Request", origin: TagOrigin) -> Refusal | None:
-        """Return why a tag does not count; None if it does, or if it is unknown who asked."""
+        """Return why a tag does not count; None if it does, or if its asker is unknown."""
         allowed, path = self._vocabulary.asked_by(origin.tag)
         if allowed is None or origin.source == "unknown" or _WORDS[origin.source] in allowed:
             return None
@@ -247,8 +247,8 @@ class Judge:
         )
 
 
-def _providing(bare: Asking, provided: tuple[str, ...]) -> Asking:
-    """Return the same of a request that provides these tags."""
+def _with_provided(bare: Asking, provided: tuple[str, ...]) -> Asking:
+    """Return these requirements with other provided tags."""
     if not provided:
         return bare
     return replace(bare, ask=bare.ask._replace(provided=frozenset(provided)))
@@ -287,7 +287,7 @@ def _asked(request: "Request", *, stored: bool) -> Iterator[TagOrigin]:
         yield TagOrigin(tag, source, because)
 
 
-def _by_rules(rules: "Sequence[RuleMatch]") -> Iterator[TagOrigin]:
+def _rule_origins(rules: "Sequence[RuleMatch]") -> Iterator[TagOrigin]:
     for match in rules:
         contact = f", contact {match.rule.contact}" if match.rule.contact else ""
         only = f" of task {match.rule.task}" if match.rule.task else ""

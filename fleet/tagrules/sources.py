@@ -1,4 +1,4 @@
-"""The tags that a pool's workers provide, by source, and which of them count.
+"""The tags that a pool's workers provide, by source, and the valid ones.
 
 Sources are the machine (catalogue, and figures in the pool), the image's manifest, the pool's
 `provides` and the worker's own report. A tag that its source may not provide, or that the machine
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 TOLERANCE = Decimal("0.05")
 CLASS = "worker:class:"
-"""Debusine lets only its administrators provide tags that begin like this."""
+"""Prefix of tags that only Debusine's administrators may provide."""
 BUILD_ARCH = "worker:build-arch:"
 EXTERNAL_WORKER = "worker:type:external"
 """The type of every worker on a machine of a pool."""
@@ -53,9 +53,9 @@ INTERNAL_WORKER = "worker:type:celery"
 _NATIVE: Mapping[str, tuple[str, ...]] = MappingProxyType({"amd64": ("amd64", "i386")})
 """Debian architectures that every machine of an architecture runs without emulation.
 
-Source: what real workers of Debusine 0.16.2 report as `system:architectures` on such machines.
+Source: `system:architectures` as reported by real workers of Debusine 0.16.2 on such machines.
 """
-_ARMHF_TOO = ("cax", "c7g.")
+_ARMHF_PREFIXES = ("cax", "c7g.")
 """Types of arm64 machines that run armhf as well: processors with AArch32 at EL0.
 
 Source: Arm's technical reference manuals of Neoverse N1 (Hetzner's cax) and V1 (AWS's c7g).
@@ -73,7 +73,7 @@ def native_architectures(types: Iterable[MachineType]) -> tuple[str, ...]:
 
 
 def _native(machine: MachineType) -> tuple[str, ...]:
-    if machine.architecture == "arm64" and machine.name.startswith(_ARMHF_TOO):
+    if machine.architecture == "arm64" and machine.name.startswith(_ARMHF_PREFIXES):
         return ("arm64", "armhf")
     return _NATIVE.get(machine.architecture, (machine.architecture,))
 
@@ -84,7 +84,7 @@ def names_of(types: Iterable[MachineType]) -> str:
 
 
 def figures_of(fleet: Fleet, pool: Pool) -> dict[str, Decimal]:
-    """Return the known figures of a pool's machines, by numeric tag: the least of its types."""
+    """Return the known figures of a pool's machines, by numeric tag: the minimum of its types."""
     types = find_types(fleet, pool)
     if not types:
         return {}
@@ -107,17 +107,18 @@ def classes_of(fleet: Fleet, figures: Mapping[str, Decimal]) -> tuple[str, ...]:
 
 
 def is_about(number: Decimal, nominal: Decimal) -> bool:
-    """Say whether two values of one figure agree within the tolerance."""
+    """Return whether two values of one figure agree within the tolerance."""
     return abs(number - nominal) <= TOLERANCE * max(number, nominal)
 
 
 def _reaches(size: Size, figures: Mapping[str, Decimal]) -> bool:
     return all(
-        figures.get(name, Decimal(-1)) >= least * (1 - TOLERANCE) for name, least in _least(size)
+        figures.get(name, Decimal(-1)) >= least * (1 - TOLERANCE)
+        for name, least in _minimum_figures(size)
     )
 
 
-def _least(size: Size) -> Iterator[tuple[str, Decimal]]:
+def _minimum_figures(size: Size) -> Iterator[tuple[str, Decimal]]:
     yield "cores", Decimal(size.cores)
     for name, mebibytes in (("memory", size.memory), ("disk", size.disk), ("swap", size.swap)):
         if mebibytes is not None:
@@ -129,7 +130,7 @@ def newest_first(
 ) -> list["ImageVersion"]:
     """Return the versions of an image that are published at a provider."""
     published = [each for each in images if each.image == image and provider in each.ids]
-    return sorted(published, key=lambda each: _natural(each.version), reverse=True)
+    return sorted(published, key=lambda each: _natural_key(each.version), reverse=True)
 
 
 def newest_version(
@@ -139,7 +140,7 @@ def newest_version(
     return next(iter(newest_first(images, image, provider)), None)
 
 
-def _natural(version: str) -> tuple[tuple[int, str], ...]:
+def _natural_key(version: str) -> tuple[tuple[int, str], ...]:
     """Return a sorting key in which numbers count as numbers: 2026.10 is newer than 2026.9."""
     parts = re.findall(r"[0-9]+|[^0-9]+", version)
     stripped = [(part, part.lstrip("0")) for part in parts]
@@ -157,7 +158,7 @@ class Provided(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """A tag that does not count, and why."""
+    """A tag that does not count, with the reason."""
 
     kind: Literal["contradiction", "not-permitted"]
     tag: str
@@ -191,14 +192,14 @@ def _pool_sources(
     ]
     if not isinstance(pool, Pool):
         return tuple(own)
-    image = list(_of_image(fleet, pool, images))
-    return (*_of_machine(fleet, name, pool, {each.tag for each in image}), *image, *own)
+    image = list(_image_sources(fleet, pool, images))
+    return (*_machine_sources(fleet, name, pool, {each.tag for each in image}), *image, *own)
 
 
 def worker_sources(pool: Iterable[Provided], provides: Iterable[str]) -> tuple[Provided, ...]:
     """Return the tags that a worker reports, the same tags of its pool, and the machine's numbers.
 
-    The queue assigns by what the worker reports, so a plain tag that it does not report does not
+    The queue assigns by the reported tags, so a plain tag that the worker does not report does not
     count.
     """
     reported = frozenset(provides)
@@ -229,9 +230,9 @@ def weigh(fleet: Fleet, name: str, provided: Iterable[Provided]) -> Weighed:
 
 
 def claimed_tags(image: Image | None, version: "ImageVersion") -> tuple[str, ...]:
-    """Return the tags that count by the word of a recipe alone, in addition to those of a version.
+    """Return the tags that count only by a recipe's claim, in addition to those of a version.
 
-    Of a version whose jobs were tried these are tags about which no job could decide.
+    For a version with tested jobs, these are the tags that no job could test.
     """
     if image is None:
         return ()
@@ -241,7 +242,9 @@ def claimed_tags(image: Image | None, version: "ImageVersion") -> tuple[str, ...
     return tuple(tag for tag in left if not is_judged(tag) or is_open(tag, version.unproven))
 
 
-def _of_image(fleet: Fleet, pool: Pool, images: Iterable["ImageVersion"]) -> Iterator[Provided]:
+def _image_sources(
+    fleet: Fleet, pool: Pool, images: Iterable["ImageVersion"]
+) -> Iterator[Provided]:
     newest = newest_version(images, pool.image, pool.provider)
     image = fleet.images.get(pool.image)
     for tag in newest.provides if newest else ():
@@ -253,7 +256,7 @@ def _of_image(fleet: Fleet, pool: Pool, images: Iterable["ImageVersion"]) -> Ite
                 yield Provided(tag, "image", ("images", pool.image, "provides", number))
 
 
-def _of_machine(
+def _machine_sources(
     fleet: Fleet, name: str, pool: Pool, manifest: Iterable[str]
 ) -> Iterator[Provided]:
     path = ("pools", name, "machine")
@@ -345,13 +348,13 @@ Enforcer = Literal["report", "capacity", "scheduler"]
 Claim = Literal["tag", "asked_by", "exclusive", "limits"]
 
 SYSTEM_ONLY = ("task:group:", "task:scope:", "task:source-package:", "task:workspace:")
-"""Prefixes of the tags that only Debusine itself adds to what a request provides."""
+"""Prefixes of the tags that only Debusine itself adds to the provided tags of a request."""
 
 _STRENGTH: tuple[Enforcer, ...] = ("report", "capacity", "scheduler")
 
 
 class Enforcement(NamedTuple):
-    """Who enforces one claim of fleet.yaml at one queue."""
+    """The enforcer of one claim of fleet.yaml at one queue."""
 
     tag: str
     claim: Claim
@@ -370,13 +373,13 @@ def enforcement_of(fleet: Fleet) -> tuple[Enforcement, ...]:
         each
         for tag in known_tags(fleet)
         for queue in sorted(fleet.queues)
-        for each in _of_tag(fleet, tag, queue, providing[tag])
+        for each in _tag_claims(fleet, tag, queue, providing[tag])
     )
     return tuple(found)
 
 
 def known_tags(fleet: Fleet) -> tuple[str, ...]:
-    """Return the tags that fleet.yaml declares, provides or asks for, sorted."""
+    """Return the tags that fleet.yaml declares, provides or requires, sorted."""
     provided = (tag for pool in fleet.pools.values() for tag in pool.provides)
     asked = (tag for rule in fleet.powerful for tag in rule.ask)
     plain = (tag for tag in (*provided, *asked) if "=" not in tag)
@@ -384,7 +387,7 @@ def known_tags(fleet: Fleet) -> tuple[str, ...]:
 
 
 def pools_providing(fleet: Fleet) -> dict[str, tuple[str, ...]]:
-    """Return by known tag (`*` for any ending) the pools that provide it, as fleet.yaml says."""
+    """Map known tags (`*` for any ending) to the pools that provide them by fleet.yaml."""
     known = known_tags(fleet)
     provided = {
         name: _Provided(each.tag for each in pool_sources(fleet, name, ()))
@@ -397,14 +400,14 @@ def pools_providing(fleet: Fleet) -> dict[str, tuple[str, ...]]:
 
 
 class _Provided:
-    """The tags that a pool provides, to be asked about each of many names."""
+    """The tags that a pool provides, for repeated look-ups."""
 
     def __init__(self, tags: Iterable[str]) -> None:
         self._sorted = sorted({*tags})
         self._names = frozenset(map(tag_name, self._sorted))
 
     def has_any_of(self, name: str) -> bool:
-        """Return whether a name under `tags` is about one of them."""
+        """Return whether a name under `tags` matches one of them."""
         if name in self._names or not name.endswith("*"):
             return name in self._names
         begin = name.removesuffix("*")
@@ -413,19 +416,21 @@ class _Provided:
 
 
 def is_workspace_tag(tag: str) -> bool:
-    """Say whether the owner of a Debusine workspace can have its requests provide a tag."""
+    """Return whether the owner of a Debusine workspace can have its requests provide a tag."""
     return not tag.startswith(SYSTEM_ONLY)
 
 
 def weakest(enforcers: Iterable[Enforcer]) -> Enforcer | None:
-    """Return the weakest of several; None of none."""
+    """Return the weakest enforcer; None without any."""
     return min(enforcers, key=_STRENGTH.index, default=None)
 
 
 _NO_RULE = TagRule.model_construct()
 
 
-def _of_tag(fleet: Fleet, tag: str, queue: str, providing: Iterable[str]) -> Iterator[Enforcement]:
+def _tag_claims(
+    fleet: Fleet, tag: str, queue: str, providing: Iterable[str]
+) -> Iterator[Enforcement]:
     rule = fleet.tags.get(tag, _NO_RULE)
     pools = [fleet.pools[name] for name in providing if serves_queue(fleet.pools[name], queue)]
     recorded = isinstance(fleet.queues[queue], WorldQueue)
@@ -442,7 +447,7 @@ def _of_tag(fleet: Fleet, tag: str, queue: str, providing: Iterable[str]) -> Ite
 
 
 def limits_of(rule: TagRule) -> dict[str, int]:
-    """Return the limits that a rule states, by what they are counted per."""
+    """Return the limits of a rule, by their counted unit."""
     named = {f"per {key}": value for key, value in rule.limits.per.model_dump().items()}
     return {k: v for k, v in {**named, "total": rule.limits.total}.items() if v is not None}
 
@@ -487,7 +492,7 @@ def _tag_at_debusine(rule: TagRule) -> tuple[Enforcer, str]:
 
 
 def _permission_at_debusine(rule: TagRule, pools: list[AnyPool]) -> tuple[Enforcer, str]:
-    """Say what enforces `asked_by` of a tag at the workers that provide it."""
+    """Return the enforcer of `asked_by` of a tag at the workers that provide it."""
     admitted = _provided_only_by(rule.asked_by or ())
     keys = [admitted & set(pool.requires) if isinstance(pool, Pool) else set() for pool in pools]
     if all(keys):

@@ -1,10 +1,10 @@
-"""What fleet.yaml declares of a tag, each key from the best rule under `tags` that has it.
+"""The declarations of tags in fleet.yaml: each key from the best rule under `tags` that has it.
 
-A name that ends in `*` declares every tag with that prefix. An exact name comes before a prefix,
-a longer prefix before a shorter one. A key that the best rule leaves out comes from the next, so
-that a special rule does not silently allow what a general one forbids.
+A name that ends in `*` declares every tag with that prefix. An exact name takes precedence over a
+prefix, a longer prefix over a shorter one. A key that the best rule leaves out comes from the
+next, so that a special rule does not silently allow what a general one forbids.
 
-A worker states `memory_gib=128`, a request asks for `memory_gib>=64`. A number is from 0 to below
+A worker states `memory_gib=128`, a request requires `memory_gib>=64`. A number is from 0 to below
 10**12, with at most six decimal places.
 """
 
@@ -33,12 +33,12 @@ _NAMED = re.compile(r"(?P<name>[^\s<>=]+)(>=|=)", re.ASCII)
 
 def tag_name(tag: str) -> str:
     """Return the name in `name>=64` and `name=128`; a plain tag is its own name."""
-    match = _NAMED.match(tag) if "=" in tag else None  # nearly every tag is plain
+    match = _NAMED.match(tag) if "=" in tag else None  # almost every tag is plain
     return match["name"] if match else tag
 
 
 def read_minimums(tags: Iterable[str], names: Iterable[str]) -> tuple[frozenset[str], Numbers]:
-    """Return the plain tags, and the highest minimum asked of each numeric tag in `names`."""
+    """Return the plain tags, and the highest required minimum of each numeric tag in `names`."""
     return _read(tags, frozenset(names), ">=")
 
 
@@ -74,8 +74,8 @@ def _read(tags: Iterable[str], names: frozenset[str], sign: str) -> tuple[frozen
 Key = Literal["kind", "on_demand", "exclusive", "asked_by", "provided_by"]
 
 
-_MOST_KNOWN = 10_000
-"""So many tags are remembered for the next vocabulary of a fleet."""
+_MAX_CACHED = 10_000
+"""Maximum tags cached for the next vocabulary of a fleet."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Vocabulary:
     def _known(self) -> dict[str, tuple[str, ...]]:
         """Return the cache of `names_of`."""
         known: dict[str, tuple[str, ...]] = remembered(self.fleet, "names of tags", (), dict)
-        return known if len(known) < _MOST_KNOWN else {}
+        return known if len(known) < _MAX_CACHED else {}
 
     def _find_names(self, tag: str) -> tuple[str, ...]:
         name = tag_name(tag) if tag_name(tag) in self.numeric else tag
@@ -116,30 +116,30 @@ class Vocabulary:
         return max(map(len, self.fleet.tags), default=0)
 
     def is_on_demand(self, tag: str) -> bool:
-        """Say whether pools keep no machine for this tag while nothing asks for it."""
-        rule, _ = self._deciding(tag, "on_demand")
+        """Return whether pools keep no machine for this tag without a request for it."""
+        rule, _ = self._deciding_rule(tag, "on_demand")
         return rule is not None and rule.on_demand
 
     def on_demand_at(self, tag: str) -> Path:
         """Return the key that decides whether a tag is on demand."""
-        return self._deciding(tag, "on_demand")[1]
+        return self._deciding_rule(tag, "on_demand")[1]
 
     def is_exclusive(self, tag: str) -> bool:
-        """Say whether a worker with this tag runs only requests that ask for it."""
-        rule, _ = self._deciding(tag, "exclusive")
+        """Return whether a worker with this tag runs only requests that require it."""
+        rule, _ = self._deciding_rule(tag, "exclusive")
         return rule is not None and rule.exclusive
 
     def asked_by(self, tag: str) -> tuple[Sequence[Asker] | None, Path]:
-        """Return who may ask for a tag (None: anyone), and the key that decides it."""
-        rule, path = self._deciding(tag, "asked_by")
+        """Return the permitted askers of a tag (None: anyone), and the key that decides it."""
+        rule, path = self._deciding_rule(tag, "asked_by")
         return (rule.asked_by if rule else None), path
 
     def provided_by(self, tag: str) -> tuple[Sequence[ProvidedBy] | None, Path]:
-        """Return what may provide a tag (None: anything), and the key that decides it."""
-        rule, path = self._deciding(tag, "provided_by")
+        """Return the permitted sources of a tag (None: any), and the key that decides it."""
+        rule, path = self._deciding_rule(tag, "provided_by")
         return (rule.provided_by if rule else None), path
 
-    def _deciding(self, tag: str, key: Key) -> tuple[TagRule | None, Path]:
+    def _deciding_rule(self, tag: str, key: Key) -> tuple[TagRule | None, Path]:
         for name in self.names_of(tag):
             rule = self.fleet.tags[name]
             if key in rule.model_fields_set:
@@ -148,7 +148,7 @@ class Vocabulary:
 
 
 class Mention(NamedTuple):
-    """A tag somewhere in fleet.yaml: asked for, provided, or required of requests."""
+    """A tag somewhere in fleet.yaml: requested, provided, or required of requests."""
 
     tag: str
     role: Literal["asked", "provided", "required"]
