@@ -1,6 +1,6 @@
-"""What is wrong or unwise in a fleet.yaml: one function per rule, each with its page and cases.
+"""The rules of `fleet validate`: one function per rule, each with its page and cases.
 
-Begin with the table of rules, `CHECKS`; a theme is a file.
+Start with the table of rules, `CHECKS`; each file is a theme.
 """
 
 from collections.abc import Callable, Iterator
@@ -70,28 +70,28 @@ CHECKS = (
     machines.wrong_source,
 )
 DATED_CHECKS = (limits.expired, limits.expires_soon, machines.old_prices)
-"""The checks that look at a date."""
+"""Checks that depend on the date."""
 RECORDED_CHECKS = (powerful.pattern_matches_much, powerful.pattern_matches_nothing)
-"""The checks that look at what waited in a recorded queue, where one is given."""
+"""Checks of the waiting requests in a recorded queue, if one is given."""
 
 
 def rule_of(check: Callable[..., Iterator[Finding]]) -> str:
-    """Return the id of a rule: a rule is one function, called as its id is."""
+    """Return the id of a rule, derived from the name of its function."""
     return check.__name__.replace("_", "-")
 
 
 def check_all(fleet: Fleet, today: date, recorded: "Recorded | None" = None) -> Iterator[Finding]:
-    """Return what every rule says; `today` only ever makes warnings."""
+    """Yield the findings of every rule; `today` only ever causes warnings."""
     for check in CHECKS:
-        yield from _named(check, check(fleet))
+        yield from _add_rule_id(check, check(fleet))
     for dated in DATED_CHECKS:
-        yield from _named(dated, dated(fleet, today))
+        yield from _add_rule_id(dated, dated(fleet, today))
     if recorded is not None:
         for compared in RECORDED_CHECKS:
-            yield from _named(compared, compared(fleet, recorded, today))
+            yield from _add_rule_id(compared, compared(fleet, recorded, today))
 
 
-def _named(
+def _add_rule_id(
     check: Callable[..., Iterator[Finding]], findings: Iterator[Finding]
 ) -> Iterator[Finding]:
     return (replace(each, rule=rule_of(check)) for each in findings)

@@ -1,4 +1,4 @@
-"""What a rule yields; `check_all` adds the rule's id."""
+"""Findings of a rule; `check_all` adds the rule's id."""
 
 from fleet.schema.findings import At, Finding, Path
 

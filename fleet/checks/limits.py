@@ -1,4 +1,4 @@
-"""What is wrong or unwise in budgets, state, and what expires."""
+"""Checks of budgets, state, and expiry dates."""
 
 from collections.abc import Iterator, Mapping
 from datetime import date
@@ -18,7 +18,7 @@ _ZERO = Decimal(0)
 
 
 def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a scope that no queue has, and of a tag that nothing provides or asks for."""
+    """Warn of a scope that no queue has, and of a tag that is neither provided nor required."""
     if not fleet.budgets:
         return
     scopes = _scopes(fleet)
@@ -78,7 +78,7 @@ def _check_budget(budget: Budget | PoolBudget, path: Path, keys: str) -> Iterato
 
 
 _HOURS = {"per_hour": 1, "per_day": 24, "per_month": 28 * 24}
-"""Hours of each period; a month has at least these."""
+"""Minimum hours of each period; a month has at least 28 days."""
 
 
 def min_above_budget(fleet: Fleet) -> Iterator[Finding]:
@@ -127,7 +127,7 @@ def _check_warm(
 
 
 def _least_cost(fleet: Fleet, name: str, hours: int) -> Decimal:
-    """Return the money for a machine of a pool in this time, of its cheapest type; 0: unknown."""
+    """Return the cost of a machine of a pool in this time, of its cheapest type; 0: unknown."""
     pool = fleet.dynamic_pools[name]
     tariffs = [
         tariff_of(fleet, pool, each.name, market)
@@ -154,7 +154,7 @@ def state_without_passphrase(fleet: Fleet) -> Iterator[Finding]:
 
 
 class Dated(NamedTuple):
-    """Something with a last day, and what to do after it, in its last week and before."""
+    """An object with a last day, and the advice after it, in its last week and before."""
 
     path: Path
     what: str

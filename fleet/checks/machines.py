@@ -1,4 +1,4 @@
-"""What is wrong or unwise in providers, machine types and recipes of images."""
+"""Checks of providers, machine types and recipes of images."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +76,7 @@ def _place(pool: Pool, number: int) -> Path:
 
 def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
     sold = known_types(fleet, pool.provider)
-    close = _most_alike(wanted, shipped_types(fleet, pool.provider)) or nearest(wanted, sold)
+    close = _most_similar(wanted, shipped_types(fleet, pool.provider)) or nearest(wanted, sold)
     known = f"known: {_families(sold)}; or state" if sold else "state"
     message = f"the catalogue has no machine type '{wanted}' for provider '{pool.provider}'"
     # A provider's own price list may have types that are newer than the catalogue.
@@ -94,7 +94,7 @@ _MANY = 40
 
 
 def _families(sold: Sequence[str]) -> str:
-    """Return types as text; of many, such as the hundreds of EC2, what their names begin with."""
+    """Format types as text; for many, such as the hundreds of EC2, only their families."""
     shown = {re.sub(r"\..*", ".*", each) for each in sold} if len(sold) > _MANY else sold
     return ", ".join(sorted(shown))
 
@@ -102,8 +102,8 @@ def _families(sold: Sequence[str]) -> str:
 _NAME = re.compile(r"(?P<line>[a-z]+)(?P<number>\d+)(?P<kind>[a-z-]*)(?:\.(?P<size>[a-z0-9]+))?")
 
 
-def _most_alike(wanted: str, types: Mapping[str, MachineType]) -> str:
-    """Return the type most like one that is no longer sold, or not yet; "" if none is.
+def _most_similar(wanted: str, types: Mapping[str, MachineType]) -> str:
+    """Return the type most similar to one that is not sold; "" without a similar one.
 
     It has the same line (cx and ccx are lines of Hetzner, c and m of EC2) and architecture; then
     the same size, then the nearest number counts.
@@ -114,7 +114,7 @@ def _most_alike(wanted: str, types: Mapping[str, MachineType]) -> str:
     near = []
     for name, known in types.items():
         other = _NAME.fullmatch(name)
-        # EC2 marks machines of its ARM processors with a g behind the number.
+        # EC2 marks machines with ARM processors by a g after the number.
         arm = "g" in asked["kind"] if asked["size"] else known.architecture == "arm64"
         if other is None or other["line"] != asked["line"]:
             continue
@@ -130,7 +130,7 @@ def _most_alike(wanted: str, types: Mapping[str, MachineType]) -> str:
 
 
 def missing_price(fleet: Fleet) -> Iterator[Finding]:
-    """Require a price for what a pool buys: the catalogue's, or the pool's own."""
+    """Require a price for the types of a pool: the catalogue's, or the pool's own."""
     for name, pool in fleet.dynamic_pools.items():
         provider = fleet.providers.get(pool.provider)
         if provider is None or "on-demand" not in markets_of(pool) or pool.mode == "observe":
@@ -139,7 +139,7 @@ def missing_price(fleet: Fleet) -> Iterator[Finding]:
         unpriced = [each for each in types if each.price is None]
         if unpriced:
             alone = len(unpriced) == len(types)
-            # A cloud has prices for what it sells.
+            # A cloud has prices for the types it sells.
             known = table_of(provider).types
             listed = bool(provider.listed_types and type_names(pool))
             sold = listed or all(each.name in known for each in unpriced)
@@ -173,7 +173,7 @@ def _describe_unpriced(provider: Provider, unpriced: list[MachineType], *, named
 
 
 def old_prices(fleet: Fleet, today: date) -> Iterator[Finding]:
-    """Warn of providers whose prices, as pools count with them, are more than 90 days old."""
+    """Warn of providers whose effective prices are more than 90 days old."""
     for name, provider in fleet.providers.items():
         as_of = table_of(provider).as_of
         if not source_of(provider.kind) or not as_of:
@@ -189,7 +189,7 @@ def old_prices(fleet: Fleet, today: date) -> Iterator[Finding]:
 
 
 def _counts_with_table(fleet: Fleet, provider: str) -> bool:
-    """Say whether a pool of a provider buys a machine type at the price of its table."""
+    """Return whether a pool of a provider buys a machine type at the price of its table."""
     return any(
         pool.provider == provider
         and pool.mode != "observe"
@@ -216,7 +216,7 @@ def _unsold(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
     else:
         message = f"provider '{pool.provider}' has no spot price for {', '.join(unsold)}"
     number = markets_of(pool).index("spot")
-    # Where prices come from a table, a later one may have a spot price.
+    # If prices come from a table, a later table may have a spot price.
     stays = provider is not None and not (provider.has_spot and source_of(provider.kind))
     alone = len(markets_of(pool)) == 1 and len(unsold) == len(find_types(fleet, pool))
     return (wrong if alone and stays else unwise)(
@@ -255,7 +255,7 @@ _AMOUNTS = ("per_hour", "per_day", "per_month")
 
 
 def unknown_currency(fleet: Fleet) -> Iterator[Finding]:
-    """Require an exchange rate for every currency but that of the file."""
+    """Require an exchange rate for every foreign currency."""
     for path, currency in _currencies(fleet):
         if currency != fleet.money.currency and currency not in fleet.money.exchange:
             yield wrong(
@@ -319,7 +319,7 @@ def unknown_image(fleet: Fleet) -> Iterator[Finding]:
 
 
 SUITES = ("bookworm", "trixie", "sid")
-"""The releases of Debian that the role was run on."""
+"""Debian releases on which the role was tested."""
 
 _OTHER_NAMES = {"oldstable": "bookworm", "stable": "trixie", "unstable": "sid"}
 
@@ -351,14 +351,14 @@ def worker_not_in_suite(fleet: Fleet) -> Iterator[Finding]:
 
 
 _WORKERS = {"bookworm": "0.11.3", "trixie": "0.11.3"}
-"""The worker of a release or of its backports that apt installs where no version is named.
+"""The worker that apt installs from a release or its backports if no version is named.
 
-apt installs a package of backports by itself only where the release has no such package.
+apt installs a package of backports by itself only if the release has no such package.
 """
 
 
 def worker_too_old(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a worker that reports no tags, where a pool with it serves a Debusine queue."""
+    """Warn of a worker that reports no tags, if a pool with it serves a Debusine queue."""
     for name, image in fleet.recipes.items():
         version = image.worker_version or _installed(image)
         queue = min(debusine_queues(fleet, name), default="")
@@ -375,7 +375,7 @@ def worker_too_old(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _installed(image: ImageRecipe) -> str:
-    """Return the worker that apt installs by itself; empty where it is unknown."""
+    """Return the worker that apt installs by itself; empty if unknown."""
     suites = {suite for _, suite in archives(image.source)} if image.source else set()
     unknown = [suite for suite in suites if suite != f"{image.suite}-backports"]
     return "" if unknown else _WORKERS.get(image.suite, "")
@@ -404,7 +404,7 @@ def source_without_key(fleet: Fleet) -> Iterator[Finding]:
 
 
 def wrong_source(fleet: Fleet) -> Iterator[Finding]:
-    """Require that every source is one in deb822 form, with all that apt needs of it."""
+    """Require that every source is in deb822 form, with all fields that apt needs."""
     return _source_problems(fleet, keyless=False)
 
 

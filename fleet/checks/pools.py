@@ -1,4 +1,4 @@
-"""What is wrong or unwise in pools."""
+"""Checks of pools."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 
 def min_above_max(fleet: Fleet) -> Iterator[Finding]:
-    """Require that no figure is above the one that bounds it."""
+    """Require that no figure is above its bound."""
     boots = fleet.guards.boot_failures
     if boots.stop_after > boots.of_last:
         yield wrong(
@@ -46,7 +46,7 @@ def min_above_max(fleet: Fleet) -> Iterator[Finding]:
 
 
 LONGEST = 50
-"""Characters of a name in Debusine's table of workers; a host name may have 63."""
+"""Maximum characters of a name in Debusine's table of workers; a host name may have 63."""
 
 
 def name_too_long(fleet: Fleet) -> Iterator[Finding]:
@@ -165,7 +165,7 @@ def previously_still_there(fleet: Fleet) -> Iterator[Finding]:
 
 
 def target_wait_below_boot(fleet: Fleet) -> Iterator[Finding]:
-    """Warn where `target_wait` is not longer than `boot.expected`."""
+    """Warn if `target_wait` is not longer than `boot.expected`."""
     for name, pool in fleet.dynamic_pools.items():
         if pool.target_wait is not None and pool.target_wait <= pool.boot.expected:
             boots = write_duration(pool.boot.expected)
@@ -209,7 +209,7 @@ def _exists(name: str) -> bool:
 
 
 _RUNS = 3
-"""How many runs may fail before machines expire."""
+"""Number of runs that may fail before machines expire."""
 
 
 def cadence_and_idle(fleet: Fleet) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What is wrong or unwise in the allow-list, `powerful`."""
+"""Checks of the allow-list, `powerful`."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -86,22 +86,22 @@ def _named_reference(pattern: str) -> allow.BadPattern | None:
 
 
 def _part(pattern: str, error: allow.BadPattern) -> tuple[int, int] | None:
-    """Return where the characters are that RE2 names in its error."""
+    """Return the position of the characters that RE2 names in its error."""
     match error.reason:
         case "missing )":
             return _unpaired(pattern, "(")
         case "unexpected )":
             return _unpaired(pattern, ")")
         case "missing ]":
-            return _at(len(pattern) - len(error.part), 1)
+            return _character_range(len(pattern) - len(error.part), 1)
         case "trailing \\":
-            return _at(len(pattern) - 1, 1)
+            return _character_range(len(pattern) - 1, 1)
     plain = pattern if error.reason == _IN_CLASS else _without_classes(pattern, error.part)
     start = plain.find(error.part) if error.part else -1
-    return None if start < 0 else _at(start, len(error.part))
+    return None if start < 0 else _character_range(start, len(error.part))
 
 
-def _at(start: int, length: int) -> tuple[int, int]:
+def _character_range(start: int, length: int) -> tuple[int, int]:
     return start, start + length
 
 
@@ -114,8 +114,8 @@ def _unpaired(pattern: str, bracket: str) -> tuple[int, int] | None:
         elif character == ")" and opened:
             opened.pop()
         elif character == ")":
-            return _at(place, 1)
-    return _at(opened[-1], 1) if opened and bracket == "(" else None
+            return _character_range(place, 1)
+    return _character_range(opened[-1], 1) if opened and bracket == "(" else None
 
 
 def _without_classes(pattern: str, sought: str) -> str:
@@ -257,7 +257,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 _COMPARED = 200
-"""How many names are searched for a similar one."""
+"""Maximum names that are searched for a similar one."""
 
 
 def pattern_matches_nothing(fleet: Fleet, recorded: Recorded, today: date) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What is wrong or unwise in queues."""
+"""Checks of queues."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -99,7 +99,7 @@ def misspelt_task(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _nearest_task(task: str, tasks: Collection[str]) -> str:
-    """Return the known task that an unknown one is close to; empty if there is none."""
+    """Return the known task most similar to an unknown one; empty without a similar task."""
     close = get_close_matches(task, tasks, n=1, cutoff=_NEAR)
     return close[0] if task not in tasks and close else ""
 

@@ -1,4 +1,4 @@
-"""What is wrong in what the machines of a provider share: networks, firewalls, ssh keys."""
+"""Checks of resources that the machines of a provider share: networks, firewalls, ssh keys."""
 
 import base64
 import struct
@@ -20,12 +20,12 @@ _ZONES = {
 }
 """Location of Hetzner to its network zone."""
 _LAST_PORT = 65535
-_SPREAD = 10
-"""How many servers a placement group of Hetzner takes."""
+_MAX_SPREAD = 10
+"""Maximum servers of a placement group of Hetzner."""
 
 
 def unusable_shared_part(fleet: Fleet) -> Iterator[Finding]:
-    """Require networks, firewall rules and ssh keys that Hetzner takes: without, no machines."""
+    """Require networks, firewall rules and ssh keys that Hetzner accepts."""
     for name, provider in fleet.providers.items():
         if isinstance(provider, HcloudProvider):
             path: Path = ("providers", name)
@@ -34,7 +34,7 @@ def unusable_shared_part(fleet: Fleet) -> Iterator[Finding]:
             for number, rule in enumerate(provider.firewall or ()):
                 yield from _check_rule(rule, (*path, "firewall", number))
             for who, text in provider.ssh_keys.items():
-                if _key_of(text) is None:
+                if _parse_key(text) is None:
                     # The text is not shown: it may be the private key.
                     yield wrong(
                         "this is no public key of ssh",
@@ -81,7 +81,7 @@ def _check_rule(rule: FirewallRule, path: Path) -> Iterator[Finding]:
 
 
 def _check_range(text: str, path: Path, *, strict: bool) -> Iterator[Finding]:
-    """Require a range of addresses; where `strict`, one that is written by its first."""
+    """Require a range of addresses; if `strict`, one that is written by its first address."""
     try:
         begins = ip_network(text, strict=False)
     except ValueError:
@@ -101,9 +101,9 @@ def _check_range(text: str, path: Path, *, strict: bool) -> Iterator[Finding]:
 def _check_spread(fleet: Fleet, name: str) -> Iterator[Finding]:
     pools = (pool for pool in fleet.dynamic_pools.values() if pool.provider == name)
     most = sum(pool.workers.max for pool in pools)
-    if most > _SPREAD:
+    if most > _MAX_SPREAD:
         yield unwise(
-            f"its pools may have {most} servers, and a placement group takes {_SPREAD}: "
+            f"its pools may have {most} servers, and a placement group takes {_MAX_SPREAD}: "
             "Hetzner refuses more",
             ("providers", name, "placement_group"),
             hint="remove it, or lower workers.max",
@@ -111,10 +111,10 @@ def _check_spread(fleet: Fleet, name: str) -> Iterator[Finding]:
 
 
 def _check_keys_once(fleet: Fleet) -> Iterator[Finding]:
-    """Yield keys that a project has already: Hetzner takes each once, by whatever name."""
+    """Yield keys that a project has already: Hetzner accepts each only once, by any name."""
     seen: dict[tuple[str, bytes], tuple[str, str]] = {}
     given = (
-        (name, who, str(provider.token), _key_of(text))
+        (name, who, str(provider.token), _parse_key(text))
         for name, provider in fleet.providers.items()
         if isinstance(provider, HcloudProvider)
         for who, text in provider.ssh_keys.items()
@@ -138,8 +138,8 @@ def _check_keys_once(fleet: Fleet) -> Iterator[Finding]:
                 )
 
 
-def _key_of(text: str) -> bytes | None:
-    """Return what is the key in a line of a .pub file; None where it is no such line."""
+def _parse_key(text: str) -> bytes | None:
+    """Return the key in a line of a .pub file; None if the line is no key."""
     kind, _, rest = text.strip().partition(" ")
     try:
         name, key = kind.encode(), base64.b64decode(rest.split()[0], validate=True)

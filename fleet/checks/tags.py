@@ -1,4 +1,4 @@
-"""What is wrong or unwise in tags and in the rules that derive them."""
+"""Checks of tags and of the rules that derive them."""
 
 import re
 from collections import defaultdict
@@ -124,7 +124,7 @@ def _check_declared(
     found = any(
         map(start.__eq__ if start == name else methodcaller("startswith", start), provided)
     )
-    # Only a worker says whether it has such a tag; and each machine has every number.
+    # Only a worker knows whether it has such a tag; and each machine has every number.
     reported = "worker" in (vocabulary.provided_by(start)[0] or ())
     if found or reported or rule.kind == "number":
         return
@@ -142,13 +142,13 @@ def _check_declared(
 
 
 def _find_acting(vocabulary: Vocabulary, name: str) -> Iterator[str]:
-    """Yield the keys that change what requests for a tag get, those of a prefix among them."""
+    """Yield the keys that affect requests for a tag, including those of a prefix."""
     rule = vocabulary.fleet.tags[name]
     inherited = {
         "on_demand": vocabulary.is_on_demand(name),
         "exclusive": vocabulary.is_exclusive(name),
     }
-    # A tag of the queue's own work is no request for a machine: forbidding it to users is no typo.
+    # A tag of the queue's own work requests no machine: forbidding it to users is no typo.
     is_own = rule.asked_by == ["system"]
     for key in ("on_demand", "exclusive", "asked_by", "limits", "priority", "otherwise"):
         if is_own and key == "asked_by":
@@ -168,17 +168,17 @@ def _check_preferred(fleet: Fleet) -> Iterator[Finding]:
                 yield unwise(message, path, at="key", hint=_provided_hint(tag, own))
 
 
-_MOST_TOLD = 5
-"""Provided tags that a hint names."""
+_MAX_HINTS = 5
+"""Maximum provided tags in a hint."""
 
 
 def _provided_hint(tag: str, written: Collection[str]) -> str:
-    """Return the tag that was meant, or else what pools and images provide."""
+    """Return the tag that was probably meant, or else the tags that pools and images provide."""
     shape = _DIGITS.sub("0", tag)
     close = nearest(tag, [each for each in written if _DIGITS.sub("0", each) != shape])
     if close:
         return f"did you mean '{close}'?"
-    told = ", ".join(sorted(written)[:_MOST_TOLD]) + (", …" if len(written) > _MOST_TOLD else "")
+    told = ", ".join(sorted(written)[:_MAX_HINTS]) + (", …" if len(written) > _MAX_HINTS else "")
     ways = "add it to `provides` of a pool, or remove it"
     return f"{ways}; provided: {told}" if told else ways
 
@@ -215,7 +215,7 @@ def _nearest(tag: str, known: Collection[str]) -> str:
 
 
 def forbidden_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Require that `asked_by` and `provided_by` allow what rules ask and sources provide."""
+    """Require that `asked_by` and `provided_by` allow the tags of rules and sources."""
     if all(rule.asked_by is None and rule.provided_by is None for rule in fleet.tags.values()):
         return
     vocabulary = Vocabulary(fleet)
@@ -224,7 +224,7 @@ def forbidden_tag(fleet: Fleet) -> Iterator[Finding]:
             yield from _check_asked(vocabulary, mention)
     for name in fleet.pools:
         for doubt in find_doubts(fleet, name, ()):
-            # What a machine provides by itself is not written anywhere.
+            # A machine's own tags are not written in any file.
             if doubt.kind == "not-permitted" and doubt.path[-1:] != ("machine",):
                 hint = "remove it here, or add this source to provided_by"
                 yield wrong(doubt.because, doubt.path, hint=hint)
@@ -286,7 +286,7 @@ def minimum_on_plain_tag(fleet: Fleet) -> Iterator[Finding]:
 
 def contradicting_sources(fleet: Fleet) -> Iterator[Finding]:
     """Require that image, pool and machine agree on architecture, class and numbers."""
-    # Many pools are alike: those that agree with one already checked are skipped.
+    # Many pools are equal: those that agree with one already checked are skipped.
     agreeing: set[object] = set()
     for name, pool in fleet.pools.items():
         alike = None
@@ -329,7 +329,7 @@ def _check_architecture(fleet: Fleet, name: str, pool: Pool) -> Iterator[Finding
 
 
 def _architectures(fleet: Fleet) -> list[str]:
-    """Return what the machine types of all providers run, sorted."""
+    """Return the architectures of the machine types of all providers, sorted."""
 
     def find() -> list[str]:
         sold = (each for name in fleet.providers for each in sold_types(fleet, name))
@@ -339,7 +339,7 @@ def _architectures(fleet: Fleet) -> list[str]:
 
 
 def derivation_cycle(fleet: Fleet) -> Iterator[Finding]:
-    """Require that no rule derives, through others, what it builds on itself."""
+    """Require that no rule derives, through others, its own condition."""
     if not any(rule.tag for rule in fleet.derive):
         return
     cycle = find_cycle(fleet.derive)
@@ -387,13 +387,13 @@ def _check_rows(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _tables(fleet: Fleet) -> tuple[str, ...]:
-    """Return the tables of the file, and the one that a queue may bring."""
+    """Return the tables of the file, and the one that a queue may provide."""
     has_own = any(isinstance(q, DebusineQueue | WorldQueue) for q in fleet.queues.values())
     return (*fleet.lookups, *((ENVIRONMENTS,) if has_own else ()))
 
 
 def _check_history(fleet: Fleet, number: int, rule: DeriveRule) -> Iterator[Finding]:
-    """Require that a rule with `history` asks for a minimum of a number, and has one value."""
+    """Require that a rule with `history` requires a minimum of a number, and has one value."""
     if rule.history is None:
         return
     if rule.from_ is not None or rule.tag is not None:
@@ -431,7 +431,7 @@ _RANGE = "use a number from 0 to below 10^12 with at most six decimal places"
 
 
 def wrong_number(fleet: Fleet) -> Iterator[Finding]:
-    """Require numbers within range: `name>=64` where one asks, `name=128` where one provides."""
+    """Require numbers within range: `name>=64` if requested, `name=128` if provided."""
     numeric = Vocabulary(fleet).numeric
     for mention in mentions(fleet):
         name = tag_name(mention.tag)

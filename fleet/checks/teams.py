@@ -55,7 +55,7 @@ def _check_members(fleet: Fleet, known: set[str]) -> Iterator[Finding]:
 
 
 def _has_scope(fleet: Fleet, kind: str, member: str) -> bool:
-    """Say whether a queue may have the scope that a member names; most members name none."""
+    """Return whether a queue may have the scope that a member names; most members name none."""
     scope, is_within, _ = member.partition("/")
     names_scope = kind == "scopes" or (kind == "workspaces" and is_within)
     if not names_scope or any(isinstance(each, WorldQueue) for each in fleet.queues.values()):
@@ -65,7 +65,7 @@ def _has_scope(fleet: Fleet, kind: str, member: str) -> bool:
 
 
 def _check_names(fleet: Fleet, known: Collection[str]) -> Iterator[Finding]:
-    """Warn of budgets and limits of teams that nothing is of."""
+    """Warn of budgets and limits of teams that no queue can report."""
     for name, budget in fleet.budgets.items():
         if budget.team is not None and budget.team not in known:
             meant = nearest(budget.team, sorted(known))
