@@ -1,7 +1,8 @@
-"""Bake an image: the program that runs in the build's own namespaces and makes root and disk.
+"""Bake an image: the program that creates root and disk in the namespaces of a build.
 
-It reads an Order as JSON from standard input and writes a line of JSON for each step, then one
-with the result or the error. Whatever it mounts or starts ends with it, however it ends.
+It reads an Order as JSON from standard input. It writes a line of JSON for each step, then one
+with the result or the error. The kernel removes its mounts and processes when it exits or is
+killed.
 """
 
 import ctypes
@@ -34,28 +35,31 @@ from fleet.schema.pools import ImageRecipe
 from fleet.schema.units import Written
 
 FULL = "No space left on device"
-_LEAST = 8 << 30
-"""Bytes of free memory: root and disk take 2 GiB, two roots that are compared 4."""
-_NEW_MOUNTS = 0x00020000
-"""CLONE_NEWNS, as the kernel calls it."""
+_MIN_FREE_BYTES = 8 << 30
+"""Minimum free memory for a build in memory: root and disk take 2 GiB, two compared roots 4."""
+_CLONE_NEWNS = 0x00020000
+"""Flag of unshare(2) for a new mount namespace."""
 _Done = TypeVar("_Done")
 
 
-def have_own_mounts(log: Path) -> None:
-    """Give this process, as root, a mount namespace of its own: what it mounts ends with it."""
+def unshare_mounts(log: Path) -> None:
+    """Move this process into a new mount namespace; needs root.
+
+    The kernel removes the mounts with the process.
+    """
     library = ctypes.CDLL(None, use_errno=True)  # Python has os.unshare since 3.12.
-    if library.unshare(_NEW_MOUNTS):
+    if library.unshare(_CLONE_NEWNS):
         raise FleetError(f"no mount namespace can be made: {os.strerror(ctypes.get_errno())}")
     run("mount", "--make-rprivate", "/", log=log)
 
 
 def in_memory_or_on_disk(place: Path, log: Path, build: Callable[[], _Done]) -> _Done:
-    """Build in memory where there is plenty; on disk where there is not, or it was not enough.
+    """Build in memory if enough is free; build on disk if not, or if the memory filled up.
 
-    Has to run in a mount namespace of its own.
+    The caller must have its own mount namespace.
     """
     free = free_memory()
-    if free >= _LEAST:
+    if free >= _MIN_FREE_BYTES:
         options = f"size={free * 3 // 4},mode=0755"
         run("mount", "-t", "tmpfs", "-o", options, "tmpfs", place, log=log)
         try:
@@ -69,7 +73,7 @@ def in_memory_or_on_disk(place: Path, log: Path, build: Callable[[], _Done]) -> 
 
 
 def free_memory(system: Path = Path("/")) -> int:
-    """Return the bytes that programs could still take: the computer's, and of our own limits."""
+    """Return the available bytes: the minimum of the computer's and of each cgroup limit."""
     lines = (system / "proc/meminfo").read_text(encoding="ascii").splitlines()
     left = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     for line in (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
@@ -79,7 +83,7 @@ def free_memory(system: Path = Path("/")) -> int:
             limit, usage = "memory.limit_in_bytes", "memory.usage_in_bytes"
         tree = "memory" if "memory" in controllers.split(",") else controllers
         group = system / "sys/fs/cgroup" / tree / own.lstrip("/")
-        # A container may see the upper ones alone.
+        # A container may see only some of its parent groups.
         limited = [each for each in (group, *group.parents) if (each / limit).exists()]
         most = {each: (each / limit).read_text(encoding="ascii").strip() for each in limited}
         left += [
@@ -108,26 +112,26 @@ _UNKNOWN = "unknown: check it, because the same recipe should give the same file
 
 
 class Difference(BaseModel):
-    """A file that is not the same in two roots."""
+    """A file that differs between two roots."""
 
     path: str
     what: str
-    """Which of its properties differ."""
+    """The differing properties."""
     why: str
 
 
 class Differences(BaseModel):
-    """What a second build of the same recipe, from the same archive, gave."""
+    """The result of a second build of the same recipe from the same archive."""
 
     same_base: bool
-    """The base root file system is the same to the last bit."""
+    """Whether the base root file systems are bit-identical."""
     base: tuple[Difference, ...] = ()
-    """What differs in the base, by path."""
+    """Differences of the base, sorted by path."""
     files: tuple[Difference, ...]
-    """What differs in the finished one, by path."""
+    """Differences of the finished root, sorted by path."""
 
     def rows(self) -> tuple[tuple[str, str, str], ...]:
-        """Return path, what differs and why, for rendering."""
+        """Return path, differing properties and reason per file."""
         base = ((each.path, f"in the base: {each.what}", each.why) for each in self.base)
         return (*base, *((each.path, each.what, each.why) for each in self.files))
 
@@ -137,7 +141,7 @@ Listing = Mapping[str, Mapping[str, str]]
 
 
 def contents(archive: Path, *, times: bool) -> Listing:
-    """Return every file of a root in an archive; `times`: with the moment it was written."""
+    """Return the properties of every file in an archive; `times`: with modification times."""
     with tarfile.open(archive) as tar:
         return {
             each.name.removeprefix("."): {
@@ -152,7 +156,7 @@ def contents(archive: Path, *, times: bool) -> Listing:
 
 
 def compare(first: Listing, second: Listing) -> tuple[Difference, ...]:
-    """Return what differs, by path."""
+    """Return the differing files, sorted by path."""
     differences = []
     for path in sorted({*first, *second}):
         here, there = first.get(path), second.get(path)
@@ -162,7 +166,7 @@ def compare(first: Listing, second: Listing) -> tuple[Difference, ...]:
             what = "only in the second" if here is None else "only in the first"
         else:
             what = ", ".join(key for key in here if here[key] != there.get(key, ""))
-        differences.append(Difference(path=path, what=what, why=_why(path)))
+        differences.append(Difference(path=path, what=what, why=_explain_difference(path)))
     return tuple(differences)
 
 
@@ -170,53 +174,53 @@ def _digest(file: IO[bytes] | None) -> str:
     return hashlib.sha256(file.read()).hexdigest() if file else ""
 
 
-def _why(path: str) -> str:
+def _explain_difference(path: str) -> str:
     return next((why for pattern, why in _REASONS if re.fullmatch(pattern, path)), _UNKNOWN)
 
 
 class Order(BaseModel):
-    """What to bake, and where."""
+    """The input of this program: the recipe and the folders of one build."""
 
     image: str
     recipe: Annotated[ImageRecipe, Written]
     folder: Path
-    """Where the disk goes."""
+    """Output folder of the disk."""
     log: Path
     work: Path
-    """What is deleted at the end."""
+    """Working folder, deleted after the build."""
     cache: Path
     mirror: str | None = None
     snapshot: bool = False
     raw: bool = False
-    """Whether the uncompressed disk is kept too."""
+    """Whether to keep the uncompressed disk as well."""
     check: bool = False
-    """Whether to bake a second root from nothing and compare."""
+    """Whether to build a second root without the cache and compare."""
 
 
 class Baked(BaseModel):
-    """What came of it."""
+    """The result of a build."""
 
     packages: tuple[Package, ...]
     seconds: dict[str, float]
     differences: Differences | None = None
-    """Of a second build from nothing, where one was asked for."""
+    """The comparison with a second build, if the order requests one."""
 
 
 def main() -> int:
-    """Bake; the exit code says whether it worked."""
-    os.umask(0o022)  # What we write into the root has the mode of our caller's files otherwise.
+    """Bake; return 0, or 1 after an error."""
+    os.umask(0o022)  # Else the caller's umask changes the modes of files in the root.
     order = Order.model_validate_json(sys.stdin.read())
-    tempfile.tempdir = str(order.work)  # What a killed build leaves there, the next one removes.
+    tempfile.tempdir = str(order.work)  # The next build removes the work folder of a killed one.
     try:
         baked = in_memory_or_on_disk(order.work, order.log, lambda: _Bake(order).run())
     except (FleetError, OSError) as error:
-        _say(error=str(error))
+        _print_message(error=str(error))
         return 1
-    _say(baked=json.loads(baked.model_dump_json()))
+    _print_message(baked=json.loads(baked.model_dump_json()))
     return 0
 
 
-def _say(**words: object) -> None:
+def _print_message(**words: object) -> None:
     sys.stdout.write(json.dumps(words) + "\n")
     sys.stdout.flush()
 
@@ -232,25 +236,27 @@ class _Bake:
         with self._phase("sources"):
             archive = archive_of(recipe.suite, order.mirror, self._log)
         for line in archive.absent:
-            _say(phase="sources", task=f"WITHOUT {line}: the mirror has no such suite", at=0.0)
+            _print_message(
+                phase="sources", task=f"WITHOUT {line}: the mirror has no such suite", at=0.0
+            )
         base = Base(recipe.suite, recipe.architecture, archive, order.snapshot)
         root = order.work / "root"
-        self._root(base, root)
+        self._make_root(base, root)
         with self._phase("packages"), furnished(root, self._log):
             packages = installed(root, self._log)
-        self._clean(root, archive)
-        differences = self._check(base, root) if order.check else None
-        self._disk(root, archive)
+        self._clean_root(root, archive)
+        differences = self._compare_with_rebuild(base, root) if order.check else None
+        self._write_disk(root, archive)
         return Baked(packages=packages, seconds=self._seconds, differences=differences)
 
-    def _root(self, base: Base, root: Path) -> None:
-        """Have the role's root: as it was kept, else made on the base; run the role either way."""
-        key = self._key_of(base)
+    def _make_root(self, base: Base, root: Path) -> None:
+        """Create the root from the cache, or else on the base; run the role in both cases."""
+        key = self._root_key(base)
 
         def make(tar: Path) -> None:
-            with self._base(base) as below, self._phase("unpack"):
+            with self._open_base(base) as below, self._phase("unpack"):
                 unpack(below, root, self._log)
-            self._role(root)
+            self._run_role(root)
             with self._phase("keep"):
                 pack(root, tar, self._log)
 
@@ -259,17 +265,17 @@ class _Bake:
                 return
             with self._phase("unpack"):
                 unpack(tar, root, self._log)
-        self._role(root)
+        self._run_role(root)
 
-    def _key_of(self, base: Base) -> str:
-        """Return the digest of all that goes into the role's root, its own source's state too."""
+    def _root_key(self, base: Base) -> str:
+        """Return the cache key: the digest of base, role, variables and state of the source."""
         source = self._order.recipe.source
-        # Whether an archive that only the image reaches has changed is unknown.
+        # Without a state (only the image can reach the archive), no other build shares the root.
         state = (state_of(source) or self._order.folder.name) if source else ""
         return digest([base.key, role_digest(), role_variables(self._order.recipe), state])
 
     @contextmanager
-    def _base(self, base: Base) -> Iterator[Path]:
+    def _open_base(self, base: Base) -> Iterator[Path]:
         def make(tar: Path) -> None:
             with self._phase("base"):
                 make_base(base, tar, self._order.work, self._log)
@@ -277,47 +283,49 @@ class _Bake:
         with kept(self._order.cache, f"base-{base.key}", make) as (tar, _):
             yield tar
 
-    def _role(self, root: Path) -> None:
+    def _run_role(self, root: Path) -> None:
         variables = role_variables(self._order.recipe)
         with self._phase("role") as began, furnished(root, self._log):
             run_role(
                 chroot_host(root),
                 variables,
                 log=self._log,
-                told=lambda task: _say(phase="role", task=task, at=time.monotonic() - began),
+                told=lambda task: _print_message(
+                    phase="role", task=task, at=time.monotonic() - began
+                ),
             )
 
-    def _clean(self, root: Path, archive: Archive) -> None:
+    def _clean_root(self, root: Path, archive: Archive) -> None:
         with self._phase("clean"):
             clean(root, self._log)
-            diskfile.prepare_root(self._plan(root, archive))
+            diskfile.prepare_root(self._disk_plan(root, archive))
 
-    def _disk(self, root: Path, archive: Archive) -> None:
+    def _write_disk(self, root: Path, archive: Archive) -> None:
         raw = self._order.folder / folder.RAW if self._order.raw else self._order.work / "disk.raw"
         with self._phase("disk"):
-            diskfile.write_raw(self._plan(root, archive), raw, self._log)
+            diskfile.write_raw(self._disk_plan(root, archive), raw, self._log)
         with self._phase("compress"):
             diskfile.write_qcow2(raw, self._order.folder / folder.QCOW2, self._log)
 
-    def _plan(self, root: Path, archive: Archive) -> diskfile.Plan:
+    def _disk_plan(self, root: Path, archive: Archive) -> diskfile.Plan:
         recipe = self._order.recipe
         name = f"{self._order.image}:{recipe_digest(recipe)}"
         return diskfile.Plan(root, recipe.architecture, name, archive.epoch)
 
-    def _check(self, base: Base, root: Path) -> Differences:
-        """Make base and root once more from nothing, and compare."""
+    def _compare_with_rebuild(self, base: Base, root: Path) -> Differences:
+        """Build base and root a second time without the cache, and compare."""
         second, tar = self._order.work / "second", self._order.work / "second.tar"
         with self._phase("base again"):
             make_base(base, tar, self._order.work, self._log)
-        with self._base(base) as first:
+        with self._open_base(base) as first:
             same = folder.measure(first) == folder.measure(tar)
             base_files = (
                 () if same else compare(*(contents(each, times=True) for each in (first, tar)))
             )
         with self._phase("unpack again"):
             unpack(tar, second, self._log)
-        self._role(second)
-        self._clean(second, base.archive)
+        self._run_role(second)
+        self._clean_root(second, base.archive)
         with self._phase("compare"):
             listings = []
             for each in (root, second):
@@ -330,7 +338,7 @@ class _Bake:
     @contextmanager
     def _phase(self, name: str) -> Iterator[float]:
         began = time.monotonic()
-        _say(phase=name)
+        _print_message(phase=name)
         yield began
         took = time.monotonic() - began
         self._seconds[name] = round(self._seconds.get(name, 0.0) + took, 3)
@@ -343,11 +351,11 @@ if __name__ == "__main__":
 def read_messages(
     child: "subprocess.Popen[bytes]", order: Order, step: Callable[[dict[str, Any]], None]
 ) -> Any:  # noqa: ANN401 - JSON
-    """Give a build its order, tell each step, and return its result; raises BuildFailed."""
+    """Send a build its order, pass on each step, return its result; raises BuildFailed."""
     if child.stdin is None or child.stdout is None:
         raise TypeError(child)
     with child.stdin, child.stdout:
-        with suppress(BrokenPipeError):  # why it ended already stands in the log
+        with suppress(BrokenPipeError):  # it exited already; the log has the reason
             child.stdin.write(order.model_dump_json().encode())
             child.stdin.close()
         for line in child.stdout:
@@ -355,15 +363,17 @@ def read_messages(
             if "baked" in message:
                 return message["baked"]
             if "error" in message:
-                raise BuildFailed(_with_log(message["error"], order))
+                raise BuildFailed(_add_log_path(message["error"], order))
             step(message)
     code = child.wait()
     said = order.log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-    raise BuildFailed(_with_log(f"the build ended with {code}; its last output:\n  {said}", order))
+    raise BuildFailed(
+        _add_log_path(f"the build ended with {code}; its last output:\n  {said}", order)
+    )
 
 
 def explained(error: str, images: Path) -> str:
-    """Return an error with what to do where the disk is full."""
+    """Return an error message, with advice if the disk is full."""
     if FULL not in error:
         return error
     return (
@@ -372,6 +382,6 @@ def explained(error: str, images: Path) -> str:
     )
 
 
-def _with_log(error: str, order: Order) -> str:
+def _add_log_path(error: str, order: Order) -> str:
     where = "" if str(order.log) in error else f"\nthe whole log is in {order.log}"
     return explained(error, order.folder.parent.parent) + where

@@ -1,11 +1,11 @@
 """Test an image: boot it under QEMU until its worker asks the server for work.
 
-The machine ends with this process, however that ends.
+The machine stops when this process exits or is killed.
 
-The disk stays as it is: what the machine writes goes to a file without a name. What it is given at
-its first boot is a small disk in memory, so that a token lies in no file.
+QEMU writes changes to an unnamed file and leaves the disk unchanged. The user data is on a small
+disk in memory, so that no file contains the token.
 
-What the machine prints on its console is kept and proves nothing.
+The output of the console is kept for people; the test does not evaluate it.
 """
 
 import os
@@ -25,10 +25,10 @@ from fleet.model.user_data import write_user_data
 from fleet.ports import Tell
 
 HOST = "10.0.2.2"
-"""Under which address a machine sees the computer that it runs on."""
+"""The address of this computer in the user network of QEMU."""
 Accelerator = Literal["kvm", "tcg"]
 _QEMU = "qemu-system-x86_64"
-_MEMORY = 2048
+_MEMORY_MIB = 2048
 _PROCESSORS = 2
 _SEED_BYTES = 2 << 20
 _FIRMWARE = (
@@ -37,8 +37,8 @@ _FIRMWARE = (
     "/usr/share/edk2/x64/OVMF.4m.fd",
     "/usr/share/edk2-ovmf/OVMF.fd",
 )
-# The processor `host` fails at once where KVM only seems to work. Of what TCG emulates,
-# cmpxchg16b has been seen to end in a panic.
+# With `-cpu host`, a broken KVM fails immediately. TCG runs without cmpxchg16b: with it, kernels
+# have panicked.
 _ACCELERATE: dict[Accelerator, tuple[str, ...]] = {
     "kvm": ("-accel", "kvm", "-cpu", "host"),
     "tcg": ("-accel", "tcg,thread=multi", "-cpu", "qemu64,-cx16"),
@@ -47,19 +47,19 @@ _PROBE_SECONDS = 4
 _PROBE_STATUS = 33
 # mov dx, 0xf4; mov al, 0x10; out dx, al; hlt: QEMU ends with 2 * 0x10 + 1.
 _PROBE = bytes.fromhex("baf400b010eef4").ljust(510, b"\0") + b"\x55\xaa"
-# The parent may be gone before the kernel knows to end this with it.
-_WITH_US = 'test "$PPID" = "$1" || exit 1; shift; exec "$@"'
+# The parent may exit before --pdeathsig is set, so check it once more.
+_EXEC_IF_PARENT_LIVES = 'test "$PPID" = "$1" || exit 1; shift; exec "$@"'
 
 
 def choose_accelerator() -> Accelerator:
-    """Return kvm where a machine surely runs under it, which takes seconds at most; else tcg."""
+    """Return kvm if a probe machine runs under it within `_PROBE_SECONDS`; else tcg."""
     with tempfile.TemporaryFile() as disk:
         disk.write(_PROBE)
         disk.flush()
         drive = f"file=/dev/fd/{disk.fileno()},format=raw,if=ide,snapshot=on"
         exit_ = ("-device", "isa-debug-exit,iobase=0xf4,iosize=1")
         options = (*_ACCELERATE["kvm"], "-m", "16", "-nodefaults", "-display", "none")
-        with _started(disk, *options, "-no-reboot", "-drive", drive, *exit_) as process:
+        with _start_qemu(disk, *options, "-no-reboot", "-drive", drive, *exit_) as process:
             try:
                 return "kvm" if process.wait(_PROBE_SECONDS) == _PROBE_STATUS else "tcg"
             except subprocess.TimeoutExpired:
@@ -70,24 +70,24 @@ def choose_accelerator() -> Accelerator:
 def booted(
     disk: Path, console: Path, accelerator: Accelerator, user_data: str
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a machine meanwhile; what QEMU itself complains of is read from its `stderr`."""
-    with _seed(user_data) as seed:
+    """Run a machine for the duration of the context; its `stderr` has the errors of QEMU."""
+    with _seed_disk(user_data) as seed:
         path = str(disk).replace(",", ",,")  # as QEMU reads one of its options
         drive = f"file={path},format={disk.suffix[1:]},if=virtio,snapshot=on"
         options = (
             *("-M", "q35", *_ACCELERATE[accelerator], "-bios", find_firmware()),
-            *("-m", str(_MEMORY), "-smp", str(_PROCESSORS), "-nodefaults", "-display", "none"),
+            *("-m", str(_MEMORY_MIB), "-smp", str(_PROCESSORS), "-nodefaults", "-display", "none"),
             *("-no-reboot", "-serial", f"file:{console}", "-drive", drive),
             *("-drive", f"file=/dev/fd/{seed.fileno()},format=raw,if=virtio,readonly=on"),
             *("-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"),
             *("-device", "virtio-rng-pci"),
         )
-        with _started(seed, *options) as process:
+        with _start_qemu(seed, *options) as process:
             yield process
 
 
 def find_firmware() -> str:
-    """Return the UEFI that a machine starts with; raises FleetError where there is none."""
+    """Return the path of the UEFI firmware; raises FleetError if no package provides it."""
     for place in _FIRMWARE:
         with suppress(OSError):
             if Path(place).stat().st_size:
@@ -96,17 +96,17 @@ def find_firmware() -> str:
 
 
 @contextmanager
-def _started(file: IO[bytes], *options: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start QEMU with an open file, and see that it ends."""
+def _start_qemu(file: IO[bytes], *options: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run QEMU with an open file; kill it at the end."""
     die_with_us = (need("setpriv"), "--pdeathsig=KILL", "--")
-    guarded = ("/bin/sh", "-c", _WITH_US, "sh", str(os.getpid()))
+    guarded = ("/bin/sh", "-c", _EXEC_IF_PARENT_LIVES, "sh", str(os.getpid()))
     with subprocess.Popen(  # noqa: S603 - QEMU, with options of this module's own making
         [*die_with_us, *guarded, need(_QEMU), *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         pass_fds=(file.fileno(),),
-        start_new_session=True,  # Ctrl-C is ours to hear
+        start_new_session=True,  # only this process handles Ctrl-C
     ) as process:
         try:
             yield process
@@ -115,29 +115,29 @@ def _started(file: IO[bytes], *options: str) -> Iterator["subprocess.Popen[bytes
 
 
 @contextmanager
-def _seed(user_data: str) -> Iterator[IO[bytes]]:
-    """Make the disk that cloud-init reads at the first boot, in memory."""
+def _seed_disk(user_data: str) -> Iterator[IO[bytes]]:
+    """Create the disk that cloud-init reads at the first boot, in memory."""
     meta_data = "instance-id: fleet-image-test\nlocal-hostname: fleet-image-test\n"
     with os.fdopen(os.memfd_create("seed"), "r+b") as disk:
         os.ftruncate(disk.fileno(), _SEED_BYTES)
         place = f"/dev/fd/{disk.fileno()}"
-        _run(disk, "", "mkfs.vfat", "-n", "CIDATA", place)
+        _run_checked(disk, "", "mkfs.vfat", "-n", "CIDATA", place)
         for name, text in (("user-data", user_data), ("meta-data", meta_data)):
-            _run(disk, text, "mcopy", "-i", place, "-", f"::{name}")
+            _run_checked(disk, text, "mcopy", "-i", place, "-", f"::{name}")
         yield disk
 
 
-def _run(file: IO[bytes], text: str, program: str, *args: str) -> None:
+def _run_checked(file: IO[bytes], text: str, program: str, *args: str) -> None:
     done = run_on(file, program, *args, stdin=text.encode())
     if done.returncode:
         raise FleetError(f"{program}: {done.stderr.decode(errors='replace').strip()}")
 
 
 CONSOLE = "console.log"
-_LOOK = 0.1
-"""Seconds between two looks at whether the machine still runs."""
-_METADATA = 1.0
-"""Seconds between two sentences on what is waited for."""
+_POLL_SECONDS = 0.1
+"""Interval of checks that the machine is running."""
+_STATUS_SECONDS = 1.0
+"""Interval of status lines."""
 _DONE = {
     Stage.REGISTERED: "its worker registered with the token",
     Stage.CONNECTED: "its worker connected",
@@ -146,7 +146,7 @@ _DONE = {
     Stage.FETCHED: "its worker got work",
     Stage.ENDED: "its worker finished the work",
 }
-_LOST = {
+_MISSED = {
     Stage.REGISTERED: (
         "its worker never registered with the token: see there whether cloud-init wrote "
         "/etc/debusine/worker/activation-token and the network came up"
@@ -167,12 +167,12 @@ _LOST = {
 
 @dataclass(frozen=True)
 class Trial:
-    """What is booted, against which server, how far it has to come, within how many seconds."""
+    """A boot test: disk, server, required stage, and limit in seconds."""
 
     disk: Path
     console: Path
     server: WorkerServer
-    """Not yet open."""
+    """A server that is not started yet."""
     goal: Stage
     accelerator: Accelerator
     limit: float
@@ -180,7 +180,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Booted:
-    """How far a machine came, each stage after how many seconds, and what is wrong."""
+    """The result of a boot test: seconds per reached stage, worker tags, and problems."""
 
     reached: Mapping[Stage, float]
     provides: tuple[str, ...]
@@ -188,19 +188,19 @@ class Booted:
 
 
 def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Booted:
-    """Boot a machine until it has come to the goal; it has ended when this returns.
+    """Boot a machine until it reaches the goal, then stop it.
 
-    `tell` hears each stage, `watch` hears every second what is waited for.
+    `tell` gets a line per reached stage, `watch` a status line every second.
     """
     with trial.server as server:
         url = f"http://{HOST}:{server.port}"
         user_data = write_user_data(url, server.token)
         try:
             with booted(trial.disk, trial.console, trial.accelerator, user_data) as process:
-                ended = _wait(trial, server, process, tell, watch)
+                ended = _wait_for_goal(trial, server, process, tell, watch)
         finally:
-            # Also where somebody interrupts this: the token may still be good.
-            leaks = _leaks(trial)
+            # Also after an interruption: the token may still be valid.
+            leaks = _redact_token(trial)
         reached, provides = server.reached(), server.provides
         refused = server.refusals
     problems = [*ended, *leaks]
@@ -209,28 +209,28 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Booted:
     return Booted(reached, provides, tuple(problems))
 
 
-def _wait(
+def _wait_for_goal(
     trial: Trial, server: WorkerServer, process: "subprocess.Popen[bytes]", tell: Tell, watch: Tell
 ) -> list[str]:
-    """Wait for the goal; returns why it was not come to."""
+    """Wait for the goal; return the problem if the machine misses it."""
     began = time.monotonic()
     under = trial.accelerator.upper()
-    told = -_METADATA
+    printed_at = -_STATUS_SECONDS
     for stage in (each for each in Stage if Stage.ABSENT < each <= trial.goal):
-        while not server.wait_for(stage, _LOOK):
+        while not server.wait_for(stage, _POLL_SECONDS):
             seconds = time.monotonic() - began
-            if seconds >= told + _METADATA:
+            if seconds >= printed_at + _STATUS_SECONDS:
                 watch(f"booting under {under}, {seconds:.0f} s: not yet: {_DONE[stage]}")
-                told = seconds
+                printed_at = seconds
             if process.poll() is not None:
-                return [_ended(trial, process)]
+                return [_describe_exit(trial, process)]
             if seconds > trial.limit:
-                return [f"{trial.console}: after {trial.limit:.0f} s {_LOST[stage]}"]
+                return [f"{trial.console}: after {trial.limit:.0f} s {_MISSED[stage]}"]
         tell(f"{_DONE[stage]} after {server.reached()[stage]:.0f} s")
     return []
 
 
-def _ended(trial: Trial, process: "subprocess.Popen[bytes]") -> str:
+def _describe_exit(trial: Trial, process: "subprocess.Popen[bytes]") -> str:
     said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
     if process.returncode:
         last = said.splitlines()[-1] if said else "no error message"
@@ -241,8 +241,8 @@ def _ended(trial: Trial, process: "subprocess.Popen[bytes]") -> str:
     )
 
 
-def _leaks(trial: Trial) -> list[str]:
-    """Take the token out of the console's log, where it was printed."""
+def _redact_token(trial: Trial) -> list[str]:
+    """Redact the token in the console log; return a problem if it was printed."""
     try:
         text = trial.console.read_bytes()
     except FileNotFoundError:

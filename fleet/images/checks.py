@@ -1,8 +1,8 @@
-"""What is wrong with a built image, by what its root file system and its disk hold.
+"""Check the root file system and the disk of a built image.
 
-What every machine would share (a name, a key, a token) is as wrong as what a worker would miss.
-A disk is read without mounting it; a qcow2 disk is unpacked into a file without a name, so that
-nothing is left however this ends.
+Two kinds of problems: files that a worker needs are missing, or all machines would share an
+identity or secret (name, key, token). The disk is read without mounting it. A qcow2 disk is
+unpacked into an unnamed file, which the kernel removes even if this process is killed.
 """
 
 import json
@@ -27,15 +27,15 @@ from fleet.schema.model import ImageRecipe, PlaybookRecipe, Recipe
 WORKER = "debusine-worker"
 _CONFIG = "/etc/debusine/worker"
 _HOME = "/var/lib/debusine/worker"
-_ROOTS = "/root"
+_ROOT_HOME = "/root"
 _UNITS = "/etc/systemd/system"
 _UNIT = f"{WORKER}.service"
 _NETWORKS = ("systemd-networkd.service", "networking.service", "NetworkManager.service")
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-_OPEN = 0o755
-_LINKS = 8
-"""As many links as are followed on the way to a program."""
-_QEMU = {
+_FOLDER_MODE = 0o755
+_MAX_LINKS = 8
+"""Limit of links in the path of a program."""
+_QEMU_ARCHITECTURES = {
     "amd64": "x86_64",
     "i386": "i386",
     "arm64": "aarch64",
@@ -45,25 +45,25 @@ _QEMU = {
     "s390x": "s390x",
 }
 _INCUS = ("incus", "autopkgtest-virt-incus", "dnsmasq")
-_OF_BACKEND: Mapping[str, tuple[str, ...]] = {
+_BACKEND_PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "unshare": ("unshare", "newuidmap", "newgidmap", "ip"),
     "qemu": ("qemu-img", "autopkgtest-virt-qemu"),
     "incus": (*_INCUS, "qemu-img"),
     "incus-lxc": _INCUS,
     "incus-vm": (*_INCUS, "qemu-img"),
 }
-_OF_TASK: Mapping[str, tuple[str, ...]] = {
+_TASK_PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "autopkgtest": ("autopkgtest",),
     "sbuild": ("sbuild",),
     "mmdebstrap": ("mmdebstrap", "arch-test"),
     "simplesystemimagebuild": ("mmdebstrap", "debefivm-create", "mcopy", "sfdisk"),
 }
-_AGAIN = "remove it at the end of the build and build again"
+_REBUILD = "remove it at the end of the build and build again"
 
 
 @dataclass(frozen=True)
 class Node:
-    """A file, folder or link of an image; `target` is where a link leads."""
+    """A file, folder or link of an image; `target` is the target of a link."""
 
     mode: int
     uid: int
@@ -73,29 +73,29 @@ class Node:
 
 
 class Tree(Protocol):
-    """The files of an image; paths are absolute, and no link at the end of one is followed."""
+    """The files of an image. Paths are absolute; a link at the end of a path is not followed."""
 
     def node(self, path: str) -> Node | None:
-        """Return what lies there; None where nothing does."""
+        """Return the node of a path; None if it does not exist."""
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return what a folder holds, sorted; nothing where there is none."""
+        """Return the names in a folder, sorted; empty if it does not exist."""
 
     def text(self, path: str) -> str:
-        """Return what a file holds; empty where there is none."""
+        """Return the content of a file; empty if it does not exist."""
 
 
 def check_image(tree: Tree, recipe: Recipe) -> tuple[str, ...]:
-    """Return what is wrong with an image of this recipe; nothing: it is fit for use."""
+    """Return the problems of an image of this recipe."""
     if isinstance(recipe, PlaybookRecipe):
-        of_any = (_identity, _left_by_others, _secrets)
-        return tuple(problem for check in of_any for problem in check(tree, recipe))
+        checks = (_check_identity, _check_leftovers, _check_secrets)
+        return tuple(problem for check in checks for problem in check(tree, recipe))
     return tuple(problem for check in _CHECKS for problem in check(tree, recipe))
 
 
-def _service(tree: Tree, _: ImageRecipe) -> Iterator[str]:
+def _check_service(tree: Tree, _: ImageRecipe) -> Iterator[str]:
     places = (_UNITS, "/usr/lib/systemd/system", "/lib/systemd/system")
-    units = [found for each in places if (found := _node(tree, f"{each}/{_UNIT}"))]
+    units = [found for each in places if (found := _resolve(tree, f"{each}/{_UNIT}"))]
     if not units:
         yield f"/usr/lib/systemd/system/{_UNIT} is missing: install the package {WORKER}"
     elif any(each.target == "/dev/null" for each in units):
@@ -107,7 +107,7 @@ def _service(tree: Tree, _: ImageRecipe) -> Iterator[str]:
         )
 
 
-def _network(tree: Tree, _: ImageRecipe) -> Iterator[str]:
+def _check_network(tree: Tree, _: ImageRecipe) -> Iterator[str]:
     if not any(_is_wanted(tree, unit) for unit in _NETWORKS):
         yield (
             f"{_UNITS}/multi-user.target.wants/{_NETWORKS[0]} is missing, and nothing else that "
@@ -116,13 +116,13 @@ def _network(tree: Tree, _: ImageRecipe) -> Iterator[str]:
 
 
 def _is_wanted(tree: Tree, unit: str) -> bool:
-    """Say whether a boot starts a unit."""
+    """Return whether a boot starts a unit."""
     wants = [each for each in tree.names(_UNITS) if each.endswith((".wants", ".requires"))]
     return any(unit in tree.names(f"{_UNITS}/{each}") for each in wants)
 
 
-def _permissions(tree: Tree, _: ImageRecipe) -> Iterator[str]:
-    ids = _ids_of_worker(tree)
+def _check_permissions(tree: Tree, _: ImageRecipe) -> Iterator[str]:
+    ids = _worker_ids(tree)
     if ids is None:
         yield f"/etc/passwd knows no user {WORKER}: install the package {WORKER}"
         return
@@ -139,11 +139,11 @@ def _permissions(tree: Tree, _: ImageRecipe) -> Iterator[str]:
                 f"{path} belongs to {found.uid}:{found.gid}, {WORKER} is {ids[0]}:{ids[1]} "
                 f"({why}): give it to {WORKER}"
             )
-        if stat.S_IMODE(found.mode) != _OPEN:
+        if stat.S_IMODE(found.mode) != _FOLDER_MODE:
             yield f"{path} has mode {stat.S_IMODE(found.mode):04o} ({why}): make it 0755"
 
 
-def _subordinate_ids(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
+def _check_subordinate_ids(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
     if "unshare" not in recipe.enable_backends:
         return
     for path in ("/etc/subuid", "/etc/subgid"):
@@ -154,7 +154,7 @@ def _subordinate_ids(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
             )
 
 
-def _configuration(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
+def _check_configuration(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
     path = f"{_CONFIG}/config.ini"
     text = tree.text(path)
     if recipe.api_url is None:
@@ -167,16 +167,16 @@ def _configuration(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
         yield f"{path} does not say {recipe.api_url}, the recipe's api_url: build the image again"
 
 
-def _user_data(tree: Tree, _: ImageRecipe) -> Iterator[str]:
-    if not _finds(tree, "cloud-init"):
+def _check_user_data(tree: Tree, _: ImageRecipe) -> Iterator[str]:
+    if not _has_program(tree, "cloud-init"):
         yield "/usr/bin/cloud-init is missing, so that no token arrives: install cloud-init"
 
 
-def _programs(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
-    machine = _QEMU.get(recipe.architecture, recipe.architecture)
+def _check_programs(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
+    machine = _QEMU_ARCHITECTURES.get(recipe.architecture, recipe.architecture)
     wanted = [
-        *((f"backend {each}", _OF_BACKEND[each]) for each in recipe.enable_backends),
-        *((f"task {each}", _OF_TASK[each]) for each in recipe.enable_tasks),
+        *((f"backend {each}", _BACKEND_PROGRAMS[each]) for each in recipe.enable_backends),
+        *((f"task {each}", _TASK_PROGRAMS[each]) for each in recipe.enable_tasks),
     ]
     wanted += [
         (f"backend {each}", (f"qemu-system-{machine}",))
@@ -185,14 +185,14 @@ def _programs(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
     ]
     for what, programs in wanted:
         for program in programs:
-            if not _finds(tree, program):
+            if not _has_program(tree, program):
                 yield (
                     f"/usr/bin/{program} is missing, which {what} needs: install its package "
                     f"(role debusine_worker), or leave {what.split()[1]} out of the recipe"
                 )
 
 
-def _identity(tree: Tree, _: Recipe) -> Iterator[str]:
+def _check_identity(tree: Tree, _: Recipe) -> Iterator[str]:
     for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         found = tree.node(path)
         if found and not found.target and tree.text(path).strip() not in ("", "uninitialized"):
@@ -204,69 +204,71 @@ def _identity(tree: Tree, _: Recipe) -> Iterator[str]:
             "share: write localhost into it"
         )
     found = tree.node("/etc/resolv.conf")
-    if found and not found.target and _statements(tree.text("/etc/resolv.conf")):
+    if found and not found.target and _strip_comments(tree.text("/etc/resolv.conf")):
         yield (
             "/etc/resolv.conf has the builder's name servers: replace it by a link to "
             "../run/systemd/resolve/stub-resolv.conf"
         )
 
 
-_LISTS = "run `rm -r /var/lib/apt/lists/*` at the end of the build"
-_CACHES = "run `apt-get clean` at the end of the build"
-_LEFT_OF_ANY = (
-    (f"{_ROOTS}/.ansible", "is Ansible's own folder", _AGAIN),
-    (f"{_ROOTS}/.bash_history", "is what somebody typed", _AGAIN),
-    ("/var/lib/cloud/instance", "is what cloud-init keeps of a machine that was booted", _AGAIN),
-    ("/var/lib/systemd/credential.secret", "is a key that all machines would share", _AGAIN),
-    ("/var/lib/systemd/random-seed", "is a seed that all machines would share", _AGAIN),
-    ("/var/log/journal/*", "is the journal of another machine", _AGAIN),
+_REMOVE_LISTS = "run `rm -r /var/lib/apt/lists/*` at the end of the build"
+_CLEAN_CACHES = "run `apt-get clean` at the end of the build"
+_LEFTOVERS = (
+    (f"{_ROOT_HOME}/.ansible", "is Ansible's own folder", _REBUILD),
+    (f"{_ROOT_HOME}/.bash_history", "is what somebody typed", _REBUILD),
+    ("/var/lib/cloud/instance", "is what cloud-init keeps of a machine that was booted", _REBUILD),
+    ("/var/lib/systemd/credential.secret", "is a key that all machines would share", _REBUILD),
+    ("/var/lib/systemd/random-seed", "is a seed that all machines would share", _REBUILD),
+    ("/var/log/journal/*", "is the journal of another machine", _REBUILD),
 )
-_LEFT_IN_DEBIAN = (
+_DEBIAN_LEFTOVERS = (
     ("/etc/cloud/cloud-init.disabled", "keeps the token from arriving", "remove it"),
-    ("/usr/sbin/policy-rc.d", "keeps services from starting", _AGAIN),
-    ("/var/lib/apt/lists/*", "still there", _LISTS),
-    ("/var/lib/apt/lists/partial/*", "still there", _LISTS),
-    ("/var/cache/apt/*", "still there", _CACHES),
-    ("/var/cache/apt/archives/*", "still there", _CACHES),
-    ("/var/cache/apt/archives/partial/*", "still there", _CACHES),
+    ("/usr/sbin/policy-rc.d", "keeps services from starting", _REBUILD),
+    ("/var/lib/apt/lists/*", "still there", _REMOVE_LISTS),
+    ("/var/lib/apt/lists/partial/*", "still there", _REMOVE_LISTS),
+    ("/var/cache/apt/*", "still there", _CLEAN_CACHES),
+    ("/var/cache/apt/archives/*", "still there", _CLEAN_CACHES),
+    ("/var/cache/apt/archives/partial/*", "still there", _CLEAN_CACHES),
 )
-_KEPT = ("archives", "auxfiles", "lock", "partial")
-"""What apt has in its empty folders."""
+_EMPTY_FOLDER_NAMES = ("archives", "auxfiles", "lock", "partial")
+"""Names that remain in the folders of apt after cleaning."""
 
 
-def _left_by_apt(tree: Tree, _: ImageRecipe) -> Iterator[str]:
-    yield from _left(tree, _LEFT_IN_DEBIAN)
-    for path in _paths(tree, "/etc/apt/apt.conf.d/*"):
-        told = _statements(tree.text(path)).lower()
+def _check_apt_leftovers(tree: Tree, _: ImageRecipe) -> Iterator[str]:
+    yield from _find_leftovers(tree, _DEBIAN_LEFTOVERS)
+    for path in _expand(tree, "/etc/apt/apt.conf.d/*"):
+        told = _strip_comments(tree.text(path)).lower()
         if basename(path) == "99mmdebstrap" or "check-valid-until" in told or "::proxy" in told:
-            yield f"{path} configures the builder's apt: {_AGAIN}"
+            yield f"{path} configures the builder's apt: {_REBUILD}"
 
 
-def _left_by_others(tree: Tree, _: Recipe) -> Iterator[str]:
-    yield from _left(tree, _LEFT_OF_ANY)
+def _check_leftovers(tree: Tree, _: Recipe) -> Iterator[str]:
+    yield from _find_leftovers(tree, _LEFTOVERS)
 
 
-def _left(tree: Tree, table: Iterable[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield what is there though it must not be."""
+def _find_leftovers(tree: Tree, table: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield a problem for each pattern of a table that matches files."""
     for pattern, what, do in table:
-        found = [path for path in _paths(tree, pattern) if basename(path) not in _KEPT]
+        found = [
+            path for path in _expand(tree, pattern) if basename(path) not in _EMPTY_FOLDER_NAMES
+        ]
         if found:
             more = f" and {len(found) - 1} more" if found[1:] else ""
             yield f"{found[0]}{more} {what}: {do}"
 
 
 _SECRETS = (
-    *(f"{_CONFIG}/activation-token", f"{_CONFIG}/token", f"{_ROOTS}/.netrc"),
+    *(f"{_CONFIG}/activation-token", f"{_CONFIG}/token", f"{_ROOT_HOME}/.netrc"),
     *("/etc/apt/auth.conf", "/etc/apt/auth.conf.d/*", "/etc/ssh/ssh_host_*"),
-    *(f"{_ROOTS}/.ssh/*", "/home/*/.ssh/*", "/etc/ssl/private/*"),
+    *(f"{_ROOT_HOME}/.ssh/*", "/home/*/.ssh/*", "/etc/ssl/private/*"),
 )
 
 
-def _secrets(tree: Tree, _: Recipe) -> Iterator[str]:
-    for path in (path for pattern in _SECRETS for path in _paths(tree, pattern)):
+def _check_secrets(tree: Tree, _: Recipe) -> Iterator[str]:
+    for path in (path for pattern in _SECRETS for path in _expand(tree, pattern)):
         found = tree.node(path)
         if found and found.size and not stat.S_ISDIR(found.mode):
-            yield f"{path} is a secret that every machine and every reader would get: {_AGAIN}"
+            yield f"{path} is a secret that every machine and every reader would get: {_REBUILD}"
     for line in tree.text("/etc/shadow").splitlines():
         name, password = (*line.split(":"), "")[:2]
         if not password.startswith(("!", "*")):
@@ -276,11 +278,11 @@ def _secrets(tree: Tree, _: Recipe) -> Iterator[str]:
             )
 
 
-def _paths(tree: Tree, pattern: str) -> list[str]:
-    """Return what fits a pattern, sorted; a `*` stands for a part of one name."""
+def _expand(tree: Tree, pattern: str) -> list[str]:
+    """Return the paths that match a pattern, sorted; `*` matches within one name."""
     paths = [""]
     for part in pattern[1:].split("/"):
-        # Without a `*` nothing has to be listed.
+        # A part without `*` needs no listing of the folder.
         paths = [
             f"{path}/{name}"
             for path in paths
@@ -291,21 +293,21 @@ def _paths(tree: Tree, pattern: str) -> list[str]:
 
 
 _CHECKS: tuple[Callable[[Tree, ImageRecipe], Iterator[str]], ...] = (
-    _service,
-    _network,
-    _permissions,
-    _subordinate_ids,
-    _configuration,
-    _user_data,
-    _programs,
-    _identity,
-    _left_by_apt,
-    _left_by_others,
-    _secrets,
+    _check_service,
+    _check_network,
+    _check_permissions,
+    _check_subordinate_ids,
+    _check_configuration,
+    _check_user_data,
+    _check_programs,
+    _check_identity,
+    _check_apt_leftovers,
+    _check_leftovers,
+    _check_secrets,
 )
 
 
-def _ids_of_worker(tree: Tree) -> tuple[int, int] | None:
+def _worker_ids(tree: Tree) -> tuple[int, int] | None:
     for line in tree.text("/etc/passwd").splitlines():
         name, _, uid, gid, *_ = (*line.split(":"), "", "", "", "")
         if name == WORKER and uid.isdecimal() and gid.isdecimal():
@@ -313,18 +315,18 @@ def _ids_of_worker(tree: Tree) -> tuple[int, int] | None:
     return None
 
 
-def _finds(tree: Tree, program: str) -> bool:
-    """Say whether the worker would find a program on its PATH."""
+def _has_program(tree: Tree, program: str) -> bool:
+    """Return whether the PATH of the worker has a program."""
     for folder in _PATH:
-        found = _node(tree, f"{folder}/{program}")
+        found = _resolve(tree, f"{folder}/{program}")
         if found and stat.S_ISREG(found.mode) and found.mode & stat.S_IXOTH:
             return True
     return False
 
 
-def _node(tree: Tree, path: str) -> Node | None:
-    """Return what a path leads to, links followed; a link to /dev/null is told as itself."""
-    for _ in range(_LINKS):
+def _resolve(tree: Tree, path: str) -> Node | None:
+    """Return the node of a path after following links, except a link to /dev/null."""
+    for _ in range(_MAX_LINKS):
         found = tree.node(path)
         if found is None or not found.target or found.target == "/dev/null":
             return found
@@ -332,7 +334,7 @@ def _node(tree: Tree, path: str) -> Node | None:
     return None
 
 
-def _statements(text: str) -> str:
+def _strip_comments(text: str) -> str:
     """Return a configuration without its comments and blank lines."""
     lines = (line.strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith(("#", "//", ";")))
@@ -345,16 +347,16 @@ _NO_LOADER = (
     "from this disk; build the image again"
 )
 _SECTOR = 512
-_FAST_LINK = 60
-"""A link that is shorter than this lies in its inode."""
-_UNPACKING = 1800
-"""Seconds to unpack a disk."""
-_LONGEST = 1 << 20
-"""Bytes of a file that are read at most; nothing that is checked is longer."""
+_MIN_SLOW_LINK = 60
+"""Length from which ext4 stores the target of a link outside of its inode."""
+_UNPACK_SECONDS = 1800
+"""Limit for unpacking a disk."""
+_MAX_FILE_BYTES = 1 << 20
+"""Limit for reading a file; every checked file is shorter."""
 
 
 class Disk:
-    """A disk image that is open: its partitions and the root file system."""
+    """An open disk image: its partitions and the root file system."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._file = file
@@ -363,7 +365,7 @@ class Disk:
 
     @property
     def root(self) -> "Ext4":
-        """Return the file system that the machine starts from; FileUnreadable without one."""
+        """Return the root file system; raises FileUnreadable if no partition has one."""
         for start, kind in self._partitions:
             if kind != _ESP:
                 tree = Ext4(self._file, start * _SECTOR)
@@ -374,7 +376,7 @@ class Disk:
         )
 
     def problems(self) -> tuple[str, ...]:
-        """Return what is wrong with the disk beside its root file system."""
+        """Return the problems of the disk outside of its root file system."""
         for start, kind in self._partitions:
             image = f"{_descriptor(self._file)}@@{start * _SECTOR}"
             listed = kind == _ESP and run_on(self._file, "mdir", "-b", "-i", image, "::/EFI/BOOT")
@@ -391,42 +393,42 @@ class Disk:
 
 
 class Ext4:
-    """A file system of type ext4, in a file, from some byte on."""
+    """An ext4 file system at an offset of a file."""
 
     def __init__(self, file: IO[bytes], offset: int = 0) -> None:
         self._file = file
         self._image = f"{_descriptor(file)}?offset={offset}"
-        # What does not change is asked for once.
+        # The image does not change, so each folder is listed once.
         self._listed = cache(self._list)
         self.is_ext4 = bool(self._listed("/"))
 
     def node(self, path: str) -> Node | None:
-        """Return what lies there; None where nothing does."""
+        """Return the node of a path; None if it does not exist."""
         path = normpath(path)
         found = self._listed(dirname(path)).get(basename(path) or ".")
         if found is None:
             return None
         inode, mode, uid, gid, size = found
-        target = self._target(inode, size) if stat.S_ISLNK(mode) else ""
+        target = self._read_link(inode, size) if stat.S_ISLNK(mode) else ""
         return Node(mode, uid, gid, size, target)
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return what a folder holds, sorted; nothing where there is none."""
+        """Return the names in a folder, sorted; empty if it does not exist."""
         return tuple(sorted(name for name in self._listed(path) if name not in (".", "..")))
 
     def text(self, path: str) -> str:
-        """Return what a file holds; empty where there is none."""
+        """Return the content of a file; empty if it does not exist."""
         found = self._listed(dirname(path)).get(basename(path))
-        if found is None or not stat.S_ISREG(found[1]) or found[-1] > _LONGEST:
+        if found is None or not stat.S_ISREG(found[1]) or found[-1] > _MAX_FILE_BYTES:
             return ""
-        return self._ask(f"cat <{found[0]}>").decode(errors="replace")
+        return self._debugfs(f"cat <{found[0]}>").decode(errors="replace")
 
     def copy(self, folder: Path) -> None:
-        """Copy all files into a folder, with owner and mode; only root can."""
+        """Copy all files into a folder, with owner and mode; needs root."""
         dumped = self._run("-R", f'rdump / "{folder}"')
         if dumped.returncode or not (folder / "etc").is_dir():
             raise FileUnreadable(f"{folder}: debugfs copied no root: {last_line(dumped.stderr)}")
-        # debugfs sets the owner last, by which a file loses these bits.
+        # debugfs sets the owner after the mode, and chown clears these bits.
         places = [f"/{path.relative_to(folder)}" for path in folder.rglob("*") if _is_folder(path)]
         asked = "".join(f'ls -p "{place}"\n' for place in ("/", *places) if '"' not in place)
         told = self._run("-f", "/dev/stdin", stdin=asked.encode())
@@ -434,7 +436,7 @@ class Ext4:
         for line in told.stdout.decode(errors="replace").splitlines():
             if begun := re.fullmatch(r'debugfs: ls -p "(.*)"', line):
                 place = begun[1]
-            elif (found := self._entry(line)) and found[1][1] & _SPECIAL:
+            elif (found := self._parse_entry(line)) and found[1][1] & _SPECIAL_BITS:
                 path = folder / place.lstrip("/") / found[0]
                 if not path.is_symlink():
                     path.chmod(stat.S_IMODE(found[1][1]))
@@ -444,15 +446,15 @@ class Ext4:
             raise FileUnreadable(f"the image has a path that cannot be read: {path!r}")
         found = {}
         for line in (
-            self._ask(f'ls -p "{path.rstrip("/")}/"').decode(errors="replace").splitlines()
+            self._debugfs(f'ls -p "{path.rstrip("/")}/"').decode(errors="replace").splitlines()
         ):
-            if entry := self._entry(line):
+            if entry := self._parse_entry(line):
                 found[entry[0]] = entry[1]
         return found
 
     @staticmethod
-    def _entry(line: str) -> tuple[str, tuple[int, int, int, int, int]] | None:
-        """Read a line of a folder: /inode/mode/uid/gid/name/size/."""
+    def _parse_entry(line: str) -> tuple[str, tuple[int, int, int, int, int]] | None:
+        """Parse a line of a listing: /inode/mode/uid/gid/name/size/."""
         fields = line.split("/")
         if len(fields) != len(("", "inode", "mode", "uid", "gid", "name", "size", "")):
             return None
@@ -461,19 +463,21 @@ class Ext4:
 
     def _run(self, *words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
         command = ("debugfs", *words, self._image)
-        return run_on(self._file, *command, stdin=stdin, seconds=_UNPACKING)
+        return run_on(self._file, *command, stdin=stdin, seconds=_UNPACK_SECONDS)
 
-    def _target(self, inode: int, size: int) -> str:
-        if size >= _FAST_LINK:
-            return self._ask(f"cat <{inode}>").decode(errors="replace")
-        told = re.search(rb'^Fast link dest: "(.*)"$', self._ask(f"stat <{inode}>"), re.MULTILINE)
+    def _read_link(self, inode: int, size: int) -> str:
+        if size >= _MIN_SLOW_LINK:
+            return self._debugfs(f"cat <{inode}>").decode(errors="replace")
+        told = re.search(
+            rb'^Fast link dest: "(.*)"$', self._debugfs(f"stat <{inode}>"), re.MULTILINE
+        )
         return told[1].decode(errors="replace") if told else ""
 
-    def _ask(self, request: str) -> bytes:
+    def _debugfs(self, request: str) -> bytes:
         return run_on(self._file, "debugfs", "-R", request, self._image).stdout
 
 
-_SPECIAL = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
+_SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 
 
 def _is_folder(path: Path) -> bool:
@@ -482,7 +486,7 @@ def _is_folder(path: Path) -> bool:
 
 @contextmanager
 def open_disk(path: Path) -> Iterator[Disk]:
-    """Open a disk image, raw or qcow2, for looking at it; it is not changed."""
+    """Open a disk image, raw or qcow2, for reading."""
     if path.suffix != ".qcow2":
         with path.open("rb") as file:
             yield Disk(file, str(path))
@@ -493,13 +497,13 @@ def open_disk(path: Path) -> Iterator[Disk]:
 
 
 def unpack_disk(path: Path, file: IO[bytes]) -> None:
-    """Write a qcow2 disk as a raw one into an open file, sparsely."""
+    """Convert a qcow2 disk to raw in an open file, sparsely."""
     told = run_on(file, "qemu-img", "info", "--output=json", str(path))
     if told.returncode:
         raise FileUnreadable(f"{path}: {last_line(told.stderr)}")
     os.ftruncate(file.fileno(), json.loads(told.stdout)["virtual-size"])
     target = ("-n", "--target-is-zero", "-O", "raw", str(path), _descriptor(file))
-    done = run_on(file, "qemu-img", "convert", "-f", "qcow2", *target, seconds=_UNPACKING)
+    done = run_on(file, "qemu-img", "convert", "-f", "qcow2", *target, seconds=_UNPACK_SECONDS)
     if done.returncode:
         raise FileUnreadable(f"{path}: {last_line(done.stderr)}")
 
@@ -509,6 +513,6 @@ def _descriptor(file: IO[bytes]) -> str:
 
 
 def last_line(text: bytes) -> str:
-    """Return the last line that a program printed, to show as its error."""
+    """Return the last line of a program's output, for an error message."""
     lines = text.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else "no error message"

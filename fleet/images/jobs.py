@@ -24,7 +24,7 @@ from typing import IO, Any, NamedTuple, Protocol, cast
 from fleet.clock import utc_now
 from fleet.errors import FleetError
 from fleet.images import disk
-from fleet.images.bake import have_own_mounts, in_memory_or_on_disk
+from fleet.images.bake import in_memory_or_on_disk, unshare_mounts
 from fleet.images.boot import choose_accelerator
 from fleet.images.checks import last_line, open_disk
 from fleet.images.programs import ENVIRONMENT, PROXIES, held, missing, need
@@ -42,7 +42,7 @@ from fleet.schema.model import ImageRecipe
 
 LOG = "jobs.log"
 _COPY = ".jobs-"
-"""The start of the names of folders with a copy of a root."""
+"""Name prefix of folders with a copy of a root."""
 _ROOTFUL = ("unshare", "setpriv", "qemu-img", "sfdisk", "debugfs")
 _SECONDS = 7200
 """The limit of all jobs: on a very busy machine of two cores they took 15 minutes."""
@@ -96,7 +96,7 @@ def prove(recipe: ImageRecipe, image: Path, log: Path, tell: Tell) -> Test:
                 opened.root.copy(root)
             return _prove(Here(), recipe, _Site("this computer", able, str(root), log), tell)
 
-        have_own_mounts(log)
+        unshare_mounts(log)
         return in_memory_or_on_disk(work, log, run)
 
 
