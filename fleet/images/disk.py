@@ -1,10 +1,10 @@
-"""Build a disk image on this computer, in namespaces of its own, as root or as an ordinary user.
+"""Build a disk image on this computer, in new namespaces, as root or as an ordinary user.
 
-What it mounts and starts ends with it, and it ends when we do, also when we are killed. An
-ordinary user is root in there, with a range of subordinate ids for everyone else.
+The kernel removes the mounts and processes of a build when the build or this process exits or is
+killed. An ordinary user becomes root in a user namespace and maps other users to subordinate ids.
 
-A version's folder appears whole or not at all. What is under way has names that begin with a
-dot; what a killed build left is removed by the next of that image.
+A version's folder appears complete or not at all. Names of unfinished files start with a dot; the
+next build of the image removes those that a killed build left.
 """
 
 import os
@@ -32,7 +32,7 @@ from fleet.model.images import BuildOrder, File, Manifest
 
 
 def why_not() -> str:
-    """Return why nothing can be started so here, and what to do; empty: it can."""
+    """Return the reason and remedy if this computer cannot create namespaces; else empty."""
     ordinary = os.geteuid() != 0
     if lacking := missing(("setpriv", "unshare", *(("newuidmap",) if ordinary else ()))):
         return lacking
@@ -51,7 +51,7 @@ def why_not() -> str:
 
 
 def isolated(*command: str) -> list[str]:
-    """Return a command that runs another in namespaces of its own."""
+    """Return a command that runs another in new namespaces."""
     mapped = () if os.geteuid() == 0 else ("--user", "--map-root-user", "--map-auto")
     return [
         *(find("setpriv") or "setpriv", "--pdeathsig=KILL", "--"),
@@ -60,14 +60,14 @@ def isolated(*command: str) -> list[str]:
     ]
 
 
-_PROGRAMS = ("mmdebstrap", "tar")
+_REQUIRED_PROGRAMS = ("mmdebstrap", "tar")
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
-"""What the kernel calls an architecture, to its name in Debian."""
+"""Machine name of the kernel to architecture name of Debian."""
 
 
 @dataclass(frozen=True)
 class DiskBuilder:
-    """Bakes with mmdebstrap and the role, on this computer."""
+    """Builder that runs mmdebstrap and the role on this computer."""
 
     images: Path
     cache: Path
@@ -76,16 +76,16 @@ class DiskBuilder:
     raw: bool = False
     check: bool = False
     program: tuple[str, ...] = (sys.executable, "-m", "fleet.images.bake")
-    """What bakes, given an Order."""
+    """Command that reads an Order and bakes."""
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Baked]:
-        """Bake a version into its folder, and say more than its manifest does."""
+        """Bake a version into its folder; return its manifest and the full result."""
         if why := self._why_not(order.debian.architecture):
             raise BuildFailed(why)
-        clean = partial(self._remove_leavings, order.image)
+        clean = partial(self._remove_leftovers, order.image)
         with folder.drafting(self.images, order, tell, clean) as draft:
             try:
-                baked = self._run(draft)
+                baked = self._bake_in_child(draft)
                 manifest = manifest_of(order, "disk", baked.packages, baked.seconds)
                 return draft.finish(manifest), baked
             except OSError as error:
@@ -94,19 +94,19 @@ class DiskBuilder:
     def _why_not(self, architecture: str) -> str:
         if not bootable(architecture):
             return f"no disk for {architecture} can be made, only for amd64, arm64 and riscv64"
-        needed = (*_PROGRAMS, *programs(architecture))
+        needed = (*_REQUIRED_PROGRAMS, *programs(architecture))
         absent = role.why_not() or missing(needed) or lacking(architecture)
         if absent:
             return absent
-        if MACHINES.get(platform.machine()) != architecture and not _runs(architecture):
+        if MACHINES.get(platform.machine()) != architecture and not _can_emulate(architecture):
             return (
                 f"this computer cannot run programs of {architecture}; build on one that can, or "
                 "on Debian: apt install arch-test qemu-user-static"
             )
         return why_not()
 
-    def _run(self, draft: Draft) -> Baked:
-        """Bake in a process of its own; it and all it started are gone when this returns."""
+    def _bake_in_child(self, draft: Draft) -> Baked:
+        """Bake in a child process; kill it and its descendants at the end."""
         order = draft.order
         wanted = Order(
             image=order.image,
@@ -131,29 +131,29 @@ class DiskBuilder:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=told,
-                # Ctrl-C is ours to hear: the child is ended below.
+                # Only this process handles Ctrl-C: it kills the child below.
                 start_new_session=True,
             )
         try:
             return Baked.model_validate(read_messages(child, wanted, step))
         finally:
-            with _deaf():
+            with _block_signals():
                 child.kill()
                 child.wait()
 
-    def _remove_leavings(self, image: str) -> None:
-        """Remove what killed builds of this image left; their files have other owners."""
+    def _remove_leftovers(self, image: str) -> None:
+        """Remove files of killed builds of this image, in a namespace that maps their owners."""
         place = self.images / image
         left = [*place.glob(".*.work"), *place.glob(".*.partial")]
         if left:
-            with _deaf():
+            with _block_signals():
                 command = isolated("rm", "-rf", "--", *map(str, left))
                 subprocess.run(command, check=False)  # noqa: S603 - what lies there is ours
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Make a second Ctrl-C wait, so that nothing is left behind."""
+def _block_signals() -> Iterator[None]:
+    """Delay SIGINT and SIGTERM, so that a second Ctrl-C does not interrupt the clean-up."""
     blocked = (signal.SIGINT, signal.SIGTERM)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
@@ -162,7 +162,7 @@ def _deaf() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _runs(architecture: str) -> bool:
+def _can_emulate(architecture: str) -> bool:
     program = find("arch-test")
     if program is None:
         return False
@@ -171,7 +171,7 @@ def _runs(architecture: str) -> bool:
 
 
 def disk_of(manifest: Manifest) -> tuple[str, File]:
-    """Return the name of a version's disk and what it holds: what tells two versions apart."""
+    """Return the file name, checksum and size of a version's disk."""
     for name in (QCOW2, RAW):
         if name in manifest.files:
             return name, manifest.files[name]
@@ -183,12 +183,12 @@ def disk_of(manifest: Manifest) -> tuple[str, File]:
 
 @contextmanager
 def raw_disk(manifest: Manifest, folder: Path) -> Iterator[Path]:
-    """Yield a version's disk as raw bytes; one that has to be made has no name to be left by."""
+    """Yield the path of a version's raw disk; a converted one is an unnamed temporary file."""
     if RAW in manifest.files:
         yield folder / RAW
         return
     name, _ = disk_of(manifest)
-    # Beside the images, where room for disks is; it is sparse.
+    # In the folder of the images, which has space for disks. The file is sparse.
     with TemporaryFile(dir=folder.parent) as file:
         unpack_disk(folder / name, file)
         yield Path(f"/dev/fd/{file.fileno()}")

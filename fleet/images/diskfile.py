@@ -1,7 +1,7 @@
-"""Make a disk of a root folder, in files alone: no loop device, no mount, no root.
+"""Create a disk from a root folder with file operations only: no loop device, mount or root.
 
-The disk has a GPT with two partitions: a FAT one that firmware boots from, and the root in ext4,
-the last, so that it can grow at boot. UEFI takes systemd-boot; on amd64 a BIOS takes syslinux.
+The disk has a GPT with two partitions: a FAT boot partition, then the ext4 root, which is the
+last so that it can grow at boot. UEFI boots with systemd-boot; on amd64, BIOS boots with syslinux.
 """
 
 import os
@@ -14,15 +14,15 @@ from fleet.images.programs import run
 
 _MIB = 1 << 20
 _SECTOR = 512
-_BOOT_AT = 1
-"""Where the boot partition begins, in MiB; GPT and its boot code come before it."""
-_BOOT_SIZE = 128
-_ROOM = 768
-"""MiB of the root that stay free, until it grows to the machine's disk."""
+_BOOT_START_MIB = 1
+"""Start of the boot partition; GPT and its boot code precede it."""
+_BOOT_SIZE_MIB = 128
+_FREE_MIB = 768
+"""Free space of the root until it grows to the machine's disk."""
 BOOT_CODE = Path("/usr/lib/syslinux/mbr/gptmbr.bin")
-"""What a BIOS reads first, as the package syslinux-common has it."""
-_MBR_CODE = 440
-"""Bytes of the first sector that are boot code; signature and partitions follow."""
+"""Boot code for BIOS, from the package syslinux-common."""
+_BOOT_CODE_BYTES = 440
+"""Size of the boot code in the first sector; disk signature and partitions follow."""
 _ROOT_TYPES = {
     "amd64": "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709",
     "arm64": "B921B045-1DF0-41C3-AF44-4C6F280D3FAE",
@@ -35,23 +35,23 @@ LINUX /vmlinuz
 INITRD /initrd.img
 APPEND {options}
 """
-_EFI = {"amd64": "x64", "arm64": "aa64", "riscv64": "riscv64"}
+_EFI_NAMES = {"amd64": "x64", "arm64": "aa64", "riscv64": "riscv64"}
 _CONSOLES = {"arm64": "ttyAMA0"}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a disk is made of."""
+    """The content and identity of a disk."""
 
     root: Path
     architecture: str
     name: str
-    """What its identifiers are derived from, so that they are the same in the next build."""
+    """Seed of the identifiers, so that they are equal in the next build."""
     epoch: int
-    """The moment of every file system made here."""
+    """Unix time of all file systems."""
 
     def id(self, part: str) -> uuid.UUID:
-        """Return the identifier of a part of the disk."""
+        """Return the UUID of a part of the disk."""
         return uuid.uuid5(uuid.NAMESPACE_URL, f"fleet:{self.name}:{part}")
 
 
@@ -62,19 +62,19 @@ def programs(architecture: str) -> tuple[str, ...]:
 
 
 def lacking(architecture: str, boot_code: Path = BOOT_CODE) -> str:
-    """Return what to install for a file that a disk of this architecture needs; empty: none."""
+    """Return the missing file of this architecture and its package; empty if complete."""
     if architecture != "amd64" or boot_code.exists():
         return ""
     return f"this computer lacks {boot_code}; on Debian: apt install syslinux-common"
 
 
 def bootable(architecture: str) -> bool:
-    """Say whether disks of this architecture can be made."""
-    return architecture in _EFI
+    """Return whether disks of this architecture are supported."""
+    return architecture in _EFI_NAMES
 
 
 def prepare_root(plan: Plan) -> None:
-    """Tell the root which file system it is going to be."""
+    """Write the root file system of the disk into the root's fstab."""
     fstab = plan.root / "etc" / "fstab"
     kept = fstab.read_text(encoding="utf-8").splitlines() if fstab.exists() else []
     lines = [line for line in kept if not line.startswith(("#", "UUID="))]
@@ -83,9 +83,9 @@ def prepare_root(plan: Plan) -> None:
 
 
 def write_raw(plan: Plan, raw: Path, log: Path) -> None:
-    """Write the disk, sparse."""
-    root_at = _BOOT_AT + _BOOT_SIZE
-    root_size = _mebibytes_of(plan.root) + _ROOM
+    """Write the disk as a sparse file."""
+    root_at = _BOOT_START_MIB + _BOOT_SIZE_MIB
+    root_size = _count_mebibytes(plan.root) + _FREE_MIB
     with raw.open("wb") as file:
         file.truncate((root_at + root_size + 1) * _MIB)
     environment = {
@@ -94,7 +94,7 @@ def write_raw(plan: Plan, raw: Path, log: Path) -> None:
         "MTOOLS_SKIP_CHECK": "1",
         "TZ": "UTC",
     }
-    table = _table(plan, root_size)
+    table = _partition_table(plan, root_size)
     run("sfdisk", "--quiet", raw, log=log, stdin=table.encode(), env=environment)
     root_id = str(plan.id("root"))
     run(
@@ -104,52 +104,52 @@ def write_raw(plan: Plan, raw: Path, log: Path) -> None:
         log=log,
         env=environment,
     )
-    _write_boot(plan, raw, log, environment)
+    _write_boot_partition(plan, raw, log, environment)
 
 
 def write_qcow2(raw: Path, qcow2: Path, log: Path) -> None:
-    """Write the disk again, compressed."""
+    """Write the disk as compressed qcow2."""
     options = ("-o", "compression_type=zstd", "-c", "-W", "-m", "4")
     run("qemu-img", "convert", "-f", "raw", "-O", "qcow2", *options, raw, qcow2, log=log)
 
 
-def _table(plan: Plan, root_size: int) -> str:
+def _partition_table(plan: Plan, root_size: int) -> str:
     legacy = ', attrs="LegacyBIOSBootable"' if plan.architecture == "amd64" else ""
     kind = _ROOT_TYPES[plan.architecture]
     boot_id, root_id = plan.id("boot"), plan.id("root partition")
     return f"""label: gpt
 label-id: {plan.id("disk")}
-start={_BOOT_AT}MiB, size={_BOOT_SIZE}MiB, type=U, name=boot, uuid={boot_id}{legacy}
+start={_BOOT_START_MIB}MiB, size={_BOOT_SIZE_MIB}MiB, type=U, name=boot, uuid={boot_id}{legacy}
 size={root_size}MiB, type={kind}, name=root, uuid={root_id}
 """
 
 
-def _write_boot(plan: Plan, raw: Path, log: Path, environment: dict[str, str]) -> None:
-    """Fill the boot partition: kernel, initrd and what loads them."""
-    offset = _BOOT_AT * _MIB
+def _write_boot_partition(plan: Plan, raw: Path, log: Path, environment: dict[str, str]) -> None:
+    """Write the boot partition: kernel, initrd and boot loaders."""
+    offset = _BOOT_START_MIB * _MIB
     number = f"{plan.id('boot').int & 0xFFFFFFFF:08x}"
     run(
         *("mkfs.vfat", "-F", "32", "-n", "BOOT", "-i", number, "--invariant"),
         *("-s", "1", "-h", str(offset // _SECTOR)),
-        *("--offset", str(offset // _SECTOR), raw, str(_BOOT_SIZE * 1024)),
+        *("--offset", str(offset // _SECTOR), raw, str(_BOOT_SIZE_MIB * 1024)),
         log=log,
         env=environment,
     )
     tree = plan.root.with_name("boot")
-    _boot_tree(plan, tree)
+    _write_boot_files(plan, tree)
     drive = f"{raw}@@{offset}"
     run("mcopy", "-s", "-m", "-i", drive, *sorted(tree.iterdir()), "::/", log=log, env=environment)
     if plan.architecture == "amd64":
         install = ("--install", "--offset", str(offset), "--directory", "/syslinux")
         run("syslinux", *install, raw, log=log, env=environment)
         with raw.open("r+b") as file:
-            file.write(BOOT_CODE.read_bytes()[:_MBR_CODE])
+            file.write(BOOT_CODE.read_bytes()[:_BOOT_CODE_BYTES])
 
 
-def _boot_tree(plan: Plan, tree: Path) -> None:
-    """Lay out the boot partition in a folder."""
+def _write_boot_files(plan: Plan, tree: Path) -> None:
+    """Write the files of the boot partition into a folder."""
     kernel, initrd = newest_kernel(plan.root)
-    efi = _EFI[plan.architecture]
+    efi = _EFI_NAMES[plan.architecture]
     loader = plan.root / f"usr/lib/systemd/boot/efi/systemd-boot{efi}.efi"
     console = _CONSOLES.get(plan.architecture, "ttyS0")
     options = f"root=UUID={plan.id('root')} rw console=tty0 console={console}"
@@ -172,7 +172,7 @@ def _boot_tree(plan: Plan, tree: Path) -> None:
 
 
 def newest_kernel(root: Path) -> tuple[Path, Path]:
-    """Return the kernel that the root's packages made the default, and its initrd."""
+    """Return the most recently written kernel of the root, and its initrd."""
     kernels = sorted((root / "boot").glob("vmlinu[xz]-*"), key=lambda path: path.stat().st_mtime)
     if not kernels:
         raise FleetError("the root has no kernel in /boot, so no machine can boot it")
@@ -183,8 +183,8 @@ def newest_kernel(root: Path) -> tuple[Path, Path]:
     return kernel, initrd
 
 
-def _mebibytes_of(root: Path) -> int:
-    """Return what the files of the root take in a file system, rounded up."""
+def _count_mebibytes(root: Path) -> int:
+    """Return the space of the root's files in a file system in MiB, rounded up."""
     size = 0
     for folder, _, names in os.walk(root):
         for name in (*names, "."):

@@ -1,6 +1,7 @@
-"""Run the programs that a build needs; a message says why one failed.
+"""Run the programs that a build needs, and report their errors.
 
-The holder of a file reads in it what earlier holders, dead by now, left behind.
+A lock file contains a word. All holders of the file read the same word, so that a run recognizes
+objects that a dead holder left.
 """
 
 import fcntl
@@ -16,20 +17,20 @@ from typing import IO, Literal
 from fleet.errors import FileUnreadable, FleetError, touching
 from fleet.model.images import Transfer
 
-_SEARCHED = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""What an ordinary user's PATH leaves out."""
+_SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+"""Folders that are missing in the PATH of an ordinary user."""
 ENVIRONMENT = {"HOME": "/root", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1"}
-"""What a build's programs are told of the world, and with them what packages run.
+"""Environment of the programs of a build and of the scripts of packages.
 
-It is the same for every user: of their settings some would show in the files, as where Python is
-not to keep what it compiled, and a token of theirs is nothing for a package's script.
+It is equal for all users. Some settings of a user would change files of the image (for example
+PYTHONDONTWRITEBYTECODE), and scripts of packages must not see the user's tokens.
 """
 _SCHEMES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 PROXIES = (*_SCHEMES, *map(str.upper, _SCHEMES))
-"""What of the caller's environment is handed on: it says how to reach the archive."""
-_SHOWN = 12
-"""Lines of a failing program's output that go into the error; the log holds all of it."""
-_SECONDS = 120
+"""Variables that programs inherit from the caller: they are needed to reach the archive."""
+_MAX_SHOWN_LINES = 12
+"""Limit of output lines in an error message; the log has all lines."""
+_TIMEOUT_SECONDS = 120
 
 PACKAGES = {
     "mmdebstrap": "mmdebstrap",
@@ -47,11 +48,11 @@ PACKAGES = {
     "mdir": "mtools",
     "qemu-system-x86_64": "qemu-system-x86",
 }
-"""Program to the Debian package that has it."""
+"""Program to its Debian package."""
 
 
 class ProgramFailed(FleetError):
-    """A program ended with an error; the text holds what it said last, `output` all of it."""
+    """A program failed; the message has its last output lines, `output` all of them."""
 
     def __init__(self, message: str, output: str) -> None:
         super().__init__(message)
@@ -59,12 +60,12 @@ class ProgramFailed(FleetError):
 
 
 def find(program: str) -> str | None:
-    """Return where a program lies, also one for root alone; None where there is none."""
-    return shutil.which(program, path=_path())
+    """Return the path of a program, also in folders of root's PATH; None if missing."""
+    return shutil.which(program, path=_search_path())
 
 
 def need(program: str) -> str:
-    """Return where a program lies; raises FleetError with what to install where it is not."""
+    """Return the path of a program; raises FleetError with its package if missing."""
     found = find(program)
     if found is None:
         raise FleetError(missing([program]))
@@ -72,7 +73,7 @@ def need(program: str) -> str:
 
 
 def missing(programs: Iterable[str]) -> str:
-    """Return what to install for the programs that are not there; empty: all are."""
+    """Return the missing programs and their packages; empty if all are installed."""
     absent = [program for program in programs if find(program) is None]
     if not absent:
         return ""
@@ -83,9 +84,9 @@ def missing(programs: Iterable[str]) -> str:
 def run(
     *command: str | Path, log: Path, env: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> str:
-    """Run a program to its end, its words in the log; return what it wrote to standard output.
+    """Run a program with its command and errors in the log; return its standard output.
 
-    It gets ENVIRONMENT, and of ours but the way to programs and through proxies.
+    Its environment is ENVIRONMENT, `env`, PATH and the proxies of this process.
     """
     words = [str(word) for word in command]
     with log.open("ab") as text:
@@ -95,7 +96,7 @@ def run(
             check=False,
             input=stdin,
             capture_output=True,
-            env={**_handed_on(), "PATH": _path(), **ENVIRONMENT, **(env or {})},
+            env={**_proxy_environment(), "PATH": _search_path(), **ENVIRONMENT, **(env or {})},
         )
         text.write(done.stderr)
         if done.returncode:
@@ -107,9 +108,13 @@ def run(
 
 
 def run_on(
-    file: IO[bytes], program: str, *args: str, stdin: bytes = b"", seconds: float = _SECONDS
+    file: IO[bytes],
+    program: str,
+    *args: str,
+    stdin: bytes = b"",
+    seconds: float = _TIMEOUT_SECONDS,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program that has an open file, for a limited time; it speaks English.
+    """Run a program with an open file, an English locale and a timeout.
 
     Raises FleetError with the package to install if the program is missing.
     """
@@ -125,26 +130,26 @@ def run_on(
 
 
 def last_of(output: str) -> str:
-    """Return what of a program's output tells most: what it calls errors, else its last lines."""
+    """Return the last error lines of a program's output; without any, its last lines."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("E: ", "Err:", "error:"))]
-    shown = (told or lines)[-_SHOWN:]
+    shown = (told or lines)[-_MAX_SHOWN_LINES:]
     return "\n".join(f"  {line}" for line in shown) or "  no output"
 
 
-def _handed_on() -> dict[str, str]:
+def _proxy_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in PROXIES if name in os.environ}
 
 
-def _path() -> str:
-    return os.pathsep.join((os.environ.get("PATH", os.defpath), *_SEARCHED))
+def _search_path() -> str:
+    return os.pathsep.join((os.environ.get("PATH", os.defpath), *_SYSTEM_PATHS))
 
 
 Tell = Callable[[Transfer], None]
 
 
 class Total:
-    """How far one phase of an upload is."""
+    """The progress of one phase of an upload, in bytes."""
 
     def __init__(
         self, tell: Tell, phase: Literal["prepare", "upload", "read back"], total: int
@@ -155,14 +160,17 @@ class Total:
         self._done = 0
 
     def move(self, count: int) -> None:
-        """Add bytes that were moved; a try that starts again takes some away."""
+        """Add moved bytes; the count is negative when a transfer restarts."""
         self._done = max(0, min(self._done + count, self.total))
         self._tell(Transfer(phase=self._phase, done=self._done, total=self.total))
 
 
 @contextmanager
 def held(path: Path) -> Iterator[str]:
-    """Wait for a file, hold it, and yield its word; the kernel lets it go with the process."""
+    """Lock a file, waiting for other holders, and yield its word.
+
+    The kernel unlocks the file when the process dies.
+    """
     with touching(path, FileUnreadable):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -1,9 +1,9 @@
-"""Keep roots of Debian as archives, each named by all that went into it.
+"""Cache roots of Debian as archives, each named by the digest of its inputs.
 
-The base is what mmdebstrap makes; on it lies what the role made of it. What is kept is whole:
-it is written beside its place and moved there; old ones go when newer ones come.
+mmdebstrap creates the base; the role changes a copy of it. An archive appears complete or not at
+all: it is written under a temporary name and renamed. New archives replace the oldest.
 
-It runs in a mount namespace of its own: what it mounts ends with it, however it ends.
+The caller needs its own mount namespace, so that the kernel removes the mounts with the process.
 """
 
 import fcntl
@@ -26,58 +26,58 @@ _PACKAGES = (
     *("cloud-init", "cloud-guest-utils", "fdisk", "e2fsprogs", "initramfs-tools", "zstd"),
     *("python3", "python3-apt"),
 )
-"""What boots, gets its user data, grows to its disk, and lets Ansible in."""
-_ENABLE = 'chroot "$1" systemctl --quiet enable systemd-networkd.service'
-"""Debian leaves it off; cloud-init has it bring up the network."""
-_FORGET = (
+"""Packages to boot, read user data, grow the root to the disk, and run Ansible."""
+_ENABLE_NETWORKD = 'chroot "$1" systemctl --quiet enable systemd-networkd.service'
+"""Debian does not enable networkd; cloud-init configures the network with it."""
+_FORGET_HOOKS = (
     'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/* "$1"/etc/resolv.conf',
     'echo localhost >"$1"/etc/hostname',
 )
-"""What the builder's name, its resolver and the way to its folder would make differ."""
-_KEPT = 8
-"""Archives that stay, the latest used."""
-_EXPIRED = 'Acquire::Check-Valid-Until "false"'
+"""Remove files that depend on the builder's host name, resolver or folders."""
+_MAX_ARCHIVES = 8
+"""Limit of archives in the cache; the most recently used are kept."""
+_ALLOW_EXPIRED = 'Acquire::Check-Valid-Until "false"'
 
 
 def kernel_of(architecture: str) -> str:
-    """Return the package of the kernel that images boot."""
+    """Return the kernel package of images."""
     return _KERNELS.get(architecture, f"linux-image-{architecture}")
 
 
 def packages_of(architecture: str) -> tuple[str, ...]:
-    """Return the packages of any image's base, the kernel's among them."""
+    """Return the packages of every base, including the kernel."""
     return tuple(sorted((*_PACKAGES, kernel_of(architecture), "systemd-boot-efi")))
 
 
 @dataclass(frozen=True)
 class Base:
-    """What a base is made of."""
+    """The inputs of a base."""
 
     suite: str
     architecture: str
     archive: Archive
     snapshot: bool
-    """The archive is one of an earlier day: its lists may have expired."""
+    """Whether the archive is a snapshot of an earlier day, with lists that may have expired."""
 
     @property
     def key(self) -> str:
-        """Return the digest of all that goes into it."""
+        """Return the digest of all inputs."""
         archive = [*self.archive.lines, self.archive.state]
-        return digest([_command(self, Path("TAR")), archive, ENVIRONMENT])
+        return digest([_mmdebstrap_command(self, Path("TAR")), archive, ENVIRONMENT])
 
 
 def make_base(base: Base, tar: Path, work: Path, log: Path) -> None:
-    """Make a root with mmdebstrap, the same to the last bit for the same archive."""
+    """Create a root with mmdebstrap, bit-identical for the same archive."""
     epoch = {"SOURCE_DATE_EPOCH": str(base.archive.epoch), "TMPDIR": str(work)}
     lines = "".join(f"{line}\n" for line in base.archive.lines)
-    run(*_command(base, tar), log=log, env=epoch, stdin=lines.encode())
+    run(*_mmdebstrap_command(base, tar), log=log, env=epoch, stdin=lines.encode())
 
 
 @contextmanager
 def kept(cache: Path, name: str, make: Callable[[Path], None]) -> Iterator[tuple[Path, bool]]:
-    """Yield the archive of that name and whether it was there already, else made now.
+    """Yield the archive of that name, made if missing, and whether it existed.
 
-    Who makes the same meanwhile is waited for; none is removed while it is used.
+    A lock makes concurrent users of the same archive wait, and prevents its removal.
     """
     cache.mkdir(parents=True, exist_ok=True)
     tar = cache / f"{name}.tar"
@@ -92,12 +92,12 @@ def kept(cache: Path, name: str, make: Callable[[Path], None]) -> Iterator[tuple
             finally:
                 partial.unlink(missing_ok=True)
         os.utime(tar)
-        _thin_out(cache)
+        _remove_oldest(cache)
         yield tar, found
 
 
 def unpack(tar: Path, root: Path, log: Path) -> None:
-    """Unpack a root, but for its devices: those are the kernel's at boot."""
+    """Unpack a root without its devices: the kernel creates those at boot."""
     root.mkdir()
     run(
         *("tar", "--extract", "--numeric-owner", "--xattrs", "--xattrs-include=*"),
@@ -107,7 +107,7 @@ def unpack(tar: Path, root: Path, log: Path) -> None:
 
 
 def pack(root: Path, tar: Path, log: Path) -> None:
-    """Pack a root, in one order whatever the file system's is."""
+    """Pack a root, sorted by name for reproducible archives."""
     run(
         *("tar", "--create", "--sort=name", "--numeric-owner", "--xattrs", "--xattrs-include=*"),
         *("--exclude=./var/cache/apt/archives/*.deb", "--directory", root, "--file", tar, "."),
@@ -115,8 +115,8 @@ def pack(root: Path, tar: Path, log: Path) -> None:
     )
 
 
-def _command(base: Base, tar: Path) -> list[str]:
-    expired = [f"--aptopt={_EXPIRED}"] if base.snapshot else []
+def _mmdebstrap_command(base: Base, tar: Path) -> list[str]:
+    expired = [f"--aptopt={_ALLOW_EXPIRED}"] if base.snapshot else []
     return [
         *("mmdebstrap", "--mode=root", "--format=tar", "--variant=minbase"),
         *(
@@ -125,15 +125,15 @@ def _command(base: Base, tar: Path) -> list[str]:
         ),
         *('--aptopt=APT::Install-Recommends "false"', *expired),
         *("--dpkgopt=force-unsafe-io", "--skip=cleanup/apt"),
-        *(f"--customize-hook={hook}" for hook in (_ENABLE, *_FORGET)),
+        *(f"--customize-hook={hook}" for hook in (_ENABLE_NETWORKD, *_FORGET_HOOKS)),
         *(base.suite, str(tar), "-"),
     ]
 
 
-def _thin_out(cache: Path) -> None:
-    """Remove the archives that were used the longest ago, but for those in use."""
+def _remove_oldest(cache: Path) -> None:
+    """Remove the least recently used archives, except those in use."""
     tars = sorted(cache.glob("*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for tar in tars[_KEPT:]:
+    for tar in tars[_MAX_ARCHIVES:]:
         lock = tar.with_suffix(".lock")
         with lock.open("w") as held:
             try:
@@ -155,7 +155,7 @@ rm -rf var/lib/systemd/random-seed var/lib/systemd/credential.secret
 : >etc/machine-id
 echo localhost >etc/hostname
 """
-"""Run in the top folder of an image: takes what belongs to the machine that baked it."""
+"""Script for the top folder of an image: removes identity and traces of the building machine."""
 _FORGET_BUILD = """for place in dev run tmp var/tmp var/cache/apt; do
     test ! -d $place || find $place -mindepth 1 -delete
 done
@@ -163,12 +163,12 @@ rm -rf etc/apt/apt.conf.d/99mmdebstrap etc/.pwd.lock etc/*- var/lib/dpkg/*-old
 rm -rf var/cache/debconf/*-old var/cache/ldconfig/aux-cache
 rm -rf var/log/btmp var/log/wtmp var/log/lastlog
 """
-"""Takes logs, caches and copies of before, too: each would differ in every build."""
+"""Script that also removes logs, caches and backup copies, which differ in every build."""
 
 
 @contextmanager
 def furnished(root: Path, log: Path) -> Iterator[None]:
-    """Give a root what packages expect of a system: devices, processes, name resolution."""
+    """Mount devices and /proc in a root, and configure its name resolution, for packages."""
     mounts = (
         ("tmpfs", "tmpfs", root / "dev"),
         ("tmpfs", "tmpfs", root / "run"),
@@ -185,7 +185,7 @@ def furnished(root: Path, log: Path) -> Iterator[None]:
         resolver = root / _RESOLVER
         resolver.parent.mkdir(parents=True)
         shutil.copyfile("/etc/resolv.conf", resolver)
-        _resolve_by_itself(root)
+        _link_resolver(root)
         yield
     finally:
         for _, _, place in mounts:
@@ -193,18 +193,18 @@ def furnished(root: Path, log: Path) -> Iterator[None]:
 
 
 def clean(root: Path, log: Path) -> None:
-    """Remove what belongs to the machine that baked it, and what is new in every build."""
+    """Remove traces of the building machine, and files that differ in every build."""
     run("sh", "-euc", f'cd "$1"\n{FORGET}{_FORGET_BUILD}', "sh", root, log=log)
-    _resolve_by_itself(root)
+    _link_resolver(root)
 
 
 def installed(root: Path, log: Path) -> tuple[Package, ...]:
-    """Return the packages of a root; where each came from while apt's lists are still there."""
+    """Return the packages of a root; origins are known only while apt's lists exist."""
     return read_packages(run("chroot", root, "sh", "-c", LIST_PACKAGES, log=log).splitlines())
 
 
-def _resolve_by_itself(root: Path) -> None:
-    """Have names resolved by systemd-resolved, whatever the builder's own file says."""
+def _link_resolver(root: Path) -> None:
+    """Replace resolv.conf by the link to systemd-resolved."""
     path = root / "etc/resolv.conf"
     path.unlink(missing_ok=True)
     path.symlink_to(f"../{_RESOLVER}")

@@ -1,10 +1,10 @@
-"""Where a root's packages come from, and in which state that archive is now.
+"""Read the sources of a root's packages and the current state of that archive.
 
-The state is the digest of what the archive signs, its Release files: what apt would install
-from it is the same for as long as that is.
+The state is the digest of the archive's signed Release files. While it is unchanged, apt installs
+the same packages.
 
-Nothing is verified here: what they say decides only whether an image is rebuilt, and apt
-verifies whatever is installed then.
+This module verifies no signature: the state decides only whether an image is rebuilt, and apt
+verifies all packages that it installs.
 """
 
 import gzip
@@ -27,29 +27,29 @@ from fleet.model.values import digest
 _SIGNED = b"-----BEGIN PGP SIGNED MESSAGE-----"
 _DATE = re.compile(rb"^Date: (.+)$", re.MULTILINE)
 _LINE = re.compile(r"deb (?:\[[^\]]*\] )?(\S+) (\S+) (.+)")
-_SECONDS = 30.0
-_MOST_BYTES = 100 * 1000 * 1000
-_SHOW = 'sed "s/^/SOURCE /" "$1"/etc/apt/sources.list >&2; exit 1'
-_WITHOUT_UPDATES = ("sid", "unstable", "experimental")
-_NEXT = "name a mirror that works: --mirror URL, FLEET_MIRROR, or `mirror` in the recipe"
+_TIMEOUT_SECONDS = 30.0
+_MAX_BYTES = 100 * 1000 * 1000
+_PRINT_SOURCES = 'sed "s/^/SOURCE /" "$1"/etc/apt/sources.list >&2; exit 1'
+_SUITES_WITHOUT_UPDATES = ("sid", "unstable", "experimental")
+_MIRROR_ADVICE = "name a mirror that works: --mirror URL, FLEET_MIRROR, or `mirror` in the recipe"
 
 
 @dataclass(frozen=True)
 class Archive:
-    """The sources of a root as apt takes them, and their state."""
+    """The sources of a root in the syntax of apt, and their state."""
 
     lines: tuple[str, ...]
     state: str
     epoch: int
-    """When the archive last changed: the moment of what is made of it."""
+    """Unix time of the archive's last change; also the time of all files in its images."""
     absent: tuple[str, ...] = ()
-    """Updates and security fixes that a stable suite would have, and this mirror has not."""
+    """Update and security suites of a stable suite that this mirror does not have."""
 
 
 def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
-    """Return the sources of a suite; raises SourceUnreachable or FleetError with what to do."""
+    """Return the sources of a suite; raises SourceUnreachable or FleetError with advice."""
     if mirror is None:
-        lines = _usual_lines(suite, log)
+        lines = _default_lines(suite, log)
     else:
         lines = [f"deb {uri} {name} main" for uri, name in mirror_suites(suite, mirror)]
     found: dict[str, bytes] = {}
@@ -58,21 +58,21 @@ def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
         if matched is None:
             raise FleetError(f"mmdebstrap names a source that is not understood: {line}")
         uri, name, _ = matched.groups()
-        release = _release(uri, name)
+        release = _fetch_release(uri, name)
         if release is not None:
             found[line] = release
         elif name == suite:
             raise FleetError(
                 f"{uri} has no suite {suite}: there is no dists/{suite}/InRelease; correct "
-                f"`suite` in the recipe, or {_NEXT}"
+                f"`suite` in the recipe, or {_MIRROR_ADVICE}"
             )
     digests = {line: hashlib.sha256(text).hexdigest() for line, text in found.items()}
     absent = tuple(sorted(set(lines) - set(found)))
-    return Archive(tuple(found), digest(digests), max(map(_moment, found.values())), absent)
+    return Archive(tuple(found), digest(digests), max(map(_parse_date, found.values())), absent)
 
 
 def state_of(source: str) -> str | None:
-    """Return the state of the archives that a deb822 source names; None: unknown."""
+    """Return the state of the archives in a deb822 source; None if unknown."""
     found = {}
     for uri, suite in archives(source):
         place = f"{uri.rstrip('/')}/{suite if suite.endswith('/') else f'dists/{suite}/'}"
@@ -86,66 +86,73 @@ def state_of(source: str) -> str | None:
     return digest(found)
 
 
-def _usual_lines(suite: str, log: Path) -> list[str]:
-    """Return the sources that mmdebstrap takes by default."""
-    asked = ("--mode=root", "--variant=custom", "--format=null", f"--setup-hook={_SHOW}")
+def _default_lines(suite: str, log: Path) -> list[str]:
+    """Return the default sources of mmdebstrap."""
+    options = (
+        "--mode=root",
+        "--variant=custom",
+        "--format=null",
+        f"--setup-hook={_PRINT_SOURCES}",
+    )
     try:
-        run("mmdebstrap", *asked, suite, "/dev/null", log=log)
+        run("mmdebstrap", *options, suite, "/dev/null", log=log)
     except ProgramFailed as shown:
         lines = [line.strip() for line in shown.output.splitlines()]
         return [line.removeprefix("SOURCE ") for line in lines if line.startswith("SOURCE deb ")]
-    raise FleetError(f"mmdebstrap has no source for {suite}; {_NEXT}")
+    raise FleetError(f"mmdebstrap has no source for {suite}; {_MIRROR_ADVICE}")
 
 
 def mirror_suites(suite: str, mirror: str) -> list[tuple[str, str]]:
-    """Return URI and suite at a mirror: of its updates too, and of security fixes beside it."""
+    """Return URI and suite of a suite at a mirror, of its updates and of its security fixes."""
     base = mirror.rstrip("/")
-    if suite in _WITHOUT_UPDATES:
+    if suite in _SUITES_WITHOUT_UPDATES:
         return [(base, suite)]
     beside = (f"{base}-security", f"{suite}-security")
     return [(base, suite), (base, f"{suite}-updates"), beside]
 
 
-def _release(uri: str, suite: str) -> bytes | None:
-    """Return the signed Release file of a suite; None where the archive has no such suite."""
+def _fetch_release(uri: str, suite: str) -> bytes | None:
+    """Return the signed Release file of a suite; None if the archive has no such suite."""
     signed = _get(f"{uri}/dists/{suite}/InRelease")
     if signed is not None and not (signed.startswith(_SIGNED) and _DATE.search(signed)):
         raise SourceUnreachable(
             f"{uri} is no Debian archive: what it answers for dists/{suite}/InRelease is no "
-            f"signed Release file; {_NEXT}"
+            f"signed Release file; {_MIRROR_ADVICE}"
         )
     return signed
 
 
 def _get(url: str) -> bytes | None:
-    """Return what an archive has at an address; None where there is nothing."""
+    """Return the content of a URL; None for status 404."""
     import httpx
 
     from fleet.queues.http import trusted
 
     try:
         with (
-            httpx.Client(timeout=_SECONDS, follow_redirects=True, verify=trusted()) as client,
+            httpx.Client(
+                timeout=_TIMEOUT_SECONDS, follow_redirects=True, verify=trusted()
+            ) as client,
             client.stream("GET", url) as answer,
         ):
             if answer.status_code == httpx.codes.NOT_FOUND:
                 return None
             if not answer.is_success:
-                raise SourceUnreachable(f"{url} answers {answer.status_code}; {_NEXT}")
+                raise SourceUnreachable(f"{url} answers {answer.status_code}; {_MIRROR_ADVICE}")
             content = bytearray()
             for piece in answer.iter_bytes():
                 content += piece
-                if len(content) > _MOST_BYTES:
+                if len(content) > _MAX_BYTES:
                     raise SourceUnreachable(f"{url} is larger than any list of packages")
             return bytes(content)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SourceUnreachable(f"{url} does not answer: {error}; {_NEXT}") from error
+        raise SourceUnreachable(f"{url} does not answer: {error}; {_MIRROR_ADVICE}") from error
 
 
-def _moment(release: bytes) -> int:
+def _parse_date(release: bytes) -> int:
     text = b"".join(_DATE.findall(release)[:1]).decode(errors="replace").strip()
     try:
-        # Always in UTC, by the Debian repository format.
+        # The Debian repository format requires UTC.
         moment = parsedate_to_datetime(text)
     except ValueError:
         raise SourceUnreachable(f"a Release file has no date that can be read: {text}") from None
@@ -153,28 +160,28 @@ def _moment(release: bytes) -> int:
 
 
 _Opener = Callable[[BytesIO], Iterable[bytes]]
-_FORMS: tuple[tuple[str, _Opener], ...] = ((".xz", lzma.open), (".gz", gzip.open))
+_DECOMPRESSORS: tuple[tuple[str, _Opener], ...] = ((".xz", lzma.open), (".gz", gzip.open))
 
 
 def read_index(source: Source) -> dict[str, str]:
-    """Return every package with its newest version; empty where there is no such list.
+    """Return the newest version per package; empty if the archive has no such list.
 
-    Raises SourceUnreachable where the archive does not answer, or answers garbage.
+    Raises SourceUnreachable if the archive does not respond or its list is invalid.
     """
     folder = f"dists/{source.suite}/{source.component}/binary-{source.architecture}"
     base = f"{source.uri.rstrip('/')}/{folder}/Packages"
-    for ending, unpack in _FORMS:
+    for ending, unpack in _DECOMPRESSORS:
         url = base + ending
         if (packed := _get(url)) is None:
             continue
         try:
-            return _newest(unpack(BytesIO(packed)))
+            return _newest_versions(unpack(BytesIO(packed)))
         except (lzma.LZMAError, zlib.error, OSError, EOFError, UnicodeDecodeError) as error:
             raise SourceUnreachable(f"{url} is no list of packages: {error}") from error
     return {}
 
 
-def _newest(lines: Iterable[bytes]) -> dict[str, str]:
+def _newest_versions(lines: Iterable[bytes]) -> dict[str, str]:
     found: dict[str, str] = {}
     name = ""
     for line in lines:
