@@ -19,26 +19,27 @@ from fleet.model.images import Manifest, Publication, Rental, Upload
 
 @dataclass(frozen=True)
 class Work:
-    """A build that is to be uploaded."""
+    """A build to upload."""
 
     manifest: Manifest
     folder: Path
     tell: Tell
     holder: str
-    """The run: what carries the same word was left by a run that is dead."""
+    """Word of the lock file: an object with this word was left by a dead run."""
 
     @property
     def content(self) -> str:
-        """Return the checksum that tells this version's disk from any other.
+        """Return the checksum of this version's disk.
 
-        What was baked at a provider is a snapshot there, and has no disk here.
+        A version that was baked at a provider is a snapshot without a local disk: return the
+        digest of its manifest.
         """
         is_there = self.manifest.way == "instance"
         return self.manifest.digest if is_there else disk_of(self.manifest)[1].sha256
 
 
 class Pipeline(ABC):
-    """Publishes for one fleet at one place: Publisher."""
+    """Publisher of one fleet at one place."""
 
     kind: str
     """The name of the lock that the runs of one computer share."""
@@ -51,22 +52,22 @@ class Pipeline(ABC):
 
     @abstractmethod
     def find(self, version: tuple[str, str] | None = None) -> Iterable[Upload]:
-        """Return the uploads with this fleet's mark, of one image and version or of all."""
+        """Return the uploads with this fleet's mark, optionally of one image and version."""
 
     @abstractmethod
     def upload(self, work: Work, known: Upload | None) -> tuple[Upload, Rental | None]:
-        """Make an upload whole, a new one or the known one; return the machine that it needed."""
+        """Complete a new or the known upload; return it with the rented machine, if any."""
 
     @abstractmethod
     def owner(self, upload_id: str) -> str | None:
-        """Return the fleet that an upload carries the mark of; empty: none; None: it is gone."""
+        """Return the fleet in an upload's mark; "" without a mark, None if it does not exist."""
 
     @abstractmethod
     def remove(self, upload_id: str) -> None:
         """Remove an upload of this fleet."""
 
     def clean_others(self, before: datetime) -> tuple[str, ...]:  # noqa: ARG002 - for places that rent machines
-        """Remove what else dead runs left, and return its names."""
+        """Remove other objects that dead runs left, and return their names."""
         return ()
 
     def uploads(self) -> tuple[Upload, ...]:
@@ -74,16 +75,16 @@ class Pipeline(ABC):
         return tuple(sorted(self.find(), key=lambda each: (each.image, each.version)))
 
     def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
-        """Have the place hold the disk of a version, read back."""
+        """Upload the disk of a version unless the place has it, and verify it."""
         with held(Path(folder).parent / f".publish-{self.kind}.lock") as holder:
             work = Work(manifest, Path(folder), tell, holder)
-            found, rental = self._known(work), None
+            found, rental = self._find_known(work), None
             if found is None or not found.whole:
                 found, rental = self.upload(work, found)
         return Publication(id=found.id, at=found.since, verified=True, rental=rental)
 
     def delete(self, upload_id: str) -> None:
-        """Delete an upload; one that is gone is fine."""
+        """Delete an upload, if it exists."""
         owner = self.owner(upload_id)
         if owner is None:
             return
@@ -95,15 +96,15 @@ class Pipeline(ABC):
         self.remove(upload_id)
 
     def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
-        """Remove partial uploads that are older than a moment."""
+        """Remove partial uploads that started before a time."""
         old = [each for each in self.uploads() if each.was_left(before, but_for)]
         for each in old:
             self.remove(each.id)
         names = (f"{self.noun} {each.id} of {each.image} {each.version}" for each in old)
         return (*names, *self.clean_others(before))
 
-    def _known(self, work: Work) -> Upload | None:
-        """Return the upload of this version; raises where one holds another disk."""
+    def _find_known(self, work: Work) -> Upload | None:
+        """Return the upload of this version; raises if an upload has another disk."""
         manifest, content = work.manifest, work.content
         found = [*self.find((manifest.image, manifest.version))]
         for each in found:

@@ -1,7 +1,7 @@
-"""What the store remembers of a version: its build, and where it is published.
+"""Record builds and publications of versions in the store.
 
-A place that fails stops no other. What is published is remembered at once, so that a run that
-dies later need not do it again.
+An error at one place does not stop the other places. Each publication is recorded immediately, so
+that the next run does not repeat it if this one dies.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,30 +28,30 @@ from fleet.model.images import (
 from fleet.ports import Clock, Publisher, Store
 
 LEFT_AFTER = timedelta(hours=6)
-"""An upload, or a machine for one, that is older is taken for left by a run that died.
+"""Age from which an upload, or the machine of an upload, counts as left by a dead run.
 
-No run lives as long: a job of the pipeline for images is ended before.
+No run takes as long: the pipeline of images stops its jobs earlier.
 """
-_PUBLISHED: tuple[State, ...] = ("built", "tested", "candidate", "current", "previous")
-_TESTED: tuple[State, ...] = ("tested", "candidate", "current")
+_PUBLISHABLE: tuple[State, ...] = ("built", "tested", "candidate", "current", "previous")
+_PASSED: tuple[State, ...] = ("tested", "candidate", "current")
 
 
 Publishers = Mapping[str, Callable[[], Publisher]]
-"""Where to publish, to what opens its publisher, or raises a FleetError, in its turn."""
+"""Place to a function that opens its publisher, or raises FleetError."""
 
 
 def choose_version(store: Store, image: str, version: str | None) -> Version:
-    """Return the version that is meant; None: the newest that passed its test."""
+    """Return the version to publish; for None, the newest version that passed its test."""
     if version is not None:
         chosen = find_version(store.image_versions(), image, version)
-        if chosen.state not in _PUBLISHED:
+        if chosen.state not in _PUBLISHABLE:
             raise PublicationRefused(
                 f"image {image} {version} is {chosen.state}; only a version that is "
-                f"{', '.join(_PUBLISHED)} is published"
+                f"{', '.join(_PUBLISHABLE)} is published"
             )
         return chosen
     ours = [each for each in store.image_versions() if each.image == image]
-    tested = [each for each in ours if each.state in _TESTED]
+    tested = [each for each in ours if each.state in _PASSED]
     if not tested:
         there = ", ".join(f"{each.version} ({each.state})" for each in ours) or "none"
         raise PublicationRefused(
@@ -68,7 +68,7 @@ def publish_version(
     now: datetime,
     tell: Callable[[str, Transfer], None],
 ) -> Publishing:
-    """Publish a build to each place, remember what was, and return what became of each."""
+    """Publish a build to each place, record the publications, and return all results."""
     manifest = read_manifest(folder)
 
     def publish(place: str, publisher: Publisher) -> Published:
@@ -77,33 +77,33 @@ def publish_version(
         remember_publication(store, manifest, place, publication)
         return Published(place=place, id=publication.id, removed=removed)
 
-    places = _at_each(publishers, publish)
+    places = _act_at_each(publishers, publish)
     return Publishing(image=manifest.image, version=manifest.version, places=places)
 
 
 def remember_publication(
     store: Store, manifest: Manifest, place: str, publication: Publication
 ) -> None:
-    """Remember that a version is at a place, beside where else it is, and what it holds."""
-    # First: once the version is published, its manifest is compared with newer packages.
+    """Record the publication of a version at a place, and its manifest."""
+    # Save the manifest first: `fleet image due` reads the manifest of each published version.
     store.save_manifest(manifest)
-    remembered = partial(_with, place=place, publication=publication)
+    remembered = partial(_add_publication, place=place, publication=publication)
     change_version(store, manifest.image, manifest.version, remembered)
 
 
 def clean_places(image: str, publishers: Publishers, now: datetime) -> Publishing:
-    """Remove what runs that died left at each place; publish nothing."""
+    """Remove uploads of dead runs at each place, without publishing."""
 
     def clean(place: str, publisher: Publisher) -> Published:
         return Published(place=place, removed=publisher.clean(now - LEFT_AFTER))
 
-    return Publishing(image=image, places=_at_each(publishers, clean))
+    return Publishing(image=image, places=_act_at_each(publishers, clean))
 
 
-def _at_each(
+def _act_at_each(
     publishers: Publishers, act: Callable[[str, Publisher], Published]
 ) -> tuple[Published, ...]:
-    """Act at each place, whatever fails at another."""
+    """Act at each place; record errors and continue."""
     done = []
     for place, open_publisher in publishers.items():
         try:
@@ -113,11 +113,11 @@ def _at_each(
     return tuple(done)
 
 
-def _with(version: Version, *, place: str, publication: Publication) -> Version:
-    """Return a version that is published there too; an unchanged one keeps its date."""
+def _add_publication(version: Version, *, place: str, publication: Publication) -> Version:
+    """Return the version with a publication added; one with the same id keeps its date."""
     known = version.publications.get(place)
     if known is not None and known.id == publication.id:
-        # What was baked there is a snapshot before anybody has published it.
+        # A snapshot of a build at the provider is recorded, unverified, before it is published.
         verified = known.verified or publication.verified
         publication = known.altered(verified=verified)
     publications = {**version.publications, place: publication}
@@ -133,7 +133,7 @@ def remember_build(
     clock: Clock,
     build: Callable[[], tuple[Manifest, _T]],
 ) -> tuple[Manifest, _T]:
-    """Run a build and return its result; the store has its beginning and its end."""
+    """Run a build and return its result; record its start and its end in the store."""
     building = Version(
         image=order.image,
         version=order.version,
@@ -171,7 +171,7 @@ def remember_build(
 def give_up_dead(
     store: Store, image: str, clock: Clock, is_alive: Callable[[str], bool | None]
 ) -> None:
-    """Record builds as failed whose process is gone."""
+    """Record unfinished builds of dead processes as failed."""
     for version in store.image_versions():
         dead = version.image == image and version.state == "building"
         if dead and is_alive(version.built_by) is False:

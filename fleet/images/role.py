@@ -1,7 +1,7 @@
 """Run the Ansible role debusine_worker on a host: a root folder, or one over ssh.
 
-Nothing of the caller's Ansible configuration counts. What it is given is written to the log of
-the run by Ansible as it likes: no variable may hold a secret.
+The run ignores the caller's Ansible configuration. Ansible may write any variable to the log: no
+variable may contain a secret.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ from fleet.schema.pools import ImageRecipe, Recipe
 from fleet.state.processes import kill_by_environment
 from fleet.state.storage import shipped_folder
 
-_LONGEST = 40
-"""Lines of a failing task's output that go into the error; the log holds all of it."""
+_MAX_OUTPUT_LINES = 40
+"""Limit of a failed task's output lines in the error message; the log has all lines."""
 
 
 class RoleFailed(FleetError):
@@ -35,19 +35,19 @@ class RoleFailed(FleetError):
 
 @dataclass(frozen=True)
 class Host:
-    """A host as Ansible's inventory knows it."""
+    """A host of Ansible's inventory."""
 
     name: str
     variables: Mapping[str, object]
 
 
 def chroot_host(root: Path) -> Host:
-    """Return the host that is a root folder on this computer; needs root or a user namespace."""
+    """Return the host for a root folder on this computer; needs root or a user namespace."""
     return Host("image", {"ansible_connection": "fleet_chroot", "ansible_host": str(root)})
 
 
 def ssh_host(address: str, *, port: int, key: Path, known_hosts: Path) -> Host:
-    """Return the host that answers over ssh as root; only its recorded host key is taken."""
+    """Return the host for ssh as root; ssh accepts only its recorded host key."""
     options = (
         "-o BatchMode=yes -o IdentitiesOnly=yes -o StrictHostKeyChecking=yes "
         f"-o UserKnownHostsFile='{known_hosts}' -o ConnectTimeout=20 -F none"
@@ -66,8 +66,8 @@ def ssh_host(address: str, *, port: int, key: Path, known_hosts: Path) -> Host:
 
 
 def role_digest() -> str:
-    """Return the digest of the role's files: their names and what they hold."""
-    return _files_digest(shipped_folder("ansible") / "roles" / "debusine_worker")
+    """Return the digest of the names and contents of the role's files."""
+    return _digest_files(shipped_folder("ansible") / "roles" / "debusine_worker")
 
 
 def play_digest(recipe: Recipe, beside: Path) -> str:
@@ -75,15 +75,15 @@ def play_digest(recipe: Recipe, beside: Path) -> str:
     if isinstance(recipe, ImageRecipe):
         return role_digest()
     playbook = beside / recipe.playbook
-    return _files_digest(playbook.parent) if playbook.is_file() else ""
+    return _digest_files(playbook.parent) if playbook.is_file() else ""
 
 
 def play_digests(fleet: Fleet, beside: Path) -> dict[str, str]:
-    """Return the digest of the role or playbook of each image that fleet builds, by image."""
+    """Return the digest of the role or playbook per image that fleet builds."""
     return {name: play_digest(recipe, beside) for name, recipe in fleet.baked.items()}
 
 
-def _files_digest(folder: Path) -> str:
+def _digest_files(folder: Path) -> str:
     whole = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
@@ -99,13 +99,13 @@ def run_role(
     told: Tell = lambda _: None,
     play: Path | None = None,
 ) -> tuple[str, ...]:
-    """Run the role to its end, appending all that Ansible says to the log.
+    """Run the role, append the output of Ansible to the log, and return the changed tasks.
 
-    Each task is told as it begins. Returns the tasks that changed something.
-    Raises RoleFailed with the failing task and its output. An interruption ends Ansible first.
+    `told` gets the name of each task when it starts. Raises RoleFailed with the failed task and
+    its output. After an interruption, Ansible is stopped before this raises.
     """
     runner = _load_runner()
-    # In a thread of its own, so that an interruption reaches us and not the middle of the runner.
+    # Run in a thread, so that an interruption is raised here and not inside of the runner.
     with (
         TemporaryDirectory(prefix="fleet-role-") as folder,
         log.open("a", encoding="utf-8") as text,
@@ -114,13 +114,13 @@ def run_role(
         listener = _Listener(text, told)
         cancelled = threading.Event()
         future = pool.submit(
-            _play,
+            _run_play,
             runner,
             private_data_dir=folder,
             playbook=str(play or shipped_folder("ansible") / "worker.yml"),
             inventory={"all": {"hosts": {host.name: {**_PYTHON, **host.variables}}}},
             extravars=dict(variables),
-            envvars=_environment(Path(folder)),
+            envvars=_ansible_environment(Path(folder)),
             settings={"pexpect_timeout": 1},
             quiet=True,
             event_handler=listener.hear,
@@ -130,7 +130,7 @@ def run_role(
             run = future.result()
         except BaseException:
             cancelled.set()
-            # Its workers have sessions of their own, and outlive it.
+            # Ansible's workers have their own sessions, and survive their parent.
             kill_by_environment(folder)
             raise
     if run.rc != 0:
@@ -142,8 +142,8 @@ _PYTHON = {"ansible_python_interpreter": "/usr/bin/python3"}
 
 
 def why_not() -> str:
-    """Return why no role can be run from this computer, and what to do; empty: it can."""
-    if find_spec("ansible_runner") and shutil.which("ansible-playbook", path=_path()):
+    """Return the reason and remedy if this computer cannot run the role; else empty."""
+    if find_spec("ansible_runner") and shutil.which("ansible-playbook", path=_search_path()):
         return ""
     return (
         "baking an image needs ansible-runner and ansible-core, which are not installed: "
@@ -159,31 +159,31 @@ def _load_runner() -> Any:  # noqa: ANN401 - it ships no types
     return ansible_runner
 
 
-def _play(runner: Any, **words: Any) -> Any:  # noqa: ANN401 - ansible-runner's own
-    """Run a play as ansible-runner does, with little of our environment: it writes that down."""
+def _run_play(runner: Any, **words: Any) -> Any:  # noqa: ANN401 - ansible-runner's own
+    """Run a play with a minimal environment, since ansible-runner writes it to a file."""
     made = runner.interface.init_runner(**words)
     made.config.env = {
         name: text
         for name, text in made.config.env.items()
-        if name in (*_HANDED_ON, *words["envvars"]) or os.environ.get(name) != text
+        if name in (*_INHERITED_VARIABLES, *words["envvars"]) or os.environ.get(name) != text
     }
     made.run()
     return made
 
 
-_HANDED_ON = (
+_INHERITED_VARIABLES = (
     *("HOME", "USER", "LOGNAME", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"),
     *PROXIES,
 )
-"""What of our environment Ansible gets: where it lies itself, and the way through proxies."""
+"""Variables that Ansible inherits: to find its own files, and to reach the archive."""
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    """Return Ansible's environment: its own folder for what it writes, no user's settings."""
+def _ansible_environment(folder: Path) -> dict[str, str]:
+    """Return Ansible's environment: all its files in one folder, no settings of the user."""
     settings = folder / "ansible.cfg"
     settings.touch()
     return {
-        "PATH": f"{_path()}{os.pathsep}/usr/sbin{os.pathsep}/sbin",
+        "PATH": f"{_search_path()}{os.pathsep}/usr/sbin{os.pathsep}/sbin",
         "ANSIBLE_CONFIG": str(settings),
         "ANSIBLE_HOME": str(folder / "home"),
         "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
@@ -199,13 +199,13 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _path() -> str:
-    """Return where programs are: first beside the Python that runs us."""
+def _search_path() -> str:
+    """Return PATH, with the folder of the running Python first."""
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
 class _Listener:
-    """Hears Ansible's events: writes the log, tells of tasks, keeps what failed."""
+    """Handler of Ansible's events: writes the log, reports tasks, records the failure."""
 
     def __init__(self, log: TextIO, told: Tell) -> None:
         self._log = log
@@ -214,7 +214,7 @@ class _Listener:
         self._failed: tuple[str, str] | None = None
 
     def hear(self, event: Mapping[str, Any]) -> bool:
-        """Take an event; False: ansible-runner need not keep it."""
+        """Handle an event; return False, so that ansible-runner does not store it."""
         if text := event.get("stdout"):
             self._log.write(f"{text}\n")
             self._log.flush()
@@ -225,28 +225,28 @@ class _Listener:
             case "runner_on_ok" if about.get("res", {}).get("changed"):
                 self.changed.append(about.get("task", ""))
             case "runner_on_failed" if not about.get("ignore_errors"):
-                self._failed = (_place(about), _output(about.get("res", {})))
+                self._failed = (_describe_task(about), _format_output(about.get("res", {})))
             case "runner_on_unreachable":
-                self._failed = (_place(about), _output(about.get("res", {})))
+                self._failed = (_describe_task(about), _format_output(about.get("res", {})))
         return False
 
     def failure(self, host: Host, log: Path) -> str:
-        """Return what failed, for a person."""
+        """Return the error message: the failed task and its output."""
         if self._failed is None:
             return f"Ansible ended before any task failed on {host.name}; all output is in {log}"
         where, output = self._failed
         return f"the role failed at {where}:\n{output}\nall output is in {log}"
 
 
-def _place(about: Mapping[str, Any]) -> str:
-    """Return a task with where it is written, from the role's folder on."""
+def _describe_task(about: Mapping[str, Any]) -> str:
+    """Return a task with its file and line, relative to the folder `ansible`."""
     path = str(about.get("task_path", ""))
     shown = path.partition("/ansible/")[2] or path.rpartition("/")[2]
     return f"task “{about.get('task', '')}” ({shown})" if shown else f"task “{about.get('task')}”"
 
 
-def _output(result: Mapping[str, Any]) -> str:
-    """Return what a task said: of a loop, what its failing items said."""
+def _format_output(result: Mapping[str, Any]) -> str:
+    """Return the output of a task; for a loop, the output of its failed items."""
     items = [item for item in result.get("results", ()) if item.get("failed")]
     lines: list[str] = []
     for each in items or [result]:
@@ -254,5 +254,9 @@ def _output(result: Mapping[str, Any]) -> str:
             for line in str(each.get(key) or "").strip().splitlines():
                 if line not in lines:
                     lines.append(line)
-    kept = lines if len(lines) <= _LONGEST else [*lines[:8], "…", *lines[8 - _LONGEST :]]
+    kept = (
+        lines
+        if len(lines) <= _MAX_OUTPUT_LINES
+        else [*lines[:8], "…", *lines[8 - _MAX_OUTPUT_LINES :]]
+    )
     return "\n".join(f"  {line}" for line in kept) or "  no output"

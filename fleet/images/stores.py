@@ -1,13 +1,13 @@
 """Publish versions of images to a store: a directory, or S3.
 
-Below the store's address each version has a folder, IMAGE/VERSION/, with the files of its build,
-SHA256SUMS, and the mark, `fleet.json`. The mark is written first and says "partial"; it says
-"whole" only after every file was read back.
+Each version has a folder IMAGE/VERSION/ in the store, with the files of its build, SHA256SUMS and
+a mark, `fleet.json`. The mark is written first, with the state "partial". It becomes "whole" after
+every file was read back.
 
-A large file has its name only when it is whole and on the disk; until then it is NAME.partial.
+In a directory, a large file is named NAME.partial until it is complete and synced to the disk.
 
-A large file is uploaded in parts; S3 shows it only when all of them are there, and keeps the
-parts of an upload that died until they are taken up or removed.
+In S3, a large file is a multipart upload. S3 shows the file when all parts are complete, and keeps
+the parts of an interrupted upload until the upload is resumed or aborted.
 """
 
 import fcntl
@@ -44,31 +44,31 @@ class Shelf(ABC):
 
     @abstractmethod
     def reach(self) -> None:
-        """Raise where the store itself is not there: what it holds is not known then."""
+        """Raise if the store itself does not exist: then its contents are unknown."""
 
     @abstractmethod
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys that begin so, sorted; none where nothing was ever published."""
+        """Return the keys with a prefix, sorted; empty before the first publication."""
 
     @abstractmethod
     def pieces(self, key: str) -> Iterator[bytes]:
-        """Yield the content of a file; nothing where there is none."""
+        """Yield the content of a file in chunks; empty if it does not exist."""
 
     @abstractmethod
     def write(self, key: str, content: bytes) -> None:
-        """Write a small file, whole or not at all."""
+        """Write a small file atomically."""
 
     @abstractmethod
     def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
-        """Write a large file, going on where an earlier try of the same content ended."""
+        """Write a large file; resume an earlier attempt with the same content."""
 
     @abstractmethod
     def remove(self, prefix: str) -> None:
-        """Remove every file whose key begins so, and what is left of unfinished ones."""
+        """Remove all files whose key has a prefix, and parts of unfinished files."""
 
 
 class _Mark(Value):
-    """Whose a folder is, and what it is to hold."""
+    """The mark of a folder: its owner, its content and its state."""
 
     fleet: str
     image: str
@@ -78,13 +78,13 @@ class _Mark(Value):
     at: datetime
 
 
-def _key(mark: _Mark) -> str:
-    """Return where a mark belongs; a copy of its folder elsewhere is not fleet's."""
+def _mark_key(mark: _Mark) -> str:
+    """Return the key of a mark; a mark with another key is in a copy of the folder."""
     return f"{mark.image}/{mark.version}/{MARK}"
 
 
 class StorePublisher(Pipeline):
-    """One store: Publisher."""
+    """Publisher to one store."""
 
     kind, noun = "store", "upload"
 
@@ -95,21 +95,21 @@ class StorePublisher(Pipeline):
         self._now = now
 
     def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
-        """Yield every folder that carries this fleet's mark, in its own place: no copy."""
+        """Yield the upload of every folder with this fleet's mark, except copied folders."""
         below = "/".join((*version, "")) if version else ""
         keys = [key for key in self._shelf.keys(below) if key.endswith(f"/{MARK}")]
         for key in keys:
-            mark = self._mark(key)
-            if mark and mark.fleet == self.fleet and key == _key(mark):
-                yield self._upload(mark)
+            mark = self._read_mark(key)
+            if mark and mark.fleet == self.fleet and key == _mark_key(mark):
+                yield self._describe_upload(mark)
 
     def upload(self, work: Work, known: Upload | None) -> tuple[Upload, None]:  # noqa: ARG002 - what is there is compared
         """Write the folder of a version, read every file back and mark it as whole."""
         manifest = work.manifest
         before = f"{manifest.image}/{manifest.version}/"
-        # In this order: one who publishes the same at once writes the mark first.
+        # List before reading the mark: a concurrent publisher writes its mark before its files.
         there = [key for key in self._shelf.keys(before) if "/." not in key]
-        mark = self._mark(before + MARK)
+        mark = self._read_mark(before + MARK)
         if there and (not mark or (mark.fleet, mark.sha256) != (self.fleet, work.content)):
             owner = f"has another disk, of fleet {mark.fleet}" if mark else f"has no mark {MARK}"
             raise PublicationRefused(
@@ -124,34 +124,34 @@ class StorePublisher(Pipeline):
             state="partial",
             at=self._now(),
         )
-        self._write(wanted, manifest, work.folder, work.tell)
-        return self._upload(wanted.altered(state="whole")), None
+        self._write_version(wanted, manifest, work.folder, work.tell)
+        return self._describe_upload(wanted.altered(state="whole")), None
 
     def owner(self, upload_id: str) -> str | None:
-        """Return the fleet in the mark of the folder that an upload is in."""
-        before = self._before(upload_id)
+        """Return the fleet in the mark of an upload's folder."""
+        before = self._folder_key(upload_id)
         if not before:
             return None
         self._shelf.reach()
-        mark = self._mark(before + MARK)
+        mark = self._read_mark(before + MARK)
         return None if mark is None else mark.fleet
 
     def remove(self, upload_id: str) -> None:
-        """Remove the folder that an upload is in; its mark goes last."""
-        if before := self._before(upload_id):  # else it would be all keys
-            self._remove(before)
+        """Remove the folder of an upload, its mark last."""
+        if before := self._folder_key(upload_id):  # an empty prefix would match all keys
+            self._remove_folder(before)
 
-    def _before(self, upload_id: str) -> str:
-        """Return the keys' beginning of an upload; empty where it is of another store."""
+    def _folder_key(self, upload_id: str) -> str:
+        """Return the key prefix of an upload's folder; empty if it is in another store."""
         key = upload_id.removeprefix(f"{self.place}/")
         before, slash, name = key.rpartition("/")
         return before + slash if name and key != upload_id else ""
 
-    def _write(self, mark: _Mark, manifest: Manifest, folder: Path, tell: Tell) -> None:
+    def _write_version(self, mark: _Mark, manifest: Manifest, folder: Path, tell: Tell) -> None:
         before = f"{mark.image}/{mark.version}/"
         own = manifest.model_dump_json(indent=1).encode()
         files = dict(manifest.files)
-        self._note(mark)
+        self._write_mark(mark)
         upload = Total(tell, "upload", sum(each.size for each in files.values()))
         for name in sorted(files):
             self._shelf.put(before + name, folder / name, upload.move)
@@ -167,25 +167,25 @@ class StorePublisher(Pipeline):
                 seen.update(piece)
                 back.move(len(piece))
             if seen.hexdigest() != sums[name]:
-                # What is there would be gone on with by the next run as if it were right.
-                self._remove(before)
+                # Else the next run would resume from the damaged content.
+                self._remove_folder(before)
                 raise PublicationRefused(
                     f"{self.place}/{before}{name} has sha256 {seen.hexdigest()} where "
                     f"{sums[name]} was written; does the file in {folder} still match its "
                     "manifest? The upload was removed"
                 )
-        self._note(mark.altered(state="whole"))
+        self._write_mark(mark.altered(state="whole"))
 
-    def _remove(self, before: str) -> None:
+    def _remove_folder(self, before: str) -> None:
         for key in self._shelf.keys(before):
             if key != before + MARK:
                 self._shelf.remove(key)
         self._shelf.remove(before)
 
-    def _note(self, mark: _Mark) -> None:
-        self._shelf.write(_key(mark), mark.model_dump_json(indent=1).encode())
+    def _write_mark(self, mark: _Mark) -> None:
+        self._shelf.write(_mark_key(mark), mark.model_dump_json(indent=1).encode())
 
-    def _mark(self, key: str) -> _Mark | None:
+    def _read_mark(self, key: str) -> _Mark | None:
         content = next(self._shelf.pieces(key), None)
         if content is None:
             return None
@@ -196,7 +196,7 @@ class StorePublisher(Pipeline):
                 f"{self.place}/{key} is no mark of fleet; move it away"
             ) from error
 
-    def _upload(self, mark: _Mark) -> Upload:
+    def _describe_upload(self, mark: _Mark) -> Upload:
         keys = self._shelf.keys(f"{mark.image}/{mark.version}/")
         disk = next((key.rpartition("/")[2] for key in keys if "/disk." in key), "disk.qcow2")
         return Upload(
@@ -209,9 +209,9 @@ class StorePublisher(Pipeline):
         )
 
 
-_PIECE = 1 << 20
+_CHUNK_BYTES = 1 << 20
 _PARTIAL = ".partial"
-_MODE = 0o644
+_FILE_MODE = 0o644
 
 
 class Directory(Shelf):
@@ -222,7 +222,7 @@ class Directory(Shelf):
         self.address = root.as_uri()
 
     def reach(self) -> None:
-        """Raise where there is no such directory; the first file that is published makes it."""
+        """Raise if the directory does not exist; the first published file creates it."""
         if not self._root.is_dir():
             raise FileUnreadable(
                 f"{self._root} does not exist, so its contents are unknown; mount it, or make an "
@@ -230,35 +230,35 @@ class Directory(Shelf):
             )
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the names of files that begin so; those that are not whole too."""
+        """Return the names of files with a prefix, including unfinished files."""
         with _reporting_unreadable(self._root):
             files = [path for path in self._root.rglob("*") if path.is_file()]
         names = (path.relative_to(self._root).as_posix() for path in files)
         return tuple(sorted(name for name in names if name.startswith(prefix)))
 
     def pieces(self, key: str) -> Iterator[bytes]:
-        """Yield the content of a file; nothing where there is none."""
+        """Yield the content of a file in chunks; empty if it does not exist."""
         path = self._root / key
         with _reporting_unreadable(path), suppress(FileNotFoundError), path.open("rb") as file:
-            while piece := file.read(_PIECE):
+            while piece := file.read(_CHUNK_BYTES):
                 yield piece
 
     def write(self, key: str, content: bytes) -> None:
-        """Write a small file, whole or not at all."""
+        """Write a small file atomically."""
         path = self._root / key
         with _reporting_unreadable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, content, mode=_MODE)
+            replace_file(path, content, mode=_FILE_MODE)
             _sync(path.parent)
 
     def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
-        """Copy a file; what an earlier try wrote of it is compared and kept."""
+        """Copy a file; keep the part that an earlier attempt wrote, if it is equal."""
         path = self._root / key
         draft = path.with_name(path.name + _PARTIAL)
         with _reporting_unreadable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with source.open("rb") as ours, draft.open("a+b") as theirs:
-                # A concurrent writer of the same file waits, and finds it done.
+                # A concurrent writer of the same file waits, then finds it complete.
                 fcntl.flock(theirs, fcntl.LOCK_EX)
                 _copy(ours, theirs, moved)
                 if draft.exists():
@@ -266,7 +266,7 @@ class Directory(Shelf):
             _sync(path.parent)
 
     def remove(self, prefix: str) -> None:
-        """Remove the files that begin so, and folders that are empty by it."""
+        """Remove the files with a prefix, and the folders that become empty."""
         for key in self.keys(prefix):
             path = self._root / key
             with _reporting_unreadable(path):
@@ -278,16 +278,16 @@ class Directory(Shelf):
 
 
 def _copy(ours: BinaryIO, theirs: BinaryIO, moved: Callable[[int], None]) -> None:
-    """Make one file like the other, from the first piece in which they differ."""
+    """Copy `ours` to `theirs`, from the first chunk that differs."""
     theirs.seek(0)
-    while piece := ours.read(_PIECE):
+    while piece := ours.read(_CHUNK_BYTES):
         if theirs.read(len(piece)) != piece:
             ours.seek(-len(piece), os.SEEK_CUR)
             break
         moved(len(piece))
-    # Opened to append: what is written goes to the end, wherever the reading was.
+    # In append mode, each write goes to the end of the file, regardless of the read position.
     theirs.truncate(ours.tell())
-    while piece := ours.read(_PIECE):
+    while piece := ours.read(_CHUNK_BYTES):
         theirs.write(piece)
         moved(len(piece))
     theirs.flush()
@@ -304,7 +304,7 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def _reporting_unreadable(path: Path) -> Iterator[None]:
-    """Say of a file that cannot be read or written why."""
+    """Raise FileUnreadable, with the reason, if a file cannot be read or written."""
     try:
         yield
     except OSError as error:
@@ -314,48 +314,48 @@ def _reporting_unreadable(path: Path) -> Iterator[None]:
         ) from error
 
 
-_PART = 16 << 20
-_MOST_PARTS = 10_000
-_SECONDS = 60
-_TRIES = 5
-_ENDED = "NoSuchUpload"
-_NEXT = "; the next `fleet image publish` continues from here"
+_PART_BYTES = 16 << 20
+_MAX_PARTS = 10_000
+_TIMEOUT_SECONDS = 60
+_MAX_ATTEMPTS = 5
+_UPLOAD_ENDED = "NoSuchUpload"
+_RESUME_ADVICE = "; the next `fleet image publish` continues from here"
 
 
 class Bucket(Shelf):
     """A shelf below a prefix of a bucket, `s3://BUCKET/PREFIX?region=…&endpoint=…`."""
 
-    def __init__(self, url: str, *, part_bytes: int = _PART) -> None:
+    def __init__(self, url: str, *, part_bytes: int = _PART_BYTES) -> None:
         self._part = part_bytes
         self._s3 = S3Prefix(
             url,
             SourceUnreachable,
-            next_step=_NEXT,
-            connect_timeout=_SECONDS,
-            read_timeout=_SECONDS,
-            retries={"total_max_attempts": _TRIES, "mode": "standard"},
-            # Many servers that speak S3 know no other checksums than those they are asked for.
+            next_step=_RESUME_ADVICE,
+            connect_timeout=_TIMEOUT_SECONDS,
+            read_timeout=_TIMEOUT_SECONDS,
+            retries={"total_max_attempts": _MAX_ATTEMPTS, "mode": "standard"},
+            # Many S3-compatible servers do not support checksums by default.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
         self.address = self._s3.address
 
     def reach(self) -> None:
-        """Raise if there is no such bucket, or no answer."""
+        """Raise if the bucket does not exist or the server does not respond."""
         with self._s3.asked():
             self._s3.client.list_objects_v2(
                 Bucket=self._s3.bucket, Prefix=self._s3.before, MaxKeys=1
             )
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys that begin so, however many there are."""
+        """Return the keys with a prefix, from all pages."""
         return self._s3.keys(prefix)
 
     def pieces(self, key: str) -> Iterator[bytes]:
-        """Yield the content of an object; nothing where there is none."""
+        """Yield the content of an object in chunks; empty if it does not exist."""
         if (found := self._s3.get(key)) is not None:
             with self._s3.asked():
-                yield from found.iter_chunks(_PIECE)
+                yield from found.iter_chunks(_CHUNK_BYTES)
 
     def write(self, key: str, content: bytes) -> None:
         """Write a small object."""
@@ -363,22 +363,22 @@ class Bucket(Shelf):
             self._s3.client.put_object(Body=content, **self._s3.at(key))
 
     def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
-        """Upload a file in parts; those that an earlier try uploaded are compared and kept."""
+        """Upload a file; keep the parts that an earlier attempt uploaded, if they are equal."""
         with self._s3.asked() as error_class:
             try:
-                self._put(key, source, moved)
+                self._upload_parts(key, source, moved)
             except error_class as error:
-                # One who uploads the same at once has ended it; what is there is read back.
+                # A concurrent run completed the same upload; the caller reads it back.
                 if self._s3.get(key) is not None:
                     return
-                if error.response["Error"]["Code"] != _ENDED:
+                if error.response["Error"]["Code"] != _UPLOAD_ENDED:
                     raise
-                # Of some servers it is neither an upload any more nor an object yet.
-                self._put(key, source, lambda _: None)
+                # On some servers a completed upload is not yet visible as an object.
+                self._upload_parts(key, source, lambda _: None)
 
     def remove(self, prefix: str) -> None:
-        """Remove the objects that begin so, their unfinished uploads first."""
-        for upload in self._uploads(prefix):
+        """Remove the objects with a prefix, after their unfinished uploads."""
+        for upload in self._list_unfinished(prefix):
             with self._s3.asked(absent_is_fine=True):
                 self._s3.client.abort_multipart_upload(
                     Bucket=self._s3.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
@@ -386,45 +386,47 @@ class Bucket(Shelf):
         for key in self.keys(prefix):
             self._s3.remove(key)
 
-    def _put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
+    def _upload_parts(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
         with source.open("rb") as file:
-            upload = self._begun(key) or self._s3.client.create_multipart_upload(
+            upload = self._find_unfinished(key) or self._s3.client.create_multipart_upload(
                 **self._s3.at(key)
             )
             at = {**self._s3.at(key), "UploadId": upload["UploadId"]}
-            there = self._parts(at)
+            there = self._list_parts(at)
             done = [
-                {"PartNumber": number, "ETag": self._put_part(at, number, content, there)}
-                for number, content in _parts_of(file, self._part_size(source), moved)
+                {"PartNumber": number, "ETag": self._upload_part(at, number, content, there)}
+                for number, content in _read_parts(file, self._part_size(source), moved)
             ]
             self._s3.client.complete_multipart_upload(**at, MultipartUpload={"Parts": done})
 
     def _part_size(self, source: Path) -> int:
-        return max(self._part, -(-source.stat().st_size // _MOST_PARTS))
+        return max(self._part, -(-source.stat().st_size // _MAX_PARTS))
 
-    def _begun(self, key: str) -> Any:  # noqa: ANN401 - boto3 ships no types
-        """Return the latest upload of a key that did not end."""
-        mine = [each for each in self._uploads(key) if each["Key"] == self._s3.before + key]
+    def _find_unfinished(self, key: str) -> Any:  # noqa: ANN401 - boto3 ships no types
+        """Return the latest unfinished upload of a key; None if there is no such upload."""
+        mine = [
+            each for each in self._list_unfinished(key) if each["Key"] == self._s3.before + key
+        ]
         return max(mine, key=lambda each: each["Initiated"], default=None)
 
-    def _uploads(self, prefix: str) -> list[Any]:
+    def _list_unfinished(self, prefix: str) -> list[Any]:
         with self._s3.asked():
             pages = self._s3.client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self._s3.bucket, Prefix=self._s3.before + prefix
             )
             return [each for page in pages for each in page.get("Uploads", ())]
 
-    def _parts(self, at: dict[str, str]) -> dict[int, str]:
+    def _list_parts(self, at: dict[str, str]) -> dict[int, str]:
         pages = self._s3.client.get_paginator("list_parts").paginate(**at)
         return {
             each["PartNumber"]: each["ETag"] for page in pages for each in page.get("Parts", ())
         }
 
-    def _put_part(
+    def _upload_part(
         self, at: dict[str, str], number: int, content: bytes, there: dict[int, str]
     ) -> str:
-        # S3's name of a part is its MD5, but for some encryptions: then it is sent again. That
-        # all is right is seen by SHA-256 when the file is read back.
+        # The ETag of a part is its MD5, except with some encryptions: then the part is sent again.
+        # Reading the file back verifies its SHA-256.
         digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
         if there.get(number, "").strip('"') == digest:
             return there[number]
@@ -432,10 +434,10 @@ class Bucket(Shelf):
         return str(sent["ETag"])
 
 
-def _parts_of(
+def _read_parts(
     file: BinaryIO, size: int, moved: Callable[[int], None]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield each part with its number; an empty file has one, as S3 wants one at least."""
+    """Yield number and content of each part; an empty file has one, as S3 requires."""
     number, content = 1, file.read(size)
     while content or number == 1:
         yield number, content
