@@ -1,5 +1,6 @@
 """Images: recipe, build, test, publish, promote, prune.
 
-Begin with `disk.py` and `bake.py` (build), then `checks.py` and `boot.py` (test), `publish.py`,
-`promote.py`, `prune.py`. `due.py` says which images need a build; `folder.py` is a build on disk.
+Start reading with `disk.py` and `bake.py` (build), then `checks.py` and `boot.py` (test),
+`publish.py`, `promote.py`, `prune.py`. `due.py` finds the images that need a build; `folder.py`
+keeps builds on disk.
 """

@@ -1,9 +1,9 @@
-"""Prove what an image offers: run one small job for each executor and task that it enables.
+"""Test an image: run one small job for each executor and task that it enables.
 
-Each runs in the root of the disk that is to be published, or of the rented machine that becomes a
-snapshot, as its worker and with Debusine's own code (`jobs_inside.py`). The root is a copy: what
-jobs leave there is gone afterwards. A job that this computer, or that machine, cannot run,
-whatever the image holds, is unproven, and no problem.
+A job runs in a copy of the root of the disk, or of the rented machine that becomes a snapshot. It
+runs as the worker and with Debusine's own code (`jobs_inside.py`). The copy is deleted afterwards.
+If the computer or the machine cannot run a job, regardless of the image, the job is unproven. An
+unproven job is not a problem of the image.
 """
 
 import json
@@ -41,27 +41,27 @@ from fleet.ports import Tell
 from fleet.schema.model import ImageRecipe
 
 LOG = "jobs.log"
-_COPY = ".jobs-"
+_COPY_PREFIX = ".jobs-"
 """Name prefix of folders with a copy of a root."""
-_ROOTFUL = ("unshare", "setpriv", "qemu-img", "sfdisk", "debugfs")
-_SECONDS = 7200
-"""The limit of all jobs: on a very busy machine of two cores they took 15 minutes."""
+_REQUIRED_PROGRAMS = ("unshare", "setpriv", "qemu-img", "sfdisk", "debugfs")
+_TIMEOUT_SECONDS = 7200
+"""Limit for all jobs: on a very busy machine of two cores they took 15 minutes."""
 _VSOCK = Path("/dev/vhost-vsock")
 _HOME = "/var/lib/debusine/worker"
 _WORKER = "debusine-worker"
-_SET_UP = "/usr/local/sbin/debusine-worker-incus"
+_INCUS_SETUP = "/usr/local/sbin/debusine-worker-incus"
 
 
 @dataclass
 class Found:
-    """The tags that the worker reports, and each job with how it ended."""
+    """The tags that the worker reports, and the result of each job."""
 
     tags: tuple[str, ...] = ()
     jobs: dict[str, Job] = field(default_factory=dict)
 
 
 def jobs_of(recipe: ImageRecipe) -> tuple[str, ...]:
-    """Return the jobs of a recipe, each after those whose results it uses."""
+    """Return the jobs of a recipe, each after the jobs whose results it uses."""
     executors, tasks = executors_of(recipe.enable_backends), set(recipe.enable_tasks)
     wanted = [f"task:{each}" for each in ("mmdebstrap", "simplesystemimagebuild") if each in tasks]
     wanted += [f"executor:{each}" for each in executors]
@@ -70,17 +70,17 @@ def jobs_of(recipe: ImageRecipe) -> tuple[str, ...]:
 
 
 def why_not(recipe: ImageRecipe) -> str:
-    """Return why no job can be run on this computer; empty: jobs can be tried."""
+    """Return the reason why this computer cannot run jobs; empty if it can."""
     if os.geteuid() != 0:
         return "only root runs jobs in the root of an image"
     machine = disk.MACHINES.get(platform.machine(), platform.machine())
     if machine != recipe.architecture:
         return f"this computer is {machine}, and the image is {recipe.architecture}"
-    return missing(_ROOTFUL) or disk.why_not()
+    return missing(_REQUIRED_PROGRAMS) or disk.why_not()
 
 
 def prove(recipe: ImageRecipe, image: Path, log: Path, tell: Tell) -> Test:
-    """Run the jobs of an image, and return what they proved."""
+    """Run the jobs of an image on this computer, and return the test."""
     if reason := why_not(recipe):
         return prove_nothing(recipe, reason)
     log.write_bytes(b"")
@@ -94,44 +94,44 @@ def prove(recipe: ImageRecipe, image: Path, log: Path, tell: Tell) -> Test:
             root.mkdir()
             with open_disk(image) as opened:
                 opened.root.copy(root)
-            return _prove(Here(), recipe, _Site("this computer", able, str(root), log), tell)
+            return _run_jobs(Here(), recipe, _Site("this computer", able, str(root), log), tell)
 
         unshare_mounts(log)
         return in_memory_or_on_disk(work, log, run)
 
 
 def prove_on(machine: "Machine", recipe: ImageRecipe, log: Path, tell: Tell) -> Test:
-    """Run the jobs of an image on the machine that becomes it, and return what they proved."""
+    """Run the jobs of an image on the machine that becomes the image, and return the test."""
     able = {*machine.run(ABLE).split()}
     top = machine.run(COPY_ROOT).strip()
     try:
-        return _prove(machine, recipe, _Site("the machine", able, f"{top}/root", log), tell)
+        return _run_jobs(machine, recipe, _Site("the machine", able, f"{top}/root", log), tell)
     finally:
         machine.run(f"rm -rf --one-file-system {quote(top)}")
 
 
 class Machine(Protocol):
-    """A computer that runs scripts of sh as root: this one, or a rented one over ssh."""
+    """A computer that runs shell scripts as root: this one, or a rented one over ssh."""
 
     def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
-        """Start a script there; its errors go to the log."""
+        """Start a script; append its standard error to the log."""
 
     def run(self, script: str, sent: bytes = b"") -> str:
-        """Run a script there, and return its output."""
+        """Run a script, and return its output."""
 
 
 class Here:
-    """This computer; what it runs ends with us."""
+    """This computer; its scripts are killed when this process exits."""
 
     def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
-        """Start a script; its errors go to the log."""
+        """Start a script; append its standard error to the log."""
         with log.open("ab") as errors:
             return subprocess.Popen(  # noqa: S603 - a script of ours
                 (need("setpriv"), "--pdeathsig=KILL", "--", "/bin/sh", "-c", script),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                start_new_session=True,  # a Ctrl-C is ours to hear
+                start_new_session=True,  # only this process handles Ctrl-C
             )
 
     def run(self, script: str, sent: bytes = b"") -> str:
@@ -141,7 +141,7 @@ class Here:
 
 
 class _Site(NamedTuple):
-    """Where jobs run: what that computer has for virtual machines, and the copy of the root."""
+    """The place of jobs: its name, its devices for virtual machines, and the copied root."""
 
     name: str
     able: Collection[str]
@@ -149,18 +149,18 @@ class _Site(NamedTuple):
     log: Path
 
 
-def _prove(machine: Machine, recipe: ImageRecipe, site: _Site, tell: Tell) -> Test:
-    """Return the test of a recipe's jobs; those that can be tried there are run."""
+def _run_jobs(machine: Machine, recipe: ImageRecipe, site: _Site, tell: Tell) -> Test:
+    """Run the jobs of a recipe that the site can run, and return the test of all jobs."""
     at, began = utc_now(), time.monotonic()
     wanted = jobs_of(recipe)
-    tried = {each: why for each in wanted if (why := _unproven(each, recipe, site))}
+    tried = {each: why for each in wanted if (why := _why_unproven(each, recipe, site))}
     found = Found()
-    for told in _jobs_in(machine, recipe, site, [*_order_of(wanted, tried)]):
-        _take(told, found, tell)
+    for told in _run_all_networks(machine, recipe, site, [*_order_jobs(wanted, tried)]):
+        _record_result(told, found, tell)
     found.jobs |= {each: Job(name=each, unproven=why) for each, why in tried.items()}
     for each in wanted:
         if each not in found.jobs:
-            problem = f"it did not end: {_last(site.log)} ({site.log})"
+            problem = f"it did not end: {_last_log_line(site.log)} ({site.log})"
             found.jobs[each] = Job(name=each, problem=problem)
     jobs = tuple(found.jobs[each] for each in wanted)
     return Test(
@@ -168,21 +168,21 @@ def _prove(machine: Machine, recipe: ImageRecipe, site: _Site, tell: Tell) -> Te
         at=at,
         seconds=round(time.monotonic() - began, 1),
         problems=tuple(f"{each.name} failed: {each.problem}" for each in jobs if each.problem),
-        provides=_proven(found, jobs),
+        provides=_proven_tags(found, jobs),
         jobs=jobs,
     )
 
 
 def prove_nothing(recipe: ImageRecipe, reason: str) -> Test:
-    """Return the test of an image whose jobs cannot be run, and why."""
+    """Return a test whose jobs are all unproven for a reason."""
     jobs = tuple(Job(name=each, unproven=reason) for each in jobs_of(recipe))
     return Test(kind="jobs", at=utc_now(), seconds=0.0, jobs=jobs, nothing_run=reason)
 
 
 def judge(image: str, recipe: ImageRecipe, worker: str, run: Callable[[], Test]) -> Test:
-    """Return the test of jobs; `run` runs them, unless the worker is too old to report tags.
+    """Return the test of `run`; without running it if the worker is too old to report tags.
 
-    A tag that the recipe claims by hand and that its jobs do not bear out is a problem.
+    A tag in the recipe's `provides` that no job proved is a problem.
     """
     is_old = is_old_worker(worker)
     test = prove_nothing(recipe, "its worker reports no tags") if is_old else run()
@@ -194,7 +194,7 @@ def judge(image: str, recipe: ImageRecipe, worker: str, run: Callable[[], Test])
 
 
 def refuted_claims(recipe: ImageRecipe, test: Test) -> tuple[str, ...]:
-    """Return the tags that a recipe claims by hand and that its jobs do not bear out."""
+    """Return the tags in a recipe's `provides` that its jobs refute."""
     return tuple(
         tag
         for tag in recipe.provides
@@ -202,8 +202,8 @@ def refuted_claims(recipe: ImageRecipe, test: Test) -> tuple[str, ...]:
     )
 
 
-def _proven(found: Found, jobs: Sequence[Job]) -> tuple[str, ...]:
-    """Return the tags whose job succeeded, and those of the worker that take no job."""
+def _proven_tags(found: Found, jobs: Sequence[Job]) -> tuple[str, ...]:
+    """Return the tags whose job succeeded, and the worker's tags that need no job."""
     good = {each.name for each in jobs if each.is_proven}
     executors = {f"worker:{each}" for each in good if each.startswith("executor:")}
     tags = {
@@ -214,19 +214,19 @@ def _proven(found: Found, jobs: Sequence[Job]) -> tuple[str, ...]:
     return tuple(sorted(tags | executors)) if found.tags else ()
 
 
-def _order_of(wanted: Sequence[str], unproven: Mapping[str, str]) -> Iterator[str]:
-    """Yield the jobs to run; first one that makes a root, where another needs that."""
+def _order_jobs(wanted: Sequence[str], unproven: Mapping[str, str]) -> Iterator[str]:
+    """Yield the jobs to run; first `task:mmdebstrap` if another job needs its tarball."""
     left = [each for each in wanted if each not in unproven]
-    if "task:mmdebstrap" not in left and set(left) & _IN_TARBALL:
+    if "task:mmdebstrap" not in left and set(left) & _NEEDS_TARBALL:
         yield "task:mmdebstrap"
     yield from left
 
 
-_IN_TARBALL = {"executor:unshare", "executor:incus-lxc", "task:sbuild", "task:autopkgtest"}
+_NEEDS_TARBALL = {"executor:unshare", "executor:incus-lxc", "task:sbuild", "task:autopkgtest"}
 
 
-def _unproven(job: str, recipe: ImageRecipe, site: _Site) -> str:
-    """Return why a job cannot be run there; empty: it can be tried."""
+def _why_unproven(job: str, recipe: ImageRecipe, site: _Site) -> str:
+    """Return the reason why the site cannot run a job; empty if it can."""
     if job in ("executor:qemu", "executor:incus-vm"):
         if "kvm" not in site.able:
             return f"{site.name} has no KVM that works"
@@ -248,16 +248,16 @@ def _has_kvm() -> bool:
 
 @contextmanager
 def workplace(folder: Path) -> Iterator[Path]:
-    """Make a folder for a copy of a root, one at a time; what a dead run left is deleted."""
+    """Lock and create a folder for a copy of a root; delete the folders of dead runs."""
     with held(folder / ".jobs.lock"):
-        for left in folder.glob(f"{_COPY}*"):
+        for left in folder.glob(f"{_COPY_PREFIX}*"):
             shutil.rmtree(left)
-        with TemporaryDirectory(prefix=_COPY, dir=folder) as made:
+        with TemporaryDirectory(prefix=_COPY_PREFIX, dir=folder) as made:
             yield Path(made)
 
 
-def _take(told: Mapping[str, Any], found: Found, tell: Tell) -> None:
-    """Add the tags or the job of a line to the results."""
+def _record_result(told: Mapping[str, Any], found: Found, tell: Tell) -> None:
+    """Add the tags or jobs of one line of output to the results."""
     if "tags" in told:
         found.tags = tuple(told["tags"])
     elif "here" in told:
@@ -285,30 +285,30 @@ echo "$top"
 """
 
 
-def _jobs_in(
+def _run_all_networks(
     machine: Machine, recipe: ImageRecipe, site: _Site, jobs: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """Run jobs in a root, and yield what is known of each as soon as it is."""
+    """Run jobs in a root, those with incus in their own network; yield each result."""
     incus = [each for each in jobs if each.startswith("executor:incus")]
-    yield from _inside(machine, recipe, site, [each for each in jobs if each not in incus])
-    if incus and (why := _no_network(machine, site.log)):
+    yield from _run_in_root(machine, recipe, site, [each for each in jobs if each not in incus])
+    if incus and (why := _why_no_network(machine, site.log)):
         yield {"here": why, "jobs": incus}
     elif incus:
-        told = _inside(machine, recipe, site, incus, own_network=True)
+        told = _run_in_root(machine, recipe, site, incus, own_network=True)
         yield from (each for each in told if "tags" not in each)
 
 
-def _no_network(machine: Machine, log: Path) -> str:
-    """Return why no network of containers can be made there; empty: it can."""
+def _why_no_network(machine: Machine, log: Path) -> str:
+    """Return the error if the machine cannot create a container network; else empty."""
     made = "ip link add b0 type bridge && ip link add v0 type veth peer name v1"
     with machine.start(as_script("unshare", "--net", "sh", "-euc", made), log) as child:
         _, _ = child.communicate()
-    return f"no bridge for incus can be made: {_last(log)}" if child.returncode else ""
+    return f"no bridge for incus can be made: {_last_log_line(log)}" if child.returncode else ""
 
 
-# unshare(2) maps no users within a chroot, so the root becomes that of the mount namespace. For
-# that it has to be a mount. A shell of root stays the first process there: who becomes another
-# user does not end with its parent, and what is left of the namespace ends with the first.
+# unshare(2) maps no users within a chroot, so pivot_root makes the copy the root of the mount
+# namespace; pivot_root requires a mount. Process 1 stays a shell of root: a process that changes
+# its user loses its parent-death signal, but the kernel kills all processes with process 1.
 ENTER = """
 root=$1; own=$2; shift 2
 mount --bind "$root" "$root"; cd "$root"
@@ -319,20 +319,20 @@ if test "$own" = own; then ip link set lo up; mount -t cgroup2 cgroup sys/fs/cgr
 pivot_root . mnt
 exec /usr/sbin/chroot . /bin/sh -euc 'umount -l /mnt; "$@"; exit' sh "$@"
 """
-# incus's daemon is systemd's to start, which no root has: it is started as that would.
-_AS_INCUS = f"""
+# No systemd runs in the root, so start the daemon of incus with the command of its unit.
+_START_INCUS = f"""
 mkdir -p /run/incus /var/lib/incus /var/log/incus
 /usr/libexec/incus/incusd --group incus-admin >/var/log/incus/incusd.log 2>&1 </dev/null &
 incus admin waitready --timeout 120 </dev/null >&2
-{_SET_UP} </dev/null >&2
+{_INCUS_SETUP} </dev/null >&2
 exec "$@"
 """
 _XZ = "/usr/local/bin/xz"
-_QUICK = b'#!/bin/sh\nexec /usr/bin/xz -0 "$@"\n'
-"""Tarballs of jobs are read once: at its usual level xz took longer than all else of a job."""
+_FAST_XZ = b'#!/bin/sh\nexec /usr/bin/xz -0 "$@"\n'
+"""Jobs read a tarball once: at the default level, xz took longer than the rest of a job."""
 
 
-def _inside(
+def _run_in_root(
     machine: Machine,
     recipe: ImageRecipe,
     site: _Site,
@@ -340,16 +340,16 @@ def _inside(
     *,
     own_network: bool = False,
 ) -> Iterator[Mapping[str, Any]]:
-    """Run jobs in the root as its worker, with the machine's network or one of its own."""
+    """Run jobs in the root as its worker, in the machine's network or in a new one."""
     program = Path(__file__).with_name("jobs_inside.py").read_bytes()
-    for name, content, mode in ((f"{_HOME}/jobs.py", program, 644), (_XZ, _QUICK, 755)):
+    for name, content, mode in ((f"{_HOME}/jobs.py", program, 644), (_XZ, _FAST_XZ, 755)):
         path = quote(site.root + name)
         machine.run(f"cat >{path} && chmod {mode} {path}", content)
     worker = (
         *("setpriv", f"--reuid={_WORKER}", f"--regid={_WORKER}", "--init-groups", "--"),
         *("env", f"HOME={_HOME}", "python3", f"{_HOME}/jobs.py"),
     )
-    within = ("sh", "-euc", _AS_INCUS, "sh", *worker) if own_network else worker
+    within = ("sh", "-euc", _START_INCUS, "sh", *worker) if own_network else worker
     apart = ("--net",) if own_network else ()
     script = as_script(
         *("unshare", "--mount", "--propagation=private", "--pid", "--fork"),
@@ -358,11 +358,11 @@ def _inside(
     )
     wanted = {"jobs": jobs, "suite": recipe.suite, "architecture": recipe.architecture}
     with machine.start(script, site.log) as child:
-        limit = threading.Timer(_SECONDS, child.kill)
+        limit = threading.Timer(_TIMEOUT_SECONDS, child.kill)
         limit.start()
         stdin, stdout = cast("IO[bytes]", child.stdin), cast("IO[bytes]", child.stdout)
         try:
-            with suppress(BrokenPipeError):  # why it ended already is in the log
+            with suppress(BrokenPipeError):  # it exited already; the log has the reason
                 stdin.write(json.dumps(wanted).encode())
                 stdin.close()
             yield from map(json.loads, stdout)
@@ -373,15 +373,15 @@ def _inside(
     if child.returncode:
         what = "incus was not set up" if own_network else "the worker's code cannot be run"
         for name in jobs:
-            yield {"job": name, "seconds": 0.0, "error": f"{what}: {_last(site.log)}"}
+            yield {"job": name, "seconds": 0.0, "error": f"{what}: {_last_log_line(site.log)}"}
 
 
 def as_script(*command: str) -> str:
-    """Return a script that becomes a command, with little of the computer's environment."""
+    """Return a script that executes a command in a minimal environment, with proxies."""
     proxies = [f'${{{name}+{name}="${name}"}}' for name in PROXIES]
     settings = [f"{name}={value}" for name, value in _ENVIRONMENT.items()]
     return " ".join(["exec env -i", *proxies, *map(quote, (*settings, *command))])
 
 
-def _last(log: Path) -> str:
+def _last_log_line(log: Path) -> str:
     return last_line(log.read_bytes())

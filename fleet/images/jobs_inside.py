@@ -1,8 +1,8 @@
 """Run small jobs inside the root of an image, as its worker and with the worker's own code.
 
-The image's Python runs this file; nothing else of fleet is there. It reads an order as JSON from
-standard input and writes a line of JSON for each job. A folder takes the place of the
-server: tasks and executors read artifacts from it and write artifacts to it.
+The image's Python runs this file, without the rest of fleet. It reads an order as JSON from
+standard input and writes a line of JSON for each job. A folder replaces the server: tasks and
+executors read artifacts from it and write artifacts to it.
 """
 
 import json
@@ -24,9 +24,9 @@ _STORE = _HOME / "fleet-jobs"
 _TARBALL, _IMAGE, _SOURCE = "debian:system-tarball", "debian:system-image", "debian:source-package"
 _LOGS = ("debian:package-build-log", "debusine:work-request-debug-logs")
 _INIT = ["dbus", "python3-minimal", "systemd-sysv"]
-"""Packages that start a container as a machine, and let autopkgtest in."""
-_LONGEST = 1500
-"""Characters of a log that are shown."""
+"""Packages to boot a container as a machine, and to run autopkgtest in it."""
+_MAX_LOG_CHARACTERS = 1500
+"""Limit of characters per log in the output."""
 SOURCE = "fleet-job"
 """The name of the source package that jobs build and test."""
 _SOURCES = {
@@ -52,18 +52,18 @@ _SOURCES = {
     ),
     "debian/tests/control": "Test-Command: test -e /etc/debian_version\nDepends:\n",
 }
-"""A package that needs no other to be built."""
+"""Files of a source package without build dependencies."""
 
 
 class JobFailed(Exception):
-    """A job did not succeed."""
+    """A job failed."""
 
 
 class Server:
-    """Artifacts in a folder, as far as tasks and executors ask a server for any."""
+    """Artifacts in a folder, with the methods of Debusine's client that jobs call."""
 
     def keep(self, category: str, data: dict[str, Any], files: dict[str, Path]) -> int:
-        """Keep an artifact, and return its number."""
+        """Store an artifact, and return its number."""
         number = len(list(_STORE.glob("*.json"))) + 1
         for name, path in files.items():
             place = _STORE / str(number) / name
@@ -81,7 +81,7 @@ class Server:
         raise JobFailed(f"no job before it made a {category}")
 
     def logs(self) -> str:
-        """Return the end of the latest logs that a task left."""
+        """Return the last characters of the latest log of each category."""
         numbers = sorted((int(path.stem) for path in _STORE.glob("*.json")), reverse=True)
         shown: dict[str, int] = {}
         for number in numbers:
@@ -89,13 +89,13 @@ class Server:
             if category in _LOGS:
                 shown.setdefault(category, number)
         return "\n".join(
-            f"== {path.name}\n{path.read_text(errors='replace')[-_LONGEST:]}"
+            f"== {path.name}\n{path.read_text(errors='replace')[-_MAX_LOG_CHARACTERS:]}"
             for number in shown.values()
             for path in sorted((_STORE / str(number)).iterdir())
         )
 
     def artifact_get(self, artifact_id: int, **_: object) -> SimpleNamespace:
-        """Return an artifact as the server's client does."""
+        """Return an artifact in the form of Debusine's client."""
         kept = self._read(artifact_id)
         files = {name: SimpleNamespace(url=f"file:///{name}") for name in kept["files"]}
         return SimpleNamespace(
@@ -124,13 +124,13 @@ class Server:
         return found
 
     def upload_artifact(self, artifact: Any, **_: object) -> SimpleNamespace:  # noqa: ANN401 - Debusine's
-        """Keep an artifact of a task."""
+        """Store an artifact of a task."""
         data = json.loads(artifact.data.model_dump_json())
         files = {str(name): Path(path) for name, path in artifact.files.items()}
         return SimpleNamespace(id=self.keep(str(artifact.category), data, files))
 
     def relation_create(self, *_: object) -> None:
-        """Keep no relation of artifacts."""
+        """Ignore a relation of artifacts."""
 
     def _read(self, number: int) -> dict[str, Any]:
         kept: dict[str, Any] = json.loads((_STORE / f"{number}.json").read_text(encoding="utf-8"))
@@ -138,7 +138,7 @@ class Server:
 
 
 class Jobs:
-    """Every job by its name."""
+    """All jobs, run by name."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self._architecture = order["architecture"]
@@ -151,25 +151,25 @@ class Jobs:
         self.server = Server()
 
     def run(self, name: str) -> None:
-        """Run a job; raises where it does not succeed."""
+        """Run a job; raises an exception if it fails."""
         kind, _, what = name.partition(":")
         if kind == "executor":
-            self._executor(what)
+            self._run_executor(what)
         else:
             {
-                "autopkgtest": self._autopkgtest,
-                "mmdebstrap": self._mmdebstrap,
-                "sbuild": self._sbuild,
-                "simplesystemimagebuild": self._system_image,
+                "autopkgtest": self._run_autopkgtest,
+                "mmdebstrap": self._run_mmdebstrap,
+                "sbuild": self._run_sbuild,
+                "simplesystemimagebuild": self._run_system_image,
             }[what]()
 
-    def _mmdebstrap(self) -> None:
+    def _run_mmdebstrap(self) -> None:
         options = {"architecture": self._architecture, "variant": "buildd"}
         options["extra_packages"] = _INIT
         data = {"bootstrap_options": options, "bootstrap_repositories": [self._repository]}
-        self._task("mmdebstrap", data, {})
+        self._run_task("mmdebstrap", data, {})
 
-    def _system_image(self) -> None:
+    def _run_system_image(self) -> None:
         options = {"architecture": self._architecture, "variant": "minbase"}
         options["extra_packages"] = ["python3-minimal"]
         data = {
@@ -180,44 +180,44 @@ class Jobs:
                 "partitions": [{"size": 2, "filesystem": "ext4"}],
             },
         }
-        self._task("simplesystemimagebuild", data, {})
+        self._run_task("simplesystemimagebuild", data, {})
 
-    def _sbuild(self) -> None:
-        data = {"input": {"source_artifact": 1}, **self._executed("unshare")}
+    def _run_sbuild(self) -> None:
+        data = {"input": {"source_artifact": 1}, **self._executor_data("unshare")}
         dynamic = {
             "environment_id": self.server.find(_TARBALL),
-            "input_source_artifact_id": self._source(),
+            "input_source_artifact_id": self._find_or_create_source(),
             "subject": SOURCE,
         }
-        self._task("sbuild", data, dynamic)
+        self._run_task("sbuild", data, dynamic)
 
-    def _autopkgtest(self, backend: str = "unshare", environment: str = _TARBALL) -> None:
+    def _run_autopkgtest(self, backend: str = "unshare", environment: str = _TARBALL) -> None:
         inputs = {"source_artifact": 1, "binary_artifacts": []}
-        data = {"input": inputs, **self._executed(backend)}
+        data = {"input": inputs, **self._executor_data(backend)}
         dynamic = {
             "environment_id": self.server.find(environment),
-            "input_source_artifact_id": self._source(),
+            "input_source_artifact_id": self._find_or_create_source(),
             "input_binary_artifacts_ids": [],
             "subject": SOURCE,
         }
-        self._task("autopkgtest", data, dynamic)
+        self._run_task("autopkgtest", data, dynamic)
 
-    def _executed(self, backend: str) -> dict[str, object]:
+    def _executor_data(self, backend: str) -> dict[str, object]:
         return {
             "build_architecture": self._architecture,
             "environment": 1,
             "backend": backend,
         }
 
-    def _executor(self, name: str) -> None:
+    def _run_executor(self, name: str) -> None:
         executors = import_module("debusine.tasks.executors")
         backends = import_module("debusine.tasks.models")
         chosen = executors.executor_class(backends.BackendType(name))
         if not chosen.available():
             raise JobFailed(f"the worker does not offer the executor {name}")
         environment = str(chosen.image_category)
-        if name == "qemu":  # It makes no instance of its own: autopkgtest starts QEMU.
-            self._autopkgtest(name, environment)
+        if name == "qemu":  # This executor has no instances: autopkgtest starts QEMU.
+            self._run_autopkgtest(name, environment)
             return
         folder = _HOME / "workdir" / f"executor-{name}"
         folder.mkdir(parents=True)
@@ -231,8 +231,8 @@ class Jobs:
         finally:
             instance.stop()
 
-    def _task(self, name: str, data: dict[str, Any], dynamic: dict[str, Any]) -> None:
-        """Run a task as the worker runs it."""
+    def _run_task(self, name: str, data: dict[str, Any], dynamic: dict[str, Any]) -> None:
+        """Run a task like the worker."""
         task = import_module("debusine.tasks").BaseExternalTask
         worker = import_module("debusine.artifacts.models").TaskTypes.WORKER
         one = task.class_from_name(worker, name)(data, dynamic)
@@ -244,8 +244,8 @@ class Jobs:
         if result != "success":
             raise JobFailed(f"the task ended with {result}")
 
-    def _source(self) -> int:
-        """Return the artifact of a source package of a few lines."""
+    def _find_or_create_source(self) -> int:
+        """Return the number of the artifact with the source package; create it if missing."""
         try:
             return self.server.find(_SOURCE)
         except JobFailed:
@@ -257,7 +257,7 @@ class Jobs:
 
 
 def pack_source(top: Path) -> dict[str, Path]:
-    """Make a source package of a few lines in an empty folder; return its files by name."""
+    """Create a minimal source package in an empty folder; return its files by name."""
     tree = top / f"{SOURCE}-1"
     for name, text in _SOURCES.items():
         path = tree / name
@@ -270,7 +270,7 @@ def pack_source(top: Path) -> dict[str, Path]:
 
 
 def mirror_of(suite: str) -> str:
-    """Return the archive that the image has its suite from."""
+    """Return the image's archive of its suite."""
     apt: Any = import_module("apt_pkg")  # each image has it, for Ansible
     apt.init()
     sources = apt.SourceList()
@@ -280,7 +280,7 @@ def mirror_of(suite: str) -> str:
 
 
 def tags() -> list[str]:
-    """Return the tags that the worker reports; none where it is older than tags."""
+    """Return the tags that the worker reports; empty if it is too old to report tags."""
     try:
         system = import_module("debusine.worker.system_information")
         found: set[str] = import_module("debusine.tasks").get_provided_external_worker_tags()
@@ -291,35 +291,35 @@ def tags() -> list[str]:
 
 
 def main() -> None:
-    """Run the jobs that are ordered, in their order."""
+    """Run the ordered jobs, and print the tags and each result."""
     order = json.loads(sys.stdin.read())
     setattr(tarfile.TarFile, "xzopen", classmethod(_open_quickly))  # noqa: B010 - typed as fixed
     _STORE.mkdir(exist_ok=True)
-    _say(tags=tags())
+    _print_message(tags=tags())
     jobs = Jobs(order)
     for name in order["jobs"]:
         began = time.monotonic()
         error = ""
         try:
             jobs.run(name)
-        except Exception as problem:  # noqa: BLE001 - a job may fail as it likes
+        except Exception as problem:  # noqa: BLE001 - a job may raise any exception
             error = f"{type(problem).__name__}: {problem}"
             traceback.print_exc()
             sys.stderr.write(f"{jobs.server.logs()}\n")
-        _say(job=name, seconds=round(time.monotonic() - began, 1), error=error)
+        _print_message(job=name, seconds=round(time.monotonic() - began, 1), error=error)
 
 
 _open_xz: Any = vars(tarfile.TarFile)["xzopen"].__func__
 
 
 def _open_quickly(kind: Any, name: Any, mode: str = "r", *more: Any, **words: Any) -> Any:  # noqa: ANN401 - tarfile's
-    """Open an archive; one that is written is compressed quickly, for it is read once."""
+    """Open an archive; compress with the fastest level, because it is read only once."""
     if mode != "r":
         words["preset"] = 0
     return _open_xz(kind, name, mode, *more, **words)
 
 
-def _say(**words: object) -> None:
+def _print_message(**words: object) -> None:
     sys.stdout.write(json.dumps(words) + "\n")
     sys.stdout.flush()
 
