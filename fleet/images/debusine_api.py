@@ -1,4 +1,7 @@
-"""Ask a Debusine server for work requests and their artifacts; its token goes to it alone."""
+"""Client for work requests and artifacts of a Debusine server.
+
+The token is sent to that server only.
+"""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -11,14 +14,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fleet.errors import BuildFailed
 
-_PIECE = 1 << 20
-_REFUSED = (401, 403)
-_OK = 300
+_CHUNK_BYTES = 1 << 20
+_AUTH_STATUSES = (401, 403)
+_MIN_ERROR_STATUS = 300
 _ABORTED = "aborted"
-_MOST_PAGES = 20
-"""Pages of the server's newest requests that are looked through for one that it tries again."""
-_LONGEST_LOG = 16 << 20
-"""Bytes of a log that are taken; a longer one stays at the server."""
+_MAX_PAGES = 20
+"""Limit of pages of the newest requests that are searched for a retry."""
+_MAX_LOG_BYTES = 16 << 20
+"""Limit for downloading a log; a longer one stays at the server."""
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
@@ -27,7 +30,7 @@ class _Shape(BaseModel):
 
 
 class Request(_Shape):
-    """A work request, as the server describes it."""
+    """A work request of the server's API."""
 
     id: int
     status: str
@@ -41,7 +44,7 @@ class Request(_Shape):
 
 
 class Page(_Shape):
-    """A part of the list of requests, the newest first."""
+    """A page of the list of requests, the newest first."""
 
     next: str | None = None
     results: tuple[Request, ...]
@@ -64,7 +67,7 @@ class Artifact(_Shape):
 
 
 class Server:
-    """A Debusine server, spoken to by an open client that carries the token."""
+    """A Debusine server; its open HTTP client has the token."""
 
     def __init__(self, url: str, client: httpx.Client) -> None:
         self.url = url.rstrip("/")
@@ -73,31 +76,31 @@ class Server:
     def submit(self, body: Mapping[str, object]) -> Request:
         """Post a work request."""
         try:
-            answer = self._client.post(self._at("work-request/"), json=body)
+            answer = self._client.post(self._url_of("work-request/"), json=body)
         except httpx.HTTPError as error:
             raise BuildFailed(
                 f"{self.url} did not answer ({error}); check there whether the request was "
                 "created, and abort it before you try again"
             ) from error
-        return self._shape(Request, answer)
+        return self._parse(Request, answer)
 
     def request(self, number: int) -> Request:
-        """Look at a work request."""
-        return self._shape(Request, self._client.get(self._at(f"work-request/{number}/")))
+        """Return a work request."""
+        return self._parse(Request, self._client.get(self._url_of(f"work-request/{number}/")))
 
     def retried(self, request: Request) -> Request | None:
-        """Return the request by which the server tries an aborted one again, if it does.
+        """Return the server's retry of an aborted request; None without a retry.
 
-        It does so where the worker was lost. No answer of the server names the newer request, so
-        it is the first after it in which all is the same that stays so: the task, whose script
-        identifies the build. The server does not retry a request that a person aborted.
+        The server retries a request if it lost the worker, but not if a user aborted the request.
+        Its API does not link the retry. The retry is the first newer request with equal fields
+        (`_retry_key`): the task data includes the script, which identifies the build.
         """
         if request.status != _ABORTED or request.aborted_by is not None:
             return None
         found, query = None, "task_type=Worker"
-        for _ in range(_MOST_PAGES):
-            page = self._shape(Page, self._client.get(self._at(f"work-request/?{query}")))
-            again = [each for each in page.results if _is_again(each, request)]
+        for _ in range(_MAX_PAGES):
+            page = self._parse(Page, self._client.get(self._url_of(f"work-request/?{query}")))
+            again = [each for each in page.results if _is_retry(each, request)]
             found = min(again, key=lambda each: each.id, default=found)
             if not page.next or any(each.id <= request.id for each in page.results):
                 break
@@ -105,25 +108,27 @@ class Server:
         return found
 
     def abort(self, number: int) -> str:
-        """Have the server abort a work request, if it still can; return the outcome in words."""
+        """Abort a work request, if the server still can; return the outcome for the log."""
         try:
-            answer = self._client.post(self._at(f"work-request/{number}/abort/"))
+            answer = self._client.post(self._url_of(f"work-request/{number}/abort/"))
         except httpx.HTTPError as error:
             return f"not: {error}"
-        return "aborted" if answer.status_code < _OK else f"not: {answer.status_code}"
+        return (
+            "aborted" if answer.status_code < _MIN_ERROR_STATUS else f"not: {answer.status_code}"
+        )
 
     def artifacts(self, numbers: tuple[int, ...]) -> tuple[Artifact, ...]:
-        """Look at artifacts."""
+        """Return artifacts by number."""
         return tuple(
-            self._shape(Artifact, self._client.get(self._at(f"artifact/{each}/")))
+            self._parse(Artifact, self._client.get(self._url_of(f"artifact/{each}/")))
             for each in numbers
         )
 
     def take(self, name: str, file: File, place: Path) -> None:
-        """Download a file and check it."""
+        """Download a file and verify its size and checksum."""
         checksum, size = hashlib.sha256(), 0
         with place.open("wb") as written:
-            for piece in self._pieces(name, file):
+            for piece in self._read_chunks(name, file):
                 checksum.update(piece)
                 size += written.write(piece)
         promised = file.checksums.get("sha256", checksum.hexdigest())
@@ -135,33 +140,33 @@ class Server:
 
     def log(self, name: str, file: File) -> str:
         """Return the text of a log."""
-        if file.size > _LONGEST_LOG:
+        if file.size > _MAX_LOG_BYTES:
             return f"its {file.size} bytes were left at the server\n"
-        return b"".join(self._pieces(name, file)).decode(errors="replace")
+        return b"".join(self._read_chunks(name, file)).decode(errors="replace")
 
-    def _pieces(self, name: str, file: File) -> Iterator[bytes]:
+    def _read_chunks(self, name: str, file: File) -> Iterator[bytes]:
         if not file.url.startswith(f"{self.url}/"):
             raise BuildFailed(f"the server names another host for {name}; nothing was asked there")
         with self._client.stream("GET", file.url) as answer:
             self._check(answer)
-            yield from answer.iter_bytes(_PIECE)
+            yield from answer.iter_bytes(_CHUNK_BYTES)
 
-    def _at(self, path: str) -> str:
+    def _url_of(self, path: str) -> str:
         return f"{self.url}/api/1.0/{path}"
 
     def _check(self, answer: httpx.Response) -> None:
         """Raise BuildFailed for a refusal, in the server's words if it has some."""
-        if answer.status_code < _OK:
+        if answer.status_code < _MIN_ERROR_STATUS:
             return
         answer.read()
         why = f"status {answer.status_code}"
-        if answer.status_code in _REFUSED:
+        if answer.status_code in _AUTH_STATUSES:
             why += "; the token's user has to be a contributor of the workspace"
         elif answer.headers.get("content-type", "").startswith("application/"):
             why += f": {answer.text[:500]}"
         raise BuildFailed(f"{self.url} refuses: {why}")
 
-    def _shape(self, shape: type[Shape], answer: httpx.Response) -> Shape:
+    def _parse(self, shape: type[Shape], answer: httpx.Response) -> Shape:
         self._check(answer)
         try:
             return shape.model_validate_json(answer.content)
@@ -173,12 +178,12 @@ class Server:
             ) from None
 
 
-def _is_again(request: Request, earlier: Request) -> bool:
-    """Say whether the server made a request to try an earlier one again."""
-    return request.id > earlier.id and _likeness(request, 0) == _likeness(earlier, 1)
+def _is_retry(request: Request, earlier: Request) -> bool:
+    """Return whether a request is the server's retry of an earlier one."""
+    return request.id > earlier.id and _retry_key(request, 0) == _retry_key(earlier, 1)
 
 
-def _likeness(request: Request, retries: int) -> tuple[object, ...]:
-    """Return the parts of a request that a retry keeps, and the number of its retries."""
+def _retry_key(request: Request, retries: int) -> tuple[object, ...]:
+    """Return the fields of a request that a retry keeps, and its retry count plus `retries`."""
     count = int(request.workflow_data.get("retry_count", 0)) + retries
     return (request.created_by, request.workspace, request.task_data, count)

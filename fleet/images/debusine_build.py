@@ -1,6 +1,6 @@
-"""Build an image at a Debusine server, by a work request of its own.
+"""Build an image with a work request at a Debusine server.
 
-A build that is given up is aborted at the server.
+The work request of an interrupted build is aborted at the server.
 """
 
 import time
@@ -20,17 +20,17 @@ from fleet.images.packages import read_packages
 from fleet.model.images import BuildOrder, Manifest, Package
 from fleet.queues.http import trusted
 
-_SECONDS = httpx.Timeout(60, connect=10)
-_MOST_FAILURES = 10
-"""Looks in a row that may come to nothing before the build is given up."""
-_IMAGE = "debian:system-image"
-_LOGS = "debusine:work-request-debug-logs"
-_OVER = ("completed", "aborted")
+_TIMEOUT = httpx.Timeout(60, connect=10)
+_MAX_FAILURES = 10
+"""Consecutive failed polls after which the build fails."""
+_IMAGE_CATEGORY = "debian:system-image"
+_LOG_CATEGORY = "debusine:work-request-debug-logs"
+_FINAL_STATUSES = ("completed", "aborted")
 
 
 @dataclass(frozen=True)
 class RequestBuilder:
-    """Bakes by a work request of a Debusine server; its user has to be a contributor there."""
+    """Builder with work requests of a Debusine server; its user must be a contributor there."""
 
     images: Path
     url: str
@@ -42,14 +42,14 @@ class RequestBuilder:
     every: float = 10
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, None]:
-        """Have a version built, and take it into its folder."""
+        """Build a version at the server, and download it into its folder."""
         mirror = self.mirror or order.debian.mirror
         if reason := why_not(order.debian, mirror):
             raise BuildFailed(reason)
         headers = {"Token": self.token, "X-Debusine-Scope": self.scope, "User-Agent": "fleet"}
         with (
             drafting(self.images, order, tell) as draft,
-            httpx.Client(timeout=_SECONDS, headers=headers, verify=trusted()) as client,
+            httpx.Client(timeout=_TIMEOUT, headers=headers, verify=trusted()) as client,
         ):
             run = _Run(self, Server(self.url, client), draft)
             try:
@@ -77,7 +77,7 @@ class _Run:
         self._number = 0
 
     def request(self, data: dict[str, object]) -> tuple[Request, tuple[Artifact, ...]]:
-        """Post the work request and wait until it is over; return it with what it made."""
+        """Post the work request and wait for its end; return it with its artifacts."""
         workspace = {"workspace": self._builder.workspace} if self._builder.workspace else {}
         body = {"task_name": TASK, "task_data": data, "event_reactions": {}, **workspace}
         with self._draft.phase("submit"):
@@ -92,14 +92,14 @@ class _Run:
         return request, self._server.artifacts(request.artifacts)
 
     def keep_logs(self, request: Request, artifacts: tuple[Artifact, ...]) -> None:
-        """Add what the server logged; BuildFailed with the end of it where the request failed."""
+        """Copy the server's logs; raises BuildFailed, with their end, if the request failed."""
         said = ""
         for artifact in artifacts:
-            for name, file in artifact.files.items() if artifact.category == _LOGS else ():
+            for name, file in artifact.files.items() if artifact.category == _LOG_CATEGORY else ():
                 try:
                     text = self._server.log(name, file)
                 except (httpx.HTTPError, BuildFailed) as error:
-                    # The image is what was asked for, and may be there all the same.
+                    # The image may be complete even if its log is unavailable.
                     text = f"not taken: {error}\n"
                 said += text
                 self._draft.note(f"== {name}\n{text}")
@@ -112,8 +112,10 @@ class _Run:
             )
 
     def take(self, request: Request, artifacts: tuple[Artifact, ...]) -> Artifact:
-        """Download the disk among the artifacts and check it; it has to be the recipe's."""
-        images = [each for each in artifacts if each.category == _IMAGE and len(each.files) == 1]
+        """Download the disk from the artifacts; raises BuildFailed if it is not the recipe's."""
+        images = [
+            each for each in artifacts if each.category == _IMAGE_CATEGORY and len(each.files) == 1
+        ]
         if len(images) != 1:
             raise BuildFailed(
                 f"work request {request.id} at {self._server.url} has {len(images)} system images "
@@ -132,7 +134,7 @@ class _Run:
         return images[0]
 
     def packages(self, image: Artifact) -> tuple[Package, ...]:
-        """Return the packages as the disk lists them itself; else as the server does, by name."""
+        """Return the package list of the disk; if unreadable, the names from the server."""
         try:
             with open_disk(self._draft.folder / folder.QCOW2) as disk:
                 listed = disk.root.text(LISTED)
@@ -150,16 +152,16 @@ class _Run:
         )
 
     def _follow(self) -> Request:
-        """Wait until the request is over, and so is each by which the server tries it again."""
+        """Poll until the request and all its retries have ended; return the last."""
         status, failures, since = "", 0, time.monotonic()
         seconds = self._draft.seconds
-        while status not in _OVER:
+        while status not in _FINAL_STATUSES:
             try:
                 request = self._server.request(self._number)
                 again = self._server.retried(request)
             except (httpx.HTTPError, BuildFailed) as error:
                 failures += 1
-                if failures == _MOST_FAILURES:
+                if failures == _MAX_FAILURES:
                     raise BuildFailed(
                         f"{self._server.url} does not answer any more: {error}"
                     ) from error
@@ -174,6 +176,6 @@ class _Run:
             if again:
                 self._draft.say("again", f"the server lost the worker: work request {again.id}")
                 self._number, status = again.id, ""
-            elif status not in _OVER:
+            elif status not in _FINAL_STATUSES:
                 self._builder.wait(self._builder.every)
         return request

@@ -1,7 +1,7 @@
-"""Describe an image as the task by which a Debusine server bakes it.
+"""Create the data of the Debusine task that bakes an image.
 
-The task makes a root of Debian by packages, runs one script in it and makes it a disk. The script
-carries the role debusine_worker with it and runs it there, so that the image is the same role's.
+The task creates a root from packages, runs one script in it and converts it to a disk. The script
+contains the role debusine_worker and runs it, so that all builders use the same role.
 """
 
 import gzip
@@ -22,17 +22,17 @@ from fleet.schema.pools import ImageRecipe
 from fleet.state.storage import shipped_folder
 
 TASK = "simplesystemimagebuild"
-_RUNNER = "ansible-core"
-_FIRST = ("ca-certificates", "zstd")
+_ANSIBLE_PACKAGE = "ansible-core"
+_TASK_PACKAGES = ("ca-certificates", "zstd")
 """Packages that the task itself installs: to reach the archive and to pack the initrd.
 
-The script installs the rest. Debusine writes the task's packages into the name of its record of
-the run, which may have 255 letters: with all of them it cannot record that the request ended, and
-aborts and retries it although the worker succeeded.
+The script installs the others. Debusine writes the task's packages into the name of its record of
+the run, which is limited to 255 characters. With all packages it cannot record the end of the
+request, and aborts and retries it although the worker succeeded.
 """
-_WIDTH = 76
-_GIB = 4
-"""Size of the root; it grows to the machine's disk at the first boot."""
+_LINE_WIDTH = 76
+_ROOT_GIB = 4
+"""Size of the root, which grows to the machine's disk at the first boot."""
 _SCRIPT = """\
 #!/bin/sh
 # Written by fleet: runs the Ansible role debusine_worker in the root of an image.
@@ -64,11 +64,11 @@ mkdir -p {folder}
 cd /
 {forget}"""
 LISTED = "/usr/share/fleet/packages.tsv"
-"""Where the image lists its packages: only it knows where they came from."""
+"""List of packages inside the image; the server does not know their origins."""
 
 
 def why_not(recipe: ImageRecipe, mirror: str | None) -> str:
-    """Return why Debusine's task cannot make this image; empty when it can."""
+    """Return the reason why Debusine's task cannot build this image; empty if it can."""
     if mirror is None:
         return (
             "Debusine's task needs the archive that its worker bakes from: use --mirror URL, or "
@@ -80,12 +80,12 @@ def why_not(recipe: ImageRecipe, mirror: str | None) -> str:
 
 
 def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dict[str, object]:
-    """Return the data of the task; `kernel` is the package of the kernel that images boot."""
+    """Return the data of the task; `kernel` is the kernel package of images."""
     return {
         "bootstrap_options": {
             "architecture": recipe.architecture,
             "variant": "minbase",
-            "extra_packages": list(_FIRST),
+            "extra_packages": list(_TASK_PACKAGES),
         },
         "bootstrap_repositories": [
             {"mirror": uri, "suite": suite, "components": ["main"]}
@@ -95,7 +95,7 @@ def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dic
         "disk_image": {
             "format": "qcow2",
             "kernel_package": kernel,
-            "partitions": [{"size": _GIB, "filesystem": "ext4", "mountpoint": "/"}],
+            "partitions": [{"size": _ROOT_GIB, "filesystem": "ext4", "mountpoint": "/"}],
         },
     }
 
@@ -105,16 +105,16 @@ def customization_script(
 ) -> str:
     """Return the script; `role` is a tar archive of the folder `ansible`.
 
-    `packages` are those of any image's base.
+    `packages` are the packages of every base.
     """
     encoded = b64encode(role).decode()
-    lines = (encoded[at : at + _WIDTH] + "\n" for at in range(0, len(encoded), _WIDTH))
-    said = shlex.quote(json.dumps(variables, sort_keys=True))
+    lines = (encoded[at : at + _LINE_WIDTH] + "\n" for at in range(0, len(encoded), _LINE_WIDTH))
+    quoted = shlex.quote(json.dumps(variables, sort_keys=True))
     return _SCRIPT.format(
         role="".join(lines),
-        variables=said,
-        runner=_RUNNER,
-        wanted=" ".join(sorted({*packages, _RUNNER, "python3-apt"})),
+        variables=quoted,
+        runner=_ANSIBLE_PACKAGE,
+        wanted=" ".join(sorted({*packages, _ANSIBLE_PACKAGE, "python3-apt"})),
         packages=LIST_PACKAGES,
         forget=FORGET,
         folder=dirname(LISTED),
@@ -129,21 +129,21 @@ def request_data(order: BuildOrder, mirror: str) -> dict[str, object]:
     packages = [each for each in packages_of(architecture) if each != kernel]
     variables = role_variables(order.debian)
     script = customization_script(archive_of_the_role(), variables, packages)
-    # Else two requests of one recipe were the same, and one could be taken for the other's retry.
+    # Distinguishes two requests of one recipe, so that neither looks like a retry of the other.
     script += f"# Image {order.image}, version {order.version}.\n"
     return task_data(order.debian, mirror, kernel, script)
 
 
 def archive_of_the_role() -> bytes:
-    """Return the folder of the role and its play as an archive, the same for the same files."""
+    """Return a reproducible archive of the folder with the role and its play."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        tar.add(shipped_folder("ansible"), "ansible", filter=_plain)
+        tar.add(shipped_folder("ansible"), "ansible", filter=_normalize)
     return gzip.compress(archive.getvalue(), mtime=0)
 
 
-def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Keep of a file its name and content, and nothing of Python's caches."""
+def _normalize(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Remove owner and time of a file, and skip Python's caches."""
     if "__pycache__" in member.name:
         return None
     member.uid = member.gid = member.mtime = 0
@@ -151,17 +151,17 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return member
 
 
-_FATAL = "fatal: "
-"""What Ansible begins the line with that says why a task failed."""
-_LONGEST = 2000
-"""Letters of that line that are shown."""
+_FATAL_PREFIX = "fatal: "
+"""Start of Ansible's line with the error of a task."""
+_MAX_LINE = 2000
+"""Limit of characters of that line in the error message."""
 
 
 def failure_of(log: str) -> str:
     """Return the failed task of the role from a log, else the last lines of the log."""
     lines = log.splitlines()
-    fatal = next((at for at, line in enumerate(lines) if line.startswith(_FATAL)), None)
+    fatal = next((at for at, line in enumerate(lines) if line.startswith(_FATAL_PREFIX)), None)
     if fatal is None:
         return last_of(log)
     tasks = [line.rstrip(" *") for line in lines[:fatal] if line.startswith("TASK [")]
-    return "\n".join(f"  {line[:_LONGEST]}" for line in (*tasks[-1:], lines[fatal]))
+    return "\n".join(f"  {line[:_MAX_LINE]}" for line in (*tasks[-1:], lines[fatal]))

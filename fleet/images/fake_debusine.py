@@ -1,7 +1,7 @@
-"""A server on loopback for the test of an image: it records how far one worker comes.
+"""A server on loopback for the test of an image: it records the stages that a worker reaches.
 
-It answers as Debusine answers a new worker, announces work and offers nothing; or it passes all on
-to a real server.
+It responds to a new worker like Debusine, and announces work but has no request to assign. `Proxy`
+forwards all traffic to a real server instead.
 """
 
 import asyncio
@@ -34,21 +34,21 @@ _METADATA = "/api/1.0/worker/dynamic-metadata/"
 _FETCH = "/api/1.0/work-request/get-next-for-worker/"
 _WORK = "/api/1.0/work-request/"
 _ENDED = "/completed/"
-_MAX_BODY = 64 << 20
-"""Bytes of a request; more is refused."""
-_SECONDS = 60
-"""Limit for a connection to a real server, and for its silence before an answer."""
+_MAX_BODY_BYTES = 64 << 20
+"""Limit of a request; a larger one is refused."""
+_TIMEOUT_SECONDS = 60
+"""Limit for connecting to a real server, and for each read from it."""
 _CLOSE_SECONDS = 1
-"""How long a worker has to confirm that its websocket is closed."""
+"""Limit for a worker to confirm that its websocket is closed."""
 _HANDSHAKE = "sec-websocket-"
-# Headers of one connection.
+# Headers that apply to one connection only.
 _HOP_BY_HOP = frozenset(
     ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "upgrade")
 )
 
 
 class Stage(IntEnum):
-    """How far a worker has come; each needs the one before."""
+    """Stages of a worker; each requires the previous one."""
 
     ABSENT = 0
     REGISTERED = 1
@@ -60,7 +60,7 @@ class Stage(IntEnum):
 
 
 class WorkerServer:
-    """Waits for the worker that has a token, in a thread; as Debusine does, without any work."""
+    """A server, in a thread, for the worker with a token: Debusine's protocol, without work."""
 
     def __init__(self, token: str) -> None:
         self.token = token
@@ -84,12 +84,14 @@ class WorkerServer:
         self._thread.join()
 
     async def _run(self, opened: "Future[tuple[int, Callable[[], object]]]") -> None:
-        """Serve until the end, and say on which port and what is called to end it."""
+        """Serve until stopped; set `opened` to the port and the function that stops the server."""
         ended = asyncio.Event()
-        app = web.Application(client_max_size=_MAX_BODY)
+        app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_route("*", "/{path:.*}", self._serve)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        limit = ClientTimeout(total=None, sock_connect=_SECONDS, sock_read=_SECONDS)
+        limit = ClientTimeout(
+            total=None, sock_connect=_TIMEOUT_SECONDS, sock_read=_TIMEOUT_SECONDS
+        )
         async with ClientSession(
             auto_decompress=False, timeout=limit, trust_env=True
         ) as self._client:
@@ -107,16 +109,16 @@ class WorkerServer:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Return what was asked and refused, without any token."""
+        """Return the refused requests, as method, path and status."""
         return tuple(self._refusals)
 
     def reached(self) -> dict[Stage, float]:
-        """Return the stages that the worker has come to, and after how many seconds."""
+        """Return the seconds until each stage that the worker has reached."""
         with self._changed:
             return dict(sorted(self._reached.items()))
 
     def wait_for(self, stage: Stage, seconds: float) -> bool:
-        """Wait until the worker is there, or so long."""
+        """Wait for a stage, at most `seconds`; return whether the worker reached it."""
         with self._changed:
             return self._changed.wait_for(lambda: stage in self._reached, seconds)
 
@@ -124,8 +126,8 @@ class WorkerServer:
         answer: web.StreamResponse
         body = b""
         try:
-            if (request.content_length or 0) > _MAX_BODY:
-                raise web.HTTPRequestEntityTooLarge(_MAX_BODY, request.content_length or 0)
+            if (request.content_length or 0) > _MAX_BODY_BYTES:
+                raise web.HTTPRequestEntityTooLarge(_MAX_BODY_BYTES, request.content_length or 0)
             if request.headers.get("Upgrade", "").lower() == "websocket":
                 answer = await self.connect(request)
             else:
@@ -137,55 +139,55 @@ class WorkerServer:
             answer = _problem(502, f"the server gives no answer: {error}")
         except web.HTTPException as refused:
             answer = _problem(refused.status, refused.reason)
-        self._note(request, answer.status, body)
+        self._record_answer(request, answer.status, body)
         return answer
 
-    def _note(self, request: web.Request, status: int, body: bytes = b"") -> None:
-        """Record what a request and how it was answered say of the worker."""
+    def _record_answer(self, request: web.Request, status: int, body: bytes = b"") -> None:
+        """Record the stage or refusal that a request and its status imply."""
         match request.method, request.path, status:
-            case "POST", path, 201 if path == _REGISTER and _has(request, self.token):
-                self._reach(Stage.REGISTERED)
+            case "POST", path, 201 if path == _REGISTER and _has_token(request, self.token):
+                self._record_stage(Stage.REGISTERED)
             case "GET", path, 101 if path == CONNECT:
-                self._reach(Stage.CONNECTED)
+                self._record_stage(Stage.CONNECTED)
             case "PUT", path, 204 if path == _METADATA:
-                self._provides = _tags_of(body)
-                self._reach(Stage.REPORTED)
+                self._provides = _parse_tags(body)
+                self._record_stage(Stage.REPORTED)
             case "POST", path, 200 | 204 if path == _FETCH:
-                self._reach(Stage.ASKED)
+                self._record_stage(Stage.ASKED)
                 if status == 200:  # noqa: PLR2004 - there is work in it
-                    self._reach(Stage.FETCHED)
+                    self._record_stage(Stage.FETCHED)
             case "PUT", path, 200 if path.startswith(_WORK) and path.endswith(_ENDED):
-                self._reach(Stage.ENDED)
+                self._record_stage(Stage.ENDED)
             case method, path, _ if status >= 400:  # noqa: PLR2004 - HTTP's errors
                 self._refusals.append(f"{method} {path}: {status}")
 
-    def _reach(self, stage: Stage) -> None:
+    def _record_stage(self, stage: Stage) -> None:
         with self._changed:
             self._reached.setdefault(stage, time.monotonic() - self._began)
             self._changed.notify_all()
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Return the answer to a request."""
+        """Return the response to a request."""
         match request.method, request.path:
             case "POST", path if path == _REGISTER:
                 return self._register(request, await request.read())
-            case "PUT", path if path == _METADATA and self._is_known(request):
+            case "PUT", path if path == _METADATA and self._is_registered(request):
                 for each in tuple(self._connected):
-                    await _tell(each, "work_request_available")
+                    await _send_text(each, "work_request_available")
                 return web.Response(status=204)
-            case "POST", path if path == _FETCH and self._is_known(request):
+            case "POST", path if path == _FETCH and self._is_registered(request):
                 return web.Response(status=204)
             case _:
-                return _problem(404 if self._is_known(request) else 403, "not for you")
+                return _problem(404 if self._is_registered(request) else 403, "not for you")
 
     async def connect(self, request: web.Request) -> web.StreamResponse:
-        """Ask a worker that has registered what it can do, by websocket, until it ends."""
-        if request.path != CONNECT or not self._is_known(request):
+        """Request the metadata of a registered worker by websocket, and keep it open."""
+        if request.path != CONNECT or not self._is_registered(request):
             return _problem(403, "not for you")
         async with self.accepted(request) as websocket:
             self._connected.add(websocket)
-            await _tell(websocket, "connected")
-            await _tell(websocket, "request_dynamic_metadata")
+            await _send_text(websocket, "connected")
+            await _send_text(websocket, "request_dynamic_metadata")
             async for _ in websocket:
                 pass
             self._connected.discard(websocket)
@@ -194,14 +196,14 @@ class WorkerServer:
     @asynccontextmanager
     async def accepted(self, request: web.Request) -> AsyncIterator[web.WebSocketResponse]:
         """Open the websocket that a worker requests, and close it afterwards."""
-        websocket = web.WebSocketResponse(timeout=_CLOSE_SECONDS, max_msg_size=_MAX_BODY)
+        websocket = web.WebSocketResponse(timeout=_CLOSE_SECONDS, max_msg_size=_MAX_BODY_BYTES)
         await websocket.prepare(request)
-        self._note(request, websocket.status)
+        self._record_answer(request, websocket.status)
         yield websocket
         await websocket.close()
 
     def _register(self, request: web.Request, body: bytes) -> web.Response:
-        if not _has(request, self.token):
+        if not _has_token(request, self.token):
             return _problem(400, "Invalid worker activation token")
         try:
             self._own_token = str(json.loads(body)["token"])
@@ -209,8 +211,8 @@ class WorkerServer:
             return _problem(400, "no token of the worker's own")
         return web.json_response({}, status=201)
 
-    def _is_known(self, request: web.Request) -> bool:
-        return bool(self._own_token) and _has(request, self._own_token)
+    def _is_registered(self, request: web.Request) -> bool:
+        return bool(self._own_token) and _has_token(request, self._own_token)
 
 
 class Proxy(WorkerServer):
@@ -222,25 +224,25 @@ class Proxy(WorkerServer):
         self._url = url.rstrip("/")
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Return the server's answer to a request."""
+        """Return the real server's response to a request."""
         async with self._client.request(
             request.method,
             self._at(request),
             data=await request.read(),
-            headers=_forwarded(request.headers),
+            headers=_drop_hop_headers(request.headers),
             allow_redirects=False,
             ssl=trusted(),
         ) as answer:
-            headers = _forwarded(answer.headers)
+            headers = _drop_hop_headers(answer.headers)
             return web.Response(status=answer.status, body=await answer.read(), headers=headers)
 
     async def connect(self, request: web.Request) -> web.WebSocketResponse:
-        """Open the same websocket at the server, and pass messages until either side ends."""
+        """Connect the websocket to the real server, until one side closes."""
         upstream = self._client.ws_connect(
-            self._at(request), headers=_forwarded(request.headers), ssl=trusted()
+            self._at(request), headers=_drop_hop_headers(request.headers), ssl=trusted()
         )
         async with upstream as theirs, self.accepted(request) as ours:
-            both = (_pass_on(ours, theirs), _pass_on(theirs, ours))
+            both = (_forward_messages(ours, theirs), _forward_messages(theirs, ours))
             passing = [asyncio.ensure_future(each) for each in both]
             await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
         return ours
@@ -249,20 +251,20 @@ class Proxy(WorkerServer):
         return URL(f"{self._url}{request.raw_path}", encoded=True)
 
 
-async def _pass_on(source: Any, target: Any) -> None:  # noqa: ANN401 - either side of a websocket
-    """Pass messages on until either side ends."""
+async def _forward_messages(source: Any, target: Any) -> None:  # noqa: ANN401 - either side of a websocket
+    """Forward messages until one side closes."""
     with suppress(ConnectionError):
         async for message in source:
             send = target.send_str if message.type is WSMsgType.TEXT else target.send_bytes
             await send(message.data)
 
 
-async def _tell(websocket: web.WebSocketResponse, text: str) -> None:
+async def _send_text(websocket: web.WebSocketResponse, text: str) -> None:
     with suppress(ConnectionError):
         await websocket.send_json({"type": "websocket.send", "text": text})
 
 
-def _has(request: web.Request, token: str) -> bool:
+def _has_token(request: web.Request, token: str) -> bool:
     return compare_digest(request.headers.get("token", "").encode(), token.encode())
 
 
@@ -272,7 +274,7 @@ def _problem(status: int, title: str) -> web.Response:
     )
 
 
-def _tags_of(body: bytes) -> tuple[str, ...]:
+def _parse_tags(body: bytes) -> tuple[str, ...]:
     try:
         tags = json.loads(body)["provided_tags"]
     except (ValueError, KeyError, TypeError):
@@ -280,7 +282,7 @@ def _tags_of(body: bytes) -> tuple[str, ...]:
     return tuple(sorted({str(each) for each in tags})) if isinstance(tags, list) else ()
 
 
-def _forwarded(headers: Mapping[str, str]) -> dict[str, str]:
+def _drop_hop_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in headers.items()
