@@ -1,6 +1,6 @@
-"""Which images are due to be built, and why: age, changed recipe or role, newer packages.
+"""Find the images that are due for a build: by age, changed recipe or role, or newer packages.
 
-A build that fails is tried again later and later; what was good before it goes on serving.
+A failed build is retried with exponential back-off. Meanwhile machines boot the last good version.
 """
 
 import re
@@ -22,8 +22,8 @@ from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 from fleet.schema.units import write_duration
 
 WORKER = "debusine-worker"
-_ORIGIN = re.compile(r"(?P<suite>\S+)/(?P<component>[^/\s]+) at (?P<uri>\S+)")
-_SECURITY = "-security"
+_ORIGIN_PATTERN = re.compile(r"(?P<suite>\S+)/(?P<component>[^/\s]+) at (?P<uri>\S+)")
+_SECURITY_SUFFIX = "-security"
 
 
 class Update(Value):
@@ -37,14 +37,19 @@ class Update(Value):
 
 
 def sources_of(manifest: Manifest) -> tuple[Source, ...]:
-    """Return where the packages of an image came from, and where fixes of them would be.
+    """Return the sources of an image's packages, and of security fixes for them.
 
-    Of a suite that had none yet, they are beside it: that is where mirrors have them.
+    If no package came from a security suite, add the usual one: mirrors have it next to the suite.
     """
-    found = {source for package in manifest.packages for source in _source(manifest, package)}
-    if not any(source.suite.endswith(_SECURITY) for source in found):
+    found = {
+        source for package in manifest.packages for source in _parse_origin(manifest, package)
+    }
+    if not any(source.suite.endswith(_SECURITY_SUFFIX) for source in found):
         found |= {
-            source._replace(uri=source.uri.rstrip("/") + _SECURITY, suite=source.suite + _SECURITY)
+            source._replace(
+                uri=source.uri.rstrip("/") + _SECURITY_SUFFIX,
+                suite=source.suite + _SECURITY_SUFFIX,
+            )
             for source in found
             if source.suite == manifest.suite
         }
@@ -54,10 +59,10 @@ def sources_of(manifest: Manifest) -> tuple[Source, ...]:
 def find_updates(
     manifest: Manifest, offered: Mapping[Source, Mapping[str, str]]
 ) -> tuple[Update, ...]:
-    """Return the worker where it is newer, and every package that a security fix has newer."""
+    """Return a newer version of the worker, and newer versions from security suites."""
     newer: dict[str, Update] = {}
     for source, versions in sorted(offered.items()):
-        security = source.suite.endswith(_SECURITY)
+        security = source.suite.endswith(_SECURITY_SUFFIX)
         for package in manifest.packages:
             available = versions.get(package.name, "")
             known = newer.get(package.name)
@@ -74,25 +79,25 @@ def find_updates(
     return tuple(newer[name] for name in sorted(newer))
 
 
-def _source(manifest: Manifest, package: Package) -> Iterator[Source]:
-    matched = _ORIGIN.fullmatch(package.origin)
+def _parse_origin(manifest: Manifest, package: Package) -> Iterator[Source]:
+    matched = _ORIGIN_PATTERN.fullmatch(package.origin)
     if matched:
         yield Source(matched["uri"], matched["suite"], matched["component"], manifest.architecture)
 
 
-BASE = timedelta(hours=1)
-"""How long the first failure holds the next build back; each one after it doubles that."""
-CAP = timedelta(hours=24)
-"""How long any failure holds it back at most."""
-LONGEST = timedelta(hours=6)
-"""A build that began longer ago has died."""
+FIRST_BACK_OFF = timedelta(hours=1)
+"""Delay of the next build after the first failure; doubles with each further failure."""
+MAX_BACK_OFF = timedelta(hours=24)
+"""Limit of the delay."""
+MAX_BUILD_TIME = timedelta(hours=6)
+"""Age from which an unfinished build counts as dead."""
 
 Step = Literal["build", "test", "publish"]
 News = tuple[Update, ...] | Unknown
 
 
 class DueReason(StrEnum):
-    """Why something is due."""
+    """The kind of cause why a step is due."""
 
     NEVER_BUILT = "never-built"
     RECIPE_CHANGED = "recipe-changed"
@@ -105,14 +110,14 @@ class DueReason(StrEnum):
 
 
 class DueCause(Value):
-    """One reason, with its figures."""
+    """A cause, with its figures."""
 
     reason: DueReason
     because: str
 
 
 class DueImage(Value):
-    """What is due of one image."""
+    """The due steps of one image."""
 
     image: str
     steps: tuple[Step, ...] = Field((), description="What is to be done, in this order.")
@@ -133,12 +138,12 @@ class DueImage(Value):
 
     @property
     def is_due(self) -> bool:
-        """Say whether anything is to be done now."""
+        """Return whether a step is due now."""
         return bool(self.steps) and not self.waits
 
 
 class DueReport(Value):
-    """What is due of every image that fleet bakes, by name."""
+    """The due steps of every image that fleet bakes, sorted by name."""
 
     fleet: str
     time: Moment
@@ -147,7 +152,7 @@ class DueReport(Value):
 
 @dataclass(frozen=True)
 class _Case:
-    """One image, and all that makes it due."""
+    """The inputs of the evaluation of one image."""
 
     fleet: Fleet
     name: str
@@ -159,7 +164,7 @@ class _Case:
 
     @property
     def latest(self) -> Version | None:
-        """The version that was built last and did not fail."""
+        """The latest version whose build succeeded."""
         return latest_built(self.versions, self.name)
 
 
@@ -171,9 +176,9 @@ def find_due(
     news: Mapping[str, News],
     now: datetime,
 ) -> DueReport:
-    """Return the steps that are due; `news` has the newer packages of its sources, by image.
+    """Return the due steps of each image.
 
-    `digests` are those of the role or playbook, by image.
+    `digests` maps image to the digest of its role or playbook, `news` to its newer packages.
     """
     images = []
     for name, image in sorted(fleet.baked.items()):
@@ -181,7 +186,7 @@ def find_due(
             (each for each in versions if each.image == name), key=lambda each: each.version
         )
         case = _Case(fleet, name, image, digests[name], now, ours)
-        due = _judge(case, news.get(name, ()))
+        due = _evaluate(case, news.get(name, ()))
         if "build" in due.steps and case.latest is not None:
             rebuild = describe_rebuild(fleet, [each.fact for each in ours], name)
             due = due.altered(rebuild=rebuild)
@@ -190,33 +195,36 @@ def find_due(
 
 
 def latest_built(versions: Sequence[Version], image: str) -> Version | None:
-    """Return the version of an image that was built last and did not fail."""
+    """Return the latest version of an image whose build succeeded."""
     built = [
         each for each in versions if each.image == image and each.state in {"built", *BOOTABLE}
     ]
     return max(built, key=lambda each: each.version, default=None)
 
 
-def _judge(case: _Case, news: News) -> DueImage:
+def _evaluate(case: _Case, news: News) -> DueImage:
     serving = next((each.version for each in case.versions if each.state == "current"), "")
     due = DueImage(
         image=case.name,
         serving=serving,
         unknown=news.unknown if isinstance(news, Unknown) else "",
-        waiting=_waiting(case),
+        waiting=_describe_waiting(case),
     )
-    causes = (*_build(case), *_news(case, () if isinstance(news, Unknown) else news))
+    causes = (
+        *_find_build_causes(case),
+        *_find_update_causes(case, () if isinstance(news, Unknown) else news),
+    )
     if causes:
         publish: tuple[Step, ...] = ("publish",) if case.recipe.publish else ()
-        waits, until = _waits(case)
-        # A build on a machine tests it there.
+        waits, until = _find_hold(case)
+        # A build with a playbook includes its test, on the rented machine.
         test: tuple[Step, ...] = ("test",) if isinstance(case.recipe, ImageRecipe) else ()
         steps: tuple[Step, ...] = ("build", *test, *publish)
         return due.altered(steps=steps, causes=causes, waits=waits, waits_until=until)
-    return due.altered(**_unfinished(case))
+    return due.altered(**_find_unfinished_steps(case))
 
 
-def _waiting(case: _Case) -> WaitingVersion | None:
+def _describe_waiting(case: _Case) -> WaitingVersion | None:
     facts = [each.fact for each in case.versions]
     standing = find_standing(case.fleet, case.name, facts, {}, case.now)
     if standing is None:
@@ -224,8 +232,8 @@ def _waiting(case: _Case) -> WaitingVersion | None:
     return standing.waiting("the next `fleet apply` goes on with it" if standing.becomes else "")
 
 
-def _build(case: _Case) -> Iterator[DueCause]:
-    """Yield why a new version is to be built."""
+def _find_build_causes(case: _Case) -> Iterator[DueCause]:
+    """Yield the causes for a new build, except newer packages."""
     latest, every = case.latest, case.recipe.rebuild.every if case.recipe.rebuild else None
     if latest is None:
         yield DueCause(reason=DueReason.NEVER_BUILT, because="no version of it was ever built")
@@ -248,11 +256,11 @@ def _build(case: _Case) -> Iterator[DueCause]:
         yield DueCause(reason=DueReason.TOO_OLD, because=because)
 
 
-def _news(case: _Case, news: tuple[Update, ...]) -> Iterator[DueCause]:
+def _find_update_causes(case: _Case, news: tuple[Update, ...]) -> Iterator[DueCause]:
     for update in news:
         pinned = isinstance(case.recipe, ImageRecipe) and case.recipe.worker_version
         if update.package == WORKER and pinned:
-            continue  # the recipe says which it gets, however many are newer
+            continue  # the recipe pins the version of the worker
         newer = (
             f"{update.suite} has {update.package} {update.available}, it has {update.installed}"
         )
@@ -261,14 +269,14 @@ def _news(case: _Case, news: tuple[Update, ...]) -> Iterator[DueCause]:
         yield DueCause(reason=reason, because=newer)
 
 
-def _waits(case: _Case) -> tuple[str, datetime | None]:
-    """Return why a build that is due is not begun now, and until when."""
+def _find_hold(case: _Case) -> tuple[str, datetime | None]:
+    """Return the reason and the end of a delay of a due build; "" and None without a delay."""
     after = case.latest.version if case.latest else ""
     later = [each for each in case.versions if each.version > after]
     for version in later:
-        if version.state == "building" and case.now - version.since < LONGEST:
-            return f"{version.version} is being built", version.since + LONGEST
-    # What was corrected since is tried at once.
+        if version.state == "building" and case.now - version.since < MAX_BUILD_TIME:
+            return f"{version.version} is being built", version.since + MAX_BUILD_TIME
+    # Only failures with the current recipe and role count: a correction is built immediately.
     today = (recipe_digest(case.recipe), case.role)
     failed = [
         each
@@ -277,15 +285,15 @@ def _waits(case: _Case) -> tuple[str, datetime | None]:
     ]
     if not failed:
         return "", None
-    until = failed[-1].since + min(CAP, BASE * 2 ** min(len(failed) - 1, 10))
+    until = failed[-1].since + min(MAX_BACK_OFF, FIRST_BACK_OFF * 2 ** min(len(failed) - 1, 10))
     if case.now >= until:
         return "", None
     times = "once" if len(failed) == 1 else f"{len(failed)} times in a row"
     return f"it failed {times}, the last time: {failed[-1].why or 'unknown'}", until
 
 
-def _unfinished(case: _Case) -> dict[str, object]:
-    """Return what is left to do with what is built: its test, a publication."""
+def _find_unfinished_steps(case: _Case) -> dict[str, object]:
+    """Return the due test or publication of a built version."""
     latest = case.latest
     if latest is not None and latest.state == "built":
         publish = ("publish",) if case.recipe.publish else ()

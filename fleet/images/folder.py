@@ -1,7 +1,7 @@
 """Keep builds in folders, `IMAGES/IMAGE/VERSION/`, each with its manifest.
 
-A folder of that name is whole: it is written under a name that begins with a dot and renamed at
-the end. A reader checks a file against the manifest, for a computer may lose power.
+A folder with that name is complete: it is written under a name with a leading dot, then renamed.
+Readers verify files against the manifest, because a power failure may have truncated them.
 """
 
 import fcntl
@@ -36,9 +36,9 @@ _VERSION = re.compile(r"\d{8}T\d{6}Z")
 
 
 def version_at(moment: datetime, taken: Collection[str] = ()) -> str:
-    """Return the version of a build that begins then, as in 20261121T203000Z.
+    """Return the version of a build that starts at a time, as in 20261121T203000Z.
 
-    Where another build of that second has it, it is that of the next second.
+    If that version is taken, return that of the next free second.
     """
     while (version := moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")) in taken:
         moment += timedelta(seconds=1)
@@ -46,9 +46,9 @@ def version_at(moment: datetime, taken: Collection[str] = ()) -> str:
 
 
 def list_versions(images: Path, image: str) -> tuple[str, ...]:
-    """Return the versions of an image that are built, the oldest first.
+    """Return the built versions of an image, the oldest first.
 
-    Raises FileUnreadable where it cannot tell.
+    Raises FileUnreadable if the folder cannot be read.
     """
     place, names = images / image, list[str]()
     with touching(place, FileUnreadable), suppress(FileNotFoundError):
@@ -57,7 +57,7 @@ def list_versions(images: Path, image: str) -> tuple[str, ...]:
 
 
 def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
-    """Return a build's folder and manifest; raises FileUnreadable, saying which there are."""
+    """Return a build's folder and manifest; raises FileUnreadable with the existing versions."""
     folder = images / image / version
     if not _VERSION.fullmatch(version) or not folder.is_dir():
         known = ", ".join(list_versions(images, image)) or "none"
@@ -69,14 +69,14 @@ def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
 
 
 def open_build(images: Path, image: str, version: str) -> Path:
-    """Return an empty folder to build into, until `finish_build`."""
+    """Create and return an empty folder for a build, until `finish_build`."""
     folder = images / image / f".{version}.partial"
     folder.mkdir(parents=True)
     return folder
 
 
 def finish_build(partial: Path, manifest: Manifest) -> tuple[Path, Manifest]:
-    """Name every file in the manifest, and give the folder its name."""
+    """Add every file to the manifest, and give the folder its final name."""
     names = sorted(path.name for path in partial.iterdir() if path.name != MANIFEST)
     files = {name: measure(partial / name) for name in names}
     whole = manifest.altered(files=files)
@@ -89,7 +89,7 @@ def finish_build(partial: Path, manifest: Manifest) -> tuple[Path, Manifest]:
 
 @contextmanager
 def locked(place: Path) -> Iterator[None]:
-    """Have the builds of an image for oneself, as long as this process lives."""
+    """Lock the builds of an image; the kernel unlocks them when this process dies."""
     place.mkdir(parents=True, exist_ok=True)
     with (place / ".lock").open("a+", encoding="utf-8") as lock:
         try:
@@ -107,7 +107,7 @@ def locked(place: Path) -> Iterator[None]:
 
 
 def log_of(images: Path, order: BuildOrder) -> Path:
-    """Return where a build logs; of one that failed, the log stays there."""
+    """Return the path of a running build's log; a failed build leaves its log there."""
     return images / order.image / f"{order.version}.log"
 
 
@@ -116,7 +116,7 @@ Tell = Callable[[BuildStep], None]
 
 @dataclass(frozen=True)
 class Draft:
-    """A version under way: its folder, its log, and how many seconds each phase took."""
+    """An unfinished version: its folder, its log, and the seconds of each phase."""
 
     order: BuildOrder
     folder: Path
@@ -127,14 +127,14 @@ class Draft:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Tell of a phase, and count how long it takes."""
+        """Report a phase, and measure its duration."""
         began = time.monotonic()
         self.say(name)
         yield
         self.seconds[name] = round(time.monotonic() - began, 3)
 
     def say(self, phase: str, task: str = "") -> None:
-        """Tell of a phase, or of what is done in it, and log it."""
+        """Report and log a phase or a task of a phase."""
         seconds = time.monotonic() - self.began
         self.note(f"{seconds:8.1f} s  {phase}{f': {task}' if task else ''}\n")
         self.tell(BuildStep(phase=phase, task=task, seconds=seconds))
@@ -145,7 +145,7 @@ class Draft:
             file.write(text)
 
     def finish(self, manifest: Manifest) -> Manifest:
-        """Have the version whole: with its log, and a bill of materials where all is known."""
+        """Finish the version, with its log, and an SBOM if all packages have sources."""
         if all(each.source for each in manifest.packages):
             (self.folder / SBOM).write_text(sbom_of(manifest), encoding="utf-8")
         self.log.rename(self.folder / LOG)
@@ -156,9 +156,9 @@ class Draft:
 def drafting(
     images: Path, order: BuildOrder, tell: Tell, clean: Callable[[], object] = lambda: None
 ) -> Iterator[Draft]:
-    """Have the builds of an image for oneself; what was not finished is gone afterwards.
+    """Lock the builds of an image, and yield a draft; an unfinished draft is deleted at the end.
 
-    What killed builds left goes first; `clean` removes what only it can.
+    Files of killed builds are deleted first; `clean` deletes files with other owners.
     """
     place = images / order.image
 
@@ -185,7 +185,7 @@ def delete_build(images: Path, image: str, version: str) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return a build's manifest; raises FileUnreadable where it is none."""
+    """Return a build's manifest; raises FileUnreadable if it is missing or invalid."""
     path = folder / MANIFEST
     with touching(path, FileUnreadable):
         content = path.read_bytes()
@@ -196,7 +196,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write a build's manifest, whole or not at all."""
+    """Write a build's manifest atomically."""
     text = manifest.model_dump_json(indent=2) + "\n"
     with touching(folder / MANIFEST, FileUnreadable):
         replace_file(folder / MANIFEST, text.encode(), mode=0o644)
@@ -210,7 +210,7 @@ def measure(path: Path) -> File:
 
 
 def verify(folder: Path, manifest: Manifest, names: Iterable[str] | None = None) -> None:
-    """Read files of a build, all where none is named; raises FileUnreadable where one differs."""
+    """Verify the named files of a build, or all; raises FileUnreadable if one differs."""
     for name in manifest.files if names is None else names:
         expected = manifest.files.get(name)
         if expected is None:
@@ -233,9 +233,9 @@ def manifest_of(
     seconds: Mapping[str, float],
     suite: str = "",
 ) -> Manifest:
-    """Return the manifest of a build, before its files are known; `seconds` is by phase.
+    """Return the manifest of a build, without its files; `seconds` maps phase to duration.
 
-    `suite` is that of the machine, where the recipe does not say it.
+    `suite` is the suite of the machine, for recipes without a suite.
     """
     recipe, role = recipe_digest(order.recipe), order.role_digest
     versions = [[each.name, each.version, each.architecture] for each in packages]

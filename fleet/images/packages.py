@@ -33,20 +33,20 @@ for package in cache.packages:
     print(package.name, version.ver_str, version.arch, *source, origin, checksum, sep="\\t")
 END
 """
-"""Each package with its source, and which archive has it with which checksum."""
+"""Script that lists each package with its source, its archive and its checksum there."""
 LIST_INSTALLED = f"""if command -v apt-get >/dev/null; then
 {LIST_PACKAGES}else
 rpm -qa --queryformat '%{{NAME}}\\t%{{EVR}}\\t%{{ARCH}}\\t%{{SOURCERPM}}\\n' |
   sed -nE 's/\\t([^\\t]+)-([^-\\t]+-[^-\\t]+)[.]src[.]rpm$/\\t\\1\\t\\2\\t\\t/p'
 fi
 """
-"""The same on a machine of any system; rpm does not record where a package came from."""
-_DPKG = ("debian", "ubuntu")
-"""Systems, as /etc/os-release names them, whose packages are Debian's."""
+"""The same for systems with apt or rpm; rpm does not record the origin of a package."""
+_DPKG_SYSTEMS = ("debian", "ubuntu")
+"""Systems with Debian packages, by ID in /etc/os-release."""
 
 
 def read_packages(lines: Iterable[str]) -> tuple[Package, ...]:
-    """Return the packages that a machine told of, with where they came from."""
+    """Return the packages, with origins, from the output of these scripts."""
     rows = (line.rstrip("\n").split("\t") for line in lines)
     names = ("name", "version", "architecture", "source", "source_version", "origin", "sha256")
     found = (Package.model_validate(dict(zip(names, row, strict=True))) for row in rows)
@@ -91,7 +91,7 @@ def _package(package: Package, suite: str) -> dict[str, Any]:
     )
     version = quote(package.version, safe="")
     system, _, release = suite.rpartition("-")  # a suite of Debian is a word
-    kind = "deb" if not system or system in _DPKG else "rpm"
+    kind = "deb" if not system or system in _DPKG_SYSTEMS else "rpm"
     address = (
         f"pkg:{kind}/{system or 'debian'}/{quote(package.name, safe='')}@{version}"
         f"?arch={package.architecture}&distro={suite if system else release}"

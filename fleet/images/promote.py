@@ -1,7 +1,8 @@
-"""Promote a version of an image, or take it back; list images and their versions.
+"""Promote a version of an image, or revert a promotion; list images and their versions.
 
-Only a version that passed its test is promoted. Promoting makes what was current the previous
-version, which boots where the current one does not; taking back the latest promotion retires it.
+Only a version that passed its test is promoted. A promotion makes the current version the previous
+one, which machines boot if they cannot boot the current one. Reverting a promotion retires its
+version.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,9 +27,9 @@ from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 def promote(
     versions: Iterable[Version], wanted: Version, now: datetime, *, share: int | None = None
 ) -> tuple[Move, ...]:
-    """Return what moves when a version becomes current, or with a share the candidate."""
+    """Return the moves that make a version current or, with a share, the candidate."""
     others = [each for each in versions if each.version != wanted.version]
-    current = _in(others, "current")
+    current = _filter_state(others, "current")
     if wanted.state == "current":
         raise PromotionRefused(f"image {wanted.image} {wanted.version} is current already")
     if wanted.state not in BOOTABLE:
@@ -45,41 +46,47 @@ def promote(
         replaced = f"{wanted.version} is the candidate in its place"
         return (
             _move(wanted, "candidate", now, share=share),
-            *(_move(each, "retired", now, replaced) for each in _in(others, "candidate")),
+            *(
+                _move(each, "retired", now, replaced)
+                for each in _filter_state(others, "candidate")
+            ),
         )
-    older = [each for each in _in(others, "candidate") if each.version < wanted.version]
+    older = [each for each in _filter_state(others, "candidate") if each.version < wanted.version]
     replaced = f"{wanted.version} was promoted in its place"
     return (
         _move(wanted, "current", now),
         *(_move(each, "previous", now) for each in current),
-        *(_move(each, "retired", now, replaced) for each in [*_in(others, "previous"), *older]),
+        *(
+            _move(each, "retired", now, replaced)
+            for each in [*_filter_state(others, "previous"), *older]
+        ),
     )
 
 
 def retire(wanted: Version, now: datetime, why: str) -> tuple[Move, ...]:
-    """Return what moves when a candidate is given up."""
+    """Return the move that retires a candidate."""
     return (_move(wanted, "retired", now, why),)
 
 
 def take_back(
     versions: Sequence[Version], image: str, now: datetime, way_out: str
 ) -> tuple[Move, ...]:
-    """Return what moves when the latest promotion is taken back: a candidate's, else the last.
+    """Return the moves that revert the latest promotion: retire the candidate, else go back.
 
-    `way_out` is what a person can do where no other version is left.
+    `way_out` is the advice if no other version is left.
     """
-    if candidates := _in(versions, "candidate"):
+    if candidates := _filter_state(versions, "candidate"):
         return tuple(_move(each, "retired", now, "it was taken back") for each in candidates)
-    previous = _in(versions, "previous")
+    previous = _filter_state(versions, "previous")
     if not previous:
-        able = [each.version for each in versions if each.state in ("tested", "retired")]
-        way = f"`fleet image promote {image} {max(able)}`" if able else way_out
+        promotable = [each.version for each in versions if each.state in ("tested", "retired")]
+        way = f"`fleet image promote {image} {max(promotable)}`" if promotable else way_out
         raise PromotionRefused(f"image {image} has no previous version to go back to; {way}")
     return (
         _move(previous[-1], "current", now),
         *(
             _move(each, "retired", now, f"it was taken back for {previous[-1].version}")
-            for each in _in(versions, "current")
+            for each in _filter_state(versions, "current")
         ),
     )
 
@@ -87,10 +94,10 @@ def take_back(
 def declared_version(
     image: str, declared: ExistingImage, versions: Sequence[Version], now: datetime, *, by: str
 ) -> Version:
-    """Return the version of the ids in fleet.yaml of an image that was built elsewhere.
+    """Return the version of an image built elsewhere, from its ids in fleet.yaml.
 
-    Only the author of that line tested it, and promotes it, so it counts as tested. Its name is
-    the pinned one.
+    fleet does not test such an image: its author did, so the version counts as tested. Its name is
+    the pinned one, else the time of its first promotion.
     """
     ids, pin = declared.existing, declared.version
     for version in versions:
@@ -119,7 +126,7 @@ def declared_version(
 
 
 def newest_promotable(versions: Iterable[Version], image: str) -> Version:
-    """Return the latest version that waits for its promotion; raises where none does."""
+    """Return the latest version that waits for its promotion; raises without such a version."""
     waiting = [each for each in versions if each.state in ("tested", "candidate")]
     if not waiting:
         raise PromotionRefused(
@@ -129,21 +136,21 @@ def newest_promotable(versions: Iterable[Version], image: str) -> Version:
     return max(waiting, key=lambda each: each.version)
 
 
-def _in(versions: Iterable[Version], state: State) -> list[Version]:
+def _filter_state(versions: Iterable[Version], state: State) -> list[Version]:
     return sorted(
         (each for each in versions if each.state == state), key=lambda each: each.version
     )
 
 
 def _move(was: Version, state: State, now: datetime, why: str = "", *, share: int = 0) -> Move:
-    # What fleet.yaml names is remembered by its promotion.
+    # The store gets a version built elsewhere only with its promotion.
     is_new = was.elsewhere and was.state == "tested"
     moved = was.altered(state=state, since=now, why=why, share=share)
     return Move(None if is_new else was, moved)
 
 
 def recipe_of(fleet: Fleet, image: str) -> Recipe:
-    """Return the recipe of an image; FleetError where fleet.yaml has none of it."""
+    """Return the recipe of an image; raises FleetError if fleet.yaml has no recipe for it."""
     match fleet.images.get(image):
         case ImageRecipe() | PlaybookRecipe() as recipe:
             return recipe
@@ -154,7 +161,7 @@ def recipe_of(fleet: Fleet, image: str) -> Recipe:
 
 
 class ListedImage(Value):
-    """An image that fleet.yaml declares or that versions are remembered of."""
+    """An image that fleet.yaml declares or that has versions in the store."""
 
     image: str
     declared: Literal["recipe", "existing", "no"] = Field(
@@ -175,7 +182,7 @@ class ListedImage(Value):
 
 
 class ImageList(Value):
-    """Images, by name."""
+    """Images, sorted by name."""
 
     fleet: str
     images: tuple[ListedImage, ...]
@@ -187,18 +194,18 @@ def list_images(
     troubles: Mapping[str, str],
     waiting: Mapping[str, WaitingVersion],
 ) -> ImageList:
-    """Return every image of a fleet with its versions; `troubles` is by pool."""
+    """Return every image of a fleet with its versions; `troubles` maps pool to reason."""
     known: dict[str, list[Version]] = {name: [] for name in fleet.images}
     for version in versions:
         known.setdefault(version.image, []).insert(0, version)
     listed = (
-        _listed(fleet, name, tuple(found), troubles).altered(waiting=waiting.get(name))
+        _list_image(fleet, name, tuple(found), troubles).altered(waiting=waiting.get(name))
         for name, found in sorted(known.items())
     )
     return ImageList(fleet=fleet.fleet, images=tuple(listed))
 
 
-def _listed(
+def _list_image(
     fleet: Fleet, name: str, versions: tuple[Version, ...], troubles: Mapping[str, str]
 ) -> ListedImage:
     image = fleet.images.get(name)
@@ -216,7 +223,7 @@ def _listed(
 
 
 class MovedVersion(Value):
-    """A version that comes into another state."""
+    """A version that changes its state."""
 
     version: str
     was: State | None = Field(description="None: it was not known before.")
@@ -225,7 +232,7 @@ class MovedVersion(Value):
 
 
 class Recycled(Value):
-    """What a promotion means for one pool."""
+    """The effect of a promotion on one pool."""
 
     pool: str
     boots: str = Field(description="Version of its next machines; empty where it is not known.")
@@ -236,7 +243,7 @@ class Recycled(Value):
 
 
 class Promotion(Value):
-    """What moves, and what comes of it."""
+    """The moves of a promotion and their effects."""
 
     image: str
     moves: tuple[MovedVersion, ...]
@@ -246,7 +253,7 @@ class Promotion(Value):
 
 
 def foresee(fleet: Fleet, world: World, moves: Iterable[Move], *, done: bool) -> Promotion:
-    """Return what moves, and the machines that the next plans replace then."""
+    """Return the moves, and the machines that the next plans replace after them."""
     moved = {(move.now.image, move.now.version): move.now.fact for move in moves}
     versions = {(each.image, each.version): each for each in world.versions} | moved
     later = world.altered(images=tuple(versions.values()))
@@ -263,13 +270,13 @@ def foresee(fleet: Fleet, world: World, moves: Iterable[Move], *, done: bool) ->
             )
             for move in moves
         ),
-        pools=tuple(_recycled(fleet, later, image, after)),
+        pools=tuple(_list_recycled(fleet, later, image, after)),
         unknown=after.unknown,
         done=done,
     )
 
 
-def _recycled(fleet: Fleet, world: World, image: str, plan: Plan) -> Iterator[Recycled]:
+def _list_recycled(fleet: Fleet, world: World, image: str, plan: Plan) -> Iterator[Recycled]:
     boots = images_by_pool(fleet, world)
     held = {verdict.pool: verdict.machines for verdict in plan.pools}
     outdated = sorted((each.pool, each.worker) for each in plan.workers if each.outdated)
@@ -286,11 +293,11 @@ def _recycled(fleet: Fleet, world: World, image: str, plan: Plan) -> Iterator[Re
             )
 
 
-_TRIES = 10
+_MAX_ATTEMPTS = 10
 
 
 def find_version(versions: Iterable[Version], image: str, version: str) -> Version:
-    """Return what is remembered of a version; raises FleetError with those that are."""
+    """Return a version from the store; raises FleetError with the existing ones."""
     known = [each for each in versions if each.image == image]
     for each in known:
         if each.version == version:
@@ -302,12 +309,12 @@ def find_version(versions: Iterable[Version], image: str, version: str) -> Versi
 def change_version(
     store: Store, image: str, version: str, change: Callable[[Version], Version]
 ) -> Version:
-    """Change a version as it is now, and return what it became.
+    """Change the stored version and return the changed one.
 
-    `change` is asked again where somebody else changed that version meanwhile; what it raises
-    ends it.
+    If another process changed the version concurrently, `change` is called again. Its exceptions
+    pass through.
     """
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         was = find_version(store.image_versions(), image, version)
         changed = change(was)
         try:

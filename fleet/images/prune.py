@@ -1,7 +1,7 @@
-"""Delete versions of images that nothing refers to any more.
+"""Delete unreferenced versions of images.
 
-What could not be read refers to everything that it might: nothing is deleted because a listing
-failed.
+An unreadable listing counts as a reference to every version that it might contain: a failed
+listing never causes a deletion.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,16 +21,16 @@ from fleet.schema.model import ExistingImage, Fleet, Pool
 from fleet.schema.pools import Recipe
 
 KEPT = 2
-"""How many versions stay where `rebuild.keep` does not say."""
+"""Number of kept versions per image without `rebuild.keep`."""
 PRUNED = "it was pruned: nothing referred to it"
-"""Why a version failed that a prune deletes, or began to delete."""
-NAMELESS = "publish it again while its build is here, or delete it: --forgotten ID"
-"""What to do about an upload that no version remembers; it stays until a person says so."""
-_SERVING = ("candidate", "current", "previous")
+"""Failure reason of a version that a prune deletes or started to delete."""
+FORGOTTEN_ADVICE = "publish it again while its build is here, or delete it: --forgotten ID"
+"""Advice for an upload without a version in the store: only a user's command deletes it."""
+_SERVING_STATES = ("candidate", "current", "previous")
 
 
 class PrunedVersion(Value):
-    """A version that is looked at, and what becomes of it."""
+    """A version, and whether it is kept or deleted."""
 
     image: str
     version: str
@@ -42,18 +42,18 @@ class PrunedVersion(Value):
 
 
 class Forgotten(Value):
-    """What a place holds whole of an image, and no version remembers: it is paid for."""
+    """A complete upload without a version in the store: it costs money."""
 
     place: str
     id: str = Field(description="The provider's own image id, or the address of a folder.")
     image: str
     version: str
     since: Moment = Field(description="When its upload was begun.")
-    kept: str = Field(NAMELESS, description="Why it stays; empty: it goes, or would go.")
+    kept: str = Field(FORGOTTEN_ADVICE, description="Why it stays; empty: it goes, or would go.")
 
 
 class Pruning(Value):
-    """What becomes of every version."""
+    """The result of a prune for every version."""
 
     fleet: str
     versions: tuple[PrunedVersion, ...]
@@ -68,19 +68,19 @@ class Pruning(Value):
 
     @property
     def exit_code(self) -> int:
-        """Return 0, or 1 where something could not be deleted."""
+        """Return 0, or 1 if a deletion failed."""
         return int(self.failed)
 
 
 @dataclass(frozen=True)
 class _Case:
-    """All that may refer to a version."""
+    """All objects that may refer to a version."""
 
     fleet: Fleet
     world: World
     plans: Mapping[str, Plan]
     newest: frozenset[tuple[str, str]]
-    """Image and version of those that `rebuild.keep` keeps."""
+    """Image and version of the versions that `rebuild.keep` keeps."""
     built: Mapping[str, str]
     """Image to its newest version that passed its test."""
 
@@ -88,13 +88,13 @@ class _Case:
 def find_unreferenced(
     fleet: Fleet, world: World, versions: Sequence[Version], plans: Mapping[str, Plan]
 ) -> tuple[PrunedVersion, ...]:
-    """Return every version with why it stays; `plans` are saved ones, by name."""
+    """Return every version with the reason to keep it; `plans` maps name to saved plan."""
     good = [each for each in versions if each.state in BOOTABLE]
     case = _Case(
         fleet,
         world,
         plans,
-        frozenset(_newest(fleet, good)),
+        frozenset(_select_newest(fleet, good)),
         {each.image: each.version for each in sorted(good, key=lambda each: each.version)},
     )
     return tuple(
@@ -102,8 +102,8 @@ def find_unreferenced(
             image=version.image,
             version=version.version,
             state=version.state,
-            kept=next(_references(case, version), ""),
-            # What was baked elsewhere is not ours to delete.
+            kept=next(_find_references(case, version), ""),
+            # fleet never deletes images that were built elsewhere.
             places={}
             if version.elsewhere
             else {place: upload.id for place, upload in version.publications.items()},
@@ -113,7 +113,7 @@ def find_unreferenced(
 
 
 def places_of(fleet: Fleet, versions: Iterable[Version]) -> tuple[str, ...]:
-    """Return every place that may hold an image, sorted: those of before too."""
+    """Return every place that may have an image, sorted, including former places."""
     named = {place for recipe in fleet.baked.values() for place in recipe.publish}
     before = {place for version in versions for place in version.publications if "://" in place}
     return tuple(sorted({*fleet.providers, *named, *before}))
@@ -122,10 +122,10 @@ def places_of(fleet: Fleet, versions: Iterable[Version]) -> tuple[str, ...]:
 def find_forgotten(
     fleet: Fleet, versions: Iterable[Version], listed: Mapping[str, Iterable[Upload]]
 ) -> tuple[Forgotten, ...]:
-    """Return what places hold whole, and no version or fleet.yaml names; `listed` is by place.
+    """Return complete uploads that neither a version nor fleet.yaml names.
 
-    An id counts wherever it is remembered: two providers may be of one account, and one may have
-    had another name.
+    `listed` maps place to uploads. Ids are compared across places, because two providers may share
+    an account, and a provider may have been renamed.
     """
     existing = [image for image in fleet.images.values() if isinstance(image, ExistingImage)]
     named = {upload for image in existing for upload in image.existing.values()}
@@ -145,8 +145,8 @@ def find_forgotten(
     return tuple(sorted(found.values(), key=lambda each: (each.place, each.image, each.version)))
 
 
-def _newest(fleet: Fleet, good: Iterable[Version]) -> Iterator[tuple[str, str]]:
-    """Yield image and version of those that `rebuild.keep` keeps."""
+def _select_newest(fleet: Fleet, good: Iterable[Version]) -> Iterator[tuple[str, str]]:
+    """Yield image and version of the versions that `rebuild.keep` keeps."""
     known = sorted((each.image, each.version) for each in good)
     for name, image in fleet.images.items():
         rebuild = image.rebuild if isinstance(image, Recipe) else None
@@ -155,20 +155,20 @@ def _newest(fleet: Fleet, good: Iterable[Version]) -> Iterator[tuple[str, str]]:
         ]
 
 
-def _references(case: _Case, version: Version) -> Iterator[str]:
-    """Yield why a version stays, what says it best first."""
+def _find_references(case: _Case, version: Version) -> Iterator[str]:
+    """Yield the reasons to keep a version, the most informative first."""
     image = case.fleet.images.get(version.image)
     if version.state == "building":
         yield "it is being built"
-    if image is not None and version.state in _SERVING:
+    if image is not None and version.state in _SERVING_STATES:
         yield f"it is the {version.state} version"
     if image is not None and image.version == version.version:
         yield f"fleet.yaml pins it (images.{version.image}.version)"
-    yield from _named(case, version)
-    yield from _machines(case, version)
-    yield from _stacks(case, version)
-    yield from _plans(case, version)
-    yield from _approvals(case, version)
+    yield from _named_in_fleet(case, version)
+    yield from _find_machines(case, version)
+    yield from _find_stack_records(case, version)
+    yield from _find_plans(case, version)
+    yield from _find_approvals(case, version)
     if (version.image, version.version) in case.newest:
         yield "it is one of the newest that rebuild.keep keeps"
     if version.state == "built":
@@ -178,8 +178,8 @@ def _references(case: _Case, version: Version) -> Iterator[str]:
         yield "it failed after the newest that passed its test: fleet image due counts it"
 
 
-def _named(case: _Case, version: Version) -> Iterator[str]:
-    """Yield what fleet.yaml names by the provider's own id, though fleet baked it."""
+def _named_in_fleet(case: _Case, version: Version) -> Iterator[str]:
+    """Yield entries of fleet.yaml that name a version by the provider's id."""
     for name, image in case.fleet.images.items():
         if isinstance(image, ExistingImage):
             for place, upload in sorted(version.publications.items()):
@@ -187,7 +187,7 @@ def _named(case: _Case, version: Version) -> Iterator[str]:
                     yield f"fleet.yaml names it (images.{name}.existing.{place})"
 
 
-def _machines(case: _Case, version: Version) -> Iterator[str]:
+def _find_machines(case: _Case, version: Version) -> Iterator[str]:
     for place, upload in sorted(version.publications.items()):
         if place not in case.fleet.providers:
             if "://" not in place:
@@ -202,7 +202,7 @@ def _machines(case: _Case, version: Version) -> Iterator[str]:
                 yield f"machine {machine.name} boots it"
 
 
-def _stacks(case: _Case, version: Version) -> Iterator[str]:
+def _find_stack_records(case: _Case, version: Version) -> Iterator[str]:
     stacks = case.world.stacks
     if isinstance(stacks, Unknown):
         yield f"the machines in stacks are unknown: {stacks.unknown}"
@@ -220,7 +220,7 @@ def _stacks(case: _Case, version: Version) -> Iterator[str]:
                 yield f"the stack of pool {pool} records {worker.name}, which boots it"
 
 
-def _plans(case: _Case, version: Version) -> Iterator[str]:
+def _find_plans(case: _Case, version: Version) -> Iterator[str]:
     ids = {upload.id for upload in version.publications.values()}
     for name, plan in case.plans.items():
         for action in (*plan.actions, *plan.withheld):
@@ -228,8 +228,8 @@ def _plans(case: _Case, version: Version) -> Iterator[str]:
                 yield f"the plan saved in {name} makes {action.worker} with it"
 
 
-def _approvals(case: _Case, version: Version) -> Iterator[str]:
-    """Yield the approvals that still let something pass in a pool that boots this image."""
+def _find_approvals(case: _Case, version: Version) -> Iterator[str]:
+    """Yield the unused approvals of pools that boot this image."""
     for verdict in judge_approvals(case.fleet, case.world, case.fleet.pools):
         pool = case.fleet.pools.get(verdict.pool)
         boots_it = isinstance(pool, Pool) and pool.image == version.image
@@ -239,23 +239,23 @@ def _approvals(case: _Case, version: Version) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Pruner:
-    """What deletes a version: at each place, and its folder on this computer."""
+    """The means to delete a version: its record, its uploads, and its local folder."""
 
     store: Store
     publisher_of: Callable[[str], Publisher]
     drop_build: Callable[[str, str], None]
-    """Deletes the folder of an image's version, where there is one; raises FleetError."""
+    """Deletes the local folder of an image's version, if it exists; raises FleetError."""
 
 
 def prune_versions(judged: Sequence[PrunedVersion], pruner: Pruner) -> tuple[PrunedVersion, ...]:
-    """Delete what nothing refers to; return every version, with why it stays after all."""
-    return tuple(each if each.kept else _prune(each, pruner) for each in judged)
+    """Delete unreferenced versions; return all, with the error if a deletion failed."""
+    return tuple(each if each.kept else _prune_version(each, pruner) for each in judged)
 
 
 def list_uploads(
     places: Iterable[str], publisher_of: Callable[[str], Publisher]
 ) -> tuple[dict[str, tuple[Upload, ...]], dict[str, str]]:
-    """Return by place what it holds, and why where it could not be listed."""
+    """Return the uploads of each place, and the error of each unreadable place."""
     listed: dict[str, tuple[Upload, ...]] = {}
     unlisted: dict[str, str] = {}
     for place in places:
@@ -271,7 +271,7 @@ def list_uploads(
 
 
 def name_forgotten(found: Iterable[Forgotten], named: Collection[str]) -> tuple[Forgotten, ...]:
-    """Select what a person named by its id; raises FleetError for an id that was not found."""
+    """Select uploads for deletion by id; raises FleetError for an unknown id."""
     judged = tuple(each.altered(kept="") if each.id in named else each for each in found)
     if unknown := sorted(set(named) - {each.id for each in judged}):
         raise FleetError(
@@ -284,7 +284,7 @@ def name_forgotten(found: Iterable[Forgotten], named: Collection[str]) -> tuple[
 def delete_forgotten(
     judged: Iterable[Forgotten], publisher_of: Callable[[str], Publisher]
 ) -> tuple[Forgotten, ...]:
-    """Delete what was named; return all, with why it stays after all."""
+    """Delete the selected uploads; return all, with the error if a deletion failed."""
 
     def delete(each: Forgotten) -> Forgotten:
         try:
@@ -296,13 +296,13 @@ def delete_forgotten(
     return tuple(each if each.kept else delete(each) for each in judged)
 
 
-def _prune(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:
-    """Delete one version; first it is marked so that it cannot be promoted meanwhile."""
+def _prune_version(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:
+    """Delete one version, after marking it as failed so that no process promotes it."""
 
     def fail(version: Version) -> Version:
         if version.state != judged.state:
             raise FleetError(f"it is {version.state} since")
-        # What was baked elsewhere is judged without its places.
+        # Images that were built elsewhere are listed without their places.
         ids = {place: upload.id for place, upload in version.publications.items()}
         if not version.elsewhere and ids != judged.places:
             raise FleetError("where it is published has changed since")
@@ -321,7 +321,7 @@ def _prune(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:
 def _delete_everywhere(
     places: Mapping[str, str], publisher_of: Callable[[str], Publisher]
 ) -> None:
-    """Delete a version wherever it is; raises FleetError with where it is left and why."""
+    """Delete a version at all places; raises FleetError with the places that failed."""
     left = []
     for place, upload in sorted(places.items()):
         try:
