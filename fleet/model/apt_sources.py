@@ -31,7 +31,7 @@ class Problem(NamedTuple):
 
 @dataclass
 class _Stanza:
-    """One source: its fields by lower-case name."""
+    """One source: lower-case name to field."""
 
     part: tuple[int, int]
     fields: dict[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ def problems(text: str) -> Iterator[Problem]:
 
 
 def archives(text: str) -> tuple[tuple[str, str], ...]:
-    """Return each URI of the sources in a text with each of its suites, in order."""
+    """Return each pair of URI and suite of the sources in a text, in order."""
     return tuple(
         (uri, suite)
         for stanza in _stanzas(text)[0]
@@ -165,20 +165,22 @@ _PARTS = re.compile(r"([^0-9]*)([0-9]*)")
 
 
 def version_key(version: str) -> Any:  # noqa: ANN401 - nested tuples, good for comparing only
-    """Return what versions are compared by, as deb-version(7) says: epoch, upstream, revision."""
+    """Return the sort key of a version by deb-version(7): epoch, upstream, revision."""
     epoch, colon, rest = version.partition(":")
     if not colon:
         epoch, rest = "0", version
     upstream, dash, revision = rest.rpartition("-")
-    return _number(epoch), _key(upstream if dash else rest), _key(revision if dash else "0")
+    return _number_key(epoch), _key(upstream if dash else rest), _key(revision if dash else "0")
 
 
 def _key(part: str) -> Any:  # noqa: ANN401 - as above
-    return tuple((_letters(text), _number(digits)) for text, digits in _PARTS.findall(part))
+    return tuple(
+        (_letters_key(text), _number_key(digits)) for text, digits in _PARTS.findall(part)
+    )
 
 
-def _letters(text: str) -> tuple[int, ...]:
-    """Return text so that a tilde comes before its end, and letters before all else."""
+def _letters_key(text: str) -> tuple[int, ...]:
+    """Return the sort key of text: a tilde before its end, letters before other characters."""
     return (*map(_order, text), 0)
 
 
@@ -188,7 +190,7 @@ def _order(character: str) -> int:
     return ord(character) + (0 if character.isalpha() else 256)
 
 
-def _number(digits: str) -> tuple[int, str]:
-    """Return digits in the order of their numbers, however many they are."""
+def _number_key(digits: str) -> tuple[int, str]:
+    """Return the sort key of digits: their numeric order, without a limit of length."""
     stripped = digits.lstrip("0")
     return len(stripped), stripped

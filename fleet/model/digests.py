@@ -1,7 +1,7 @@
-"""Digest what a plan rests on; the order of writing does not count.
+"""Digest plans, configurations and worlds, independent of the order of their records.
 
-What comes in great numbers is written by record, straight to bytes: a record's fields have an
-order of their own, and sorted lines need no value of the whole.
+Long lists are digested record by record: the fields of a record have a fixed order, and sorted
+lines avoid a JSON value of the whole list.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from fleet.schema.remembered import remembered
 
 
 def seal(plan: Plan) -> Plan:
-    """Return the plan with the digest of all it says, what only people read aside."""
+    """Return the plan with its digest, which excludes the fields for people."""
     fields = Plan.model_fields.items()
     for_people = {
         name: field.get_default(call_default_factory=True)
@@ -31,7 +31,7 @@ def seal(plan: Plan) -> Plan:
         **dict.fromkeys(("actions", "signatures", "unserved", "workers"), ()),
         **for_people,
     )
-    # A plan without base stacks to change is digested as before plans told of them; others too.
+    # Later fields are left out while empty, so that older plans keep their digests.
     later = (
         "bases",
         "included",
@@ -44,33 +44,33 @@ def seal(plan: Plan) -> Plan:
     )
     absent = {key for key in later if not getattr(blank, key)}
     dumped = blank.model_dump(mode="json", exclude=absent)
-    said = hashlib.sha256(canonical_json(dumped).encode())
+    hasher = hashlib.sha256(canonical_json(dumped).encode())
     for lines in (
-        map(_signature, plan.signatures),
-        _unserved(plan.unserved),
-        map(_action, plan.actions),
-        map(_json, plan.workers),
+        map(_encode_signature, plan.signatures),
+        _encode_unserved(plan.unserved),
+        map(_encode_action, plan.actions),
+        map(_encode, plan.workers),
     ):
         for line in lines:
-            said.update(b"\n" + line)
-    return plan.altered(digests=plan.digests.altered(plan=said.hexdigest()))
+            hasher.update(b"\n" + line)
+    return plan.altered(digests=plan.digests.altered(plan=hasher.hexdigest()))
 
 
 def config_digest(fleet: Fleet) -> str:
     """Return the digest of a configuration; the order of keys and of sets does not count.
 
-    A key with its default does not count, written or left out: one more of them changes no digest.
+    A key with its default is left out, so that a new optional key changes no digest.
     """
     return remembered(fleet, "config digest", (), lambda: _config_digest(fleet))
 
 
 def _config_digest(fleet: Fleet) -> str:
-    said = fleet.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-    return digest(_canonical(said))
+    dumped = fleet.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    return digest(_sort_sets(dumped))
 
 
 def world_digest(world: World) -> str:
-    """Return the digest of a world; the order in which it was observed does not count."""
+    """Return the digest of a world, independent of the order of observation."""
     bare = world.altered(
         queues={name: _without_records(reading) for name, reading in world.queues.items()},
         providers={
@@ -80,24 +80,27 @@ def world_digest(world: World) -> str:
             for name, listing in world.providers.items()
         },
     )
-    # A fleet without base stacks is digested as it was before there were any.
+    # Later fields are left out while empty, so that older recordings keep their digests: base
+    # stacks, the time of deletions,
     absent: dict[str, Any] = {} if world.bases else {"bases": True}
     absent |= {"delete_seconds": True} if world.delete_seconds is None else {}
-    # So is a version that serves as before there were states.
-    bare_versions = {n: keys for n, each in enumerate(world.versions) if (keys := _unsaid(each))}
+    # the states of versions,
+    bare_versions = {
+        n: keys for n, each in enumerate(world.versions) if (keys := _missing_keys(each))
+    }
     absent |= {"images": bare_versions} if bare_versions else {}
-    # And a queue of which no rules are read.
+    # and the rules of queues.
     plain_queues = [name for name, reading in world.queues.items() if not reading.rules]
     absent |= {"queues": {name: {"rules"} for name in plain_queues}} if plain_queues else {}
-    said = hashlib.sha256(_canonical_bytes(bare, absent))
-    for header, line, records in _records(world):
-        said.update(b"\n" + to_json(header))
-        said.update(b"\n".join([b"", *sorted(map(line, records))]))
-    return said.hexdigest()
+    hasher = hashlib.sha256(_encode_sorted(bare, absent))
+    for header, line, records in _list_records(world):
+        hasher.update(b"\n" + to_json(header))
+        hasher.update(b"\n".join([b"", *sorted(map(line, records))]))
+    return hasher.hexdigest()
 
 
-def _unsaid(version: ImageVersion) -> set[str]:
-    """Return what a version has said nothing of, as recordings of older fleets do not."""
+def _missing_keys(version: ImageVersion) -> set[str]:
+    """Return the fields of a version that recordings of older fleets do not have."""
     plain = {"state", "share"} if version.state == "current" else set[str]()
     later = ("since", "by_rule", "built_in", "way", "rentals")
     return plain | {key for key in later if not getattr(version, key)}
@@ -106,30 +109,30 @@ def _unsaid(version: ImageVersion) -> set[str]:
 _TABLES = {"inputs": {"labels", "settings"}}
 
 
-def _action(action: Action) -> bytes:
+def _encode_action(action: Action) -> bytes:
     if not isinstance(action, Create):
-        return _json(action)
+        return _encode(action)
     inputs = action.inputs
     tables = [sorted(inputs.labels.items()), sorted(inputs.settings.items())]
-    return _json(action, exclude=_TABLES) + to_json(tables)
+    return _encode(action, exclude=_TABLES) + to_json(tables)
 
 
-def _signature(signature: Signature) -> bytes:
+def _encode_signature(signature: Signature) -> bytes:
     served = [sorted(by.items()) for by in (signature.by_worker, signature.by_create)]
     later: set[str] = set() if signature.ruled else {"ruled"}
-    return _json(signature, exclude={"by_worker", "by_create"} | later) + to_json(served)
+    return _encode(signature, exclude={"by_worker", "by_create"} | later) + to_json(served)
 
 
-def _unserved(causes: Iterable[Unserved]) -> Iterator[bytes]:
-    """Yield the requests without a machine; many share their reasons."""
+def _encode_unserved(causes: Iterable[Unserved]) -> Iterator[bytes]:
+    """Yield the encoded requests without a machine; the digest of shared reasons is cached."""
     known: dict[tuple[int, ...], bytes] = {}
     for each in causes:
-        # The plan keeps them all: no id comes twice.
+        # The plan holds all these objects, so their ids are unique.
         key = (id(each.because), *map(id, each.blocked))
         if key not in known:
             reasons = to_json([each.because, each.blocked])
             known[key] = hashlib.sha256(reasons).digest()
-        yield _json(each, exclude={"because", "blocked"}) + known[key]
+        yield _encode(each, exclude={"because", "blocked"}) + known[key]
 
 
 def _without_records(reading: QueueReading) -> QueueReading:
@@ -142,54 +145,54 @@ def _without_records(reading: QueueReading) -> QueueReading:
 
 
 _Records = tuple[tuple[str, str], Callable[[Any], bytes], tuple[Value, ...]]
-"""A source, how each of its records is written, and these."""
+"""Kind and name of a source, the encoder of its records, and the records."""
 
 
-def _records(world: World) -> Iterator[_Records]:
-    """Yield the long lists of a world."""
+def _list_records(world: World) -> Iterator[_Records]:
+    """Yield the long lists of a world with their encoders."""
     for name, reading in sorted(world.queues.items()):
         if isinstance(reading.demand, Demand):
-            yield ("requests", name), _request, reading.demand.requests
+            yield ("requests", name), _encode_request, reading.demand.requests
         if isinstance(reading.workers, tuple):
-            yield ("workers", name), _json, reading.workers
+            yield ("workers", name), _encode, reading.workers
     for name, listing in sorted(world.providers.items()):
         if isinstance(listing, Listing):
-            yield ("machines", name), _machine, listing.machines
-            yield ("registered", name), _json, listing.workers or ()
+            yield ("machines", name), _encode_machine, listing.machines
+            yield ("registered", name), _encode, listing.workers or ()
 
 
-def _request(request: Request) -> bytes:
+def _encode_request(request: Request) -> bytes:
     if request.asked or request.task_data or request.groups:
-        return _canonical_bytes(request)
-    return _json(request)
+        return _encode_sorted(request)
+    return _encode(request)
 
 
-def _machine(machine: Machine) -> bytes:
-    # A machine without a look at its port has the digest of earlier versions.
+def _encode_machine(machine: Machine) -> bytes:
+    # A machine whose port was never checked keeps the digest of earlier versions.
     unseen = {"misses", "was_ready", "looked_since"} if machine.misses is None else None
-    return _json(machine, exclude=unseen)
+    return _encode(machine, exclude=unseen)
 
 
-def _json(value: Value, *, exclude: set[str] | dict[str, set[str]] | None = None) -> bytes:
+def _encode(value: Value, *, exclude: set[str] | dict[str, set[str]] | None = None) -> bytes:
     return value.model_dump_json(exclude=exclude).encode()
 
 
-def _canonical_bytes(value: Value, exclude: dict[str, Any] | None = None) -> bytes:
+def _encode_sorted(value: Value, exclude: dict[str, Any] | None = None) -> bytes:
     dumped = value.model_dump(mode="json", exclude=exclude)
-    return canonical_json(_canonical(dumped)).encode()
+    return canonical_json(_sort_sets(dumped)).encode()
 
 
 _SETS = frozenset({"provides", "requires", "serves", "scopes", "static", "groups", "publish"})
 _RECORDS = frozenset({"requests", "workers", "machines", "images", "history"})
 
 
-def _canonical(value: object, key: str = "") -> object:
+def _sort_sets(value: object, key: str = "") -> object:
     match value:
         case dict():
-            return {name: _canonical(part, name) for name, part in value.items()}
+            return {name: _sort_sets(part, name) for name, part in value.items()}
         case list() if key in _SETS or key in _RECORDS:
-            return sorted((_canonical(part) for part in value), key=canonical_json)
+            return sorted((_sort_sets(part) for part in value), key=canonical_json)
         case list():
-            return [_canonical(part) for part in value]
+            return [_sort_sets(part) for part in value]
         case _:
             return value

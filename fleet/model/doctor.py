@@ -1,6 +1,6 @@
-"""What a check-up finds: of each thing that was asked, whether it works.
+"""The results of `fleet doctor`: one finding per checked object.
 
-What cannot be asked is `unchecked`, which is not `ok`.
+An object that cannot be checked is `unchecked`, which is not `ok`.
 """
 
 import re
@@ -13,14 +13,14 @@ from fleet.model.values import Moment, Value
 from fleet.schema.units import write_duration
 
 _REPORTED_SKEW = 60
-"""Seconds of difference from which a clock is reported: runs are refused from ten minutes on."""
+"""Difference of clocks from which it is reported; from ten minutes, runs are refused."""
 _COMMAND = re.compile(r"`([^` ]+ [^`]+)`")
 
 Result = Literal["ok", "wrong", "notice", "unchecked"]
 
 
 class Finding(Value):
-    """What was found of one thing."""
+    """The result of one check."""
 
     about: str = Field(description="What was looked at, as `queue debian, token`.")
     result: Result = Field(description="`notice`: it works, and there is something to know.")
@@ -29,7 +29,7 @@ class Finding(Value):
 
 
 class Machinery(Value):
-    """What a server counts of one architecture: its workers, and their work; None: it does not."""
+    """Workers and work requests of one architecture at a server; None: not reported."""
 
     registered: int | None = None
     connected: int | None = None
@@ -39,7 +39,7 @@ class Machinery(Value):
 
 
 class Summary(Value):
-    """What a server tells anyone of itself."""
+    """The public status of a server."""
 
     server_time: Moment | None = Field(description="By its clock; None where it reports none.")
     asked_at: Moment = Field(description="By our clock.")
@@ -49,7 +49,7 @@ class Summary(Value):
 
 
 class CiVariable(Value):
-    """Who gets a variable of a GitLab project; its value is not kept."""
+    """A variable of a GitLab project and the jobs that get it, without its value."""
 
     name: str
     protected: bool = Field(description="Only jobs of protected branches and tags have it.")
@@ -58,7 +58,7 @@ class CiVariable(Value):
 
 
 class CiProject(Value):
-    """What a GitLab project says of itself, as far as its variables depend on it."""
+    """The settings of a GitLab project that affect its variables."""
 
     default_branch: str
     configuration: str = Field(description="`FILE`, or `FILE@PROJECT`.")
@@ -71,7 +71,7 @@ class CiProject(Value):
 
 
 class Wait(Value):
-    """How long requests of one queue and architecture wait."""
+    """The waiting requests of one queue and architecture, and their ages."""
 
     queue: str
     architecture: str
@@ -82,14 +82,14 @@ class Wait(Value):
 
 
 class Step(Value):
-    """What to do next: a command or an edit, and what it is about."""
+    """A next step: a command or an edit, and its objects."""
 
     do: str
     about: tuple[str, ...] = Field(description="What is found by it to be mended; empty: nothing.")
 
 
 class Diagnosis(Value):
-    """What `fleet doctor` found."""
+    """The output of `fleet doctor`."""
 
     format: Literal["fleet-doctor-1"] = "fleet-doctor-1"
     fleet: str
@@ -100,18 +100,18 @@ class Diagnosis(Value):
 
     @property
     def exit_code(self) -> int:
-        """Return 1 where something is wrong; what is only to be known, or not checked, is not."""
+        """Return 1 if a finding is wrong; notices and unchecked objects do not count."""
         return int(any(finding.result == "wrong" for finding in self.findings))
 
 
 def wrong(about: str, said: str, fix: str) -> Finding:
-    """Return that something does not work; a command in the sentence is what mends it."""
+    """Return a finding for an error; its fix is the last command in the sentence, else `fix`."""
     commands = _COMMAND.findall(said)
     return Finding(about=about, result="wrong", said=said, fix=commands[-1] if commands else fix)
 
 
 def judge_clock(about: str, *, theirs: datetime | None, ours: datetime) -> Finding:
-    """Return whether another computer's clock and ours agree."""
+    """Return the finding about the difference between two clocks."""
     if theirs is None:
         return Finding(about=about, result="unchecked", said="it reports no time")
     skew = int((theirs - ours).total_seconds())

@@ -1,8 +1,8 @@
 """Observed facts: queues, workers, machines, prices, ledger. A `World` has all of one decision.
 
-Its JSON form is world.json, without secrets. What could not be read is `Unknown`, which is not
-zero. Pseudonyms replace requesters, users of groups, and submitters within sandboxes; owners and
-projects of a Copr stay, because rules match them and the server shows them to everyone.
+Its JSON form is world.json, without secrets. An unreadable source is `Unknown`, which is not zero.
+Pseudonyms replace requesters, users of groups, and submitters within sandboxes. The names of
+Copr's owners and projects are kept, because rules match them and the server publishes them.
 """
 
 import hmac
@@ -37,7 +37,7 @@ class Part(Value):
 
     @property
     def key(self) -> str:
-        """Return what identifies it among the parts of its base."""
+        """Return the identity of this part within its base."""
         return f"{self.kind}/{self.name}"
 
 
@@ -66,7 +66,7 @@ class BaseChange(Value):
 
     @property
     def outdating(self) -> str:
-        """Return what happens to machines created without the new parts; "" if there are none."""
+        """Return the effect on machines created without the new parts; "" without new parts."""
         if not self.outdates:
             return ""
         which = "1 machine" if self.outdates == 1 else f"{self.outdates:,} machines"
@@ -74,7 +74,7 @@ class BaseChange(Value):
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """Describe each change; if there is none, an earlier update did not finish."""
+        """Describe each change; without changes, describe the earlier update as unfinished."""
         verbs = (("create", self.create), ("change", self.change), ("delete", self.delete))
         steps = tuple(f"{verb} {key}" for verb, keys in verbs for key in keys)
         return steps or ("finish an earlier update",)
@@ -101,7 +101,7 @@ class Charge(Value):
 
 
 class Entry(Value):
-    """Machine time and money of one pool and payer in one hour, to be added to the ledger."""
+    """Machine time and money of one pool and payer in one hour, for the ledger."""
 
     hour: Moment = Field(description="When the hour of `money.time_zone` began.")
     pool: str
@@ -210,7 +210,7 @@ class HeldRules(Value):
 
     @property
     def digest(self) -> str:
-        """Return what identifies these rules, in any order."""
+        """Return the digest of these rules, independent of their order."""
         rules = {rule.model_dump_json() for rule in (*self.written, *self.others)}
         return digest(sorted(rules))
 
@@ -226,7 +226,7 @@ Market = Literal["spot", "on-demand"]
 
 
 MAX_COUNT = 1_000_000
-"""How many equal requests are counted as one; a longer queue is only longer."""
+"""Cap of the count of equal requests; the excess only makes the queue longer."""
 
 
 class Request(Value):
@@ -341,10 +341,10 @@ class WorkerState(Word):
 
     IDLE = "idle"
     BUSY = "busy"
-    DEAF = "deaf"  # connected, but its queue has not heard, or not lately, what it can do
+    DEAF = "deaf"  # connected, but its queue has no current report of its tags
     DISCONNECTED = "disconnected"
-    ENROLLED = "enrolled"  # its queue waits for it: it has a token and never registered
-    DISABLED = "disabled"  # no token of it works, connected or not
+    ENROLLED = "enrolled"  # it has a token but never registered
+    DISABLED = "disabled"  # it has no working token, connected or not
 
 
 class Work(Value):
@@ -414,7 +414,7 @@ class Worker(Value):
 class QueueReading(Value):
     """Everything read from one queue. No registry (None) is not the same as no workers (())."""
 
-    # The other way to tell them apart keeps all that was read of a long queue until it is checked.
+    # pydantic's smart mode keeps the whole input of a long queue in memory until it is validated.
     demand: Demand | Unknown = Field(union_mode="left_to_right")
     workers: tuple[Worker, ...] | Unknown | None = Field(
         None, description="None where no registry can be read (REST alone)."
@@ -558,7 +558,7 @@ class Stack(Value):
 
     @property
     def names(self) -> set[str]:
-        """Return the names of all that it holds, whether wanted or only there."""
+        """Return the names of all recorded machines, wanted or not."""
         return {worker.name for worker in self.workers} | self.ids.keys()
 
 
@@ -667,38 +667,38 @@ class World(Value):
 
     @property
     def versions(self) -> tuple[ImageVersion, ...]:
-        """Return the versions of images that are known."""
+        """Return the known versions of images."""
         return () if isinstance(self.images, Unknown) else self.images
 
     @property
     def known_stacks(self) -> dict[str, Stack]:
-        """Return the stacks that were read, by their pools."""
+        """Return the readable stacks, by pool."""
         stacks = {} if isinstance(self.stacks, Unknown) else self.stacks
         return {pool: stack for pool, stack in stacks.items() if isinstance(stack, Stack)}
 
     def read_stack(self, pool: str) -> Stack | Unknown | None:
-        """Return a pool's stack, or why it was not read; None where there is none."""
+        """Return a pool's stack, or Unknown if unreadable; None if the pool has no stack."""
         return self.stacks if isinstance(self.stacks, Unknown) else self.stacks.get(pool)
 
     def stack_of(self, pool: str) -> Stack | None:
-        """Return a pool's stack; None where there is none or it was not read."""
+        """Return a pool's stack; None if the pool has no stack or it is unreadable."""
         stack = self.read_stack(pool)
         return stack if isinstance(stack, Stack) else None
 
     def demands(self) -> "Iterator[tuple[str, Demand]]":
-        """Yield what waits in every queue that told it, by the names of these."""
+        """Yield the demand of every readable queue, sorted by queue name."""
         for name, reading in sorted(self.queues.items()):
             if isinstance(reading.demand, Demand):
                 yield name, reading.demand
 
     def machines(self) -> "Iterator[tuple[str, Machine]]":
-        """Yield every listed machine with its provider, by the names of these."""
+        """Yield every listed machine with its provider, sorted by provider name."""
         for name, listing in sorted(self.providers.items()):
             if isinstance(listing, Listing):
                 yield from ((name, machine) for machine in listing.machines)
 
     def registered(self) -> "Iterator[tuple[str, Worker]]":
-        """Yield every registered worker with its queue, then with its provider, by their names."""
+        """Yield every registered worker with its queue, then with its provider, sorted by name."""
         for name, reading in sorted(self.queues.items()):
             if isinstance(reading.workers, tuple):
                 yield from ((name, worker) for worker in reading.workers)
@@ -711,9 +711,9 @@ _SANDBOX = "sandbox:"
 
 
 def pseudonymise(world: World, key: bytes, kept: Collection[str] = ()) -> World:
-    """Return the world with every person but those `kept` under a name made with the key.
+    """Return the world with pseudonyms, made with the key, for all people except `kept`.
 
-    The same person has the same name all over; who has not the key cannot find out whose it is.
+    A person has one pseudonym everywhere. Without the key, it cannot be traced back.
     """
 
     def of(person: str) -> str:

@@ -1,6 +1,6 @@
-"""What runs of `fleet apply` observed of a fleet, kept as one sample each: its recent history.
+"""The recent history of a fleet: one sample per run of `fleet apply`.
 
-What a run could not read is None, never zero.
+An unreadable figure is None, never zero.
 """
 
 from datetime import datetime, timedelta
@@ -21,13 +21,13 @@ class Figures(NamedTuple):
     starting: int | None
     other: int | None
     waiting: int | None
-    """Requests that wait and that the pool fits; of a fleet all that wait."""
+    """Waiting requests that the pool fits; for a fleet, all waiting requests."""
     nanos: int | None
     """Money per hour, in billionths of the fleet's currency."""
 
 
 class Sample(Value):
-    """What one run observed, before it changed anything."""
+    """The figures that one run observed before its changes."""
 
     at: Moment
     fleet: Figures
@@ -37,18 +37,18 @@ class Sample(Value):
 
 
 class Observed(NamedTuple):
-    """All that one run observed, to be kept."""
+    """The observations of one run, for the store."""
 
     at: datetime
     world: str
-    """As JSON."""
+    """The world as JSON."""
     keep: timedelta
-    """What is older is dropped; none: nothing is kept."""
+    """Maximum age of stored samples; zero: store no samples."""
 
 
 class LastRun(NamedTuple):
-    """The latest run of `fleet apply` that carried a plan out to its end."""
+    """The latest run of `fleet apply` that finished its plan."""
 
     ended: datetime
     succeeded: bool
-    """Whether nothing failed and nothing was refused."""
+    """Whether no action failed or was refused."""

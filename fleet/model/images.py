@@ -1,7 +1,7 @@
-"""What is remembered of an image: recipe, manifest, test results, versions.
+"""The records of an image: recipe, manifest, test results, versions.
 
-Its JSON form is manifest.json in the folder of a build, `IMAGES/IMAGE/VERSION/`; every other file
-there is named in it with its checksum.
+The JSON form of a manifest is manifest.json in the folder of a build, `IMAGES/IMAGE/VERSION/`. It
+lists every other file there with its checksum.
 """
 
 import re
@@ -16,17 +16,17 @@ from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 from fleet.schema.units import Written
 
 PREFIX = "debusine_worker_"
-"""What every variable of the role begins with."""
+"""Prefix of all variables of the role."""
 
-_BESIDE = {"provides", "rebuild", "publish", "promote", "version"}
-"""Keys that do not change what is in an image."""
+_KEYS_WITHOUT_EFFECT = {"provides", "rebuild", "publish", "promote", "version"}
+"""Keys of a recipe that do not change the content of an image."""
 _API = "/api"
 
 
 def role_variables(recipe: ImageRecipe) -> dict[str, object]:
-    """Return what the role debusine_worker is given for the root of this image.
+    """Return the variables of the role debusine_worker for the root of this image.
 
-    Every variable that fleet.yaml can set is named, also where it has the role's default.
+    They include every variable that fleet.yaml can set, even with the role's default.
     """
     variables: dict[str, object] = {
         "source": (recipe.source or "").strip(),
@@ -42,11 +42,11 @@ def role_variables(recipe: ImageRecipe) -> dict[str, object]:
 
 
 def recipe_digest(recipe: Recipe) -> str:
-    """Return the digest of all that goes into the image; neither order nor defaults count.
+    """Return the digest of an image's inputs, independent of order and defaults.
 
-    A key that says nothing leaves no trace, so that keys yet to come change no digest.
+    Empty keys are left out, so that future keys change no digest.
     """
-    written = recipe.model_dump(mode="json", exclude=_BESIDE)
+    written = recipe.model_dump(mode="json", exclude=_KEYS_WITHOUT_EFFECT)
     if isinstance(recipe, ImageRecipe):
         written |= {"api_url": _api_url(recipe.api_url), "source": (recipe.source or "").strip()}
     kept = {key: value for key, value in written.items() if value not in (None, "", [], {}, False)}
@@ -59,14 +59,14 @@ def recipe_digest(recipe: Recipe) -> str:
 
 
 def _api_url(server: str | None) -> str:
-    """Return the root of a server's API; people name it as well as the server itself."""
+    """Return the root URL of a server's API, from that URL or the URL of the server."""
     return f"{server.rstrip('/').removesuffix(_API)}{_API}" if server else ""
 
 
 EXECUTORS = ("unshare", "incus-lxc", "incus-vm", "qemu")
-"""Debusine's executors, the one that takes least first."""
+"""Debusine's executors, the cheapest first."""
 WHOLE_WORKER = "worker"
-"""The name of all jobs of an image, if no job could be run."""
+"""Name that represents all jobs of an image if no job could be run."""
 _JUDGED_PREFIXES = ("worker:executor:", "worker:cap:", "worker:task:")
 _TASK_TAG = re.compile(r"worker:task:worker:(?P<task>[^:]+):version:.*")
 _TASKS_OF_CAP = {
@@ -78,18 +78,18 @@ _TASKS = ("autopkgtest", "mmdebstrap", "sbuild", "simplesystemimagebuild")
 
 
 def executors_of(backends: Collection[str]) -> tuple[str, ...]:
-    """Return Debusine's executors that a recipe enables; `incus` is two of them."""
+    """Return Debusine's executors that a recipe enables; `incus` enables two."""
     both = {"incus-lxc", "incus-vm"} if "incus" in backends else set()
     return tuple(each for each in EXECUTORS if each in {*backends, *both})
 
 
 def is_judged(tag: str) -> bool:
-    """Say whether jobs decide if a worker of an image provides a tag."""
+    """Return whether jobs decide if a worker of an image provides a tag."""
     return tag.startswith(_JUDGED_PREFIXES)
 
 
 def job_of_tag(tag: str) -> tuple[str, ...] | None:
-    """Return the jobs of which any proves a tag; None where the worker's own report is enough."""
+    """Return the jobs that can each prove a tag; None if the worker's report is sufficient."""
     kind, _, name = tag.removeprefix("worker:").partition(":")
     if tag.startswith("worker:executor:"):
         return (f"{kind}:{name}",)
@@ -100,7 +100,7 @@ def job_of_tag(tag: str) -> tuple[str, ...] | None:
 
 
 def is_open(tag: str, unproven: Iterable[str]) -> bool:
-    """Say whether only the recipe's word decides about a tag, because no job could."""
+    """Return whether the recipe alone decides about a tag, because its jobs are unproven."""
     names = {*unproven}
     if WHOLE_WORKER in names:
         return is_judged(tag)
@@ -112,12 +112,12 @@ _OLD_WORKER = re.compile(r"(\d+:)?0\.(\d|1[0-5])(?!\d)")
 
 
 def is_old_worker(version: str) -> bool:
-    """Say whether a version of debusine-worker reports no tags."""
+    """Return whether a version of debusine-worker is too old to report tags."""
     return _OLD_WORKER.match(version) is not None
 
 
 def describe_old_worker(image: str, version: str) -> str:
-    """Return why a worker gets no work, and what to do; empty where it reports tags."""
+    """Return the problem and remedy of a worker too old to report tags; else empty."""
     if not is_old_worker(version):
         return ""
     return (
@@ -196,7 +196,7 @@ class WaitingVersion(Value):
 
     @property
     def said(self) -> str:
-        """Return what waits, since when and why, in one sentence."""
+        """Return one sentence with the version, its waiting time and the reason."""
         since = f"since {self.since:%Y-%m-%d %H:%M} UTC"
         if self.state == "failed":
             return f"version {self.version} is not promoted: {self.because}, {since}"
@@ -206,7 +206,7 @@ class WaitingVersion(Value):
 
 
 class Publication(Value):
-    """Where a version was uploaded to."""
+    """The upload of a version at a place."""
 
     id: str = Field(description="The provider's own image id, or the address of a file.")
     at: datetime
@@ -256,7 +256,7 @@ class Version(Value):
 
     @property
     def fact(self) -> ImageVersion:
-        """Return what a decision rests on: where it is whole, and what it offers."""
+        """Return the facts for a plan: complete uploads and provided tags."""
         uploads = sorted(self.publications.items())
         rented = (self.rental, *(upload.rental for _, upload in uploads))
         return ImageVersion(
@@ -278,7 +278,7 @@ class Version(Value):
 
 
 class Upload(Value):
-    """What a provider or a store holds of a version, by its own listing."""
+    """An upload in the listing of a provider or a store."""
 
     id: str = Field(description="The provider's own image id, or the address of a file.")
     image: str
@@ -288,13 +288,13 @@ class Upload(Value):
     since: datetime = Field(description="When it was begun.")
 
     def was_left(self, before: datetime, but_for: tuple[str, str] | None) -> bool:
-        """Say whether a killed run left it, and it is not to be resumed."""
+        """Return whether a dead run left this upload and no run will resume it."""
         is_own = (self.image, self.version) == but_for
         return not self.whole and self.since < before and not is_own
 
 
 class Transfer(Value):
-    """How far the upload of a version is."""
+    """The progress of a version's upload."""
 
     phase: Literal["prepare", "upload", "read back"]
     done: int = Field(description="In bytes.")
@@ -302,7 +302,7 @@ class Transfer(Value):
 
 
 class Published(Value):
-    """What became of a version at one place."""
+    """The result of publishing a version at one place."""
 
     place: str = Field(description="Provider, or URL of a store.")
     id: str = Field("", description="What it is called there; empty: it is not published there.")
@@ -311,7 +311,7 @@ class Published(Value):
 
 
 class Publishing(Value):
-    """What became of a version at all places that it was to be published at."""
+    """The results of publishing a version at all requested places."""
 
     image: str
     version: str = Field("", description="Empty: it was only cleaned.")
@@ -319,7 +319,7 @@ class Publishing(Value):
 
     @property
     def exit_code(self) -> int:
-        """Return 0 where no place failed, 1 where each did, else 5."""
+        """Return 0 if no place failed, 1 if all places failed, else 5."""
         failed = [each for each in self.places if each.error]
         if not failed:
             return 0
@@ -327,15 +327,15 @@ class Publishing(Value):
 
 
 class Move(NamedTuple):
-    """What is remembered of a version changes."""
+    """A change of a version's record."""
 
     was: Version | None
-    """None: it is new."""
+    """None for a new record."""
     now: Version
 
 
 class BuildOrder(Value):
-    """An image to build, and who asked for it."""
+    """An image to build, and its requester."""
 
     image: str
     version: str = Field(description="When its build began, as in 20261121T203000Z.")
@@ -347,14 +347,14 @@ class BuildOrder(Value):
 
     @property
     def debian(self) -> ImageRecipe:
-        """Return the recipe of an image of Debian; a playbook runs on a machine only."""
+        """Return the recipe of a Debian image; raises if it is a playbook's."""
         if isinstance(self.recipe, PlaybookRecipe):
             raise TypeError(self.image)
         return self.recipe
 
 
 class BuildStep(Value):
-    """What a build is doing."""
+    """The current step of a build."""
 
     phase: str
     task: str = Field("", description="Of the Ansible role, while that runs.")
@@ -362,7 +362,7 @@ class BuildStep(Value):
 
 
 class Package(Value):
-    """A Debian package that is installed in an image."""
+    """A package that is installed in an image."""
 
     name: str
     version: str
@@ -374,14 +374,14 @@ class Package(Value):
 
 
 class File(Value):
-    """A file beside the manifest."""
+    """A file in the folder of a manifest."""
 
     sha256: str
     size: int = Field(description="In bytes.")
 
 
 class Job(Value):
-    """A small job for one executor or task, and how it ended."""
+    """A small job for one executor or task, and its result."""
 
     name: str = Field(description="As in executor:unshare or task:sbuild.")
     seconds: float = 0.0
@@ -390,12 +390,12 @@ class Job(Value):
 
     @property
     def is_proven(self) -> bool:
-        """Say whether it was run and succeeded."""
+        """Return whether the job ran and succeeded."""
         return not (self.problem or self.unproven)
 
 
 class Test(Value):
-    """What a test of the image found."""
+    """The result of a test of an image."""
 
     kind: Literal["offline", "boot", "jobs"]
     at: datetime
@@ -416,7 +416,7 @@ class Test(Value):
 
 
 class Manifest(Value):
-    """Everything that is known of one version of an image, without secrets."""
+    """The record of one version of an image, without secrets."""
 
     format: Literal["fleet-image-1"] = "fleet-image-1"
     image: str
@@ -438,17 +438,17 @@ class Manifest(Value):
 
     @property
     def worker(self) -> str:
-        """Return the version of its debusine-worker; empty where it is unknown."""
+        """Return the version of its debusine-worker; empty if unknown."""
         found = (each.version for each in self.packages if each.name == "debusine-worker")
         return next(found, "")
 
 
-_JUDGED: tuple[State, ...] = ("built", "tested", "failed")
-"""What is in use already changes its state by promotion and rollback alone."""
+_TEST_STATES: tuple[State, ...] = ("built", "tested", "failed")
+"""States that a test may change; only promotion and rollback change later states."""
 
 
 class VersionTests(Value):
-    """A version of an image, what was tested of it now, and what state it is in since."""
+    """A version of an image, its new test results, and its state after them."""
 
     image: str
     version: str
@@ -458,12 +458,12 @@ class VersionTests(Value):
 
     @property
     def passed(self) -> bool:
-        """Say whether nothing is wrong with it."""
+        """Return whether the tests found no problem."""
         return not any(test.problems for test in self.tests)
 
 
 def after_tests(version: Version, tests: tuple[Test, ...], now: datetime) -> Version:
-    """Return a version after these tests: tested, or failed with the first problem."""
+    """Return a version after these tests: `tested`, or `failed` with the first problem."""
     problems = [problem for test in tests for problem in test.problems]
     passed = [test for test in tests if not test.problems]
     known = version
@@ -473,7 +473,7 @@ def after_tests(version: Version, tests: tuple[Test, ...], now: datetime) -> Ver
         elif test.kind == "boot" and (known.unproven in (None, (WHOLE_WORKER,))):
             # Proven tags count; the worker's report counts only if no job was run.
             known = known.altered(provides=test.provides)
-    if version.state not in _JUDGED:
+    if version.state not in _TEST_STATES:
         return known
     state: State = "failed" if problems else "tested"
     since = version.since if version.state == state else now

@@ -1,7 +1,7 @@
-"""The log: who changed what, when and why; each entry carries the digest of the one before.
+"""The log of changes: actor, object, time and reason, in a chain of digests.
 
-An entry is kept as the JSON text that was written, so that its digest stays what it was when later
-versions of fleet add fields.
+An entry is stored as its original JSON text, so that its digest is stable when later versions of
+fleet add fields.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ from fleet.model.plan import Rate
 from fleet.model.values import Moment, Value
 
 KEPT = timedelta(days=100)
-"""How long an entry stays: the current month and at least the two whole months before it."""
+"""Retention of an entry: covers the current and at least the two previous whole months."""
 _NOTED = re.compile(r"([0-9]{1,15}):([0-9a-f]{16,64})")
 
 
 class Origin(Value):
-    """Who writes into the log, and from which commit and pipeline; empty: unknown."""
+    """The author of an entry, with commit and pipeline; empty: unknown."""
 
     by: str = Field("", description="Login at the forge, else the user of this system.")
     host: str = Field("", description="The computer, where no pipeline is known.")
@@ -31,7 +31,7 @@ class Origin(Value):
 
 
 class LogEntry(Value):
-    """One run, one change of a machine, or one order of a person."""
+    """One run, one change of a machine, or one order of a user."""
 
     at: Moment
     kind: str = Field(
@@ -51,17 +51,17 @@ class LogEntry(Value):
     )
 
     def written(self) -> str:
-        """Return the JSON text that the log keeps, without its time and what is empty."""
+        """Return the JSON text for the log, without the time and without empty fields."""
         return self.model_dump_json(exclude={"at"}, exclude_defaults=True)
 
 
 def run_id(started: datetime) -> str:
-    """Return how the run that began at a moment in UTC is named in the log."""
+    """Return the name in the log of the run that started at a time in UTC."""
     return started.isoformat().replace("+00:00", "Z")
 
 
 class Mark(NamedTuple):
-    """A place in the chain: how many entries were ever written up to it, and its digest."""
+    """A position in the chain: the number of entries ever written up to it, and its digest."""
 
     number: int = 0
     digest: str = ""
@@ -71,7 +71,7 @@ class Mark(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One entry as it is kept."""
+    """One entry in its stored form."""
 
     number: int
     at: str
@@ -80,36 +80,36 @@ class Link(NamedTuple):
 
     @property
     def mark(self) -> Mark:
-        """Return its place in the chain."""
+        """Return the position of this entry in the chain."""
         return Mark(self.number, self.digest)
 
 
 class Chain(NamedTuple):
-    """The whole log as it is kept."""
+    """The whole log in its stored form."""
 
     anchor: Mark
-    """The last entry that its retention removed."""
+    """The last entry that was removed at the end of its retention."""
     links: tuple[Link, ...]
     head: Mark
-    """The last entry that was written."""
+    """The last written entry."""
 
 
 def linked(before: Mark, entry: LogEntry) -> Link:
-    """Return an entry as the next one after another."""
+    """Return an entry linked to the previous position."""
     at, text = entry.at.isoformat(), entry.written()
     return Link(before.number + 1, at, text, digest_after(before.digest, at, text))
 
 
 def digest_after(before: str, at: str, text: str) -> str:
-    """Return the SHA-256, in hex, of the digest before an entry, its time and its text."""
+    """Return the SHA-256, in hex, of the previous digest and an entry's time and text."""
     return hashlib.sha256(f"{before}\n{at}\n{text}".encode()).hexdigest()
 
 
 def count_expired(times: Sequence[datetime]) -> int:
-    """Return how many of the first entries are too old to stay, the latest entry counted last.
+    """Return the number of expired entries at the start of the log; `times` has the latest last.
 
-    An entry's age counts from the earlier one of the last two entries: one run with a clock that
-    is ahead removes nothing.
+    The age of an entry is its distance to the earlier of the last two entries, so that one run
+    with a clock that is ahead expires no entry.
     """
     oldest = min(times[-2:], default=None)
     if oldest is None:
@@ -118,13 +118,13 @@ def count_expired(times: Sequence[datetime]) -> int:
 
 
 def read_mark(text: str) -> Mark | None:
-    """Return the place that a person noted, as NUMBER:DIGEST; None where it is none."""
+    """Parse a noted position, NUMBER:DIGEST; None if the text has another form."""
     found = _NOTED.fullmatch(text.strip().lower())
     return Mark(int(found[1]), found[2]) if found else None
 
 
 def find_breaks(chain: Chain) -> Iterator[str]:
-    """Yield where the log is not what was written: entries edited, removed, moved or added."""
+    """Yield the inconsistencies of the log: entries edited, removed, moved or added."""
     before = chain.anchor
     for link in chain.links:
         if link.number != before.number + 1:
@@ -134,7 +134,7 @@ def find_breaks(chain: Chain) -> Iterator[str]:
                 else f"entry {link.number} stands twice"
             )
         if link.digest != digest_after(before.digest, link.at, link.text):
-            # Where entries are missing, the next one cannot follow from what is left.
+            # After a gap, the next entry cannot match the digest of the entry before the gap.
             if link.number == before.number + 1:
                 yield f"entry {link.number} was changed, or stands in another entry's place"
         elif link.number != before.number + 1:
@@ -147,7 +147,7 @@ def find_breaks(chain: Chain) -> Iterator[str]:
 
 
 def has_mark(chain: Chain, noted: Mark) -> bool | None:
-    """Say whether a noted entry is still what it was; None: its retention has removed it."""
+    """Return whether a noted entry is unchanged; None if it was removed after its retention."""
     if noted.number < chain.anchor.number:
         return None
     marks = (chain.anchor, *(link.mark for link in chain.links))

@@ -1,4 +1,4 @@
-"""What is counted month by month beside the ledger, for the report of a month."""
+"""Monthly counts for the report of a month, in addition to the ledger."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -24,7 +24,7 @@ TallyKind = Literal[
 
 
 class Tally(Value):
-    """One figure of a month; adding what has the same month, kind and name adds it up."""
+    """One figure of a month; the store sums figures with equal month, kind and name."""
 
     month: str = Field(pattern=r"^[0-9]{4}-[0-9]{2}$")
     kind: TallyKind
@@ -35,8 +35,8 @@ class Tally(Value):
 
 
 class Counted(NamedTuple):
-    """What one run counted for its month, and what it saw waiting."""
+    """The counts of one run for its month, and the waiting requests."""
 
     tallies: tuple[Tally, ...]
     waiting: Mapping[str, datetime]
-    """Requests to since when they wait."""
+    """Request to the start of its waiting time."""

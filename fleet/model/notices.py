@@ -1,4 +1,4 @@
-"""Notices: what stops having an effect soon, or has become too old, and what to do about it."""
+"""Notices about settings that expire soon or are too old, with advice."""
 
 from datetime import date
 from typing import Literal, get_args

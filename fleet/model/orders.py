@@ -1,6 +1,6 @@
-"""What operators ordered beside fleet.yaml, for a while: freezes, holds, approvals.
+"""Temporary orders of operators outside of fleet.yaml: freezes, holds, approvals.
 
-They stand in the store, so that every run obeys them at once, and end by themselves.
+They are in the store, so that every run obeys them immediately. They expire by themselves.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from fleet.model.values import Count, Moment, Value
 
 FLEET = "fleet"
-"""Who gives an order that no person gave."""
+"""Author of orders that fleet gives itself."""
 Frozen = Literal["creates", "deletes"]
 FROZEN: tuple[Frozen, ...] = get_args(Frozen)
 
@@ -24,13 +24,13 @@ class _Order(Value):
 
     @property
     def given(self) -> str:
-        """Return who gave it and until when, as in `by ada until 04:00 UTC`."""
+        """Return author and expiry, as in `by ada until 04:00 UTC`."""
         day = "%H:%M" if self.until.date() == self.at.date() else "%Y-%m-%d %H:%M"
         return f"by {self.by} until {self.until:{day}} UTC"
 
     @property
     def said(self) -> str:
-        """Return who gave it, until when and why, as in `by ada until 04:00 UTC: disk full`."""
+        """Return author, expiry and reason, as in `by ada until 04:00 UTC: disk full`."""
         return f"{self.given}: {self.reason}"
 
 
@@ -45,18 +45,18 @@ class Freeze(_Order):
 
     @property
     def key(self) -> str:
-        """Return what tells it from others: a later one of this key takes its place."""
+        """Return the key of this order: a later order with the same key replaces it."""
         return " ".join(("freeze", self.pool or "*", *self.stops))
 
     @property
     def what(self) -> str:
-        """Return what is frozen, as in `creates of pool builders`."""
+        """Return the frozen actions, as in `creates of pool builders`."""
         where = f"pool {self.pool}" if self.pool else "every pool"
         return f"{' and '.join(self.stops)} of {where}"
 
     @property
     def sentence(self) -> str:
-        """Return what was ordered, by whom, until when and why."""
+        """Return one sentence with the order, its author, expiry and reason."""
         return f"{self.what} frozen {self.said}"
 
 
@@ -68,12 +68,12 @@ class Hold(_Order):
 
     @property
     def key(self) -> str:
-        """Return what tells it from others: a later one of this key takes its place."""
+        """Return the key of this order: a later order with the same key replaces it."""
         return f"hold {self.machine}"
 
     @property
     def sentence(self) -> str:
-        """Return what was ordered, by whom, until when and why."""
+        """Return one sentence with the order, its author, expiry and reason."""
         return f"{self.machine} held {self.said}"
 
 
@@ -87,17 +87,17 @@ class GivenApproval(_Order):
 
     @property
     def key(self) -> str:
-        """Return what tells it from others: each approval stands for itself."""
+        """Return the key of this order: unique, so that approvals never replace each other."""
         return f"approve {self.guard} {self.pool} {self.at.isoformat()}"
 
     @property
     def sentence(self) -> str:
-        """Return what was ordered, by whom, until when and why."""
+        """Return one sentence with the order, its author, expiry and reason."""
         return f"{self.count} of pool {self.pool} may pass guard {self.guard}, {self.said}"
 
 
 def sentences(orders: Iterable["Order"]) -> Iterator[str]:
-    """Yield what freezes and holds say; approvals are shown with what they let pass."""
+    """Yield the sentences of freezes and holds; approvals are shown with their guards."""
     return (order.sentence for order in orders if not isinstance(order, GivenApproval))
 
 

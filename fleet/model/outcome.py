@@ -1,4 +1,4 @@
-"""What an apply did, pool by pool, as a value that every report renders."""
+"""The result of an apply per pool, as a value that every report renders."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from fleet.model.values import Value, later
 
 
 class StackOutcome(Value):
-    """What became of one pool's actions."""
+    """The results of one pool's actions."""
 
     pool: str
     result: Literal["applied", "unchanged", "failed", "refused"]
@@ -31,18 +31,18 @@ class StackOutcome(Value):
 
     @property
     def is_touched(self) -> bool:
-        """Say whether anything was changed here."""
+        """Return whether a machine of this pool was changed or adopted."""
         return bool(self.done or self.adopted)
 
     @property
     def done(self) -> frozenset[str]:
-        """Return the workers whose actions were carried out."""
+        """Return the workers whose actions succeeded."""
         removed = (*self.deleted, *self.deleting, *self.forgotten, *self.cleaned)
         return frozenset((*self.created, *self.drained, *removed))
 
 
 class Outcome(Value):
-    """What an apply did."""
+    """The result of an apply."""
 
     plan: str = Field(description="Digest of the plan.")
     stacks: tuple[StackOutcome, ...] = ()
