@@ -53,7 +53,7 @@ class Forgotten(Value):
 
 
 class Pruning(Value):
-    """The result of a prune for every version."""
+    """The result of a prune, by version."""
 
     fleet: str
     versions: tuple[PrunedVersion, ...]
