@@ -1,4 +1,4 @@
-"""Plain values: what was observed, what is planned, what it costs.
+"""Plain values: observations, plans, costs.
 
-Begin with `facts.py` (a World of machines, workers, requests), then `plan.py`.
+Start reading with `facts.py` (a World of machines, workers, requests), then `plan.py`.
 """

@@ -44,7 +44,7 @@ class GuardResult(Value):
 
     @property
     def is_worth_saying(self) -> bool:
-        """Say whether it changes anything, or would have without an approval."""
+        """Return whether the guard has an effect, or would have one without an approval."""
         return self.result != "passed" or self.approved > 0
 
 
@@ -71,7 +71,7 @@ class ApprovalVerdict(Value):
 
     @property
     def left(self) -> int:
-        """Return how many machines it may still let pass, this plan not counted."""
+        """Return the number of machines that it may still let pass, before this plan."""
         return 0 if self.inert else max(0, self.count - self.used)
 
 
@@ -91,8 +91,8 @@ class LimitVerdict(Value):
 
 
 _PLACES = Decimal("0.0001")
-_OFF = Decimal("0.0002")
-"""Two figures that are rounded to four places may differ by so much and mean the same."""
+_ROUNDING_TOLERANCE = Decimal("0.0002")
+"""Maximum difference of equal amounts after rounding to four places."""
 
 
 _MOST = Decimal(10) ** 15
@@ -128,18 +128,18 @@ def _plain(amount: Decimal) -> str:
 
 
 Bill = Annotated[Decimal, AfterValidator(_bounded), PlainSerializer(_plain, return_type=str)]
-"""Money as it is billed, unrounded, so that parts add up to the whole; a string in JSON."""
+"""Billed money, unrounded, so that parts add up to the total; a string in JSON."""
 
 
 def rates(amounts: Sequence[Decimal], *, sign: bool = False) -> list[str]:
-    """Return amounts of money with as many places as the finest of them needs, at least two."""
+    """Format amounts of money with equal decimal places: as many as needed, at least two."""
     decimals = max(map(_decimals, amounts), default=2)
     form = f"{'+' if sign else ''}.{decimals}f"
     return [format(amount, form) for amount in amounts]
 
 
 def rate(amount: Decimal) -> str:
-    """Return one amount of money with two to four places."""
+    """Format one amount of money with two to four decimal places."""
     return rates([amount])[0]
 
 
@@ -157,7 +157,7 @@ _WHEN: dict[PeriodName, tuple[str, str]] = {
 
 
 def say_when(period: PeriodName, *, coming: bool) -> str:
-    """Return how people say the current or the next hour, day or month."""
+    """Return a phrase for the current or the next hour, day or month."""
     return _WHEN[period][coming]
 
 
@@ -180,12 +180,12 @@ class BudgetVerdict(Value):
 
     @property
     def when(self) -> str:
-        """Return which period it is about, the way people say it."""
+        """Return a phrase for the period of this budget."""
         return say_when(self.period, coming=self.coming)
 
     @property
     def left(self) -> Decimal | None:
-        """Return what is left after this plan, at least zero; None if unknown."""
+        """Return the remaining budget after this plan, at least zero; None if unknown."""
         left = self.limit - self.spent - self.reserved - self.planned
         return max(Decimal(0), left) if self.known else None
 
@@ -214,17 +214,21 @@ class Optimum(Value):
 
     @property
     def model_bound(self) -> Decimal:
-        """Return the bound of the model, in which requests of one group are equally long."""
+        """Return the lower bound of the model, with one duration per group of requests."""
         return self.bound + self.averaged
 
     @property
     def is_about_cost(self) -> bool:
-        """Say whether the model's figures are about the cost that is shown, but for rounding."""
-        return not self.withheld and self.model is not None and abs(self.cost - self.model) <= _OFF
+        """Return whether the model's cost equals the shown cost, except for rounding."""
+        return (
+            not self.withheld
+            and self.model is not None
+            and abs(self.cost - self.model) <= _ROUNDING_TOLERANCE
+        )
 
     @property
     def is_optimal(self) -> bool:
-        """Say whether no other machines could serve the same requests for less."""
+        """Return whether no cheaper machines could serve the same requests."""
         return self.is_about_cost and not self.gap
 
 
@@ -340,7 +344,7 @@ class Create(Value):
 
     @property
     def queues(self) -> frozenset[str]:
-        """Return the queues whose requests it is for."""
+        """Return the queues of the requests that this machine serves."""
         return frozenset(key.partition("/")[0] for key in self.serves)
 
 
@@ -439,7 +443,7 @@ class Promotion(Value):
 
     @property
     def verb(self) -> str:
-        """Return what is done, in words."""
+        """Return the verb of this action."""
         if self.now == "retired":
             return "retire"
         share = f" ({self.share}%)" if self.share else ""
@@ -450,13 +454,13 @@ Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
 
 
 def is_begun(action: Action) -> bool:
-    """Say whether an earlier run, which did not come to its end, had begun an action."""
+    """Return whether an earlier, unfinished run started this action."""
     begun = isinstance(action, Delete) and action.begun
     return begun or action.reason is Reason.INTERRUPTED
 
 
 NotKnown = Literal["machines", "workers", "cost", "price"]
-"""Which figures of a pool are unknown."""
+"""Kinds of unknown figures of a pool."""
 
 
 class WorkerVerdict(Value):
@@ -491,7 +495,7 @@ class RefusedTag(Value):
 
     @property
     def is_unknown(self) -> bool:
-        """Say whether a value of the request, for example its environment, gives no tag."""
+        """Return whether a value of the request, for example its environment, has no tag."""
         return self.path[:1] == ("derive",)
 
 
@@ -570,7 +574,7 @@ class Unserved(Value):
 
     @property
     def paths(self) -> tuple[tuple[str | int, ...], ...]:
-        """Return every key of fleet.yaml that decides."""
+        """Return the deciding keys of fleet.yaml."""
         found = [self.path, *(each.path for each in self.blocked)]
         return tuple(path for path in dict.fromkeys(found) if path)
 
@@ -618,17 +622,17 @@ class PoolVerdict(Value):
 
     @property
     def machines(self) -> int:
-        """Return how many machines the pool has."""
+        """Return the number of machines of the pool."""
         return self.busy + self.idle + self.starting + self.other
 
     @property
     def machines_after(self) -> int:
-        """Return how many machines it has once this plan is done."""
+        """Return the number of machines of the pool after this plan."""
         return self.machines + self.create - self.delete
 
 
 def serves(count: int) -> str:
-    """Return how many waiting requests a pool serves, the first words of its `because`."""
+    """Return the number of served requests as a phrase, the start of a pool's `because`."""
     are = "request is" if count == 1 else "requests are"
     return f"{count} waiting {are} served here" if count else ""
 
@@ -648,7 +652,7 @@ class Estimate(Value):
 
 
 CLOCK_RULE = "wrong-clock"
-"""Of a warning that `fleet apply` will refuse this computer's clock."""
+"""Rule of the warning that `fleet apply` will refuse this computer's clock."""
 
 
 class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
@@ -742,7 +746,7 @@ class Plan(Value):
 
     @property
     def cited(self) -> Iterator[tuple[str | int, ...]]:
-        """Yield the keys of fleet.yaml that decide something here."""
+        """Yield the keys of fleet.yaml that this plan cites."""
         for unserved in self.unserved:
             yield from unserved.paths
         for signature in self.signatures:
@@ -752,7 +756,7 @@ class Plan(Value):
         yield from (guard.path for guard in self.guards)
 
     def optimum_of(self, actions: Sequence[Action]) -> Optimum | None:
-        """Return the optimum with the cost of these actions; None where none is for requests."""
+        """Return the optimum with the cost of these actions; None if no action serves requests."""
         made = [each for each in actions if isinstance(each, Create) and each.serves]
         if self.optimum is None or not made:
             return None
@@ -768,17 +772,17 @@ class Plan(Value):
 
     @property
     def is_cost_known(self) -> bool:
-        """Say whether the totals hold every machine's cost; else they are the least of it."""
+        """Return whether the totals include all machines; else they are a lower bound."""
         return not any("cost" in pool.not_known for pool in self.pools)
 
     @property
     def is_refused(self) -> bool:
-        """Say whether a guard refused something."""
+        """Return whether a guard refused an action."""
         return any(guard.result == "refused" for guard in self.guards)
 
     @property
     def is_quiet(self) -> bool:
-        """Say whether nothing would be done."""
+        """Return whether the plan has no action."""
         changes = (
             *(self.actions, self.releases, self.resumes, self.holds),
             *(self.bases, self.promotions),

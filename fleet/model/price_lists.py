@@ -1,7 +1,7 @@
-"""Which prices count in a plan: a provider's own list as it was read, or the shipped table.
+"""Select the prices of a plan: a provider's own list in the world, or the shipped table.
 
-A plan stays a function of fleet.yaml and the world: the lists are part of the world. A type that
-its provider lists no more keeps its figures and has no price.
+The lists are part of the world, so that a plan is a function of fleet.yaml and the world. A type
+that is missing in its provider's list keeps its sizes, but has no price.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class PriceSource(Value):
 
 
 def with_price_lists(fleet: Fleet, world: World) -> Fleet:
-    """Return the fleet with what its providers say of their prices; it may have that already."""
+    """Return the fleet with the price lists of its providers; idempotent."""
     lists = {name: _own(declared, world, name) for name, declared in fleet.providers.items()}
     if not any(lists.values()):
         return fleet
@@ -40,7 +40,7 @@ def with_price_lists(fleet: Fleet, world: World) -> Fleet:
                 found = with_price_list(found, name, prices)
         return found
 
-    # The same fleet for the same lists, so that what is remembered of it lasts too.
+    # Reuse the object for equal lists, so that values cached per fleet stay valid.
     return remembered(fleet, "price lists", (*lists.values(),), find)
 
 
@@ -52,7 +52,7 @@ def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
 
 
 def find_price_sources(fleet: Fleet, world: World) -> Iterator[PriceSource]:
-    """Yield which prices count at each cloud that has pools, by its name."""
+    """Yield the source of prices of each cloud with pools, sorted by name."""
     used = {pool.provider for pool in fleet.dynamic_pools.values()}
     for name, declared in sorted(fleet.providers.items()):
         if name not in used:

@@ -1,15 +1,14 @@
-"""Machine types and what they cost: shipped tables, providers' price lists, billing rules.
+"""Machine types and their cost: shipped tables, providers' price lists, billing rules.
 
-A table is read when its first type is asked for. Its first lines name the source and the day of
-each column of prices; tools/refresh_catalogue.py writes them. An empty price is not known.
+A table is loaded on first use. Its first lines name the source and the day of each column of
+prices; tools/refresh_catalogue.py writes them. An empty price is unknown.
 
-Prices are net list prices per hour in the provider's currency, where the provider is. They are
-data, not advice: a pool's `machine` may override every figure. What a machine costs is its
-type's price, its address, and the disk it needs above the type's own; a price that the pool
-states says it all.
+Prices are net list prices per hour in the provider's currency at its location. A pool's `machine`
+may override every figure. The cost of a machine is the price of its type, its address, and
+additional disk; a price in the pool includes all of these.
 
-Money up to a moment is a function of that moment, so that parts add up to the whole exactly,
-however time is cut. A provider bills a step when it begins; work is charged as time passes.
+Money up to a time is a function of that time, so that the amounts of periods add up exactly. A
+provider bills a step at its start; work is charged as time passes.
 """
 
 import csv
@@ -42,30 +41,30 @@ _Found = TypeVar("_Found")
 
 
 class Billing(NamedTuple):
-    """How a provider counts time, and what it bills beside the machine."""
+    """The billing steps of a provider, and its prices of address and disk."""
 
     increment: int = 1
-    """Seconds that are billed as a whole, from the creation of the machine."""
+    """Billing step in seconds, from the creation of the machine."""
     minimum: int = 0
-    """Seconds that are billed at least."""
+    """Minimum billed seconds."""
     month: int | None = None
-    """Hours of a calendar month that are billed at most."""
+    """Maximum billed hours per calendar month."""
     address: Money | None = None
     """The public IPv4 address of one machine, per hour."""
     disk: Money | None = None
-    """One GiB of disk above what the machine type has, per hour."""
+    """One GiB of disk in addition to the machine type's disk, per hour."""
 
 
 class KindPrices(NamedTuple):
-    """What fleet knows of the prices of one kind of provider, beside its table `<kind>.csv`."""
+    """Price rules of one kind of provider, in addition to its table `<kind>.csv`."""
 
     currency: str
     source: str = ""
-    """Where a person compares by hand; empty: the table is invented."""
+    """URL of the public prices; empty for an invented table."""
     columns: Mapping[str, str] = MappingProxyType({})
-    """Each location to the column of its prices; empty: a location's column has its name."""
+    """Location to its column of prices; empty: each column is named after its location."""
     spot: Decimal | None = None
-    """What a machine costs on the spot market, as a share of its price on demand."""
+    """Spot price as a share of the price on demand."""
     billing: Billing = Billing()
 
 
@@ -74,7 +73,7 @@ _KINDS = {
         currency="EUR",
         source="https://www.hetzner.com/cloud/ (primary IPv4 and volumes stated apart), "
         "https://docs.hetzner.com/cloud/billing/faq (full hours, up to the monthly price)",
-        # It charges alike within a zone.
+        # Prices are equal within a zone.
         columns={
             "fsn1": "fsn1",
             "nbg1": "fsn1",
@@ -96,7 +95,7 @@ _KINDS = {
         "https://aws.amazon.com/vpc/pricing/ (public IPv4), "
         "https://aws.amazon.com/ebs/pricing/ (gp3), https://aws.amazon.com/ec2/spot/pricing/ "
         "(changes all the time; counted near its ceiling, the price on demand)",
-        # It varies, and is at most the price on demand; below it, so that spot is bought first.
+        # The spot price varies up to the price on demand. A lower figure makes plans prefer spot.
         spot=Decimal("0.99"),
         billing=Billing(
             minimum=60,
@@ -109,16 +108,16 @@ _KINDS = {
 
 
 OLD_AFTER = timedelta(days=90)
-"""How long the prices of a shipped table, or of a recorded list, count as true."""
+"""Age from which the prices of a shipped table or of a recorded list are outdated."""
 
 
 def source_of(kind: str) -> str:
-    """Return where a person compares the shipped prices of a kind; empty: it has none."""
+    """Return the URL of the public prices of a kind; empty without shipped prices."""
     return _KINDS[kind].source if kind in _KINDS else ""
 
 
 def locations_of(kind: str) -> Mapping[str, str]:
-    """Return the locations of a kind, each to its column of prices; empty: any name is one."""
+    """Return location to column of prices of a kind; empty: every name is a location."""
     return _KINDS[kind].columns if kind in _KINDS else {}
 
 
@@ -134,28 +133,28 @@ class MachineType:
     currency: str
     architecture: str = "amd64"
     spot: Money | None = None
-    """Price per hour on the spot market; None: it is not sold there, or its price is unknown."""
+    """Price per hour on the spot market; None: not sold there, or unknown."""
     extras: tuple[Money, ...] = ()
-    """What one machine costs per hour beside its price: its address, disk above the type's own."""
+    """Additional costs of one machine per hour: address and additional disk."""
     all_in: bool = False
-    """The price on demand is the pool's own, extras included."""
+    """Whether the price on demand is from the pool and includes the extras."""
     line: str = ""
-    """Which of its provider's lines it is of: shared or dedicated cores, or the family at EC2."""
+    """Product line at the provider: shared or dedicated cores, or the family at EC2."""
     speed: int = 0
-    """Percent of the usual speed, where it is stated; 0: it is not."""
+    """Speed in percent of the default; 0: not stated."""
 
 
 class Table(NamedTuple):
-    """Machine types and what they cost at one location."""
+    """Machine types and their prices at one location."""
 
     as_of: str = ""
-    """The day its prices are of; empty where it has none for the location."""
+    """Day of the prices; empty without prices for the location."""
     source: str = ""
     types: Mapping[str, MachineType] = MappingProxyType({})
 
 
 def table(kind: str, location: str) -> Table:
-    """Return what a kind of provider sells at a location or in a region."""
+    """Return the machine types of a kind of provider at a location or in a region."""
     if kind not in _KINDS:
         return Table()
     return _table(kind, _KINDS[kind].columns.get(location, location))
@@ -169,7 +168,7 @@ def _table(kind: str, column: str) -> Table:
     )
     rows = csv.DictReader(each for each in lines if not each.startswith("#"))
     as_of, _, source = notes.get(column, "").partition(" ")
-    # Only a column that a note dates holds prices.
+    # A column has prices only if a note states its day.
     types = (_type(kind, row, (as_of and row.get(column)) or None) for row in rows)
     return Table(as_of, source, {each.name: each for each in types})
 
@@ -192,24 +191,24 @@ def _type(kind: str, row: Mapping[str, str], price: str | None) -> MachineType:
 
 
 class Listed(NamedTuple):
-    """The price list that a provider gave, and the same as a table."""
+    """The price list of a provider, and the equivalent table."""
 
     prices: "PriceList"
     table: Table
 
 
 def own_list(declared: Provider | None) -> Listed | None:
-    """Return what is known of a provider's own price list; None: nothing."""
+    """Return a provider's own price list; None if unknown."""
     listed = declared.listed if declared else None
     return listed if isinstance(listed, Listed) else None
 
 
 GIB_DIGITS = Decimal("0.0000001")
-"""To which part of money it is known what a GiB of disk costs per hour."""
+"""Precision of the price of a GiB of disk per hour."""
 
 
 def billing_of(fleet: Fleet, provider: str) -> Billing:
-    """Return how a provider of this fleet bills; what is not known bills by the second."""
+    """Return the billing rules of a provider of this fleet; by the second if unknown."""
     declared = fleet.providers.get(provider)
     if declared is None:
         return Billing()
@@ -221,7 +220,7 @@ def billing_of(fleet: Fleet, provider: str) -> Billing:
 
 
 def _with_list_prices(billing: Billing, prices: "PriceList") -> Billing:
-    """Return how a provider bills, at the prices of its own list; what that lacks stays."""
+    """Return billing rules with the prices of a provider's own list; missing prices are kept."""
     address, disk = prices.address, prices.disk
     hour = (disk / billing.month).quantize(GIB_DIGITS) if disk and billing.month else None
     return billing._replace(
@@ -243,7 +242,7 @@ def _simulated(billing: SimBilling) -> Billing:
 
 
 def type_names(pool: Pool) -> tuple[str, ...]:
-    """Return the machine types that a pool names, in its order; none where it states figures."""
+    """Return the machine types of a pool, in its order; empty if it states sizes instead."""
     named = pool.machine if isinstance(pool.machine, str) else pool.machine.type
     if named is None:
         return ()
@@ -258,23 +257,22 @@ def markets_of(pool: Pool) -> tuple[Market, ...]:
 
 
 def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
-    """Return what a pool's machines are, overrides applied, in the order written.
+    """Return the machine types of a pool with its overrides, in the order of fleet.yaml.
 
-    Types that are not known are left out; `price` is None where neither the catalogue nor the
-    pool states one.
+    Unknown types are left out. `price` is None if neither the catalogue nor the pool states one.
     """
     return _remembered(fleet, pool, "types", lambda: _find_types(fleet, pool))
 
 
 def _remembered(fleet: Fleet, pool: Pool, about: object, find: Callable[[], _Found]) -> _Found:
-    """Return what depends on a pool's machine alone: copies of a pool that share it are alike."""
+    """Cache a value that depends only on a pool's `machine`, for all pools that share it."""
     about = about, id(pool.machine), pool.provider, pool.image
     return remembered(fleet, about, (pool.machine,), find)
 
 
 def _find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
     if isinstance(pool.machine, str):
-        known = _sold(fleet, pool.provider, pool.machine)
+        known = _find_sold_type(fleet, pool.provider, pool.machine)
         return (known,) if known else ()
     return tuple(_overridden(fleet, pool, pool.machine))
 
@@ -284,7 +282,7 @@ def _overridden(fleet: Fleet, pool: Pool, machine: Machine) -> Iterator[MachineT
     provider = fleet.providers.get(pool.provider)
     free = Decimal(0) if provider is not None and provider.is_free else None
     for name in type_names(pool) or ("own",):
-        known = _sold(fleet, pool.provider, name) if machine.type else None
+        known = _find_sold_type(fleet, pool.provider, name) if machine.type else None
         if known is None and None in (machine.cores, machine.memory):
             continue
         price = known.price if known else free
@@ -299,17 +297,19 @@ def _overridden(fleet: Fleet, pool: Pool, machine: Machine) -> Iterator[MachineT
             else known.currency
             if known
             else fleet.money.currency,
-            # Only the image of an own machine says what it is.
+            # For machines without a type, only the image states the architecture.
             architecture=known.architecture if known else image.architecture if image else "amd64",
             spot=known.spot if known else None,
-            extras=(*known.extras, *_more_disk(fleet, pool, machine, known)) if known else (),
+            extras=(*known.extras, *_find_disk_cost(fleet, pool, machine, known)) if known else (),
             all_in=machine.price is not None,
             speed=machine.speed or (known.speed if known else 0),
         )
 
 
-def _more_disk(fleet: Fleet, pool: Pool, machine: Machine, known: MachineType) -> Iterator[Money]:
-    """Yield the price per hour of the disk that a pool's machines need above the type's own."""
+def _find_disk_cost(
+    fleet: Fleet, pool: Pool, machine: Machine, known: MachineType
+) -> Iterator[Money]:
+    """Yield the price per hour of the additional disk of a pool's machines."""
     price = billing_of(fleet, pool.provider).disk
     lacking = (machine.disk or 0) + (machine.swap or 0) - known.disk
     if price is not None and lacking > 0:
@@ -318,7 +318,7 @@ def _more_disk(fleet: Fleet, pool: Pool, machine: Machine, known: MachineType) -
 
 
 def price_per_hour(fleet: Fleet, known: MachineType, market: Market) -> Decimal | None:
-    """Return what a machine costs per hour, all in, in the currency of the file; None: unknown."""
+    """Return the total cost per hour in the currency of the file; None if unknown."""
     if market == "spot":
         parts = None if known.spot is None else (known.spot, *known.extras)
     elif known.price is None:
@@ -335,8 +335,8 @@ def price_per_hour(fleet: Fleet, known: MachineType, market: Market) -> Decimal 
 def price_of_type(
     fleet: Fleet, provider: str, name: str, market: Market = "on-demand"
 ) -> Decimal | None:
-    """Return what a provider's machine type costs per hour, its address included."""
-    known = _sold(fleet, provider, name)
+    """Return the price per hour of a provider's machine type, including its address."""
+    known = _find_sold_type(fleet, provider, name)
     return None if known is None else price_per_hour(fleet, known, market)
 
 
@@ -349,14 +349,14 @@ def convert(fleet: Fleet, amount: Decimal, currency: str) -> Decimal | None:
 
 
 def find_type(fleet: Fleet, pool: Pool, name: str) -> MachineType | None:
-    """Return a machine type as a pool overrides it, else as its provider sells it."""
+    """Return a machine type with a pool's overrides, else as its provider sells it."""
     own = (each for each in find_types(fleet, pool) if each.name == name)
-    return next(own, None) or _sold(fleet, pool.provider, name)
+    return next(own, None) or _find_sold_type(fleet, pool.provider, name)
 
 
 def types_named(fleet: Fleet, name: str) -> Iterator[MachineType]:
     """Yield a machine type as each provider sells it, then as each pool overrides it."""
-    found = (_sold(fleet, provider, name) for provider in sorted(fleet.providers))
+    found = (_find_sold_type(fleet, provider, name) for provider in sorted(fleet.providers))
     yield from (each for each in found if each)
     pools = (pool for _, pool in sorted(fleet.dynamic_pools.items()))
     yield from (each for pool in pools for each in find_types(fleet, pool) if each.name == name)
@@ -371,17 +371,17 @@ def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
 
 def sold_types(fleet: Fleet, provider: str) -> Iterator[MachineType]:
     """Yield the machine types that a provider of this fleet sells, by name."""
-    found = (_sold(fleet, provider, name) for name in known_types(fleet, provider))
+    found = (_find_sold_type(fleet, provider, name) for name in known_types(fleet, provider))
     return (each for each in found if each)
 
 
 def shipped_types(fleet: Fleet, provider: str) -> Mapping[str, MachineType]:
-    """Return what a provider's own list has, else the table of its kind, without any override."""
+    """Return the types of a provider's own list, else of its kind's table, without overrides."""
     return table_of(fleet.providers.get(provider)).types
 
 
-def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
-    """Return one machine type of a provider; None where it sells none of this name."""
+def _find_sold_type(fleet: Fleet, provider: str, name: str) -> MachineType | None:
+    """Return one machine type of a provider; None if it sells no type of this name."""
     declared = fleet.providers.get(provider)
     if declared is not None and name in declared.own_types:
         known = _own_type(name, declared.own_types[name], fleet.money.currency)
@@ -394,7 +394,7 @@ def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
 
 
 def table_of(declared: Provider | None) -> Table:
-    """Return what a provider sells where it is: its own list, else the table of its kind."""
+    """Return the table of a provider at its location: its own list, else its kind's table."""
     if listed := own_list(declared):
         return listed.table
     return table(declared.kind, declared.price_location) if declared else Table()
@@ -419,28 +419,28 @@ _EXACT = Decimal("0.000000001")
 
 
 class Tariff(NamedTuple):
-    """What one machine costs, in the currency of the file."""
+    """The price and billing rules of one machine, in the currency of the file."""
 
     price: Decimal
-    """Per hour, address and disk included."""
+    """Price per hour, including address and disk."""
     increment: int = 1
-    """Seconds that are billed as a whole, from the creation of the machine."""
+    """Billing step in seconds, from the creation of the machine."""
     minimum: int = 0
-    """Seconds that are billed at least."""
+    """Minimum billed seconds."""
     cap: Decimal | None = None
-    """What one machine costs at most in a calendar month."""
+    """Maximum cost of one machine per calendar month."""
 
     def is_by_second_after(self, seconds: int) -> bool:
-        """Say whether every second after so many is billed alike."""
+        """Return whether all seconds after this number are billed equally."""
         return self.increment == 1 and self.minimum <= seconds and self.cap is None
 
 
 MACHINE_HOURS = Tariff(price=Decimal(1))
-"""What counts machine hours: one an hour, by the second."""
+"""Tariff that counts machine hours: 1 per hour, billed by the second."""
 
 
 def tariff_of(fleet: Fleet, pool: Pool, kind: str, market: Market) -> Tariff | None:
-    """Return what a pool's machine of this type costs; None: its price is unknown."""
+    """Return the tariff of a pool's machine of this type; None if its price is unknown."""
 
     def find() -> Tariff | None:
         for known in find_types(fleet, pool):
@@ -452,7 +452,7 @@ def tariff_of(fleet: Fleet, pool: Pool, kind: str, market: Market) -> Tariff | N
 
 
 def tariff_at(fleet: Fleet, provider: str, kind: str, market: Market) -> Tariff | None:
-    """Return what a provider's machine of this type costs, whatever pool it was made for."""
+    """Return the tariff of a provider's machine of this type, regardless of its pool."""
     return _tariff(fleet, provider, price_of_type(fleet, provider, kind, market))
 
 
@@ -465,41 +465,41 @@ def _tariff(fleet: Fleet, provider: str, price: Decimal | None) -> Tariff | None
 
 
 def bill(tariff: Tariff, seconds: int) -> Decimal:
-    """Return what a machine that exists for so long within one month is billed."""
+    """Return the bill of a machine for these seconds within one month."""
     return _money(tariff, billed_seconds(tariff, seconds))
 
 
 def billed_seconds(tariff: Tariff, seconds: int) -> int:
-    """Return the seconds that are billed to a machine that exists for so long."""
+    """Return the billed seconds of a machine that exists for these seconds."""
     if seconds <= 0:
         return 0
     return _steps(max(seconds, tariff.minimum), tariff.increment)
 
 
 def paid_until(tariff: Tariff, created_at: datetime, now: datetime) -> datetime:
-    """Return until when a machine is paid for that exists from its creation to now."""
+    """Return the end of the last billing step that has started for a machine."""
     seconds = max(1, -((created_at - now) // timedelta(seconds=1)))
     return created_at + timedelta(seconds=billed_seconds(tariff, seconds))
 
 
 class Life(NamedTuple):
-    """One machine from its creation on, and what it costs between two moments of one month."""
+    """One machine since its creation, and its cost between two times of one month."""
 
     tariff: Tariff
     created_at: datetime
     month: datetime
-    """When the month began."""
+    """Start of the month."""
 
     def billed(self, since: datetime, until: datetime) -> Decimal:
-        """Return what its provider bills for the steps that begin in this time."""
+        """Return the provider's bill for the steps that start in this period."""
         return self._billed(until) - self._billed(since)
 
     def accrued(self, since: datetime, until: datetime) -> Decimal:
-        """Return what this time costs, as it passes: who works in it pays that."""
+        """Return the cost of this period in proportion to time, as charged to work."""
         return self._accrued(until) - self._accrued(since)
 
     def seconds(self, since: datetime, until: datetime) -> int:
-        """Return how many seconds of this time the machine existed."""
+        """Return the seconds of this period in which the machine existed."""
         return self._age(until) - self._age(since)
 
     def _billed(self, until: datetime) -> Decimal:

@@ -1,7 +1,7 @@
 """Compare a saved plan with the current one.
 
-Fleet never carries out a saved plan itself: it plans again and compares what both plans do, where
-and from what. The requests that the machines serve may differ.
+Fleet never executes a saved plan itself: it plans again and compares the actions of both plans,
+with their places and inputs. The requests that the machines serve may differ.
 """
 
 from collections.abc import Iterator
@@ -38,18 +38,18 @@ def read_plan(name: str, content: bytes) -> Plan:
 
 
 def find_drift(saved: Plan, now: Plan) -> tuple[str, ...]:
-    """Return in sentences how a saved plan and the current one differ; none: they agree.
+    """Return a sentence per difference between a saved plan and the current one.
 
-    Every action counts, the verdict on every machine, what is done to base stacks and images, the
-    config, and the serials of the stacks that either plan touches. How much waits, and for whom
-    a machine is, does not.
+    Compared are all actions, the decision on every machine, changes of base stacks and images, the
+    config, and the serials of the stacks that either plan changes. Ignored are the waiting
+    requests and their assignment to machines.
     """
     return (
         *_config(saved, now),
         *_bases(saved, now),
         *_promotions(saved, now),
         *_stacks(saved, now),
-        *_actions(saved, now),
+        *_compare_actions(saved, now),
     )
 
 
@@ -115,8 +115,8 @@ def _serial(verdict: PoolVerdict | None) -> str:
     return "absent" if serial is None else f"serial {serial}"
 
 
-def _actions(saved: Plan, now: Plan) -> Iterator[str]:
-    """Yield the actions that differ, then the verdicts on other machines that differ."""
+def _compare_actions(saved: Plan, now: Plan) -> Iterator[str]:
+    """Yield the differing actions, then the differing decisions on other machines."""
     before, after = _by_worker(saved), _by_worker(now)
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
@@ -132,7 +132,7 @@ def _actions(saved: Plan, now: Plan) -> Iterator[str]:
         (_NEW, released[1] - released[0]),
     ):
         yield from (f"{what}: release {worker} of pool {pool}" for pool, worker in sorted(some))
-    yield from _verdicts(saved, now, {key[:2] for key in before.keys() | after.keys()})
+    yield from _compare_verdicts(saved, now, {key[:2] for key in before.keys() | after.keys()})
 
 
 def _by_worker(plan: Plan) -> dict[tuple[str, str, str], Action]:
@@ -144,7 +144,7 @@ def _describe(action: Action) -> str:
 
 
 def _another(old: Action, new: Action) -> Iterator[str]:
-    before, after = _flat(old), _flat(new)
+    before, after = _describe_action(old), _describe_action(new)
     differing = [
         f"{key} {before.get(key, 'none')} then, {after.get(key, 'none')} now"
         for key in sorted(before.keys() | after.keys())
@@ -154,8 +154,8 @@ def _another(old: Action, new: Action) -> Iterator[str]:
         yield f"{new.action} {new.worker} of pool {new.pool}: {'; '.join(differing)}"
 
 
-def _flat(action: Action) -> dict[str, Any]:
-    """Return what an action does, why and from what, by the words of the plan."""
+def _describe_action(action: Action) -> dict[str, Any]:
+    """Return the compared fields of an action with its reason and inputs, by field name."""
     flat = action.model_dump(mode="json", exclude=_NO_DIFFERENCE | {"inputs"})
     if isinstance(action, Create):
         inputs = action.inputs.model_dump(mode="json")
@@ -164,9 +164,9 @@ def _flat(action: Action) -> dict[str, Any]:
     return flat
 
 
-def _verdicts(saved: Plan, now: Plan, acted_on: set[tuple[str, str]]) -> Iterator[str]:
-    """Yield the machines whose verdict differs, and those that only one plan has."""
-    before, after = _machines(saved), _machines(now)
+def _compare_verdicts(saved: Plan, now: Plan, acted_on: set[tuple[str, str]]) -> Iterator[str]:
+    """Yield the machines with differing decisions, and the machines of one plan only."""
+    before, after = _list_machines(saved), _list_machines(now)
     for key in sorted((before.keys() | after.keys()) - acted_on):
         old, new = before.get(key), after.get(key)
         if old and new and old.verdict == new.verdict:
@@ -176,8 +176,8 @@ def _verdicts(saved: Plan, now: Plan, acted_on: set[tuple[str, str]]) -> Iterato
         yield f"worker {key[1]} of pool {key[0]}: {was} then, {is_} now{why}"
 
 
-def _machines(plan: Plan) -> dict[tuple[str, str], WorkerVerdict]:
-    """Return the verdicts on what exists; what is only planned stands among the actions."""
+def _list_machines(plan: Plan) -> dict[tuple[str, str], WorkerVerdict]:
+    """Return the decisions on existing machines; planned machines are among the actions."""
     return {
         (verdict.pool, verdict.worker): verdict
         for verdict in plan.workers

@@ -16,9 +16,9 @@ from fleet.schema.rules import BUILD_TASK, SOURCE_CHROOT, SOURCE_TASK
 from fleet.schema.units import write_duration
 
 SANDBOX = "sandbox:"
-"""What a tag begins with that keeps the machines of one sandbox for its tickets."""
+"""Prefix of the tag that reserves machines for the tickets of one sandbox."""
 ALONE = " ticket "
-"""What the sandbox of a ticket that names none begins with: no name begins with a blank."""
+"""Prefix of the sandbox of a ticket without one; no other name starts with a blank."""
 
 
 class TicketState(StrEnum):
@@ -48,7 +48,7 @@ def first_id(now: datetime) -> int:
 
 
 def highest_id_of_lost(now: datetime) -> int:
-    """Return an id that a store known to be lost did not reach, even if it opened many at once."""
+    """Return an id above all ids of a lost store, even after a burst of tickets."""
     return min(first_id(now) + _MAX_BURST, _MAX_START)
 
 
@@ -58,7 +58,7 @@ ANYBODY = "anybody"
 
 
 class Ticket(NamedTuple):
-    """A claim to one machine with these tags: a tuple, as a pass makes thousands."""
+    """A claim to one machine with these tags; a tuple for speed, as a pass creates thousands."""
 
     id: int
     tags: tuple[str, ...]
@@ -68,90 +68,90 @@ class Ticket(NamedTuple):
     owner: str = ""
     team: str = ""
     sandbox: str = ""
-    """Empty: no other ticket gets its machine."""
+    """Sandbox whose tickets may share its machine; empty: no other ticket gets the machine."""
     priority: int = 0
     background: bool = False
     lease: int | None = None
-    """Seconds without a word from its client after which it expires; None: it never does."""
+    """Seconds of its client's silence after which it expires; None: it never expires."""
     state: TicketState = TicketState.WAITING
     machine: str = ""
     answer: str = ""
-    """What its client learns about the machine."""
+    """Information about the machine for its client."""
     because: str = ""
-    """Why it failed or expired."""
+    """Reason why it failed or expired."""
     ended_at: datetime | None = None
     client: str = ""
     """The client of `fleet serve` that took it; empty: it was opened at the command line.
 
-    One without a token is `anybody ADDRESS`: no token's name has a blank.
+    A client without a token is `anybody ADDRESS`; names of tokens have no blank.
     """
     project: str = ""
     chroot: str = ""
     package: str = ""
-    """The build it is for, as `powerful` and `derive` match it; empty: unknown."""
+    """Name of its build, as `powerful` and `derive` match it; empty: unknown."""
     granted: tuple[str, ...] | None = None
-    """The tags that its machine was assigned for, those of rules too; None: unknown."""
+    """Tags for which its machine was assigned, including tags of rules; None: unknown."""
     note: str = ""
-    """Why it waits, as of the last run; once it has a machine, which tags were dropped."""
+    """While waiting, the reason as of the last run; with a machine, the dropped tags."""
     ready_at: datetime | None = None
-    """When it got its machine; None: it has none, or an older fleet gave it."""
+    """Time of its assignment; None without a machine or if an older fleet assigned it."""
     built: bool = False
     """Its client reported that its build ran on the machine and succeeded."""
 
     @property
     def address(self) -> str:
-        """Return the address of a client without a token; empty where there is none."""
+        """Return the address of a client without a token; empty for other clients."""
         return self.client.partition(" ")[2]
 
     @property
     def is_open(self) -> bool:
-        """Say whether it waits or has a machine."""
+        """Return whether the ticket waits or has a machine."""
         return self.state in OPEN
 
     @property
     def counting(self) -> tuple[str, ...]:
-        """Return the tags that count: those of its machine, else those it asks for."""
+        """Return the effective tags: those of its machine, else the requested ones."""
         return self.tags if self.granted is None else self.granted
 
     @property
     def effective_sandbox(self) -> str:
-        """Return its sandbox; one of its own where it names none."""
+        """Return its sandbox; without a name, a sandbox of its own."""
         return self.sandbox or f"{ALONE}{self.id}"
 
     @property
     def build(self) -> str:
-        """Return the name of its build as `powerful` matches it; empty where unknown."""
+        """Return the name of its build as `powerful` matches it; empty if unknown."""
         parts = (self.owner, self.project, self.chroot, self.package)
         return "/".join(parts) if self.chroot else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A machine for a ticket, and what its client learns about it."""
+    """A machine for a ticket, and the information for its client."""
 
     ticket: int
     machine: str
     pool: str
     answer: str
     created_at: datetime | None
-    """None: unknown; what is remembered of its name is of this machine."""
+    """Creation time; None: unknown, so every record of its name counts as this machine's."""
     tags: tuple[str, ...] | None = None
-    """The tags that count, those of rules too; None: unknown."""
+    """Effective tags, including tags of rules; None: unknown."""
     note: str = ""
-    """Which tags were dropped, and why."""
+    """Dropped tags with reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """Which tickets got their machines, and why others did not get theirs."""
+    """The assigned machines of tickets, and the reasons for unassigned tickets."""
 
     tickets: tuple[int, ...] = ()
     refused: Mapping[int, str] = field(default_factory=dict)
-    """Tickets that keep waiting, and what is wrong with their machines."""
+    """Ticket that keeps waiting to the problem of its machine."""
 
 
 def close(ticket: Ticket, now: datetime, *, built: bool = False) -> Ticket:
-    """Return a ticket as its client closed it; what has ended stays as it ended.
+    """Return a ticket closed by its client; an ended ticket is returned unchanged.
 
     `built`: its client reports that its build succeeded.
     """
@@ -160,11 +160,11 @@ def close(ticket: Ticket, now: datetime, *, built: bool = False) -> Ticket:
 
 
 UNKNOWN_USER = "unknown"
-"""The user of a ticket that keeps a machine whose own ticket a lost store knew."""
+"""User of the ticket that keeps a machine whose original ticket was in a lost store."""
 
 
 def unknown_ticket(machine: str, now: datetime) -> Ticket:
-    """Return what keeps a machine that a forgotten ticket may use, until a person closes it."""
+    """Return a ticket that keeps a machine of a possible lost ticket, until a user closes it."""
     return Ticket(
         id=0,
         tags=(),
@@ -180,20 +180,20 @@ def unknown_ticket(machine: str, now: datetime) -> Ticket:
 
 
 def hear(ticket: Ticket, now: datetime) -> Ticket:
-    """Return an open ticket whose client was just heard."""
+    """Return an open ticket with its client's last contact at `now`."""
     return ticket._replace(heard_at=max(now, ticket.heard_at)) if ticket.is_open else ticket
 
 
 def claim(ticket: Ticket, now: datetime) -> Ticket:
-    """Return an open ticket that a client took and now asks for: from here on it has no lease.
+    """Return a ticket without a lease, after the first request of the client that took it.
 
-    A ticket that no client asks for expires: the answer with its id was lost.
+    A ticket whose client never requests it expires: the response with its id was lost.
     """
     return hear(ticket, now)._replace(lease=None) if ticket.is_open and ticket.lease else ticket
 
 
 def expire(ticket: Ticket, now: datetime) -> Ticket:
-    """Return a ticket as it is now: expired where its client was silent for its whole lease."""
+    """Return the current ticket: expired if its client was silent for the whole lease."""
     if not ticket.is_open or ticket.lease is None:
         return ticket
     silent = int((now - ticket.heard_at).total_seconds())
@@ -207,26 +207,26 @@ def expire(ticket: Ticket, now: datetime) -> Ticket:
 
 
 def fail(ticket: Ticket, because: str, now: datetime) -> Ticket:
-    """Return an open ticket whose machine is lost, and why."""
+    """Return an open ticket as failed, with the reason why its machine is lost."""
     return _end(ticket, TicketState.FAILED, now, because) if ticket.is_open else ticket
 
 
 def settled(ticket: Ticket, broken: Collection[str], now: datetime) -> Ticket:
-    """Return a ticket as it is now: expired, or failed where its machine is a broken one."""
+    """Return the current ticket: expired after its lease, failed if its machine is broken."""
     if ticket.machine in broken:
         return fail(ticket, f"livechecks found its machine {ticket.machine} broken", now)
     return expire(ticket, now)
 
 
 def task_in(chroot: str) -> str:
-    """Return the task of a build in a chroot, as Copr's queue calls it; empty: unknown."""
+    """Return the task of a build in a chroot, by the name in Copr's queue; empty if unknown."""
     if not chroot:
         return ""
     return SOURCE_TASK if chroot == SOURCE_CHROOT else BUILD_TASK
 
 
 def to_request(ticket: Ticket) -> Request:
-    """Return a waiting ticket as work that waits for a worker."""
+    """Return a waiting ticket as a request."""
     return Request(
         id=str(ticket.id),
         task=task_in(ticket.chroot),
@@ -247,12 +247,13 @@ def to_request(ticket: Ticket) -> Request:
 
 
 MOST_TAGS = 50
+"""Limit of tags of a ticket."""
 MOST_LETTERS = 200
-"""More tags, and longer words, than these a ticket may not have."""
+"""Limit of characters of a tag or name."""
 
 
 def find_fault(tags: Collection[str], names: Collection[str]) -> str:
-    """Return what is wrong with the tags and names of a ticket; empty: nothing."""
+    """Return the first problem of a ticket's tags and names; empty if valid."""
     if not tags:
         return "a ticket needs at least one tag"
     if len(tags) > MOST_TAGS:
@@ -262,7 +263,7 @@ def find_fault(tags: Collection[str], names: Collection[str]) -> str:
 
 
 def find_fault_of(word: str) -> str:
-    """Return why a word cannot be a tag or name; empty: it can."""
+    """Return the reason why a word is no valid tag or name; empty if valid."""
     if len(word) > MOST_LETTERS:
         return f"{word[:20]!r}… is {len(word):,} characters long (at most {MOST_LETTERS})"
     if not word.isprintable() or word != word.strip():
@@ -276,7 +277,7 @@ def _end(ticket: Ticket, state: TicketState, now: datetime, because: str = "") -
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many machines tickets may have at once: each of somebody's, or all together."""
+    """Limit of machines of tickets at the same time: per user or other owner, or in total."""
 
     path: tuple[str | int, ...]
     most: int
@@ -284,7 +285,7 @@ class Limit:
     """A field of Ticket, or `total`."""
 
     def whose(self, ticket: Ticket) -> str:
-        """Return whose machines a ticket counts to."""
+        """Return the owner to whose machines a ticket counts."""
         if self.of == "sandbox":
             return ticket.effective_sandbox
         return "" if self.of == "total" else getattr(ticket, self.of)
@@ -297,7 +298,7 @@ class Limit:
 
 
 class Sandbox(NamedTuple):
-    """What Copr writes into the name of a sandbox: OWNER/PROJECT--SUBMITTER."""
+    """The parts of Copr's name of a sandbox: OWNER/PROJECT--SUBMITTER."""
 
     owner: str
     project: str
@@ -305,17 +306,17 @@ class Sandbox(NamedTuple):
 
 
 BUILD = "build:"
-"""The prefix of the tag by which a client names the build of its ticket."""
+"""Prefix of the tag with which a client names the build of its ticket."""
 
 
 class Build(NamedTuple):
-    """A build, as `powerful` matches its name."""
+    """The parts of a build's name, as `powerful` matches it."""
 
     owner: str
     project: str
     chroot: str
     package: str
-    """Empty for a source build whose package is not known yet."""
+    """Package; empty for a source build whose package is not known yet."""
 
 
 def split_build(tags: Iterable[str]) -> tuple[list[str], Build | None]:
@@ -332,7 +333,7 @@ def split_build(tags: Iterable[str]) -> tuple[list[str], Build | None]:
 
 
 def read_sandbox(sandbox: str) -> Sandbox | None:
-    """Return what stands in OWNER/PROJECT--SUBMITTER, as Copr calls sandboxes."""
+    """Parse Copr's name of a sandbox, OWNER/PROJECT--SUBMITTER; None for other names."""
     project, _, submitter = sandbox.rpartition("--")
     owner, _, name = project.partition("/")
     return Sandbox(owner, name, submitter) if owner and name and submitter else None
@@ -342,9 +343,9 @@ _SHOWN = 40
 
 
 def bounded(name: str) -> str:
-    """Return a name as a ticket may have it: one that is too long is known by its digest.
+    """Return a name of valid length for a ticket: a longer one is shortened with its digest.
 
-    A client that is refused for it would retry for ever.
+    A client that is refused for a long name would retry indefinitely.
     """
     if not find_fault_of(name):
         return name

@@ -1,6 +1,6 @@
-"""What a machine does at its first boot: its user data, as cloud-init reads it.
+"""The user data of a machine's first boot, for cloud-init.
 
-The worker's service does not run before its token and configuration are there: without them it
+The worker's service starts only after its token and configuration are written: without them it
 would register as a worker that is not enabled.
 """
 
@@ -14,14 +14,14 @@ OWNER = "debusine-worker:debusine-worker"
 _HEADER = "#cloud-config\n"
 _SWAP = "/swap.img"
 _MIB = 1024 * 1024
-# Masked until the next boot at most, and on a machine's first boot only.
+# The mask lasts until the next boot at most, and applies to a machine's first boot only.
 _HOLD = [["cloud-init-per", "instance", "hold-worker", "systemctl", "mask", "--runtime", SERVICE]]
 _RELEASE = [["systemctl", "unmask", "--runtime", SERVICE], ["systemctl", "restart", SERVICE]]
 
 
 @dataclass(frozen=True)
 class File:
-    """A file that a machine is given; `content` may be a secret and is not shown."""
+    """A file for a machine; `content` may be a secret and is not shown."""
 
     path: str
     permissions: str
@@ -31,19 +31,19 @@ class File:
 
 @dataclass(frozen=True)
 class UserData:
-    """What a machine does at its first boot: write files, make swap, wait, start its worker."""
+    """The steps of a first boot: write files, create swap, wait, start the worker."""
 
     files: tuple[File, ...]
     delay: int
     swap: int = 0
-    """MiB of swap, in a file of its disk; 0: none."""
+    """Size in MiB of a swap file on its disk; 0: no swap."""
 
 
 def write_user_data(url: str, token: str, *, delay: int = 0, swap: int = 0) -> str:
     """Return the `#cloud-config` of a machine whose worker registers at a Debusine server.
 
     `url` is the server's base URL, as in `queues.*.url`. The worker starts `delay` seconds late,
-    with `swap` MiB of swap beside its memory.
+    with `swap` MiB of swap.
     """
     config = f"[General]\napi-url = {url.rstrip('/')}/api\n"
     files = (
@@ -54,15 +54,15 @@ def write_user_data(url: str, token: str, *, delay: int = 0, swap: int = 0) -> s
 
 
 def write_swap(swap: int) -> str:
-    """Return the `#cloud-config` of a machine that registers nowhere and makes so many MiB."""
+    """Return the `#cloud-config` of a machine without a worker, with `swap` MiB of swap."""
     return _HEADER + yaml.safe_dump(_swap_document(swap), sort_keys=False)
 
 
 def read_user_data(text: str) -> UserData:
-    """Return what `write_user_data` has put into a text; ValueError for any other text."""
+    """Parse the output of `write_user_data`; raises ValueError for any other text."""
     data = _as_written(text) if text.startswith(_HEADER) else None
     if data is None:
-        # Neither the text nor what is wrong with it is told: it holds a token.
+        # The message has neither the text nor the YAML error: they may contain the token.
         raise ValueError("fleet did not make this user data")
     return data
 

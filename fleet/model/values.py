@@ -1,4 +1,4 @@
-"""What every fact is made of: immutable values, sets of tags, moments in UTC."""
+"""Base types of facts: immutable values, sets of tags, times in UTC."""
 
 import hashlib
 import json
@@ -33,19 +33,19 @@ class Value(BaseModel):
 
 
 def later(default: Any, description: str | None = None, **more: Any) -> Any:  # noqa: ANN401 - as Field
-    """Return the field of a key that a format did not have at first.
+    """Return the field of a key that was added to a format.
 
-    The key is left out while it has its default: what an older version saved keeps its digest.
+    The key is left out while it has its default, so that older documents keep their digests.
     """
     return Field(default, description=description, exclude_if=lambda is_: is_ == default, **more)
 
 
 FOR_PEOPLE = "for people"
-"""Annotates a field that only people read: no digest counts it."""
+"""Marks a field that only people read: digests exclude it."""
 
 
 def sorted_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
-    """Return tags as a set is kept: sorted, without repeats."""
+    """Return sorted tags without duplicates."""
     return tuple(sorted(set(tags)))
 
 
@@ -73,13 +73,13 @@ def sort_by(*names: str) -> AfterValidator:
 
 
 MOST = 2**31 - 1
-"""Seconds, requests, ranks: what is more is a mistake, and would not add up."""
+"""Limit of seconds, requests and ranks: a larger value is an error, and sums could overflow."""
 Count = Annotated[int, Field(ge=0, le=MOST)]
 _FIRST, _LAST = 1970, 2200
 
 
 def in_utc(moment: datetime) -> datetime:
-    """Return a moment in UTC; ValueError where its zone is not known, or it is out of range."""
+    """Return a time in UTC; raises ValueError if it has no zone or is out of range."""
     if moment.tzinfo is None:
         raise ValueError("a time needs its zone, as in 2026-11-21T08:00:00Z")
     if not _FIRST <= moment.year <= _LAST:
@@ -91,7 +91,7 @@ Moment = Annotated[datetime, AfterValidator(in_utc)]
 
 
 def moment_or_none(moment: datetime | None) -> datetime | None:
-    """Return a moment in UTC; None if it is out of range, as a date that no one believes."""
+    """Return a time in UTC; None if it is out of range."""
     try:
         return None if moment is None else in_utc(moment)
     except ValueError:
@@ -99,33 +99,33 @@ def moment_or_none(moment: datetime | None) -> datetime | None:
 
 
 BelievedMoment = Annotated[AwareDatetime | None, AfterValidator(moment_or_none)]
-"""A moment of an answer; None if it is out of range, so that the rest of the answer counts."""
+"""A time in a response; None if out of range, so that the rest of the response is valid."""
 MAX_ID = 2**63 - 1
-"""The largest id that a database gives."""
+"""Largest id of a database."""
 Id = Annotated[int, Field(ge=0, le=MAX_ID)]
 Line = Annotated[str, StringConstraints(max_length=1_000)]
-"""A name, tag or word of an answer; the longest of any server known to us has 317 characters."""
+"""A name, tag or word of a response; the longest of known servers has 317 characters."""
 LongText = Annotated[str, StringConstraints(max_length=2_000_000)]
-"""A text of an answer that has no shape; GitLab's comments have up to 1,000,000 characters."""
+"""A free text of a response; GitLab's comments have up to 1,000,000 characters."""
 LineTags = Annotated[
     tuple[Annotated[str, StringConstraints(min_length=1, max_length=1_000)], ...],
     Field(max_length=10_000),
     AfterValidator(sorted_tags),
 ]
-"""The tags of one request of an answer."""
+"""The tags of one request of a response."""
 Amount = Annotated[Decimal, Field(ge=0, le=10_000_000)]
-"""An amount of money of an answer."""
+"""An amount of money of a response."""
 
 
 class Word(StrEnum):
-    """One of a few words."""
+    """Base of enumerations of words."""
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def canonical_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Return the one JSON text of a value: keys sorted, no spaces."""
+    """Return the canonical JSON of a value: sorted keys, no spaces."""
     return _CANONICAL.encode(value)
 
 
@@ -135,6 +135,6 @@ def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 
 def first_mistake(error: ValidationError, whole: str = "the file") -> str:
-    """Return where a value is first wrong, and how; `whole` where that is no part of it."""
+    """Return path and message of the first error; the path is `whole` for the whole value."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
