@@ -1,4 +1,4 @@
-"""Exceptions, one for each decision that a caller can take."""
+"""Exceptions, one for each kind of reaction of a caller."""
 
 import shlex
 import sys
@@ -13,7 +13,7 @@ class FleetError(Exception):
 
     exit_code = 1
     page = ""
-    """What to read, of the documentation; each error that is a refusal has a page."""
+    """Page of the documentation; every refusal has one."""
 
 
 class ConfigInvalid(FleetError):
@@ -21,7 +21,7 @@ class ConfigInvalid(FleetError):
 
 
 class WrongUsage(FleetError):
-    """Arguments that do not go together."""
+    """Incompatible arguments of a command."""
 
     exit_code = 2
 
@@ -31,21 +31,21 @@ class FileUnreadable(FleetError):
 
 
 class AlreadyThere(FleetError):
-    """What was to be made exists, and is not replaced."""
+    """The object to create exists already and is not replaced."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#something-is-there-already"
 
 
 class Confined(FleetError):
-    """A command that may only read its folder was about to do something else."""
+    """A confined command tried another operation than reading its folder."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#a-merge-request-may-not-do-that"
 
 
 class SourceUnreachable(FleetError):
-    """A queue or a provider gave no usable answer."""
+    """A queue or a provider gave no usable response."""
 
 
 class CreationRefused(FleetError):
@@ -53,7 +53,7 @@ class CreationRefused(FleetError):
 
 
 class DeletionPending(FleetError):
-    """A provider accepted the deletion of a machine and lists it still."""
+    """A provider accepted the deletion of a machine but still lists it."""
 
 
 class SecretMissing(FleetError):
@@ -94,7 +94,7 @@ class PlanRefused(FleetError):
 
 
 def refusal(because: str) -> PlanRefused:
-    """Return the refusal of a command that has changed nothing."""
+    """Return the refusal of a command before any change."""
     return PlanRefused(f"refused, nothing was changed: {because}")
 
 
@@ -118,7 +118,7 @@ class StackFailed(FleetError):
         super().__init__(message)
         self.done = done
         self.failed = dict(failed)
-        """Worker to what its provider said when it refused."""
+        """Worker to the error of its provider."""
 
 
 class PromotionRefused(FleetError):
@@ -133,7 +133,7 @@ class VersionMoved(FleetError):
 
 
 class BuildFailed(FleetError):
-    """An image build failed; only its log is left."""
+    """An image build failed; only its log is kept."""
 
 
 class WorkerBusy(FleetError):
@@ -161,7 +161,7 @@ def add_extra(extra: str) -> str:
 
 @contextmanager
 def needing(extra: str, what: str, failed: type[FleetError]) -> Iterator[None]:
-    """Say of a library that is not installed what needs it, and how to install it."""
+    """Turn an ImportError into an error with the feature that needs the library, and advice."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -172,7 +172,7 @@ def needing(extra: str, what: str, failed: type[FleetError]) -> Iterator[None]:
 
 @contextmanager
 def touching(place: object, failed: type[FleetError]) -> Iterator[None]:
-    """Say of a file that cannot be read or written what it is, and why."""
+    """Turn an OSError into an error with the place and the reason."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The readings of one observation: their one deadline, failing servers, and repeated GETs.
+"""State of one observation: its deadline, failing servers, and repeated GETs.
 
-`fleet.queues.http.Reader` finds the current observation by itself, in the threads of
-`fleet.apply.observe.Concurrently` too. A reading outside an observation has only its own limits.
+`fleet.queues.http.Reader` uses the current observation, also in the threads of
+`fleet.apply.observe.Concurrently`. A request outside of an observation has only its own limits.
 """
 
 import time
@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 OBSERVATION_SECONDS = 600
-"""All sources of one observation together; a long Debusine list over REST takes 300."""
+"""Limit for all sources of one observation; a long Debusine list over REST takes 300 s."""
 
 
 class Observation:
-    """What the readings of one observation share."""
+    """The shared state of the requests of one observation."""
 
     def __init__(
         self,
@@ -29,29 +29,29 @@ class Observation:
         self._repeated: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def left(self) -> float:
-        """Return how many seconds of the observation are left."""
+        """Return the remaining seconds of the observation."""
         return self._until - self._clock()
 
     def note_answer(self, server: str) -> None:
-        """Remember that a server has answered."""
+        """Record that a server has responded."""
         self._answered.add(server)
         self._failed.pop(server, None)
 
     def note_failure(self, server: str, because: str) -> None:
-        """Remember that a server failed, unless it has answered in this observation."""
+        """Record that a server failed, unless it has responded in this observation."""
         if server not in self._answered:
             self._failed[server] = because
 
     def failure_of(self, server: str) -> str:
-        """Return why a server is not asked again in this observation; "": it is."""
+        """Return the reason to skip a server in this observation; "" if it is not skipped."""
         return self._failed.get(server, "")
 
     def note_repeat(self, server: str, because: str) -> None:
-        """Remember that a GET is sent again."""
+        """Record that a GET is retried."""
         self._repeated[server][because] += 1
 
     def notes(self) -> tuple[str, ...]:
-        """Return one line for each server that was sent a GET again."""
+        """Return one line for each server with retried GETs."""
         return tuple(
             f"{server} was sent {_times(sum(reasons.values()))} again: "
             + ", ".join(f"{because} ({count})" for because, count in sorted(reasons.items()))
@@ -67,13 +67,13 @@ _CURRENT: ContextVar[Observation | None] = ContextVar("observation", default=Non
 
 
 def current_observation() -> Observation | None:
-    """Return the observation that this reading belongs to; None: it stands alone."""
+    """Return the current observation; None outside of an observation."""
     return _CURRENT.get()
 
 
 @contextmanager
 def observing(observation: Observation) -> Iterator[Observation]:
-    """Have all readings in here, and in threads with this context, belong to an observation."""
+    """Make an observation current in this context, and in threads that copy the context."""
     token = _CURRENT.set(observation)
     try:
         yield observation

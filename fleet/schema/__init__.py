@@ -1,4 +1,5 @@
-"""What fleet.yaml may say: `model.Fleet` and its sections, `load` reads one.
+"""The schema of fleet.yaml: `model.Fleet` and its sections; `load` reads a file.
 
-Begin with `model.py` for the keys, with `load.py` for how text becomes a Fleet and findings.
+Start reading with `model.py` for the keys, or with `load.py` for the conversion of text to a Fleet
+and findings.
 """

@@ -1,4 +1,4 @@
-"""Findings: what is wrong in a fleet.yaml, where, and what to do."""
+"""Findings: errors and warnings in a fleet.yaml, with places and advice."""
 
 import re
 from bisect import bisect_left
@@ -27,7 +27,7 @@ class Span:
     end_column: int = 1
 
     def __str__(self) -> str:
-        """Return the form that editors and terminals can jump to."""
+        """Return FILE:LINE:COLUMN, to which editors and terminals can jump."""
         return f"{self.file}:{self.line}:{self.column}"
 
 
@@ -57,7 +57,7 @@ class Report:
 
 
 YAML_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
-"""Words, in lower case, that YAML reads as other values than text."""
+"""Words, in lower case, that YAML does not read as text."""
 
 
 def yaml_key(path: Sequence[str | int]) -> str:
@@ -74,18 +74,18 @@ def yaml_key(path: Sequence[str | int]) -> str:
 
 
 def in_order(findings: Iterable[Finding], main: str) -> tuple[Finding, ...]:
-    """Return findings sorted by place, those of the main file first, each once."""
+    """Return findings without duplicates, sorted by place, the main file first."""
 
     def position(finding: Finding) -> tuple[object, ...]:
         span = finding.span or Span(main)
         place = (span.file != main, span.file, span.line, span.column)
         return (*place, finding.severity, finding.rule, finding.message)
 
-    return tuple(sorted(_each_once(findings), key=position))
+    return tuple(sorted(_remove_duplicates(findings), key=position))
 
 
-def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield what is said of a place once, though aliases and templates give it several paths."""
+def _remove_duplicates(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield one finding per place and message; aliases and templates cause duplicates."""
     alike: dict[object, list[Finding]] = {}
     for finding in findings:
         message = finding.message.partition(IN_POOL)[0]
@@ -98,7 +98,7 @@ def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    """Say whether any finding is an error."""
+    """Return whether any finding is an error."""
     return any(finding.severity == "error" for finding in findings)
 
 
@@ -107,11 +107,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     import difflib
 
     word = word.lower()[:100]
-    candidates = _near(word, _by_lower_case(tuple(known)))
+    candidates = _find_neighbours(word, _index_lower_case(tuple(known)))
     close = difflib.get_close_matches(word, candidates, n=3, cutoff=0.6)
     if not close:
         return ""
-    # Of equally similar ones, take the one that begins alike.
+    # Prefer the longest common prefix among equally similar words.
     best = max(
         sorted(close),
         key=lambda each: (
@@ -123,16 +123,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 _MAX_COMPARED = 50
-"""Known words that are compared with a word: thousands of typing errors must not take minutes."""
+"""Limit of known words to compare with a word: thousands of typos must not take minutes."""
 
 
 @lru_cache(maxsize=8)
-def _by_lower_case(known: tuple[str, ...]) -> dict[str, str]:
-    """Return known words by their lower case, sorted; many words are compared with the same."""
+def _index_lower_case(known: tuple[str, ...]) -> dict[str, str]:
+    """Return lower case to known word, sorted; cached, as many words share the known words."""
     return dict(sorted({each.lower(): each for each in sorted(known)}.items()))
 
 
-def _near(word: str, candidates: dict[str, str]) -> dict[str, str]:
+def _find_neighbours(word: str, candidates: dict[str, str]) -> dict[str, str]:
     """Return the candidates next to a word in the alphabet, or all if there are few."""
     if len(candidates) <= _MAX_COMPARED:
         return candidates
@@ -143,7 +143,7 @@ def _near(word: str, candidates: dict[str, str]) -> dict[str, str]:
 
 
 def _common_prefix(one: str, other: str) -> int:
-    """Return how many letters two words have in common at their start."""
+    """Return the length of the common prefix of two words."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
@@ -158,13 +158,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 MAX_LISTED = 20
-"""Names of one list in a sentence: more than one request of practice requires."""
+"""Limit of names of one list in a sentence; real requests have fewer tags."""
 
 
 def some_of(
     names: Sequence[str], *, total: int | None = None, shown: int = 3, between: str = ", "
 ) -> str:
-    """Return the first few names and how many more there are."""
+    """Return the first few names and the number of the others."""
     count = max(len(names), total or 0)
     if len(names) == count == shown + 1:
         shown = count  # the last name is no longer than "and 1 more"
@@ -176,12 +176,12 @@ def some_of(
 
 
 def listed(names: Sequence[str], *, between: str = ", ") -> str:
-    """Return all names of a list; of a long one the first, and how many more there are."""
+    """Return all names of a list; for a long list, the first and the number of the others."""
     return some_of(names, shown=MAX_LISTED, between=between)
 
 
 def quoted(value: object) -> str:
-    """Return a value as messages show it: short, on one line, without control characters."""
+    """Format a value for messages: short, on one line, without control characters."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -191,5 +191,5 @@ def quoted(value: object) -> str:
 
 
 def as_written(pattern: str) -> str:
-    """Return a pattern as messages show it: short, without doubled backslashes."""
+    """Format a pattern for messages: short, without doubled backslashes."""
     return quoted(pattern).replace("\\\\", "\\")

@@ -25,7 +25,7 @@ _UNITS = (DURATION_PATTERN, *PERCENT_PATTERNS, SIZE_PATTERN)
 
 
 def json_schema(name: str, model: Any, *, title: str, direction: Direction) -> dict[str, Any]:  # noqa: ANN401 - a model or a dataclass
-    """Return the JSON Schema of a document that fleet reads, or of one that it has written."""
+    """Return the JSON Schema of a document that fleet reads or writes."""
     mode: JsonSchemaMode = "validation" if direction == "read" else "serialization"
     schema = TypeAdapter(model).json_schema(mode=mode, schema_generator=_Generator)
     head = {"$schema": DIALECT, "$id": f"urn:fleet:schema:{name}", "title": title}
@@ -65,7 +65,7 @@ def with_templates(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _partial(part: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a part of a schema with nothing required in the mappings of it."""
+    """Return a part of a schema without `required` in its mappings."""
     if "anyOf" in part:
         return part | {"anyOf": [_partial(each, parts) for each in part["anyOf"]]}
     found = parts.get(part.get("$ref", "").rpartition("/")[2], {})
@@ -100,10 +100,10 @@ class _Generator(GenerateJsonSchema):
         return found
 
     def handle_ref_overrides(self, json_schema: JsonSchemaValue) -> JsonSchemaValue:
-        """Keep what a key says beside its model's schema, also where both say the same.
+        """Keep the attributes of a key next to its model's reference, even if they are equal.
 
-        pydantic removes it only where that schema was made before the key's, which depends on
-        what else the process has validated.
+        pydantic removes equal attributes only if it generated the model's schema first. That
+        depends on earlier validations of the process.
         """
         return json_schema
 

@@ -34,7 +34,7 @@ class Team(Section):
 
 
 TEAM_MEMBERS = ("users", "groups", "owners", "workspaces", "scopes")
-"""The keys of a team, in the order in which they decide between several teams."""
+"""The keys of a team, in order of precedence between several teams."""
 
 
 class Budget(Section):
@@ -57,7 +57,7 @@ class Budget(Section):
 
     @property
     def is_filtered(self) -> bool:
-        """Say whether it counts only some work."""
+        """Return whether the budget counts only part of the work."""
         return bool(self.scope or self.team or self.owner or self.tags)
 
 

@@ -56,12 +56,12 @@ def follow(model: type[Section], place: tuple[int | str, ...]) -> Written:
     for step in place:
         if step == "[key]":
             return Written(tuple(path), section, is_key=True)
-        annotation = _bare(annotation)
+        annotation = _strip_annotation(annotation)
         if get_origin(annotation) in (Union, UnionType):
-            annotation = _bare(branches(annotation).get(str(step), Any))
+            annotation = _strip_annotation(branches(annotation).get(str(step), Any))
         else:
             path.append(step)
-            annotation = _bare(_below(annotation, step))
+            annotation = _strip_annotation(_below(annotation, step))
         section = annotation if _is_section(annotation) else None
     return Written(tuple(path), section)
 
@@ -69,8 +69,8 @@ def follow(model: type[Section], place: tuple[int | str, ...]) -> Written:
 def branches(annotation: Any) -> dict[str, Any]:  # noqa: ANN401 - any annotation of a field
     """Return the branches of a union by their tags."""
     found: dict[str, Any] = {}
-    for each in get_args(_bare(annotation)):
-        bare = _bare(each)
+    for each in get_args(_strip_annotation(annotation)):
+        bare = _strip_annotation(each)
         tags = [note.tag for note in getattr(each, "__metadata__", ()) if isinstance(note, Tag)]
         if not tags and _is_section(bare) and "kind" in bare.model_fields:
             tags = list(get_args(bare.model_fields["kind"].annotation))
@@ -91,14 +91,14 @@ def _below(annotation: Any, step: str | int) -> Any:  # noqa: ANN401 - any annot
     return arguments[-1] if get_origin(annotation) in (dict, list) else Any
 
 
-def _bare(annotation: Any) -> Any:  # noqa: ANN401 - any annotation of a field
+def _strip_annotation(annotation: Any) -> Any:  # noqa: ANN401 - any annotation of a field
     """Return an annotation without its metadata and without `| None`."""
     while True:
         origin = get_origin(annotation)
         if origin is Annotated:
             annotation = get_args(annotation)[0]
         elif origin in (Union, UnionType) and NoneType in get_args(annotation):
-            # No union of ours has both None and more than one branch without a tag.
+            # No union of fleet has both None and several branches without a tag.
             (annotation,) = (each for each in get_args(annotation) if each is not NoneType)
         else:
             return annotation
@@ -137,8 +137,8 @@ _PATTERNS = {
 }
 _POOLS = (Pool, HooksPool, StaticPool)
 _BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
-_MANY = 200
-"""Above this many unknown keys no similar keys are searched, which would take minutes."""
+_MAX_COMPARED_KEYS = 200
+"""Limit of unknown keys up to which similar keys are searched; more would take minutes."""
 
 
 def explain(errors: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -148,7 +148,7 @@ def explain(errors: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
     beside: dict[Path, list[str]] = {}
     for *outer, key in unknown:
         beside.setdefault(tuple(outer), []).append(str(key))
-    guess = len(unknown) < _MANY
+    guess = len(unknown) < _MAX_COMPARED_KEYS
     for error in errors:
         place = follow(Fleet, error["loc"])
         match error["type"]:
@@ -177,18 +177,18 @@ def _unknown_key(path: Path, place: Path, *, guess: bool) -> Finding:
         message=f"unknown key {_show(key)}",
         path=path,
         at="key",
-        hint=did_you_mean(key, _known_in(section)) if section and guess else "",
+        hint=did_you_mean(key, _known_keys(section)) if section and guess else "",
     )
 
 
-def _known_in(section: type[Section]) -> set[str]:
+def _known_keys(section: type[Section]) -> set[str]:
     """Return the keys that a section may have, `templates` and `extends` included."""
     more = {"templates"} if section is Fleet else {"extends"} if section in _POOLS else set()
     return {*fields_of(section), *more}
 
 
 def _is_misspelt(place: Path, beside: list[str], *, guess: bool) -> bool:
-    """Say whether a missing key is one that is misspelt, which is a finding already."""
+    """Return whether a missing key is present but misspelt, which is a separate finding."""
     section = follow(Fleet, place[:-1]).model
     if section in (EnvSecret, FileSecret, CommandSecret):
         return True
@@ -210,7 +210,7 @@ def _missing(path: Path) -> Finding:
 def _literal(path: Path, error: Mapping[str, Any]) -> Finding:
     allowed = error["ctx"]["expected"].replace("'", "")
     if isinstance(error["input"], str):
-        return _not_one_of(path, error["input"], _allowed(allowed))
+        return _not_one_of(path, error["input"], _parse_choices(allowed))
     return Finding(
         rule="wrong-value",
         message=f"expected {allowed.lower()}, found {_describe_value(error['input'])}",
@@ -218,7 +218,7 @@ def _literal(path: Path, error: Mapping[str, Any]) -> Finding:
     )
 
 
-def _allowed(expected: str) -> list[str]:
+def _parse_choices(expected: str) -> list[str]:
     """Return the words in pydantic's "a, b or c"."""
     return [word.strip() for word in expected.replace(" or ", ", ").split(",")]
 
@@ -274,7 +274,7 @@ def _hint(error: Mapping[str, Any], place: Written) -> str:
         return f"write [{value}]" if not holds_secret(value) else ""
     if kind == "bool_type" and str(value).lower() in _BOOLEANS:
         return f"write {_BOOLEANS[str(value).lower()]}"
-    keys = _known_in(place.model) if place.model and _TYPES.get(kind) == "a mapping" else None
+    keys = _known_keys(place.model) if place.model and _TYPES.get(kind) == "a mapping" else None
     return f"its keys: {', '.join(sorted(keys))}" if keys else ""
 
 
@@ -309,7 +309,7 @@ def salvage(value: Mapping[str, object], error: ValidationError) -> Fleet | None
     for _ in range(_ATTEMPTS):
         for mistake in error.errors(include_url=False, include_context=False, include_input=False):
             path = follow(Fleet, mistake["loc"]).path
-            _remove(rest, path[:-1] if mistake["type"] == "missing" else path)
+            _remove_part(rest, path[:-1] if mistake["type"] == "missing" else path)
         rest.setdefault("fleet", "unnamed")
         try:
             return Fleet.model_validate(rest)
@@ -318,8 +318,8 @@ def salvage(value: Mapping[str, object], error: ValidationError) -> Fleet | None
     return None  # pragma: no cover - every attempt removes something
 
 
-def _remove(rest: Any, path: Path) -> None:  # noqa: ANN401 - any data
-    """Remove a part; a list as a whole, so that no position in it shifts."""
+def _remove_part(rest: Any, path: Path) -> None:  # noqa: ANN401 - any data
+    """Remove a part; for an item of a list, the whole list, so that other positions are stable."""
     whole = next((n for n, step in enumerate(path) if isinstance(step, int)), len(path))
     if whole == 0:
         return
@@ -330,7 +330,7 @@ def _remove(rest: Any, path: Path) -> None:  # noqa: ANN401 - any data
 
 
 class Loaded(NamedTuple):
-    """A loaded fleet.yaml; None where there are errors, `rest` without the wrong parts."""
+    """A loaded fleet.yaml: None if it has errors; `rest` is the fleet without the wrong parts."""
 
     fleet: Fleet | None
     rest: Fleet | None
@@ -339,9 +339,9 @@ class Loaded(NamedTuple):
 
 
 def load(name: str, files: Files, changes: str = "") -> Loaded:
-    """Return the fleet of a file and those it includes.
+    """Return the fleet of a file and its included files.
 
-    `changes` are lines KEY: VALUE, as `pools.builders.workers.max: 4`, that win over the files.
+    `changes` are lines KEY: VALUE, as `pools.builders.workers.max: 4`, that override the files.
     """
     document = read_document(name, files, changes)
     rest = None
@@ -361,6 +361,6 @@ def _findings(error: ValidationError, document: Document) -> Iterator[Finding]:
     for finding in explain(errors):
         is_pools = finding.path[:1] == ("pools",) and finding.rule == "missing-key"
         if is_pools and document.partial.intersection(finding.path[1:2]):
-            continue  # the key may be in the template that could not be read
+            continue  # the key may be in the unreadable template
         if finding.at == "key" or not document.is_secret(finding.path):
             yield finding

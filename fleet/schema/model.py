@@ -1,7 +1,8 @@
-"""The model of fleet.yaml: `Fleet`, and every section of it to import from here.
+"""The model of fleet.yaml: `Fleet`, and all its sections for import.
 
 The sections are in sources.py (providers, queues), rules.py (tags, allow-list), pools.py (images,
-pools) and limits.py (budgets, guards). docs/reference/fleet-yaml.md is made from the descriptions.
+pools) and limits.py (budgets, guards). docs/reference/fleet-yaml.md is generated from the
+descriptions.
 """
 
 from collections.abc import Collection, Iterator
@@ -251,7 +252,7 @@ class Fleet(Section):
 
     @model_validator(mode="after")
     def _unfold(self) -> Self:
-        """Give each pool with its own commands its own provider and image."""
+        """Replace each pool with commands by a pool with a generated provider and image."""
         for name, pool in self.pools.items():
             if isinstance(pool, HooksPool):
                 own = _free_name(name, self.providers)
@@ -264,7 +265,7 @@ class Fleet(Section):
                         {"existing"}, existing={own: name}
                     )
                 self.pools[name] = _at_provider(pool, own, image)
-                # So that a dump has them too.
+                # Mark them as set, so that a dump includes them.
                 self.model_fields_set.update(("providers", "images"))
         return self
 
@@ -292,20 +293,20 @@ def beginning_of(fleet: Fleet, pool: str) -> str:
 
 
 def is_named_by_fleet(fleet: str, pool: str, name: str) -> bool:
-    """Say whether a machine has a name that fleet gives, or gave, to machines of its pool."""
+    """Return whether a name has the current or former form of fleet's names in this pool."""
     begins = (each for each in (f"{fleet}-{pool}-", f"{pool}_f") if name.startswith(each))
     return any(name.removeprefix(each).isdecimal() for each in begins)
 
 
 def speaks_resalloc(fleet: Fleet, pool: str) -> bool:
-    """Say whether a pool's commands were written for Resalloc."""
+    """Return whether a pool's commands were written for Resalloc."""
     declared = fleet.pools.get(pool)
     provider = fleet.providers.get(declared.provider) if isinstance(declared, Pool) else None
     return isinstance(provider, HooksProvider) and provider.interface == "resalloc"
 
 
 def serves_queue(pool: Pool | StaticPool, queue: str) -> bool:
-    """Say whether a pool's workers register at this queue."""
+    """Return whether a pool's workers register at this queue."""
     return pool.serves is None or queue in pool.serves
 
 
@@ -320,13 +321,13 @@ def debusine_queues(fleet: Fleet, image: str) -> list[str]:
 
 
 def is_at_cloud(fleet: Fleet, pool: Pool) -> bool:
-    """Say whether a pool's machines are servers of a cloud, which tickets reach by address."""
+    """Return whether a pool's machines are cloud servers, which tickets reach by address."""
     provider = fleet.providers.get(pool.provider)
     return provider is not None and provider.is_cloud
 
 
 def has_no_usable_queue(fleet: Fleet, pool: object) -> bool:
-    """Say whether a pool's machines are at a cloud, and none of its queues can use them."""
+    """Return whether a pool has cloud machines that none of its queues can use."""
     if not isinstance(pool, Pool):
         return False
     kinds = DebusineQueue | TicketQueue
@@ -377,16 +378,18 @@ def connections_in(fleet: Fleet) -> Iterator[str]:
 
 
 def _is_run(field: FieldInfo) -> bool:
-    return RUNS in field.metadata or _runs(field.annotation)
+    return RUNS in field.metadata or _may_run_program(field.annotation)
 
 
-def _runs(annotation: object) -> bool:
-    """Say whether a key may hold a program, among other things."""
-    return RUNS in getattr(annotation, "__metadata__", ()) or any(map(_runs, get_args(annotation)))
+def _may_run_program(annotation: object) -> bool:
+    """Return whether the values of a key may be programs."""
+    return RUNS in getattr(annotation, "__metadata__", ()) or any(
+        map(_may_run_program, get_args(annotation))
+    )
 
 
 def _keys_in(value: object, path: Path = ()) -> Iterator[tuple[Path, object, FieldInfo | None]]:
-    """Yield path and value of every key, and what the schema says of it; None: it is a name."""
+    """Yield path, value and field of every key; the field of a name is None."""
     parts: list[tuple[str | int, object, FieldInfo | None]] = []
     match value:
         case Section():

@@ -1,7 +1,7 @@
-"""Parse the text of one file into nodes that know their place.
+"""Parse the text of one file into nodes with their places.
 
-Nothing here recurses over the input; depth and size, with aliases expanded, are bounded before
-anything is built.
+No function recurses over the input. Depth and size, including expanded aliases, are checked before
+nodes are built.
 """
 
 import re
@@ -24,11 +24,11 @@ _WORDS = {
 }
 _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\.[0-9]{1,30}([eE][-+]?[0-9]{1,3})?\Z")
-_NOT_NUMBERS = re.compile(r"[-+]?\.(inf|Inf|INF|nan|NaN|NAN)\Z")
-NUMBERS = (_WHOLE, _DECIMAL, _NOT_NUMBERS)
-"""What is not text although it has no quotes."""
+_NON_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF|nan|NaN|NAN)\Z")
+NUMBERS = (_WHOLE, _DECIMAL, _NON_FINITE)
+"""Patterns of unquoted values that are not text."""
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-# Compiled by YAML's own reader already, and such a wide class takes 3 ms to compile again.
+# Reuse PyYAML's compiled pattern: compiling such a wide class takes 3 ms.
 _NOT_PRINTABLE = yaml.reader.Reader.NON_PRINTABLE
 _BYTE_ORDER_MARK = "\ufeff"
 _TOO_DEEP = ("too-complex", f"nested more than {MAX_DEPTH} levels deep")
@@ -46,7 +46,7 @@ Kind = Literal["scalar", "mapping", "list"]
 class Node:
     """A value with its place; lines and columns count from 0.
 
-    `dropped` are entries with mistakes: nothing reads them, but they may hold secrets.
+    `dropped` are invalid entries. They are kept only to mask the secrets in them.
     """
 
     kind: Kind
@@ -76,7 +76,7 @@ class Node:
 
 
 class Parsed(NamedTuple):
-    """A file's nodes, if it has any, and what is wrong with its text."""
+    """A file's nodes, if it has any, and the findings about its text."""
 
     root: Node | None
     findings: tuple[Finding, ...]
@@ -106,7 +106,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def place_of(file: str, text: str, offset: int, length: int = 1) -> Span:
-    """Return where some characters of a text are that are on one line."""
+    """Return the place of characters within one line of a text."""
     before = lines_of(text[:offset])
     line, column = len(before), len(before[-1]) + 1
     return Span(file, line, column, line, column + length)
@@ -124,7 +124,7 @@ def _not_text(text: str, index: int, file: str) -> Finding:
 def decoded(
     content: bytes, file: str, hint: str = "check that this is a YAML file in UTF-8"
 ) -> str | Finding:
-    """Return the text of a file, or what is wrong with it."""
+    """Return the text of a file, or a finding."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -141,7 +141,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Finding:
     while character != "\t" and line > 1 and (line > len(lines) or not lines[line - 1].strip()):
         # The parser reports the end of the file; the cause is in the last line with text.
         line, column = line - 1, len(lines[line - 2].rstrip()) + 1
-    message, hint = _explain(error, character)
+    message, hint = _explain_error(error, character)
     return Finding(
         rule="invalid-yaml",
         message=message,
@@ -150,7 +150,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Finding:
     )
 
 
-def _explain(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
+def _explain_error(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
     """Return a message and a hint, plainer than the parser's for common mistakes."""
     problem = error.problem or "this is not YAML"
     if character == "\t":
@@ -168,7 +168,7 @@ def _explain(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
 
 
 def _events(text: str) -> Iterator[Any]:
-    # Without libyaml the loader in Python does the same, ten times slower.
+    # Without libyaml, the equivalent loader in Python is ten times slower.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:
         while (event := loader.get_event()) is not None:
@@ -186,7 +186,7 @@ class _Refused(Exception):
 
 
 class _Builder:
-    """Builds nodes from events, with its own stack of open collections."""
+    """Builder of nodes from events, with its own stack of open collections."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -237,7 +237,7 @@ class _Builder:
             if abs(number) < 1e15:  # noqa: PLR2004 - so far floats hold every whole number
                 # As in JSON Schema, 20.0 is the whole number 20.
                 return int(number) if number.is_integer() else number
-        elif not _NOT_NUMBERS.match(text):
+        elif not _NON_FINITE.match(text):
             return text
         self._report(node, "this is not a finite number", "write a number, or quote the text")
         return None
@@ -265,7 +265,7 @@ class _Builder:
         node.end = (event.end_mark.line, event.end_mark.column)
         last = node.items[-1] if node.items else node.entries[-1][1] if node.entries else None
         if node.block and last:
-            # libyaml ends a block where the next token begins, lines later.
+            # libyaml ends a block at the start of the next token, which may be lines later.
             node.end = last.end
         anchor, node.value = node.value, None
         self._add(node, anchor)
@@ -340,7 +340,7 @@ _ESCAPED = re.compile(r"\\(?:x..|u....|U........|.)")
 
 def narrowed(node: Node, lines: Sequence[str], part: tuple[int, int]) -> Span:
     """Return the place of some characters of a node's text, or of all of it if unclear."""
-    columns = _columns(node, lines[node.start[0]])
+    columns = _find_columns(node, lines[node.start[0]])
     first, last = part
     if isinstance(node.value, str) and _LITERAL.match(lines[node.start[0]], node.start[1]):
         return _narrowed_literal(node, node.value, lines, part) or node.span
@@ -366,7 +366,7 @@ def _narrowed_literal(
     return Span(node.file, number + 1, begin + 1, number + 1, begin + max(last - first, 1) + 1)
 
 
-def _columns(node: Node, line: str) -> list[int] | None:
+def _find_columns(node: Node, line: str) -> list[int] | None:
     """Return the column of each character of a text on one line, and of its end."""
     if node.start[0] != node.end[0] or not isinstance(node.value, str):
         return None

@@ -1,4 +1,4 @@
-"""Where notices are sent."""
+"""Section for the recipients of notices."""
 
 from typing import Annotated
 

@@ -31,7 +31,7 @@ WINDOW_PATTERN = (
     r"( [A-Za-z][A-Za-z0-9_+/-]{0,60})?$"
 )
 
-# Debian's own rules: policy 5.6.1 for names of packages, 5.6.12 for versions.
+# Debian policy 5.6.1 for names of packages, 5.6.12 for versions.
 PACKAGE_PATTERN = r"^[a-z0-9][a-z0-9+.-]+$"
 VERSION_PATTERN = r"^[0-9][A-Za-z0-9.+:~-]*$"
 SERVER_PATTERN = r"^https?://[^/?#@\x00-\x20]+(/[^?#@\x00-\x20]*)?$"
@@ -163,7 +163,7 @@ class PlaybookRecipe(Section):
 
     @property
     def publish(self) -> list[str]:
-        """Return where versions are: a snapshot stays at the provider that made it."""
+        """Return the place of versions: a snapshot is only at the provider that created it."""
         return [self.provider]
 
     @property
@@ -405,7 +405,7 @@ class Pool(Section):
 
     @property
     def swap(self) -> int:
-        """MiB of swap that each of its machines makes at its first boot."""
+        """Swap in MiB that each machine creates at its first boot."""
         return (self.machine.swap or 0) if isinstance(self.machine, Machine) else 0
 
 

@@ -1,8 +1,8 @@
-"""Remember what pure functions return for one fleet.yaml, for as long as that is held.
+"""Cache results of pure functions per Fleet, for the lifetime of the Fleet.
 
-A loop, and above all a simulation, asks the same of the same fleet in each run. A Fleet never
-changes, so what is known of it stays true; of each function and name the latest answer is kept,
-so that no loop grows by it.
+Loops and simulations call the same functions with the same Fleet in each run. A Fleet is
+immutable, so the results stay valid. Only the latest result per function and name is kept, which
+bounds the memory of a loop.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,16 @@ from fleet.schema.model import Fleet
 
 Answer = TypeVar("Answer")
 _known: dict[int, dict[object, tuple[tuple[object, ...], object]]] = {}
-"""Fleet, as its id, to function and name, to what the answer rests on and the answer."""
+"""Id of a Fleet to function and name to the inputs and the result."""
 
 
 def remembered(
     fleet: Fleet, about: object, parts: tuple[object, ...], find: Callable[[], Answer]
 ) -> Answer:
-    """Return an answer about a fleet, found again where it rests on other objects than before.
+    """Return the cached result about a fleet; compute it again if its inputs are other objects.
 
-    `about` says of what it is; it and `parts`, compared by identity, are all it depends on.
+    `about` is the subject. The result depends only on the subject, and on `parts`, which are
+    compared by identity.
     """
     answers = _known.get(id(fleet))
     if answers is None:
@@ -30,7 +31,7 @@ def remembered(
         finalize(fleet, _known.pop, id(fleet), None).atexit = False
     held = answers.get(about)
     if held and len(held[0]) == len(parts) and all(map(is_, held[0], parts)):
-        return held[1]  # type: ignore[return-value]  # of the same function
+        return held[1]  # type: ignore[return-value]  # stored by the same function
     answer = find()
     answers[about] = (parts, answer)
     return answer

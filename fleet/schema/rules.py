@@ -1,4 +1,4 @@
-"""Sections for what work may ask for: sizes, tags, derived tags and the allow-list."""
+"""Sections for the requirements of work: sizes, tags, derived tags and the allow-list."""
 
 from typing import Annotated, Literal
 

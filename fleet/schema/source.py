@@ -1,6 +1,6 @@
 """Read fleet.yaml and its includes as plain data, with the place of each part.
 
-No value of a secret is in a message.
+Messages contain no value of a secret.
 """
 
 import fnmatch
@@ -19,7 +19,7 @@ from fleet.schema.units import NAME_PATTERN, follows
 
 INLINE_SECRET = "inline-secret"  # noqa: S105 - the id of a rule
 CHANGES = "--set"
-"""The name that findings give the values of the command line."""
+"""File name in findings about values of the command line."""
 
 
 class Document:
@@ -46,7 +46,7 @@ class Document:
         self._values: dict[Path, Node] = {}
         self._keys: dict[Path, Node] = {}
         self._parsed = {each.file for each in roots}
-        # The merged document first, for its paths are the right ones; then what it dropped.
+        # The merged document first, since its paths are valid; then its dropped entries.
         found = (secret for each in roots for secret in find_secrets(each))
         self._secrets = {id(secret.node): secret for secret in reversed([*found])}
         self.value: object = None if root is None else self._build(root, ())
@@ -75,7 +75,7 @@ class Document:
         return replace(finding, span=span, path=path, message=message)
 
     def _is_from_template(self, pool: Path, span: Span) -> bool:
-        """Say whether a place is outside of the pool that it belongs to."""
+        """Return whether a place is outside of its pool, in a template."""
         node, key = self._values.get(pool), self._keys.get(pool)
         if node is None or key is None or pool[0] != "pools" or span == key.span:
             return False
@@ -103,10 +103,10 @@ class Document:
     def _masked(self, file: str, lines: list[str], number: int) -> str:
         if file not in self._parsed:
             return masked_source(lines, number)
-        return masked(_without(lines[number], self._secrets_on.get((file, number), ()), number))
+        return masked(_mask(lines[number], self._secrets_by_line.get((file, number), ()), number))
 
     @cached_property
-    def _secrets_on(self) -> dict[tuple[str, int], list[Node]]:
+    def _secrets_by_line(self) -> dict[tuple[str, int], list[Node]]:
         """The secrets on each line of each file, whose lines count from 0 here."""
         found: dict[tuple[str, int], list[Node]] = {}
         for secret in self._secrets.values():
@@ -120,7 +120,7 @@ class Document:
         return self._lines[file]
 
     def is_secret(self, path: Path) -> bool:
-        """Say whether a value must not be shown."""
+        """Return whether a value must not be shown."""
         within = (path[:length] for length in range(len(path) + 1))
         return any(id(self._values.get(each)) in self._secrets for each in within)
 
@@ -149,7 +149,7 @@ class Document:
             )
 
 
-def _without(line: str, nodes: Iterable[Node], number: int) -> str:
+def _mask(line: str, nodes: Iterable[Node], number: int) -> str:
     """Return a line with the characters of nodes replaced by stars, one for one."""
     shown = [*line]
     for node in nodes:
@@ -161,16 +161,19 @@ def _without(line: str, nodes: Iterable[Node], number: int) -> str:
 
 MAX_CHAIN = 20
 MAX_MERGED = 500_000
-"""Values of all pools together, after templates are merged."""
+"""Limit of values of all pools together, after merging templates."""
 _MOST_SHOWN = 10
 
 
-class TooMuch(Exception):
+class TooManyValues(Exception):
     """Templates expand to too many values."""
 
 
 def apply_templates(root: Node, findings: list[Finding]) -> frozenset[str]:
-    """Merge templates into pools; return the pools that extend unknown ones. Raises TooMuch."""
+    """Merge templates into pools; return the pools that extend unknown templates.
+
+    Raises TooManyValues.
+    """
     section = next((entry for entry in root.entries if entry[0].value == "templates"), None)
     if section is not None:
         root.entries.remove(section)
@@ -188,7 +191,7 @@ def apply_templates(root: Node, findings: list[Finding]) -> frozenset[str]:
 
 
 class _Templates:
-    """The templates of a file, each merged with what it extends when it is first used."""
+    """The templates of a file, each merged with its parents on first use."""
 
     def __init__(self, section: Node | None, findings: list[Finding]) -> None:
         self._findings = findings
@@ -209,7 +212,7 @@ class _Templates:
                 self._found[key.value] = (_part(value), False)
 
     def extended(self, node: Node, within: tuple[str, ...] = ()) -> tuple[Node, bool]:
-        """Return a pool or template merged with what it extends, and whether all of it exists."""
+        """Return a pool or template merged with its parents, and whether all parents exist."""
         entry = next((each for each in node.entries if each[0].value == "extends"), None)
         if entry is None:
             return node, True
@@ -223,14 +226,14 @@ class _Templates:
         key = tuple(name.value for name in names)
         if key not in self._bases:
             parts = [self._template(name, within) for name in names]
-            base = reduce(self._merged, [part for part, _ in parts], _part(own))
+            base = reduce(self._merge_mappings, [part for part, _ in parts], _part(own))
             if not all(is_whole for _, is_whole in parts):
-                return self._merged(base, own), False
+                return self._merge_mappings(base, own), False
             self._bases[key] = base
-        return self._merged(self._bases[key], own), True
+        return self._merge_mappings(self._bases[key], own), True
 
     def report_unused(self) -> None:
-        """Warn of templates that no pool extends, and check what those extend."""
+        """Warn of templates that no pool extends, and check their parents."""
         unused = [key for name, (key, _) in self._written.items() if name not in self._found]
         for key in unused:
             message = f"no pool extends template '{key.value}', so it is not checked"
@@ -273,17 +276,17 @@ class _Templates:
             hint = did_you_mean(name.value, known)
         self._report(name, "unknown-template", message, hint)
 
-    def _merged(self, base: Node, over: Node) -> Node:
+    def _merge_mappings(self, base: Node, over: Node) -> Node:
         """Return a mapping with the entries of `over` merged in, at the place of `over`."""
         entries = {key.value: (key, value) for key, value in base.entries}
         for key, value in over.entries:
             _, there = entries.get(key.value, (key, value))
             both = there is not value and there.kind == value.kind == "mapping"
-            entries[key.value] = (key, self._merged(there, value) if both else value)
+            entries[key.value] = (key, self._merge_mappings(there, value) if both else value)
         merged = _part(over, entries.values())
         self._size += merged.size
         if self._size > MAX_MERGED:
-            raise TooMuch
+            raise TooManyValues
         return merged
 
     def _report(self, node: Node, rule: str, message: str, hint: str = "") -> None:
@@ -313,11 +316,11 @@ def _part(
 
 
 LIMIT = 5_000_000
-"""Bytes of fleet.yaml and its included files together."""
+"""Limit of bytes of fleet.yaml and its included files together."""
 
 
 def check_size(name: str, size: int, limit: int) -> None:
-    """Raise FileUnreadable for a file of more bytes than may be read."""
+    """Raise FileUnreadable for a file that exceeds the limit."""
     if size > limit:
         most = f"{limit // 1_000_000} MB" if limit >= 1_000_000 else f"{limit} bytes"  # noqa: PLR2004 - one MB
         raise FileUnreadable(f"{name}: larger than {most}")
@@ -327,17 +330,17 @@ _ONLY_MAIN = ("include", "fleet", "state")
 
 
 class Files(Protocol):
-    """Reads fleet.yaml and its included files; tests/ports/test_files.py tests implementations."""
+    """Reader of fleet.yaml and its included files; its contract: tests/ports/test_files.py."""
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return a file's bytes; raises FileUnreadable, also when it is longer than limit."""
+        """Return a file's bytes; raises FileUnreadable if unreadable or longer than limit."""
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """Return the names that match, sorted."""
 
 
 def read_document(name: str, files: Files, changes: str = "") -> Document:
-    """Return a file and those it includes as one document; `changes` are as those of `load`."""
+    """Return a file and its included files as one document; for `changes` see `load`."""
     reader = _Reader(name, files)
     root = reader.read(name)
     if root is not None and root.kind != "mapping":
@@ -348,7 +351,7 @@ def read_document(name: str, files: Files, changes: str = "") -> Document:
         reader.include(root)
         try:
             partial = apply_templates(root, reader.findings)
-        except TooMuch:
+        except TooManyValues:
             message = f"templates expand the pools to more than {MAX_MERGED} values"
             reader.report(root.span, "too-complex", message, "use smaller templates")
             root = None
@@ -365,7 +368,7 @@ def read_document(name: str, files: Files, changes: str = "") -> Document:
 
 
 class _Reader:
-    """Reads the main file and merges the included ones into it."""
+    """Reader of the main file that merges the included files into it."""
 
     def __init__(self, main: str, files: Files) -> None:
         self.main = main
@@ -377,7 +380,7 @@ class _Reader:
         self._size = 0
 
     def read(self, name: str) -> Node | None:
-        """Return a file's nodes, and report mistakes in its text."""
+        """Return a file's nodes, and report errors in its text."""
         try:
             content = self._files.read(name, self._left)
         except FileUnreadable as error:
@@ -424,7 +427,7 @@ class _Reader:
                     self._merge(root, self.read(name))
 
     def change(self, root: Node, changes: str) -> Node:
-        """Return the nodes with other values, each of which a line writes as KEY: VALUE."""
+        """Return the nodes with changed values; `changes` has one KEY: VALUE per line."""
         self.texts[CHANGES] = changes
         parsed = parse(changes, CHANGES)
         self.findings += parsed.findings
@@ -436,12 +439,12 @@ class _Reader:
                     message = f"{path[0]} cannot be set on the command line"
                     self.report(key.span, "wrong-value", message, f"write it in {self.main}")
                 else:
-                    root = self._with_value(root, key, path, value)
+                    root = self._replace_value(root, key, path, value)
         elif not parsed.findings:
             self.report(Span(CHANGES), "wrong-type", "expected KEY=VALUE, as cadence=5m")
         return root
 
-    def _with_value(self, node: Node, key: Node, path: Sequence[str], value: Node) -> Node:
+    def _replace_value(self, node: Node, key: Node, path: Sequence[str], value: Node) -> Node:
         """Return a mapping with another value at a path; pools share the nodes of templates."""
         step, *rest = path
         entries = {each.value: (each, there) for each, there in node.entries}
@@ -455,7 +458,7 @@ class _Reader:
                 return node
             there = _part(key)
         own = Node("scalar", key.file, key.start, key.end, value=step)
-        entries[step] = own, self._with_value(there, key, rest, value) if rest else value
+        entries[step] = own, self._replace_value(there, key, rest, value) if rest else value
         return _part(node, entries.values())
 
     def report(self, span: Span, rule: str, message: str, hint: str = "") -> None:

@@ -68,22 +68,22 @@ class Gone(Section):
 
 
 class ProviderSection(Section):
-    """What planning asks of a provider of any kind; a kind says where it is otherwise."""
+    """Base of provider sections: the properties for planning, with defaults for most kinds."""
 
     extra: ClassVar[str] = "pulumi"
-    """The extra of fleet that brings what Pulumi needs for its stacks."""
+    """The extra of fleet with the Pulumi packages for its stacks."""
     is_cloud: ClassVar[bool] = False
-    """Whether machines are servers of a cloud, which tickets reach by their address."""
+    """Whether machines are cloud servers, which tickets reach by their address."""
     has_images: ClassVar[bool] = False
-    """Whether machines boot images by ids of the provider's own; else by their name here."""
+    """Whether machines boot images by the provider's ids; else by names in fleet.yaml."""
     bakes_images: ClassVar[bool] = False
-    """Whether fleet can rent a machine there to bake an image on it."""
+    """Whether fleet can bake an image on a rented machine there."""
     has_spot: ClassVar[bool] = False
-    """Whether there are machines on the spot market."""
+    """Whether the provider has a spot market."""
     listed_types: ClassVar[str] = ""
-    """What names of types look like in a price list that each run reads; empty: there is none."""
+    """Form of type names in the price list that each run reads; empty without such a list."""
     has_fixed_disks: ClassVar[bool] = False
-    """Whether a machine's disk is as large as its type says, and never larger."""
+    """Whether the machine type fixes the size of the disk."""
     is_free: ClassVar[bool] = False
     """Whether machines cost nothing."""
     gone: Gone = Field(
@@ -95,18 +95,18 @@ class ProviderSection(Section):
 
     @property
     def listed(self) -> object:
-        """The provider's own price list, which fleet.yaml does not say; None: it is not known."""
+        """The provider's own price list, which is not in fleet.yaml; None: unknown."""
         return self._listed
 
     def with_list(self, listed: object) -> Self:
-        """Return it with its own price list."""
+        """Return a copy with the provider's own price list."""
         copied = self.model_copy()
         copied._listed = listed  # noqa: SLF001 - a copy of its own
         return copied
 
     @property
     def price_location(self) -> str:
-        """Whose column of the kind's table of prices holds; empty: there is none."""
+        """The location whose prices apply in the kind's table; empty without a table."""
         return ""
 
     @property
@@ -116,7 +116,7 @@ class ProviderSection(Section):
 
     @property
     def own_billing(self) -> "SimBilling | None":
-        """How machines are billed where fleet.yaml says it; None: as the kind does."""
+        """The billing rules in fleet.yaml; None: the rules of the kind."""
         return None
 
     @property
@@ -125,7 +125,7 @@ class ProviderSection(Section):
         return ()
 
     def blocked_by(self, port: int) -> str:  # noqa: ARG002 - for kinds with a firewall
-        """Return the key that keeps all addresses from a port of machines; empty: none does."""
+        """Return the key that blocks a port of machines for all addresses; empty if open."""
         return ""
 
 
@@ -162,7 +162,7 @@ class HcloudProvider(ProviderSection):
         return self.location
 
     def blocked_by(self, port: int) -> str:
-        """Return `firewall` where its rules do not open the port."""
+        """Return `firewall` if its rules do not open the port."""
         is_open = self.firewall is None or any(
             rule.direction == "in" and rule.protocol == "tcp" and _covers(rule.port or "any", port)
             for rule in self.firewall
@@ -215,7 +215,7 @@ class AwsProvider(ProviderSection):
         return self.region
 
     def blocked_by(self, port: int) -> str:
-        """Return `ssh_from` where it does not open the port."""
+        """Return `ssh_from` if it does not open the port."""
         return "" if port == _SSH and self.ssh_from else "ssh_from"
 
 
@@ -294,7 +294,7 @@ class SimProvider(ProviderSection):
 
     @property
     def price_location(self) -> str:
-        """The only one that its table has."""
+        """The only location in its table."""
         return "sim"
 
     @property
@@ -304,7 +304,7 @@ class SimProvider(ProviderSection):
 
     @property
     def own_billing(self) -> SimBilling:
-        """What `billing` says."""
+        """The rules of `billing`."""
         return self.billing
 
 
@@ -423,7 +423,7 @@ class HooksProvider(Hooks, ProviderSection):
 
     @property
     def given_variables(self) -> Sequence[str]:
-        """What `environment` names."""
+        """The names in `environment`."""
         return self.environment
 
 
@@ -439,7 +439,7 @@ PROVIDERS: Mapping[str, type[ProviderSection]] = {
 
 
 def extra_of(kind: str) -> str:
-    """Return the extra of fleet that brings what Pulumi needs for the stacks of a kind."""
+    """Return the extra of fleet with the Pulumi packages for the stacks of a kind."""
     return PROVIDERS.get(kind, ProviderSection).extra
 
 
@@ -498,7 +498,7 @@ class DebusineQueue(Section):
 
     @property
     def any_environment(self) -> bool:
-        """Say whether a request may run on any architecture while its environment is unknown."""
+        """Return whether a request with unknown environment may run on any architecture."""
         return self.unknown_environment == "any"
 
 
@@ -603,7 +603,7 @@ class WorldQueue(Section):
 
     @property
     def any_environment(self) -> bool:
-        """Say whether a request may run on any architecture while its environment is unknown."""
+        """Return whether a request with unknown environment may run on any architecture."""
         return self.unknown_environment == "any"
 
 

@@ -1,4 +1,4 @@
-"""What every part of fleet.yaml is made of: units, strict sections, common types, secrets."""
+"""Base types of fleet.yaml: units, strict sections, common types, secrets."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -50,16 +50,16 @@ class Money(BaseModel):
     currency: str
 
     def __str__(self) -> str:
-        """Return the amount the way fleet.yaml writes it."""
+        """Return the amount in the syntax of fleet.yaml."""
         return f"{self.amount} {self.currency}"
 
 
 AS_WRITTEN = {"units": "as written"}
-"""Context of a dump whose values with a unit are to be as fleet.yaml writes them."""
+"""Context of a dump that writes values with a unit in the syntax of fleet.yaml."""
 
 
 def written(value: object, pattern: str) -> str:
-    """Return a value with a unit the way fleet.yaml writes it."""
+    """Return a value with a unit in the syntax of fleet.yaml."""
     if not isinstance(value, int):
         return f"{value}/h" if pattern == PRICE_PATTERN else str(value)
     if pattern in PERCENT_PATTERNS:
@@ -70,12 +70,12 @@ def written(value: object, pattern: str) -> str:
 
 
 def follows(pattern: str, text: str) -> bool:
-    """Say whether a text is of a pattern; `$` alone would let it end in a line break."""
+    """Return whether a whole text matches; `$` alone would allow a trailing line break."""
     return re.match(pattern.removesuffix("$") + r"\Z", text) is not None
 
 
 class WrongText(ValueError):
-    """A value that is not written as its key asks; `meant` is what it probably stands for."""
+    """A value in the wrong syntax for its key; `meant` is the probable intention."""
 
     def __init__(self, expected: str, meant: str) -> None:
         super().__init__(f"expected {expected}")
@@ -83,15 +83,15 @@ class WrongText(ValueError):
 
 
 _UNITS = {DURATION_PATTERN: "s", **dict.fromkeys(PERCENT_PATTERNS, "%")}
-"""What a number without a unit is probably of."""
+"""Pattern to the probable unit of a number without a unit."""
 
 
 @dataclass(frozen=True)
 class _Text:
-    """Takes only text of one pattern and makes a value of it; a value that is one passes.
+    """Validator that converts text of one pattern to a value, and accepts converted values.
 
-    A core schema of its own and not pydantic's BeforeValidator, which looks at the signature of
-    the function again for every field.
+    This is a core schema instead of pydantic's BeforeValidator, which inspects the signature of
+    the function again per field.
     """
 
     pattern: str
@@ -122,7 +122,7 @@ class _Text:
         return found
 
     def read(self, value: object) -> object:
-        """Return what a text stands for; what was read before stays."""
+        """Return the value of a text; a converted value is returned unchanged."""
         if isinstance(value, str) and follows(self.pattern, value):
             return self.parse(value)
         if value is None or isinstance(value, _WRITTEN):
@@ -137,11 +137,11 @@ class _Text:
         handler: SerializerFunctionWrapHandler,
         info: SerializationInfo,
     ) -> object:
-        """Return a value as fleet.yaml writes it where that is asked for, else as a number."""
+        """Return the value in the syntax of fleet.yaml with AS_WRITTEN, else as a number."""
         return written(value, self.pattern) if info.context == AS_WRITTEN else handler(value)
 
     def _is_zero(self, value: object) -> bool:
-        """Say whether a text has a unit of this pattern, but none of it."""
+        """Return whether a text has a unit of this pattern and the amount zero."""
         zero = re.fullmatch(r"0+([A-Za-z]+)", value) if isinstance(value, str) else None
         return zero is not None and re.match(self.pattern, "1" + zero[1]) is not None
 
@@ -215,17 +215,17 @@ FleetName = Annotated[str, _Text(FLEET_NAME_PATTERN, f"{_NAME} 20 long", str)]
 
 
 def write_count(count: int, noun: str) -> str:
-    """Return a count with its noun in the right number, thousands grouped."""
+    """Format a count with its noun in singular or plural, thousands grouped."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def read_duration(text: str) -> int | None:
-    """Return the seconds of a duration the way fleet.yaml writes it; None where it is none."""
+    """Return the seconds of a duration in the syntax of fleet.yaml; None if invalid."""
     return _duration(text) if re.fullmatch(DURATION_PATTERN, text) else None
 
 
 def write_time(moment: datetime) -> str:
-    """Return a time to the minute, in UTC."""
+    """Format a time to the minute, in UTC."""
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
@@ -233,7 +233,7 @@ _LONGEST_FIRST = sorted(_SECONDS.items(), key=lambda entry: -entry[1])
 
 
 def write_duration(span: int | timedelta) -> str:
-    """Return a duration, in seconds where it is a number, to two units: 90 is `1m 30s`."""
+    """Format a duration with two units; a number is in seconds: 90 is `1m 30s`."""
     parts = []
     left = span if isinstance(span, int) else int(span.total_seconds())
     for unit, length in _LONGEST_FIRST:
@@ -244,7 +244,7 @@ def write_duration(span: int | timedelta) -> str:
 
 
 ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
-# White space is spelled out: \s means something else in every dialect of regular expressions.
+# White space is listed, because dialects of regular expressions differ in the meaning of \s.
 TAG_PATTERN = r"^[^\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$"
 CURRENCY_PATTERN = r"^[A-Z]{3}$"
 URL_PATTERN = r"^https?://[!-?A-~]+$"
@@ -255,9 +255,9 @@ WorkerTag = Annotated[str, Field(min_length=1, max_length=200, pattern=TAG_PATTE
 EnvName = Annotated[str, Field(pattern=ENV_PATTERN)]
 EnvNames = list[EnvName]
 LONGEST_WORD = 65_536
-"""Characters of one word of a command; long ones are scripts for `sh -c`."""
+"""Limit of characters of one argument of a command; long ones are scripts for `sh -c`."""
 RUNS = "a program and its arguments"
-"""Marks a key whose value is run."""
+"""Marks a key whose value is a program to run."""
 Command = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=LONGEST_WORD)]], Field(min_length=1), RUNS
 ]
@@ -271,7 +271,7 @@ CurrencyCode = Annotated[str, Field(pattern=CURRENCY_PATTERN)]
 Url = Annotated[str, Field(pattern=URL_PATTERN, max_length=1000)]
 
 EXPECTED = "expected"
-"""Error type of a value that fits no branch of a union; its message says what was expected."""
+"""Error type of a value that fits no branch of a union; its message has the expected forms."""
 
 
 class Section(BaseModel):
@@ -282,12 +282,12 @@ class Section(BaseModel):
     )
 
     def as_written(self) -> dict[str, Any]:
-        """Return it as fleet.yaml has it; validating the result gives an equal section."""
+        """Return the section in the syntax of fleet.yaml; validation returns an equal section."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True, context=AS_WRITTEN)
 
 
 Written = PlainSerializer(Section.as_written)
-"""Marks a section in a model that is stored: it is written as in fleet.yaml."""
+"""Serializer of a section in a stored model: writes the syntax of fleet.yaml."""
 
 
 def branch(
@@ -295,10 +295,10 @@ def branch(
     expected: str,
     keys: Mapping[str, str] = MappingProxyType({}),
 ) -> Discriminator:
-    """Return a discriminator that reports only errors of the branch that was meant.
+    """Return a discriminator that reports only errors of the intended branch.
 
-    `forms` says by tag what a value of each branch is: the first that fits is meant. A mapping is
-    meant for the branch of `keys` of which it has the key.
+    The intended branch is the first in `forms` (tag to form) that fits the value. For a mapping,
+    it is the first branch in `keys` whose key the mapping has.
     """
 
     def choose(value: object) -> str | None:
