@@ -1,7 +1,7 @@
-"""Requests that this fleet.yaml treats alike, and what allocation chooses among to serve them.
+"""Waiting requests grouped by signature, and the data model of the allocation problem.
 
-The queue's own order decides who is served first: priority, then age, then id. Limits are rows
-with a name, so that a plan can say which key of fleet.yaml stopped what.
+Requests are served in queue order: priority, then age, then id. Limits are named rows, so that a
+plan can report which key of fleet.yaml is binding.
 """
 
 from collections import defaultdict
@@ -30,14 +30,17 @@ from fleet.tagrules.requests import Asking, Difference, Judge, Memberships, Refu
 from fleet.tagrules.vocabulary import Vocabulary, write_minimums
 
 Order = tuple[int, float, str, int, str, int]
-"""Priority, lowest for the highest; seconds since when it waits; queue; id; which of its group."""
-_MOST_DIGITS = 20
-"""A longer id is no number of any queue; Python refuses to convert very long ones."""
+"""Negated priority.
+
+Waiting since (epoch seconds); queue; number of the id; id; index in its group.
+"""
+_MAX_ID_DIGITS = 20
+"""Maximum digits of a numeric id: Python refuses to convert very long strings to int."""
 
 
 @dataclass(frozen=True)
 class Supply:
-    """Workers of one pool that offer the same; `key` is the pool's name for its future ones."""
+    """Workers of one pool with equal offers; `key` is the pool's name for its future workers."""
 
     pool: str
     queues: frozenset[str]
@@ -46,23 +49,23 @@ class Supply:
 
 
 class Ordered(NamedTuple):
-    """One waiting request: adds its place in the queue's order."""
+    """One waiting request and its position in the queue order."""
 
     order: Order
     key: str
     seconds: int | None = None
-    """How long it is expected to run; None where nothing says so."""
+    """Expected duration; None if unknown."""
     since: datetime | None = None
     timing: Timing | None = None
-    """What that depends on; None: every machine takes as long."""
+    """How the duration depends on the machine; None if it does not."""
 
     def seconds_on(self, *kinds: Kind) -> int | None:
-        """Return how long it is expected to run on the slowest of some machines."""
+        """Return the expected duration in seconds on the slowest of these machine kinds."""
         return self.timing.slowest(kinds, self.seconds) if self.timing else self.seconds
 
 
 class Payer(NamedTuple):
-    """The fields of a request that a budget, or a limit of its queue or tags, looks at."""
+    """The fields of a request that some budget or limit of its queue or tags uses."""
 
     submitter: str | None = None
     owner: str | None = None
@@ -70,31 +73,34 @@ class Payer(NamedTuple):
     team: str | None = None
     sandbox: str | None = None
     desk: str | None = None
-    """The queue of tickets it waits in, where that has limits of its own."""
+    """Its ticket queue, if that queue has limits of its own."""
     without: tuple[tuple[str, str], ...] = ()
-    """Supplies, each with a tag that it does without there (`otherwise`)."""
+    """(Supply, tag) pairs: the required tags that the request waives there (`otherwise`)."""
 
     @property
     def said(self) -> tuple[str | None, ...]:
-        """Return what identifies it, as it was written before there were tickets."""
+        """Return the identifying fields.
+
+        Sandbox and desk only if set, for stable signature ids.
+        """
         said = (self.submitter, self.owner, self.scope, self.team)
         return (*said, self.sandbox, self.desk) if self.sandbox or self.desk else said
 
     def lacks(self, place: str) -> frozenset[str]:
-        """Return the tags that it does without at a place."""
+        """Return the tags that the request waives at a place."""
         supply = place.partition("/")[0]
         return frozenset(tag for key, tag in self.without if key == supply)
 
 
 class Ruled(NamedTuple):
-    """A tag that a request asks for by a rule of fleet.yaml; `path` is the rule's."""
+    """A tag that a rule of fleet.yaml adds to a request; `path` is the path of the rule."""
 
     tag: str
     path: tuple[str | int, ...]
 
 
 class Shape(NamedTuple):
-    """What requests of one signature have in common, queue and priority aside."""
+    """The properties that requests of one signature share, except queue and priority."""
 
     ask: Ask
     refused: tuple[Refusal, ...]
@@ -104,7 +110,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Signed:
-    """Requests of one signature, in the order they are served: adds the tags that rules give."""
+    """Requests of one signature in service order, with the supplies that can serve them."""
 
     id: str
     queue: str
@@ -115,23 +121,23 @@ class Signed:
     refused: tuple[Refusal, ...]
     differences: tuple[Difference, ...]
     held: bool
-    """The queue stored a tag that was asked for without permission: nothing may serve it."""
+    """The queue stored a tag that the requester has no permission for: no worker may serve it."""
     workers_of: tuple[str, ...]
     machines_of: tuple[str, ...]
     last_of: frozenset[str] = frozenset()
-    """Those of `workers_of` that are on demand for others: it gets what these leave."""
+    """The subset of `workers_of` that is on demand for other tags: it is used last."""
     dropped: frozenset[str] = frozenset()
-    """Required tags without which it may run too, for it has waited long enough (`otherwise`)."""
+    """Required tags that are waived because the request has waited long enough (`otherwise`)."""
     timing: Timing | None = None
-    """How their time depends on the machine, and how long they may run."""
+    """How the duration depends on the machine, and the deadline."""
     ruled: tuple[Ruled, ...] = ()
-    """Where fleet itself assigns: the tags that rules of fleet.yaml give some of them."""
+    """If fleet itself assigns: tags that rules of fleet.yaml add to some of the requests."""
     turns: Mapping[str, "Rank"] = field(default_factory=dict, compare=False)
-    """Request to its rank by turn, if others would overtake it by age or cost."""
+    """Request to its rank by turn, if requests would overtake it by age or cost."""
 
 
-class _Kind(NamedTuple):
-    """What makes requests one signature."""
+class _SignatureKey(NamedTuple):
+    """The grouping key of a signature."""
 
     queue: str
     shape: Shape
@@ -141,31 +147,30 @@ class _Kind(NamedTuple):
     timing: Timing | None
 
 
-class _Alike(NamedTuple):
-    """What requests share that ask for the same of the same queue, for the same payer."""
+class _RequestClass(NamedTuple):
+    """Cached properties of requests with equal tags, queue and payer."""
 
     asking: Asking
-    kind: _Kind
-    """With every required tag: which one it may run without by now is another matter."""
+    kind: _SignatureKey
+    """With every required tag; waived tags depend on the time and are set later."""
 
 
-_Read = tuple[Request, _Alike, list["Ordered"]]
-"""A request with what follows from it, whatever the time of day."""
+_ReadRequest = tuple[Request, _RequestClass, list["Ordered"]]
+"""A request with its derived properties; none depends on the time of day."""
 
 
-class _Reader:
-    """Says what follows from requests; it stays right while only requests and time change."""
+class _RequestReader:
+    """Derives the properties of requests; valid while only requests and the time change."""
 
     def __init__(self, fleet: Fleet, world: World, *, with_provided: bool) -> None:
         self._judge = judge_of(fleet, world, with_provided=with_provided)
         self._durations = Durations(fleet, world)
-        self._payer_of = _payers(fleet, teams_of(fleet, world))
-        self._alike: dict[object, _Alike] = {}  # an ask is slow to hash, and most share one
-        self.latest: dict[str, dict[str, _Read]] = {}
-        """By queue and id, what the latest run had read, where that is kept."""
+        self._payer_of = _payer_function(fleet, teams_of(fleet, world))
+        self._alike: dict[object, _RequestClass] = {}  # an ask is slow to hash, and most share one
+        self.latest: dict[str, dict[str, _ReadRequest]] = {}
+        """By queue and id, the requests of the latest run, if kept."""
 
-    def read(self, queue: str, request: Request, told: QueueContext) -> _Read:
-        """Return what follows from a request."""
+    def read(self, queue: str, request: Request, told: QueueContext) -> _ReadRequest:
         asking = self._judge.ask_of_alike(request, told)
         expected = self._durations.of(queue, request)
         payer = self._payer_of(queue, request, asking.ask.required)
@@ -173,13 +178,13 @@ class _Reader:
         key = (queue, id(asking), request.priority, payer, id(timing))
         alike = self._alike.get(key)
         if alike is None:
-            kind = _Kind(queue, _shape(asking), request.priority, payer, _NOTHING, timing)
-            alike = self._alike[key] = _Alike(asking, kind)  # which keeps both ids
+            kind = _SignatureKey(queue, _shape(asking), request.priority, payer, _NOTHING, timing)
+            alike = self._alike[key] = _RequestClass(asking, kind)  # which keeps both ids
         return request, alike, ordered(queue, request, expected)
 
 
-def _reader_of(fleet: Fleet, world: World, *, with_provided: bool) -> _Reader:
-    """Return the reader of the run before, unless something else than requests has changed."""
+def _cached_reader(fleet: Fleet, world: World, *, with_provided: bool) -> _RequestReader:
+    """Return the reader of the previous run if its inputs are unchanged."""
     rests_on: list[object] = [intern(f"{world.time.date()} {with_provided}"), world.members]
     for queue, demand in world.demands():
         rests_on += [intern(queue), context_of(fleet, queue, demand), demand.runs]
@@ -187,32 +192,34 @@ def _reader_of(fleet: Fleet, world: World, *, with_provided: bool) -> _Reader:
         fleet,
         "reader of requests",
         tuple(rests_on),
-        lambda: _Reader(fleet, world, with_provided=with_provided),
+        lambda: _RequestReader(fleet, world, with_provided=with_provided),
     )
 
 
 def sign_demand(
     fleet: Fleet, world: World, supplies: Mapping[str, Supply], *, again: bool = False
 ) -> tuple[Signed, ...]:
-    """Return the readable demand of every queue by signature, in the order of service.
+    """Return the readable demand of every queue by signature, in service order.
 
-    `again`: what waits is the same objects as in the run before, as in a simulation, so that what
-    follows from them is kept until the next run.
+    `again`: the requests are the same objects as in the previous run (a simulation), so their
+    derived properties are cached until the next run.
     """
     with_provided = any(supply.offer.requires for supply in supplies.values())
-    reader = (_reader_of if again else _Reader)(fleet, world, with_provided=with_provided)
+    reader = (_cached_reader if again else _RequestReader)(
+        fleet, world, with_provided=with_provided
+    )
     drops = Drops(fleet, world.time)
-    groups: defaultdict[_Kind, list[list[Ordered]]] = defaultdict(list)
-    ruled: defaultdict[_Kind, set[Ruled]] = defaultdict(set)
+    groups: defaultdict[_SignatureKey, list[list[Ordered]]] = defaultdict(list)
+    ruled: defaultdict[_SignatureKey, set[Ruled]] = defaultdict(set)
     known: dict[tuple[int, frozenset[str]], list[list[Ordered]]] = {}
     for queue, reading in sorted(world.queues.items()):
         demand = reading.demand
         if not isinstance(demand, Demand) or demand_trouble(fleet, world, queue):
             continue
         told = context_of(fleet, queue, demand)
-        before, kept = reader.latest.get(queue, {}), dict[str, _Read]()
+        before, kept = reader.latest.get(queue, {}), dict[str, _ReadRequest]()
         may_drop = drops.are_stated and not demand.stored
-        for request in _each_once(demand.requests):
+        for request in _deduplicate(demand.requests):
             read = before.get(request.id)
             if read is None or read[0] is not request:
                 read = reader.read(queue, request, told)
@@ -229,7 +236,7 @@ def sign_demand(
                     ruled[kind] |= {Ruled(o.tag, o.path) for o in alike.asking.origins if o.path}
             group.append(in_order)
         reader.latest[queue] = kept
-    able = {queue: _Able(supplies, queue) for queue in world.queues}
+    able = {queue: _Eligibility(supplies, queue) for queue in world.queues}
     signed = [
         _sign(kind, requests, able[kind.queue].to_serve(kind), ruled.get(kind, ()))
         for kind, requests in groups.items()
@@ -238,7 +245,7 @@ def sign_demand(
 
 
 def judge_of(fleet: Fleet, world: World, *, with_provided: bool = True) -> Judge:
-    """Return who says what the requests of a world ask for, on its day."""
+    """Return the judge of required tags for a world, on its date."""
     members = world.members
 
     def find() -> Memberships:
@@ -250,8 +257,8 @@ def judge_of(fleet: Fleet, world: World, *, with_provided: bool = True) -> Judge
     return Judge(fleet, known, world.time.date(), with_provided=with_provided)
 
 
-def _each_once(requests: Collection[Request]) -> Iterable[Request]:
-    """Return the requests without repeats of an id, as pages that shift while they are read."""
+def _deduplicate(requests: Collection[Request]) -> Iterable[Request]:
+    """Return the requests without duplicate ids, which occur if pages shift during paging."""
     if len({request.id for request in requests}) == len(requests):
         return requests
     found: dict[str, Request] = {}
@@ -263,16 +270,16 @@ def _each_once(requests: Collection[Request]) -> Iterable[Request]:
     return found.values()
 
 
-def _payers(fleet: Fleet, teams: Teams) -> Callable[[str, Request, frozenset[str]], Payer]:
+def _payer_function(fleet: Fleet, teams: Teams) -> Callable[[str, Request, frozenset[str]], Payer]:
     """Return the function from queue, request and required tags to its payer.
 
-    It has only the fields that a budget, or a limit of its queue or of its tags, looks at.
+    A payer has only the fields that a budget, or a limit of its queue or tags, uses.
     """
     vocabulary = Vocabulary(fleet)
     desks = {n: desk for n, desk in fleet.queues.items() if isinstance(desk, TicketQueue)}
     limited = {n for n, desk in desks.items() if desk.blocked or any(limits_of(desk.limits))}
-    of_desk = {name: _fields_of(desk.limits) for name, desk in desks.items()}
-    of_tag = {name: _fields_of(rule.limits) for name, rule in fleet.tags.items()}
+    of_desk = {name: _limited_fields(desk.limits) for name, desk in desks.items()}
+    of_tag = {name: _limited_fields(rule.limits) for name, rule in fleet.tags.items()}
     of_budgets = {
         field
         for budget in fleet.budgets.values()
@@ -302,13 +309,13 @@ def _payers(fleet: Fleet, teams: Teams) -> Callable[[str, Request, frozenset[str
     return payer_of
 
 
-def _fields_of(limits: Limits) -> set[str]:
-    """Return the fields of a payer that limits look at."""
+def _limited_fields(limits: Limits) -> set[str]:
+    """Return the payer fields that have a limit."""
     return {field for field, most in limits.per if most is not None}
 
 
 def limits_of(limits: Limits) -> Iterator[tuple[str, int]]:
-    """Yield the figures that are stated: of a field of Payer, or `total`."""
+    """Yield each stated limit: a field of Payer, or `total`, and its maximum."""
     if limits.total is not None:
         yield "total", limits.total
     for of, most in limits.per:
@@ -317,9 +324,9 @@ def limits_of(limits: Limits) -> Iterator[tuple[str, int]]:
 
 
 def ordered(queue: str, request: Request, expected: Expected = (None, None)) -> list[Ordered]:
-    """Return a request, each of a group by itself, with its place in the queue's order."""
+    """Return the members of a request, one per `count`, with their position in queue order."""
     since = request.pending_since.timestamp() if request.pending_since else inf
-    is_number = request.id.isdecimal() and len(request.id) <= _MOST_DIGITS
+    is_number = request.id.isdecimal() and len(request.id) <= _MAX_ID_DIGITS
     number = int(request.id) if is_number else 0
     key, first = f"{queue}/{request.id}", request.pending_since
     priority, own = -request.priority, request.id
@@ -339,7 +346,7 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 class Drops:
-    """Says which tags a request may do without because it has waited for them long enough."""
+    """Finds the required tags that a request may waive after a long wait (`otherwise`)."""
 
     def __init__(self, fleet: Fleet, now: datetime) -> None:
         self._now = now
@@ -352,17 +359,17 @@ class Drops:
 
     @property
     def are_stated(self) -> bool:
-        """Say whether any tag may be done without at some time."""
+        """Return whether any tag has `otherwise`."""
         return bool(self._after)
 
     def of(self, required: Iterable[str], since: datetime | None) -> frozenset[str]:
-        """Return the tags that a request may run without by now."""
+        """Return the tags that a request may waive now."""
         if since is None:
             return _NOTHING
         return self.within(required, (self._now - since).total_seconds())
 
     def within(self, required: Iterable[str], seconds: float) -> frozenset[str]:
-        """Return the tags that a request may run without once it has waited for so long."""
+        """Return the tags that a request may waive after a wait of `seconds`."""
         return frozenset(tag for tag, _, after in self.delays(required) if seconds >= after)
 
     def delays(self, required: Iterable[str]) -> Iterator[tuple[str, str, int]]:
@@ -373,8 +380,11 @@ class Drops:
                     yield tag, name, self._after[name]
 
 
-class _Able:
-    """Who can serve requests of one queue; signatures that ask alike share the answer."""
+class _Eligibility:
+    """Matches requests of one queue to supplies.
+
+    Signatures with equal requirements share a result.
+    """
 
     def __init__(self, supplies: Mapping[str, Supply], queue: str) -> None:
         self._supplies = {key: s for key, s in supplies.items() if queue in s.queues}
@@ -383,14 +393,14 @@ class _Able:
         self._known: dict[object, _Choices] = {}
         self._kept: dict[frozenset[str], list[frozenset[str]]] = {}
 
-    def to_serve(self, kind: _Kind) -> "_Choices":
-        """Return the workers that fit, and the pools that may make a machine for it."""
-        asks = self._asks(kind) if not kind.shape.held else ()
+    def to_serve(self, kind: _SignatureKey) -> "_Choices":
+        """Return the supplies that fit, and the pools that may create a machine."""
+        asks = self._possible_asks(kind) if not kind.shape.held else ()
         each = tuple((self._matcher.fitting(ask), ask.required & self._on_demand) for ask in asks)
         if each not in self._known:
-            # What has all that was asked for comes last, so that it is asked for there.
+            # The ask with all tags comes last, so that it overwrites the reduced ones.
             called = {key: tags for fitting, tags in each for key in fitting}
-            last = frozenset(key for key, asked in called.items() if self._is_last(key, asked))
+            last = frozenset(key for key, asked in called.items() if self._is_reserved(key, asked))
             pools = (key for key in sorted(called) if key == self._supplies[key].pool)
             able = tuple(key for key in pools if key not in last)
             self._known[each] = _Choices(tuple(sorted(called)), able, last)
@@ -401,10 +411,10 @@ class _Able:
         without = ((key, tag) for key in offers for tag in sorted(kind.dropped - offers[key]))
         return choices._replace(without=tuple(without))
 
-    def _asks(self, kind: _Kind) -> list[Ask]:
-        """Return what may be asked for: of the tags that are dropped, those that a worker has.
+    def _possible_asks(self, kind: _SignatureKey) -> list[Ask]:
+        """Return the ask per set of waived tags that some supply still provides.
 
-        The most come last.
+        Fewest tags first.
         """
         ask, dropped = kind.shape.ask, kind.dropped
         if dropped not in self._kept:
@@ -416,16 +426,16 @@ class _Able:
         least = ask.required - dropped
         return [ask._replace(required=least | tags) for tags in self._kept[dropped]]
 
-    def _is_last(self, key: str, asked: frozenset[str]) -> bool:
-        """Say whether machines are on demand, and made for who asks for other tags than these."""
+    def _is_reserved(self, key: str, asked: frozenset[str]) -> bool:
+        """Return whether its machines are on demand, for other tags than the requested ones."""
         on_demand = self._supplies[key].offer.on_demand
         return bool(on_demand) and not on_demand & asked
 
 
 class _Choices(NamedTuple):
-    """Supplies that fit, the pools among them that may make a machine, and what is for others.
+    """Supplies that fit, the pools among them that may create a machine, and the reserved ones.
 
-    `without` names the supplies that lack a tag without which a request may run.
+    `without` has (supply, tag) pairs for missing tags that the request waives.
     """
 
     workers_of: tuple[str, ...]
@@ -435,7 +445,7 @@ class _Choices(NamedTuple):
 
 
 def _sign(
-    kind: _Kind, requests: list[list[Ordered]], choices: _Choices, ruled: Iterable[Ruled]
+    kind: _SignatureKey, requests: list[list[Ordered]], choices: _Choices, ruled: Iterable[Ruled]
 ) -> Signed:
     queue, shape, priority, payer, dropped, timing = kind
     ask = shape.ask
@@ -446,7 +456,7 @@ def _sign(
     if shape.refused or shape.differences:
         said.append([each.because for each in shape.refused])
         said.append([each.because for each in shape.differences])
-    # What a queue tells as one stays together, in the order that it has.
+    # Requests that a queue reports as one entry stay adjacent, in their own order.
     in_order = sorted(requests, key=itemgetter(0))
     return Signed(
         id=digest(said)[:12],
@@ -468,59 +478,62 @@ def _sign(
 
 
 def required_of(ask: Ask) -> list[str]:
-    """Return all that a request requires, minimums among it, sorted."""
+    """Return all requirements of a request, including minimums, sorted."""
     return sorted((*ask.required, *write_minimums(ask.minimums)))
 
 
 Path = tuple[str | int, ...]
 Rank = tuple[int, ...]
-"""A strict class of service, the first served smallest: priority of its tags, the queue's own
-priority, and how long it waits in doubling steps."""
+"""A strict class of service, smallest first.
+
+The parts are the priority of its tags, the queue's own priority, and the waiting time in doubling
+steps.
+"""
 
 
 class Fit(NamedTuple):
-    """What one request of a group takes of a place."""
+    """The resources that one request of a group uses at a place."""
 
     share: float = 1.0
-    """Of one machine, between 0 and 1: 1 where a machine serves one request."""
+    """Fraction of one machine, between 0 and 1; 1 if a machine serves one request."""
     money: Decimal = Decimal(0)
-    """What serving it costs beyond `Place.setup`; 0 where the machine is paid for anyway."""
+    """Cost of serving it in addition to `Place.setup`; 0 if the machine is paid for anyway."""
     seconds: int | None = 0
-    """How long it is expected to run there, on average; None: unknown."""
+    """Average expected duration there; None if unknown."""
     longest: int | None = 0
-    """How long the longest of the group is expected to run; None: unknown."""
+    """Expected duration of the longest request of the group; None if unknown."""
     priority: int = 0
-    """How much the pool is preferred for what it asks for (`pools.NAME.priorities`)."""
+    """Preference of the pool for the requested tags (`pools.NAME.priorities`)."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Waiting requests with the same choices, that count to the same limits: adds the choices."""
+    """Waiting requests with the same eligible places, counted by the same limits."""
 
     id: str
     rank: Rank
     requests: tuple[Ordered, ...]
-    """In the order they are served."""
+    """In service order."""
     fits: Mapping[str, Fit]
-    """Place to what one of them takes there; places that do not fit are absent."""
+    """Place to the use of one request; places that do not fit are absent."""
     payer: Payer = field(default_factory=Payer)
     last: frozenset[str] = frozenset()
-    """Places with machines on demand that others ask for: these come first."""
+    """Places with machines on demand for other tags: those requests come first."""
     tags: frozenset[str] = frozenset()
-    """Tags they require, as far as a limit or a budget looks at them."""
+    """The required tags that some limit or budget uses."""
     by_priority: bool = False
-    """Priorities of pools count before money, not only where it is equal."""
+    """Pool priorities rank before money; False: they only break ties."""
     varied: bool = False
-    """A request takes more or less of a place than `fits` says, which is the average."""
+    """`fits` is an average: the use differs by request."""
     coarse: bool = False
-    """The whole steps of time that are billed were counted for the average length alone."""
+    """Billing increments were rounded for the average duration only."""
     is_held: bool = False
-    """Tickets of a sandbox, where a budget counts how long `reuse` keeps their machines."""
+    """Sandbox tickets whose machines `reuse` keeps for a time that a budget counts."""
 
     def is_averaged(self, places: Mapping[str, "Place"], *, is_left: bool) -> bool:
-        """Return whether the cost depends on which of its requests is served at which place.
+        """Return whether the cost depends on which requests are served at which place.
 
-        `is_left`: some are not served.
+        `is_left`: some requests are unserved.
         """
         if not self.varied:
             return False
@@ -533,75 +546,81 @@ class Group:
 
 @dataclass(frozen=True)
 class Place:
-    """Where requests can be served: free workers that offer the same, or machines to be made."""
+    """A supply of machines: idle workers with equal offers, or machines to create."""
 
     key: str
     pool: str
     makes: bool
-    """True: machines to be made, of one type and market; False: workers that exist."""
+    """True: machines to create, of one type and market; False: existing workers."""
     room: float = 0.0
-    """Machines that are free, in parts; without meaning where machines are made."""
+    """Idle machines, possibly fractional; unused if machines are created."""
     type: str = ""
     market: Market = "on-demand"
     setup: Decimal = Decimal(0)
-    """Money that one more machine costs beside the work: boot and idle time until its deletion."""
+    """Fixed cost of one additional machine: boot, and idle time until its deletion."""
     setup_seconds: int = 0
-    """Seconds that one more machine costs beside the work."""
+    """Fixed seconds of one additional machine: boot and idle time."""
     price: Decimal = Decimal(0)
-    """Money per hour of one machine, address and disk included."""
+    """Price per machine hour, including address and disk."""
     kinds: tuple[Kind, ...] = ()
-    """What its machines are, as far as the time that work takes depends on it."""
+    """Types, cores and speeds of its machines, if durations depend on them."""
     tariff: Tariff | None = None
-    """How a machine made there is billed; None: its price is unknown, or none is made."""
+    """How a machine created there is billed.
+
+    None if no machine is created or the price is unknown.
+    """
     units: frozenset[str] = field(default=frozenset(), compare=False)
     """The names of the workers at this place; empty if machines are made."""
 
     @property
     def step(self) -> Decimal:
-        """Return the money of one step of time that is billed as a whole; 0: seconds are."""
+        """Return the price of one billing increment; 0 if billed by the second."""
         if self.tariff is None or self.tariff.increment == 1:
             return Decimal(0)
         return self.tariff.price * self.tariff.increment / 3600
 
     @property
     def unused(self) -> Decimal:
-        """Return the money of the time that `setup` pays for and does not take."""
+        """Return the cost of the billed but unused part of `setup`."""
         return self.setup - self.price * self.setup_seconds / 3600 if self.step else Decimal(0)
 
     def costs(self, *, timed: bool) -> tuple[object, ...]:
-        """Return the figures that the cost of a request depends on; `timed`: the kinds too."""
+        """Return the figures that the cost of a request depends on; `timed`: with the kinds."""
         return self.makes, self.tariff, self.setup_seconds, self.price, timed and self.kinds
 
     def billed(self, seconds: int) -> Decimal | None:
-        """Return what a machine made there is billed if its work takes so long."""
+        """Return the bill of a machine created there, for `seconds` of work.
+
+        None without a tariff.
+        """
         return bill(self.tariff, self.setup_seconds + seconds) if self.tariff else None
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One limit as a linear row: what is chosen may take no more than `room` of it."""
+    """One limit as a linear constraint with `room` as its right-hand side."""
 
     path: Path
     because: str
-    """What holds, in a sentence that names its figure: `pool arm is at workers.max (3)`."""
+    """The sentence that states the limit and its figure: `pool arm is at workers.max (3)`."""
     room: Decimal
     machines: Mapping[str, Decimal] = field(default_factory=dict)
-    """Place to what each machine made there takes."""
+    """Place to the coefficient of a machine created there."""
     requests: Mapping[tuple[str, str], Decimal] = field(default_factory=dict)
-    """Group and place to what each request served there takes."""
+    """(Group, place) to the coefficient of a request served there."""
     kept: Mapping[str, Decimal] = field(default_factory=dict)
-    """Place to what each machine takes that is made there to stay, for min or spare."""
+    """Place to the coefficient of a machine created there for min or spare."""
     when: str = ""
-    """Of a budget: the period that it is about, as `BudgetVerdict.when`."""
+    """For a budget: its period, as in `BudgetVerdict.when`."""
     until: datetime | None = None
-    """End of the period of a budget."""
+    """For a budget: the end of its period."""
     unit: str = "machines or requests"
     """Unit of `room`; of a budget its currency, or machine hours."""
     over: Decimal | None = Decimal(0)
     """Amount in use above the limit; None: the use is unknown, and no higher limit helps."""
 
     def taken(self, made: Mapping[str, int], served: Mapping[tuple[str, str], int]) -> Decimal:
-        """Return what so many machines and requests take, by place, and by group and place."""
+        """Return the left-hand side for machines by place and requests by (group, place)."""
         own = (factor * made[place] for place, factor in self.machines.items() if place in made)
         amounts = zip(map(self.requests.get, served), served.values(), strict=True)
         asked = (each * count for each, count in amounts if each) if self.requests else ()
@@ -609,7 +628,7 @@ class Row:
 
     @cached_property
     def least(self) -> Mapping[str, Decimal]:
-        """Return of each place the least that a request served there takes."""
+        """Place to the smallest coefficient of a request there."""
         found: dict[str, Decimal] = {}
         for (_, place), amount in self.requests.items():
             found[place] = min(amount, found.get(place, amount))

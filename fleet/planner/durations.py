@@ -1,18 +1,18 @@
-"""How long a request is expected to run on a machine type, from `durations` and from history.
+"""Expected duration of a request per machine type, from `durations` and from history.
 
-On which type a run was follows from the name of its machine. A name may be given again long after
-its machine is gone: what was made last under it, before a run began, is what that ran on. A run
-on a machine without a record of its creation is left out.
+The machine type of a run follows from the name of its machine. Names are reused: the latest
+machine that was created under the name before the run started counts. Runs on a machine without a
+creation record are ignored.
 
-Of each type that has run a task for a package often enough the median run counts: a build that
-hung or broke off early does not move it. One type alone says nothing of how fast another is.
+A type counts if it has enough runs of a task and package. Its duration is their median, which a
+hung or aborted run does not move. One type alone does not show the speed of another.
 
-Where history has runs of a package on two machine types or more, it says of each that `durations`
-does not name how long that takes. Else what a queue's history tells of a request comes first,
-then `durations`. Both are of the machine that `durations` names as the one they were measured on:
-on another, work takes what is stated for that one, else what was fitted, else what the stated
-speeds of both make of it, else their cores by Amdahl's law. Where no machine is named, they are
-of one of the usual speed, and a machine without a stated speed takes as long.
+If history has runs of a package on at least two machine types, it decides for each of them that
+`durations` does not name. Otherwise the expectation of the queue comes first, then `durations`.
+Both refer to the machine that `durations` names as the reference. On another machine the order is:
+the stated duration, the fitted one, the ratio of the stated speeds, and the cores by Amdahl's law.
+Without a named reference the usual speed is assumed, and a machine without a stated speed takes
+equally long.
 """
 
 from bisect import bisect_right
@@ -32,15 +32,15 @@ from fleet.tagrules.allow import BadPattern, compile_pattern
 from fleet.tagrules.names import names_of
 
 Made = Callable[[], Iterable[Attempt]]
-"""Returns the tries to make machines that are remembered, whatever became of them."""
-_MADE = ("starting", "registered", "gone", "failed")
-"""What a try ends as that made a machine."""
-_MOST = 1000
-"""Of more runs of a package on a machine type the latest count."""
+"""Returns the recorded attempts to create machines, with any result."""
+_CREATED_RESULTS = ("starting", "registered", "gone", "failed")
+"""Results of attempts that created a machine."""
+_MAX_RUNS = 1000
+"""Maximum runs per package and machine type; the latest count."""
 
 
 class Run(NamedTuple):
-    """A run that ended, on a machine that is known by its name."""
+    """A finished run on a named machine."""
 
     task: str
     package: str
@@ -50,16 +50,16 @@ class Run(NamedTuple):
 
 
 def by_type(runs: Iterable[Run], attempts: Iterable[Attempt]) -> tuple[TaskRuns, ...]:
-    """Return how long runs took, by task, package and machine type."""
+    """Return the durations of runs by task, package and machine type."""
     made: defaultdict[str, list[tuple[datetime, str]]] = defaultdict(list)
     for attempt in attempts:
-        if attempt.result in _MADE:
+        if attempt.result in _CREATED_RESULTS:
             made[attempt.worker].append((attempt.at, attempt.type))
     for each in made.values():
         each.sort()
     found: defaultdict[tuple[str, str, str], list[tuple[datetime, int]]] = defaultdict(list)
     for run in runs:
-        number = bisect_right(made.get(run.machine, ()), run.began, key=_moment)
+        number = bisect_right(made.get(run.machine, ()), run.began, key=_created_at)
         if number:
             _, kind = made[run.machine][number - 1]
             found[run.task, run.package, kind].append((run.began, run.seconds))
@@ -68,59 +68,59 @@ def by_type(runs: Iterable[Run], attempts: Iterable[Attempt]) -> tuple[TaskRuns,
             task=task,
             package=package,
             machine=kind,
-            seconds=tuple(seconds for _, seconds in sorted(took)[-_MOST:]),
+            seconds=tuple(seconds for _, seconds in sorted(took)[-_MAX_RUNS:]),
         )
         for (task, package, kind), took in sorted(found.items())
     )
 
 
-def _moment(made: tuple[datetime, str]) -> datetime:
+def _created_at(made: tuple[datetime, str]) -> datetime:
     return made[0]
 
 
 LEAST_RUNS = 3
-"""Fewer runs on a machine type are no sample."""
+"""Minimum runs per machine type for a median."""
 LEAST_TYPES = 2
 
 
 class Fitted(NamedTuple):
-    """What history says of a package on one machine type."""
+    """The fitted duration of a package on one machine type."""
 
     type: str
     seconds: int
-    """The median run."""
+    """Median of the runs."""
     runs: int
 
 
 Fits = Mapping[tuple[str, str], tuple[Fitted, ...]]
-"""Task and package to what is known of two machine types or more, that with most runs first."""
+"""(Task, package) to the fits of at least two machine types, most runs first."""
 
 
 def fit(world: World) -> Fits:
-    """Return what the runs that queues tell of say of each package."""
+    """Fit the reported runs of each package."""
     runs: defaultdict[tuple[str, str], defaultdict[str, list[int]]]
     runs = defaultdict(lambda: defaultdict(list))
     for reading in world.queues.values():
         for each in reading.demand.runs if isinstance(reading.demand, Demand) else ():
             runs[each.task, each.package][each.machine] += each.seconds
-    fits = {about: _of_types(types) for about, types in runs.items()}
+    fits = {about: _fit_types(types) for about, types in runs.items()}
     return {about: fitted for about, fitted in fits.items() if len(fitted) >= LEAST_TYPES}
 
 
 def _fits_of(fleet: Fleet, world: World) -> Fits:
-    """Return the same fits for worlds whose queues tell the same objects, as in a simulation."""
+    """Return the fits; cached while the queues report the same objects, as in a simulation."""
     runs = tuple(demand.runs for _, demand in world.demands())
     return remembered(fleet, "fits of runs", runs, lambda: fit(world))
 
 
 def describe_fit(fitted: tuple[Fitted, ...]) -> str:
-    """Return what a fit rests on, as `fitted from 7 runs on ccx33 and 5 on ccx63`."""
+    """Return the evidence of a fit: `fitted from 7 runs on ccx33 and 5 on ccx63`."""
     first, *others = fitted
     said = [f"{first.runs} runs on {first.type}", *(f"{x.runs} on {x.type}" for x in others)]
     return f"fitted from {', '.join(said[:-1])} and {said[-1]}"
 
 
-def _of_types(types: Mapping[str, list[int]]) -> tuple[Fitted, ...]:
+def _fit_types(types: Mapping[str, list[int]]) -> tuple[Fitted, ...]:
     known = (
         Fitted(name, max(1, round(median(seconds))), len(seconds))
         for name, seconds in types.items()
@@ -130,17 +130,17 @@ def _of_types(types: Mapping[str, list[int]]) -> tuple[Fitted, ...]:
 
 
 USUAL_SPEED = 100
-"""Percent; of a machine that what names no machine was measured on."""
+"""Percent; speed of the reference machine if `durations` names none."""
 USUAL = 3600
-"""Seconds that work is taken to run for where nothing says how long, and one figure is needed."""
+"""Assumed seconds of work with unknown duration, where one figure is needed."""
 ANY = "any"
-"""The key of `durations` that stands for every task without one of its own."""
+"""The key of `durations` for tasks without their own key."""
 PARALLEL = 90
-"""Percent of the work that more cores share, where `durations` does not say."""
+"""Percent of the work that runs in parallel, unless `durations` states it."""
 
 
 class Kind(NamedTuple):
-    """A machine, as far as the time that work takes depends on it."""
+    """The properties of a machine that durations depend on."""
 
     type: str
     cores: int
@@ -155,27 +155,27 @@ NO_KIND = Kind("", 0)
 
 @dataclass(frozen=True)
 class Timing:
-    """How the time of requests depends on their machine, and how long they may run."""
+    """How durations depend on the machine, and the deadline."""
 
     stated: tuple[tuple[str, int], ...] = ()
-    """Machine type to the seconds that are stated for it."""
+    """Machine type to its stated seconds."""
     measured: int | None = None
-    """Of these the seconds on the machine that expected times were measured on."""
+    """Stated seconds on the reference machine of expected durations."""
     cores: int = 0
-    """The cores of that machine; 0: unknown."""
+    """Cores of the reference machine; 0: unknown."""
     parallel: int = PARALLEL
     deadline: int | None = None
-    """Seconds after which the queue ends what runs."""
+    """Seconds after which the queue ends a run."""
     speed: int = 0
-    """Percent of the usual speed of the machine measured on; 0: not stated, or no speed is."""
+    """Speed of the reference machine in percent of the usual; 0: no speed stated."""
     fitted: tuple[Fitted, ...] = ()
-    """What history says of machine types."""
+    """Fitted durations by machine type."""
     own_deadline: bool = False
-    """The deadline is the request's own, and not that of its queue."""
+    """The deadline is set on the request, not on its queue."""
 
     @property
     def said(self) -> list[object]:
-        """Return what tells it from another of its queue; nothing where machines are alike."""
+        """Return the fields that distinguish signatures; empty if machines do not differ."""
         said: list[object] = [f"deadline {self.deadline}"] if self.own_deadline else []
         said += [f"speed {self.speed}"] if self.speed else []
         if not (self.stated or self.cores or self.fitted):
@@ -183,7 +183,7 @@ class Timing:
         return [*self.stated, self.measured, self.cores, self.parallel, *self.fitted, *said]
 
     def on(self, kind: Kind, expected: int | None) -> int | None:
-        """Return how long what is expected to take so long runs on a machine."""
+        """Return the duration on a machine, for an expected duration on the reference machine."""
         if expected is None:
             return None
         stated = self._stated_on(kind)
@@ -202,7 +202,7 @@ class Timing:
         return -(-expected * after // before)
 
     def source_on(self, kind: Kind) -> str:
-        """Return what its time there comes from; nothing where it is stated, or as elsewhere."""
+        """Return the source of the duration there; empty if stated, or equal to the reference."""
         if self._stated_on(kind) is not None:
             return ""
         if any(each.type == kind.type for each in self.fitted):
@@ -214,13 +214,13 @@ class Timing:
         return ""
 
     def slowest(self, kinds: Iterable[Kind], expected: int | None) -> int | None:
-        """Return how long it runs on the slowest of some machines."""
+        """Return the duration on the slowest of these machines."""
         if expected is None:
             return None
         return max((self.on(kind, expected) or 0 for kind in kinds), default=expected)
 
     def is_late(self, kinds: Iterable[Kind], expected: int | None) -> bool:
-        """Say whether it cannot end in time there; an unknown duration may."""
+        """Return whether a request misses its deadline there; False if its duration is unknown."""
         takes = self.slowest(kinds, expected)
         return self.deadline is not None and takes is not None and takes > self.deadline
 
@@ -229,41 +229,43 @@ class Timing:
 
 
 Expected = tuple[int | None, Timing | None]
-"""How long a request is expected to run on the machine that was measured (None: nothing says so),
-and what that depends on (None: every machine takes as long, for as long as it likes)."""
+"""Expected duration on the reference machine (None: unknown), and its dependence on the machine.
+
+The second is None if every machine takes equally long, without a deadline.
+"""
 
 
 class _Known(NamedTuple):
-    """What is known of requests that are alike."""
+    """Expectation of requests with equal task, package and deadline."""
 
     stated: int | None
     timing: Timing | None
     fitted: int | None
-    """The seconds that history says of the machine measured on, where none are stated of it."""
+    """Fitted seconds on the reference machine, if `durations` states no time for it."""
 
     def expected(self, history: int | None) -> int | None:
-        """Return how long one is expected to run, of which its queue's history says this."""
+        """Return the expected duration, given the one from the queue's history."""
         if self.fitted is not None:
             return self.fitted
         return self.stated if history is None else history
 
 
 class Durations:
-    """What history, `durations` and deadlines say of work that waits or runs."""
+    """Expected durations of waiting and running work, from history, `durations` and deadlines."""
 
     def __init__(self, fleet: Fleet, world: World, *, assumed: int | None = None) -> None:
         self._fleet = fleet
         self._assumed = assumed
-        """Seconds that a busy worker works in all where nothing says so; None: unknown."""
+        """Total seconds of a busy worker without expectation; None: unknown."""
         self._fits = _fits_of(fleet, world)
         self._deadlines = {name: deadline_of(fleet, name) for name in fleet.queues}
         self._named = not all(isinstance(each, int) for each in fleet.durations.values())
-        """What is stated depends on the package."""
+        """Stated durations depend on the package."""
         self._usual = USUAL_SPEED if any(_speeds(fleet)) else 0
         self._known: dict[tuple[object, ...], _Known] = {}
 
     def of(self, queue: str, request: Request) -> Expected:
-        """Return how long a waiting request is expected to run."""
+        """Return the expected duration of a waiting request."""
         names: tuple[str, ...] = ()
         if self._named:
             names = names_of(request)
@@ -274,16 +276,15 @@ class Durations:
         return known.expected(request.expected_seconds), known.timing
 
     def remaining(self, worker: Worker, now: datetime, kind: Kind = NO_KIND) -> int | None:
-        """Return how many seconds a busy worker is expected to stay so; None: nothing says so."""
+        """Return the remaining seconds of a busy worker, rounded up; None if unknown."""
         left = self.left(worker, now, kind)
         return None if left is None else -(-left // timedelta(seconds=1))
 
     def left(self, worker: Worker, now: datetime, kind: Kind = NO_KIND) -> timedelta | None:
-        """Return how long a busy worker is expected to stay so; None when nothing says so.
+        """Return the remaining time of a busy worker; None if unknown.
 
-        None is `assumed` where that is given. Work that has outlived its expectation is expected
-        to take as long again as it has taken, halved: its end is unknown, and not in this very
-        second.
+        An unknown duration counts as `assumed`, if set. Work that has exceeded its expectation is
+        expected to need half of its elapsed time again: its end is unknown, but not immediate.
         """
         assumed = None if self._assumed is None else timedelta(seconds=self._assumed)
         work = worker.work
@@ -325,7 +326,7 @@ class Durations:
         return known
 
     def _timed(self, entries: Sequence[Duration], fitted: tuple[Fitted, ...]) -> _Known:
-        """Return what is stated and fitted of requests."""
+        """Combine stated and fitted durations; the first entry that has a property decides it."""
         takes = next((each.takes for each in entries if each.takes is not None), None)
         first = next((each for each in entries if each.machine or each.cores), None)
         if first is None and not fitted:
@@ -351,7 +352,7 @@ class Durations:
 
 
 def deadline_of(fleet: Fleet, queue: str) -> int | None:
-    """Return how long what waits in a queue may run; None: for as long as it likes."""
+    """Return the deadline of a queue in seconds; None without a deadline."""
     declared = fleet.queues.get(queue)
     if isinstance(declared, CoprQueue | DebusineQueue | WorldQueue):
         return declared.deadline
@@ -359,7 +360,7 @@ def deadline_of(fleet: Fleet, queue: str) -> int | None:
 
 
 def _entries(fleet: Fleet, task: str, names: tuple[str, ...]) -> list[Duration]:
-    """Return what is stated of a task and of requests with these names, the first counts first."""
+    """Return the entries of `durations` for a task and package names; the first has precedence."""
     found: list[Duration] = []
     for key in dict.fromkeys((task, ANY)):
         stated = fleet.durations.get(key)
@@ -371,14 +372,14 @@ def _entries(fleet: Fleet, task: str, names: tuple[str, ...]) -> list[Duration]:
 
 
 def patterns_of(fleet: Fleet) -> tuple[str, ...]:
-    """Return the patterns of packages in `durations`, each once."""
+    """Return the distinct package patterns of `durations`."""
     stated = (each for each in fleet.durations.values() if isinstance(each, list))
     found = (each.match for entries in stated for each in entries if each.match is not None)
     return tuple(dict.fromkeys(found))
 
 
 def is_about(pattern: str | None, names: Iterable[str]) -> bool:
-    """Say whether a pattern takes one of these names; no pattern takes all."""
+    """Return whether a pattern matches one of these names; no pattern matches all."""
     if pattern is None:
         return True
     try:
@@ -388,7 +389,7 @@ def is_about(pattern: str | None, names: Iterable[str]) -> bool:
 
 
 def _speeds(fleet: Fleet) -> Iterator[int]:
-    """Yield the speeds that are stated of machine types."""
+    """Yield the stated speeds of machine types."""
     for provider in fleet.providers.values():
         yield from (sold.speed for sold in provider.own_types.values() if sold.speed)
     for pool in fleet.dynamic_pools.values():
@@ -397,7 +398,7 @@ def _speeds(fleet: Fleet) -> Iterator[int]:
 
 
 def kind_at(fleet: Fleet, pool: str, name: str | None) -> Kind:
-    """Return what a machine of this type is in a pool."""
+    """Return the kind of a machine type in a pool; `NO_KIND` if unknown."""
     declared = fleet.pools.get(pool)
     if not name or not isinstance(declared, Pool):
         return NO_KIND
@@ -406,6 +407,6 @@ def kind_at(fleet: Fleet, pool: str, name: str | None) -> Kind:
 
 
 def kind_of(fleet: Fleet, pool: str, unit: Unit) -> Kind:
-    """Return what a unit's machine is; of an unlisted one, what it was made from."""
+    """Return the kind of a unit's machine; of an unlisted machine from its recorded inputs."""
     made = unit.machine or unit.inputs
     return kind_at(fleet, pool, made.type if made else None)
