@@ -1,6 +1,6 @@
-"""Assemble the plan of what was decided, with what is unknown and what a person has to look at.
+"""Assemble the plan from the decisions, with unknown observations and required manual action.
 
-A run counts when it came to its end: one that hangs, or always dies, looks after nothing.
+A run counts in the heartbeat only if it finished: a run that hangs or crashes maintains nothing.
 """
 
 from collections import Counter
@@ -86,20 +86,20 @@ ATTENTION = {
     State.FAILED: (f"billed, but {FAILED_SAID}", "failed"),
     State.NEVER_REGISTERED: ("billed, but its worker did not register in time", "not-registered"),
 }
-"""What is said of a machine, and the section of the page on it."""
+"""State to the message about a machine and the section of its runbook page."""
 _IMAGE, _STILL_THERE, _NOT_CONNECTED = "image-not-booted", "still-there", "not-connected"
 IMAGE_PAGE = f"{ATTENTION_PAGE}#{_IMAGE}"
-"""The section of the page on images that do not boot."""
+"""The runbook section on images that do not boot."""
 _TICKET_LOST = "ticket-lost"
 
 
 def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
-    """Yield what nothing here mends by itself, each with the section of the page on it."""
-    for said, section in _find_attention(world, pool_plans):
+    """Yield the problems that need manual action, each with its runbook section."""
+    for said, section in _find_problems(world, pool_plans):
         yield f"{said}; see {ATTENTION_PAGE}#{section}"
 
 
-def _find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[tuple[str, str]]:
+def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[tuple[str, str]]:
     for pool_plan in pool_plans.values():
         if pool_plan.choice.said:
             yield f"pool {pool_plan.name}: {pool_plan.choice.said}", _IMAGE
@@ -134,7 +134,7 @@ def _describe_lost_ticket(unit: Unit, worker: Worker) -> str:
 
 
 def _describe_absence(unit: Unit, away: str) -> str:
-    """Say of a worker that is away for long what only a person can know."""
+    """Describe a worker that has been disconnected for long; only an operator knows its state."""
     name = unit.worker.name if unit.worker else unit.name
     running = unit.worker.running if unit.worker else None
     if running is None:
@@ -151,7 +151,7 @@ def _describe_absence(unit: Unit, away: str) -> str:
 def warn_of_durations(
     fleet: Fleet, demand: Sequence[Signed], budgets: Sequence[BudgetVerdict]
 ) -> Iterator[Warning_]:
-    """Yield of how many requests nothing says how long they run, where something rests on that."""
+    """Warn about requests without a known duration that a budget or `target_wait` depends on."""
     silent: Counter[str] = Counter()
     patient: Counter[str] = Counter()
     waits = {name for name, pool in fleet.dynamic_pools.items() if pool.target_wait is not None}
@@ -175,7 +175,7 @@ def warn_of_durations(
 
 
 def find_unknown(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
-    """Yield what could not be read, and what that stops."""
+    """Yield unreadable observations and their consequences."""
     seen = set()
     for queue in sorted(world.queues):
         trouble = demand_trouble(fleet, world, queue)
@@ -201,43 +201,43 @@ def find_unknown(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan])
 
 RULE = "cadence-and-runs"
 REMEMBERED = 5
-"""How many of the latest runs are looked at."""
-_LATE = 2
-_DEAD = 3
-"""So many times `cadence`: the runs are too far apart, or have stopped."""
+"""Number of latest runs that are checked."""
+_LATE_CADENCES = 2
+_MAX_CADENCES = 3
+"""Multiples of `cadence` after which runs count as late, and as stopped."""
 
 
 class Heartbeat(Value):
-    """Whether somebody still runs `fleet apply`, and the sentence that says so."""
+    """Whether `fleet apply` still runs regularly, and the sentence that reports it."""
 
     alive: bool
     because: str
 
 
 def judge_heartbeat(fleet: Fleet, runs: Sequence[datetime], now: datetime) -> Heartbeat:
-    """Return whether runs still come: the last one at most three times `cadence` ago."""
+    """Return whether the last run is at most three times `cadence` old."""
     cadence = f"cadence is {write_duration(fleet.cadence)}"
     if not runs:
         return Heartbeat(
             alive=False, because=f"`fleet apply` has not finished a run yet; {cadence}"
         )
     age = int((now - max(runs)).total_seconds())
-    alive = age <= _DEAD * fleet.cadence
+    alive = age <= _MAX_CADENCES * fleet.cadence
     said = f"the last finished run started {write_duration(max(age, 0))} ago"
     more = "" if alive else "; run `fleet apply` on a schedule"
     return Heartbeat(alive=alive, because=f"{said}; {cadence}{more}")
 
 
 def warn_of_cadence(fleet: Fleet, world: World) -> Iterator[Warning_]:
-    """Yield where runs come much further apart than `cadence`, by the middle of the latest."""
+    """Warn if the median distance of the latest runs is much longer than `cadence`."""
     if isinstance(world.runs, Unknown) or not world.runs:
         return
     latest = sorted(world.runs)[-REMEMBERED:]
-    # The time since the last one is no shorter than the next distance will be.
+    # The time since the last run is a lower bound of the next distance.
     apart = [int((b - a).total_seconds()) for a, b in pairwise(latest)]
     since = int((world.time - latest[-1]).total_seconds())
     seen = int(median([*apart, since])) if apart else since
-    if seen > _LATE * fleet.cadence:
+    if seen > _LATE_CADENCES * fleet.cadence:
         runs = f"the last {len(latest)} runs were" if apart else "the last run was"
         yield Warning_(
             rule=RULE,
@@ -265,7 +265,7 @@ _PLAIN: dict[State, tuple[Reason, str]] = {
 
 
 def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str]:
-    """Return why a worker stays; `staying` is how many of its pool do."""
+    """Return why a worker is kept; `staying` is the number of kept workers of its pool."""
     if unit.state is State.BUSY:
         running = unit.worker.running if unit.worker else None
         last = "; gets no new work and is deleted afterwards" if is_going(unit) else ""
@@ -317,7 +317,7 @@ _AVERAGED = "requests of one group with different durations count as equally lon
 
 @dataclass(frozen=True)
 class Decided:
-    """What was decided over all pools: who is served by what, and at what cost."""
+    """The decisions over all pools: demand, service and cost."""
 
     demand: Sequence[Signed]
     service: Service
@@ -334,21 +334,21 @@ def assemble(
     *,
     explained: bool = True,
 ) -> Plan:
-    """Return the plan that the plans of pools amount to, without digests.
+    """Combine the plans of pools into one plan, without digests.
 
-    Unless it is `explained`, without what guards do not look at and only people read.
+    Unless it is `explained`, leave out the fields that guards do not read.
     """
     unserved: tuple[Unserved, ...] = ()
     because = dict.fromkeys(pool_plans, "")
     if explained:
         unserved = tuple(find_unserved(fleet, world, pool_plans, decided.demand, decided.service))
-        waiting, used = _waiting_for(unserved), used_of(decided.budgets)
+        waiting, used = _count_waiting(unserved), used_of(decided.budgets)
         because = {n: _why_so_many(each, waiting[n], used) for n, each in pool_plans.items()}
     pools = (
         *(_judge_pool(pool_plan, because[name]) for name, pool_plan in pool_plans.items()),
         *static_pools(fleet, world),
     )
-    actions = _in_order(
+    actions = _sort_actions(
         action for pool_plan in pool_plans.values() for action in pool_plan.actions
     )
     releases = tuple(find_releases(fleet, world, actions))
@@ -356,7 +356,7 @@ def assemble(
     approvals = judge_approvals(fleet, world, known)
     moving = find_promotions(fleet, world, pool_plans)
     rules = tuple(judge_rules(fleet, world))
-    # Where fleet itself assigns, they say who gets which machine.
+    # If fleet itself assigns, signatures report which request gets which machine.
     has_signatures = explained or desks_of(fleet, world.queues)
     is_still = is_all_frozen(fleet, world)
     plan = Plan(
@@ -378,10 +378,10 @@ def assemble(
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config="", world=""),
-        **(_for_people(fleet, world, pool_plans, decided, approvals) if explained else {}),
+        **(_explanatory_fields(fleet, world, pool_plans, decided, approvals) if explained else {}),
         rules=rules if explained else (),
     )
-    # These may be thousands, and what is made here needs no check.
+    # Thousands of values that were built here need no validation.
     return plan.altered(
         actions=actions,
         workers=tuple(_all_workers(fleet, world, pool_plans)),
@@ -391,14 +391,14 @@ def assemble(
     )
 
 
-def _for_people(
+def _explanatory_fields(
     fleet: Fleet,
     world: World,
     pool_plans: Mapping[str, PoolPlan],
     decided: Decided,
     approvals: Sequence[ApprovalVerdict],
 ) -> dict[str, Any]:
-    """Return what guards do not look at and only people read, by the keys of a plan."""
+    """Return the fields of a plan that guards do not read, by key."""
     images = {name: pool_plan.choice.images for name, pool_plan in pool_plans.items()}
     return {
         "notices": tuple(find_notices(fleet, world, approvals)),
@@ -406,7 +406,7 @@ def _for_people(
         "optimum": _optimum(decided),
         "prices": tuple(find_price_sources(fleet, world)),
         "warnings": (
-            *_warn_of_longer(decided.proof),
+            *_warn_of_rank_gaps(decided.proof),
             *find_contradictions(fleet, world, images),
             *warn_of_approvals(approvals),
             *_warn(fleet, world, decided),
@@ -423,8 +423,8 @@ def _warn(fleet: Fleet, world: World, decided: Decided) -> Iterator[Warning_]:
     yield from warn_of_queues(fleet, world, decided.demand)
 
 
-def _warn_of_longer(proof: Proof) -> Iterator[Warning_]:
-    """Warn of those who might fit if others of no later rank were spread otherwise."""
+def _warn_of_rank_gaps(proof: Proof) -> Iterator[Warning_]:
+    """Warn of requests that could be served if other requests were placed differently."""
     longer: Counter[tuple[int, int]] = Counter()
     for (classed, queued, _), count in proof.longer:
         longer[classed, -queued] += count
@@ -459,8 +459,8 @@ def _estimates(fleet: Fleet, world: World) -> Iterator[Estimate]:
             yield estimate
 
 
-def _in_order(actions: Iterator[Action]) -> tuple[Action, ...]:
-    """Order actions by pool and kind; within a pool creations keep the order of service."""
+def _sort_actions(actions: Iterator[Action]) -> tuple[Action, ...]:
+    """Order actions by pool and kind; creations within a pool keep the service order."""
     return tuple(sorted(actions, key=lambda action: (action.pool, _ORDER[action.action])))
 
 
@@ -490,7 +490,7 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             inactive=unit.state is State.DISABLED,
         )
     made = (action for action in actions.values() if isinstance(action, Create))
-    for (reason, kind, image), alike in groupby(made, _likeness):
+    for (reason, kind, image), alike in groupby(made, _creation_kind):
         planned = WorkerVerdict(
             worker="",
             pool=pool,
@@ -507,7 +507,7 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             yield planned.altered(worker=worker, because=because, cost=cost)
 
 
-def _likeness(made: Create) -> tuple[Reason, str, str]:
+def _creation_kind(made: Create) -> tuple[Reason, str, str]:
     return made.reason, made.inputs.type, made.inputs.image
 
 
@@ -544,7 +544,7 @@ def _judge_pool(pool_plan: PoolPlan, because: str) -> PoolVerdict:
         provides=tuple(sorted(pool_plan.offer.provides)),
         stack=stack_name(pool_plan.fleet, pool_plan.name, inventory.stack),
         serial=inventory.stack.serial if inventory.stack else None,
-        unwanted=_unwanted(pool_plan),
+        unwanted=_count_unwanted(pool_plan),
         draining=sum(is_going(unit) for unit in inventory.units),
         not_known=tuple(_not_known(pool_plan, price, costs.values())),
         failures=pool_plan.failures,
@@ -552,20 +552,21 @@ def _judge_pool(pool_plan: PoolPlan, because: str) -> PoolVerdict:
 
 
 def _types_of(pool: Pool) -> str:
-    """Return a pool's machine types as text; `own` where only figures are stated."""
+    """Return a pool's machine types as text; `own` if it states only figures."""
     return ", ".join(type_names(pool)) or "own"
 
 
-def _unwanted(pool_plan: PoolPlan) -> int:
-    """Count what goes because of config as soon as its work ends, not only in this run."""
+def _count_unwanted(pool_plan: PoolPlan) -> int:
+    """Count the workers that config removes once their work finishes, not only in this run."""
     units = [unit for unit in pool_plan.inventory.units if not unit.held]
     if not pool_plan.may_remove:
         return 0
     if pool_plan.pool is None or pool_plan.pool.mode == "drain":
         return len(units)
-    # What only one witness saw may be an error: nothing is scaled down because of it.
+    # A machine that only its stack or only its provider reports may be an error: it causes no
+    # scale-down.
     seen = [unit for unit in units if unit.state not in (State.MISSING, State.UNRECORDED)]
-    # A creation that never ended has no machine to remove.
+    # An unfinished creation has no machine to remove.
     seen = [unit for unit in seen if unit.machine or unit.state is not State.UNFINISHED]
     return max(0, len(seen) - pool_plan.pool.workers.max)
 
@@ -577,7 +578,7 @@ def _not_known(
     made = any(isinstance(action, Create) for action in pool_plan.actions)
     if not inventory.listed:
         yield "machines"
-    if not inventory.listed or any(map(_is_unheard, inventory.units)):
+    if not inventory.listed or any(map(_is_work_unknown, inventory.units)):
         yield "workers"
     if not inventory.listed or None in costs or (made and price is None):
         yield "cost"
@@ -585,13 +586,13 @@ def _not_known(
         yield "price"
 
 
-def _is_unheard(unit: Unit) -> bool:
-    """Say whether what a machine's worker does is unknown, to its provider too."""
+def _is_work_unknown(unit: Unit) -> bool:
+    """Return whether neither a queue nor the provider reports what the machine runs."""
     return unit.state is State.ASSUMED and not is_booting(unit)
 
 
-def _waiting_for(unserved: Iterable[Unserved]) -> Counter[str]:
-    """Count the requests that would fit each pool and are served nowhere."""
+def _count_waiting(unserved: Iterable[Unserved]) -> Counter[str]:
+    """Count the unserved requests that would fit each pool."""
     waiting: Counter[str] = Counter()
     for each in unserved:
         for pool in {blocked.pool for blocked in each.blocked}:
@@ -600,7 +601,7 @@ def _waiting_for(unserved: Iterable[Unserved]) -> Counter[str]:
 
 
 def _optimum(decided: Decided) -> Optimum | None:
-    """Return what is proven of the cost of machines for requests; None where none is made."""
+    """Return the cost, lower bound and gap of the created machines; None without creations."""
     proof = decided.proof
     if not decided.service.turns:
         return None
@@ -663,13 +664,13 @@ def _why_so_many(pool_plan: PoolPlan, waiting: int, used: Used) -> str:
 
 
 def _describe_warm(pool_plan: PoolPlan, workers: Workers, used: Used) -> Iterator[str]:
-    """Yield what min and spare hold, and what stops a machine that they ask for."""
+    """Describe the workers kept by min and spare, and the limits that block more of them."""
     told = (
         ("min", workers.min, Reason.BELOW_MIN),
         ("spare", workers.spare, Reason.BELOW_SPARE),
     )
     for key, figure, reason in told:
-        # Why the pool makes no machine at all is said once.
+        # The reason of a closed pool is reported once, not per key.
         stop, limit = ("", None) if pool_plan.closed else pool_plan.short.get(reason, ("", None))
         if limit:
             stop += f": {why_stopped(limit.row, limit.need, 'machine', used)}"

@@ -1,9 +1,9 @@
-"""Who offers what, which worker each request counts for, and which machines are created.
+"""Supplies of workers, assignment of requests to workers, and the machines to create.
 
-Each place's requests are spread over its workers in the order of service: who comes next goes to
-the worker that is expected to be free first.
+Each place distributes its requests over its workers in service order (list scheduling): the next
+request goes to the worker with the earliest expected finish.
 
-A request that gets none has a reason, and a line of fleet.yaml that decides it.
+An unserved request has a reason and a deciding line of fleet.yaml.
 """
 
 from collections import Counter, defaultdict
@@ -56,10 +56,10 @@ from fleet.tagrules.vocabulary import tag_name
 def find_supplies(
     fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]
 ) -> dict[str, Supply]:
-    """Return the supply of each pool: its future workers, and the workers that exist.
+    """Return the supplies: per pool its future workers, and its existing workers by offer.
 
-    Machines form a supply of their own if other budgets count their payer: work on them costs its
-    own payer more.
+    Machines form a separate supply if different budgets count their payer: work on them costs
+    their own payer more.
     """
     queues = frozenset(world.queues)
     inventory = {name: pool_plan.inventory for name, pool_plan in pool_plans.items()}
@@ -74,12 +74,12 @@ def find_supplies(
         else:
             pool_plan = pool_plans[name]
             images, offer = pool_plan.choice.images, pool_plan.offer
-            found = [(u.name, u.worker) for u in _taking_work(pool_plan)]
+            found = [(u.name, u.worker) for u in _available_workers(pool_plan)]
             found += [
                 (each, None) for each in islice(pool_plan.names, pool_plan.inventory.uncounted)
             ]
         counted = [(each, worker, counted_by.get((name, each), ())) for each, worker in found]
-        groups = _by_offer(fleet, images, name, offer, counted)
+        groups = _group_by_offer(fleet, images, name, offer, counted)
         groups.setdefault((offer, ()), [])
         for number, ((offered, budgets), units) in enumerate(groups.items()):
             key = name if offered == offer and not budgets else f"{name}~{number}"
@@ -87,10 +87,11 @@ def find_supplies(
     return supplies
 
 
-def _taking_work(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the workers that can take a request; busy ones too where work may wait for them.
+def _available_workers(pool_plan: PoolPlan) -> list[Unit]:
+    """Return the workers that can take a request; busy ones too if requests may wait for them.
 
-    Those that are merely unseen may be about to take it: nothing is bought twice because of that.
+    Workers that are only unseen count too: they may be about to take work, and no replacement is
+    bought.
     """
     may_wait = pool_plan.pool is not None and pool_plan.pool.target_wait is not None
     unseen = [unit for unit in pool_plan.inventory.unseen if not is_going(unit)]
@@ -101,22 +102,22 @@ def _taking_work(pool_plan: PoolPlan) -> list[Unit]:
     ]
 
 
-_Alike = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]
+_SupplyKey = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]
 """The tags that a worker reports, and the budgets that count its payer."""
 
 
-def _by_offer(
+def _group_by_offer(
     fleet: Fleet,
     images: Iterable[ImageVersion],
     pool: str,
     default: Offer,
     workers: Iterable[tuple[str, Worker | None, tuple[str, ...]]],
 ) -> dict[tuple[Offer, tuple[str, ...]], list[str]]:
-    """Group workers by their offer, and by the budgets that count their payer.
+    """Group workers by offer and by the budgets that count their payer.
 
     The offer is the one that a worker reports, else that of its pool.
     """
-    groups: defaultdict[_Alike, list[str]] = defaultdict(list)
+    groups: defaultdict[_SupplyKey, list[str]] = defaultdict(list)
     one_of: dict[tuple[tuple[str, ...], ...], Worker] = {}
     for name, worker, budgets in sorted(workers, key=itemgetter(0)):
         tags: tuple[tuple[str, ...], ...] = (worker.provides, worker.requires) if worker else ()
@@ -130,14 +131,14 @@ def _by_offer(
         if alike is not None and alike.provides:
             offer = offer_of_worker(fleet, pool, images, alike)
         elif alike is not None:
-            # It says only whom it is for: what it provides is what its pool does.
+            # The worker reports only `requires`: it provides the tags of its pool.
             offer = default._replace(requires=default.requires | set(alike.requires))
         offers.setdefault((offer, budgets), []).extend(names)
     return offers
 
 
 def _static_workers(world: World, pool: StaticPool) -> list[tuple[str, Worker]]:
-    """Return the workers of a static pool that are free at every queue that knows them."""
+    """Return the workers of a static pool that are idle in every queue that lists them."""
     names = frozenset(pool.static)
     found: dict[str, Worker] = {}
     taken: set[str] = set()
@@ -152,20 +153,20 @@ def _static_workers(world: World, pool: StaticPool) -> list[tuple[str, Worker]]:
 
 
 _Load = list[tuple[Rank, Ordered]]
-"""The requests of one worker, in the order of service."""
+"""The requests of one worker, in service order."""
 
 
 @dataclass
 class Service:
-    """Who is served by what."""
+    """Which requests are served by which workers."""
 
     by_worker: dict[str, str] = field(default_factory=dict)
     """Request to the existing worker that it is counted for."""
     unserved: Mapping[str, tuple[Stop, ...]] = field(default_factory=dict)
     turns: int = 0
-    """How many machines are made for requests."""
+    """Number of machines created for requests."""
     budgets: tuple[BudgetVerdict, ...] = ()
-    """How far budgets are used up by it."""
+    """The use of each budget."""
 
 
 def staff(
@@ -174,7 +175,7 @@ def staff(
     places: Mapping[str, Place],
     allocation: Allocation,
 ) -> Service:
-    """Count existing workers for requests, and add the machines that are made for the others."""
+    """Count existing workers for requests, and create machines for the others."""
     service = Service(unserved=allocation.unserved)
     owner = {
         unit.name: pool_plan
@@ -189,12 +190,12 @@ def staff(
     loads: list[tuple[str, _Load]] = []
     for key, served in sorted(allocation.served.items()):
         if places[key].makes:
-            own = _spread(served, allocation.machines.get(key, 0), places[key])
+            own = _distribute(served, allocation.machines.get(key, 0), places[key])
             loads += ((key, load) for load in own if load)
             continue
-        # Who is free comes before who still works.
+        # Idle workers come before busy ones.
         units = sorted(supplies[key].units, key=lambda name: (name in busy, name))
-        for unit, load in zip(units, _spread(served, len(units), places[key]), strict=True):
+        for unit, load in zip(units, _distribute(served, len(units), places[key]), strict=True):
             service.by_worker |= {request.key: unit for _, request in load}
             if load and unit in owner:
                 owner[unit].used[unit] = load[0][1].key
@@ -202,7 +203,7 @@ def staff(
     loads.sort(key=lambda each: each[1][0])
     options: dict[str, Option] = {}
     made: dict[tuple[str, str], WorkerInputs] = {}
-    # Many machines are billed alike.
+    # Many machines have the same bill.
     billed = cache(lambda key, seconds: places[key].billed(seconds))
     for turn, (key, load) in enumerate(loads, start=1):
         place = places[key]
@@ -214,7 +215,7 @@ def staff(
         alike = (key, way.image)
         if alike not in made:
             made[alike] = new_inputs(pool_plan.fleet, way, worker)
-        pool_plan.create(renamed(made[alike], worker), _why(place, load, turn, billed))
+        pool_plan.create(renamed(made[alike], worker), _why_created(place, load, turn, billed))
         pool_plan.served += len(load)
     service.turns = len(loads)
     _note_unserved(pool_plans, places, allocation)
@@ -224,9 +225,9 @@ def staff(
 def _note_unserved(
     pool_plans: Mapping[str, PoolPlan], places: Mapping[str, Place], allocation: Allocation
 ) -> None:
-    """Note of each pool that a limit keeps requests from it, and how many only its room does."""
+    """Record per pool that limits block requests, and how many only `workers.max` blocks."""
     waiting = Counter(map(id, allocation.unserved.values()))
-    for known, stops in _by_id(allocation.unserved.values()).items():
+    for known, stops in _index_by_id(allocation.unserved.values()).items():
         for stop in stops:
             if stop.rows:
                 pool_plan = pool_plans[places[stop.place].pool]
@@ -236,54 +237,54 @@ def _note_unserved(
 
 
 def waits_for_room(stop: Stop, pool: str) -> bool:
-    """Say whether only `workers.max` of a pool stops a request, not also `max_starting`, say."""
+    """Return whether `workers.max` of a pool is the only limit that blocks a request."""
     room = ("pools", pool, "workers", "max")
     return bool(stop.rows) and all(row.path == room for row in stop.rows)
 
 
-def _by_id(stopped: Collection[tuple[Stop, ...]]) -> dict[int, tuple[Stop, ...]]:
-    """Return what stops requests once: those stopped by the same share one tuple, slow to hash."""
+def _index_by_id(stopped: Collection[tuple[Stop, ...]]) -> dict[int, tuple[Stop, ...]]:
+    """Return distinct stop tuples by identity: blocked requests share a tuple, slow to hash."""
     return dict(zip(map(id, stopped), stopped, strict=True))
 
 
-def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) -> list[_Load]:
-    """Return the requests of each worker: each goes to who is free first."""
+def _distribute(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) -> list[_Load]:
+    """Return the requests of each worker: each request goes to the worker that is free first."""
     loads: list[_Load] = [[] for _ in range(workers)]
     if len(served) <= workers:
         for load, each in zip(loads, served, strict=False):
             load.append(each)
         return loads
-    # When each is free, and after that its number, in one number.
+    # Time at which a worker is free, and its number, packed in one integer.
     free = [*range(workers)]
-    for each, seconds in zip(served, _lengths(served, place), strict=True) if workers else ():
+    for each, seconds in zip(served, _durations(served, place), strict=True) if workers else ():
         first = free[0]
         loads[first % workers].append(each)
         heapreplace(free, first + workers * max(1, seconds))
     return loads
 
 
-def _why(
+def _why_created(
     place: Place, load: _Load, turn: int, billed: Callable[[str, int], Decimal | None]
 ) -> Why:
-    """Return why a machine is made for these requests, and what it is billed until it goes."""
+    """Return why a machine is created for these requests, and its bill until its deletion."""
     keys = tuple([request.key for _, request in load])
     more = len(keys) - 1
     others = f" and {more} more wait" if more else " waits"
     because = f"request {keys[0]}{others} and no free worker fits {'them' if more else 'it'}"
-    known = _known_lengths(load, place)
+    known = _known_durations(load, place)
     assumed = known.count(None)
     until_idle = billed(place.key, sum(filter(None, known)) + assumed * USUAL)
     return Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, keys, turn, until_idle, assumed)
 
 
-def _lengths(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[int]:
-    """Return how many seconds each request is expected to run at a place."""
-    known = _known_lengths(requests, place)
+def _durations(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[int]:
+    """Return the expected seconds of each request at a place; `USUAL` if unknown."""
+    known = _known_durations(requests, place)
     return [USUAL if seconds is None else seconds for seconds in known]
 
 
-def _known_lengths(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[int | None]:
-    """Return the same; None where nothing says so."""
+def _known_durations(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[int | None]:
+    """Return the expected seconds of each request at a place; None if unknown."""
     kinds = place.kinds
     return [each.seconds_on(*kinds) if each.timing else each.seconds for _, each in requests]
 
@@ -295,7 +296,7 @@ def find_unserved(
     demand: Sequence[Signed],
     service: Service,
 ) -> Iterator[Unserved]:
-    """Yield the requests that get no machine in this run, by signature and cause."""
+    """Yield the requests without a machine in this run, by signature and cause."""
     if not service.unserved:
         return
     own = {
@@ -316,7 +317,7 @@ def find_unserved(
         about, rests_on = ("near", queue), tuple(served.values())
         return remembered(fleet, about, rests_on, lambda: Nearness(served))
 
-    # Requests that ask the same, with whatever priority, are as near to a pool.
+    # Requests with equal requirements are equally near to a pool, whatever their priority.
     nearest = cache(lambda queue, ask: _nearest(fleet, near(queue), queue, ask))
     used = used_of(service.budgets)
     causes = _Causes(pool_plans, service.unserved.values(), used)
@@ -328,13 +329,13 @@ def find_unserved(
         groups: defaultdict[tuple[int, int | None], list[str]] = defaultdict(list)
         stopped = map(service.unserved.get, keys)
         seconds_of = [request.seconds if has_end else None for request in signed.requests]
-        # Those who come one after the other are mostly stopped by the same.
+        # Consecutive requests mostly have the same cause.
         alike = groupby(zip(stopped, seconds_of, keys, strict=True), itemgetter(0, 1))
         for (stops, seconds), each in alike:
             if stops is not None:
                 groups[causes.number_of(stops), seconds] += [key for _, _, key in each]
         for (number, seconds), waiting in groups.items():
-            late = tuple(_late(fleet, pool_plans, signed, seconds))
+            late = tuple(_find_late_pools(fleet, pool_plans, signed, seconds))
             because, path, blocked = _with_late(causes.of(signed, number), late)
             if not blocked:
                 because, path = _why_held(fleet, signed) or nearest(signed.queue, signed.ask)
@@ -348,10 +349,10 @@ def find_unserved(
             )
 
 
-def _late(
+def _find_late_pools(
     fleet: Fleet, pool_plans: Mapping[str, PoolPlan], signed: Signed, seconds: int | None
 ) -> Iterator[Blocked]:
-    """Yield the pools on whose machines a request cannot end before its deadline."""
+    """Yield the pools whose machines cannot finish a request before its deadline."""
     timing = signed.timing
     if timing is None or timing.deadline is None or seconds is None:
         return
@@ -371,11 +372,11 @@ def _late(
 
 
 _Cause = tuple[str, Path, tuple[Blocked, ...]]
-"""What stops a request in a sentence, the line that decides, and each pool that would fit."""
+"""Sentence, deciding line, and the blocked pools that would fit."""
 
 
 def _with_late(cause: _Cause, late: tuple[Blocked, ...]) -> _Cause:
-    """Return a cause with the pools where a request cannot end in time."""
+    """Add the pools that would miss the deadline to a cause."""
     if not late:
         return cause
     because, path, blocked = cause
@@ -385,7 +386,7 @@ def _with_late(cause: _Cause, late: tuple[Blocked, ...]) -> _Cause:
 
 
 class _Causes:
-    """What stops requests: said once for all that fit the same pools and are stopped alike."""
+    """Causes of unserved requests, cached by fitting pools and stops."""
 
     def __init__(
         self,
@@ -394,11 +395,11 @@ class _Causes:
         used: "Used",
     ) -> None:
         self._pool_plans = pool_plans
-        # Many requests are stopped by one limit at one place.
+        # Many requests are blocked by one limit at one place.
         self._stopped_by = cache(partial(_stopped_by, used))
-        self._stops = _by_id(stopped)
+        self._stops = _index_by_id(stopped)
         first: dict[tuple[tuple[str, tuple[Row, ...]], ...], int] = {}
-        # As plain tuples, which are hashed without a call of Python's own for each stop.
+        # Plain tuples hash without a Python-level call per stop.
         self._numbers = {
             known: first.setdefault(tuple(map(_said, stops)), known)
             for known, stops in self._stops.items()
@@ -406,17 +407,17 @@ class _Causes:
         self._known: dict[tuple[tuple[str, ...], int], _Cause] = {}
 
     def number_of(self, stops: tuple[Stop, ...]) -> int:
-        """Return a number that is the same for what stops alike."""
+        """Return a number that is equal for equal stops."""
         return self._numbers[id(stops)]
 
     def of(self, signed: Signed, number: int) -> _Cause:
-        """Return what stops requests of a signature; nothing where no pool fits it."""
+        """Return the cause for a signature; empty if no pool fits."""
         key = signed.machines_of, number
         if key not in self._known:
             stops = self._stops[number]
             found = tuple(_blocked(self._pool_plans, signed.machines_of, stops, self._stopped_by))
             path = found[0].blocked.path if found else ()
-            self._known[key] = _say_once(found), path, _distinct(found)
+            self._known[key] = _join_causes(found), path, _distinct(found)
         return self._known[key]
 
 
@@ -424,14 +425,14 @@ _said = attrgetter("place", "rows")
 
 
 class _Stopped(NamedTuple):
-    """What keeps a pool from making one machine more; of a limit, what room it leaves."""
+    """A pool that a limit keeps from creating a machine; `room` is the slack of that limit."""
 
     blocked: Blocked
     room: Decimal | None = None
 
     @property
     def what(self) -> tuple[Path, str]:
-        """Return what it is: a limit, whatever it leaves in which period, else the sentence."""
+        """Return the identity of the cause: the path of a limit, else the path and sentence."""
         return self.blocked.path, self.blocked.because if self.room is None else ""
 
 
@@ -441,7 +442,7 @@ def _blocked(
     stops: Sequence[Stop],
     stopped_by: Callable[[str, Row, str], _Stopped],
 ) -> Iterator[_Stopped]:
-    """Yield every pool that fits and what keeps it from making one machine more."""
+    """Yield every pool that fits, with the reason why it creates no further machine."""
     rows = {stop.place: stop.rows for stop in stops}
     free: defaultdict[str, list[str]] = defaultdict(list)
     for place in sorted(rows):
@@ -452,7 +453,7 @@ def _blocked(
             continue
         if pool_plan.closed:
             because = f"pool {pool} creates no machines: {pool_plan.closed}"
-            path, until = _path_of_closed(pool_plan), _end_of_closed(pool_plan)
+            path, until = _path_of_closed(pool_plan), _opening_time(pool_plan)
             yield _Stopped(
                 Blocked(pool=pool, because=because, path=path, code="closed", until=until)
             )
@@ -467,29 +468,29 @@ def _blocked(
             for row in rows.get(option.key, ()):
                 yield stopped_by(pool, row, option.key)
         for place in free[pool]:
-            # A machine is free there, and a limit keeps it from who waits.
+            # A machine is idle there, but a limit blocks the request.
             for row in rows[place]:
                 yield stopped_by(pool, row, place)
 
 
 Used = Mapping[tuple[Path, str], BudgetVerdict]
-"""How far each budget is used up, by its key and its period."""
+"""The verdict of each budget, by key and period."""
 
 
 def used_of(budgets: Iterable[BudgetVerdict]) -> Used:
-    """Return how far budgets are used up, where that is known."""
+    """Return the verdicts of budgets with known use, by key and period."""
     return {(budget.path, budget.when): budget for budget in budgets if budget.known}
 
 
 def why_stopped(row: Row, need: Decimal, what: str, used: Used) -> str:
-    """Return why a limit stops one more; of a budget with what this plan takes of it."""
+    """Return why a limit is binding; for a budget also the use of this plan."""
     budget = used.get((row.path, row.when))
     if budget is None:
         return row.because
     whose = row.path[:2] != ("budgets", budget.budget)
     name = f"the budget of pool {budget.budget}" if whose else f"budget {budget.budget}"
     left = budget.left or Decimal(0)
-    # As many places as show that the one is less than the other.
+    # Enough decimals to show that one amount is less than the other.
     places = next((n for n in (2, 3) if f"{left:.{n}f}" != f"{need:.{n}f}"), 4)
     return (
         f"{name} has {left:.{places}f} of {rate(budget.limit)} {budget.unit} left "
@@ -499,7 +500,7 @@ def why_stopped(row: Row, need: Decimal, what: str, used: Used) -> str:
 
 
 def _stopped_by(used: Used, pool: str, row: Row, place: str) -> _Stopped:
-    """Return that a limit stops a request at a place of a pool."""
+    """Return the blocked pool and the slack of the limit that blocks a request at a place."""
     need = row.machines.get(place, Decimal(0)) + row.least.get(place, Decimal(0))
     because = why_stopped(row, need, "request", used)
     budget = used.get((row.path, row.when))
@@ -517,36 +518,36 @@ def _stopped_by(used: Used, pool: str, row: Row, place: str) -> _Stopped:
 
 
 def _path_of_closed(pool_plan: PoolPlan) -> Path:
-    """Return the line that decides that a pool makes no machine at all."""
+    """Return the path of the line that closes a pool."""
     if pool_plan.options and pool_plan.closed == why_closed(pool_plan.options):
         return _path_of_option(pool_plan, pool_plan.options[0])
     return ("pools", pool_plan.name)
 
 
-def _end_of_closed(pool_plan: PoolPlan) -> datetime | None:
-    """Return when the first way to make a machine of a closed pool opens; None: unknown."""
+def _opening_time(pool_plan: PoolPlan) -> datetime | None:
+    """Return when the first option of a closed pool opens; None if unknown."""
     if pool_plan.closed != why_closed(pool_plan.options):
         return None
     return min((each.until for each in pool_plan.options if each.until), default=None)
 
 
 def _path_of_option(pool_plan: PoolPlan, option: Option) -> Path:
-    """Return the line that decides that nothing is made in one way."""
+    """Return the path of the line that closes an option."""
     if pool_plan.choice.closed and option.closed == pool_plan.choice.closed:
         return pool_plan.choice.path
     return ("pools", pool_plan.name, "machine")
 
 
 def _distinct(found: Sequence[_Stopped]) -> tuple[Blocked, ...]:
-    """Return what stops a request, but of one limit in two periods what leaves as much once."""
+    """Return the blocked pools; a limit with equal slack in two periods counts once."""
     kept: dict[tuple[object, ...], Blocked] = {}
     for each in found:
         kept.setdefault((each.blocked.pool, each.what, each.room), each.blocked)
     return tuple(kept.values())
 
 
-def _say_once(found: Sequence[_Stopped]) -> str:
-    """Return what stops a request; of one limit in two periods only what leaves less."""
+def _join_causes(found: Sequence[_Stopped]) -> str:
+    """Join the causes; of one limit in two periods keep the one with less slack."""
     tightest: dict[tuple[Path, str], _Stopped] = {}
     for each in found:
         known = tightest.setdefault(each.what, each)
@@ -556,7 +557,7 @@ def _say_once(found: Sequence[_Stopped]) -> str:
 
 
 def _why_held(fleet: Fleet, signed: Signed) -> tuple[str, Path] | None:
-    """Return why the queue may not have it served at all; None where it may."""
+    """Return why the queue holds its requests, and the deciding line; None if it does not."""
     if not signed.held:
         return None
     first = min(signed.refused, key=lambda each: (not each.is_unknown, each.is_sure))
@@ -573,7 +574,7 @@ def _why_held(fleet: Fleet, signed: Signed) -> tuple[str, Path] | None:
 
 
 def _nearest(fleet: Fleet, near: Nearness, queue: str, ask: Ask) -> tuple[str, Path]:
-    """Name the pool that comes nearest, and what stands between."""
+    """Return the nearest pool with its mismatch, and the deciding line."""
     if not near.offers:
         return f"no pool serves queue {queue}", ("pools",)
     wrong, _, name = min(near.count_mismatches(ask))
@@ -593,7 +594,7 @@ def _nearest(fleet: Fleet, near: Nearness, queue: str, ask: Ask) -> tuple[str, P
 
 
 def _key_of(mismatch: Mismatch) -> str:
-    """Return the key of a pool that decides what its workers lack, or require."""
+    """Return the key of a pool that decides a mismatch."""
     if any(tag.startswith(BUILD_ARCH) for tag in mismatch.missing):
         return "image"
     if mismatch.too_small:
