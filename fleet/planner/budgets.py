@@ -1,15 +1,15 @@
-"""Budgets as limits: how much, in which period, of whose machine time, and what is left.
+"""Budgets as limits: per period the amount, the counted machine time, and the rest.
 
-A machine ends when its work is done, its idle time is over, two runs have looked (one drains,
-one deletes) and the step of time that is paid for ends. An unknown end never comes.
+The expected end of a machine is the end of its work, plus its idle time-out, two runs (one drains,
+one deletes) and the rest of the billed increment. An unknown end counts as never.
 
-A budget has two rows per period: the current hour, day or month, with what was spent in it, and
-the next one, so that nothing bought now passes a limit after midnight. In each, what exists and
-runs reserves what it is expected still to cost, and each machine or request takes its part.
+A budget has two rows per period: the current hour, day or month, with its spending, and the next
+one, so that no purchase exceeds a limit after midnight. In each row, existing machines and work
+reserve their expected remaining cost; each new machine or request adds its coefficient.
 
-All of it is what providers bill, boot and idle time too. A budget of a scope, team, owner or tag
-counts the machines that such work pays for (ledger.py). Where only such work fits, machines are
-counted as made; where others may share them, each request counts as if it had one for itself.
+All amounts are provider bills, including boot and idle time. A budget of a scope, team, owner or
+tag counts the machines that such work pays for (ledger.py). If only such work fits, machines count
+when created; if other work may share them, each request counts as if it had its own machine.
 """
 
 from collections import defaultdict
@@ -55,37 +55,37 @@ PERIODS: tuple[PeriodName, ...] = ("hour", "day", "month")
 
 @dataclass(frozen=True)
 class SpendingLimit:
-    """One figure of one budget, in the currency of the file or in machine hours."""
+    """One amount of one budget, in the currency of fleet.yaml or in machine hours."""
 
     budget: str
     path: Path
     period: PeriodName
     amount: Decimal | None
-    """None where its currency has no exchange rate."""
+    """None if its currency has no exchange rate."""
     unit: str
     pool: str | None = None
-    """The pool whose budget it is; None: it is one of `budgets`."""
+    """The pool of a pool budget; None for an entry of `budgets`."""
     only: Budget | None = None
-    """Whose machine time it counts; None: all."""
+    """The filter of the counted machine time; None: all."""
 
     def counts(self, of: Charge | Entry | LedgerAccount) -> bool:
-        """Say whether what a payer is charged counts here."""
+        """Return whether a charge to this payer counts."""
         if self.pool is not None:
             return of.pool == self.pool
-        return self.only is None or _is_of(self.only, of, frozenset(of.tags))
+        return self.only is None or _matches_filter(self.only, of, frozenset(of.tags))
 
     def counts_group(self, group: Group) -> bool:
-        """Say whether waiting requests count here, where not all machine time does."""
-        return self.only is not None and _is_of(self.only, group.payer, group.tags)
+        """Return whether a filtered budget counts these requests."""
+        return self.only is not None and _matches_filter(self.only, group.payer, group.tags)
 
     def counts_at(self, group: Group, place: str) -> bool:
-        """Say whether requests that count here do so at a place: not without its tags."""
+        """Return whether the budget counts requests at a place: only with its tags."""
         if self.only is None or not group.payer.without:
             return True
-        return _is_of(self.only, group.payer, group.tags - group.payer.lacks(place))
+        return _matches_filter(self.only, group.payer, group.tags - group.payer.lacks(place))
 
 
-def _is_of(only: Budget, who: object, tags: frozenset[str]) -> bool:
+def _matches_filter(only: Budget, who: object, tags: frozenset[str]) -> bool:
     wanted = ((field, getattr(only, field)) for field in ("scope", "team", "owner"))
     if any(value is not None and getattr(who, field) != value for field, value in wanted):
         return False
@@ -93,8 +93,8 @@ def _is_of(only: Budget, who: object, tags: frozenset[str]) -> bool:
 
 
 def spending_limits(fleet: Fleet) -> tuple[SpendingLimit, ...]:
-    """Return every figure of every budget: those of pools, then `budgets`, by name."""
-    return (*_pool_limits(fleet), *_limits(fleet))
+    """Return all limits: those of pools, then `budgets`, by name."""
+    return (*_pool_limits(fleet), *_named_limits(fleet))
 
 
 def _pool_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
@@ -110,7 +110,7 @@ def _pool_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
                     )
 
 
-def _limits(fleet: Fleet) -> Iterator[SpendingLimit]:
+def _named_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
     for name, budget in sorted(fleet.budgets.items()):
         only = budget if budget.is_filtered else None
         for period in PERIODS:
@@ -128,9 +128,9 @@ def _limits(fleet: Fleet) -> Iterator[SpendingLimit]:
 def find_counting_budgets(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
 ) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the `budgets` with a filter that count the payer of each machine, by pool and name.
+    """Return the filtered `budgets` that count the payer of each machine, by pool and name.
 
-    Machines that none of them counts are left out.
+    Machines without such a budget are left out.
     """
     budgets = {name: each for name, each in sorted(fleet.budgets.items()) if each.is_filtered}
     if not budgets:
@@ -139,7 +139,9 @@ def find_counting_budgets(
     counted_by = {}
     for holding, owner in zip(found, owners_of(fleet, world, found), strict=True):
         tags = frozenset(owner.payer.tags)
-        counting = (name for name, each in budgets.items() if _is_of(each, owner.payer, tags))
+        counting = (
+            name for name, each in budgets.items() if _matches_filter(each, owner.payer, tags)
+        )
         if names := tuple(counting):
             counted_by[holding.pool, holding.name] = names
     return counted_by
@@ -151,7 +153,7 @@ _NO_PRICE = Tariff(price=_NONE)
 
 
 class Window(NamedTuple):
-    """A part of time within one calendar month, and when that month began."""
+    """A time span within one calendar month, and the start of that month."""
 
     start: datetime
     end: datetime
@@ -159,22 +161,22 @@ class Window(NamedTuple):
 
 
 class Length(NamedTuple):
-    """How long requests keep a machine, as far as a budget looks at it."""
+    """The properties of requests that determine how long they keep a machine."""
 
     shared: bool
-    """They may begin one after the other, within target_wait."""
+    """Requests may run one after the other, within target_wait."""
     longest: int | None
-    """How many seconds the longest of them runs; None: unknown."""
+    """Duration of the longest request in seconds; None: unknown."""
     is_ticket: bool = False
-    """A run of `fleet apply` assigns its machine, after it is ready."""
+    """A run of `fleet apply` assigns the machine once it is ready."""
     is_held: bool = False
-    """Its machine is then kept for the next ticket of its sandbox, as far as `reuse` goes."""
+    """The machine is then kept for the next ticket of its sandbox, as `reuse` allows."""
 
 
 class Lifetimes:
-    """Expected ends of machines that exist or are to be made, and their cost in a window.
+    """Expected ends of existing and new machines, and their bill in a window.
 
-    Everything is asked for in money or, with `hours`, in machine hours.
+    Amounts are money or, with `hours`, machine hours.
     """
 
     def __init__(
@@ -185,12 +187,12 @@ class Lifetimes:
         shared: set[str],
         images: Mapping[str, tuple[ImageVersion, ...]],
     ) -> None:
-        """Begin; `shared` are the places where a machine may serve several requests."""
+        """Create; `shared` are the places whose machines may serve several requests."""
         self._fleet = fleet
         self._images = images
         self._now = world.time
         self._durations = Durations(fleet, world)
-        self._looks = 2 * timedelta(seconds=fleet.cadence)
+        self._removal_delay = 2 * timedelta(seconds=fleet.cadence)
         self._holdings = holdings
         self._tariffs: dict[str, Tariff] = {}
         self._demanded: dict[str, bool] = {}
@@ -203,14 +205,14 @@ class Lifetimes:
             if holding.unit is None or _serves(holding.unit):
                 self._serving.setdefault(holding.pool, []).append(number)
         self._shared = shared
-        self.going = cache(self._going)
-        self.made = cache(self._made)
-        self.kept = cache(self._kept)
-        self.more = cache(self._more)
-        self.alone = cache(self._alone)
+        self.going = cache(self._expiring_machines)
+        self.made = cache(self._cost_of_created)
+        self.kept = cache(self._cost_of_kept)
+        self.more = cache(self._extra_cost)
+        self.alone = cache(self._cost_alone)
 
     def existing(self, number: int, window: Window, *, hours: bool) -> Decimal:
-        """Return what an existing machine is billed in a window until it can be deleted."""
+        """Return the bill of an existing machine in a window until it can be deleted."""
         holding = self._holdings[number]
         life = self._life(holding.tariff, holding.created_at, window, hours=hours)
         return _billed(life, window, self._ends[number])
@@ -222,42 +224,42 @@ class Lifetimes:
         return _billed(life, window, self._owned_until(number))
 
     def _owned_until(self, number: int) -> datetime:
-        """Return until when the payer of an existing machine is expected to pay for it."""
+        """Return when the payer of an existing machine is expected to stop paying."""
         holding, until = self._holdings[number], self.owners[number].until
         if work_of(holding) is not None:
             until = released_at(self._fleet, holding, self._free_at(holding))
         return self._ends[number] if until == NEVER else until
 
-    def _owned_at_least_until(self, number: int) -> datetime:
-        """Return until when its payer pays for a machine if it gets no more work."""
+    def _owned_until_if_idle(self, number: int) -> datetime:
+        """Return when the payer of a machine stops paying if it gets no further work."""
         return min(self._owned_until(number), self._earliest[number])
 
-    def _made(self, place: Place, window: Window, *, hours: bool) -> Decimal:
-        """Return what a new machine is billed in a window, whatever it serves within target_wait.
+    def _cost_of_created(self, place: Place, window: Window, *, hours: bool) -> Decimal:
+        """Return the bill of a new machine in a window, for any requests within target_wait.
 
-        Requests that share a machine are cleared within that time, boot included.
+        Requests that share a machine finish within that time, including boot.
         """
         idle = self._ready(place)
         if place.key in self._shared:
             idle = max(idle, _after(self._now, self._pool(place.pool).target_wait or 0))
         return _billed(
-            self._new(place, window, hours=hours), window, self._gone_when_idle(place, idle)
+            self._new(place, window, hours=hours), window, self._deletion_time_at(place, idle)
         )
 
-    def _kept(self, place: Place, window: Window, *, hours: bool) -> Decimal:
-        """Return what a new machine is billed in a window that is there to stay."""
+    def _cost_of_kept(self, place: Place, window: Window, *, hours: bool) -> Decimal:
+        """Return the bill of a new permanent machine in a window."""
         return _billed(self._new(place, window, hours=hours), window, NEVER)
 
-    def _more(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
-        """Return how much more a machine is billed in a window for serving one request."""
+    def _extra_cost(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
+        """Return the additional bill of a machine in a window for serving one request."""
         if not place.makes:
-            return self._longer(place, length, window, hours=hours)
+            return self._longest_extension(place, length, window, hours=hours)
         life = self._new(place, window, hours=hours)
-        served = self._served(self._ready(place), length)
-        end = self._gone_when_idle(place, served, is_held=length.is_held)
+        served = self._completion_time(self._ready(place), length)
+        end = self._deletion_time_at(place, served, is_held=length.is_held)
         return max(_NONE, _billed(life, window, end) - self.made(place, window, hours=hours))
 
-    def _alone(
+    def _cost_alone(
         self,
         place: Place,
         length: Length,
@@ -268,17 +270,17 @@ class Lifetimes:
     ) -> Decimal:
         """Return the bill of one request for its payer in a window, if no other work follows.
 
-        `own` are the existing machines there that this payer pays for already: all or none.
+        `own` are the existing machines there that this payer already pays for: all or none.
         """
         if place.makes:
             more = self.more(place, length, window, hours=hours)
             return self.made(place, window, hours=hours) + more
         if own:
-            return self._extended(place, length, window, own, hours=hours)
-        return self._taken_over(place, length, window, hours=hours)
+            return self._cost_of_extension(place, length, window, own, hours=hours)
+        return self._cost_of_reuse(place, length, window, hours=hours)
 
     def own(self, place: Place, paid: Collection[int]) -> tuple[int, ...]:
-        """Return the machines of a place that their payers use first, of those paid: free ones."""
+        """Return the paid machines of a place that their payers use first: idle ones, else all."""
         serving = self._serving_at(place)
         free = {number for number in serving if work_of(self._holdings[number]) is None}
         return tuple(n for n in serving if n in paid and (n in free or not free))
@@ -288,20 +290,22 @@ class Lifetimes:
         serving, names = self._serving.get(place.pool, []), place.units
         return [n for n in serving if not names or self._holdings[n].name in names]
 
-    def _taken_over(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
-        """Return the bill of the existing machine for which it is the most, once it is free."""
-        patience, most = self._patience(place.pool, is_held=length.is_held), _NONE
+    def _cost_of_reuse(
+        self, place: Place, length: Length, window: Window, *, hours: bool
+    ) -> Decimal:
+        """Return the maximum bill of one request over the existing machines, after their work."""
+        patience, most = self._idle_timeout(place.pool, is_held=length.is_held), _NONE
         for number in self._serving_at(place):
             holding = self._holdings[number]
             ready = self._ready_of(holding)
             ready = self._now if ready == NEVER else ready
             latest = ready + timedelta(seconds=self._wait(place, length))
-            gone = self._gone(
+            gone = self._deletion_time(
                 holding.tariff,
                 holding.created_at,
-                self._served(latest, length),
+                self._completion_time(latest, length),
                 patience,
-                self._looks,
+                self._removal_delay,
             )
             start, end = max(ready, window.start), min(window.end, gone)
             if start < end:
@@ -312,7 +316,7 @@ class Lifetimes:
                 most = max(most, billed)
         return most
 
-    def _extended(
+    def _cost_of_extension(
         self,
         place: Place,
         length: Length,
@@ -321,43 +325,47 @@ class Lifetimes:
         *,
         hours: bool,
     ) -> Decimal:
-        """Return how much more its payer is billed for the machine for which that is the most."""
-        patience, most = self._patience(place.pool, is_held=length.is_held), _NONE
+        """Return the maximum additional bill of its payer over these machines."""
+        patience, most = self._idle_timeout(place.pool, is_held=length.is_held), _NONE
         for number in own:
-            holding, end = self._holdings[number], self._owned_at_least_until(number)
+            holding, end = self._holdings[number], self._owned_until_if_idle(number)
             latest = _after(self._ready_of(holding), self._wait(place, length))
-            gone = self._gone(
+            gone = self._deletion_time(
                 holding.tariff,
                 holding.created_at,
-                self._served(latest, length),
+                self._completion_time(latest, length),
                 patience,
-                self._looks,
+                self._removal_delay,
             )
             life = self._life(holding.tariff, holding.created_at, window, hours=hours)
             both = _billed(life, window, max(gone, end)) - _billed(life, window, end)
             most = max(most, both)
         return most
 
-    def _served(self, ready: datetime, length: Length) -> datetime:
-        """Return when a request is done on a machine that is ready for it at a moment."""
+    def _completion_time(self, ready: datetime, length: Length) -> datetime:
+        """Return when a request finishes on a machine that is ready at `ready`."""
         if length.is_ticket and self._now < ready != NEVER:
             ready += timedelta(seconds=self._fleet.cadence)
         return ready if ready == NEVER else _after(ready, length.longest)
 
-    def _longer(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
-        """Return how much more the existing machine is billed for which that is the most."""
+    def _longest_extension(
+        self, place: Place, length: Length, window: Window, *, hours: bool
+    ) -> Decimal:
+        """Return the maximum additional bill over the existing machines."""
         wait, most = self._wait(place, length), _NONE
-        patience = self._patience(place.pool, is_held=length.is_held)
+        patience = self._idle_timeout(place.pool, is_held=length.is_held)
         for holding, ready, end, life, before in self.going(place.pool, window, hours=hours):
-            served = self._served(_after(ready, wait), length)
-            gone = self._gone(holding.tariff, holding.created_at, served, patience, self._looks)
+            served = self._completion_time(_after(ready, wait), length)
+            gone = self._deletion_time(
+                holding.tariff, holding.created_at, served, patience, self._removal_delay
+            )
             most = max(most, _billed(life, window, max(gone, end)) - before)
         return most
 
-    def _going(
+    def _expiring_machines(
         self, pool: str, window: Window, *, hours: bool
     ) -> list[tuple[Holding, datetime, datetime, Life, Decimal]]:
-        """Return the machines of a pool that go: when each is ready and gone, and its bill."""
+        """Return the expiring machines of a pool: ready time, deletion time and bill."""
         found = []
         for number in self._serving.get(pool, ()):
             holding, end = self._holdings[number], self._earliest[number]
@@ -368,49 +376,55 @@ class Lifetimes:
         return found
 
     def _expected_ends(self) -> tuple[datetime, ...]:
-        ends = [self._end_of(holding, self._looks) for holding in self._holdings]
+        ends = [self._deletion_time_of(holding, self._removal_delay) for holding in self._holdings]
         by_pool: dict[str, list[int]] = {}
         for number, holding in enumerate(self._holdings):
             by_pool.setdefault(holding.pool, []).append(number)
         for name, numbers in by_pool.items():
-            # The last ones to go stay for min and spare.
+            # The machines that would be deleted last are kept for min and spare.
             stay = self._count_to_stay(name)
             for number in sorted(numbers, key=lambda n: ends[n], reverse=True)[:stay]:
                 ends[number] = NEVER
         return tuple(ends)
 
     def _count_to_stay(self, name: str) -> int:
-        """Return how many machines of a pool are there to stay, for min and spare."""
+        """Return the number of permanent machines of a pool, for min and spare."""
         pool = self._fleet.pools.get(name)
         if not isinstance(pool, Pool) or pool.mode == "drain" or self._on_demand(name):
             return 0
         return max(pool.workers.min, pool.workers.spare)
 
     def is_short(self, name: str) -> bool:
-        """Return whether a pool has fewer machines than are there to stay."""
+        """Return whether a pool has fewer machines than min or spare require."""
         units = (holding.unit for holding in self._holdings if holding.pool == name)
         return sum(not (unit and is_going(unit)) for unit in units) < self._count_to_stay(name)
 
     def _earliest_end_of(self, holding: Holding, end: datetime) -> datetime:
-        """Return when a machine can be gone at the earliest; NEVER: it stays.
+        """Return the earliest deletion time of a machine; NEVER if it is permanent.
 
-        A request adds its steps from then on: the last run of a paid step deletes the machine,
-        unless the request keeps it. Steps shorter than two runs are reserved as they are.
+        A request extends the bill by increments from then on: the last run of a paid increment
+        deletes the machine, unless the request keeps it. Increments shorter than two runs are
+        reserved as they are.
         """
         tariff, unit = holding.tariff or _NO_PRICE, holding.unit
-        if end == NEVER or unit is None or tariff.increment < self._looks.total_seconds():
+        if end == NEVER or unit is None or tariff.increment < self._removal_delay.total_seconds():
             return end
         is_drained = not isinstance(self._fleet.queues.get(unit.registry or ""), TicketQueue)
-        return min(end, self._end_of(holding, self._looks / 2 if is_drained else timedelta()))
+        return min(
+            end,
+            self._deletion_time_of(
+                holding, self._removal_delay / 2 if is_drained else timedelta()
+            ),
+        )
 
-    def _end_of(self, holding: Holding, looks: timedelta) -> datetime:
-        """Return when an existing machine is gone, where runs take so long to look."""
+    def _deletion_time_of(self, holding: Holding, looks: timedelta) -> datetime:
+        """Return the deletion time of an existing machine, with `looks` as delay of the runs."""
         unit = holding.unit
         pool = self._fleet.pools.get(holding.pool)
         if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):
             return NEVER
         idle_since = self._now
-        patience = self._patience(holding.pool, is_held=is_in_sandbox(unit.worker))
+        patience = self._idle_timeout(holding.pool, is_held=is_in_sandbox(unit.worker))
         if unit.worker is not None and unit.may_run:
             idle_since = self._free_at(holding)
             patience = timedelta() if unit.worker.draining else patience
@@ -422,13 +436,13 @@ class Lifetimes:
             idle_since = max(self._now, self._ready_of(holding))
         else:
             return NEVER  # what it does is unknown, so it stays
-        return self._gone(holding.tariff, holding.created_at, idle_since, patience, looks)
+        return self._deletion_time(holding.tariff, holding.created_at, idle_since, patience, looks)
 
     def _free_at(self, holding: Holding) -> datetime:
-        """Return when the work on a machine is expected to end; NEVER: nothing says so.
+        """Return when the work on a machine is expected to finish; NEVER if unknown.
 
-        To the part of a second: what it was charged and what is reserved then add up to what it
-        takes, whenever a run looks.
+        Not rounded to seconds: charge and reservation then sum to the duration at any time of a
+        run.
         """
         unit = holding.unit
         if unit is None or unit.worker is None:
@@ -437,7 +451,7 @@ class Lifetimes:
         left = self._durations.left(unit.worker, self._now, kind)
         return NEVER if left is None else self._now + left
 
-    def _gone(
+    def _deletion_time(
         self,
         tariff: Tariff | None,
         created_at: datetime,
@@ -445,21 +459,21 @@ class Lifetimes:
         patience: timedelta,
         looks: timedelta,
     ) -> datetime:
-        """Return when a machine is gone that has nothing to do from a moment on."""
+        """Return the deletion time of a machine that is idle from `idle_since`."""
         if idle_since == NEVER:
             return NEVER
         seen = max(self._now, idle_since + patience) + looks
         return paid_until(tariff or _NO_PRICE, created_at, seen)
 
-    def _gone_when_idle(
+    def _deletion_time_at(
         self, place: Place, idle_since: datetime, *, is_held: bool = False
     ) -> datetime:
         tariff = self._tariff(place, hours=False)
-        patience = self._patience(place.pool, is_held=is_held)
-        return self._gone(tariff, self._now, idle_since, patience, self._looks)
+        patience = self._idle_timeout(place.pool, is_held=is_held)
+        return self._deletion_time(tariff, self._now, idle_since, patience, self._removal_delay)
 
     def _ready(self, place: Place) -> datetime:
-        """Return when a machine that is made now can work."""
+        """Return when a machine that is created now can work."""
         return self._now + timedelta(seconds=self._pool(place.pool).boot.expected)
 
     def _ready_of(self, holding: Holding) -> datetime:
@@ -471,8 +485,8 @@ class Lifetimes:
             return self._free_at(holding)
         return max(self._now, holding.created_at + timedelta(seconds=pool.boot.expected))
 
-    def _patience(self, name: str, *, is_held: bool) -> timedelta:
-        """Return how long a machine of a pool may be idle."""
+    def _idle_timeout(self, name: str, *, is_held: bool) -> timedelta:
+        """Return the idle time-out of a machine of a pool."""
         pool = self._fleet.pools.get(name)
         if not isinstance(pool, Pool):
             return timedelta()
@@ -496,7 +510,7 @@ class Lifetimes:
         return self._demanded[name]
 
     def _tariff(self, place: Place, *, hours: bool) -> Tariff:
-        """Return what a machine costs at a place; where several exist, the dearest of them."""
+        """Return the tariff of a place; the most expensive one if machines exist there."""
         if hours:
             return MACHINE_HOURS
         if place.key not in self._tariffs:
@@ -542,7 +556,7 @@ _T = TypeVar("_T", Place, Charge, Entry)
 
 @dataclass(frozen=True)
 class Account:
-    """One limit in one period: what it allows, what is gone, and the row for what is chosen."""
+    """One limit in one period: its amount, spending, reservation and row."""
 
     budget: str
     period: PeriodName
@@ -563,7 +577,7 @@ def open_accounts(
     groups: Iterable[Group],
     places: Iterable[Place],
 ) -> tuple[Account, ...]:
-    """Return every budget in its current and its next period, in the order of fleet.yaml."""
+    """Open the accounts of every budget for its current and next period, in fleet.yaml order."""
     limits = spending_limits(fleet)
     if not limits:
         return ()
@@ -577,10 +591,10 @@ def judge_budgets(
     kept: Mapping[str, int],
     served: Mapping[tuple[str, str], int],
 ) -> tuple[BudgetVerdict, ...]:
-    """Return how far each budget is used up.
+    """Return the use of each budget.
 
-    `made` and `kept` say how many machines are made at each place for requests and to stay,
-    `served` how many requests of each group at each place.
+    `made` and `kept` are the machines created per place for requests and for min or spare;
+    `served` counts the requests per group and place.
     """
     return tuple(
         BudgetVerdict(
@@ -591,7 +605,7 @@ def judge_budgets(
             limit=account.limit,
             spent=account.spent,
             reserved=account.reserved,
-            planned=_taken(account.row, made, kept, served),
+            planned=_amount_used(account.row, made, kept, served),
             exceeded=account.exceeded,
             coming=account.coming,
             known=account.known,
@@ -600,7 +614,7 @@ def judge_budgets(
     )
 
 
-def _taken(
+def _amount_used(
     row: Row,
     made: Mapping[str, int],
     kept: Mapping[str, int],
@@ -611,7 +625,7 @@ def _taken(
 
 
 class _Books:
-    """What every account looks at: spending, machines, their expected ends."""
+    """The data that all accounts share: spending, machines and their expected ends."""
 
     def __init__(
         self,
@@ -627,7 +641,7 @@ class _Books:
         }
         self._places_of = _by_pool(self._places.values())
         self._world = world
-        self._unseen = tuple(_unseen(world, inventory))
+        self._unobserved_pools = tuple(_unobserved_pools(world, inventory))
         self._holdings = holdings(fleet, world, inventory)
         self._numbers_of: dict[str, list[int]] = {}
         for number, holding in enumerate(self._holdings):
@@ -635,7 +649,7 @@ class _Books:
         pools = {limit.pool for limit in spending_limits(fleet)}
         watched = [key for key, place in self._places.items() if pools & {place.pool, None}]
         self._lengths = {"": _by_length(fleet, groups, watched)}
-        """What limits count that count all; under its name, what one of `budgets` does."""
+        """Budget to its counted groups by duration; under "" for limits without a filter."""
         shared = {
             key for key, found in self._lengths[""].items() if any(each.shared for each in found)
         }
@@ -651,16 +665,17 @@ class _Books:
         self._uncharged_of = _by_pool(self._uncharged)
 
     def open(self, limit: SpendingLimit, *, coming: bool) -> Account:
-        """Return one limit's account of the current or the next period."""
+        """Open one limit's account for the current or the next period."""
         period = self._periods[limit.period]
         window = self._window(period, coming=coming)
         spent = Decimal(0) if coming else self._spent(limit, period)
         reserved = self._reserved(limit, window)
         amount = limit.amount or Decimal(0)
-        silent = self._silent(limit)
+        silent = self._why_unknown(limit)
         left = amount - spent - reserved
         if limit.unit == HOURS:
-            # To the second that they are counted in: a third of an hour is no decimal.
+            # Rounded to the second that they are counted in: a third of an hour has no finite
+            # decimal.
             left = Decimal(round(left * 3600)) / 3600
         room = Decimal(0) if silent else max(Decimal(0), left)
         when = say_when(limit.period, coming=coming)
@@ -698,17 +713,17 @@ class _Books:
         month = self._periods["month"]
         return Window(start, end, month.end if start >= month.end else month.start)
 
-    def _silent(self, limit: SpendingLimit) -> str:
-        """Return why it is unknown what a budget has left; empty when it is known."""
+    def _why_unknown(self, limit: SpendingLimit) -> str:
+        """Return why the rest of a budget is unknown; empty if known."""
         if isinstance(self._world.ledger, Unknown):
             return f"spending is unknown: {self._world.ledger.unknown}"
         if limit.amount is None:
             return "its currency has no exchange rate"
-        unseen = [pool for pool in self._unseen if limit.pool in (None, pool)]
+        unseen = [pool for pool in self._unobserved_pools if limit.pool in (None, pool)]
         return f"the machines of pool {unseen[0]} are unknown" if unseen else ""
 
     def _spent(self, limit: SpendingLimit, period: Period) -> Decimal:
-        """Return what was charged in the current period, and what is about to be."""
+        """Return the spending of the current period, including time not yet charged."""
         nth = PERIODS.index(period.name)
         charges: Iterable[Charge] = self._charges
         uncharged: Iterable[Entry] = self._uncharged
@@ -726,7 +741,7 @@ class _Books:
         return sum((money for _, money in (*before, *since)), Decimal(0))
 
     def _reserved(self, limit: SpendingLimit, window: Window) -> Decimal:
-        """Return what machines and work that exist are expected to cost in a window."""
+        """Return the expected cost of existing machines and work in a window."""
         hours = limit.unit == HOURS
         total, paid = Decimal(0), self._paid(limit)
         numbers: Iterable[int] = range(len(self._holdings))
@@ -741,7 +756,7 @@ class _Books:
         return total
 
     def _paid(self, limit: SpendingLimit) -> frozenset[int]:
-        """Return the machines whose payers count, where not all machine time does."""
+        """Return the machines whose payers a filtered budget counts; empty without a filter."""
         if limit.only is None:
             return frozenset()
         if limit.budget not in self._paid_by:
@@ -751,7 +766,7 @@ class _Books:
         return self._paid_by[limit.budget]
 
     def _row(self, limit: SpendingLimit, window: Window, because: str, room: Decimal) -> Row:
-        """Return what machines made and requests served take of a limit."""
+        """Return the row of a limit, with coefficients of new machines and requests."""
         lives, hours = self._lives, limit.unit == HOURS
         places: Collection[Place] = self._places.values()
         if limit.pool is not None:
@@ -763,22 +778,22 @@ class _Books:
             path=limit.path,
             because=because,
             room=room,
-            machines=_some((p.key, self._machine(limit, p, window)) for p in whole),
+            machines=_drop_zeros((p.key, self._machine(limit, p, window)) for p in whole),
             requests=self._requests(limit, places, window),
-            kept=_some((p.key, lives.kept(p, window, hours=hours)) for p in kept),
+            kept=_drop_zeros((p.key, lives.kept(p, window, hours=hours)) for p in kept),
         )
 
     def _machine(self, limit: SpendingLimit, place: Place, window: Window) -> Decimal:
-        """Return the amount of a limit for a machine that is made for requests."""
+        """Return the coefficient of a machine created for requests."""
         cost = self._lives.kept if self._is_kept(limit, place) else self._lives.made
         return cost(place, window, hours=limit.unit == HOURS)
 
     def _is_kept(self, limit: SpendingLimit, place: Place) -> bool:
-        """Say whether a machine that is made at a place for requests is there to stay."""
+        """Return whether a machine created for requests is permanent (for min or spare)."""
         return limit.only is None and place.makes and place.pool in self._short
 
     def _is_alone_at(self, limit: SpendingLimit, place: Place) -> bool:
-        """Say whether a limit counts every machine that is made at a place for requests."""
+        """Return whether a limit counts every machine created at a place for requests."""
         if limit.only is None:
             return True
         every, counted = self._lengths[""][place.key], self._lengths_of(limit)[place.key]
@@ -787,7 +802,7 @@ class _Books:
     def _requests(
         self, limit: SpendingLimit, places: Iterable[Place], window: Window
     ) -> dict[tuple[str, str], Decimal]:
-        """Return the part of each request at these places, without the machines made there."""
+        """Return the coefficient of each request at these places, without its new machine."""
         lives, hours = self._lives, limit.unit == HOURS
         lengths, found = self._lengths_of(limit), dict[tuple[str, str], Decimal]()
         paid = self._paid(limit)
@@ -815,7 +830,7 @@ class _Books:
 
 
 _ByLength = dict[str, defaultdict[Length, list[tuple[str, str]]]]
-"""Place to the groups that fit there, each with the place, by how long they keep a machine."""
+"""Place to the (group, place) pairs that fit there, by how long they keep a machine."""
 
 
 def _by_length(
@@ -834,7 +849,7 @@ def _by_length(
     return found
 
 
-def _some(amounts: Iterable[tuple[_K, Decimal]]) -> dict[_K, Decimal]:
+def _drop_zeros(amounts: Iterable[tuple[_K, Decimal]]) -> dict[_K, Decimal]:
     return {key: amount for key, amount in amounts if amount}
 
 
@@ -845,8 +860,8 @@ def _by_pool(things: Iterable[_T]) -> dict[str, list[_T]]:
     return found
 
 
-def _unseen(world: World, inventory: Mapping[str, PoolInventory]) -> Iterator[str]:
-    """Yield the pools whose machines neither their provider nor their stack tells of."""
+def _unobserved_pools(world: World, inventory: Mapping[str, PoolInventory]) -> Iterator[str]:
+    """Yield the pools whose machines neither their provider nor their stack reports."""
     for name, pool in inventory.items():
         if not pool.listed and isinstance(world.read_stack(name), Unknown):
             yield name

@@ -1,9 +1,9 @@
-"""The spending since the ledger was last charged, by hour and payer.
+"""Spending since the last charge of the ledger, by hour and payer.
 
-A machine has one payer at a time: of the request that it was made for, then of the work that
-began last, until other work begins. The payer is charged for all that the provider bills, boot
-and idle time too. When other work begins, its payer takes over the unused rest of the billed step.
-Charging often or seldom adds up to the same.
+A machine has one payer at a time: the request that it was created for, then the latest started
+work, until other work starts. The payer is charged for the whole bill, including boot and idle
+time. When other work starts, its payer takes over the unused rest of the billed increment. The
+sums do not depend on how often the ledger is charged.
 """
 
 from collections import defaultdict
@@ -35,13 +35,13 @@ from fleet.planner.units import NEVER, State, Unit, is_busy
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
 
-_FREE = Tariff(price=Decimal(0))
-_LONG = timedelta(days=1)
-_PLACES = 9
+_NO_TARIFF = Tariff(price=Decimal(0))
+_MAX_GAP = timedelta(days=1)
+_DECIMALS = 9
 
 
 class Period(NamedTuple):
-    """The current hour, day or month of `money.time_zone`, and when the next one ends."""
+    """The current hour, day or month of `money.time_zone`, and the end of the next one."""
 
     name: PeriodName
     start: datetime
@@ -50,7 +50,7 @@ class Period(NamedTuple):
 
 
 def periods(fleet: Fleet, now: datetime) -> tuple[Period, Period, Period]:
-    """Return the current hour, day and month; a day on which clocks change has 23 or 25 hours."""
+    """Return the current hour, day and month; a day with a clock change has 23 or 25 hours."""
     zone = ZoneInfo(fleet.money.time_zone)
     today = now.astimezone(zone).date()
     hour = hour_of(zone, now)
@@ -67,7 +67,7 @@ def periods(fleet: Fleet, now: datetime) -> tuple[Period, Period, Period]:
 
 
 def hour_of(zone: ZoneInfo, moment: datetime) -> datetime:
-    """Return when the hour of a zone's clocks began, in UTC."""
+    """Return the start of the local hour in UTC."""
     moment = moment.astimezone(UTC)
     offset = moment.astimezone(zone).utcoffset() or timedelta()
     return moment - (moment + offset - datetime.min.replace(tzinfo=UTC)) % timedelta(hours=1)
@@ -77,7 +77,7 @@ def _next_hour(zone: ZoneInfo, hour: datetime) -> datetime:
     end = hour + timedelta(hours=1)
     if hour_of(zone, end - timedelta(microseconds=1)) == hour:
         return end
-    # Where clocks change within it by less than an hour, the hour that follows begins earlier.
+    # If the clock changes within it by less than an hour, the next hour starts earlier.
     return max(hour + timedelta(minutes=1), hour_of(zone, end))
 
 
@@ -91,25 +91,24 @@ def _next_month(first: date) -> date:
 
 @dataclass(frozen=True)
 class Holding:
-    """One machine that costs money, as far as anybody saw it."""
+    """One observed machine with a cost."""
 
     pool: str
     tariff: Tariff | None
-    """None: its price is unknown."""
+    """None if its price is unknown."""
     created_at: datetime
     unit: Unit | None = None
-    """None where only its stack tells of it, because its provider could not be read."""
+    """None if its provider is unreadable and only its stack records it."""
     name: str = ""
 
 
 def holdings(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
 ) -> tuple[Holding, ...]:
-    """Return the machines of every pool; those of a silent provider as their stack records them.
+    """Return the machines of every pool; those of an unreadable provider from their stack.
 
-    What only a stack tells of, and what has no known age, is taken to exist since the ledger was
-    charged, by the second: unknown is not zero.
-    What an apply that was killed had begun to make, this one makes.
+    A machine that only a stack records, without a known age, counts from the last charge, by the
+    second: unknown is not zero. Creations of an interrupted apply are finished by this one.
     """
     known = None if isinstance(world.ledger, Unknown) else world.ledger.charged_until
     found = []
@@ -149,7 +148,7 @@ def _tariff(
 
 
 class Account(NamedTuple):
-    """Who pays: work by its scope, team, owner and tags; nothing of these: the pool."""
+    """The payer: the scope, team, owner and tags of work; without these the pool."""
 
     pool: str
     scope: str | None = None
@@ -159,7 +158,7 @@ class Account(NamedTuple):
 
 
 class Charged(NamedTuple):
-    """What to add to the ledger, what of it is counted by month, and who pays from here on."""
+    """New ledger entries, monthly tallies, and the current payers."""
 
     entries: tuple[Entry, ...] = ()
     tallies: tuple[Tally, ...] = ()
@@ -167,14 +166,17 @@ class Charged(NamedTuple):
 
 
 class _Turn(NamedTuple):
-    """A part of a machine's time with one payer, and the package that it is about."""
+    """A span of a machine's time with one payer and package."""
 
     start: datetime
     end: datetime
     payer: Account
     package: str | None = None
     worked: datetime | None = None
-    """When work of this payer last ran, or the machine was ordered; None: it runs in this part."""
+    """When work of this payer last ran, or the machine was created.
+
+    None: work runs in this span.
+    """
 
     @property
     def who(self) -> tuple[Account, str | None]:
@@ -187,21 +189,21 @@ class Owner(NamedTuple):
 
     payer: Account
     until: datetime
-    """When its pool pays, if it gets no other work; NEVER: the payer pays until it is deleted."""
+    """When its pool pays, if no other work follows; NEVER: the payer pays until the deletion."""
 
 
 def charge(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
 ) -> tuple[Entry, ...]:
-    """Return what to add to the ledger for the time since it was last charged."""
+    """Return the new ledger entries for the time since the last charge."""
     return charge_all(fleet, world, inventory).entries
 
 
 def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]) -> Charged:
-    """Return the charges for the time since the last charge, and the payer of each machine now.
+    """Return the charges for the time since the last charge, and the current payer of machines.
 
-    Where it never was, nothing is charged from before this month: no budget looks further back.
-    A gap is charged all the same, whatever its length.
+    If it was never charged, charges start with this month: no budget needs older ones. A gap is
+    charged in full, whatever its length.
     """
     ledger = world.ledger
     if isinstance(ledger, Unknown):
@@ -220,9 +222,9 @@ def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory
         if before is not None:
             payers[holding.name] = _as_payer(holding.name, before)
     for name, each in reader.payers.items():
-        # A machine that was ordered lately, or whose provider does not answer, is not gone.
+        # A recently created machine, or one of an unreadable provider, is not deleted.
         own = inventory.get(each.pool)
-        if (own is not None and not own.listed) or world.time - each.since < _LONG:
+        if (own is not None and not own.listed) or world.time - each.since < _MAX_GAP:
             payers.setdefault(name, each)
     return Charged(sums.entries(), sums.tallies(), tuple(payers[name] for name in sorted(payers)))
 
@@ -234,26 +236,26 @@ def owners_of(fleet: Fleet, world: World, found: Iterable[Holding]) -> tuple[Own
 
 
 def released_at(fleet: Fleet, holding: Holding, idle_since: datetime) -> datetime:
-    """Return when its pool pays for a machine that is idle from a moment on; NEVER: not at all.
+    """Return when its pool pays for a machine that is idle since `idle_since`; NEVER: not at all.
 
     A pool that keeps machines (`workers.min`, `workers.spare`, `mode: pause`) pays for them once
-    they could have been deleted: after the idle time, two runs and the rest of the step.
+    they could have been deleted: after the idle time-out, two runs and the rest of the increment.
     """
     pool = fleet.pools.get(holding.pool)
-    if not isinstance(pool, Pool) or not _keeps(pool) or idle_since == NEVER:
+    if not isinstance(pool, Pool) or not _keeps_machines(pool) or idle_since == NEVER:
         return NEVER
     idle_since = max(idle_since, holding.created_at + timedelta(seconds=pool.boot.expected))
     is_held = is_in_sandbox(holding.unit.worker if holding.unit else None)
     idle = idle_seconds(pool, is_held=is_held) + 2 * fleet.cadence
     seen = idle_since + timedelta(seconds=idle)
-    return paid_until(holding.tariff or _FREE, holding.created_at, seen)
+    return paid_until(holding.tariff or _NO_TARIFF, holding.created_at, seen)
 
 
 def idle_seconds(pool: Pool, *, is_held: bool, on_demand: bool = False) -> int:
-    """Return how long a pool keeps a machine without work, before any run may delete it.
+    """Return how long a pool keeps an idle machine before a run may delete it.
 
     `is_held`: it is kept for the next ticket of its sandbox, for `reuse.opportunity` and at most
-    for `reuse.max_age` since its first ticket. This holds in a pool on demand too, which keeps no
+    for `reuse.max_age` since its first ticket. This also applies to on-demand pools, which keep no
     other idle machine.
     """
     if pool.mode == "drain":
@@ -266,13 +268,13 @@ def idle_seconds(pool: Pool, *, is_held: bool, on_demand: bool = False) -> int:
 
 
 def is_in_sandbox(worker: Worker | None) -> bool:
-    """Say whether a machine is in a sandbox whose next ticket may get it."""
+    """Return whether a machine is in a sandbox whose next ticket may use it."""
     requires = worker.requires if worker is not None else ()
     own = (tag.removeprefix(SANDBOX) for tag in requires if tag.startswith(SANDBOX))
     return any(not sandbox.startswith(ALONE) for sandbox in own)
 
 
-def _keeps(pool: Pool) -> bool:
+def _keeps_machines(pool: Pool) -> bool:
     is_kept = pool.mode != "drain" and (pool.workers.min or pool.workers.spare)
     return pool.mode == "pause" or bool(is_kept)
 
@@ -280,8 +282,8 @@ def _keeps(pool: Pool) -> bool:
 def unused(
     zone: ZoneInfo, tariff: Tariff | None, created_at: datetime, moment: datetime
 ) -> Decimal:
-    """Return the money of the time that is paid for at a moment, and not used by then."""
-    tariff = tariff or _FREE
+    """Return the cost of the time that is billed but unused at a moment."""
+    tariff = tariff or _NO_TARIFF
     age = (moment - created_at) // timedelta(seconds=1)
     left = billed_seconds(tariff, age) - age
     if left <= 0:
@@ -295,7 +297,7 @@ def unused(
 
 
 class _TurnReader:
-    """Finds the payers of machines since the ledger was charged."""
+    """Finds the payers of machines since the last charge of the ledger."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._fleet, self._until = fleet, world.time
@@ -309,7 +311,7 @@ class _TurnReader:
         }
 
     def known(self, holding: Holding) -> _Turn | None:
-        """Return the payer of a machine when the ledger was charged; None: it is not recorded."""
+        """Return the payer of a machine at the last charge; None if unrecorded."""
         known = self.payers.get(holding.name)
         if known is None or known.pool != holding.pool:
             return None
@@ -317,28 +319,28 @@ class _TurnReader:
         return _Turn(self._since, self._since, payer, known.package, known.since)
 
     def turns(self, holding: Holding) -> Iterator[_Turn]:
-        """Yield the parts of a machine's time since then: work that ended, idle, present work.
+        """Yield the spans of a machine's time since then: finished work, idle time, running work.
 
-        The last one is the present, of no length where it only begins.
+        The last span is the present one; it is empty if it starts now.
         """
         begin, until = min(max(self._since, holding.created_at), self._until), self._until
         worker, work = holding.unit.worker if holding.unit else None, work_of(holding)
         ended = worker.ended if worker else None
         before = self.known(holding)
-        # A ticket gets its machine in a run, which charges up to then: it ended later than that.
+        # A run assigns a ticket its machine and charges up to then: the ticket ended later.
         if ended is not None and begin < ended.at <= until:
-            before = self._turn(holding, ended.work, begin, ended.at)
+            before = self._work_turn(holding, ended.work, begin, ended.at)
             yield before
             begin, before = ended.at, before._replace(worked=ended.at)
         elif ended is not None and before is None and ended.at <= begin:
-            before = self._turn(holding, ended.work, begin, begin)._replace(worked=ended.at)
+            before = self._work_turn(holding, ended.work, begin, begin)._replace(worked=ended.at)
         start = until
         if work is not None:
-            start = min(max(_begun(holding, work) or begin, begin), until)
+            start = min(max(_started_at(holding, work) or begin, begin), until)
         if begin < start or work is None:
-            yield from self._idle(holding, before, begin, start)
+            yield from self._idle_turns(holding, before, begin, start)
         if work is not None:
-            yield self._turn(holding, work, start, until)
+            yield self._work_turn(holding, work, start, until)
 
     def owner(self, holding: Holding) -> Owner:
         """Return the payer of a machine from now on."""
@@ -346,10 +348,10 @@ class _TurnReader:
         idle_since = NEVER if last.worked is None else self._idle_since(holding, last.worked)
         return Owner(last.payer, released_at(self._fleet, holding, idle_since))
 
-    def _idle(
+    def _idle_turns(
         self, holding: Holding, before: _Turn | None, begin: datetime, end: datetime
     ) -> Iterator[_Turn]:
-        """Yield the time without work: of the payer before, and then of a pool that keeps it."""
+        """Yield the idle spans: of the previous payer, then of a pool that keeps machines."""
         pool = _Turn(begin, end, Account(holding.pool), worked=begin)
         if before is None or before.payer == pool.payer:
             yield pool
@@ -362,12 +364,12 @@ class _TurnReader:
             yield pool._replace(start=released, worked=released)
 
     def _idle_since(self, holding: Holding, worked: datetime) -> datetime:
-        """Return since when a machine is idle: longer work than was seen ended later."""
+        """Return when a machine became idle: unobserved work may have ended after the recorded."""
         unit = holding.unit
         since = unit.since if unit is not None and unit.state is State.IDLE else None
         return worked if since is None or since > self._until else max(worked, since)
 
-    def _turn(self, holding: Holding, work: Work, start: datetime, end: datetime) -> _Turn:
+    def _work_turn(self, holding: Holding, work: Work, start: datetime, end: datetime) -> _Turn:
         team = self._teams.of(work)
         payer = Account(holding.pool, work.scope, team, work.owner, work.required)
         return _Turn(start, end, payer, work.package)
@@ -383,7 +385,7 @@ def _as_payer(machine: str, turn: _Turn) -> MachinePayer:
 
 
 class _Sums:
-    """Seconds and money of each payer by hour, and of packages and idle time by month."""
+    """Seconds and money by payer and hour, and of packages and idle time by month."""
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
@@ -391,16 +393,18 @@ class _Sums:
         self._tallied: defaultdict[tuple[str, TallyKind, str], _Sum] = defaultdict(_Sum)
 
     def add(self, holding: Holding, turn: _Turn) -> None:
-        """Charge a turn for the bill of its machine in it."""
-        for hour, begin, stop in _hours(self._zone, turn.start, turn.end):
-            life = Life(holding.tariff or _FREE, holding.created_at, _month_of(self._zone, hour))
+        """Charge a turn for the bill of its machine."""
+        for hour, begin, stop in _split_by_hour(self._zone, turn.start, turn.end):
+            life = Life(
+                holding.tariff or _NO_TARIFF, holding.created_at, _month_of(self._zone, hour)
+            )
             seconds, money = life.seconds(begin, stop), life.billed(begin, stop)
             used = 0 if turn.worked else seconds
             worth = Decimal(0) if turn.worked else life.accrued(begin, stop)
             self._charge(hour, turn, seconds, money, idle=_Sum(seconds - used, money - worth))
 
     def hand_over(self, holding: Holding, before: _Turn, turn: _Turn) -> None:
-        """Charge a turn for the rest of the time that was paid for before it."""
+        """Charge a turn for the rest of the increment that the previous payer was billed for."""
         hour = hour_of(self._zone, turn.start)
         amount = unused(self._zone, holding.tariff, holding.created_at, turn.start)
         if amount:
@@ -408,7 +412,7 @@ class _Sums:
             self._charge(hour, turn, 0, amount, idle=_Sum(0, amount))
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return the new entries of the ledger."""
+        """Return the new ledger entries."""
         return tuple(
             Entry(hour=hour, seconds=each.seconds, money=each.money, **payer._asdict())
             for (hour, payer), each in sorted(self._charged.items(), key=_by_hour)
@@ -416,7 +420,7 @@ class _Sums:
         )
 
     def tallies(self) -> tuple[Tally, ...]:
-        """Return the figures of packages, and of the idle time that payers are charged for."""
+        """Return the tallies of packages, and of the charged idle time."""
         return tuple(
             Tally(
                 month=month,
@@ -424,7 +428,7 @@ class _Sums:
                 name=name,
                 count=1,
                 seconds=each.seconds,
-                nanos=int(each.money.scaleb(_PLACES)),
+                nanos=int(each.money.scaleb(_DECIMALS)),
             )
             for (month, kind, name), each in sorted(self._tallied.items())
             if each
@@ -459,25 +463,25 @@ def _by_hour(item: tuple[tuple[datetime, Account], object]) -> tuple[datetime, l
 
 
 def _month_of(zone: ZoneInfo, moment: datetime) -> datetime:
-    """Return when the month of a moment began."""
+    """Return the start of the month of a moment."""
     return _midnight(zone, moment.astimezone(zone).date().replace(day=1))
 
 
 def work_of(holding: Holding) -> Work | None:
-    """Return what a machine runs; None: nothing, or unknown."""
+    """Return the work of a machine; None if it is idle or its work is unknown."""
     worker = holding.unit.worker if holding.unit else None
     return worker.work if worker is not None and is_busy(worker) else None
 
 
-def _begun(holding: Holding, work: Work) -> datetime | None:
+def _started_at(holding: Holding, work: Work) -> datetime | None:
     worker = holding.unit.worker if holding.unit else None
     return work.started_at or (worker.since if worker else None)
 
 
-def _hours(
+def _split_by_hour(
     zone: ZoneInfo, since: datetime, until: datetime
 ) -> Iterator[tuple[datetime, datetime, datetime]]:
-    """Yield each hour of a time with the part of it that lies within."""
+    """Yield each hour of a time span with the start and end of its overlap."""
     while since < until:
         hour = hour_of(zone, since)
         end = min(until, max(_next_hour(zone, hour), since + timedelta(microseconds=1)))
@@ -486,11 +490,11 @@ def _hours(
 
 
 def gap_of(world: World) -> str:
-    """Return what to say of a ledger that was not charged for long; empty when it was."""
+    """Return the warning about a ledger that was not charged for long; empty if it was."""
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is None:
         return ""
     gap = world.time - world.ledger.charged_until
-    if gap <= _LONG:
+    if gap <= _MAX_GAP:
         return ""
     since = write_duration(gap)
     return (

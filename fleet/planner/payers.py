@@ -1,4 +1,4 @@
-"""The payer of each machine that a plan creates: of the first request that it is for."""
+"""The payer of each machine that a plan creates: the payer of its first request."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ def payers_of(
     inventories: Mapping[str, PoolInventory],
     creates: Iterable[Create],
 ) -> Iterator[MachinePayer]:
-    """Yield the payer of each machine that is created; its pool where it is for no request."""
+    """Yield the payer of each created machine; its pool if it serves no request."""
     creates = [*creates]
     if not creates:
         return
@@ -38,7 +38,7 @@ def payers_of(
                 scope=request.scope,
                 team=teams.of(request),
                 owner=request.owner,
-                # The request drops a tag that the pool does not provide (`otherwise`).
+                # The request waives a tag that the pool does not provide (`otherwise`).
                 tags=tuple(t for t in required if t in provides or tag_name(t) != t),
                 package=request.package,
             )
@@ -49,7 +49,7 @@ _Found = tuple[Request, QueueContext]
 
 
 def _requests(fleet: Fleet, world: World, keys: Collection[str]) -> dict[str, _Found]:
-    """Return requests by their keys in a plan; one of a group ends in `#` and its number."""
+    """Return requests by their keys in a plan; members of a group end in `#` and a number."""
     wanted: defaultdict[str, list[str]] = defaultdict(list)
     for key in keys:
         wanted[key].append(key)

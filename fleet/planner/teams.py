@@ -1,7 +1,7 @@
 """The team of each request and of running work: as the queue reports it, else by `teams`.
 
-One who is in several teams is of the first of: the team of the user, of a group, of the owner, of
-the workspace, of the scope. In each of these the first team by name counts.
+The order of precedence is: the team of the user, of a group, of the owner, of the workspace, of
+the scope. Within each, the first team by name counts.
 """
 
 from collections.abc import Iterable, Mapping
