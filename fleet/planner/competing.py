@@ -1,7 +1,7 @@
-"""Workers without a machine of fleet: static ones, those left behind, competing provisioners.
+"""Workers without a machine of fleet: static, left behind, or of a competing provisioner.
 
-A worker that is left behind keeps its request `running` for ever, and an unused token: it is
-released once neither a stack nor a provider knows its machine.
+A worker whose machine is gone keeps its request `running` indefinitely, and an unused token. It is
+released once neither a stack nor a provider lists its machine.
 """
 
 from collections import Counter, defaultdict
@@ -19,11 +19,11 @@ from fleet.tagrules.context import find_differing_records, queue_context
 from fleet.tagrules.offers import find_doubts
 from fleet.tagrules.vocabulary import Vocabulary
 
-_OFF = "its machine is stopped"
+_STOPPED_MESSAGE = "its machine is stopped"
 
 
 def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
-    """Yield the verdicts on pools of machines that exist already."""
+    """Yield the verdicts on static pools."""
     for name, pool in sorted(fleet.pools.items()):
         if isinstance(pool, StaticPool):
             seen = [v for v in static_workers(fleet, world) if v.pool == name]
@@ -42,7 +42,7 @@ def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
 
 
 def _is_silent(world: World, pool: StaticPool) -> bool:
-    """Say whether a registry that may know a pool's workers could not be read, or is none."""
+    """Return whether a registry that may list a pool's workers is unreadable or missing."""
     return any(
         serves_queue(pool, queue) and not isinstance(reading.workers, tuple)
         for queue, reading in world.queues.items()
@@ -75,10 +75,10 @@ def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
 def find_contradictions(
     fleet: Fleet, world: World, images: Mapping[str, tuple[ImageVersion, ...]]
 ) -> Iterator[Warning_]:
-    """Yield what images, workers and queues report against what fleet.yaml says of their pool.
+    """Yield the contradictions between fleet.yaml and reports of images, workers and queues.
 
-    `images` holds by pool the versions that it may boot. What fleet.yaml says against itself is a
-    finding of `fleet validate`.
+    `images` has the bootable versions by pool. `fleet validate` reports contradictions within
+    fleet.yaml.
     """
     for queue, demand in world.demands():
         for differing in find_differing_records(fleet, queue_context(demand)):
@@ -103,7 +103,7 @@ def find_contradictions(
 def _reporting_workers(
     fleet: Fleet, world: World
 ) -> defaultdict[str, dict[tuple[str, ...], Worker]]:
-    """Return by pool one worker for each set of tags that its workers report."""
+    """Return by pool one worker per set of reported tags."""
     static = {
         worker: name
         for name, pool in fleet.pools.items()
@@ -126,7 +126,7 @@ def _warning(message: str) -> Warning_:
 
 
 def unseen_workers(inventories: Iterable[PoolInventory]) -> Iterator[WorkerVerdict]:
-    """Yield the verdicts on machines whose provider could not be read: they are left alone."""
+    """Yield the verdicts on machines of an unreadable provider: they are not changed."""
     for inventory in inventories:
         for unit in inventory.unseen:
             yield WorkerVerdict(
@@ -144,9 +144,9 @@ def unseen_workers(inventories: Iterable[PoolInventory]) -> Iterator[WorkerVerdi
 
 
 def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterator[WorkerVerdict]:
-    """Yield the verdicts on registered workers of our pools whose machine is gone.
+    """Yield the verdicts on registered workers of fleet's pools whose machine is gone.
 
-    A registry keeps such rows for ever: they are inactive, and status pages hide them.
+    A registry keeps such rows indefinitely: they are inactive, and status pages hide them.
     """
     releases = {each.worker: each.because for each in find_releases(fleet, world, ())}
     for queue, reading in sorted(world.queues.items()):
@@ -172,7 +172,7 @@ def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterat
 
 
 def format_rivals(queue: str, rivals: Collection[str]) -> str:
-    """Return that a queue makes machines by itself, and what to do about it."""
+    """Return the message about a queue that creates machines itself, with the remedy."""
     pools = ", ".join(sorted(rivals))
     return (
         f"queue {queue} also creates machines, in its own worker pools {pools}: both buy "
@@ -182,15 +182,17 @@ def format_rivals(queue: str, rivals: Collection[str]) -> str:
 
 
 def warn_of_queues(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iterator[Warning_]:
-    """Yield the queues that make machines by themselves too, and what their storing prevents."""
+    """Warn about queues that also create machines, and about the effect of their stored tags."""
     for queue, reading in sorted(world.queues.items()):
         if reading.rivals:
             yield Warning_(rule="own-provisioner", message=format_rivals(queue, reading.rivals))
-    yield from _warn_of_patience(fleet, world, demand)
+    yield from _warn_of_stored_tags(fleet, world, demand)
 
 
-def _warn_of_patience(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iterator[Warning_]:
-    """Yield the tags that a request could do without, but for its queue: that stored them."""
+def _warn_of_stored_tags(
+    fleet: Fleet, world: World, demand: Iterable[Signed]
+) -> Iterator[Warning_]:
+    """Warn about tags that requests could waive, except that their queue stored them."""
     vocabulary = Vocabulary(fleet)
     waiting: Counter[tuple[str, str]] = Counter()
     for signed in demand:
@@ -212,10 +214,10 @@ def _warn_of_patience(fleet: Fleet, world: World, demand: Iterable[Signed]) -> I
 
 
 def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iterator[Release]:
-    """Yield the workers of ours that can do nothing any more, but whose queue reckons with them.
+    """Yield the workers of fleet that can no longer run, but that their queue still counts on.
 
-    Where any provider or stack could not be read, a machine may be there. What the plan deletes
-    is released with its machine.
+    If a provider or stack is unreadable, workers are not released, as their machines may exist.
+    Workers that the plan deletes are released with their machine.
     """
     machines = known_machines(world)
     if machines is None:
@@ -240,7 +242,7 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
                     worker=worker.name,
                     registry=queue,
                     because=because,
-                    # A ticket that has nothing any more is only told so.
+                    # A ticket without a machine is only notified.
                     may_work=worker.machine not in machines
                     and not isinstance(declared, TicketQueue)
                     and worker.state not in (WorkerState.ENROLLED, WorkerState.DISABLED),
@@ -248,7 +250,7 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
 
 
 def known_machines(world: World) -> Mapping[str, bool] | None:
-    """Return every machine that anybody knows, False where it is off for sure; None: unknown."""
+    """Return every known machine, False if it is certainly off; None if unknown."""
     machines: dict[str, bool] = {}
     for listing in world.providers.values():
         if isinstance(listing, Unknown):
@@ -267,15 +269,15 @@ def known_machines(world: World) -> Mapping[str, bool] | None:
 
 
 def _why_released(worker: Worker, machines: Mapping[str, bool]) -> str:
-    """Return why a worker is released; empty where it is not."""
+    """Return why a worker is released; empty if it is not."""
     is_over = worker.state is WorkerState.DISABLED and worker.running is None
     is_up = machines.get(worker.machine or "", False)
     if worker.machine is None or worker.static or is_over or (is_up and not worker.stranded):
         return ""
-    gone = _OFF if worker.machine in machines else "its machine is gone"
+    gone = _STOPPED_MESSAGE if worker.machine in machines else "its machine is gone"
     trouble = "it has no valid token" if is_up else gone
     if worker.running is not None:
         return f"{trouble}: request {worker.running} goes back to the queue"
-    if worker.state is WorkerState.ENROLLED and trouble is not _OFF:
+    if worker.state is WorkerState.ENROLLED and trouble is not _STOPPED_MESSAGE:
         return "has a token, but no machine: the token is revoked"
     return f"{trouble}: its token is disabled"

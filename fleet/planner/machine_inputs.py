@@ -1,8 +1,7 @@
-"""The names of new machines, the ways to make them, and what each is made from.
+"""Names of new machines, the options to create them, and their creation inputs.
 
-A name ends in a number of a fixed width, so that none is the beginning of another: there are
-scripts that delete whatever begins with a machine's name. No name is used again while anything
-remembers it.
+A name ends in a number of fixed width, so that no name is a prefix of another: some operators'
+scripts delete by name prefix. A name is not reused while any record contains it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -37,83 +36,93 @@ from fleet.schema.pools import Market
 from fleet.schema.remembered import remembered
 
 UNPUBLISHED = " has no published version at provider "
-"""Between the names of an image and a provider: why a pool creates no machines."""
-_DIGITS = 4
-_MOST = 10**_DIGITS - 1
-_MADE = ("registered", "failed", "gone")
-"""What became of a try that surely made a machine. Of one that only began, as in a run that was
-killed, the name is taken again: a provider that made it after all makes no second one of it."""
+"""Joins the names of an image and a provider in the reason why a pool creates no machines."""
+_NUMBER_DIGITS = 4
+_MAX_NUMBER = 10**_NUMBER_DIGITS - 1
+_CREATED_RESULTS = ("registered", "failed", "gone")
+"""Results of attempts that created a machine.
+
+The name of an attempt that only started, as in a killed run, is reused: a provider that did create
+the machine does not create a second one with that name.
+"""
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names of machines and workers that anybody knows."""
+    """The known names of machines and workers."""
 
     present: frozenset[str]
-    """Of what may still be there."""
+    """Names of machines and workers that may still exist."""
     past: frozenset[str] = frozenset()
-    """Of what is over, and remembered."""
+    """Names of deleted ones with a record."""
     taken: frozenset[str] = frozenset()
-    """Of machines of others, as a provider answered when a run tried to use one."""
+    """Names of foreign machines, as reported by a provider when a run tried to use one."""
 
     @cached_property
     def every(self) -> frozenset[str]:
-        """Return the names of all of them."""
+        """Return all known names."""
         return self.present | self.past | self.taken
 
     @cached_property
     def in_order(self) -> list[str]:
-        """Return those, sorted: one search finds what begins with a name."""
+        """Return all known names, sorted, for prefix search by bisection."""
         return sorted(self.every)
 
 
 def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
-    """Yield names like `<fleet>-<pool>-0001`, smallest number first, without a record.
+    """Yield unused names like `<fleet>-<pool>-0001`, smallest number first.
 
-    Where those of four digits are used up, it yields names of what is over, then longer ones.
-    Names after those that were taken come first, ever further, as another fleet may have many.
+    If the four-digit numbers are exhausted, it yields names of deleted machines, then longer
+    numbers. Names after taken ones come first, with increasing gaps, as another fleet may have
+    many.
     """
     begins = beginning_of(fleet, pool)
-    # A pool may be called like a machine of another one.
-    pools = remembered(fleet, "beginnings", (), lambda: sorted(_beginnings(fleet)))
+    # The name of a pool may equal a machine name of another pool.
+    pools = remembered(fleet, "beginnings", (), lambda: sorted(_name_prefixes(fleet)))
 
     def numbered(first: int, last: int | None) -> Iterator[str]:
         numbers = count(first) if last is None else range(first, last + 1)
-        return (f"{begins}{number:0{_DIGITS}}" for number in numbers)
+        return (f"{begins}{number:0{_NUMBER_DIGITS}}" for number in numbers)
 
-    taken, after = _beginning(begins, known.in_order), len(begins) + 1
+    taken, after = _with_prefix(begins, known.in_order), len(begins) + 1
     starts = {
         each[:end]
-        for each in (*taken, *_beginning(begins, pools))
+        for each in (*taken, *_with_prefix(begins, pools))
         for end in range(after, len(each) + 1)
     }
-    short = tuple(each for each in taken if after <= len(each) < after + _DIGITS)
+    short = tuple(each for each in taken if after <= len(each) < after + _NUMBER_DIGITS)
 
     def is_free(name: str) -> bool:
         return name not in starts and not name.startswith(short)
 
     numbers = [int(n) for each in known.taken if (n := each.removeprefix(begins)).isdecimal()]
-    first = max(numbers) + 2 ** min(len(numbers) - 1, _DIGITS * 3) if numbers else 1
-    new = filter(is_free, chain(numbered(first, _MOST), numbered(1, min(first - 1, _MOST))))
-    old = (name for name in numbered(1, _MOST) if name in known.past and name not in known.present)
-    longer = (name for name in numbered(_MOST + 1, None) if name not in known.every)
+    first = max(numbers) + 2 ** min(len(numbers) - 1, _NUMBER_DIGITS * 3) if numbers else 1
+    new = filter(
+        is_free, chain(numbered(first, _MAX_NUMBER), numbered(1, min(first - 1, _MAX_NUMBER)))
+    )
+    old = (
+        name
+        for name in numbered(1, _MAX_NUMBER)
+        if name in known.past and name not in known.present
+    )
+    longer = (name for name in numbered(_MAX_NUMBER + 1, None) if name not in known.every)
     yield from chain(new, old, longer)
 
 
-def _beginning(begins: str, names: Sequence[str]) -> Sequence[str]:
-    """Return those of some names, sorted, that begin so."""
+def _with_prefix(begins: str, names: Sequence[str]) -> Sequence[str]:
+    """Return the names with a prefix, by bisection of sorted names."""
     end = bisect_right(names, begins, key=lambda name: name[: len(begins)])
     return names[bisect_left(names, begins) : end]
 
 
-def _beginnings(fleet: Fleet) -> Iterator[str]:
+def _name_prefixes(fleet: Fleet) -> Iterator[str]:
     return (beginning_of(fleet, each) for each in fleet.pools)
 
 
 def known_names(fleet: Fleet, world: World) -> Names:
-    """Return every name of a machine or worker that fleet.yaml or any witness knows."""
+    """Return every name of a machine or worker in fleet.yaml or in an observation."""
     present = set(static_names(fleet))
-    past = {attempt.worker for attempt in world.attempts if attempt.result in _MADE}
+    past = {attempt.worker for attempt in world.attempts if attempt.result in _CREATED_RESULTS}
     taken = {attempt.worker for attempt in world.attempts if attempt.result == "name-taken"}
     present |= {machine.name for _, machine in world.machines()}
     for listing in world.providers.values():
@@ -122,7 +131,7 @@ def known_names(fleet: Fleet, world: World) -> Names:
             present |= set(listing.strangers)
     for reading in world.queues.values():
         if isinstance(reading.workers, tuple):
-            over = {worker.name for worker in reading.workers if _is_over(worker)}
+            over = {worker.name for worker in reading.workers if _is_retired(worker)}
             present |= {worker.name for worker in reading.workers} - over
             past |= over
     for stack in world.known_stacks.values():
@@ -130,8 +139,8 @@ def known_names(fleet: Fleet, world: World) -> Names:
     return Names(frozenset(present), frozenset(past), frozenset(taken))
 
 
-def _is_over(worker: Worker) -> bool:
-    """Say whether a worker of ours can do nothing any more, and has nothing left to do."""
+def _is_retired(worker: Worker) -> bool:
+    """Return whether a worker of fleet is disabled and runs nothing."""
     is_off = worker.state is WorkerState.DISABLED and worker.running is None
     return is_off and worker.machine is not None
 
@@ -141,25 +150,25 @@ NOTHING_SHARED: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Option:
-    """One way to make a machine for a pool: of one type, on one market."""
+    """One way to create a machine for a pool: a type on a market."""
 
     pool: str
     type: str
     market: Market
     image: str
-    """The provider's own id of what it boots; empty where nothing is published."""
+    """The provider's image id; empty if no image is published."""
     price: Decimal | None
-    """Money per hour in the currency of the file; None: unknown."""
+    """Price per hour in the currency of fleet.yaml; None: unknown."""
     closed: str = ""
-    """Why nothing is made this way in this run; empty when it may be."""
+    """Why the option is closed in this run; empty if open."""
     until: datetime | None = field(default=None, compare=False)
-    """When what closes it ends by itself, if that is known."""
+    """When the closure ends by itself, if known."""
     shared: tuple[tuple[str, str], ...] = ()
-    """Settings that name what it shares with the other machines of its provider."""
+    """Settings that refer to resources shared with other machines of the provider."""
 
     @property
     def key(self) -> str:
-        """Return the name of the place where such machines are made."""
+        """Return the key of the place for such machines."""
         return f"{self.pool}/{self.type}/{self.market}"
 
 
@@ -170,9 +179,9 @@ def options_of(
     choice: ImageChoice,
     shared: Mapping[str, str] = NOTHING_SHARED,
 ) -> tuple[Option, ...]:
-    """Return every way to make a pool's machines, in the order of fleet.yaml; none: it has none.
+    """Return the options of a pool in fleet.yaml order; empty without any.
 
-    What closes the pool as a whole is `wont_make`'s to say.
+    `wont_make` reports closures of the whole pool.
     """
     pool = fleet.pools.get(name)
     if not isinstance(pool, Pool):
@@ -188,7 +197,7 @@ def options_of(
             yield Option(name, kind, market, choice.id, price, closed, ends, shared=own)
 
     if memory.has_failures:
-        # Where there is another way, the next run takes that, also if it begins late.
+        # If there is an alternative, the next run uses it, even if that run starts late.
         longer = replace(memory, least=timedelta(seconds=fleet.cadence) * 3 / 2)
         found = tuple(options(longer))
         if not all(each.closed for each in found):
@@ -197,24 +206,24 @@ def options_of(
 
 
 def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | None, str]]:
-    """Yield what a pool may buy, at which price, and why it is not sold."""
+    """Yield the types, markets and prices of a pool, with the reason for a missing price."""
     for known in find_types(fleet, pool):
         for market in markets_of(pool):
             price = price_per_hour(fleet, known, market)
-            unsold = _unsold(fleet, pool, known, market) if price is None else ""
+            unsold = _why_unsold(fleet, pool, known, market) if price is None else ""
             yield known.name, market, price, unsold
 
 
 def digests_of(fleet: Fleet, options: Iterable[Option], choice: ImageChoice) -> frozenset[str]:
-    """Return the digests of what a pool's machines may be made from today.
+    """Return the current digests of a pool's machines.
 
-    Machines of a version that did not come up often enough, but did for them, are not outdated.
+    They include stopped image versions: machines that booted these versions are not outdated.
     """
     return frozenset(digest_of(fleet, option, image) for option in options for image in choice.ids)
 
 
 def digest_of(fleet: Fleet, option: Option, image: str) -> str:
-    """Return the digest of what a machine is made from that is made this way with an image."""
+    """Return the digest of the creation inputs of an option with an image."""
     shared = (value for setting in option.shared for value in setting)
 
     def find() -> str:
@@ -224,7 +233,7 @@ def digest_of(fleet: Fleet, option: Option, image: str) -> str:
 
 
 def why_closed(options: Iterable[Option]) -> str:
-    """Return why a pool's machines can be made in no way at all; empty while one is open."""
+    """Return why all options of a pool are closed; empty if one is open."""
     reasons = []
     for option in options:
         if not option.closed:
@@ -233,8 +242,8 @@ def why_closed(options: Iterable[Option]) -> str:
     return "; ".join(dict.fromkeys(reasons))
 
 
-def _unsold(fleet: Fleet, pool: Pool, known: MachineType, market: Market) -> str:
-    """Return why a type that has no price on a market is not bought there."""
+def _why_unsold(fleet: Fleet, pool: Pool, known: MachineType, market: Market) -> str:
+    """Return why a type without a price on a market is not bought there."""
     if market == "spot" and known.spot is None:
         return f"the spot price of {known.name} at provider {pool.provider} is unknown"
     return f"its price in {fleet.money.currency} is unknown"
@@ -246,7 +255,7 @@ def wont_make(
     choice: ImageChoice,
     shared: Mapping[str, str] | Unknown = NOTHING_SHARED,
 ) -> str:
-    """Return why a pool makes no machine at all in this run; empty when it may."""
+    """Return why a pool creates no machine in this run; empty if it may."""
     return next(_obstacles(fleet, inventory, choice, shared), "")
 
 
@@ -274,9 +283,9 @@ def _obstacles(
 
 
 def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
-    """Return what a machine is made from that is made this way.
+    """Return the creation inputs of a machine.
 
-    On demand is what goes without saying, so that buying elsewhere too outdates no machine.
+    On demand is the default and left out, so that a second market outdates no machine.
     """
     pool = fleet.pools[option.pool]
     if not isinstance(pool, Pool):
@@ -292,7 +301,7 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
         "image": option.image,
         "architecture": architecture,
         "settings": settings,
-        # What is not said is left out, so that it outdates nothing.
+        # Unset values are left out, so that they do not change the digest.
         **{key: sorted(tags) for key, tags in said.items() if tags},
         **({"swap": pool.swap} if pool.swap else {}),
     }
@@ -316,29 +325,29 @@ def _types(fleet: Fleet, pool: Pool, name: str) -> Iterator[MachineType]:
 
 
 def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
-    """Return the same for another machine that is made the same way."""
+    """Copy the inputs for another machine."""
     labels = inputs.labels | {"worker": worker}
     return inputs.altered(name=worker, labels=labels)
 
 
-_UNANSWERED = frozenset({"starting", "gone", "error", "name-taken"})
-"""Results of tries that may have made a machine, without a record of it.
+_UNRECORDED_RESULTS = frozenset({"starting", "gone", "error", "name-taken"})
+"""Results of attempts that may have created an unrecorded machine.
 
-A name is taken also where a client repeats a creation whose answer was lost.
+A name also counts as taken if a client repeats a creation after a lost response.
 """
-_GOING_ON = (MachineState.STARTING, MachineState.RUNNING)
+_ACTIVE_STATES = (MachineState.STARTING, MachineState.RUNNING)
 
 
 def made_from(
     fleet: Fleet, options: Iterable[Option], choice: ImageChoice, machine: Machine
 ) -> WorkerInputs | None:
-    """Return what a machine was made from; None where fleet.yaml no longer says it."""
+    """Return the creation inputs of a machine; None if no current option matches its digest."""
     images = dict.fromkeys([machine.image or "", *choice.ids])
     for option in options:
         for image in filter(None, images):
             inputs = new_inputs(fleet, replace(option, image=image), machine.name)
             if inputs.labels["digest"] == machine.digest:
-                # A pool that was renamed since: its machines bear the old name.
+                # Machines of a renamed pool keep the old pool label.
                 return inputs.altered(labels=inputs.labels | {"pool": machine.pool})
     return None
 
@@ -350,11 +359,11 @@ def with_begun(
     choice: ImageChoice,
     tries: Iterable[Attempt],
 ) -> PoolInventory:
-    """Return a inventory in which what an apply made and could not note is an unfinished creation.
+    """Return the inventory with machines of an interrupted apply marked as unfinished creations.
 
-    Such a machine bears the pool's mark, and its stack, which is there, knows none of its name:
-    the run that noted a try to make it died before it had the answer. Labels alone prove nothing,
-    for anybody can copy them; and a lost stack is no such thing.
+    Such a machine has the label of the pool, and the readable stack does not contain its name: the
+    run recorded the attempt and died before the response. Labels alone prove nothing, as they can
+    be copied; a lost stack is a different case.
     """
     stack = inventory.stack
     unrecorded = inventory.having(State.UNRECORDED)
@@ -364,11 +373,13 @@ def with_begun(
     latest: dict[str, Attempt] = {}
     for attempt in tries:  # the latest comes first
         latest.setdefault(attempt.worker, attempt)
-    begun_here = {name for name, attempt in latest.items() if attempt.result in _UNANSWERED}
+    begun_here = {
+        name for name, attempt in latest.items() if attempt.result in _UNRECORDED_RESULTS
+    }
     begun = {}
     for unit in unrecorded:
         machine = unit.machine
-        if machine is None or unit.name in known or machine.state not in _GOING_ON:
+        if machine is None or unit.name in known or machine.state not in _ACTIVE_STATES:
             continue
         if unit.name not in begun_here:
             continue

@@ -1,7 +1,7 @@
-"""The plan of one pool while it is made: its actions so far, and what its limits still leave.
+"""The plan of one pool under construction: its actions, and the slack of its limits.
 
-Replacements and warm machines are created beside allocation and take their part of each limit
-here, so that no action takes a count or money past one.
+Replacements and warm machines are created outside of allocation. They take their share of each
+limit here, so that no action exceeds a count or a budget.
 """
 
 from collections import defaultdict
@@ -27,14 +27,14 @@ from fleet.tagrules.offers import Offer
 
 @dataclass(frozen=True)
 class Stopped:
-    """A limit that forbids one machine more that is there to stay, and what that would take."""
+    """A limit that forbids one additional permanent machine, and the required amount."""
 
     row: Row
     need: Decimal
 
 
 class Headroom:
-    """What is left of each limit once waiting requests have theirs."""
+    """The slack of each limit after the waiting requests are served."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class Headroom:
             for place in row.kept or row.machines:
                 self._of[place].append((number, row))
         self.kept: defaultdict[str, int] = defaultdict(int)
-        """Place to how many machines were taken that are there to stay."""
+        """Place to the number of permanent machines taken."""
 
     def take(self, place: str) -> Stopped | None:
-        """Take one machine that is there to stay; return the limit that forbids it, or None."""
+        """Take one permanent machine; return the limit that forbids it, or None."""
         takes = [
             (number, (row.kept or row.machines)[place], row) for number, row in self._of[place]
         ]
@@ -75,8 +75,8 @@ _CAUSES = {
     Reason.GONE: Cause.KNOWLEDGE,
     Reason.ORPHAN: Cause.KNOWLEDGE,
 }
-_OWN = frozenset({Reason.ORPHAN, Reason.REGISTRATION_LOST, Reason.GONE})
-"""Reasons that guards count: what they find is no later step of a drain."""
+_COUNTED_REASONS = frozenset({Reason.ORPHAN, Reason.REGISTRATION_LOST, Reason.GONE})
+"""Reasons that guards count even if the unit is already draining."""
 _NOTHING = Offer(frozenset())
 _REASONS = frozenset(reason.value for reason in Reason)
 Because = tuple[Reason, str]
@@ -84,52 +84,52 @@ Because = tuple[Reason, str]
 
 @dataclass
 class PoolPlan:
-    """One pool's part of the plan."""
+    """The plan of one pool."""
 
     fleet: Fleet
     inventory: PoolInventory
     pool: Pool | None
-    """None where fleet.yaml no longer has it."""
+    """None if the pool was removed from fleet.yaml."""
     names: Iterator[str]
     closed: str
-    """Why it makes no machine; empty when it may."""
+    """Why it creates no machine; empty if it may."""
     options: tuple[Option, ...] = ()
-    """Every way to make a machine here, in the order of fleet.yaml."""
+    """Every option to create a machine here, in fleet.yaml order."""
     failures: str = ""
-    """How many of its latest attempts failed in a row, and why; empty where none did."""
+    """Count and cause of its latest consecutive failed attempts; empty if none failed."""
     digests: frozenset[str] = frozenset()
-    """Digests of what its machines are made from today, one for each way."""
+    """Current digests of its machines, one per option and image."""
     lost: frozenset[str] = frozenset()
-    """Units that had registered, and that no registry knows now."""
+    """Units that were registered before, but are in no registry now."""
     creations: Mapping[str, str] = field(default_factory=dict)
     """Worker to the result of its last creation, if that failed."""
     choice: ImageChoice = field(default_factory=ImageChoice)
-    """What its next machine boots."""
+    """The image of its next machine."""
     offer: Offer = _NOTHING
-    """What its future workers offer."""
+    """The offer of its future workers."""
     headroom: Headroom = field(default_factory=lambda: Headroom((), {}, {}))
-    """What is left of every limit, over all pools."""
+    """The slack of every limit, over all pools."""
     used: dict[str, str] = field(default_factory=dict)
-    """Unit name to the request it is counted for."""
+    """Unit name to its assigned request."""
     served: int = 0
-    """How many waiting requests its workers, and those it makes, are counted for."""
+    """Number of waiting requests assigned to its existing and new workers."""
     awaited: bool = False
-    """Requests that it fits are not served, for a limit stops them."""
+    """A limit blocks requests that fit this pool."""
     short_of_room: int = 0
-    """How many requests nothing but its `workers` keeps from a machine here."""
+    """Number of requests that only `workers.max` blocks here."""
     due: dict[str, "Because"] = field(default_factory=dict)
-    """Unit name to why it is due to be replaced."""
+    """Unit name to the reason of its replacement."""
     kept: dict[str, "Because"] = field(default_factory=dict)
-    """Unit name to why it stays although something speaks for its going."""
+    """Unit name to the reason why it is kept despite a reason to delete it."""
     short: dict[Reason, tuple[str, Stopped | None]] = field(default_factory=dict)
-    """How many of `min` or `spare` are not made, and the limit that stops them, if one does."""
+    """`min` or `spare` to the missing count, and the blocking limit if there is one."""
     actions: list[Action] = field(default_factory=list)
     holds: list[Holding] = field(default_factory=list)
     """Machines that failed to boot and are held from now on."""
-    _with_candidate: int = 0
-    """How many new machines boot the candidate."""
-    _alike: dict[tuple[str, Market, bool], Create] = field(default_factory=dict)
-    """Type, market and whether it exists to a creation that others are made like."""
+    _candidate_creations: int = 0
+    """Number of new machines that boot the candidate."""
+    _templates: dict[tuple[str, Market, bool], Create] = field(default_factory=dict)
+    """(Type, market, exists) to a creation that further ones are copied from."""
 
     @property
     def name(self) -> str:
@@ -138,25 +138,25 @@ class PoolPlan:
 
     @property
     def on_demand(self) -> bool:
-        """Say whether it holds no machine while nothing asks for a tag of its workers."""
+        """Return whether it keeps machines only while a request requires one of its tags."""
         return bool(self.offer.on_demand)
 
     @property
     def unwanted(self) -> Reason | None:
-        """Return why fleet.yaml no longer wants the pool at all; None when it does."""
+        """Return why fleet.yaml no longer wants the pool; None if it does."""
         if self.pool is None:
             return Reason.POOL_REMOVED
         return Reason.POOL_DRAINING if self.pool.mode == "drain" else None
 
     @property
     def price(self) -> Decimal | None:
-        """Return what one more machine costs per hour; None when that is not known."""
+        """Return the hourly price of an additional machine; None if unknown."""
         ways = [option] if (option := self.option) else self.options
         return min((way.price for way in ways if way.price is not None), default=None)
 
     @property
     def option(self) -> Option | None:
-        """Return the cheapest way to make a machine here now; None where every way is closed."""
+        """Return the cheapest open option; None if every option is closed."""
         ways = (each for each in self.options if not each.closed)
         return min(ways, key=lambda each: each.price or Decimal(0), default=None)
 
@@ -167,80 +167,82 @@ class PoolPlan:
 
     @property
     def staying(self) -> list[Unit]:
-        """Return the units that are neither draining nor on their way out."""
+        """Return the units that are neither draining nor being removed."""
         leaving = self.leaving
         return [unit for unit in self.at_work if unit.name not in leaving]
 
     @cached_property
     def at_work(self) -> list[Unit]:
-        """Return the units that get work, those among them too that this plan removes."""
+        """Return the units that accept work, including those that this plan removes."""
         return [unit for unit in self.inventory.units if not is_going(unit)]
 
     @property
     def made(self) -> int:
-        """Return how many new machines this plan makes here."""
+        """Return the number of new machines in this plan."""
         return sum(
             isinstance(a, Create) and a.reason is not Reason.INTERRUPTED for a in self.actions
         )
 
     @property
     def unused(self) -> list[Unit]:
-        """Return the free units that no waiting request is counted for."""
+        """Return the idle units without an assigned request."""
         return [u for u in self.staying if u.is_capacity and u.name not in self.used]
 
     @property
     def is_full(self) -> bool:
-        """Say whether workers.max leaves no room for another machine."""
+        """Return whether workers.max is reached."""
         return self.pool is None or len(self.inventory.units) + self.made >= self.pool.workers.max
 
     def is_outdated(self, unit: Unit) -> bool:
-        """Say whether a machine was made from something else than today's config or image."""
+        """Return whether a machine was created from another config or image than the current."""
         digest = unit.machine.digest if unit.machine else None
         return bool(digest and self.digests and digest not in self.digests)
 
     def gives_way(self, unit: Unit) -> bool:
-        """Say whether a unit is to be replaced because it is outdated, or by a candidate."""
+        """Return whether a unit is due for replacement, as outdated or by a candidate."""
         due, _ = self.due.get(unit.name, (None, ""))
         return due is Reason.OUTDATED or self.is_outdated(unit)
 
     def goes_by_itself(self, unit: Unit) -> bool:
-        """Say whether a unit that stays now goes later without anybody's doing."""
+        """Return whether a kept unit will be deleted later without manual action."""
         return self.kept.get(unit.name, (None, ""))[0] is Reason.ORPHAN
 
     @cached_property
     def canaries(self) -> tuple[int, int]:
-        """Return how many units that get work boot the candidate, and how many get work."""
+        """Return the number of active units that boot the candidate, and of all active units."""
         return sum(map(self.is_canary, self.at_work)), len(self.at_work)
 
     def is_canary(self, unit: Unit) -> bool:
-        """Say whether a unit boots the candidate."""
+        """Return whether a unit boots the candidate."""
         image = unit.machine.image if unit.machine else unit.inputs.image if unit.inputs else ""
         return bool(image) and image == self.choice.candidate
 
     def next_way(self, option: Option) -> Option:
-        """Return a way with what the next machine boots: the candidate, where its share lacks."""
+        """Return the option with its next image: the candidate until it has its share."""
         if not self.choice.candidate:
             return option
         booting, at_work = self.canaries
-        is_due = booting + self._with_candidate < self.choice.share_of(at_work + self.made + 1)
+        is_due = booting + self._candidate_creations < self.choice.share_of(
+            at_work + self.made + 1
+        )
         return replace(option, image=self.choice.candidate) if is_due else option
 
     @property
     def may_remove(self) -> bool:
-        """Say whether anything may be drained or deleted here in this run."""
+        """Return whether this run may drain or delete units here."""
         paused = self.pool is not None and self.pool.mode == "pause"
         return not (self.inventory.blind or self.inventory.frozen or paused)
 
     @property
     def may_shrink(self) -> bool:
-        """Say whether idle machines may go: not while some of the work is not known."""
+        """Return whether idle machines may be deleted: not if part of the demand is unknown."""
         return self.may_remove and not self.inventory.sampled
 
     @property
     def booting(self) -> list[Unit]:
-        """Return the units that have not registered yet and can be kept from it.
+        """Return the unregistered units whose registration can be prevented.
 
-        Without a way to revoke a token one might register, and take work, while it is deleted.
+        Without token revocation a unit might register and take work while it is deleted.
         """
         if self.inventory.tokens is None:
             return []
@@ -252,7 +254,7 @@ class PoolPlan:
 
     @property
     def resumes(self) -> Iterator[Resume]:
-        """Yield the drains that are lifted because the hold they were for is over."""
+        """Yield the drains to lift because their hold has ended."""
         if not self.may_remove or (self.pool is not None and self.pool.mode == "observe"):
             return
         leaving = self.leaving
@@ -266,7 +268,7 @@ class PoolPlan:
                 )
 
     def cost_of(self, unit: Unit) -> Decimal | None:
-        """Return what a unit costs per hour; None when that is not known."""
+        """Return the hourly cost of a unit; None if unknown."""
         kind = unit.machine.type if unit.machine else unit.inputs.type if unit.inputs else ""
         return self._price_of(kind, market_of(unit.inputs))
 
@@ -278,12 +280,12 @@ class PoolPlan:
 
     def create(self, inputs: WorkerInputs, why: "Why") -> None:
         """Add the creation of a worker."""
-        self._with_candidate += inputs.image == self.choice.candidate and not why.exists
+        self._candidate_creations += inputs.image == self.choice.candidate and not why.exists
         market = market_of(inputs)
         alike = inputs.type, market, why.exists
-        if alike not in self._alike:
+        if alike not in self._templates:
             price = self._price_of(inputs.type, market)
-            self._alike[alike] = Create(
+            self._templates[alike] = Create(
                 pool=self.name,
                 worker=inputs.name,
                 registry=self.inventory.enrols,
@@ -291,10 +293,10 @@ class PoolPlan:
                 reason=why.reason,
                 cause=why.cause,
                 because=why.because,
-                # What exists already is counted in what the pool costs now.
+                # An existing machine is already in the current cost of the pool.
                 cost=Decimal(0) if why.exists else price or Decimal(0),
             )
-        made = self._alike[alike].altered(
+        made = self._templates[alike].altered(
             worker=inputs.name,
             inputs=inputs,
             reason=why.reason,
@@ -308,7 +310,7 @@ class PoolPlan:
         self.actions.append(made)
 
     def drain(self, unit: Unit, reason: Reason, because: str) -> None:
-        """Add the drain of a registered worker, where anything may be removed."""
+        """Add the drain of a registered worker, if removal is allowed."""
         if unit.is_leaving and reason is not Reason.HELD:
             reason = reason_of_departure(unit) or reason
         may_go = unit.held is None or reason is Reason.HELD or unit.held.by == FLEET
@@ -333,12 +335,16 @@ class PoolPlan:
         forgets: bool = False,
         absent: Literal["", "gone", "unmade"] = "",
     ) -> None:
-        """Add the deletion of a worker that runs nothing, where anything may be removed.
+        """Add the deletion of an idle worker, if removal is allowed.
 
-        `forgets`: its machine is gone with what it ran, so that its stack only forgets it.
+        `forgets`: the machine no longer exists, so the stack only drops its record.
         """
         revokes = unit.awaits_token and self.inventory.tokens is not None
-        carried = reason_of_departure(unit) if is_going(unit) and reason not in _OWN else None
+        carried = (
+            reason_of_departure(unit)
+            if is_going(unit) and reason not in _COUNTED_REASONS
+            else None
+        )
         reason = carried or reason
         if self.may_remove and (forgets or not unit.may_run) and unit.held is None:
             self.actions.append(
@@ -349,7 +355,7 @@ class PoolPlan:
                     reason=reason,
                     cause=cause_of(reason),
                     because=because,
-                    # Without a machine it was not counted in what the pool costs now.
+                    # Without a machine it is not in the current cost of the pool.
                     saves=(self.cost_of(unit) if unit.machine else None) or Decimal(0),
                     revokes=revokes,
                     releases=forgets or unit.holds_in_vain,
@@ -368,28 +374,28 @@ class Why(NamedTuple):
     because: str
     serves: tuple[str, ...] = ()
     turn: int = 0
-    """Its place in the order of service, over all pools; 0 goes before every request."""
+    """Its position in service order, over all pools; 0 precedes every request."""
     until_idle: Decimal | None = None
-    """Money that it is billed until it is deleted after its idle time-out."""
+    """Bill until its deletion after the idle time-out."""
     assumed: int = 0
-    """How many of these requests nothing says how long they run."""
+    """Number of its requests with an unknown duration."""
     exists: bool = False
-    """Its machine is there already; only the record of it is missing."""
+    """The machine exists; only its record is missing."""
 
 
 def is_going(unit: Unit) -> bool:
-    """Say whether a unit gets no new work any more; a busy one ends what it runs first.
+    """Return whether a unit gets no new work; a busy one first finishes its work.
 
-    What an operator holds stays all the same.
+    A unit held by an operator is kept.
     """
     is_told = unit.worker is not None and unit.worker.draining
     return unit.state in _GOING or is_told or unit.held is not None
 
 
 def reason_of_departure(unit: Unit) -> Reason | None:
-    """Return the reason for which a run drained a unit or switched it off; None: unknown.
+    """Return the reason of a unit's earlier drain or disabling; None if unknown.
 
-    A drain for a hold is no departure, nor one of a newer fleet with reasons of its own.
+    Drains for a hold do not count, nor unknown reasons of a newer fleet version.
     """
     reasons = (each.reason for each in unit.departures if each.over is None)
     known = (Reason(each) for each in reasons if each in _REASONS)
@@ -397,12 +403,12 @@ def reason_of_departure(unit: Unit) -> Reason | None:
 
 
 def gives_back(unit: Unit) -> str:
-    """Return what is said of a deletion that gives its request back; empty for another."""
+    """Return the message suffix of a deletion that returns its request; empty for others."""
     if unit.worker is None or not unit.holds_in_vain:
         return ""
     return f"; request {unit.worker.running} goes back to the queue"
 
 
 def cause_of(reason: Reason) -> Cause:
-    """Return what made it necessary that a worker goes."""
+    """Return the cause of a deletion reason."""
     return _CAUSES.get(reason, Cause.DEMAND)

@@ -1,12 +1,13 @@
-"""What the stack of each kind of provider gets: settings of its machines, and what they share.
+"""Machine settings and shared resources per kind of provider.
 
-A shared stack holds it: one per provider, brought up before anything is planned that
-needs it. What machines were made with stays while they do, even when fleet.yaml no longer asks
-for it. What an engine can only change by replacing it counts as changed here; the engine knows.
+One shared stack per provider holds the shared resources; it is brought up before any plan needs
+them. Resources stay while a machine that was created with them exists, even if fleet.yaml no
+longer requires them. A change that the engine can only make by replacement counts as a change
+here; the engine decides.
 
-Everything goes by names that follow from fleet.yaml, so that a plan is complete before anything
-exists. A launch template is named after its content and has one version: when the content
-changes another one is made, and machines of the old one are outdated.
+Names follow from fleet.yaml, so that a plan is complete before any resource exists. A launch
+template is named after its content and has one version: changed content means another template,
+and machines of the old one are outdated.
 """
 
 import shlex
@@ -28,7 +29,7 @@ from fleet.schema.units import write_count
 
 
 def settings_of(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str, str]:
-    """Return what else than type and image a pool's machines are made from."""
+    """Return the settings of a pool's machines other than type and image."""
     provider = fleet.providers[pool.provider]
     match provider:
         case AwsProvider():
@@ -47,19 +48,19 @@ def settings_of(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str
 
 
 def parts_of(fleet: Fleet, name: str) -> tuple[Part, ...]:
-    """Return what fleet.yaml says that the machines of a provider share."""
+    """Return the shared parts that fleet.yaml declares for a provider."""
     provider = fleet.providers.get(name)
     parts: Iterable[Part] = ()
     match provider:
         case AwsProvider():
             parts = [_template(provider, fleet.fleet, name)]
         case HcloudProvider():
-            parts = _hcloud(provider, fleet.fleet, f"{fleet.fleet}-{name}")
+            parts = _hcloud_parts(provider, fleet.fleet, f"{fleet.fleet}-{name}")
     return tuple(sorted(parts, key=lambda part: part.key))
 
 
 _REVISION = 1
-"""To be raised whenever stacks/aws puts something else into a template."""
+"""Increment if stacks/aws changes the content of a template."""
 _GIB = 1024
 
 
@@ -77,12 +78,12 @@ def _template(provider: AwsProvider, fleet: str, name: str) -> Part:
 
 
 def _disk(pool: Pool) -> dict[str, str]:
-    """Return the root disk in whole GiB, swap included; nothing: as large as the image's."""
+    """Return the root disk in whole GiB, including swap; empty: the size of the image."""
     disk = pool.machine.disk if isinstance(pool.machine, Machine) else None
     return {} if disk is None else {"disk": str(-(-(disk + pool.swap) // _GIB))}
 
 
-def _hcloud(provider: HcloudProvider, fleet: str, own: str) -> Iterator[Part]:
+def _hcloud_parts(provider: HcloudProvider, fleet: str, own: str) -> Iterator[Part]:
     labels = {"fleet": fleet}
     if provider.network is not None:
         network = {"ip_range": provider.network.ip_range, "zone": provider.network.zone}
@@ -115,13 +116,13 @@ _SETTINGS = {
     "placement_group": "placement_group_id",
     "template": "template",
 }
-"""Kind of a part to the setting of a machine that names it."""
+"""Kind of part to the machine setting that refers to it."""
 _BY_NAME = frozenset({"template"})
-"""Kinds of parts that machines are given by name; the others by id."""
+"""Kinds of parts that machines refer to by name; the others by id."""
 
 
 def shared_settings(fleet: Fleet, world: World, name: str) -> Mapping[str, str] | Unknown:
-    """Return what each new machine of a provider is given; Unknown where some is not made."""
+    """Return the shared settings of a provider's new machines; Unknown if a part is missing."""
     parts = parts_of(fleet, name)
     if not parts:
         return {}
@@ -140,14 +141,14 @@ def shared_settings(fleet: Fleet, world: World, name: str) -> Mapping[str, str] 
         )
     settings: dict[str, list[str]] = {}
     for part in parts:
-        settings.setdefault(_SETTINGS[part.kind], []).append(_given(part.key, ids[part.key]))
+        settings.setdefault(_SETTINGS[part.kind], []).append(_reference(part.key, ids[part.key]))
     return {key: " ".join(sorted(each)) for key, each in sorted(settings.items())}
 
 
 def in_use(world: World, name: str) -> dict[str, int] | Unknown:
-    """Return how many machines were made with each part of a base, by the part's key.
+    """Return how many machines were created with each part of a base, by the part's key.
 
-    Unknown while some machine may use them that no stack tells of.
+    Unknown if a machine that no stack records may use one.
     """
     base = world.bases.get(name)
     if not isinstance(base, Base):
@@ -174,7 +175,7 @@ def in_use(world: World, name: str) -> dict[str, int] | Unknown:
 
 
 def made_without(world: World, name: str, keys: Collection[str]) -> int:
-    """Return how many machines of a provider were not made with all of these new parts."""
+    """Return how many machines of a provider were created without some of these new parts."""
     recorded = (
         worker
         for stack in world.known_stacks.values()
@@ -182,12 +183,12 @@ def made_without(world: World, name: str, keys: Collection[str]) -> int:
         for worker in stack.workers
         if worker.name in stack.ids
     )
-    # What is given by id has none yet: no machine was made with it.
-    return sum(any(not _is_given(worker, key, "") for key in keys) for worker in recorded)
+    # A part by id has no id yet: no machine was created with it.
+    return sum(any(not _uses_part(worker, key, "") for key in keys) for worker in recorded)
 
 
 def wanted_parts(fleet: Fleet, world: World, name: str) -> tuple[Part, ...]:
-    """Return what a base has to hold: what fleet.yaml says, and what is still in use of before."""
+    """Return the required parts of a base: declared in fleet.yaml, or still in use."""
     parts = {part.key: part for part in parts_of(fleet, name)}
     base = world.bases.get(name)
     used = in_use(world, name)
@@ -198,7 +199,7 @@ def wanted_parts(fleet: Fleet, world: World, name: str) -> tuple[Part, ...]:
 
 
 def is_laid(base: Base, parts: Iterable[Part]) -> bool:
-    """Say whether a base holds exactly these parts, all of them made as asked."""
+    """Return whether a base holds exactly these parts, all created as required."""
     wanted = tuple(parts)
     return (
         base.laid
@@ -211,24 +212,24 @@ def is_laid(base: Base, parts: Iterable[Part]) -> bool:
 def _used_by(stack: Stack, base: Base) -> Iterator[str]:
     for worker in stack.workers:
         for key, part_id in base.ids.items():
-            if _is_given(worker, key, part_id):
+            if _uses_part(worker, key, part_id):
                 yield key
 
 
-def _is_given(worker: WorkerInputs, key: str, part_id: str) -> bool:
-    """Say whether a machine was made with a part."""
+def _uses_part(worker: WorkerInputs, key: str, part_id: str) -> bool:
+    """Return whether a machine was created with a part."""
     setting = worker.settings.get(_SETTINGS[key.partition("/")[0]], "")
-    return _given(key, part_id) in setting.split()
+    return _reference(key, part_id) in setting.split()
 
 
-def _given(key: str, part_id: str) -> str:
-    """Return by what a machine is given a part."""
+def _reference(key: str, part_id: str) -> str:
+    """Return the reference to a part in machine settings: its name or id."""
     kind, _, name = key.partition("/")
     return name if kind in _BY_NAME else part_id
 
 
 def find_base_changes(fleet: Fleet, world: World) -> Iterator[BaseChange]:
-    """Yield what the next apply does to the base of each provider; nothing where it is laid."""
+    """Yield the next apply's changes to the base of each provider; none if it is up to date."""
     for name in sorted(fleet.providers):
         base = world.bases.get(name)
         if isinstance(base, Unknown) or why_held(fleet, name):
@@ -252,9 +253,9 @@ def find_base_changes(fleet: Fleet, world: World) -> Iterator[BaseChange]:
 
 
 def why_held(fleet: Fleet, name: str, ordered: Collection[str] = ()) -> str:
-    """Return why a base is left alone; nothing where some pool of its provider may be changed.
+    """Return why a base is not changed; empty if some pool of its provider may be changed.
 
-    Where pools are `ordered`, no other may be.
+    If pools are `ordered`, only these may be.
     """
     modes = {
         pool: each.mode

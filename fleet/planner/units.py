@@ -1,12 +1,12 @@
-"""A unit: a machine and its worker as seen by provider, stack and registries, and its state.
+"""A unit: a machine and its worker, observed by provider, stack and registries, and its state.
 
-Of several registrations the most active counts. So a registration that is idle, draining or dead
-never hides one that works, and a machine goes only when every queue that knows its worker has
-stopped giving it work.
+The most active of several registrations counts. An idle, draining or dead registration therefore
+never hides a working one. A machine is deleted only after every queue that knows its worker has
+stopped assigning work to it.
 
-At a cloud nothing registers: a machine is ready when its provider says that it runs and has an
-address and, where `ready` asks for it, its port has answered. Without a look a machine is neither
-ready nor failed.
+At a cloud without registration, a machine is ready if its provider reports it as running with an
+address and, with `ready`, its port has answered. Before a check, a machine is neither ready nor
+failed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,16 +31,18 @@ from fleet.schema.model import Boot, DebusineQueue, Fleet, Pool, Ready, is_at_cl
 from fleet.schema.units import write_duration
 
 NEVER = datetime.max.replace(tzinfo=UTC)
-"""Later than any moment."""
-_HEARING = timedelta(minutes=10)
+"""Later than any other time."""
+_MIN_CONNECTED = timedelta(minutes=10)
 DISCONNECTED_GRACE = 75 * 60
-"""Seconds that an idle worker may be unheard of before it is replaced: a connected one is heard
-within 65 minutes, and one that lost its connection has ten more to come back."""
+"""Seconds without contact after which an idle worker is replaced.
+
+A connected worker is heard within 65 minutes; a disconnected one has ten more to reconnect.
+"""
 
 Registries = Mapping[str, tuple[Worker, ...]]
-"""Queue or provider to the workers registered there."""
+"""Queue or provider to its registered workers."""
 
-_CALM = (
+_INACTIVE_STATES = (
     (WorkerState.DISABLED, False),
     (WorkerState.ENROLLED, False),
     (WorkerState.IDLE, True),
@@ -48,28 +50,30 @@ _CALM = (
     (WorkerState.DEAF, False),
     (WorkerState.IDLE, False),
 )
-"""State and draining of what runs nothing, the surest to stay so first."""
+"""(State, draining) of inactive workers, least likely to become active first."""
 
 
 def workers_by_machine(
     registries: Registries, static: frozenset[str]
 ) -> dict[str, tuple[str, Worker]]:
-    """Return machine name to where its worker is registered, and the worker; static ones aside."""
+    """Return machine name to registry and worker, without static workers."""
     found: dict[str, tuple[str, Worker]] = {}
-    for registry, worker in sorted(_each(registries, static), key=_most_active_first):
+    for registry, worker in sorted(
+        _dynamic_registrations(registries, static), key=_activity_order
+    ):
         found.setdefault(worker.machine or worker.name, (registry, worker))
     return found
 
 
 def enrols_at(fleet: Fleet, pool: object, queues: list[str]) -> str | None:
-    """Return the first queue by name that a pool's workers register at with a token of ours."""
+    """Return the first queue by name at which a pool's workers register with a token of fleet."""
     if not isinstance(pool, Pool):
         return None
     return next((q for q in queues if isinstance(fleet.queues.get(q), DebusineQueue)), None)
 
 
 def revokes_at(fleet: Fleet, queues: list[str]) -> str | None:
-    """Return the first queue by name that takes the tokens of our workers back when told."""
+    """Return the first queue by name that lets fleet revoke tokens of workers."""
     declared = ((name, fleet.queues.get(name)) for name in queues)
     return next((n for n, q in declared if isinstance(q, DebusineQueue) and q.admin), None)
 
@@ -77,7 +81,7 @@ def revokes_at(fleet: Fleet, queues: list[str]) -> str | None:
 def registries_of(
     world: World, queues: list[str], provider: str, listing: Listing
 ) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return the workers by registry, and what could not be read."""
+    """Return the workers by registry, and the unreadable registries."""
     if listing.workers is not None:
         return {provider: listing.workers}, ()
     return queue_registries(world, queues)
@@ -86,7 +90,7 @@ def registries_of(
 def queue_registries(
     world: World, queues: list[str]
 ) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return the workers by queue, and what could not be read."""
+    """Return the workers by queue, and the unreadable queues."""
     registries = {}
     unreadable = []
     for queue in queues:
@@ -99,7 +103,7 @@ def queue_registries(
 
 
 def seconds_away(world: World, worker: Worker | None) -> int:
-    """Return for how long nothing was heard of a worker that is not connected; 0: it is."""
+    """Return the seconds since last contact with a disconnected worker; 0 if connected."""
     if worker is None or not (worker.away or worker.state is WorkerState.DISCONNECTED):
         return 0
     heard = worker.last_seen or worker.since
@@ -107,22 +111,25 @@ def seconds_away(world: World, worker: Worker | None) -> int:
 
 
 def hears_others(world: World, queue: str) -> bool:
-    """Say whether a queue has heard somebody for long enough to be believed of who is away.
+    """Return whether a queue's reports of disconnected workers are reliable.
 
-    After it was away itself, its workers come back one by one.
+    After an outage of the queue its workers reconnect one by one, so one worker has to be
+    connected for long enough.
     """
     reading = world.queues.get(queue)
     workers = reading.workers if reading and isinstance(reading.workers, tuple) else ()
-    since = world.time - _HEARING
+    since = world.time - _MIN_CONNECTED
     return any(w.connected_since is not None and w.connected_since <= since for w in workers)
 
 
 def is_busy(worker: Worker) -> bool:
-    """Say whether a worker runs something, by its state or by what it is said to run."""
+    """Return whether a worker runs something, by its state or its reported work."""
     return worker.state is WorkerState.BUSY or worker.running is not None
 
 
-def _each(registries: Registries, static: frozenset[str]) -> Iterable[tuple[str, Worker]]:
+def _dynamic_registrations(
+    registries: Registries, static: frozenset[str]
+) -> Iterable[tuple[str, Worker]]:
     return (
         (registry, worker)
         for registry, workers in registries.items()
@@ -131,25 +138,27 @@ def _each(registries: Registries, static: frozenset[str]) -> Iterable[tuple[str,
     )
 
 
-def _most_active_first(registered: tuple[str, Worker]) -> tuple[int, str, str, str]:
+def _activity_order(registered: tuple[str, Worker]) -> tuple[int, str, str, str]:
     registry, worker = registered
     return (-_activity(worker), registry, worker.name, str(worker.since))
 
 
 def _activity(worker: Worker) -> int:
     if is_busy(worker) and not worker.stranded:
-        return len(_CALM)
-    return _CALM.index((worker.state, worker.draining and worker.state is WorkerState.IDLE))
+        return len(_INACTIVE_STATES)
+    return _INACTIVE_STATES.index(
+        (worker.state, worker.draining and worker.state is WorkerState.IDLE)
+    )
 
 
 MOST_MISSES = 3
-"""Looks in a row at which a port that answered before is silent; then its machine is broken."""
+"""Failed checks in a row after which a machine that was ready counts as broken."""
 
 
 def is_up(fleet: Fleet, name: str, machine: Machine) -> bool:
-    """Say whether a machine of a pool can be given to a ticket, or could once."""
+    """Return whether a machine can be, or could have been, assigned to a ticket."""
     if machine.state is not MachineState.RUNNING:
-        # What livechecks found to be broken was up: it is drained, and not waited for.
+        # A machine that failed its livechecks was up before: it is drained, not waited for.
         return machine.state is MachineState.FAILED
     pool = fleet.pools.get(name)
     if not isinstance(pool, Pool) or not is_at_cloud(fleet, pool):
@@ -159,9 +168,9 @@ def is_up(fleet: Fleet, name: str, machine: Machine) -> bool:
 
 
 def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:
-    """Say whether a machine that is not ready had the time to become so.
+    """Return whether a machine is not ready after its deadline.
 
-    Without looks since its boot, its port has that time from the first look on.
+    Without checks since its boot, the deadline of its port counts from the first check.
     """
     within = timedelta(seconds=_deadline(pool))
     began = machine.created_at or machine.looked_since
@@ -177,7 +186,7 @@ def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:
 
 
 def has_failed(machine: Machine | None) -> bool:
-    """Say whether a machine that worked was looked at several times, and did not."""
+    """Return whether a machine that was ready has failed several checks."""
     if machine is None:
         return False
     is_silent = machine.was_ready and (machine.misses or 0) >= MOST_MISSES
@@ -185,7 +194,7 @@ def has_failed(machine: Machine | None) -> bool:
 
 
 def why_late(pool: object) -> str:
-    """Return what a machine did not do in time."""
+    """Return the deadline that a machine missed."""
     ready, within = _ready(pool), write_duration(_deadline(pool))
     if ready:
         return f"its port {ready.port} did not answer within ready.within ({within})"
@@ -193,7 +202,7 @@ def why_late(pool: object) -> str:
 
 
 def why_lost(pool: object) -> str:
-    """Return that a machine was ready and is not; empty where workers register."""
+    """Return the failure of a machine that was ready; empty if workers register."""
     ready = _ready(pool)
     return f"its port {ready.port} no longer answers" if ready else ""
 
@@ -208,7 +217,7 @@ def _ready(pool: object) -> Ready | None:
 
 
 class State(Word):
-    """What a unit is, both witnesses and its registry heard."""
+    """State of a unit, from provider, stack and registry."""
 
     IDLE = "idle"
     BUSY = "busy"
@@ -229,19 +238,19 @@ class State(Word):
 
 
 DEAF_GRACE = 120
-"""Seconds that a connected worker has to tell its queue what it can do; until then it starts."""
+"""Seconds that a connected worker has to report its tags; until then it counts as starting."""
 FAILED_SAID = "failed by its provider: its livechecks or `new` failed"
 DEAF_SAID = "its worker has not reported its tags, so it gets no work"
 STOPPED_SAID = "its machine is stopped"
 RETURN_GRACE = DEAF_GRACE
-"""Seconds that a worker which lost its connection still counts as capacity: most come back."""
+"""Seconds that a disconnected worker still counts as capacity: most reconnect."""
 CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
-"""States of what can take work; one that is away for a moment can too: see `is_capacity`."""
+"""States that can take work; `is_capacity` adds briefly disconnected workers."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One worker and its machine, as far as anybody saw them."""
+    """One worker and its machine, as observed."""
 
     name: str
     pool: str
@@ -251,38 +260,38 @@ class Unit:
     inputs: WorkerInputs | None = None
     registry: str | None = None
     held: Hold | None = None
-    """Who ordered that it gets no work and stays."""
+    """The operator's order to keep it without work."""
     returning: bool = False
-    """Its worker is idle and not connected, but was heard a moment ago or is about to connect."""
+    """Its worker is idle and disconnected, but was heard recently or is about to connect."""
     is_leaving: bool = False
-    """Another queue, where its worker is registered too, gives it no new work."""
+    """Another queue of its worker has stopped assigning work to it."""
     drains: int = 1
-    """Number of runs that drain it: one for each queue that gives it work."""
+    """Number of runs to drain it: one per queue that assigns work to it."""
     departures: tuple[Departure, ...] = ()
-    """Why earlier runs drained it or switched it off, the first one first."""
+    """Why earlier runs drained or disabled it, oldest first."""
     resumes: tuple[Departure, ...] = ()
-    """Drains for a hold that is over: it is given work again, unless it goes for a reason."""
+    """Drains for an ended hold: it gets work again unless it has another reason to go."""
 
     @property
     def is_capacity(self) -> bool:
-        """Say whether it can take work, now or as soon as it is up or connected again."""
+        """Return whether it can take work, now or once it has booted or reconnected."""
         return self.state in CAPACITY or self.returning
 
     @property
     def since(self) -> datetime | None:
-        """Return since when it is in this state."""
+        """Return the start of its present state."""
         if self.worker and self.worker.since:
             return self.worker.since
         return self.machine.created_at if self.machine else None
 
     @property
     def has_failed(self) -> bool:
-        """Say whether its provider found again and again that its machine does not work."""
+        """Return whether its provider repeatedly found its machine broken."""
         return has_failed(self.machine)
 
     @property
     def failed_said(self) -> str:
-        """Return what was found of a machine that does not work."""
+        """Return the failure of a broken machine."""
         misses = self.machine.misses if self.machine else None
         if misses:
             return f"the port of its `ready` did not answer the last {misses} checks"
@@ -290,14 +299,14 @@ class Unit:
 
     @property
     def awaits_token(self) -> bool:
-        """Say whether its worker can only come with a token that it has not used so far."""
+        """Return whether its worker still needs an unused token to register."""
         if self.worker is not None:
             return self.worker.state is WorkerState.ENROLLED
         return self.state in (State.STARTING, State.NEVER_REGISTERED, State.STOPPED)
 
     @property
     def holds_in_vain(self) -> bool:
-        """Say whether it was given something that it can surely not run: it has to be released."""
+        """Return whether it was assigned work that it cannot run and that has to be released."""
         if self.worker is None or not is_busy(self.worker):
             return False
         is_off = self.machine is not None and self.machine.state is MachineState.STOPPED
@@ -305,19 +314,19 @@ class Unit:
 
     @property
     def may_run(self) -> bool:
-        """Say whether it may run something: then it is never deleted."""
+        """Return whether it may run something: such a unit is never deleted."""
         return self.worker is not None and is_busy(self.worker) and not self.holds_in_vain
 
 
 @dataclass(frozen=True)
 class Sightings:
-    """What each witness says of one pool."""
+    """The observations of one pool."""
 
     pool: str
     machines: Sequence[Machine]
     stack: Stack | Unknown | None
     workers: Mapping[str, tuple[str, Worker]]
-    """Machine name to where its worker is registered, and the worker."""
+    """Machine name to registry and worker."""
 
 
 def units_of(
@@ -332,11 +341,11 @@ def units_of(
     for name in sorted(machines.keys() | inputs.keys() | ids.keys()):
         machine = machines.get(name)
         registry, worker = seen.workers.get(name, (None, None))
-        # Another machine may carry the name of one that is gone: a name proves nothing.
+        # A reused name does not identify a machine: compare ids.
         strange = machine is not None and ids.get(name, machine.id) != machine.id
         overdue = machine is not None and is_overdue(machine)
         state = (
-            _witnessed(
+            _conflict_state(
                 listed=machine is not None,
                 wanted=not strange and (silent or name in inputs),
                 recorded=not strange and (silent or name in ids),
@@ -360,8 +369,8 @@ def units_of(
     return tuple(units)
 
 
-def _witnessed(*, listed: bool, wanted: bool, recorded: bool) -> State | None:
-    """Return what the two witnesses of a machine make of it; None when they agree."""
+def _conflict_state(*, listed: bool, wanted: bool, recorded: bool) -> State | None:
+    """Return the state if provider and stack disagree; None if they agree."""
     match listed, wanted, recorded:
         case True, True, True:
             return None
@@ -378,7 +387,7 @@ def _witnessed(*, listed: bool, wanted: bool, recorded: bool) -> State | None:
 def registered_state(
     worker: Worker | None, now: datetime, *, has_registry: bool, overdue: bool
 ) -> State:
-    """Return what the registry says of a machine that both witnesses saw."""
+    """Return the state of a machine that provider and stack report, from its registry."""
     if worker is None:
         if not has_registry:
             return State.ASSUMED
@@ -396,12 +405,12 @@ def registered_state(
 
 
 def _is_young(worker: Worker, now: datetime) -> bool:
-    """Say whether a worker connected so lately that it may yet say what it can do."""
+    """Return whether a worker connected so recently that it may still report its tags."""
     return worker.since is not None and (now - worker.since).total_seconds() <= DEAF_GRACE
 
 
 def _is_returning(worker: Worker | None, now: datetime, *, overdue: bool) -> bool:
-    """Say whether a worker that is not connected was heard a moment ago, or first comes up."""
+    """Return whether a disconnected worker was heard recently, or is still booting."""
     if worker is None:
         return False
     if worker.last_seen is None and not overdue:
