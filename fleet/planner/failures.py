@@ -1,8 +1,8 @@
-"""Failed attempts to create machines: which ways are closed, until when, and why.
+"""Failed attempts to create machines: closed options, their retry time, and the reason.
 
-A provider that reports a shortage of stock or quota is believed immediately. Any other failure
-counts only as a rate of the tries, so that one error never silences a pool. A name that another
-machine has closes no way: the next run uses another name.
+A reported shortage of stock or quota closes an option immediately. Any other failure counts only
+by failure rate, so that one error never closes a pool. A name that is taken by another machine
+closes no option: the next run uses another name.
 """
 
 import re
@@ -21,19 +21,19 @@ from fleet.planner.units import DEAF_SAID, State, Unit, why_late
 from fleet.schema.model import BootFailures, Fleet, HooksProvider, Pool
 
 BASE = timedelta(minutes=3)
-"""How long the first failure closes; each one after it doubles that. Karpenter's figure."""
+"""Back-off after the first failure; it doubles with each further one. Value of Karpenter."""
 CAP = timedelta(minutes=30)
-"""How long any failure closes at most. Cluster-autoscaler's figure."""
+"""Maximum back-off. Value of Cluster Autoscaler."""
 RESET = timedelta(hours=3)
-"""A failure longer ago than this is forgotten. Cluster-autoscaler's figure."""
+"""Age at which a failure is forgotten. Value of Cluster Autoscaler."""
 BOOT_MEMORY = timedelta(hours=24)
-"""A boot longer ago than this no longer counts against its image, which is then tried again."""
+"""Age at which a failed boot no longer counts against its image, which is then retried."""
 SAMPLE = 4
-"""With fewer tries that ended, no rate is formed."""
+"""Minimum finished attempts for a failure rate."""
 RATE = 0.5
-"""A rate of failures from which on a way to make machines is closed."""
+"""Failure rate that closes an option."""
 LATEST = 20
-"""How many tries of one pool, machine type and market are looked at, the latest ones."""
+"""Maximum latest attempts per pool, machine type and market that are evaluated."""
 
 _WHY_FAILED: Mapping[State | None, str] = {
     State.DEAF: DEAF_SAID,
@@ -42,9 +42,9 @@ _WHY_FAILED: Mapping[State | None, str] = {
 _FAILED = frozenset({"failed", "error", "out-of-stock", "quota", "name-taken"})
 _ENDED = frozenset({"registered", "failed", "error"})
 MOST_TAKEN = 8
-"""Runs in a row whose names were all taken: then it is no longer believed to be about names."""
+"""Consecutive runs with taken names, after which the cause is assumed to be another one."""
 _STATED = re.compile(r"\A\S+: new reports (out-of-stock|quota|name-taken|error): ")
-"""An outcome that a person's own command states: docs/how-to/use-your-own-commands.md."""
+"""An outcome reported by an operator's command: docs/how-to/use-your-own-commands.md."""
 _NO_STOCK = re.compile(
     r"\b(resource_unavailable|placement_error"  # Hetzner
     r"|Insufficient\w*Capacity|InsufficientFreeAddressesInSubnet|UnfulfillableCapacity"  # AWS
@@ -69,28 +69,28 @@ _TOO_FAST = re.compile(
     r"(rate_?limit_?exceeded|RequestLimitExceeded|\bper (second|minute|100 seconds)\b)",
     re.IGNORECASE,
 )
-"""A limit of calls, which says nothing of machines."""
-_TAKEN = re.compile(
+"""A rate limit of calls, which does not concern machines."""
+_NAME_TAKEN = re.compile(
     r"\b(uniqueness_error|validation_unique_failed|RESOURCE_ALREADY_EXISTS|DuplicateName"
     r"|IdempotentParameterMismatch)\b",
     re.IGNORECASE,
 )
-"""Codes of Hetzner, IBM, GCP, VMware and EC2 for a name, or a token, of another machine."""
+"""Codes of Hetzner, IBM, GCP, VMware and EC2 for a taken name or token."""
 _TIMED_OUT = re.compile(r"\bnew did not finish within \S+ and was stopped")
-"""The text of a `new` that was ended because it took too long."""
+"""The message about a `new` command that was stopped at its time limit."""
 _ABANDONED = "its run stopped before `new` ended"
-_SHOWN = 200
-"""Letters of a refusal that a sentence about attempts shows."""
-_OURS = re.compile(
+_MAX_DETAIL = 200
+"""Maximum characters of an error that a message about attempts contains."""
+_LOCAL_FAULT = re.compile(
     r"\blocal_fault\b|: the disk (is full|quota is used up)\b|\bdatabase or disk is full\b"
     r"|\S*pulumi\S*: (no space left on device|disk quota exceeded)"  # its files and plugins
 )
-"""What this computer could not do, as on a full disk, says nothing of a machine type."""
+"""A fault of this computer, such as a full disk, does not count against a machine type."""
 
 
 def classify(said: str, worker: str = "") -> AttemptResult:
-    """Return the result of an attempt to create this worker's machine, by the refusal's text."""
-    if _OURS.search(said):
+    """Classify the error message of an attempt to create this worker's machine."""
+    if _LOCAL_FAULT.search(said):
         return "gone"
     if stated := _STATED.match(said):
         return stated[1]  # type: ignore[return-value]  # the pattern lists results
@@ -98,13 +98,13 @@ def classify(said: str, worker: str = "") -> AttemptResult:
         return "out-of-stock"
     if _NO_QUOTA.search(said) and not _TOO_FAST.search(said):
         return "quota"
-    if _TAKEN.search(said) or (worker and _is_taken(said, worker)):
+    if _NAME_TAKEN.search(said) or (worker and _is_taken(said, worker)):
         return "name-taken"
     return "error"
 
 
 def _is_taken(said: str, worker: str) -> bool:
-    """Say whether a text states that this very name is in use, not another object's."""
+    """Return whether the message says that this name, not another object's, is taken."""
     name, state = re.escape(worker), r"already (exists?|in use|used|taken|defined|registered)"
     before = rf"{name}\W{{0,3}}(\s+(with|that|this|name|is|was|has been))*\s*{state}"
     after = rf"{state}\W+(\w+\W+){{0,3}}{name}(?![\w/-]|\.\w)"
@@ -114,14 +114,14 @@ def _is_taken(said: str, worker: str) -> bool:
 def settle(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
 ) -> tuple[Attempt, ...]:
-    """Return the tries that the world says have ended, each with what became of it.
+    """Return the finished attempts with their results.
 
-    A machine that is nowhere, although both witnesses were heard, is `gone`: it is unknown whether
-    it would have registered, or whether it was made before its apply was killed. A `new` without a
-    machine after its time limit has failed, also if its run was killed before that.
+    A machine that neither provider nor stack reports, although both were readable, is `gone`:
+    whether it would have registered, or existed before its apply was killed, is unknown. A `new`
+    command without a machine after its time limit has failed, even if its run was killed earlier.
     """
     states = {
-        name: {unit.name: _ended_as(unit) for unit in inventory.units}
+        name: {unit.name: _final_state(unit) for unit in inventory.units}
         for name, inventory in inventories.items()
         if not inventory.blind
     }
@@ -140,7 +140,7 @@ def settle(
         limit = limits.get(attempt.pool)
         if limit and (attempt.pool, attempt.worker) in unmade and attempt.at + limit < world.time:
             settled.append(attempt.altered(result="error", detail=_ABANDONED))
-        elif result := _became(state):
+        elif result := _attempt_result(state):
             late = why_late(fleet.pools.get(attempt.pool))
             detail = late if state is State.NEVER_REGISTERED else _WHY_FAILED.get(state, "")
             settled.append(attempt.altered(result=result, detail=detail))
@@ -148,7 +148,7 @@ def settle(
 
 
 def _creation_limits(fleet: Fleet) -> dict[str, timedelta]:
-    """Return the time limit of `new` by pool, where a person's own commands create machines."""
+    """Return the time limit of `new` by pool, for pools with an operator's commands."""
     return {
         name: timedelta(seconds=provider.timeouts.new)
         for name, pool in fleet.dynamic_pools.items()
@@ -156,14 +156,14 @@ def _creation_limits(fleet: Fleet) -> dict[str, timedelta]:
     }
 
 
-def _ended_as(unit: Unit) -> State:
-    """Return a unit's state; of one that stopped, whether its worker had registered before."""
+def _final_state(unit: Unit) -> State:
+    """Return the final state of a unit; a stopped one that had registered counts as disabled."""
     if unit.state is State.STOPPED and not unit.awaits_token:
         return State.DISABLED
     return unit.state
 
 
-def _became(state: State | None) -> AttemptResult | None:
+def _attempt_result(state: State | None) -> AttemptResult | None:
     match state:
         case None:
             return "gone"
@@ -177,38 +177,38 @@ def _became(state: State | None) -> AttemptResult | None:
 
 @dataclass(frozen=True)
 class Memory:
-    """Every try that still counts, the latest first."""
+    """The attempts that still count, latest first."""
 
     now: datetime
     by_pool: Mapping[str, Sequence[Attempt]]
     by_account: Mapping[tuple[str, Market], Sequence[Attempt]]
-    """Provider and market to the tries of all its pools: a quota is the account's."""
+    """Provider and market to the attempts of all its pools: a quota applies to the account."""
     least: timedelta = timedelta()
-    """How long a failure closes at least."""
+    """Minimum back-off of a failure."""
     limits: Mapping[str, timedelta] = field(default_factory=dict)
     """Pool to the time limit of its `new`."""
 
     @cached_property
     def has_failures(self) -> bool:
-        """Say whether any of them failed, so that there is something to look for."""
+        """Return whether any attempt failed."""
         return any(t.result in _FAILED for tries in self.by_pool.values() for t in tries)
 
     def end_of(self, attempt: Attempt) -> datetime:
-        """Return the end of an attempt; one that hung began long before it failed."""
+        """Return the end of an attempt; a hanging one started long before it failed."""
         hung = _TIMED_OUT.search(attempt.detail) or attempt.detail == _ABANDONED
         return attempt.at + (self.limits.get(attempt.pool, timedelta()) if hung else timedelta())
 
     def is_recent(self, attempt: Attempt) -> bool:
-        """Say whether an attempt counts for the rate of failures.
+        """Return whether an attempt counts for the failure rate.
 
-        Attempts that hang follow each other slowly, so as many as a rate needs are remembered.
+        Hanging attempts are far apart, so the window is long enough for the minimum sample.
         """
         took = self.end_of(attempt) - attempt.at
         return self.now - attempt.at <= RESET + SAMPLE * took * 2
 
 
 def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Memory:
-    """Return what is remembered, tries that have ended since counted by what became of them."""
+    """Return the recorded attempts, with the results of those that have finished since."""
     settled = {(each.worker, each.at): each for each in settle(fleet, world, inventories)}
     by_pool: defaultdict[str, list[Attempt]] = defaultdict(list)
     by_account: defaultdict[tuple[str, Market], list[Attempt]] = defaultdict(list)
@@ -225,7 +225,7 @@ def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory])
 
 
 def describe_creations(memory: Memory, pool: str) -> dict[str, str]:
-    """Return the result of the last creation of each worker of a pool, if that failed."""
+    """Return the error of the last creation of each worker of a pool, if it failed."""
     latest = {each.worker: each for each in reversed(memory.by_pool.get(pool, ()))}
     return {
         worker: _describe_creation(attempt.detail)
@@ -237,19 +237,20 @@ def describe_creations(memory: Memory, pool: str) -> dict[str, str]:
 def _describe_creation(detail: str) -> str:
     hung = _TIMED_OUT.search(detail)
     return (
-        f"its creation timed out ({hung[0]})" if hung else f"its creation failed ({_cut(detail)})"
+        f"its creation timed out ({hung[0]})"
+        if hung
+        else f"its creation failed ({_shorten(detail)})"
     )
 
 
-def _cut(detail: str) -> str:
-    return detail if len(detail) <= _SHOWN else f"{detail[:_SHOWN]}…"
+def _shorten(detail: str) -> str:
+    return detail if len(detail) <= _MAX_DETAIL else f"{detail[:_MAX_DETAIL]}…"
 
 
 def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
-    """Return the machines whose workers had registered, and that no registry knows now.
+    """Return the machines whose workers had registered, but are in no registry now.
 
-    One from before everything that is remembered would long have been deleted if it had not
-    registered.
+    A machine older than all records counts too: unregistered, it would have been deleted.
     """
     silent = inventory.having(State.STARTING, State.NEVER_REGISTERED, State.STOPPED)
     if not silent:
@@ -272,15 +273,15 @@ def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
 
 
 class Failing(NamedTuple):
-    """Failures that close a way to create machines, and when it is tried again."""
+    """Failures that close an option, and its retry time."""
 
     said: str = ""
-    """Reason; empty while the way is open."""
+    """The reason; empty if the option is open."""
     until: datetime | None = None
 
 
 def find_failing(memory: Memory, pool: str, kind: str, market: Market, provider: str) -> Failing:
-    """Return the failures that close a way to create machines now."""
+    """Return the failures that currently close an option."""
     if not memory.has_failures:
         return Failing()
     account = memory.by_account.get((provider, market), ())
@@ -311,20 +312,20 @@ def find_failing(memory: Memory, pool: str, kind: str, market: Market, provider:
 
 @dataclass(frozen=True)
 class _Streak:
-    """Failures in a row: in how many runs, and when it is over."""
+    """Number of consecutive failed runs, and the end of the back-off."""
 
     runs: int
     until: datetime
 
 
 def _closed(memory: Memory, attempts: Sequence[Attempt], kinds: Collection[str]) -> _Streak | None:
-    """Return the failures in a row that close something now."""
+    """Return the streak of failures whose back-off is active."""
     streak = _streak(memory, attempts, kinds)
     return streak if streak and memory.now < streak.until else None
 
 
 def _streak(memory: Memory, attempts: Sequence[Attempt], kinds: Collection[str]) -> _Streak | None:
-    """Count runs that failed since the last success; many failures of one run count once."""
+    """Count the failed runs since the last success; several failures of one run count once."""
     runs, latest, before = 0, None, memory.now
     for at, of_run in groupby(attempts, key=lambda each: each.at):
         tries = list(of_run)
@@ -343,7 +344,7 @@ def _streak(memory: Memory, attempts: Sequence[Attempt], kinds: Collection[str])
 
 
 def describe_failures(memory: Memory, pool: str) -> str:
-    """Return how many of a pool's latest attempts failed in a row, and why; empty where none."""
+    """Describe a pool's latest consecutive failures and their cause; empty without failures."""
     failed: list[Attempt] = []
     before = memory.now
     for attempt in memory.by_pool.get(pool, ()) if memory.has_failures else ():
@@ -357,7 +358,7 @@ def describe_failures(memory: Memory, pool: str) -> str:
     many = "1 attempt" if len(failed) == 1 else f"{len(failed)} attempts in a row"
     detail = failed[0].detail or failed[0].result
     last = write_time(memory.end_of(failed[0]))
-    return f"{many} to create a machine failed, last at {last}: {_cut(detail)}"
+    return f"{many} to create a machine failed, last at {last}: {_shorten(detail)}"
 
 
 def _describe_streak(streak: _Streak) -> str:
@@ -366,13 +367,13 @@ def _describe_streak(streak: _Streak) -> str:
 
 
 def write_time(moment: datetime) -> str:
-    """Return a moment to the second, as in 2026-11-29 04:53:18 UTC."""
+    """Format a time to the second, as in 2026-11-29 04:53:18 UTC."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """An image that did not come up often enough, and when it is tried again."""
+    """An image whose boots failed too often, and its retry time."""
 
     failures: int
     boots: int
@@ -380,18 +381,18 @@ class Stopped:
 
     @property
     def said(self) -> str:
-        """Return what happened as the end of a sentence about the image."""
+        """Return the failures as the end of a sentence about the image."""
         return f"failed {self.failures} of its last {self.boots} boots (guards.boot_failures)"
 
     def __str__(self) -> str:
-        """Return that, with when it is tried again."""
+        """Return the failures with the retry time."""
         return f"{self.said}; retried from {write_time(self.until)}"
 
 
 def stopped_images(
     rule: BootFailures, memory: Memory, pool: str
 ) -> Callable[[str], Stopped | None]:
-    """Return what says of a provider's image id whether a pool makes machines from it."""
+    """Return a function from image id to its stop in this pool; None for an allowed image."""
     boots: defaultdict[str, list[Attempt]] = defaultdict(list)
     for attempt in memory.by_pool.get(pool, ()) if memory.has_failures else ():
         if attempt.result in ("registered", "failed") and memory.now - attempt.at < BOOT_MEMORY:
@@ -406,6 +407,6 @@ def _stops(
         latest = attempts[: rule.of_last]
         failed = sorted(each.at for each in latest if each.result == "failed")
         if len(failed) >= rule.stop_after:
-            # When this one is forgotten, fewer than stop_after are left.
+            # When this failure is forgotten, fewer than stop_after remain.
             ends = failed[len(failed) - rule.stop_after] + BOOT_MEMORY
             yield image, Stopped(len(failed), len(latest), ends)

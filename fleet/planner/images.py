@@ -1,11 +1,11 @@
-"""Which version of an image a new machine boots, and which comes next by `images.NAME.promote`.
+"""Selection of the image version of new machines, and its promotion by `images.NAME.promote`.
 
-Only a version that is newer than all that were ever in use comes next: one that was taken back,
-and what is older than it, waits for a person.
+A pool boots the pinned version, else the newest current one. `guards.boot_failures` stops a
+version that fails to boot; with `fall_back: previous-image` the previous version replaces it. A
+candidate boots on its share of the pool's workers in addition to the current version.
 
-That is the pinned one, else the current one, the newest first where there are several. One that
-did not come up is stopped by `guards.boot_failures`, and with `fall_back: previous-image` the
-version before it takes its place. A candidate takes its share of the pool's workers beside it.
+Only a version newer than all versions ever in use is promoted next. A rolled back version, and
+older ones, wait for an operator.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,27 +37,27 @@ from fleet.schema.pools import Promote, Recipe
 from fleet.schema.units import write_duration
 from fleet.tagrules.sources import claimed_tags, newest_first
 
-_USED = ("candidate", "current", "previous", "retired")
+_USED_STATES = ("candidate", "current", "previous", "retired")
 
 
 @dataclass(frozen=True)
 class Standing:
-    """The version of an image that comes next."""
+    """The next version of an image to promote."""
 
     version: ImageVersion
     since: datetime
     becomes: Literal["candidate", "current"] | None = None
-    """What it becomes now, unless it does not come up; None: it waits."""
+    """Its next state unless its boots fail; None: it waits."""
     share: int = 0
-    """Of each pool's workers in percent, as a candidate."""
+    """Percent of each pool's workers, for a candidate."""
     why: str = ""
-    """Why it waits."""
+    """The reason to wait."""
     until: datetime | None = None
-    """Until when; None where a person has to say."""
+    """End of the wait; None if an operator has to decide."""
 
     @property
     def is_on_trial(self) -> bool:
-        """Say whether it is a candidate that its boots decide about."""
+        """Return whether it is a candidate that is evaluated by its boots."""
         by_rule = self.becomes is not None or self.until is not None
         return self.version.state == "candidate" and by_rule
 
@@ -71,7 +71,7 @@ class Standing:
         return f"fleet image test {name} {version}"
 
     def waiting(self, why: str = "") -> WaitingVersion:
-        """Return what people are told of it while it waits."""
+        """Return its entry in the list of waiting versions."""
         name, version = self.version.image, self.version.version
         return WaitingVersion(
             image=name,
@@ -92,22 +92,22 @@ def find_standing(
     queues: Mapping[str, QueueReading],
     now: datetime,
 ) -> Standing | None:
-    """Return the version of an image that is promoted next.
+    """Return the next version of an image to promote.
 
-    Returns None if there is no such version, if fleet.yaml pins one, or if fleet does not build
-    the image. A version that gets no work from these queues is never promoted by a rule.
+    None if there is no such version, if fleet.yaml pins one, or if fleet does not build the image.
+    A rule never promotes a version that gets no work from these queues.
     """
     recipe = fleet.images[name]
     if not isinstance(recipe, Recipe):
         return None
     ours = [each for each in versions if each.image == name]
     candidate = _newest(each for each in ours if each.state == "candidate")
-    fresh = _newest(_fresh(recipe, ours))
+    fresh = _newest(_promotable(recipe, ours))
     rule = recipe.promotion
-    # What is on trial is not given up for what is newer: that waits for the end of it.
+    # A candidate on trial is not replaced by a newer version before its trial ends.
     wanted = (candidate or fresh) if isinstance(rule, Promote) else (fresh or candidate)
     if recipe.version is not None or wanted is None or wanted.since is None:
-        return _failed(ours) if recipe.version is None and wanted is None else None
+        return _newest_if_failed(ours) if recipe.version is None and wanted is None else None
     if why := _why_a_person(fleet, queues, recipe, wanted):
         return Standing(wanted, wanted.since, why=why)
     if not isinstance(rule, Promote) or not any(each.state == "current" for each in ours):
@@ -120,7 +120,7 @@ def find_standing(
 def _why_a_person(
     fleet: Fleet, queues: Mapping[str, QueueReading], recipe: Recipe, wanted: ImageVersion
 ) -> str:
-    """Return why no rule moves a version on; empty where one does."""
+    """Return why an operator has to promote a version; empty if a rule does."""
     if recipe.promotion == "manual":
         return f"images.{wanted.image}.promote is manual"
     if why := _why_no_work(fleet, queues, wanted):
@@ -132,8 +132,8 @@ def _why_a_person(
     return "it was tested before fleet promoted versions automatically"
 
 
-def _failed(ours: Sequence[ImageVersion]) -> Standing | None:
-    """Return the newest version where it failed, with the reason; None where it is another."""
+def _newest_if_failed(ours: Sequence[ImageVersion]) -> Standing | None:
+    """Return the newest version with the reason of its failure; None if it has not failed."""
     newest = _newest(ours)
     if newest is None or newest.state != "failed" or newest.since is None or not newest.why:
         return None
@@ -141,9 +141,9 @@ def _failed(ours: Sequence[ImageVersion]) -> Standing | None:
 
 
 def _why_no_work(fleet: Fleet, queues: Mapping[str, QueueReading], version: ImageVersion) -> str:
-    """Return why no queue gives work to the worker of a version; empty: one may.
+    """Return why no queue assigns work to workers of a version; empty if one may.
 
-    A version whose jobs were never tried, and whose worker is unknown, may get work.
+    A version with untested jobs and an unknown worker version may get work.
     """
     image = version.image
     if said := describe_old_worker(image, version.worker):
@@ -167,7 +167,7 @@ def _why_no_work(fleet: Fleet, queues: Mapping[str, QueueReading], version: Imag
 def _other_versions(
     serving: Iterable[str], queues: Mapping[str, QueueReading], offered: Iterable[str]
 ) -> str:
-    """Return which tasks the queues ask for in other versions; empty where any is the same."""
+    """Return the tasks that queues require in other versions; empty if some version matches."""
     has = {_task_of(tag): tag for tag in offered if _task_of(tag)}
     other = ""
     for name in sorted(serving):
@@ -183,7 +183,7 @@ def _other_versions(
 
 
 def _task_of(tag: str) -> str:
-    """Return a versioned task's tag without its version; empty for any other tag."""
+    """Return the tag of a versioned task without its version; empty for any other tag."""
     task, found, _ = tag.partition(":version:")
     return task if found and task.startswith("worker:task:") else ""
 
@@ -201,9 +201,9 @@ def _newest(versions: Iterable[ImageVersion]) -> ImageVersion | None:
     return max(versions, key=lambda each: each.version, default=None)
 
 
-def _fresh(recipe: Recipe, ours: Sequence[ImageVersion]) -> Iterable[ImageVersion]:
-    """Return tested versions that are published everywhere and newer than all in use."""
-    reached = max((each.version for each in ours if each.state in _USED), default="")
+def _promotable(recipe: Recipe, ours: Sequence[ImageVersion]) -> Iterable[ImageVersion]:
+    """Return tested versions that are published everywhere and newer than all used versions."""
+    reached = max((each.version for each in ours if each.state in _USED_STATES), default="")
     return (
         each
         for each in ours
@@ -216,57 +216,57 @@ def _fresh(recipe: Recipe, ours: Sequence[ImageVersion]) -> Iterable[ImageVersio
 
 @dataclass(frozen=True)
 class ImageChoice:
-    """What a pool's next machine boots, and what it does not boot any more."""
+    """The images that a pool's next machine boots, and the excluded ones."""
 
     id: str = ""
-    """The provider's own id; empty where nothing is published."""
+    """The provider's image id; empty if no image is published."""
     images: tuple[ImageVersion, ...] = ()
-    """The version that it is, which what the pool offers rests on; none where it has none."""
+    """The versions with this id, which determine the pool's offer; empty if unknown."""
     candidate: str = ""
-    """Id of the version that takes its share of the pool's workers; empty where none does."""
+    """Id of the candidate that boots on a share of the pool's workers; empty without candidate."""
     share: int = 0
     """The candidate's share in percent."""
     stopped: tuple[str, ...] = ()
-    """Ids of newer versions that did not come up."""
+    """Ids of newer versions whose boots failed."""
     said: str = ""
-    """What is wrong with the image, in a sentence; empty where nothing is."""
+    """The problem of the image as a sentence; empty without problems."""
     closed: str = ""
-    """Why no machine is made with it; empty when it may be."""
+    """Why no machine is created with it; empty if allowed."""
     until: datetime | None = None
-    """When what closes it ends by itself, or a stopped newer version is tried again, if known."""
+    """When the closure ends by itself, or a stopped newer version is retried; None if unknown."""
     path: tuple[str | int, ...] = ("guards", "boot_failures")
-    """The key of fleet.yaml that decides that."""
+    """The deciding key of fleet.yaml."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Id to what people call it, an image and a version of it, where that is known."""
+    """Image id to image name and version, if known."""
 
     def share_of(self, workers: int) -> int:
-        """Return how many of so many workers boot the candidate: one, or at most its share."""
+        """Return how many of `workers` boot the candidate: at most its share, but at least one."""
         return max(1, workers * self.share // 100) if self.candidate else 0
 
     def name_of(self, booted: str) -> str:
-        """Return what people call what a machine boots; its id if it has no known name."""
+        """Return the display name of an image id; the id itself if unknown."""
         return self.names.get(booted, booted)
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Return what a machine may boot without being outdated, what comes next first."""
+        """Return the ids that do not outdate a machine, the next one to boot first."""
         return (self.id, *([self.candidate] if self.candidate else []), *self.stopped)
 
 
 @dataclass(frozen=True)
-class _Case:
-    """The image of one pool, and all that decides about it."""
+class _ImageCase:
+    """The image of one pool, and the data that its selection depends on."""
 
     fleet: Fleet
     world: World
     pool: Pool
     versions: Sequence[ImageVersion]
-    """All of this image, wherever they are."""
+    """All versions of this image, at any provider."""
     published: Sequence[ImageVersion]
-    """Those at the pool's provider, the newest first."""
+    """The versions at the pool's provider, newest first."""
     stops: Callable[[str], Stopped | None]
     booted: Attempt | None
-    """The latest boot after which a worker registered, of this image at this provider."""
+    """The latest successful boot of this image at this provider."""
 
     @property
     def pinned(self) -> str | None:
@@ -275,7 +275,7 @@ class _Case:
 
     @property
     def first(self) -> ImageVersion | None:
-        """The version that this run promotes because none is current."""
+        """The version that this run promotes because no version is current."""
         if not self.versions:
             return None
         fleet, world = self.fleet, self.world
@@ -286,25 +286,25 @@ class _Case:
 
     @property
     def can_fall_back(self) -> bool:
-        """Whether the version before takes the place of one that does not come up."""
+        """Whether the previous version replaces one whose boots fail."""
         return self.fleet.guards.boot_failures.fall_back == "previous-image"
 
     def name_of(self, booted: str) -> str:
-        """Return the image with the version, or the provider's id, of what a machine boots."""
+        """Return the image name with the version, or with the provider's id."""
         known = [each.version for each in self.published if booted in each.ids.values()]
         name = next(iter(known), booted)
         return f"{self.pool.image} {name}" if name != self.pool.image else name
 
     @property
     def last_boot(self) -> str:
-        """The version that booted last and when, as the end of a sentence."""
+        """The version and time of the last boot, as the end of a sentence."""
         if self.booted is None:
             return "no boot of this image is recorded"
         return f"last booted: {self.name_of(self.booted.image)} at {write_time(self.booted.at)}"
 
     @property
     def way_out(self) -> str:
-        """The command or edit where nothing replaces an image, as the end of a sentence."""
+        """The command or edit that resolves a stopped image, as the end of a sentence."""
         image, provider = self.pool.image, self.pool.provider
         able = [
             each
@@ -318,7 +318,7 @@ class _Case:
 
     @property
     def declared(self) -> str:
-        """The id that fleet.yaml names; elsewhere than in a cloud an image goes by its name."""
+        """The id in fleet.yaml; providers without images use the image name."""
         image = self.fleet.images[self.pool.image]
         if isinstance(image, ExistingImage):
             return image.existing.get(self.pool.provider, "")
@@ -327,14 +327,14 @@ class _Case:
 
 
 def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> ImageChoice:
-    """Return what the next machine of a pool boots."""
+    """Return the image of the next machine of a pool."""
     pool = fleet.pools.get(name)
     if not isinstance(pool, Pool):
         return ImageChoice(images=world.versions)
     if isinstance(world.images, Unknown):
         because = f"the versions of its image are unknown: {world.images.unknown}"
         return ImageChoice(closed=because, path=("pools", name, "image"))
-    case = _Case(
+    case = _ImageCase(
         fleet,
         world,
         pool,
@@ -344,11 +344,11 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
         _find_last_boot(fleet, memory, pool),
     )
     names = {each.ids[pool.provider]: f"{each.image} {each.version}" for each in case.published}
-    return replace(_choose(case), names=names) if names else _choose(case)
+    return replace(_choose_for(case), names=names) if names else _choose_for(case)
 
 
 def describe_change(fleet: Fleet, image: str, provider: str) -> str:
-    """Return what changes an image of which no other version is left: a command or an edit."""
+    """Return the command or edit that changes an image without another version."""
     if not isinstance(fleet.images[image], ExistingImage):
         return f"`fleet image build {image}`"
     if isinstance(fleet.providers[provider], HooksProvider):
@@ -357,7 +357,7 @@ def describe_change(fleet: Fleet, image: str, provider: str) -> str:
 
 
 def _find_last_boot(fleet: Fleet, memory: Memory, pool: Pool) -> Attempt | None:
-    """Return the latest boot of a pool's image at its provider; None where none is recorded."""
+    """Return the latest boot of a pool's image at its provider; None without a record."""
     if not memory.has_failures:
         return None
     boots = (
@@ -373,14 +373,14 @@ def _find_last_boot(fleet: Fleet, memory: Memory, pool: Pool) -> Attempt | None:
 def describe_troubles(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
 ) -> dict[str, str]:
-    """Return by pool what is wrong with its image; without inventories no machine counts."""
+    """Return the problem of each pool's image; without inventories no machine counts."""
     memory = recall(fleet, world, inventories)
     said = {name: choose_image(fleet, world, memory, name).said for name in fleet.dynamic_pools}
     return {name: text for name, text in sorted(said.items()) if text}
 
 
 def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
-    """Return by image the newer version that no run promotes now, and why."""
+    """Return by image the newer version that no run promotes now, and the reason."""
     found = {
         name: find_standing(fleet, name, world.versions, world.queues, world.time)
         for name in sorted(fleet.images)
@@ -395,7 +395,7 @@ def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
 def images_by_pool(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory] | None = None
 ) -> dict[str, tuple[ImageVersion, ...]]:
-    """Return for each pool the published version that what it offers rests on."""
+    """Return for each pool the published versions that determine its offer."""
     return {name: each.images for name, each in choose_images(fleet, world, inventory).items()}
 
 
@@ -407,24 +407,24 @@ def choose_images(
     return {name: choose_image(fleet, world, memory, name) for name in fleet.pools}
 
 
-def _choose(case: _Case) -> ImageChoice:
+def _choose_for(case: _ImageCase) -> ImageChoice:
     if case.pinned is not None:
-        return _pinned(case, case.pinned)
+        return _choose_pinned(case, case.pinned)
     in_turn = [
         each for state in ("current", "previous") for each in case.published if each.state == state
     ]
-    choice = _first(case, in_turn) if in_turn else _by_declaration(case)
+    choice = _choose_first_working(case, in_turn) if in_turn else _choose_declared(case)
     return choice if choice.closed else _with_candidate(case, choice)
 
 
-def _pinned(case: _Case, pinned: str) -> ImageChoice:
-    """Return the version that fleet.yaml pins, and no other in its place."""
+def _choose_pinned(case: _ImageCase, pinned: str) -> ImageChoice:
+    """Return the version that fleet.yaml pins; it has no replacement."""
     image = case.pool.image
     pin = f"image {image} is pinned to version {pinned} (images.{image}.version)"
     version = next((each for each in case.versions if each.version == pinned), None)
     path = ("images", image, "version")
     if version is None:
-        return _unremembered(case, pinned, pin)
+        return _choose_unrecorded_pin(case, pinned, pin)
     if version.state not in BOOTABLE:
         said = f"{pin}, which is {version.state}: only tested versions boot"
         return replace(_closed(said), path=path)
@@ -437,8 +437,8 @@ def _pinned(case: _Case, pinned: str) -> ImageChoice:
     return ImageChoice(booted, (version,))
 
 
-def _unremembered(case: _Case, pinned: str, pin: str) -> ImageChoice:
-    """Return the ids of fleet.yaml as the pinned version, while no version is remembered."""
+def _choose_unrecorded_pin(case: _ImageCase, pinned: str, pin: str) -> ImageChoice:
+    """Return the ids of fleet.yaml as the pinned version, if no version is recorded."""
     image, booted = case.pool.image, case.declared
     is_existing = isinstance(case.fleet.images[image], ExistingImage)
     if is_existing and not case.versions:
@@ -452,7 +452,7 @@ def _unremembered(case: _Case, pinned: str, pin: str) -> ImageChoice:
     return replace(_closed(said), path=("images", image, "version"))
 
 
-def _pin_stopped(case: _Case, pin: str, stop: Stopped) -> str:
+def _pin_stopped(case: _ImageCase, pin: str, stop: Stopped) -> str:
     image = case.pool.image
     return (
         f"{pin}, which {stop}; {case.last_boot}; a pinned version has no replacement: edit "
@@ -460,8 +460,8 @@ def _pin_stopped(case: _Case, pin: str, stop: Stopped) -> str:
     )
 
 
-def _first(case: _Case, in_turn: Iterable[ImageVersion]) -> ImageChoice:
-    """Return the first version that comes up."""
+def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> ImageChoice:
+    """Return the first version whose boots do not fail."""
     stopped, said, until = list[str](), list[str](), list[datetime]()
     for version in in_turn:
         booted = version.ids[case.pool.provider]
@@ -469,7 +469,7 @@ def _first(case: _Case, in_turn: Iterable[ImageVersion]) -> ImageChoice:
         if stop is None:
             if stopped:
                 said.append(f"new machines boot {version.image} {version.version} instead")
-            said += _undeclared(case)
+            said += _unpromoted_ids(case)
             told = "; ".join(said)
             ends = min(until, default=None)
             return ImageChoice(booted, (version,), stopped=tuple(stopped), said=told, until=ends)
@@ -482,10 +482,10 @@ def _first(case: _Case, in_turn: Iterable[ImageVersion]) -> ImageChoice:
     return _closed("; ".join(said), booted, version)
 
 
-def _by_declaration(case: _Case) -> ImageChoice:
-    """Return what fleet.yaml names, where no version was promoted and none is in this run."""
+def _choose_declared(case: _ImageCase) -> ImageChoice:
+    """Return the image in fleet.yaml, if no version is promoted."""
     if first := case.first:
-        return _first(case, [first])
+        return _choose_first_working(case, [first])
     image = case.declared
     if stop := case.stops(image):
         said = f"image {case.name_of(image)} {stop}; {case.last_boot}; {case.way_out}"
@@ -499,8 +499,8 @@ def _by_declaration(case: _Case) -> ImageChoice:
     return ImageChoice(image)
 
 
-def _with_candidate(case: _Case, choice: ImageChoice) -> ImageChoice:
-    """Add the candidate, where there is one that comes up."""
+def _with_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
+    """Add the candidate, if its boots do not fail."""
     version = next((each for each in case.published if each.state == "candidate"), None)
     if version is None:
         return choice
@@ -508,9 +508,9 @@ def _with_candidate(case: _Case, choice: ImageChoice) -> ImageChoice:
     stop = case.stops(booted)
     name = f"candidate {version.image} {version.version}"
     if stop is None:
-        said = "; ".join(filter(None, [choice.said, _what_it_lacks(name, choice.images, version)]))
+        said = "; ".join(filter(None, [choice.said, _missing_tags(name, choice.images, version)]))
         return replace(choice, candidate=booted, share=version.share, said=said)
-    # One on trial is retired in this run (`images.NAME.promote`), and not tried again.
+    # A candidate on trial is retired in this run (`images.NAME.promote`) and not retried.
     failed = (
         f"{name} {stop.said if version.by_rule else stop}; {case.last_boot}; no machine is "
         "created with it"
@@ -519,8 +519,11 @@ def _with_candidate(case: _Case, choice: ImageChoice) -> ImageChoice:
     return replace(choice, stopped=(*choice.stopped, booted), said=said)
 
 
-def _what_it_lacks(name: str, current: Iterable[ImageVersion], candidate: ImageVersion) -> str:
-    """Return which tags of the current version a candidate does not offer; empty: none."""
+def _missing_tags(name: str, current: Iterable[ImageVersion], candidate: ImageVersion) -> str:
+    """Return the tags of the current version that a candidate does not offer.
+
+    Empty without any.
+    """
     offered = {tag for version in current for tag in version.provides}
     lacking = sorted(offered - {*candidate.provides})
     if not (candidate.provides and lacking):
@@ -528,8 +531,8 @@ def _what_it_lacks(name: str, current: Iterable[ImageVersion], candidate: ImageV
     return f"{name} does not report {', '.join(lacking)}, which the current version does"
 
 
-def _undeclared(case: _Case) -> Iterator[str]:
-    """Say where fleet.yaml names an image that was baked elsewhere and is not promoted."""
+def _unpromoted_ids(case: _ImageCase) -> Iterator[str]:
+    """Yield the message if fleet.yaml names an externally built image that is not promoted."""
     image = case.fleet.images[case.pool.image]
     known = {version.ids[case.pool.provider] for version in case.published}
     if isinstance(image, ExistingImage) and case.declared and case.declared not in known:
@@ -562,7 +565,7 @@ _UNRENTED = {
 
 
 def describe_rebuild(fleet: Fleet, versions: Iterable[ImageVersion], image: str) -> str:
-    """Return what the newest build of an image took of which that is known, and what it cost."""
+    """Describe the known duration and cost of the newest build of an image."""
     timed = [each for each in versions if each.image == image and each.built_in is not None]
     last = max(timed, key=lambda each: each.version, default=None)
     if last is None or last.built_in is None:
@@ -583,7 +586,10 @@ def describe_rebuild(fleet: Fleet, versions: Iterable[ImageVersion], image: str)
 
 
 def rental_cost(fleet: Fleet, rentals: Iterable[Rental]) -> Decimal | None:
-    """Return what such machines are billed today, in the currency of the file; None: unknown."""
+    """Return the bill of such machines at current prices, in fleet.yaml's currency.
+
+    None: unknown.
+    """
     bills = [_bill(fleet, each) for each in rentals]
     known = [each for each in bills if each is not None]
     return sum(known, Decimal(0)) if len(known) == len(bills) else None

@@ -1,7 +1,7 @@
-"""What expires within 30 and 7 days, and what is overdue: notices for the operators.
+"""Notices for operators about expiry within 30 and 7 days, and about overdue items.
 
-A rule of the allow-list is announced twice; an approval, which is meant to be short, and prices,
-of which a provider's own list is read every day, only in their last week.
+A rule of the allow-list is announced twice. Approvals, which are short by design, and prices,
+which each run may read from the provider's list, are announced only in their last week.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,12 +19,12 @@ from fleet.schema.pools import Recipe
 from fleet.schema.units import write_duration
 
 SOON, VERY_SOON = 30, 7
-"""Days before its end that a notice is given."""
+"""Days before expiry at which a notice is given."""
 LIST_LASTS = timedelta(days=30)
-"""How long a provider's own prices count as true, which each run may read."""
+"""Age at which a provider's own price list is outdated; each run may read it."""
 LATE = timedelta(days=1)
-"""How long after `rebuild.every` a new version of an image may come."""
-_LONGEST = 100
+"""Grace period after `rebuild.every` for a new version of an image."""
+_MAX_CONTACT = 100
 _DAY_SECONDS = 86_400
 
 
@@ -41,25 +41,25 @@ def find_notices(
 
 def _rules(fleet: Fleet, today: date) -> Iterator[Notice]:
     for number, rule in enumerate(fleet.powerful):
-        days = rule.expires and _days(rule.expires, today, SOON)
+        days = rule.expires and _due_notice(rule.expires, today, SOON)
         if rule.expires is None or days is None or rule.expires < today:
             continue
-        whom = _cut(rule.contact) if rule.contact else "its contact"
+        whom = _shorten(rule.contact) if rule.contact else "its contact"
         yield Notice(
             kind="allow-list",
-            # Rules before it may come and go.
+            # Indices of rules change, so the key does not contain them.
             key=_key("allow-list", rule.match, str(rule.expires), days),
             path=("powerful", number),
             until=rule.expires,
-            said=f"allow-list rule `{_cut(rule.match)}` expires on {rule.expires}: ask {whom} "
+            said=f"allow-list rule `{_shorten(rule.match)}` expires on {rule.expires}: ask {whom} "
             "whether it is still needed, then set a later date or remove it",
         )
 
 
 def _approvals(approvals: Iterable[ApprovalVerdict], today: date) -> Iterator[Notice]:
     for each in approvals:
-        days = _days(each.expires, today, VERY_SOON)
-        # One from the command line lasts for hours, and who gave it knows.
+        days = _due_notice(each.expires, today, VERY_SOON)
+        # An approval from the command line lasts for hours, and its author knows.
         if days is None or not each.left or not each.path:
             continue
         yield Notice(
@@ -80,7 +80,7 @@ def _prices(fleet: Fleet, world: World) -> Iterator[Notice]:
             continue
         since = (world.time - timedelta(seconds=source.age_seconds)).date()
         until = since + (LIST_LASTS if source.own else OLD_AFTER)
-        days = _days(until, today, VERY_SOON)
+        days = _due_notice(until, today, VERY_SOON)
         if days is None:
             continue
         which = "its own list" if source.own else "the table shipped with fleet"
@@ -106,7 +106,7 @@ def _images(fleet: Fleet, world: World) -> Iterator[Notice]:
         if every is None or not ours:
             continue
         latest = max(ours, key=lambda each: each.version)
-        built = _built(latest)
+        built = _build_time(latest)
         if built is None or world.time < built + timedelta(seconds=every) + LATE:
             continue
         age = int((world.time - built).total_seconds())
@@ -115,22 +115,22 @@ def _images(fleet: Fleet, world: World) -> Iterator[Notice]:
             key=_key("image", name, latest.version),
             path=("images", name, "rebuild", "every"),
             until=(built + timedelta(seconds=every)).date(),
-            said=f"image {name} was not rebuilt: {_cut(latest.version)} is "
+            said=f"image {name} was not rebuilt: {_shorten(latest.version)} is "
             f"{write_duration(age - age % _DAY_SECONDS)} old, rebuild.every is "
             f"{write_duration(every)}; `fleet image due` says why",
         )
 
 
-def _built(version: ImageVersion) -> datetime | None:
-    """Return when a version was built, which its name says."""
+def _build_time(version: ImageVersion) -> datetime | None:
+    """Return the build time of a version, from its name."""
     try:
         return datetime.strptime(version.version[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
         return version.since
 
 
-def _days(until: date, today: date, first: int) -> int | None:
-    """Return which notice is due: of 30 days, of 7, or 0 when it is over; None: none yet."""
+def _due_notice(until: date, today: date, first: int) -> int | None:
+    """Return the due notice: 30 days, 7 days, or 0 after expiry; None before."""
     left = (until - today).days
     if left < 0:
         return 0
@@ -141,5 +141,5 @@ def _key(kind: str, *parts: object) -> str:
     return f"{kind} {digest(list(map(str, parts)))[:16]}"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_CONTACT else f"{text[: _MAX_CONTACT - 1]}…"

@@ -1,7 +1,7 @@
-"""Promotions by `images.NAME.promote`: which versions move in this run, at what cost, which wait.
+"""Promotions by `images.NAME.promote`: due and waiting versions, and their cost.
 
-A candidate is judged by its boots since it became that: `guards.boot_failures` stops it. One that
-was stopped is retired, for the guard forgets boots after a day.
+A candidate is evaluated by its boots in that state: `guards.boot_failures` stops it. A stopped
+candidate is retired, since the guard forgets boots after a day.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,14 +22,14 @@ Found = Promotion | WaitingVersion
 
 
 class Moving(NamedTuple):
-    """The versions that move in this run, and those that wait, by image."""
+    """The versions promoted in this run, and the waiting ones, by image."""
 
     now: tuple[Promotion, ...]
     waiting: tuple[WaitingVersion, ...]
 
 
 def find_promotions(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Moving:
-    """Return the versions that move in this run, and those that wait."""
+    """Return the versions promoted in this run, and the waiting ones."""
     found = tuple(_find(fleet, world, pool_plans)) if world.versions else ()
     return Moving(
         tuple(each for each in found if isinstance(each, Promotion)),
@@ -55,16 +55,16 @@ def _judge(
     version = standing.version
     if standing.is_on_trial and (stop := _why_stopped(fleet, version, pools, memory)):
         return _promotion(version, "retired", Reason.BOOT_FAILED, stop, pools)
-    still = _why_still(pools) if standing.becomes else ""
+    still = _why_unchangeable(pools) if standing.becomes else ""
     if still or standing.becomes is None:
         return standing.waiting(still)
     if not standing.is_on_trial:
-        return _newer(world, standing, pools)
+        return _promote_newer(world, standing, pools)
     if unread := [
         each.name for each in pools if not each.inventory.listed or each.inventory.blind
     ]:
         return standing.waiting(f"the machines of pool {unread[0]} are unknown in this run")
-    tries = list(_tries(version, pools, memory))
+    tries = list(_boot_attempts(version, pools, memory))
     failed = sum(each.result == "failed" for each in tries)
     if failed == len(tries) and (tries or any(pool_plan.inventory.units for pool_plan in pools)):
         boots = (
@@ -76,8 +76,8 @@ def _judge(
     return _promotion(version, "current", Reason.CANDIDATE_CAME_UP, because, pools)
 
 
-def _why_still(pools: list[PoolPlan]) -> str:
-    """Return why nothing is changed in any pool of an image; empty where it is in one."""
+def _why_unchangeable(pools: list[PoolPlan]) -> str:
+    """Return why no pool of an image may be changed; empty if one may."""
     modes = {each.pool.mode for each in pools if each.pool}
     is_still = modes and modes <= {"observe", "pause"}
     return f"every pool of it is in mode {' or '.join(sorted(modes))}" if is_still else ""
@@ -86,7 +86,7 @@ def _why_still(pools: list[PoolPlan]) -> str:
 def _why_stopped(
     fleet: Fleet, version: ImageVersion, pools: list[PoolPlan], memory: Memory
 ) -> str:
-    """Return in which pool a version did not come up, by the guard; empty where in none."""
+    """Return the pool where the guard stopped a version, as a sentence; empty without one."""
     rule = fleet.guards.boot_failures
     for pool_plan in pools:
         booted = version.ids.get(pool_plan.inventory.provider, "")
@@ -96,8 +96,10 @@ def _why_stopped(
     return ""
 
 
-def _tries(version: ImageVersion, pools: list[PoolPlan], memory: Memory) -> Iterator[Attempt]:
-    """Yield how its boots ended, since it came into its state."""
+def _boot_attempts(
+    version: ImageVersion, pools: list[PoolPlan], memory: Memory
+) -> Iterator[Attempt]:
+    """Yield the finished boots of a version in its present state."""
     for pool_plan in pools:
         booted = version.ids.get(pool_plan.inventory.provider)
         for attempt in memory.by_pool.get(pool_plan.name, ()):
@@ -106,7 +108,7 @@ def _tries(version: ImageVersion, pools: list[PoolPlan], memory: Memory) -> Iter
                 yield attempt
 
 
-def _newer(world: World, standing: Standing, pools: list[PoolPlan]) -> Promotion:
+def _promote_newer(world: World, standing: Standing, pools: list[PoolPlan]) -> Promotion:
     version = standing.version
     serving = [
         each.version
@@ -124,7 +126,7 @@ def _newer(world: World, standing: Standing, pools: list[PoolPlan]) -> Promotion
 def _promotion(
     version: ImageVersion, now: State, reason: Reason, because: str, pools: list[PoolPlan]
 ) -> Promotion:
-    replaced = {pool_plan.name: _replaced(pool_plan, version, now) for pool_plan in pools}
+    replaced = {pool_plan.name: _count_replaced(pool_plan, version, now) for pool_plan in pools}
     costs = [_cost(pool_plan, replaced[pool_plan.name]) for pool_plan in pools]
     known = [each for each in costs if each is not None]
     return Promotion(
@@ -149,8 +151,8 @@ def _promotion(
     )
 
 
-def _replaced(pool_plan: PoolPlan, version: ImageVersion, now: State) -> int:
-    """Count the machines of a pool that give way once the version is in its new state."""
+def _count_replaced(pool_plan: PoolPlan, version: ImageVersion, now: State) -> int:
+    """Count the machines of a pool that are replaced once the version is in its new state."""
     booted = version.ids.get(pool_plan.inventory.provider)
     machines = [unit.machine for unit in pool_plan.inventory.units if unit.machine]
     own = sum(machine.image == booted for machine in machines)
@@ -165,7 +167,7 @@ def _replaced(pool_plan: PoolPlan, version: ImageVersion, now: State) -> int:
 
 
 def _cost(pool_plan: PoolPlan, machines: int) -> Decimal | None:
-    """Return what replacements cost at most while the old machines run beside them."""
+    """Return the maximum cost of running replacements in parallel with the old machines."""
     if not machines or pool_plan.pool is None:
         return Decimal(0)
     if pool_plan.price is None:
