@@ -49,9 +49,10 @@ class Assignment:
     def rounded(
         cls, model: Model, counts: Mapping[int, Mapping[str, int]], prices: Array = None
     ) -> "Assignment":
-        """Return the assignment of these counts by block, rank by rank, and filled.
+        """Assign these counts by block in rank order, then fill the remaining capacity.
 
-        So a request that waits would fit nowhere even if no request of a later rank was served.
+        A waiting request would therefore not fit even if all requests of later ranks were
+        unserved.
         """
         found = cls(model)
         for blocks in model.blocks_by_rank:
@@ -185,7 +186,7 @@ class Assignment:
         return (0.0 if prices is None else float(prices[block.column(place)])), money
 
     def _free(self, place: str) -> float:
-        """Return the machines, in parts, that are free at a place."""
+        """Return the idle capacity at a place, in fractional machines."""
         own = self._model.places[place]
         return (self.machines.get(place, 0) if own.makes else own.room) - self._shares[place]
 

@@ -265,7 +265,10 @@ def _in_order(groups: Iterable[Group]) -> list[Waiting]:
 
 
 def _priority_gaps(component: Component) -> dict[str, dict[str, int]]:
-    """Return the gaps of each group; an existing worker has none. Empty if no group has any."""
+    """Return the priority gaps of each group; an existing worker has no gap.
+
+    The result is empty if no group has gaps.
+    """
     made = {place.key for place in component.places if place.makes}
     levels = sorted(
         {f.priority for g in component.groups for key, f in g.fits.items() if key in made},

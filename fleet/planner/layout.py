@@ -1,4 +1,4 @@
-"""Lay out what allocation chooses among: who waits, and where they could be served."""
+"""Build the allocation problem: groups of requests, places, and limits as rows."""
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -34,24 +34,23 @@ from fleet.schema.pools import Market
 from fleet.schema.remembered import remembered
 from fleet.tagrules.vocabulary import Vocabulary
 
-_STEP = timedelta(minutes=10)
-"""Who waits for twice as long is of an earlier rank, from this on; age inside a step is equal."""
-_LENGTHS = 64
-"""Where more different lengths than these wait, budgets count each rounded up, and bills count
-their average."""
+_AGE_STEP = timedelta(minutes=10)
+"""Unit of the doubling age steps; requests within one step have equal age."""
+_MAX_LENGTHS = 64
+"""Maximum distinct durations that are exact: beyond, budgets round up and bills average them."""
 _CLASSES = {"high": -1, "normal": 0, "low": 1}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What allocation chooses among, in this run."""
+    """The allocation problem of this run."""
 
     groups: tuple[Group, ...]
     places: Mapping[str, Place]
     rows: tuple[Row, ...]
     accounts: tuple[Account, ...]
     uses: tuple[Use, ...]
-    """What counts to the limits of tags and queues."""
+    """The use of the limits of tags and queues."""
 
     @cached_property
     def group_of(self) -> Mapping[str, Group]:
@@ -92,7 +91,9 @@ def _places(
             inventory = pool_plan.inventory if pool_plan else None
             units = {u.name: u for u in (*inventory.units, *inventory.unseen)} if inventory else {}
             own = [units.get(name) for name in supply.units]
-            parts = (_part(fleet, durations, world.time, pool_plan, unit) for unit in own)
+            parts = (
+                _remaining_share(fleet, durations, world.time, pool_plan, unit) for unit in own
+            )
             kinds = tuple(sorted({kind_of(fleet, supply.pool, unit) for unit in own if unit}))
             room, names = sum(parts), frozenset(supply.units)
             yield Place(key, supply.pool, makes=False, room=room, kinds=kinds, units=names)
@@ -103,14 +104,17 @@ def _places(
                 yield new_place(fleet, name, option.type, option.market, on_demand=on_demand)
 
 
-def _part(
+def _remaining_share(
     fleet: Fleet,
     durations: Durations,
     now: datetime,
     pool_plan: PoolPlan | None,
     unit: Unit | None,
 ) -> float:
-    """Return how much of target_wait a worker has for more; a busy one ends its work first."""
+    """Return the share of target_wait that a worker has left.
+
+    A busy one first finishes its work.
+    """
     if pool_plan is None or unit is None or unit.state is not State.BUSY:
         return 1.0
     wait = pool_plan.pool.target_wait if pool_plan.pool else None
@@ -120,7 +124,7 @@ def _part(
 
 
 def new_place(fleet: Fleet, name: str, kind: str, market: Market, *, on_demand: bool) -> Place:
-    """Return the new machines of one type and market of a pool."""
+    """Return the place of new machines of one type and market of a pool."""
     pool = fleet.pools.get(name)
     if not isinstance(pool, Pool):
         raise TypeError(name)
@@ -146,16 +150,16 @@ def new_place(fleet: Fleet, name: str, kind: str, market: Market, *, on_demand: 
 
 
 def tail_seconds(fleet: Fleet, pool: Pool, *, on_demand: bool) -> int:
-    """Return the seconds that a new machine costs beside its work.
+    """Return the fixed seconds of a new machine: boot, idle time-out and two runs.
 
-    It boots, works, is idle until its time is over, and two runs look: one drains, one deletes.
+    The two runs are needed to drain and to delete it.
     """
     idle = idle_seconds(pool, is_held=False, on_demand=on_demand)
     return pool.boot.expected + idle + 2 * fleet.cadence
 
 
 _Preferred = tuple[bool, tuple[tuple[str, int], ...]]
-"""Whether priorities of pools count before money, and those that are not 0."""
+"""Whether pool priorities rank before money, and the priorities other than 0."""
 _Key = tuple[
     Rank, int, Payer, frozenset[str], bool, int, Timing | None, frozenset[str], _Preferred
 ]
@@ -168,7 +172,7 @@ def _groups(
     places: Mapping[str, Place],
     demand: Sequence[Signed],
 ) -> Iterator[Group]:
-    """Yield requests together that have the same places, rank and payer."""
+    """Yield the requests grouped by places, rank and payer."""
     vocabulary = Vocabulary(fleet)
     limited = limited_tags(fleet, vocabulary)
     ways: defaultdict[str, list[str]] = defaultdict(list)
@@ -176,7 +180,7 @@ def _groups(
         if place.makes:
             ways[place.pool].append(place.key)
     waits = {place.key: _wait_at(pool_plans, place) for place in places.values()}
-    # A budget weighs the longest of a group, so that groups are of about one length.
+    # A budget counts the longest request of a group, so groups have similar durations.
     lengths = _lengths(demand) if spending_limits(fleet) else {}
     in_sandbox = _find_in_sandbox(fleet, world)
     together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
@@ -191,12 +195,14 @@ def _groups(
             known[fitting] = choices.setdefault(keys, len(choices))
         classed = class_of(fleet, vocabulary, signed.ask.required)
         timing = signed.timing if signed.timing and signed.timing.said else None
-        preferred = _preferred(fleet, signed)
-        for rank, requests in _by_rank(signed, classed, world.time):
-            for able, in_time in _in_time(signed, requests, known[fitting], choices, places):
-                for length, alike in _by_length(in_time, lengths).items():
+        preferred = _pool_priorities(fleet, signed)
+        for rank, requests in _group_by_rank(signed, classed, world.time):
+            for able, in_time in _group_by_deadline(
+                signed, requests, known[fitting], choices, places
+            ):
+                for length, alike in _group_by_length(in_time, lengths).items():
                     alone = length, timing, signed.last_of, preferred
-                    for is_held, own in _by_sandbox(alike, in_sandbox):
+                    for is_held, own in _split_by_sandbox(alike, in_sandbox):
                         together[rank, able, signed.payer, tags, is_held, *alone] += own
     at = [tuple(places[key] for key in keys) for keys in choices]
     fits = _Fits(waits, world.time, lengths)
@@ -213,13 +219,13 @@ def _groups(
             tags=tags,
             by_priority=preferred[0],
             varied=varied,
-            coarse=varied and len({each.seconds for each in requests}) > _LENGTHS,
+            coarse=varied and len({each.seconds for each in requests}) > _MAX_LENGTHS,
             is_held=is_held,
         )
 
 
 def _find_in_sandbox(fleet: Fleet, world: World) -> frozenset[str]:
-    """Return the tickets whose machines `reuse` keeps for their sandbox, where budgets count."""
+    """Return the tickets whose machines `reuse` keeps for their sandbox, if budgets exist."""
     pools = fleet.dynamic_pools.values()
     if not spending_limits(fleet) or not any(pool.reuse for pool in pools):
         return frozenset()
@@ -232,10 +238,10 @@ def _find_in_sandbox(fleet: Fleet, world: World) -> frozenset[str]:
     )
 
 
-def _by_sandbox(
+def _split_by_sandbox(
     requests: list[Ordered], in_sandbox: frozenset[str]
 ) -> Iterator[tuple[bool, list[Ordered]]]:
-    """Yield the requests outside of sandboxes, and those in one: some of each."""
+    """Yield the requests outside of sandboxes, then those inside; empty parts are left out."""
     if not in_sandbox:
         yield False, requests
         return
@@ -244,8 +250,8 @@ def _by_sandbox(
             yield is_held, own
 
 
-def _preferred(fleet: Fleet, signed: Signed) -> _Preferred:
-    """Return how much a ticket prefers each pool that may make a machine for it."""
+def _pool_priorities(fleet: Fleet, signed: Signed) -> _Preferred:
+    """Return a ticket's preference for each pool that may create a machine for it."""
     queue = fleet.queues.get(signed.queue)
     if not isinstance(queue, TicketQueue):
         return False, ()
@@ -254,21 +260,21 @@ def _preferred(fleet: Fleet, signed: Signed) -> _Preferred:
 
 
 def priority_at(fleet: Fleet, pool: str, required: Iterable[str]) -> int:
-    """Return how much a ticket that asks for these tags prefers a pool."""
+    """Return a pool's priority for a ticket with these required tags."""
     own = fleet.pools.get(pool)
     if not isinstance(own, Pool) or not own.priorities:
         return 0
     return sum(own.priorities.get(tag, 0) for tag in required)
 
 
-def _in_time(
+def _group_by_deadline(
     signed: Signed,
     requests: list[Ordered],
     able: int,
     choices: dict[tuple[str, ...], int],
     places: Mapping[str, Place],
 ) -> Iterable[tuple[int, list[Ordered]]]:
-    """Return requests by the places where they end before their deadline, by its number."""
+    """Group requests by the places where they meet their deadline, identified by number."""
     timing = signed.timing
     if timing is None or timing.deadline is None:
         return [(able, requests)]
@@ -286,30 +292,33 @@ def _in_time(
 
 
 def _lengths(demand: Sequence[Signed]) -> dict[int, int]:
-    """Return what each length counts as under budgets: itself, or rounded up where many differ."""
+    """Return the counted duration of each duration under budgets.
+
+    Rounded if there are too many.
+    """
     found = {request.seconds or 0 for signed in demand for request in signed.requests}
-    return {each: _rounded_up(each) if len(found) > _LENGTHS else each for each in found}
+    return {each: _rounded_up(each) if len(found) > _MAX_LENGTHS else each for each in found}
 
 
-def _rounded(seconds: int, lengths: Mapping[int, int]) -> int:
-    """Return what a length counts as under budgets; one of another machine rounded up like it."""
-    if seconds in lengths or len(lengths) <= _LENGTHS:
+def _counted_length(seconds: int, lengths: Mapping[int, int]) -> int:
+    """Return the counted duration, also of durations on other machines."""
+    if seconds in lengths or len(lengths) <= _MAX_LENGTHS:
         return lengths.get(seconds, seconds)
     return _rounded_up(seconds)
 
 
 def _rounded_up(seconds: int) -> int:
-    """Return the next of 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on that is not below."""
+    """Round up to the next of 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
     power = 1 << max(0, seconds - 1).bit_length()
     return power * 3 // 4 if power * 3 // 4 >= seconds else power
 
 
 _Wait = tuple[int, int]
-"""The target_wait of a pool, and how long its machines are expected to boot."""
+"""target_wait of a pool, and its expected boot time."""
 
 
 def _wait_at(pool_plans: Mapping[str, PoolPlan], place: Place) -> _Wait | None:
-    """Return how long requests may wait at a place; None where it has no target_wait."""
+    """Return the waiting time allowed at a place; None without target_wait."""
     pool_plan = pool_plans.get(place.pool)
     pool = pool_plan.pool if pool_plan else None
     if pool is None or pool.target_wait is None:
@@ -318,7 +327,7 @@ def _wait_at(pool_plans: Mapping[str, PoolPlan], place: Place) -> _Wait | None:
 
 
 def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> int:
-    """Return the class of what a request asks for: low wins, so that it displaces nothing."""
+    """Return the priority class of required tags; low wins, so that it displaces no other."""
     classes = {
         _CLASSES[fleet.tags[name].priority]
         for tag in required
@@ -328,31 +337,35 @@ def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> i
     return 1 if 1 in classes else min(classes, default=0)
 
 
-def _by_rank(signed: Signed, classed: int, now: datetime) -> Iterator[tuple[Rank, list[Ordered]]]:
-    """Yield requests by rank: that of their turn, or else of their priority and age."""
+def _group_by_rank(
+    signed: Signed, classed: int, now: datetime
+) -> Iterator[tuple[Rank, list[Ordered]]]:
+    """Yield requests by rank: by their turn, else by priority and age."""
     requests: Sequence[Ordered] = signed.requests
     if turns := signed.turns:
         yield from ((turns[each.key], [each]) for each in requests if each.key in turns)
         requests = [each for each in requests if each.key not in turns]
-    for steps, alike in _by_age(requests, now).items():
+    for steps, alike in _group_by_age(requests, now).items():
         yield (classed, -signed.priority, -steps), alike
 
 
-def _by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[Ordered]]:
-    """Return requests, the oldest first, by how long they wait, in steps that double."""
+def _group_by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[Ordered]]:
+    """Group requests, oldest first, by doubling steps of their waiting time."""
     found: dict[int, list[Ordered]] = {}
     begin = 0
     while begin < len(requests):
         since = requests[begin].since
-        steps = (max(timedelta(), now - since) // _STEP).bit_length() if since else 0
-        latest = now - _STEP * 2 ** (steps - 1) if steps else NEVER
+        steps = (max(timedelta(), now - since) // _AGE_STEP).bit_length() if since else 0
+        latest = now - _AGE_STEP * 2 ** (steps - 1) if steps else NEVER
         end = bisect_right(requests, latest, begin, key=lambda each: each.since or NEVER)
         found[steps], begin = list(requests[begin:end]), end
     return found
 
 
-def _by_length(requests: list[Ordered], lengths: Mapping[int, int]) -> dict[int, list[Ordered]]:
-    """Return requests by what their length counts as; together where nothing looks at that."""
+def _group_by_length(
+    requests: list[Ordered], lengths: Mapping[int, int]
+) -> dict[int, list[Ordered]]:
+    """Group requests by counted duration; one group if durations do not matter."""
     if not lengths:
         return {0: requests}
     found: defaultdict[int, list[Ordered]] = defaultdict(list)
@@ -362,7 +375,7 @@ def _by_length(requests: list[Ordered], lengths: Mapping[int, int]) -> dict[int,
 
 
 class _Fits:
-    """What one request of a group takes of places, on average."""
+    """Average use of places by one request of a group."""
 
     def __init__(
         self, waits: Mapping[str, _Wait | None], now: datetime, lengths: Mapping[int, int]
@@ -371,7 +384,7 @@ class _Fits:
         self._now = now
         self._lengths = lengths
         self._known: defaultdict[object, _Known] = defaultdict(dict)
-        """What is known of places, by the load: groups that run as long take as much."""
+        """Known fits by load: groups with equal durations have equal use."""
 
     def of(
         self, requests: Sequence[Ordered], places: Iterable[Place], priorities: Mapping[str, int]
@@ -392,11 +405,11 @@ class _Fits:
 
 
 _Known = dict[tuple[str, float], Fit]
-"""Place and share of a machine to what one request takes there."""
+"""(Place, share of a machine) to the use of one request."""
 
 
 class _Load:
-    """What one request of a group takes of the machines of one kind, on average."""
+    """Average use of one kind of machine by one request of a group."""
 
     def __init__(
         self, requests: Sequence[Ordered], now: datetime, lengths: Mapping[int, int], place: Place
@@ -410,27 +423,27 @@ class _Load:
         known = [r.seconds for r in self._requests if r.seconds is not None]
         whole = len(known) == len(requests)
         longest = max(known, default=0)
-        self._longest = _rounded(longest, lengths) if whole else None
+        self._longest = _counted_length(longest, lengths) if whole else None
         self._seconds = sum(known) // len(known) if whole else None
         found = Counter(USUAL if r.seconds is None else r.seconds for r in self._requests)
-        # Twice as many of each length take as much on average.
+        # Equal multiples of all durations have the same average.
         times = gcd(*found.values())
         self.varied = len(found) > 1
         """Whether its requests take different amounts of a place."""
         self._count = len(requests) // times
         self._lengths = {length: count // times for length, count in found.items()}
         self._sum = sum(length * count for length, count in self._lengths.items())
-        if len(self._lengths) > _LENGTHS:
+        if len(self._lengths) > _MAX_LENGTHS:
             self._lengths = {self._sum // self._count: self._count}
         self.said = frozenset(self._lengths.items()), self._sum, self._seconds, self._longest
-        """All that a fit rests on beside the place and the share of a machine."""
+        """Fits by place and share, the only inputs that differ within this load."""
         self.known: _Known = {}
         self._bills: dict[tuple[Tariff, int], Decimal] = {}
         self._shares: dict[_Wait, float] = {}
-        self._in_time: dict[int, tuple[list[int], list[int]]] = {}
+        self._group_by_deadline: dict[int, tuple[list[int], list[int]]] = {}
 
     def at(self, place: Place, wait: _Wait | None) -> Fit:
-        """Return what one takes of a place: a whole machine where it has no target_wait."""
+        """Return the use of a place by a request: a whole machine without target_wait."""
         share = self._share(wait) if wait else 1.0
         fit = self.known.get((place.key, share))
         if fit is None:
@@ -439,9 +452,9 @@ class _Load:
         return fit
 
     def _money(self, place: Place, share: float) -> Decimal:
-        """Return what one costs on average beside `place.setup`, whole steps of time where alone.
+        """Return the average cost in addition to `place.setup`; alone, billed by whole increments.
 
-        How those that share a machine fill its last step is not known before they are chosen.
+        Requests that share a machine fill its last increment in an unknown way.
         """
         tariff, setup = place.tariff, place.setup_seconds
         if tariff is None or share < 1 or tariff.is_by_second_after(setup):
@@ -452,29 +465,29 @@ class _Load:
         return self._bills[tariff, setup] - place.setup
 
     def _share(self, wait: _Wait) -> float:
-        """Return the share of a machine: 1 where it serves one request within target_wait."""
+        """Return the share of a machine: 1 if it serves one request within target_wait."""
         if wait not in self._shares:
-            self._shares[wait] = self._average(*wait)
+            self._shares[wait] = self._average_share(*wait)
         return self._shares[wait]
 
-    def _average(self, wait: int, boot: int) -> float:
-        """Return what a request takes on average: a whole machine if it is long or waits long."""
+    def _average_share(self, wait: int, boot: int) -> float:
+        """Return the average share: a whole machine for a long or long-waiting request."""
         whole = len(self._requests)
         if wait <= boot:
             return 1.0
-        seconds, sums = self._short(wait)
+        seconds, sums = self._short_requests(wait)
         shorter = bisect_right(seconds, wait - boot)
         self.varied |= 0 < shorter < whole
         return (whole - shorter + sums[shorter] / (wait - boot)) / whole
 
-    def _short(self, wait: int) -> tuple[list[int], list[int]]:
-        """Return the lengths, sorted, of those that have not waited for this long, and sums."""
-        if wait not in self._in_time:
+    def _short_requests(self, wait: int) -> tuple[list[int], list[int]]:
+        """Return the sorted durations of requests that waited less, and their prefix sums."""
+        if wait not in self._group_by_deadline:
             most = timedelta(seconds=wait)
             seconds = sorted(
                 r.seconds
                 for r in self._requests
                 if r.seconds is not None and (r.since is None or self._now - r.since < most)
             )
-            self._in_time[wait] = seconds, [0, *accumulate(seconds)]
-        return self._in_time[wait]
+            self._group_by_deadline[wait] = seconds, [0, *accumulate(seconds)]
+        return self._group_by_deadline[wait]

@@ -1,6 +1,6 @@
 """Limits on counts as rows: workers.max, max_starting, limits of tags and of ticket queues.
 
-Requests of unknown people are counted together: unknown is not zero.
+Requests of unknown users are counted together: unknown is not zero.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 _ONE = Decimal(1)
 _MAX_NAMED = 3
-"""Maximum machines without work in a sentence."""
+"""Maximum number of idle machines that a sentence names."""
 _SERVES_NOTHING: Mapping[State, str] = {
     State.UNRECORDED: "listed by its provider, but not in its stack",
     State.MISSING: "in its stack, but not listed by its provider",
@@ -34,7 +34,7 @@ _SERVES_NOTHING: Mapping[State, str] = {
 
 
 def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> Iterator[Row]:
-    """Yield workers.max and workers.max_starting of each pool that may make machines."""
+    """Yield workers.max and workers.max_starting of each pool that may create machines."""
     ways: defaultdict[str, dict[str, Decimal]] = defaultdict(dict)
     for place in places:
         if place.makes:
@@ -45,14 +45,14 @@ def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> It
             continue
         workers = pool_plan.pool.workers
         units = pool_plan.inventory.units
-        row = _of_pool(name, "max", workers.max, len(units), machines)
-        yield replace(row, because="; ".join((row.because, *_describe_places(units))))
+        row = _pool_row(name, "max", workers.max, len(units), machines)
+        yield replace(row, because="; ".join((row.because, *_describe_useless(units))))
         if workers.max_starting is not None:
             starting = sum(is_booting(unit) for unit in pool_plan.inventory.units)
-            yield _of_pool(name, "max_starting", workers.max_starting, starting, machines)
+            yield _pool_row(name, "max_starting", workers.max_starting, starting, machines)
 
 
-def _of_pool(pool: str, key: str, most: int, held: int, machines: Mapping[str, Decimal]) -> Row:
+def _pool_row(pool: str, key: str, most: int, held: int, machines: Mapping[str, Decimal]) -> Row:
     with_new = " with what this plan makes" if held < most else ""
     return Row(
         path=("pools", pool, "workers", key),
@@ -64,8 +64,8 @@ def _of_pool(pool: str, key: str, most: int, held: int, machines: Mapping[str, D
     )
 
 
-def _describe_places(units: Iterable[Unit]) -> Iterator[str]:
-    """Yield which machines take a place although they serve no request, and why."""
+def _describe_useless(units: Iterable[Unit]) -> Iterator[str]:
+    """Yield a sentence per machine that counts to workers.max but serves no request."""
     found = [(unit.name, why) for unit in units if (why := _why_useless(unit))]
     for name, why in found[:_MAX_NAMED]:
         yield f"{name} takes a place, {why}"
@@ -74,7 +74,7 @@ def _describe_places(units: Iterable[Unit]) -> Iterator[str]:
 
 
 def _why_useless(unit: Unit) -> str:
-    """Return why a machine serves no request; empty while it may, or drains."""
+    """Return why a machine serves no request; empty if it may, or drains."""
     since = unit.machine.deleting_since if unit.machine else None
     if since is not None:
         return f"deleting since {since:%Y-%m-%d %H:%M} UTC"
@@ -84,7 +84,7 @@ def _why_useless(unit: Unit) -> str:
 
 
 def is_booting(unit: Unit) -> bool:
-    """Say whether a machine boots; without a registry only its provider can tell."""
+    """Return whether a machine is booting; without a registry its provider's state decides."""
     booting = unit.machine is not None and unit.machine.state is MachineState.STARTING
     return unit.state in (State.STARTING, State.UNFINISHED) or (
         unit.state is State.ASSUMED and booting
@@ -92,15 +92,15 @@ def is_booting(unit: Unit) -> bool:
 
 
 class _Limit(NamedTuple):
-    """One figure under `limits` of a tag or a queue: of each of somebody, or of all together."""
+    """One figure under `limits` of a tag or a queue: per payer field, or in total."""
 
     tag: str
-    """As it is written under `tags`; it may end in `*`. Empty: whatever the tags."""
+    """As in `tags`; it may end in `*`. Empty for a limit of a queue."""
     of: str
     """A field of Payer, or `total`."""
     most: int
     desk: str = ""
-    """The queue of tickets whose limit it is; empty: a tag's."""
+    """The ticket queue of the limit; empty for a limit of a tag."""
 
     @property
     def path(self) -> Path:
@@ -110,15 +110,15 @@ class _Limit(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What counts to one figure: what somebody has, and who waits."""
+    """The use of one figure by one payer: busy workers and waiting requests."""
 
     limit: "_Limit"
     who: str | None
     workers: tuple[Sequence[str], Sequence[str]]
-    """Names of busy workers: those of `who`, then those of unknown users, which count for each."""
+    """Names of busy workers of `who`, and of unknown users, who count for all payers."""
     groups: tuple[Group, ...]
     counted: Mapping[tuple[str, str], Decimal]
-    """The groups, each with a place where it counts: not where it does without the tag."""
+    """(Group, place) pairs that count: not places where the group waives the tag."""
 
     @property
     def taken(self) -> int:
@@ -129,7 +129,7 @@ class Use(NamedTuple):
 def find_uses(
     fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[Group], teams: Teams
 ) -> tuple[Use, ...]:
-    """Return what counts to each limit of tags and queues, by whom it counts for."""
+    """Return the use of each limit of tags and queues, by payer."""
     return tuple(_uses(fleet, pool_plans, groups, teams))
 
 
@@ -138,15 +138,15 @@ def _uses(
 ) -> Iterator[Use]:
     vocabulary = Vocabulary(fleet)
     limits = [*_limits(fleet)]
-    held = [*_held(pool_plans)] if limits else []
+    held = [*_find_busy(pool_plans)] if limits else []
     for limit in limits:
         taken: defaultdict[str | None, list[str]] = defaultdict(list)
-        for whose, worker in _counted(vocabulary, limit, held, teams):
+        for whose, worker in _count_for(vocabulary, limit, held, teams):
             taken[whose].append(worker)
         waiting: defaultdict[str | None, list[Group]] = defaultdict(list)
         for group in groups:
             if _is_limited(vocabulary, limit, group):
-                waiting[_who(limit, group.payer)].append(group)
+                waiting[_counted_as(limit, group.payer)].append(group)
         anybody = taken.pop(None, [])
         for who in sorted(waiting.keys() | taken.keys(), key=lambda who: who or ""):
             own = tuple(waiting[who])
@@ -155,7 +155,7 @@ def _uses(
 
 
 def tag_rows(uses: Iterable[Use]) -> Iterator[Row]:
-    """Yield the limits of tags, one for each of whom requests wait that count to them."""
+    """Yield the limits of tags and queues, one row per payer with waiting requests."""
     for use in uses:
         if use.counted:
             yield Row(
@@ -170,7 +170,7 @@ def tag_rows(uses: Iterable[Use]) -> Iterator[Row]:
 def judge_limits(
     uses: Iterable[Use], counts: Mapping[tuple[str, str], int]
 ) -> Iterator[LimitVerdict]:
-    """Yield how far limits are used up once so many requests are served at each place."""
+    """Yield the use of each limit after the allocation, given requests per group and place."""
     for use in uses:
         served = sum(counts.get((g.id, place), 0) for g in use.groups for place in g.fits)
         yield LimitVerdict(
@@ -184,7 +184,7 @@ def judge_limits(
 
 
 def blocked_rows(fleet: Fleet, groups: Sequence[Group]) -> Iterator[Row]:
-    """Yield that nothing is made for tickets of owners who are blocked."""
+    """Yield a row with capacity 0 for tickets of each blocked owner."""
     for group in groups:
         desk = fleet.queues.get(group.payer.desk or "")
         if isinstance(desk, TicketQueue) and group.payer.owner in desk.blocked:
@@ -202,16 +202,17 @@ def last_rows(
     groups: Sequence[Group],
     places: Mapping[str, Place],
 ) -> Iterator[Row]:
-    """Yield that a machine on demand is for who asks for its tags, before it is for others.
+    """Yield rows that reserve booting machines on demand for requests of their tags.
 
-    Else these would take what boots for that one, and another machine would be made for it.
+    Otherwise other requests would take a machine that boots for a tagged request, and another
+    machine would be created for that request.
     """
     vocabulary = Vocabulary(fleet)
     for key in sorted(frozenset[str]().union(*(group.last for group in groups)) & places.keys()):
         at = [group for group in groups if key in group.fits]
         tag = min(supplies[key].offer.on_demand)
         for is_low in (False, True):
-            # A request for a tag of low priority displaces no other.
+            # A request for a low-priority tag displaces no other.
             callers = [g for g in at if key not in g.last and (is_low or g.rank[0] <= 0)]
             first = sum(len(g.requests) * g.fits[key].share for g in callers)
             others = [g for g in at if key in g.last and (g.rank[0] > 0) == is_low]
@@ -225,13 +226,13 @@ def last_rows(
 
 
 def limits_on(fleet: Fleet, desk: str, tags: Iterable[str]) -> tuple[Limit, ...]:
-    """Return what limits tickets of a queue that ask for these tags."""
+    """Return the limits of tickets of a queue that require these tags."""
     vocabulary = Vocabulary(fleet)
     asked = tuple(tags)
     return tuple(
         Limit(limit.path, limit.most, limit.of)
         for limit in _limits(fleet)
-        if (limit.desk == desk if limit.desk else _is_under(vocabulary, limit.tag, asked))
+        if (limit.desk == desk if limit.desk else _is_tag_limited(vocabulary, limit.tag, asked))
         and limit.of != "scope"  # a ticket is of none
     )
 
@@ -239,7 +240,7 @@ def limits_on(fleet: Fleet, desk: str, tags: Iterable[str]) -> tuple[Limit, ...]
 def limited_tags(
     fleet: Fleet, vocabulary: Vocabulary
 ) -> Callable[[Iterable[str]], frozenset[str]]:
-    """Return what keeps of a request's tags those that some limit or budget looks at."""
+    """Return a function that selects the tags of a request that a limit or budget uses."""
     limited = {limit.tag for limit in _limits(fleet)}
     budgeted = {tag for budget in fleet.budgets.values() for tag in budget.tags}
     if not limited and not budgeted:
@@ -267,27 +268,27 @@ def _limits(fleet: Fleet) -> Iterator[_Limit]:
 def _is_limited(vocabulary: Vocabulary, limit: _Limit, group: Group) -> bool:
     if limit.desk:
         return group.payer.desk == limit.desk
-    return _is_under(vocabulary, limit.tag, group.tags)
+    return _is_tag_limited(vocabulary, limit.tag, group.tags)
 
 
 def _counts_at(vocabulary: Vocabulary, limit: _Limit, group: Group) -> Collection[str]:
-    """Return the places where a group counts: not where it does without the limit's tags."""
+    """Return the places where a group counts: not where it waives the tags of the limit."""
     if limit.desk or not group.payer.without:
         return group.fits
-    tags = {tag for tag in group.tags if _is_under(vocabulary, limit.tag, (tag,))}
+    tags = {tag for tag in group.tags if _is_tag_limited(vocabulary, limit.tag, (tag,))}
     return [place for place in group.fits if not tags <= group.payer.lacks(place)]
 
 
-def _is_under(vocabulary: Vocabulary, limited: str, tags: Iterable[str]) -> bool:
+def _is_tag_limited(vocabulary: Vocabulary, limited: str, tags: Iterable[str]) -> bool:
     return any(limited in vocabulary.names_of(tag) for tag in tags)
 
 
-def _who(limit: _Limit, payer: Payer) -> str | None:
+def _counted_as(limit: _Limit, payer: Payer) -> str | None:
     return "" if limit.of == "total" else getattr(payer, limit.of)
 
 
-class _Held(NamedTuple):
-    """A worker that is or may be busy: what it runs where that is known, else what it provides."""
+class _BusyWorker(NamedTuple):
+    """A worker that is or may be busy: its work if known, else its provided tags."""
 
     worker: str
     work: Work | None
@@ -295,26 +296,26 @@ class _Held(NamedTuple):
     registry: str | None
 
 
-def _held(pool_plans: Mapping[str, PoolPlan]) -> Iterator[_Held]:
+def _find_busy(pool_plans: Mapping[str, PoolPlan]) -> Iterator[_BusyWorker]:
     for pool_plan in pool_plans.values():
         unheard = [
             u for u in pool_plan.inventory.unseen if u.worker is None or u.state is State.BUSY
         ]
         for unit in (*pool_plan.inventory.having(State.BUSY), *unheard):
             work = unit.worker.work if unit.worker else None
-            yield _Held(unit.name, work, pool_plan.offer.provides, unit.registry)
+            yield _BusyWorker(unit.name, work, pool_plan.offer.provides, unit.registry)
         for _ in range(pool_plan.inventory.uncounted):
-            yield _Held("", None, pool_plan.offer.provides, None)
+            yield _BusyWorker("", None, pool_plan.offer.provides, None)
 
 
-def _counted(
-    vocabulary: Vocabulary, limit: _Limit, held: Iterable[_Held], teams: Teams
+def _count_for(
+    vocabulary: Vocabulary, limit: _Limit, held: Iterable[_BusyWorker], teams: Teams
 ) -> Iterator[tuple[str | None, str]]:
-    """Yield whom each busy worker counts for that counts to a limit; None: it may be anybody."""
+    """Yield the payer of each busy worker that counts to a limit; None if unknown."""
     for each in held:
         if limit.desk and each.registry != limit.desk:
             continue
-        if not limit.desk and not _is_under(
+        if not limit.desk and not _is_tag_limited(
             vocabulary, limit.tag, each.work.required if each.work else each.provides
         ):
             continue

@@ -318,10 +318,10 @@ class Relaxation:
         iterations: float = inf,
         stop: Callable[[float, float], bool] = lambda *_: False,
     ) -> Relaxed | None:
-        """Return the solution of least cost; None if there is none.
+        """Return the minimum cost solution; None if infeasible.
 
         Column generation ends when no reduced cost is negative, after a number of iterations, or
-        where `stop` is true of the least cost by the active columns and the bound by all.
+        if `stop` is true for the cost of the active columns and the bound over all columns.
         """
         np, program, pairs = self._numpy, self._program, len(self._program.block)
         scale = float(abs(costs).max()) / _MAX_COST or 1.0

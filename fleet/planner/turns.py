@@ -1,12 +1,12 @@
-"""The turns of owners where fleet itself gives out machines, also where `reuse` keeps these.
+"""Turns of owners in queues that fleet itself assigns, and machines given up for them.
 
-A ticket's standing is a hundred for each priority, less one for each machine that its owner has,
-had since all owners that wait are there, or stands before it with, more one for each step of
-`ageing` that it waits. Steps of waiting in which its owner had machines count once only.
+The score of a ticket is 100 per priority, plus one per `ageing` step of waiting. It is minus one
+per machine that its owner has, or had since all waiting owners are present, and minus one per
+earlier ticket of its owner. Waiting steps during which its owner had machines count only once.
 
-A machine in a sandbox that only later tickets may have is given up where a ticket before them
-waits only for the room of its pool, and for limits and budgets that they count to. A ticket comes
-before later ones of other owners at the limits of tags and queues, and at budgets.
+A sandbox machine reserved for later tickets is given up if an earlier ticket waits only for
+capacity of its pool, and for limits and budgets that those tickets use. A ticket precedes later
+ones of other owners at the limits of tags and queues, and at budgets.
 """
 
 from bisect import bisect_left
@@ -33,26 +33,26 @@ from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 
 PRIORITY = 100
-"""Places that one priority is ahead."""
+"""Score of one priority level."""
 CLASS = 10**9
-"""More than any ticket's standing."""
+"""Greater than any score of a ticket."""
 
-_RANKS = 8
-"""Ranks of overtaken tickets at one limit: each one takes time to solve."""
+_MAX_RANKS = 8
+"""Maximum ranks of overtaken tickets at one limit: each rank takes time to solve."""
 
 
 class Waiting(NamedTuple):
-    """A ticket that waits, as its turn needs it."""
+    """A waiting ticket."""
 
     id: int
     owner: str
     rank: int
-    """Its priority and the class of its tags, in places."""
+    """Its priority and the class of its tags, as a score."""
     since: datetime
 
 
 class Had(NamedTuple):
-    """A machine that an owner had and gave back."""
+    """A returned machine of an owner."""
 
     owner: str
     priority: int
@@ -65,10 +65,10 @@ def places_behind(
     ageing: int,
     now: datetime,
 ) -> dict[int, int]:
-    """Return by how many places tickets are behind for machines that their owners had meanwhile.
+    """Return the score deduction of tickets for machines that their owners had meanwhile.
 
-    `waiting`: id, owner, priority and opening of each ticket. Of what its owner had before the
-    last owner came, at most what the ticket has waited for counts.
+    `waiting`: id, owner, priority and opening time of each ticket. Machines from before the last
+    owner came count at most the waiting time of the ticket.
     """
     waiting = [*waiting]
     oldest: dict[str, datetime] = {}
@@ -91,14 +91,14 @@ def places_behind(
         begin = max(together, since)
         later = len(own) - bisect_left(own, begin)
         before = bisect_left(own, begin) - bisect_left(own, since)
-        # The rest is as many steps as those of an owner that came last.
-        waited = _steps(now, since, ageing) - _steps(now, begin, ageing)
+        # All owners gain equal steps after `begin`: only earlier steps limit the deduction.
+        waited = _age_steps(now, since, ageing) - _age_steps(now, begin, ageing)
         if places := later + min(before, waited):
             behind[number] = places
     return behind
 
 
-def _steps(now: datetime, since: datetime, ageing: int) -> int:
+def _age_steps(now: datetime, since: datetime, ageing: int) -> int:
     return int((now - since).total_seconds()) // ageing
 
 
@@ -109,58 +109,58 @@ def in_turn(
     now: datetime,
     behind: Mapping[int, int],
 ) -> list[int]:
-    """Return the ids of tickets in the order of service; `held` are the owners of machines."""
+    """Return the ids of tickets in service order; `held` are the owners of current machines."""
     turns = Counter(held)
     oldest_first = sorted(waiting, key=lambda t: (-t.rank, t.since, t.id))
-    standing: dict[int, int] = {}
+    score: dict[int, int] = {}
     alike: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for ticket in oldest_first:
-        waited = _steps(now, ticket.since, ageing)
-        standing[ticket.id] = ticket.rank - turns[ticket.owner] + waited
-        standing[ticket.id] -= behind.get(ticket.id, 0)
+        waited = _age_steps(now, ticket.since, ageing)
+        score[ticket.id] = ticket.rank - turns[ticket.owner] + waited
+        score[ticket.id] -= behind.get(ticket.id, 0)
         turns[ticket.owner] += 1
         if behind:
             alike[ticket.owner, ticket.rank].append(ticket.id)
     for ids in alike.values():
-        # The oldest ticket of an owner takes the best standing: it comes first.
-        best_first = sorted((standing[number] for number in ids), reverse=True)
-        standing |= dict(zip(ids, best_first, strict=True))
-    return [t.id for t in sorted(oldest_first, key=lambda t: (-standing[t.id], t.since, t.id))]
+        # The oldest ticket of an owner takes the best score: it comes first.
+        best_first = sorted((score[number] for number in ids), reverse=True)
+        score |= dict(zip(ids, best_first, strict=True))
+    return [t.id for t in sorted(oldest_first, key=lambda t: (-score[t.id], t.since, t.id))]
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The requests, places and limits of a run, and the allocation among them."""
+    """The allocation problem of a run and its solution."""
 
     layout: Layout
     allocation: Allocation
 
     @cached_property
     def left(self) -> Mapping[Row, Decimal]:
-        """Return the amount that the allocation leaves of each limit."""
+        """Return the slack of each limit after the allocation."""
         made, served = self.allocation.machines, self.allocation.counts
         return {row: row.room - row.taken(made, served) for row in self.layout.rows}
 
     def needed(self, key: str, place: str, row: Row) -> Decimal:
-        """Return the amount of a limit that a request takes with a new machine at a place."""
+        """Return the use of a limit by a request with a new machine at a place."""
         amount = row.requests.get((self.layout.group_of[key].id, place), Decimal(0))
         return amount + row.machines.get(place, Decimal(0))
 
     def is_used_up(self, key: str, place: str, row: Row) -> bool:
-        """Say whether only other requests of this plan leave a request too little of a limit."""
-        return not _is_room(row) and self.needed(key, place, row) <= row.room
+        """Return whether only other requests of this plan use up a limit for a request."""
+        return not _is_pool_limit(row) and self.needed(key, place, row) <= row.room
 
     def frees(self, pool: str, key: str, other: str, stops: Iterable[Stop]) -> bool:
-        """Say whether a request without its machine of a pool leaves another enough of limits.
+        """Return whether giving up a request's machine leaves another enough slack.
 
-        The room of the pool itself is free once the machine is deleted.
+        The capacity of the pool itself is free once the machine is deleted.
         """
         group, places = self.layout.group_of[key], self.layout.places
         own = [at for at in group.fits if places[at].pool == pool and not places[at].makes]
 
         def is_free(row: Row, place: str) -> bool:
             freed = min((row.requests.get((group.id, at), Decimal(0)) for at in own), default=0)
-            return _is_room(row) or self.left[row] + freed >= self.needed(other, place, row)
+            return _is_pool_limit(row) or self.left[row] + freed >= self.needed(other, place, row)
 
         return any(all(is_free(row, stop.place) for row in stop.rows) for stop in stops)
 
@@ -172,9 +172,9 @@ def give_up_for_others(
     demand: Sequence[Signed],
     service: Service,
 ) -> frozenset[str]:
-    """Delete machines that only later tickets may have, for the room that earlier ones wait for.
+    """Delete machines reserved for later tickets, for capacity that earlier tickets wait for.
 
-    Return their names. Those tickets then wait, for the same room.
+    Return the names of the machines. The later tickets then wait for the same capacity.
     """
     given_up: set[str] = set()
     full = [
@@ -183,17 +183,19 @@ def give_up_for_others(
         if _may_give_up(world, pool_plan)
     ]
     queues = {key.partition("/")[0] for _, waiting in full for key in waiting}
-    for queue in sorted(queues if any(_uses(each, in_sandbox=True) for each, _ in full) else ()):
+    for queue in sorted(
+        queues if any(_tickets_by_machine(each, in_sandbox=True) for each, _ in full) else ()
+    ):
         turns = _turns_of(full[0][0].fleet, world, queue, demand)
         helped: set[str] = set()
         for pool_plan, waiting in full:
-            room = sorted(_room_before(pool_plan, turns))
+            room = sorted(_capacity_turns(pool_plan, turns))
             for key in _waiting_in_turn(waiting, turns, helped):
                 if room and room[-1] > turns[key]:
                     room.pop()
                     helped.add(key)
         for pool_plan, waiting in full:
-            in_use = _uses(pool_plan, in_sandbox=True)
+            in_use = _tickets_by_machine(pool_plan, in_sandbox=True)
             for key in _waiting_in_turn(waiting, turns, helped):
                 later = {
                     unit: turns[other]
@@ -204,7 +206,7 @@ def give_up_for_others(
                 if later:
                     unit = max(later, key=lambda each: (later[each], each))
                     del in_use[unit]
-                    _give_up(pool_plan, unit, key, service)
+                    _delete_for_ticket(pool_plan, unit, key, service)
                     given_up.add(unit)
                     helped.add(key)
     return frozenset(given_up)
@@ -213,10 +215,10 @@ def give_up_for_others(
 def find_overtaken(
     fleet: Fleet, world: World, demand: Sequence[Signed], layout: Layout, by_age: Allocation
 ) -> dict[str, Rank]:
-    """Return the ranks of tickets which a limit stops, but not later tickets of other owners.
+    """Return the ranks of tickets that a limit blocks, although it admits later ones of others.
 
-    `by_age` is the allocation by priority, age and cost. A limit that serves a number of tickets
-    of a queue serves as many of the first by turn, if their machines can be created.
+    `by_age` is the allocation by priority, age and cost. A limit that admits a number of tickets
+    of a queue admits as many of the first by turn, if their machines can be created.
     """
     stopped = _stopped_at(fleet, by_age)
     if not stopped:
@@ -239,27 +241,26 @@ def find_overtaken(
     return found
 
 
-def _is_room(row: Row) -> bool:
-    """Say whether a limit is the room of a pool: a key of its `workers`."""
+def _is_pool_limit(row: Row) -> bool:
+    """Return whether a row is a limit under `workers` of a pool."""
     return row.path[2:3] == ("workers",)
 
 
 def _stopped_at(fleet: Fleet, by_age: Allocation) -> dict[Row, set[str]]:
-    """Return the tickets that each limit stops, unless another one is reached by running work."""
+    """Return the tickets blocked by each limit, unless running work already reaches a limit."""
     stopped: defaultdict[Row, set[str]] = defaultdict(set)
     desks = {name for name, queue in fleet.queues.items() if isinstance(queue, TicketQueue)}
     for key, stops in by_age.unserved.items():
         for stop in stops if key.partition("/")[0] in desks else ():
-            # No order makes room for a ticket at a limit that is reached already.
+            # If a limit is already reached, no order of tickets frees capacity.
             if all(row.room > 0 for row in stop.rows):
                 for row in stop.rows:
-                    if not _is_room(row):
+                    if not _is_pool_limit(row):
                         stopped[row].add(key)
     return stopped
 
 
 def _owners_of(world: World, queue: str) -> dict[str, str]:
-    """Return the owner of each waiting ticket of a queue."""
     demand = world.queues[queue].demand
     requests = demand.requests if isinstance(demand, Demand) else ()
     return {f"{queue}/{each.id}": each.owner or "" for each in requests}
@@ -289,14 +290,14 @@ def _rank_overtaken(
     if len(passed | overtaking) < 2:  # noqa: PLR2004 - an owner does not overtake itself
         return
     best = min(group_of[key].rank for key in others)
-    steps = min(_RANKS, len(due))
+    steps = min(_MAX_RANKS, len(due))
     for nth, key in enumerate(due):
         ahead = steps - nth * steps // len(due)
         yield key, min(group_of[key].rank, (*best[:2], best[2] - ahead))
 
 
 class Overtaking(NamedTuple):
-    """Tickets that others overtook, and the allocations by age and by turn."""
+    """Overtaken tickets, and the allocations by age and by turn."""
 
     ranks: Mapping[str, Rank]
     by_age: Allocation
@@ -310,10 +311,10 @@ def keep_for_turns(
     overtaking: Overtaking,
     service: Service,
 ) -> frozenset[str]:
-    """Return the free machines that only later tickets may have, while those before them boot.
+    """Return the idle machines reserved for later tickets, while machines for earlier ones boot.
 
-    Given out, they would count to the limit that the others wait for. A machine that boots for
-    longer than its pool expects keeps none: the pool or a guard may refuse to create it.
+    If assigned, they would count to the limit that the earlier tickets wait for. A machine that
+    boots longer than its pool expects reserves none: the pool or a guard may refuse to create it.
     """
     by_age, by_turn = overtaking.by_age.served, overtaking.by_turn.served
     helped = overtaking.ranks.keys() & overtaking.by_age.unserved.keys()
@@ -341,15 +342,15 @@ def keep_for_turns(
 def _waiting_in_turn(
     waiting: Collection[str], turns: Mapping[str, int], helped: Collection[str]
 ) -> list[str]:
-    """Return the tickets of a queue that wait for room and are not helped, by turn."""
+    """Return the tickets of a queue that wait for capacity and are not helped, by turn."""
     own = (key for key in waiting if key in turns and key not in helped)
     return sorted(own, key=turns.__getitem__)
 
 
 def _may_give_up(world: World, pool_plan: PoolPlan) -> bool:
-    """Say whether `reuse` keeps machines in a pool, and this run may delete them.
+    """Return whether `reuse` keeps machines in a pool, and this run may delete them.
 
-    Elsewhere the hand-out would give such a machine to none, and it would stay.
+    In other pools the machine would be assigned to no ticket, and be kept.
     """
     pool = pool_plan.pool
     if pool is None or pool.reuse is None or pool.mode != "apply" or not pool_plan.may_remove:
@@ -357,8 +358,8 @@ def _may_give_up(world: World, pool_plan: PoolPlan) -> bool:
     return not why_frozen(pool_plan.fleet, world, pool_plan.name, "deletes")
 
 
-def _uses(pool_plan: PoolPlan, *, in_sandbox: bool) -> dict[str, str]:
-    """Return the machines that are free and in a sandbox, or others, and their tickets."""
+def _tickets_by_machine(pool_plan: PoolPlan, *, in_sandbox: bool) -> dict[str, str]:
+    """Return the idle machines with their tickets: inside a sandbox, or outside."""
 
     def is_kept(unit: Unit) -> bool:
         return unit.state is State.IDLE and unit.worker is not None and bool(unit.worker.uses)
@@ -372,12 +373,12 @@ def _uses(pool_plan: PoolPlan, *, in_sandbox: bool) -> dict[str, str]:
     }
 
 
-def _room_before(pool_plan: PoolPlan, turns: Mapping[str, int]) -> Iterator[float]:
-    """Yield the turn before which a ticket gets it, for each machine without a sandbox.
+def _capacity_turns(pool_plan: PoolPlan, turns: Mapping[str, int]) -> Iterator[float]:
+    """Yield for each machine without sandbox the turn of its ticket.
 
-    The hand-out gives such machines by turn, and a plan may count them for other tickets.
+    Such machines are assigned by turn, and a plan may count them for other tickets.
     """
-    counted = [*_uses(pool_plan, in_sandbox=False).values()]
+    counted = [*_tickets_by_machine(pool_plan, in_sandbox=False).values()]
     for action in pool_plan.actions:
         if isinstance(action, Create):
             counted += action.serves[:1]
@@ -389,9 +390,9 @@ def _room_before(pool_plan: PoolPlan, turns: Mapping[str, int]) -> Iterator[floa
 def _waiting_for_room(
     pool_plan: PoolPlan, chosen: Chosen, service: Service
 ) -> dict[str, tuple[Stop, ...]]:
-    """Return the requests that only the room of a pool keeps from a machine there, with why.
+    """Return the requests that only the capacity of a pool blocks there, with the stops.
 
-    A limit or budget that other requests of this plan use up may keep them from it too.
+    Limits used up by other requests of this plan may block them too.
     """
 
     def is_short(key: str, stop: Stop) -> bool:
@@ -408,7 +409,7 @@ def _waiting_for_room(
 
 
 def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) -> dict[str, int]:
-    """Return the place in turn of each waiting ticket of a queue; none of another kind has one."""
+    """Return the turn of each waiting ticket of a queue; empty for other queues."""
     desk, reading = fleet.queues.get(queue), world.queues[queue]
     if not isinstance(desk, TicketQueue) or not isinstance(reading.demand, Demand):
         return {}
@@ -432,13 +433,13 @@ def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) 
 
 
 def turns_behind(world: World, queue: str) -> dict[int, int]:
-    """Return the places by which machines of their owners set tickets of a queue behind."""
+    """Return the score deduction of a queue's tickets for machines of their owners."""
     behind = world.queues[queue].behind
     return {int(number): places for number, places in behind.items() if number.isdecimal()}
 
 
-def _give_up(pool_plan: PoolPlan, name: str, key: str, service: Service) -> None:
-    """Delete a machine for a ticket, and have the tickets that it is counted for wait."""
+def _delete_for_ticket(pool_plan: PoolPlan, name: str, key: str, service: Service) -> None:
+    """Delete a machine for a ticket; the tickets assigned to it wait."""
     stops = service.unserved[key]
     counted = {each for each, unit in service.by_worker.items() if unit == name}
     service.by_worker = {k: u for k, u in service.by_worker.items() if k not in counted}
