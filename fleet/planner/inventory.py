@@ -1,18 +1,18 @@
-"""Inventory: what was seen of machines and workers, sorted by pool, once for all pools.
+"""Inventory: the observed machines and workers by pool.
 
 Unlisted requests are not zero: fleet creates machines for the listed ones, and deletes none as
 idle.
 
-A machine has two witnesses, the provider's listing and the stack's state; what only one of
-them saw is kept, counted to the pool's max, and never deleted.
+A machine is observed twice, in its provider's listing and in the stack's state. A machine in only
+one of them is kept, counts to the pool's max, and is never deleted.
 
-Each run of `fleet apply` writes the expiry of a machine at its provider, never into what the
-machine is made from. No run extends the expiry of a machine that no stack knows. If the provider
-can store no expiry, the journal of runs replaces it.
+Each run of `fleet apply` writes the expiry of machines at their provider; it is no creation input.
+No run extends the expiry of a machine that no stack contains. If the provider cannot store an
+expiry, the journal of runs replaces it.
 
-`previously: old` hands the machines and the stack of a renamed pool over to the pool that says
-so. Names and labels of what exists stay; the store then remembers whose the stack is, so that the
-key may be dropped after an apply.
+`previously: old` transfers the machines and the stack of a renamed pool to the pool with that key.
+Names and labels of existing machines stay. The store then records the owner of the stack, so that
+the key may be removed after an apply.
 """
 
 from collections import defaultdict
@@ -61,16 +61,17 @@ from fleet.schema.units import write_count, write_duration
 
 
 def desks_of(fleet: Fleet, queues: Iterable[str]) -> tuple[str, ...]:
-    """Return the queues of tickets among these."""
+    """Return the ticket queues among these queues."""
     return tuple(q for q in queues if isinstance(fleet.queues.get(q), TicketQueue))
 
 
 def attend(
     world: World, desks: Collection[str], listing: Listing, is_up: Callable[[Machine], bool]
 ) -> dict[str, tuple[Worker, ...]] | Unknown:
-    """Return the workers of a provider's machines by the queue of tickets that gives them out.
+    """Return the workers of a provider's machines by the ticket queue that assigns them.
 
-    A machine that is up and registers nowhere else can be given out; Unknown where a queue is.
+    A machine that is up and registers nowhere else can be assigned. Unknown if the workers of one
+    queue are unknown.
     """
     known: dict[str, tuple[str, Worker]] = {}
     for desk in desks:
@@ -84,25 +85,25 @@ def attend(
     created = {machine.name: machine.created_at for machine in listing.machines}
     found: dict[str, list[Worker]] = {desk: [] for desk in desks}
     first = next(iter(found))
-    for worker in _running(listing, is_up):
+    for worker in _ready_workers(listing, is_up):
         desk, own = known.pop(worker.name, (first, None))
         is_new = own is None or is_of_older(own, created.get(worker.name))
         found[desk].append(worker if own is None or is_new else joined(worker, own))
     for desk, own in known.values():
-        # A record of a machine that is gone says nothing about a new one of the same name.
+        # A record of a deleted machine does not describe a new one of the same name.
         if not is_of_older(own, created.get(own.name)):
             found[desk].append(own)
     return {desk: tuple(workers) for desk, workers in found.items()}
 
 
 def is_of_older(own: Worker, created_at: datetime | None) -> bool:
-    """Say whether a queue's record is of an older machine of the same name."""
+    """Return whether a queue's record describes an older machine of the same name."""
     if own.state is WorkerState.BUSY or own.since is None or created_at is None:
         return False
     return own.since < created_at
 
 
-def _running(listing: Listing, is_up: Callable[[Machine], bool]) -> Iterator[Worker]:
+def _ready_workers(listing: Listing, is_up: Callable[[Machine], bool]) -> Iterator[Worker]:
     if listing.workers is not None:
         yield from listing.workers
         return
@@ -118,7 +119,7 @@ def _running(listing: Listing, is_up: Callable[[Machine], bool]) -> Iterator[Wor
 
 
 def joined(seen: Worker, own: Worker) -> Worker:
-    """Return a worker as its machine and its queue report it; the busier report wins."""
+    """Merge the reports of machine and queue about a worker; the busier report wins."""
     if seen.state is not WorkerState.IDLE:
         return seen
     return seen.altered(
@@ -134,11 +135,11 @@ def joined(seen: Worker, own: Worker) -> Worker:
 
 
 def heirs_of(fleet: Fleet) -> Mapping[str, str]:
-    """Return the old name of each renamed pool and what it is called now."""
-    return remembered(fleet, "heirs", (), lambda: _heirs_of(fleet))
+    """Return the old name of each renamed pool with the current one."""
+    return remembered(fleet, "heirs", (), lambda: _find_heirs(fleet))
 
 
-def _heirs_of(fleet: Fleet) -> dict[str, str]:
+def _find_heirs(fleet: Fleet) -> dict[str, str]:
     heirs: dict[str, str] = {}
     for name, pool in sorted(fleet.dynamic_pools.items()):
         if pool.previously is not None and pool.previously not in fleet.pools:
@@ -156,7 +157,7 @@ def holds_of(world: World) -> dict[str, Hold]:
 def find_departures(
     known: Collection[Departure], actions: Iterable[Action], now: datetime
 ) -> tuple[Departure, ...]:
-    """Return why workers are about to be drained or switched off, unless that is known."""
+    """Return the unrecorded departures: workers to drain or disable."""
     told = {(each.worker, each.registry, each.reason) for each in known if each.over is None}
     noted = (
         Departure(
@@ -172,7 +173,7 @@ def find_departures(
 
 
 def departures_after(known: Collection[Departure], plan: Plan) -> tuple[Departure, ...]:
-    """Return the departures that are known once a plan is carried out."""
+    """Return the departures recorded after a plan is applied."""
     after = {(each.worker, each.registry): each for each in known}
     found = find_departures(known, plan.actions, plan.time)
     after |= {(each.worker, each.registry): each for each in found}
@@ -183,16 +184,16 @@ def departures_after(known: Collection[Departure], plan: Plan) -> tuple[Departur
 
 
 def takers_of(fleet: Fleet, world: World) -> dict[str, str]:
-    """Return what each renamed pool is called now, without those whose heirs took over nothing.
+    """Return the current name of each renamed pool that was taken over.
 
-    A pool that has a stack of its own cannot take over another.
+    A pool with its own stack cannot take over another.
     """
     stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
     return {old: new for old, new in heirs_of(fleet).items() if not {old, new} <= stacks.keys()}
 
 
 def charges_of(fleet: Fleet, world: World) -> tuple[Charge, ...]:
-    """Return what was charged, by the pools' names of today; nothing where it is unknown."""
+    """Return the charges by the current names of pools; empty if unknown."""
     if isinstance(world.ledger, Unknown):
         return ()
     takers = takers_of(fleet, world)
@@ -203,7 +204,7 @@ def charges_of(fleet: Fleet, world: World) -> tuple[Charge, ...]:
 
 
 def attempts_of(fleet: Fleet, world: World) -> tuple[Attempt, ...]:
-    """Return the tries that are remembered, by the pools' names of today."""
+    """Return the recorded attempts by the current names of pools."""
     takers = takers_of(fleet, world)
     if not takers:
         return world.attempts
@@ -214,31 +215,31 @@ def attempts_of(fleet: Fleet, world: World) -> tuple[Attempt, ...]:
 
 
 def stack_name(fleet: Fleet, pool: str, stack: Stack | None = None) -> str:
-    """Return the name of a pool's stack; a renamed pool keeps the one it has."""
+    """Return the name of a pool's stack; a renamed pool keeps its stack."""
     return (stack.name if stack else "") or f"{fleet.fleet}-{pool}"
 
 
 @dataclass(frozen=True)
 class Owners:
-    """Whose each stack and machine of a world is."""
+    """The owning pool of each stack and machine."""
 
     stacks: Mapping[str, Stack | Unknown] | Unknown
-    """Pool to its stack, by the names of today."""
+    """Current pool name to its stack."""
     heirs: Mapping[str, str]
     """Old name to the pool that takes over."""
     contested: Mapping[str, str]
-    """Old name to a pool that says it was called so, but has a stack of its own."""
+    """Old name to a pool that claims it but has its own stack."""
     held: Mapping[tuple[str, str], str]
-    """Name and id of each recorded machine to the pool whose stack holds it."""
+    """Name and id of each recorded machine to the pool of its stack."""
 
     def owner_of(self, machine: Machine) -> str:
-        """Return whose a machine is: by the stack that holds it, else by its label."""
+        """Return the owning pool of a machine: by its stack, else by its label."""
         label = self.heirs.get(machine.pool, machine.pool)
         return self.held.get((machine.name, machine.id), label)
 
 
 def find_owners(fleet: Fleet, world: World) -> Owners:
-    """Return whose everything is in a world that may have been observed under old names."""
+    """Find the owners in a world that may have been observed under old names."""
     heirs = heirs_of(fleet)
     if isinstance(world.stacks, Unknown):
         return Owners(world.stacks, heirs, {}, {})
@@ -255,7 +256,7 @@ def find_owners(fleet: Fleet, world: World) -> Owners:
 
 
 class Seen:
-    """What every pool's inventory looks at."""
+    """Observations shared by the inventories of all pools."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._static = static_names(fleet)
@@ -287,21 +288,21 @@ class Seen:
         return [provider for provider, by_pool in self._machines.items() if pool in by_pool]
 
     def lists(self, provider: str, machine: Machine) -> bool:
-        """Say whether a provider lists a machine, under whatever pool."""
+        """Return whether a provider lists a machine, under any pool."""
         return (machine.name, machine.id) in self._ids.get(provider, ())
 
     def lists_name(self, name: str) -> bool:
-        """Say whether any provider lists a machine of this name."""
+        """Return whether any provider lists a machine of this name."""
         return any(name == each for ids in self._ids.values() for each, _ in ids)
 
     def pools(self) -> set[str]:
-        """Return every pool of which a provider lists machines."""
+        """Return the pools with listed machines."""
         return {pool for by_pool in self._machines.values() for pool in by_pool}
 
     def attended(
         self, desks: tuple[str, ...], provider: str, listing: Listing
     ) -> Mapping[str, tuple[Worker, ...]] | Unknown:
-        """Return the workers of a provider's machines by the desk that gives them out."""
+        """Return the workers of a provider's machines by the ticket queue that assigns them."""
         key = (desks, provider)
         if key not in self._attended:
             self._attended[key] = attend(self._world, desks, listing, self._is_up)
@@ -311,24 +312,24 @@ class Seen:
         return is_up(self._fleet, self.owners.owner_of(machine), machine)
 
     def registered(self, registries: Registries) -> Mapping[str, tuple[str, Worker]]:
-        """Return machine name to where its worker is registered, and the worker."""
-        key = _key_of(registries)
+        """Return machine name to registry and worker."""
+        key = _registries_key(registries)
         if key not in self._registered:
             self._registered[key] = workers_by_machine(registries, self._static)
         return self._registered[key]
 
     def draining(self, registries: Registries) -> Mapping[str, frozenset[str]]:
-        """Return machine name to those of these registries that give it no new work."""
+        """Return machine name to the registries that assign no new work to it."""
         return self._split(registries)[0]
 
     def working(self, registries: Registries) -> Mapping[str, int]:
-        """Return machine name to the number of these registries that give it work, from 2 on."""
+        """Return machine name to the number of registries that assign work to it, if above 1."""
         return self._split(registries)[1]
 
     def _split(
         self, registries: Registries
     ) -> tuple[Mapping[str, frozenset[str]], Mapping[str, int]]:
-        key = _key_of(registries)
+        key = _registries_key(registries)
         if key not in self._draining:
             draining: defaultdict[str, set[str]] = defaultdict(set)
             working: defaultdict[str, set[str]] = defaultdict(set)
@@ -345,12 +346,12 @@ class Seen:
         return self._draining[key]
 
 
-def _key_of(registries: Registries) -> object:
+def _registries_key(registries: Registries) -> object:
     return tuple((name, id(workers)) for name, workers in registries.items())
 
 
 def estimate_of(fleet: Fleet, world: World, queue: str) -> Estimate | None:
-    """Return what is known of a queue's length; None where all that waits was listed."""
+    """Return the estimated length of a queue; None if it was read completely."""
     demand = world.queues[queue].demand
     if not isinstance(demand, Demand) or not demand.estimate:
         return None
@@ -368,7 +369,7 @@ def estimate_of(fleet: Fleet, world: World, queue: str) -> Estimate | None:
     if is_long:
         because.append(
             f"{sample.listed:,} of about {sample.listed + unlisted:,} pending requests read "
-            f"in time, the newest of each scope (not read: {_by_scope(sample.unlisted)}); "
+            f"in time, the newest of each scope (not read: {_list_scopes(sample.unlisted)}); "
             f"above about {sample.longest:,}, read it over SQL (queues.{queue}.read): "
             f"guards.demand_max_age is {write_duration(fleet.guards.demand_max_age)}"
         )
@@ -381,16 +382,16 @@ def estimate_of(fleet: Fleet, world: World, queue: str) -> Estimate | None:
     )
 
 
-def _by_scope(unlisted: dict[str, int]) -> str:
+def _list_scopes(unlisted: dict[str, int]) -> str:
     return ", ".join(f"{count:,} in {scope}" for scope, count in sorted(unlisted.items()))
 
 
 _CLOCK_SKEW = 60
-"""Seconds that clocks may differ; demand from further ahead is not fresh but of unknown age."""
+"""Maximum clock difference in seconds; demand from further ahead has an unknown age."""
 
 
 def stale_demand(fleet: Fleet, world: World, queues: list[str]) -> tuple[str, ...]:
-    """Return why the demand of some of these queues may not be relied on."""
+    """Return why the demand of some of these queues is unreliable."""
     reasons = []
     for queue in queues:
         trouble = demand_trouble(fleet, world, queue)
@@ -400,7 +401,7 @@ def stale_demand(fleet: Fleet, world: World, queues: list[str]) -> tuple[str, ..
 
 
 def demand_trouble(fleet: Fleet, world: World, queue: str) -> str:
-    """Return why a queue's demand may not be relied on; empty when it may."""
+    """Return why a queue's demand is unreliable; empty if it is reliable."""
     demand = world.queues[queue].demand
     if isinstance(demand, Unknown):
         return demand.unknown
@@ -418,39 +419,42 @@ def demand_trouble(fleet: Fleet, world: World, queue: str) -> str:
     return ""
 
 
-_NOT_READ = Unknown(unknown="not read in this run")
+_UNREAD = Unknown(unknown="not read in this run")
 
 
 @dataclass(frozen=True)
 class PoolInventory:
-    """What one pool has; `frozen` forbids deletions, `blind` forbids creations too."""
+    """The observed state of one pool; `frozen` forbids deletions, `blind` also creations."""
 
     pool: str
     provider: str
     units: tuple[Unit, ...] = ()
     gone: tuple[tuple[Unit, str], ...] = ()
-    """Units that only the stack knows and that are gone, with the reason; they take no place."""
+    """Units that only the stack contains and that no longer exist, with the reason.
+
+    Not counted.
+    """
     unseen: tuple[Unit, ...] = ()
-    """What its stack holds, and registries tell of, where its provider could not be read."""
+    """Units of its stack, with their registrations, if its provider is unreadable."""
     uncounted: int = 0
-    """How many machines it may hold where neither its provider nor its stack could be read."""
+    """Number of machines that it may have if both provider and stack are unreadable."""
     frozen: tuple[str, ...] = ()
     sampled: tuple[str, ...] = ()
-    """Queues of which not all that waits is known: no idle machine goes."""
+    """Queues with incomplete demand: no idle machine is deleted."""
     blind: tuple[str, ...] = ()
     stack: Stack | None = None
     listed: bool = True
-    """False where its provider's machines could not be read: that is not the same as none."""
+    """False if its provider's machines are unreadable, which differs from an empty list."""
     tokens: str | None = None
-    """Where the token of a worker that never registered can be revoked; None: nowhere."""
+    """The queue that can revoke tokens of unregistered workers; None: no queue can."""
     has_registry: bool = True
-    """False: nothing can say what its workers do."""
+    """False if no registry reports the work of its workers."""
     enrols: str | None = None
-    """The queue that a new worker needs a token of; None: it registers at its provider."""
+    """The queue that issues tokens for new workers; None: they register at their provider."""
 
     @property
     def known(self) -> tuple[Unit, ...]:
-        """Return all units, those that are gone too."""
+        """Return all units, including those that no longer exist."""
         return (*self.units, *(unit for unit, _ in self.gone))
 
     def having(self, *states: State) -> tuple[Unit, ...]:
@@ -465,17 +469,17 @@ class PoolInventory:
 
 
 def take_inventory(fleet: Fleet, world: World) -> dict[str, PoolInventory]:
-    """Return every pool that is configured or still has machines, by name, sorted."""
+    """Return the inventory of every pool that is configured or still has machines, by name."""
     names = fleet.dynamic_pools.keys()
     seen = Seen(fleet, world)
     return {
         name: _inventory_of(fleet, world, name, seen)
-        for name in sorted(names | _vanished(fleet, seen))
+        for name in sorted(names | _removed_pools(fleet, seen))
     }
 
 
-def _vanished(fleet: Fleet, seen: Seen) -> set[str]:
-    """Return pools that fleet.yaml no longer has but the world does."""
+def _removed_pools(fleet: Fleet, seen: Seen) -> set[str]:
+    """Return the pools that were removed from fleet.yaml but still have machines or a stack."""
     stacks = {} if isinstance(seen.owners.stacks, Unknown) else seen.owners.stacks
     with_stack = {
         name
@@ -490,14 +494,16 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
     pool = fleet.pools.get(name)
     stack = _stack_of(seen, name)
     provider = pool.provider if isinstance(pool, Pool) else _provider_of(name, stack, seen)
-    listing: Listing | Unknown = world.providers.get(provider, _NOT_READ)
-    blind = list(_hidden(world, name, provider, seen))
+    listing: Listing | Unknown = world.providers.get(provider, _UNREAD)
+    blind = list(_find_unreadable(world, name, provider, seen))
     queues = sorted(q for q in world.queues if not isinstance(pool, Pool) or serves_queue(pool, q))
     if isinstance(listing, Unknown):
         return PoolInventory(
             pool=name,
             provider=provider,
-            unseen=_unseen((name, world.time), stack, seen, queue_registries(world, queues)),
+            unseen=_unobserved_units(
+                (name, world.time), stack, seen, queue_registries(world, queues)
+            ),
             uncounted=pool.workers.max
             if isinstance(pool, Pool) and isinstance(stack, Unknown)
             else 0,
@@ -505,7 +511,7 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
             frozen=tuple(blind),
             listed=False,
         )
-    blind += _unrecorded(seen, name, provider)
+    blind += _find_foreign_listings(seen, name, provider)
     desks = desks_of(fleet, queues)
     registries, unreadable = _registries(world, queues, (provider, listing), desks, seen)
 
@@ -518,7 +524,7 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
         return is_fresh or unit.registry not in desks or pool.reuse is not None
 
     units = tuple(
-        _joined(unit, seen, registries, world.time, is_of_use)
+        _with_orders(unit, seen, registries, world.time, is_of_use)
         for unit in units_of(
             Sightings(name, seen.machines(provider, name), stack, seen.registered(registries)),
             is_overdue=lambda machine: is_overdue(pool, machine, world.time),
@@ -530,9 +536,9 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
     missing = [
         unit for unit in units if unit.state is State.MISSING and not seen.lists_name(unit.name)
     ]
-    # A machine that this run must not remove keeps its place.
+    # A machine that this run must not remove still counts to max.
     is_paused = isinstance(pool, Pool) and pool.mode == "pause"
-    gone = {} if frozen or is_paused else dict(_gone(fleet, world, provider, desks, missing))
+    gone = {} if frozen or is_paused else dict(_find_gone(fleet, world, provider, desks, missing))
     return PoolInventory(
         pool=name,
         provider=provider,
@@ -555,12 +561,12 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
 _AT_WORK = frozenset({WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF})
 
 
-def _gone(
+def _find_gone(
     fleet: Fleet, world: World, provider: str, desks: Collection[str], units: Iterable[Unit]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the missing machines that are gone, and why.
+    """Yield the missing machines that no longer exist, with the reason.
 
-    The state of a worker that another queue still hears is a witness that its machine exists.
+    A worker that another queue still hears proves that its machine exists.
     """
     absences = {each.name: each for each in world.absences if each.provider == provider}
     for unit in units:
@@ -583,13 +589,13 @@ def _is_heard(worker: Worker) -> bool:
 
 
 def rule_of_absence(fleet: Fleet, provider: str) -> Gone:
-    """Return when a machine that a provider no longer lists is gone."""
+    """Return the rule after which a machine missing from listings counts as deleted."""
     declared = fleet.providers.get(provider)
     return declared.gone if declared else Gone()
 
 
 def _why_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
-    """Return why an absent machine is gone; empty while it may come back."""
+    """Return why an absent machine counts as deleted; empty while it may return."""
     if absence.works is False:
         return "its livechecks fail"
     rule = rule_of_absence(fleet, absence.provider)
@@ -602,14 +608,14 @@ def _why_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
     )
 
 
-def _joined(
+def _with_orders(
     unit: Unit,
     seen: Seen,
     registries: Registries,
     now: datetime,
     is_of_use: Callable[[Unit], bool],
 ) -> Unit:
-    """Return a unit with its hold, and with what is known of its drains."""
+    """Return a unit with its hold and the records of its drains."""
     held = seen.holds.get(unit.name)
     is_drained = unit.worker is not None and unit.worker.draining
     drained_at = seen.draining(registries).get(unit.name, frozenset())
@@ -618,22 +624,22 @@ def _joined(
     known = seen.departures.get(unit.name, ())
     if not (held or is_leaving or known or drains > 1):
         return unit
-    departures = tuple(each for each in known if _is_of(each, unit))
+    departures = tuple(each for each in known if _is_same_machine(each, unit))
     unit = replace(unit, held=held, is_leaving=is_leaving, drains=drains, departures=departures)
-    return _given_back(unit, drained_at, now) if not held and is_of_use(unit) else unit
+    return _resume(unit, drained_at, now) if not held and is_of_use(unit) else unit
 
 
-def _is_of(departure: Departure, unit: Unit) -> bool:
-    """Say whether a departure is of this machine, not of an older one of its name."""
+def _is_same_machine(departure: Departure, unit: Unit) -> bool:
+    """Return whether a departure is of this machine, not of an older one with its name."""
     created = unit.machine.created_at if unit.machine else None
     return created is None or created <= departure.at
 
 
-def _given_back(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
-    """Return a unit as it is once its hold is over: it may work, and was not idle during it.
+def _resume(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
+    """Return a unit after its hold: it gets work again, and its idle time starts then.
 
-    `drained_at` are the registries that give it no new work. What was drained for another reason
-    before the hold goes on to go.
+    `drained_at` are the registries that assign no new work to it. A drain for another reason
+    before the hold continues.
     """
     worker = unit.worker
     if worker is None:
@@ -664,7 +670,7 @@ def _registries(
     desks: tuple[str, ...],
     seen: Seen,
 ) -> tuple[Mapping[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return the workers by registry, and what could not be read; desks know all machines."""
+    """Return the workers by registry, and the unreadable ones; ticket queues list all machines."""
     if not desks:
         return registries_of(world, queues, *listed)
     attended = seen.attended(desks, *listed)
@@ -674,9 +680,9 @@ def _registries(
     return {**attended, **others}, unreadable
 
 
-def _hidden(world: World, name: str, provider: str, seen: Seen) -> Iterator[str]:
-    """Yield what of a pool could not be read, or is contested."""
-    listing = world.providers.get(provider, _NOT_READ)
+def _find_unreadable(world: World, name: str, provider: str, seen: Seen) -> Iterator[str]:
+    """Yield the unreadable or contested observations of a pool."""
+    listing = world.providers.get(provider, _UNREAD)
     stack = _stack_of(seen, name)
     if isinstance(listing, Unknown):
         yield f"machines of provider {provider} are unknown: {listing.unknown}"
@@ -703,8 +709,8 @@ def _provider_of(name: str, stack: Stack | Unknown | None, seen: Seen) -> str:
     return next(iter(seen.listers(name)), "")
 
 
-def _unrecorded(seen: Seen, name: str, provider: str) -> Iterator[str]:
-    """Yield where else machines of a pool are listed: what it has is not known then."""
+def _find_foreign_listings(seen: Seen, name: str, provider: str) -> Iterator[str]:
+    """Yield the other providers that list machines of a pool: its inventory is then unknown."""
     for other in seen.listers(name):
         if other == provider:
             continue
@@ -721,13 +727,13 @@ def _unrecorded(seen: Seen, name: str, provider: str) -> Iterator[str]:
             )
 
 
-def _unseen(
+def _unobserved_units(
     pool_and_time: tuple[str, datetime],
     stack: Stack | Unknown | None,
     seen: Seen,
     registries: tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]],
 ) -> tuple[Unit, ...]:
-    """Return the machines that a pool's stack holds, as far as registries tell of them."""
+    """Return the units of a pool's stack, with their registrations."""
     pool, now = pool_and_time
     readable, unreadable = registries
     known = seen.registered(readable)
@@ -740,14 +746,14 @@ def _unseen(
     return tuple(units)
 
 
-_SLACK = 4
-"""A part of `expire_after` that is added, so that not every run has to note something."""
+_EXTENSION_DIVISOR = 4
+"""Divisor of `expire_after`; the quotient is added, so that not every run writes an expiry."""
 
 
 def find_due(fleet: Fleet, world: World) -> Iterator[tuple[str, tuple[Machine, ...]]]:
-    """Yield by provider the machines whose expiry this run has to extend."""
+    """Yield by provider the machines whose expiry this run extends."""
     enough = world.time + timedelta(seconds=fleet.expire_after)
-    known = _recorded(world)
+    known = _recorded_machines(world)
     for name, listing in sorted(world.providers.items()):
         if isinstance(listing, Listing) and listing.notes_expiry:
             due = tuple(
@@ -761,12 +767,12 @@ def find_due(fleet: Fleet, world: World) -> Iterator[tuple[str, tuple[Machine, .
 
 
 def extended(fleet: Fleet, now: datetime) -> datetime:
-    """Return the expiry that a run of this moment writes: never less than it says."""
-    return now + timedelta(seconds=fleet.expire_after + fleet.expire_after // _SLACK)
+    """Return the expiry that a run writes now: at least `expire_after` ahead."""
+    return now + timedelta(seconds=fleet.expire_after + fleet.expire_after // _EXTENSION_DIVISOR)
 
 
 def expired_at(fleet: Fleet, world: World, provider: str, machine: Machine) -> datetime | None:
-    """Return when a machine expired; None: it has not, or may not have."""
+    """Return when a machine expired; None if it has not, or may not have."""
     end = machine.expires or _end_by_journal(fleet, world, provider, machine)
     return end if end is not None and end < world.time else None
 
@@ -780,13 +786,13 @@ def _end_by_journal(
         return extended(fleet, max(known)) if known else None
     listing = world.providers.get(provider)
     noted = isinstance(listing, Listing) and listing.notes_expiry
-    # A run that lives would have noted it there by now.
+    # An active run would have written its expiry.
     created = machine.created_at
     return extended(fleet, created) if noted and created is not None else None
 
 
-def _recorded(world: World) -> set[str] | None:
-    """Return ids and names of what stacks hold or are about to; None where one is not known."""
+def _recorded_machines(world: World) -> set[str] | None:
+    """Return the recorded ids, and the names of pending creations; None if a stack is unknown."""
     stacks = [] if isinstance(world.stacks, Unknown) else [*world.stacks.values()]
     if isinstance(world.stacks, Unknown) or any(isinstance(each, Unknown) for each in stacks):
         return None
