@@ -36,7 +36,7 @@ class Mutant:
 
     @property
     def function(self) -> str:
-        """Return what was changed, as in fleet.guard._held."""
+        """Return what was changed, as in fleet.guard._withhold_all."""
         module, _, mangled = self.name.rpartition(".")
         plain = mangled.partition("__mutmut_")[0].removeprefix("x_").removeprefix("xǁ")
         return f"{module}.{plain.replace('ǁ', '.')}"

@@ -1,10 +1,12 @@
-"""Which actions of a plan may happen now, by the guards of fleet.yaml.
+"""Decide which actions of a plan may run now, by the guards of fleet.yaml.
 
-What demand causes is throttled: N now, the rest in later runs. What a change of config, an
-image or lost knowledge causes is refused above its limit, unless an approval lets it pass. Every
-limit counts per pool and for the whole fleet, by share and by count; a refusal withholds that
-pool's actions only, and all of it is decided before the first change.
-Begin with `guard` below; `refusals.py` has limits, `freezes.py` orders, `approvals.py` exceptions.
+Actions caused by demand are throttled: N now, the rest in later runs. Actions caused by a change
+of config or image, or by lost data, are refused above their limit, unless approved. Every limit
+applies per pool and to the whole fleet, by share and by count. A refusal withholds the actions of
+its pool only, and all guards decide before the first change.
+
+Start reading with `guard` below; `refusals.py` has limits, `freezes.py` orders, `approvals.py`
+exceptions.
 """
 
 from collections import Counter, defaultdict
@@ -38,7 +40,7 @@ from fleet.model.plan import (
 from fleet.schema.model import DebusineQueue, Fleet, has_no_usable_queue
 from fleet.schema.units import write_count
 
-_SAY_ADMIN = (
+_ADMIN_HINT = (
     "add `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}` to the queue, or its admin "
     "command as a list: `admin: [ssh, debusine.example.org, debusine-admin]`"
 )
@@ -46,15 +48,15 @@ _Guard = Callable[[Fleet, Plan, Sequence[Action]], Iterator[Held]]
 
 
 def guard(fleet: Fleet, plan: Plan) -> Plan:
-    """Return the plan with every guard's result, and without the actions they withhold.
+    """Return the plan with every guard's result, and without the withheld actions.
 
-    It is sealed where it was.
+    A sealed plan is sealed again.
     """
     results: list[GuardResult] = []
     withheld: dict[str, GuardResult] = {}
     approved: dict[str, str] = {}
     guards: tuple[_Guard, ...] = (
-        *(_observed, withhold_frozen, _unappliable, refuse_rivalled),
+        *(_withhold_observed, withhold_frozen, _refuse_unregistrable, refuse_rivalled),
         *(refuse_delete, refuse_cost, throttle),
     )
     for hold in guards:
@@ -78,7 +80,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
             unserved[action.pool] += len(action.serves)
     pools = tuple(_recount(pool, by_pool[pool.pool], unserved[pool.pool]) for pool in plan.pools)
     approvals = tuple(
-        _passing(approval, approved, (*kept, *releases)) for approval in plan.approvals
+        _with_passes(approval, approved, (*kept, *releases)) for approval in plan.approvals
     )
     guarded = plan.altered(
         actions=kept,
@@ -88,29 +90,29 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
         guards=tuple(results),
         approvals=approvals,
         pools=pools,
-        signatures=tuple(_without(signature, withheld) for signature in plan.signatures),
-        unserved=(*plan.unserved, *_kept_waiting(plan, withheld)),
+        signatures=tuple(_remove_withheld(signature, withheld) for signature in plan.signatures),
+        unserved=(*plan.unserved, *_find_unserved(plan, withheld)),
         optimum=plan.optimum_of(kept),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
     )
     return seal(guarded) if plan.digests.plan else guarded
 
 
-def _passing(
+def _with_passes(
     approval: ApprovalVerdict, approved: Mapping[str, str], kept: Sequence[Action | Release]
 ) -> ApprovalVerdict:
-    """Return an approval with what it lets pass, as far as no other guard withholds it."""
+    """Return an approval with the actions that it passes and that no other guard withholds."""
     passes = [each.worker for each in kept if approved.get(each.worker) == approval.digest]
     return approval.altered(passes=tuple(passes))
 
 
-def _without(signature: Signature, withheld: Mapping[str, GuardResult]) -> Signature:
-    """Return a signature whose requests are not said to be served by what is withheld."""
+def _remove_withheld(signature: Signature, withheld: Mapping[str, GuardResult]) -> Signature:
+    """Return a signature whose requests are no longer assigned to withheld creations."""
     coming = {key: name for key, name in signature.by_create.items() if name not in withheld}
     return signature.altered(by_create=coming)
 
 
-def _kept_waiting(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[Unserved]:
+def _find_unserved(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[Unserved]:
     """Yield the requests whose machine a guard withholds, by signature and guard."""
     pools = {action.worker: action.pool for action in plan.actions}
     for signature in plan.signatures:
@@ -135,7 +137,7 @@ def _kept_waiting(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[U
 
 
 def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVerdict:
-    """Return a verdict with these actions alone; so many requests wait for the others."""
+    """Return a pool's verdict for these actions alone; `unserved` requests wait for the others."""
     change = sum(
         (
             action.cost if isinstance(action, Create) else -action.saves
@@ -163,8 +165,8 @@ def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVer
     )
 
 
-def _observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
-    """Withhold everything in pools whose mode is observe."""
+def _withhold_observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+    """Withhold all actions in pools with mode observe."""
     observed = {verdict.pool for verdict in plan.pools if verdict.mode == "observe"}
     shown = [each for each in actions if each.pool in observed] if observed else []
     for verdict, own in pools_with(plan, shown):
@@ -173,11 +175,11 @@ def _observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]
         )
         path = ("pools", verdict.pool, "mode")
         said = GuardResult(guard="mode", result="throttled", because=because, path=path)
-        yield _held(said, verdict, own)
+        yield _withhold_all(said, verdict, own)
 
 
-def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
-    """Refuse to buy machines whose workers could never register: they would only cost."""
+def _refuse_unregistrable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+    """Refuse machines whose workers could never register: they would only add cost."""
     creates = [action for action in actions if isinstance(action, Create)]
     for verdict, own in pools_with(plan, creates):
         registries = {action.registry for action in own}
@@ -192,7 +194,7 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
                 "let the pool serve a queue of kind debusine or tickets, or set `mode: observe` "
                 "on it"
             )
-            yield _held(_refused("unappliable", because, path, way_out), verdict, without)
+            yield _withhold_all(_refused("unappliable", because, path, way_out), verdict, without)
         for queue in sorted(filter(None, registries)):
             if not _has_admin(fleet, queue):
                 lacking = [action for action in own if action.registry == queue]
@@ -200,12 +202,12 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
                     f"queue {queue} has no `admin`, so workers of pool {verdict.pool} get no "
                     f"token: {many(len(lacking), 'creation')} withheld"
                 )
-                refused = _refused("unappliable", because, ("queues", queue), _SAY_ADMIN)
-                yield _held(refused, verdict, lacking)
+                refused = _refused("unappliable", because, ("queues", queue), _ADMIN_HINT)
+                yield _withhold_all(refused, verdict, lacking)
 
 
 def _has_admin(fleet: Fleet, queue: str) -> bool:
-    """Say whether fleet can register workers at a queue."""
+    """Return whether fleet can register workers at a queue."""
     declared = fleet.queues.get(queue)
     return isinstance(declared, DebusineQueue) and declared.admin is not None
 
@@ -214,7 +216,7 @@ def _refused(guard: str, because: str, path: tuple[str | int, ...], way_out: str
     return GuardResult(guard=guard, result="refused", because=because, path=path, way_out=way_out)
 
 
-def _held(blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]) -> Held:
+def _withhold_all(blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]) -> Held:
     """Return a guard's result that withholds all of a pool's actions of a kind."""
     said = blank.altered(pool=verdict.pool, count=len(own), of=verdict.machines, withheld=len(own))
     return Held(said, own)

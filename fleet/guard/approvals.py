@@ -1,7 +1,7 @@
-"""How far each approval is used up, and what it still lets pass.
+"""The use of each approval, and its remaining count.
 
-An approval is known by the digest of all it says, so that an edited one is another one. It is
-counted in machines, lets its guard pass for its pool only, and is inert once its day is over.
+An approval is identified by the digest of its content, so an edited one is a new one. It is
+counted in machines, passes its guard for its pool only, and expires at the end of its day.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,15 +15,15 @@ from fleet.schema.limits import Approval
 from fleet.schema.model import Fleet
 
 APPROVED_DAYS = 14
-"""How long a suggested approval lasts: longer than validate warns before it expires."""
+"""Days until a suggested approval expires: more than validate's warning period before expiry."""
 
 
 def judge_approvals(
     fleet: Fleet, world: World, pools: Collection[str]
 ) -> tuple[ApprovalVerdict, ...]:
-    """Return the verdict on each approval, given by hand or in fleet.yaml.
+    """Return the verdict on each approval, from the command line or fleet.yaml.
 
-    One written twice counts once.
+    Equal approvals count once.
     """
     verdicts: dict[str, ApprovalVerdict] = {}
     orders = () if isinstance(world.orders, Unknown) else world.orders
@@ -38,7 +38,7 @@ def judge_approvals(
 
 
 def approval_digest(approval: Approval) -> str:
-    """Return the digest of all that an approval says."""
+    """Return the digest of the content of an approval."""
     return digest(approval.model_dump(mode="json"))
 
 
@@ -65,7 +65,7 @@ def _used(known: str, world: World) -> int:
 def _why_inert(
     known: str, approval: Approval | GivenApproval, world: World, pools: Collection[str]
 ) -> str:
-    """Return why an approval that has not expired lets nothing pass; empty where it may."""
+    """Return why an unexpired approval has no effect; empty if it has."""
     if isinstance(world.approved, Unknown):
         return f"its use is unknown: {world.approved.unknown}"
     if _used(known, world) >= approval.count:
@@ -96,7 +96,7 @@ def _judge(
 
 
 def warn_of_approvals(approvals: Sequence[ApprovalVerdict]) -> Iterator[Warning_]:
-    """Yield what to tidy up: approvals that let nothing pass any more, expired ones aside."""
+    """Warn of unexpired approvals without effect, which can be removed."""
     for each in approvals:
         if each.inert and not each.by and "expired" not in each.inert:
             message = (
@@ -109,22 +109,22 @@ def warn_of_approvals(approvals: Sequence[ApprovalVerdict]) -> Iterator[Warning_
 def approve_first(
     plan: Plan, guard: GuardName, pool: str, actions: Sequence[Action | Release]
 ) -> Mapping[str, str]:
-    """Return the workers that approvals let pass, first to first, each with its approval."""
+    """Return the workers that approvals pass, in order, each with its approval's digest."""
     passing: dict[str, str] = {}
     waiting = iter(actions)
-    for approval in _for(plan, guard, pool):
+    for approval in _active_approvals(plan, guard, pool):
         for _, action in zip(range(approval.left), waiting, strict=False):
             passing[action.worker] = approval.digest
     return passing
 
 
 def left_for(plan: Plan, guard: GuardName, pool: str) -> int:
-    """Return how many machines all approvals for a pool still let pass."""
-    return sum(approval.left for approval in _for(plan, guard, pool))
+    """Return the remaining count of all approvals for a pool."""
+    return sum(approval.left for approval in _active_approvals(plan, guard, pool))
 
 
 def describe_approvals(plan: Plan, guard: GuardName, pool: str, now: int) -> str:
-    """Return what approvals make of a refusal, as in `approvals: used 12 of 18, 3 more now`."""
+    """Describe the effect of approvals on a refusal: `approved: used 12 of 18, 3 more now`."""
     ours = [each for each in plan.approvals if (each.guard, each.pool) == (guard, pool)]
     if not ours:
         return ""
@@ -135,17 +135,17 @@ def describe_approvals(plan: Plan, guard: GuardName, pool: str, now: int) -> str
 
 
 def line_to_paste(guard: GuardName, pool: str, count: int, today: date) -> str:
-    """Return the line under `approvals` that lets so many machines of a pool pass."""
+    """Return the line under `approvals` that passes `count` machines of a pool."""
     expires = today + timedelta(days=APPROVED_DAYS)
     return f'- {{guard: {guard}, pool: {pool}, count: {count}, reason: "WHY", expires: {expires}}}'
 
 
 def command_to_type(guard: GuardName, pool: str, count: int) -> str:
-    """Return the command that lets so many machines of a pool pass for a while."""
+    """Return the command that passes `count` machines of a pool for two hours."""
     return f'fleet approve {guard} --pool {pool} --count {count} --for 2h --reason "WHY"'
 
 
-def _for(plan: Plan, guard: GuardName, pool: str) -> list[ApprovalVerdict]:
-    """Return the approvals that may still let something pass, the first to expire first."""
+def _active_approvals(plan: Plan, guard: GuardName, pool: str) -> list[ApprovalVerdict]:
+    """Return the approvals with a remaining count, first to expire first."""
     ours = [each for each in plan.approvals if (each.guard, each.pool) == (guard, pool)]
     return sorted((each for each in ours if each.left), key=lambda each: (each.expires, each.path))

@@ -1,7 +1,7 @@
-"""Withhold what operators froze, for as long as they said.
+"""Withhold the actions that operators froze, until the freeze ends.
 
-A freeze of deletes ends where a budget is exceeded by what exists: what nothing needs goes then,
-for a freeze never keeps a budget from being enforced.
+If existing machines exceed a budget, a freeze of deletes does not apply to unneeded machines: a
+freeze never prevents the enforcement of a budget.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ from fleet.schema.model import Fleet
 
 
 def withhold_frozen(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
-    """Withhold what the freezes of a plan stop, by freeze and pool."""
+    """Withhold the actions that the plan's freezes stop, by freeze and pool."""
     found: defaultdict[tuple[str, str], list[Action | Release]] = defaultdict(list)
     freezes = {each.key: each for each in plan.orders if isinstance(each, Freeze)}
     for order, action in find_stopped(fleet, plan, freezes.values(), (*actions, *plan.releases)):
@@ -50,17 +50,17 @@ def withhold_frozen(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iter
 def find_stopped(
     fleet: Fleet, plan: Plan, orders: Iterable[Order], actions: Iterable[Action | Release]
 ) -> Iterator[tuple[Freeze | Hold, Action | Release]]:
-    """Yield each action that a freeze or a hold stops, with the first that does."""
+    """Yield each action stopped by a freeze or a hold, with the first one that stops it."""
     over = _over_budget(fleet, plan)
     stopping = [each for each in orders if isinstance(each, Freeze | Hold)]
     for action in actions:
         for order in stopping:
             if isinstance(order, Hold):
                 stops = order.machine == action.worker and isinstance(action, Delete)
-            elif _is_for_want_of_work(action) and action.pool in over:
+            elif _is_scale_down(action) and action.pool in over:
                 stops = False
             else:
-                stops = order.pool in (None, action.pool) and _kind(action) in order.stops
+                stops = order.pool in (None, action.pool) and _frozen_kind(action) in order.stops
             if stops:
                 yield order, action
                 break
@@ -71,18 +71,18 @@ def lift(order: Freeze) -> str:
     return f"fleet unfreeze --pool {order.pool}" if order.pool else "fleet unfreeze"
 
 
-def _kind(action: Action | Release) -> Frozen | None:
+def _frozen_kind(action: Action | Release) -> Frozen | None:
     if isinstance(action, Drain) and action.reason is Reason.HELD:
         return None
     return "creates" if isinstance(action, Create) else "deletes"
 
 
-def _is_for_want_of_work(action: Action | Release) -> bool:
+def _is_scale_down(action: Action | Release) -> bool:
     return not isinstance(action, Create | Release) and action.cause is Cause.DEMAND
 
 
 def _over_budget(fleet: Fleet, plan: Plan) -> frozenset[str]:
-    """Return the pools whose machines alone take a budget past its limit."""
+    """Return the pools whose existing machines alone exceed a budget."""
     paths = {each.path[:2] for each in plan.budgets if each.exceeded}
     of_all = [fleet.budgets[str(name)] for section, name in paths if section == "budgets"]
     if any(not (each.scope or each.team or each.owner or each.tags) for each in of_all):

@@ -1,11 +1,13 @@
-"""Refuse what a change of config, an image or lost knowledge causes above a limit.
+"""Refuse actions above a limit if config, an image or lost data causes them.
 
-Removals are judged by what config no longer wants, busy workers too, not by what this run would
-do: a removed pool does not drain away run by run. What was drained already was let pass then, and
-is not judged again. Outdated workers that are replaced at the pace of `replace.at_a_time` are no
-removals: another one comes in their place. Nor are a few orphans or gone machines, of which a
-share says nothing: a pool may have no other machines. A release counts as one where its worker may
-be at work on a machine that is merely unseen.
+Removals are counted by the workers that config no longer wants, including busy ones, not by the
+deletions of this run: a removed pool must not drain away run by run. Workers that were already
+draining passed then and are not counted again.
+
+Outdated workers that are replaced at the pace of `replace.at_a_time` are no removals, since
+another machine replaces each. Neither are a few orphans or vanished machines, whose share is
+meaningless: a pool may have no other machines. A release counts as a removal if its worker may be
+at work on a machine that is only unobserved.
 """
 
 from collections import Counter, defaultdict
@@ -42,16 +44,16 @@ from fleet.schema.units import write_count
 
 @dataclass(frozen=True)
 class Held:
-    """What a guard said, what it withholds, and the workers that approvals let pass."""
+    """The result of a guard, the withheld actions, and the workers passed by approvals."""
 
     result: GuardResult
     withheld: Collection[Action | Release] = ()
     approved: Mapping[str, str] = field(default_factory=dict)
-    """Worker to the digest of the approval that lets it pass."""
+    """Worker to the digest of the approval that passes it."""
 
 
 def count_fleet_machines(plan: Plan) -> int:
-    """Return how many machines the fleet holds, static ones aside."""
+    """Return the number of machines of the fleet, without static ones."""
     return sum(verdict.machines for verdict in plan.pools if verdict.mode != "static")
 
 
@@ -66,7 +68,7 @@ def by_pool(actions: Sequence[Action]) -> Mapping[str, list[Action]]:
 def pools_with(
     plan: Plan, actions: Sequence[Action]
 ) -> Iterator[tuple[PoolVerdict, Sequence[Action]]]:
-    """Yield each pool that has such actions, with them."""
+    """Yield each pool with actions, and these actions."""
     found = by_pool(actions)
     for verdict in plan.pools:
         if found[verdict.pool]:
@@ -74,7 +76,7 @@ def pools_with(
 
 
 def many(count: int, word: str) -> str:
-    """Return a count with its word and verb: 1 action is, 2 actions are."""
+    """Return a count with its noun and verb: 1 action is, 2 actions are."""
     return f"{count} {word} is" if count == 1 else f"{count} {word}s are"
 
 
@@ -83,7 +85,7 @@ _THROTTLED_DELETE = ("guards", "throttle", "delete")
 
 
 def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
-    """Keep the first in the order of service, and leave the rest to the next run."""
+    """Pass the first actions in service order, and leave the rest to the next run."""
     create, delete = fleet.guards.throttle.create, fleet.guards.throttle.delete
     limits = (
         ("create", lambda held: _may_create(create, held), _CREATE, _describe_limit(create)),
@@ -91,7 +93,7 @@ def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[He
         ("delete", lambda _: delete.count, _THROTTLED_DELETE, f"at most {delete.count}"),
     )
     for kind, most, path, limit in limits:
-        # What config removes is held by `refuse`; what it creates grows in steps like any other.
+        # `refuse` limits removals by config; creations by config are throttled like any other.
         ours = [
             a
             for a in actions
@@ -104,7 +106,7 @@ def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[He
 
 
 def _may_create(limit: ThrottleCreate, held: int) -> int:
-    # A share that comes to less than one machine would keep a small pool from ever growing.
+    # A share below one machine would prevent a small pool from growing.
     grown = max(held, limit.free_below, 1) * limit.share // 100
     return min(limit.count, max(grown, min(limit.share, 1)))
 
@@ -121,29 +123,32 @@ def _throttle_kind(
         passing, later = _split(found, most(verdict.machines))
         kept += passing
         if later:
-            yield _held(blank, verdict.pool, (len(found), verdict.machines), later)
+            yield _throttled(blank, verdict.pool, (len(found), verdict.machines), later)
     total = count_fleet_machines(plan)
     passing, later = _split(kept, most(total))
     if later:
-        yield _held(blank, None, (len(kept), total), later)
+        yield _throttled(blank, None, (len(kept), total), later)
 
 
 def _split(actions: Sequence[Action], allowed: int) -> tuple[list[Action], list[Action]]:
-    """Return what goes now and what goes later: begun before, each pool's first, then the rest."""
+    """Split actions into those for now and for later.
+
+    Started actions come first, then the first of each pool, then the others.
+    """
     if len(actions) <= allowed:
         return [*actions], []
-    in_turn = sorted(actions, key=_turn)
+    in_turn = sorted(actions, key=_service_position)
     begun = [action for action in in_turn if is_begun(action)]
     fresh = [action for action in in_turn if not is_begun(action)]
     firsts = list({action.pool: action for action in reversed(fresh)}.values())
-    firsts.sort(key=_turn)
+    firsts.sort(key=_service_position)
     first_names = {action.worker for action in firsts}
     rest = [action for action in fresh if action.worker not in first_names]
     allowed = max(0, allowed - len(begun))
     return [*begun, *[*firsts, *rest][:allowed]], [*firsts, *rest][allowed:]
 
 
-def _held(
+def _throttled(
     blank: GuardResult, pool: str | None, count_of: tuple[int, int], later: Sequence[Action]
 ) -> Held:
     count, of = count_of
@@ -160,23 +165,25 @@ def _held(
     return Held(result, later)
 
 
-def _turn(action: Action) -> int:
+def _service_position(action: Action) -> int:
     return action.turn if isinstance(action, Create) else 0
 
 
 _DELETE = ("guards", "refuse", "delete")
 _COST = ("guards", "refuse", "cost_increase")
-_REPLACED = frozenset({Reason.OUTDATED, Reason.MAX_AGE, Reason.MAX_USES, Reason.LIVECHECK_FAILED})
-_SHARELESS = frozenset({Reason.ORPHAN, Reason.GONE})
+_REPLACEMENT_REASONS = frozenset(
+    {Reason.OUTDATED, Reason.MAX_AGE, Reason.MAX_USES, Reason.LIVECHECK_FAILED}
+)
+_COUNT_ONLY_REASONS = frozenset({Reason.ORPHAN, Reason.GONE})
 """Reasons that only the count limits: a pool may have no other machines."""
-_ADD = "if the change is intended, add under approvals in the same merge request:"
-_RESTORE = "restore the lost data; or, to delete the machines, add under approvals:"
+_APPROVE_HINT = "if the change is intended, add under approvals in the same merge request:"
+_RESTORE_HINT = "restore the lost data; or, to delete the machines, add under approvals:"
 _CAUSES = {Cause.CONFIG: "a config change", Cause.KNOWLEDGE: "lost data"}
 
 
 @dataclass(frozen=True)
 class _Limit:
-    """A guard that refuses, and what fleet.yaml allows it."""
+    """A refusing guard and its limit in fleet.yaml."""
 
     guard: GuardName
     path: tuple[str, ...]
@@ -184,23 +191,23 @@ class _Limit:
 
 
 @dataclass(frozen=True)
-class _Case:
-    """What one pool would do that a guard may refuse."""
+class _PoolCase:
+    """The actions of one pool that a guard may refuse."""
 
     verdict: PoolVerdict
     count: int
     """Machines that the limit is compared with."""
     open: int
-    """Those of them that nothing has let pass so far."""
+    """Machines among these that no approval has passed yet."""
     actions: Sequence[Action | Release]
-    """What of it would be done in this run."""
+    """The part of these actions that is in this run."""
     because: str = ""
     along: Sequence[Action] = ()
-    """What is withheld with them unless all pass."""
+    """Further actions that are withheld unless all pass."""
     rises: tuple[Decimal, ...] = ()
-    """Money per hour that each adds, the ones of this run first."""
+    """Hourly cost increase of each action, those of this run first."""
     unseen: int = 0
-    """How many machines it had whose workers would be released."""
+    """Number of unobserved machines whose workers would be released."""
 
     @property
     def pool(self) -> str:
@@ -209,12 +216,12 @@ class _Case:
 
     @property
     def held(self) -> int:
-        """Return how many machines it holds, invisible ones included."""
+        """Return the number of machines, including unobserved ones."""
         return self.verdict.machines + self.unseen
 
 
 def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
-    """Refuse to make what a queue that makes machines by itself too may make as well."""
+    """Refuse creations for requests that another provisioner of the queue may serve too."""
     if not plan.rivals:
         return
     creates = [a for a in actions if isinstance(a, Create)]
@@ -256,9 +263,9 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
 
 
 def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
-    """Return the queues that may make a machine for the same requests by themselves.
+    """Return the queues whose own provisioner may create a machine for the same requests.
 
-    What `min` and `spare` ask for, and what an earlier run began, is made for no request.
+    Creations for `min` and `spare`, or resumed from an earlier run, serve no request.
     """
     return action.queues & plan.rivals.keys() if isinstance(action, Create) else ()
 
@@ -272,45 +279,54 @@ def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
         return count <= limit.count and 100 * count <= limit.share * held
 
     free = []
-    for case in _removals(fleet, plan, actions):
+    for case in _find_removals(fleet, plan, actions):
         if is_within(case.count, case.held):
             free.append(case)
         else:
-            because = _would_go(case, case.count, case.held, f"pool {case.pool}")
+            because = _describe_removal(case, case.count, case.held, f"pool {case.pool}")
             because = f"{because}; limit: {ours.said}"
             yield _refuse(plan, ours, [case], because, pool=case.pool)
-    total = _held_by_fleet(plan)
+    total = _count_with_unseen(plan)
     count = sum(max(0, case.open - left_for(plan, "delete", case.pool)) for case in free)
     if not is_within(count, total):
-        because = f"{_would_go(free[0], count, total, 'the fleet')}; limit: {ours.said}"
+        because = f"{_describe_removal(free[0], count, total, 'the fleet')}; limit: {ours.said}"
         yield _refuse(plan, ours, free, because, pool=None)
 
 
-def _removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_Case]:
-    """Yield the pools that lose machines without demand being the cause."""
+def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_PoolCase]:
+    """Yield the pools that lose machines for a reason other than demand."""
     drained = {v.worker for v in plan.workers if v.state == "draining"}
     leaving = [a for a in actions if not isinstance(a, Create)]
     drained |= {a.worker for a in leaving if _is_orphan(a) and isinstance(a, Delete)}
     reasons = Counter(v.reason for v in plan.workers)
-    few = {each for each in _SHARELESS if reasons[each] <= fleet.guards.refuse.delete.count}
+    few = {
+        each for each in _COUNT_ONLY_REASONS if reasons[each] <= fleet.guards.refuse.delete.count
+    }
     judged = [a for a in leaving if _is_removal(a) and a.reason not in few]
     ours = by_pool([a for a in judged if a.worker not in drained])
     unseen = _releases_by_pool(plan)
     made = by_pool([a for a in actions if isinstance(a, Create)] if judged or unseen else ())
-    gone = [_of_nothing(name) for name in unseen.keys() - {verdict.pool for verdict in plan.pools}]
+    gone = [
+        _machineless_verdict(name)
+        for name in unseen.keys() - {verdict.pool for verdict in plan.pools}
+    ]
     for verdict in sorted((*plan.pools, *gone), key=lambda verdict: verdict.pool):
         if verdict.mode in ("static", "observe"):
             continue
-        going = _faster_than_replaced(fleet.pools.get(verdict.pool), verdict, ours[verdict.pool])
+        going = _without_paced_replacements(
+            fleet.pools.get(verdict.pool), verdict, ours[verdict.pool]
+        )
         lost = unseen.get(verdict.pool, [])
         count = max(verdict.unwanted, len(going)) + len(lost)
         left = max(verdict.unwanted - verdict.draining, len(going)) + len(lost)
         if left > 0:
-            # Workers that may merely be unseen are not made again.
-            is_lost = _is_lost([*going, *lost])
+            # Replacements of workers that are only unobserved are withheld too.
+            is_lost = _has_lost_data([*going, *lost])
             again = [a for a in made[verdict.pool] if is_lost and not is_begun(a)]
-            because = _because([*going, *lost], unwanted=verdict.unwanted)
-            yield _Case(verdict, count, left, [*going, *lost], because, again, unseen=len(lost))
+            because = _join_causes([*going, *lost], unwanted=verdict.unwanted)
+            yield _PoolCase(
+                verdict, count, left, [*going, *lost], because, again, unseen=len(lost)
+            )
 
 
 def _releases_by_pool(plan: Plan) -> dict[str, list[Release]]:
@@ -322,18 +338,18 @@ def _releases_by_pool(plan: Plan) -> dict[str, list[Release]]:
     return found
 
 
-def _of_nothing(pool: str) -> PoolVerdict:
-    """Return the verdict on a pool of which only workers without machines are left."""
+def _machineless_verdict(pool: str) -> PoolVerdict:
+    """Return the verdict on a pool that only has workers without machines."""
     return PoolVerdict(pool=pool, mode="removed", because="it has no machine")
 
 
-def _held_by_fleet(plan: Plan) -> int:
-    """Return how many machines the fleet holds, invisible ones included."""
+def _count_with_unseen(plan: Plan) -> int:
+    """Return the number of machines of the fleet, including unobserved ones."""
     return count_fleet_machines(plan) + sum(each.may_work for each in plan.releases)
 
 
-def _is_lost(going: Sequence[Action | Release]) -> bool:
-    """Say whether any of these would go because something is lost or unseen."""
+def _has_lost_data(going: Sequence[Action | Release]) -> bool:
+    """Return whether lost or unobserved data causes any of these removals."""
     return Cause.KNOWLEDGE in map(_cause_of, going)
 
 
@@ -342,7 +358,7 @@ def _cause_of(going: Action | Release) -> Cause:
 
 
 def _is_removal(action: Action) -> bool:
-    """Say whether demand did not cause it; what a killed apply had begun was let pass then."""
+    """Return whether a removal has a cause other than demand; resumed ones passed earlier."""
     kept = isinstance(action, Create) or is_begun(action)
     return not kept and action.cause is not Cause.DEMAND
 
@@ -351,24 +367,24 @@ def _is_orphan(action: Action) -> bool:
     return action.reason is Reason.ORPHAN
 
 
-def _faster_than_replaced(
+def _without_paced_replacements(
     pool: object, verdict: PoolVerdict, going: Sequence[Action]
 ) -> list[Action]:
-    """Return the removals without those that are replaced, as many as may be at a time."""
+    """Leave out the removals that are replacements within the pace of `replace.at_a_time`."""
     if isinstance(pool, Pool) and pool.mode == "apply":
-        # A share is rounded up to one machine, as it is where the replacement is decided.
+        # The share is rounded up to one machine, as in the replacement step.
         pace = -(-verdict.machines * pool.replace.at_a_time // 100)
-        replaced = [action for action in going if action.reason in _REPLACED][:pace]
+        replaced = [action for action in going if action.reason in _REPLACEMENT_REASONS][:pace]
         return [action for action in going if action not in replaced]
     return list(going)
 
 
-def _because(going: Sequence[Action | Release], *, unwanted: int) -> str:
+def _join_causes(going: Sequence[Action | Release], *, unwanted: int) -> str:
     causes = sorted({_cause_of(each) for each in going} | ({Cause.CONFIG} if unwanted else set()))
     return " and ".join(_CAUSES[cause] for cause in causes)
 
 
-def _would_go(case: _Case, count: int, held: int, where: str) -> str:
+def _describe_removal(case: _PoolCase, count: int, held: int, where: str) -> str:
     share = 100 * count / held if held else 0
     return (
         f"{case.because} would remove {count} of {write_count(held, 'machine')} of {where} "
@@ -377,7 +393,7 @@ def _would_go(case: _Case, count: int, held: int, where: str) -> str:
 
 
 def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
-    """Refuse machines that config asks for when they cost too much more per hour."""
+    """Refuse creations by config that increase the hourly cost too much."""
     limit = fleet.guards.refuse.cost_increase
     if limit is None:
         return
@@ -388,30 +404,30 @@ def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
         return most is not None and rise <= most
 
     free = []
-    for case in _increases(fleet, plan, actions):
+    for case in _find_increases(fleet, plan, actions):
         if is_within(sum(case.rises, Decimal(0))):
             free.append(case)
         else:
-            because = _would_add(plan, case.rises, f" in pool {case.pool}")
+            because = _describe_rise(plan, case.rises, f" in pool {case.pool}")
             because = f"{because}; limit: {ours.said}"
             yield _refuse(plan, ours, [case], because, pool=case.pool)
     rises = [r for case in free for r in case.rises[left_for(plan, "cost_increase", case.pool) :]]
     if rises and not is_within(sum(rises, Decimal(0))):
-        because = f"{_would_add(plan, rises, ' in the fleet')}; limit: {ours.said}"
+        because = f"{_describe_rise(plan, rises, ' in the fleet')}; limit: {ours.said}"
         yield _refuse(plan, ours, free, because, pool=None)
 
 
-def _increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_Case]:
-    """Yield the pools that config makes dearer: workers.min, and replacements by a dearer type."""
+def _find_increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_PoolCase]:
+    """Yield the pools with a cost increase by config: workers.min, or a more expensive type."""
     ours = by_pool(actions)
     for verdict in plan.pools:
         pool = fleet.pools.get(verdict.pool)
         if isinstance(pool, Pool) and verdict.mode != "observe":
-            warm, lacking = _below_min(pool, verdict, ours[verdict.pool])
-            made, drained, rises = _dearer(plan, verdict, ours[verdict.pool])
+            warm, lacking = _min_creations(pool, verdict, ours[verdict.pool])
+            made, drained, rises = _cost_rises(plan, verdict, ours[verdict.pool])
             if warm or rises:
                 costs = tuple(action.cost for action in warm)
-                yield _Case(
+                yield _PoolCase(
                     verdict,
                     count=len(costs) + len(rises) + lacking,
                     open=len(costs) + len(rises) + lacking,
@@ -421,10 +437,10 @@ def _increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[
                 )
 
 
-def _below_min(
+def _min_creations(
     pool: Pool, verdict: PoolVerdict, actions: Sequence[Action]
 ) -> tuple[list[Create], int]:
-    """Return what is made for workers.min now, and how many more later runs would make for it."""
+    """Return the present creations for workers.min, and the number of later ones."""
     creates = [action for action in actions if isinstance(action, Create)]
     warm = [
         action
@@ -435,10 +451,10 @@ def _below_min(
     return warm, max(0, least - verdict.machines - len(creates)) if warm else 0
 
 
-def _dearer(
+def _cost_rises(
     plan: Plan, verdict: PoolVerdict, actions: Sequence[Action]
 ) -> tuple[list[Create], list[Action], list[Decimal]]:
-    """Return the replacements and drains of outdated workers, and what each of them adds."""
+    """Return the replacements and drains of outdated workers, and the cost increase of each."""
     made = [a for a in actions if isinstance(a, Create) and a.reason is Reason.REPLACEMENT]
     drained: list[Action] = [
         a for a in actions if a.reason is Reason.OUTDATED and not isinstance(a, Create)
@@ -451,16 +467,16 @@ def _dearer(
     return (made, drained, rises) if rises else ([], [], [])
 
 
-def _would_add(plan: Plan, rises: Sequence[Decimal], where: str) -> str:
+def _describe_rise(plan: Plan, rises: Sequence[Decimal], where: str) -> str:
     what = write_count(len(rises), "machine")
     rise = rate(sum(rises, Decimal(0)))
     return f"{what} that config asks for would add {rise} {plan.currency}/h{where}"
 
 
 def _refuse(
-    plan: Plan, limit: _Limit, cases: Sequence[_Case], because: str, *, pool: str | None
+    plan: Plan, limit: _Limit, cases: Sequence[_PoolCase], because: str, *, pool: str | None
 ) -> Held:
-    """Refuse what these pools would do, but for what approvals let pass."""
+    """Refuse the actions of these pools, except those that approvals pass."""
     passing: dict[str, str] = {}
     later: list[Action | Release] = []
     lines: list[str] = []
@@ -483,7 +499,7 @@ def _refuse(
         way_out=_way_out(cases, lines) if lines else "",
         path=limit.path,
         count=sum(case.count for case in cases),
-        of=cases[0].held if pool else _held_by_fleet(plan),
+        of=cases[0].held if pool else _count_with_unseen(plan),
         approved=len(passing),
         withheld=len(later),
         limit=limit.said,
@@ -493,12 +509,12 @@ def _refuse(
     return Held(result, later, passing)
 
 
-def _way_out(cases: Sequence[_Case], lines: Sequence[str]) -> str:
-    """Return what lets through what is meant; the lines to paste come last."""
-    if any(_is_lost(case.actions) for case in cases):
-        start = _RESTORE
+def _way_out(cases: Sequence[_PoolCase], lines: Sequence[str]) -> str:
+    """Return the instructions to pass intended actions; the lines to paste come last."""
+    if any(_has_lost_data(case.actions) for case in cases):
+        start = _RESTORE_HINT
     else:
         gone = [f"`previously: {case.pool}`" for case in cases if case.verdict.mode == "removed"]
         renamed = f"if a pool was renamed, write {' or '.join(gone)} in it; " if gone else ""
-        start = f"{renamed}{_ADD}"
+        start = f"{renamed}{_APPROVE_HINT}"
     return f"{start} {' and '.join(lines)}"

@@ -1,6 +1,6 @@
-"""The steps of `reconcile` that keep, make, drain and delete machines, grouped by reason.
+"""The steps of `reconcile` that keep, create, drain and delete machines, grouped by reason.
 
-Begin with `begin.py`: it starts the plan of each pool and adds, in its order, what goes whatever
-waits. Each other step adds its actions to the plan of one pool, in the order of
+Start reading with `begin.py`: it creates the plan of each pool and adds the actions that do not
+depend on demand. Each other step adds its actions to the plan of one pool, in the order of
 `fleet/reconcile.py`.
 """

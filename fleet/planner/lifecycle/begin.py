@@ -1,6 +1,6 @@
-"""Begin each pool's plan: what it has, what it could create, what goes whatever waits.
+"""Create the plan of each pool with the actions that do not depend on demand.
 
-What goes whatever waits gets no new work, so that this comes before anything is given out.
+Machines that are removed regardless of demand get no new work, so this step precedes allocation.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ from fleet.tagrules.offers import offer_of_pool
 def begin_pool_plans(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
 ) -> dict[str, PoolPlan]:
-    """Return the plans of all pools, with what goes whatever waits."""
+    """Create the plans of all pools, with all removals that do not depend on demand."""
     pool_plans = _begin(fleet, world, inventories)
     for pool_plan in pool_plans.values():
         finish_interrupted(pool_plan)

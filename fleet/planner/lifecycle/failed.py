@@ -1,18 +1,18 @@
-"""Delete machines that failed: their workers never registered, or are deaf, stopped or away.
+"""Delete failed machines: never registered, without tags, stopped, or disconnected.
 
-Their tokens are revoked first, so that none registers while its machine is being deleted. Where
-no token can be revoked, they stay and the plan says so. A worker that had registered did boot: if
-many are not known any more, it is their registry that lost something, and guards refuse that.
+Tokens are revoked first, so that no worker registers during the deletion. If the token cannot be
+revoked, the machine is kept and the plan reports it. A worker that was registered before did boot:
+if many of them vanish, their registry lost data, and guards refuse the deletion.
 
-A worker that is connected but deaf gets no work until its queue asks it again, an hour later: it
-is replaced. So is one that is idle and away for long, unless its queue hears no worker: then it is
-the queue, or the way to it, that is away. What its provider found again and again not to work
-gets nothing new, and goes when it runs nothing; while it boots, only boot.deadline counts. What
-runs on a machine that is off is over.
+A connected worker without tags gets no work until its queue asks for them again, an hour later: it
+is replaced. An idle worker that is disconnected for long is replaced too, unless its queue hears
+no worker: then the queue or its network is down. A machine that its provider repeatedly found
+broken gets no new work and is deleted once idle; while it boots, only boot.deadline counts. Work
+on a stopped machine has ended.
 
-Steps of a killed apply are finished with their recorded inputs. A creation without a
-machine is forgotten instead, if fleet.yaml no longer wants it or its pool is closed for it by
-failures. A paused pool is left as it is.
+Steps of an interrupted apply are finished with their recorded inputs. A creation without a machine
+is dropped instead if fleet.yaml no longer wants it, or if failures close its option. A paused pool
+is not changed.
 """
 
 from fleet.model.facts import WorkerInputs, World, market_of
@@ -42,14 +42,14 @@ _NEVER_CAME = "its machine stopped before its worker registered; its token is re
 
 
 def delete_deaf(pool_plan: PoolPlan) -> None:
-    """Delete what is connected for long and can be given nothing."""
+    """Delete workers that are connected for long but report no tags."""
     for unit in pool_plan.inventory.having(State.DEAF):
         because = f"{DEAF_SAID}, for more than {write_duration(DEAF_GRACE)}"
         pool_plan.delete(unit, Reason.DEAF, because)
 
 
 def delete_stopped(pool_plan: PoolPlan) -> None:
-    """Delete what is off: nothing runs on it, whatever its registry still reckons with."""
+    """Delete stopped machines: nothing runs on them, whatever their registry reports."""
     for unit in pool_plan.inventory.having(State.STOPPED):
         if not unit.awaits_token:
             pool_plan.delete(unit, Reason.STOPPED, f"{STOPPED_SAID}{gives_back(unit)}")
@@ -62,9 +62,9 @@ def delete_stopped(pool_plan: PoolPlan) -> None:
 
 
 def delete_disconnected(world: World, pool_plan: PoolPlan) -> None:
-    """Delete what is idle and was not heard for long, while its queue hears others.
+    """Delete idle workers that are disconnected for long, while their queue hears others.
 
-    One that is busy stays: it may come back with what it runs.
+    Busy workers are kept: they may reconnect with their running work.
     """
     for unit in pool_plan.inventory.having(State.DISCONNECTED):
         away = seconds_away(world, unit.worker)
@@ -77,7 +77,7 @@ def delete_disconnected(world: World, pool_plan: PoolPlan) -> None:
 
 
 def drain_failed(pool_plan: PoolPlan) -> None:
-    """Drain what its provider found not to work, and delete what is not even connected."""
+    """Drain machines that their provider found broken, and delete those that are not connected."""
     for unit in pool_plan.inventory.units:
         if not unit.has_failed or unit.name in pool_plan.leaving:
             continue
@@ -92,7 +92,7 @@ def drain_failed(pool_plan: PoolPlan) -> None:
 
 
 def delete_failed(world: World, pool_plan: PoolPlan) -> None:
-    """Delete what did not register, or become ready, in time."""
+    """Delete machines that did not register, or become ready, in time."""
     late = pool_plan.inventory.having(State.NEVER_REGISTERED)
     if pool_plan.inventory.tokens is None or not late:
         return
@@ -104,11 +104,11 @@ def delete_failed(world: World, pool_plan: PoolPlan) -> None:
         elif unit.name in pool_plan.lost:
             pool_plan.delete(unit, Reason.REGISTRATION_LOST, _LOST)
         else:
-            hold_or_delete(world, pool_plan, unit, _expired(world, unit) or because)
+            hold_or_delete(world, pool_plan, unit, _why_token_expired(world, unit) or because)
 
 
-def _expired(world: World, unit: Unit) -> str:
-    """Return that its token is of no use any more, where that is why it cannot register."""
+def _why_token_expired(world: World, unit: Unit) -> str:
+    """Explain an expired token that prevented registration; empty if the token is valid."""
     until = unit.worker.token_expires if unit.worker else None
     if until is None or until > world.time:
         return ""
@@ -116,7 +116,10 @@ def _expired(world: World, unit: Unit) -> str:
 
 
 def delete_gone(world: World, pool_plan: PoolPlan) -> None:
-    """Delete machines that are gone; one with a ticket is only forgotten, and the ticket fails."""
+    """Delete vanished machines.
+
+    One with a ticket is dropped from its stack, and its ticket fails.
+    """
     provider = pool_plan.inventory.provider
     absences = {each.name: each for each in world.absences if each.provider == provider}
     rule = rule_of_absence(pool_plan.fleet, provider)
@@ -140,7 +143,7 @@ def delete_gone(world: World, pool_plan: PoolPlan) -> None:
 
 
 def finish_interrupted(pool_plan: PoolPlan) -> None:
-    """Add the creations and deletions that an earlier apply began and did not end."""
+    """Add the unfinished creations and deletions of an earlier apply."""
     paused = pool_plan.pool is not None and pool_plan.pool.mode == "pause"
     if pool_plan.inventory.blind or paused:
         return
@@ -164,7 +167,7 @@ _TABLES = "labels", "settings"
 
 
 def _why_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
-    """Return why the pool creates no machine this way now; empty while it may."""
+    """Return why the pool's option for these inputs is closed; empty if open."""
     way = inputs.type, market_of(inputs)
     ways = (each for each in pool_plan.options if (each.type, each.market) == way)
     return next((each.closed for each in ways), "")
@@ -172,14 +175,14 @@ def _why_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
 
 def _finish_creations(pool_plan: PoolPlan) -> None:
     units = pool_plan.inventory.having(State.UNFINISHED)
-    # What exists already counts to max whatever becomes of it.
+    # Existing machines count to max in any case.
     held = len(pool_plan.inventory.units) - sum(unit.machine is None for unit in units)
     most = pool_plan.pool.workers.max if pool_plan.pool and pool_plan.pool.mode != "drain" else 0
     for unit in units:
         if unit.inputs is None:
             continue
         failed = pool_plan.creations.get(unit.name, "")
-        # A name that hangs in every run would keep its request from the pools that work.
+        # A creation that fails in every run would keep its request from pools that work.
         closed = _why_closed(pool_plan, unit.inputs)
         if unit.machine is None and (closed or held >= most):
             began = failed or "an earlier apply was interrupted before creating it"
@@ -192,6 +195,6 @@ def _finish_creations(pool_plan: PoolPlan) -> None:
         if failed:
             because = f"{failed}; {'its provider lists it now' if exists else 'tried again'}"
         why = Why(Reason.INTERRUPTED, Cause.KNOWLEDGE, because, exists=exists)
-        # The order in which a stack lists them must not change the bytes of a plan.
+        # The listing order of a stack must not change the bytes of a plan.
         tables = {name: dict(sorted(getattr(unit.inputs, name).items())) for name in _TABLES}
         pool_plan.create(unit.inputs.altered(**tables), why)

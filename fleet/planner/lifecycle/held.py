@@ -1,7 +1,7 @@
-"""Keep what an operator holds: it gets no new work, and nothing makes it go.
+"""Keep machines that an operator holds: they get no new work and are not deleted.
 
-Its worker is drained. Once the hold is over it is given back: it gets work again, unless something
-else speaks for its going. What was drained before for another reason goes on to go.
+The worker of a held machine is drained. After the hold it gets work again, unless there is another
+reason to delete it. Earlier drains for another reason continue.
 """
 
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ from fleet.schema.units import write_duration
 
 HELD = 86400
 """Seconds that a machine which failed to boot is held."""
-_FORBIDS: Mapping[str, Frozen] = {"attempts": "creates", "departures": "deletes"}
-"""Record to the actions that it may forbid: those of a failing way, those of a released hold."""
+_FROZEN_BY_UNREAD: Mapping[str, Frozen] = {"attempts": "creates", "departures": "deletes"}
+"""Unreadable record to the actions that it freezes: creations that may fail, or deletions."""
 
 
 def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
     """Return the active orders, by the current names of pools.
 
-    Where they cannot be read, everything is frozen: the orders are unknown. An unread record
-    freezes what it might forbid.
+    If they are unreadable, everything is frozen. An unreadable record freezes the actions that it
+    might forbid.
     """
     freeze = Freeze(by=FLEET, at=world.time, until=world.time, reason="")
     if isinstance(world.orders, Unknown):
@@ -40,14 +40,16 @@ def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
         if order.until > world.time
     )
     unread = (
-        freeze.altered(reason=f"{record} are unknown: {because}", stops=(_FORBIDS[record],))
+        freeze.altered(
+            reason=f"{record} are unknown: {because}", stops=(_FROZEN_BY_UNREAD[record],)
+        )
         for record, because in sorted(world.unread.items())
     )
     return (*orders, *unread)
 
 
 def why_frozen(fleet: Fleet, world: World, pool: str, kind: Frozen = "creates") -> str:
-    """Return why no machine of a pool is created, or deleted; empty if that is not frozen."""
+    """Return why creations, or deletions, in a pool are frozen; empty if they are not."""
     for order in orders_of(fleet, world):
         if isinstance(order, Freeze) and order.pool in (None, pool) and kind in order.stops:
             return order.sentence
@@ -55,9 +57,9 @@ def why_frozen(fleet: Fleet, world: World, pool: str, kind: Frozen = "creates") 
 
 
 def hold_or_delete(world: World, pool_plan: PoolPlan, unit: Unit, because: str) -> None:
-    """Hold a machine that failed to boot where `boot.on_failure` wants one more, else delete it.
+    """Hold a machine that failed to boot if `boot.on_failure` has a free slot, else delete it.
 
-    It is held in the run that finds it has failed, or never: what a person released goes.
+    A machine is held only in the run that detects its failure: a released one is deleted.
     """
     wanted = pool_plan.pool.boot.on_failure if pool_plan.pool else None
     held = [each for each in pool_plan.inventory.units if each.held and each.held.by == FLEET]
@@ -82,12 +84,12 @@ def hold_or_delete(world: World, pool_plan: PoolPlan, unit: Unit, because: str) 
 
 
 def is_all_frozen(fleet: Fleet, world: World) -> bool:
-    """Say whether nothing is created anywhere: then nothing moves that all pools share."""
+    """Return whether creations are frozen in all pools: then shared resources are not changed."""
     return bool(why_frozen(fleet, world, ""))
 
 
 def keep_held(pool_plan: PoolPlan) -> None:
-    """Drain what is held, and say who holds it."""
+    """Drain held machines and report the holder."""
     for unit in pool_plan.inventory.units:
         if unit.held is None:
             continue
@@ -96,6 +98,6 @@ def keep_held(pool_plan: PoolPlan) -> None:
         pool_plan.kept[unit.name] = (Reason.HELD, because)
         is_drained = unit.worker is not None and unit.worker.draining
         if unit.state in (State.IDLE, State.BUSY, State.DISCONNECTED) and not is_drained:
-            # What failed to boot and came up while fleet holds it was to go.
+            # A machine that failed to boot and registered during fleet's hold is to be deleted.
             reason = Reason.BOOT_FAILED if unit.held.by == FLEET else Reason.HELD
             pool_plan.drain(unit, reason, because)

@@ -1,9 +1,9 @@
-"""Delete orphans: machines for tickets that no stack and no ticket knows.
+"""Delete orphans: machines for tickets that are in no stack and have no ticket.
 
-What a killed apply has made is taken up again, and no orphan; nor is a machine with a name that no
-run gives: a person may be adopting it. One listing may err: after the first a machine gets no
-ticket, and a later one, ten minutes on, has it deleted. Where a pool's stack was not read, nothing
-is an orphan.
+A machine of an interrupted apply is resumed and no orphan. Neither is a machine whose name no run
+would choose: an operator may be adopting it. One listing may be wrong: after the first the machine
+gets no ticket, and a later one, after ten minutes, confirms its deletion. Without the pool's
+stack, no machine is an orphan.
 """
 
 from dataclasses import replace
@@ -17,11 +17,11 @@ from fleet.schema.model import TicketQueue, is_named_by_fleet
 from fleet.schema.units import write_duration
 
 APART = timedelta(minutes=10)
-"""How much later than the first listing the one is that confirms it."""
+"""Minimum time between the first listing and the one that confirms it."""
 
 
 def delete_orphans(world: World, pool_plan: PoolPlan) -> None:
-    """Keep tickets from orphans, and delete those that were seen twice."""
+    """Drain orphans, and delete those that two listings confirm."""
     for unit in _orphans(pool_plan):
         since = unit.worker.since if unit.worker and unit.worker.draining else None
         if unit.worker is not None and unit.may_run:
@@ -36,14 +36,14 @@ def delete_orphans(world: World, pool_plan: PoolPlan) -> None:
             wait = f"{ago}, deleted after {write_duration(APART)}"
             pool_plan.kept[unit.name] = (Reason.ORPHAN, f"{_why_orphan(unit)}; {wait}")
         else:
-            # Since a listing said so, or since its last ticket ended: it was listed when that got
-            # it, and is for no other one, so it has to go in any case.
+            # Idle since a listing reported it, or since its last ticket ended. It was listed when
+            # assigned to that ticket and is for no other one, so it is deleted in any case.
             idle = f"drained {write_duration(world.time - since)} ago"
             pool_plan.delete(unit, Reason.ORPHAN, f"{_why_orphan(unit)}; {idle}")
 
 
 def _why_orphan(unit: Unit) -> str:
-    """Return why it is an orphan; a stopped one is of no use to its ticket."""
+    """Return why a machine is an orphan; a stopped one is of no use to its ticket."""
     whose = "no ticket uses it"
     if unit.worker is not None and unit.holds_in_vain:
         whose = f"held by ticket {unit.worker.running}, but the machine is stopped"
@@ -51,13 +51,13 @@ def _why_orphan(unit: Unit) -> str:
 
 
 def _orphans(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the machines that only their provider knows, where tickets are all they are for."""
+    """Return the machines that only their provider lists, in pools that serve only tickets."""
     inventory = pool_plan.inventory
     desk = inventory.tokens and pool_plan.fleet.queues.get(inventory.tokens)
     serves_tickets = pool_plan.pool is not None and isinstance(desk, TicketQueue)
     if not serves_tickets or inventory.stack is None or not pool_plan.may_remove:
         return []
-    # Another machine may carry the name of one that a stack knows: what is told goes by names.
+    # Another machine may have a name that a stack records: orders refer to names.
     known = inventory.stack.ids
     return [
         unit
@@ -67,7 +67,7 @@ def _orphans(pool_plan: PoolPlan) -> list[Unit]:
 
 
 def _is_named_by_us(pool_plan: PoolPlan, unit: Unit) -> bool:
-    """Say whether a machine is called as fleet calls those that it makes for its pool."""
+    """Return whether a machine's name matches those that fleet creates for its pool."""
     if unit.machine is None:
         return False
     return is_named_by_fleet(pool_plan.fleet.fleet, unit.machine.pool, unit.name)

@@ -1,19 +1,19 @@
-"""Which machines are outdated, and when they are replaced: a share at a time, in windows.
+"""Detect outdated machines, and replace them in batches within time windows.
 
-A window is what the clock on the wall shows: the hour that is skipped in spring does not come,
-the one that is repeated in autumn comes twice. An end that is not after its start is on the
-next day, and the days are those on which a window begins.
+Windows are in local time: the hour skipped in spring does not occur, the one repeated in autumn
+occurs twice. An end at or before its start is on the next day; the days are those on which a
+window starts.
 
-The replacement comes first: while min or spare needs a worker that is due, another machine is
-made, and the run that sees that one registered drains the old one. Where workers.max leaves no
-room for that, the old one goes first. What nothing needs, and what is busy beyond min, is drained
-at once; a busy worker ends its work. No record says which machine was made for which: the step
-counts what is ready and what is coming, and so goes on where an earlier run stopped.
+Replacement is surge first: if min or spare needs the due worker, a new machine is created, and the
+run that observes it registered drains the old one. Without capacity under workers.max the old one
+is drained first. Unneeded workers, and busy ones beyond min, are drained immediately; a busy
+worker finishes its work. No record pairs old and new machines: the step counts ready and booting
+ones, and so continues after an interruption.
 
-A machine is outdated when the digest of what made it is not today's, by none of the ways in which
-the pool makes machines now. What only steers behaviour (limits, budgets, guards, times, mode, the
-pool's name) is not in that digest. Where a pool makes no machine at all, nothing can take the
-place of what it has, so that nothing is outdated there. Age counts from a machine's creation.
+A machine is outdated if its digest matches no current option of its pool. The digest excludes
+settings that only control behaviour (limits, budgets, guards, times, mode, the name of the pool).
+In a pool that creates no machines nothing is outdated, as replacements are impossible. Age counts
+from the creation of a machine.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,42 +30,42 @@ from fleet.schema.model import Pool, Retire, Workers
 from fleet.schema.units import write_count, write_duration
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_DAY = 24 * 60
-_FORTNIGHT = 15
-"""Days to look ahead: a window that one change of the clocks swallows comes a week later."""
+_DAY_MINUTES = 24 * 60
+_LOOK_AHEAD_DAYS = 15
+"""Days to search ahead: a window skipped by a clock change opens a week later."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Some hours of some days of the week, somewhere."""
+    """Daily hours on some weekdays, in a time zone."""
 
     days: frozenset[int]
-    """The days on which it begins; Monday is 0."""
+    """Weekdays on which it starts; Monday is 0."""
     start: int
     """Minutes after midnight."""
     end: int
-    """Minutes after the same midnight, so beyond a day where it ends on the next."""
+    """Minutes after the same midnight: more than a day if it ends on the next day."""
     zone: str
 
     def is_open(self, now: datetime) -> bool:
-        """Say whether a moment lies within it; never where its zone is not known."""
+        """Return whether a time is within the window; False if its time zone is unknown."""
         zone = _zone(self.zone)
         if zone is None:
             return False
         local = now.astimezone(zone)
         minute = local.hour * 60 + local.minute
         today = local.weekday() in self.days and self.start <= minute < self.end
-        yesterday = (local.weekday() - 1) % 7 in self.days and minute + _DAY < self.end
+        yesterday = (local.weekday() - 1) % 7 in self.days and minute + _DAY_MINUTES < self.end
         return today or yesterday
 
     def next_opening(self, now: datetime) -> datetime | None:
-        """Return when it begins next after a moment, in UTC; None where its zone is not known."""
+        """Return its next start in UTC; None if its time zone is unknown."""
         zone = _zone(self.zone)
         if zone is None:
             return None
         today = now.astimezone(zone).date()
         at = time(self.start // 60, self.start % 60, tzinfo=zone)
-        for ahead in range(_FORTNIGHT):
+        for ahead in range(_LOOK_AHEAD_DAYS):
             day = today + timedelta(days=ahead)
             moment = datetime.combine(day, at).astimezone(UTC)
             if day.weekday() in self.days and moment > now and self.is_open(moment):
@@ -74,9 +74,9 @@ class Window:
 
 
 def parse_window(text: str, zone: str) -> Window:
-    """Read a window as fleet.yaml writes it; `zone` is meant where it names none.
+    """Parse a window of fleet.yaml; `zone` is the default time zone.
 
-    The text has the form that the schema demands, as in `mon-fri 07:00-17:00 Europe/Berlin`.
+    The schema has checked the format, as in `mon-fri 07:00-17:00 Europe/Berlin`.
     """
     days, hours, *named = text.split(" ")
     first, _, last = days.partition("-")
@@ -86,13 +86,13 @@ def parse_window(text: str, zone: str) -> Window:
     return Window(
         days=frozenset((begin + each) % 7 for each in range(length + 1)),
         start=start,
-        end=end if end > start else end + _DAY,
+        end=end if end > start else end + _DAY_MINUTES,
         zone=named[0] if named else zone,
     )
 
 
 def why_closed(windows: Iterable[Window], now: datetime) -> str:
-    """Return why a moment lies in none of these windows; empty when it does, or there are none."""
+    """Return why all windows are closed; empty if one is open or no window exists."""
     windows = tuple(windows)
     if not windows or any(window.is_open(now) for window in windows):
         return ""
@@ -106,7 +106,7 @@ def why_closed(windows: Iterable[Window], now: datetime) -> str:
 
 
 def _zone(name: str) -> tzinfo | None:
-    """Return a time zone; None where this computer does not know it."""
+    """Return a time zone; None if it is not installed."""
     if name == "UTC":
         return UTC
     try:
@@ -119,7 +119,7 @@ _READY = (State.IDLE, State.BUSY)
 
 
 def replace_due(world: World, pool_plan: PoolPlan, *, turn: int) -> None:
-    """Make replacements and drain what is due, as far as share, windows and limits allow."""
+    """Create replacements and drain due workers, within share, windows and limits."""
     if pool_plan.pool is None or not pool_plan.may_remove:
         return
     due = [
@@ -131,7 +131,7 @@ def replace_due(world: World, pool_plan: PoolPlan, *, turn: int) -> None:
         return
     zone, windows = pool_plan.fleet.money.time_zone, pool_plan.pool.replace.windows
     closed = why_closed((parse_window(text, zone) for text in windows), world.time)
-    turns = 0 if closed else _turns(pool_plan, pool_plan.pool)
+    turns = 0 if closed else _count_free_slots(pool_plan, pool_plan.pool)
     share = pool_plan.pool.replace.at_a_time
     wait = closed or f"waits for its turn (replace.at_a_time is {share}%)"
     stock = _take_stock(pool_plan, pool_plan.pool.workers)
@@ -143,7 +143,7 @@ def replace_due(world: World, pool_plan: PoolPlan, *, turn: int) -> None:
 
 
 def replaceable(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the registered workers in their turn: idle before busy, the oldest machine first."""
+    """Sort the registered workers for replacement: idle before busy, oldest machine first."""
     return sorted(
         (unit for unit in pool_plan.staying if unit.state in _READY and unit.registry),
         key=lambda u: (
@@ -154,8 +154,8 @@ def replaceable(pool_plan: PoolPlan) -> list[Unit]:
     )
 
 
-def _turns(pool_plan: PoolPlan, pool: Pool) -> int:
-    """Return how many more may be in replacement, those that go already counted."""
+def _count_free_slots(pool_plan: PoolPlan, pool: Pool) -> int:
+    """Return how many further workers may be in replacement now."""
     going = sum(is_going(unit) for unit in pool_plan.inventory.units if unit.name in pool_plan.due)
     held = sum(unit.state in (*_READY, State.DRAINING) for unit in pool_plan.inventory.units)
     return max(0, -(-held * pool.replace.at_a_time // 100) - going)
@@ -163,7 +163,7 @@ def _turns(pool_plan: PoolPlan, pool: Pool) -> int:
 
 @dataclass
 class _Stock:
-    """What stays and what comes, less what was found to go."""
+    """Counts of ready and booting workers, minus those drained so far."""
 
     min: int
     spare: int
@@ -172,23 +172,23 @@ class _Stock:
     coming: int = 0
     coming_free: int = 0
     started: bool = False
-    """Whether anything was booting before this step made anything."""
+    """Whether a machine was booting before this step created one."""
 
     def take(self, unit: Unit) -> None:
-        """Count a worker as gone."""
+        """Remove a worker from the counts."""
         self.ready -= 1
         self.ready_free -= unit.state is State.IDLE
 
     def is_enough(self, unit: Unit, *, with_coming: bool = False) -> bool:
-        """Say whether what is left without a worker is all that the pool needs of its kind."""
+        """Return whether the remaining workers satisfy min and spare."""
         left = self.ready + (self.coming if with_coming else 0)
         free = self.ready_free + (self.coming_free if with_coming else 0)
-        # Nothing spare is lost with a busy worker.
+        # Draining a busy worker does not reduce the spare ones.
         return left >= self.min and (unit.state is State.BUSY or free >= self.spare)
 
 
 def _take_stock(pool_plan: PoolPlan, workers: Workers) -> _Stock:
-    """Count what is ready and what comes, before anything that is due goes."""
+    """Count ready and booting workers before any due one is drained."""
     staying = pool_plan.staying
     made = [
         a
@@ -210,7 +210,7 @@ def _take_stock(pool_plan: PoolPlan, workers: Workers) -> _Stock:
 
 
 def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit, *, turn: int) -> str:
-    """Take the next step with a worker that has its turn; return why it stays, if it does."""
+    """Take the next step for a due worker; return why it is kept, else empty."""
     reason, because = pool_plan.due[unit.name]
     stock.take(unit)
     if stock.is_enough(unit):
@@ -228,17 +228,17 @@ def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit, *, turn: int) -> st
         stock.coming += 1
         stock.coming_free += 1
         return "its replacement is created first"
-    if pool_plan.is_full and not stock.started and not _is_room_coming(pool_plan):
+    if pool_plan.is_full and not stock.started and not _is_capacity_coming(pool_plan):
         pool_plan.drain(unit, reason, f"{because}; workers.max leaves no room to replace it first")
         return ""
     return "no room yet for its replacement"
 
 
-def _is_room_coming(pool_plan: PoolPlan) -> bool:
-    """Say whether a machine boots, or one that runs nothing goes, so that this one need not yet.
+def _is_capacity_coming(pool_plan: PoolPlan) -> bool:
+    """Return whether a booting or removed machine will free capacity, so this one can wait.
 
-    Where workers.max is all that the pool needs there is never room for a replacement, but that of
-    what is deleted now: its whole share goes at once.
+    If workers.max equals the needed count, only deletions of this run free capacity: then the
+    whole share is replaced immediately.
     """
     workers = pool_plan.pool.workers if pool_plan.pool else None
     if any(isinstance(action, Delete) for action in pool_plan.actions):
@@ -251,20 +251,22 @@ def _is_room_coming(pool_plan: PoolPlan) -> bool:
 
 
 def mark_outdated(pool_plan: PoolPlan) -> None:
-    """Note which machines are due to be replaced because they are outdated."""
+    """Mark outdated machines as due for replacement."""
     for unit in pool_plan.inventory.units:
         if pool_plan.is_outdated(unit):
-            pool_plan.due.setdefault(unit.name, (Reason.OUTDATED, _what_changed(pool_plan, unit)))
+            pool_plan.due.setdefault(
+                unit.name, (Reason.OUTDATED, _describe_difference(pool_plan, unit))
+            )
     because = f"a candidate of its image takes {pool_plan.choice.share}% of the pool's workers"
-    for unit in _in_the_way(pool_plan):
+    for unit in _canary_candidates(pool_plan):
         pool_plan.due.setdefault(unit.name, (Reason.OUTDATED, because))
 
 
-def _in_the_way(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the workers that give way to a candidate, in their turn, until it has its share.
+def _canary_candidates(pool_plan: PoolPlan) -> list[Unit]:
+    """Return the workers to replace by a candidate until it has its share, in order.
 
-    What is due anyhow is replaced in the same way, by the candidate first. Of a candidate that
-    has more than its share, after the pool shrank, none is replaced.
+    Workers that are due for other reasons are replaced by the candidate first. If the pool shrank
+    and the candidate exceeds its share, its machines are kept.
     """
     if not (pool_plan.choice.candidate and pool_plan.digests):
         return []
@@ -275,8 +277,8 @@ def _in_the_way(pool_plan: PoolPlan) -> list[Unit]:
     return fresh[: max(0, lacking)]
 
 
-def _what_changed(pool_plan: PoolPlan, unit: Unit) -> str:
-    """Say in which way a machine differs from those that are made today."""
+def _describe_difference(pool_plan: PoolPlan, unit: Unit) -> str:
+    """Return the difference of a machine from newly created ones."""
     images = sorted({option.image for option in pool_plan.options})
     if unit.machine and unit.machine.image and unit.machine.image not in images:
         name_of = pool_plan.choice.name_of
@@ -289,16 +291,16 @@ def _what_changed(pool_plan: PoolPlan, unit: Unit) -> str:
 
 
 def mark_worn(world: World, pool_plan: PoolPlan) -> None:
-    """Note which machines are due to be replaced because they are worn out."""
+    """Mark machines beyond max_age or max_uses as due for replacement."""
     if pool_plan.pool is None:
         return
     for unit in pool_plan.inventory.units:
-        for why in _ways(world, pool_plan.pool.retire, unit):
+        for why in _wear_reasons(world, pool_plan.pool.retire, unit):
             pool_plan.due.setdefault(unit.name, why)
 
 
-def _ways(world: World, retire: Retire, unit: Unit) -> Iterator[tuple[Reason, str]]:
-    """Yield in which ways a unit is worn out."""
+def _wear_reasons(world: World, retire: Retire, unit: Unit) -> Iterator[tuple[Reason, str]]:
+    """Yield the exceeded wear limits of a unit."""
     created = unit.machine.created_at if unit.machine else None
     if retire.max_age is not None and created is not None:
         age = int((world.time - created).total_seconds())

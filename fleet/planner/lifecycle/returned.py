@@ -1,9 +1,9 @@
-"""Delete what tickets gave back, once no ticket of its sandbox came in time.
+"""Delete machines that tickets returned, if no ticket of their sandbox came in time.
 
-Where its hour is paid for anyway it stays for such a ticket until the last run that can delete it
-before the hour ends, unless a ticket waits for nothing but its room: as many go as such tickets
-wait, those that are paid for the shortest time first. A ticket of its sandbox that is not served
-(it is blocked, say, or over a limit) keeps nothing.
+A machine with a paid hour is kept for such a ticket until the last run that can delete it before
+the hour ends. Tickets that only wait for capacity of the pool override this: one machine per such
+ticket is deleted, shortest paid time first. A ticket of the sandbox that cannot be served (blocked
+or over a limit) keeps no machine.
 """
 
 from fleet.model.facts import Demand, World
@@ -16,23 +16,23 @@ from fleet.schema.units import write_duration
 
 
 def delete_returned(world: World, pool_plan: PoolPlan, *, is_staffed: bool = False) -> None:
-    """Delete what is kept for its sandbox for longer than `reuse.opportunity`, unless paid for.
+    """Delete machines kept for their sandbox beyond `reuse.opportunity`, unless paid for.
 
-    Before workers are counted for requests (`is_staffed`), all that waits may yet be served.
+    Before requests are assigned (`is_staffed`), every waiting request may still be served.
     """
     reuse = pool_plan.pool.reuse if pool_plan.pool else None
     if reuse is None or pool_plan.unwanted:
         return
-    # What this plan deletes anyway is room too.
+    # Deletions of this plan free capacity too.
     short = pool_plan.short_of_room - sum(isinstance(a, Delete) for a in pool_plan.actions)
     idle = pool_plan.inventory.having(State.IDLE)
     for unit in scale_down_order(world, pool_plan, idle):
-        because = _why_over(world, pool_plan, unit, reuse)
+        because = _why_reuse_over(world, pool_plan, unit, reuse)
         if not because or unit.name in pool_plan.leaving:
             continue
         paid = _why_paid(world, pool_plan, unit)
         if not is_staffed:
-            if paid or any(_may_have(world, pool_plan, unit)):
+            if paid or any(_find_suitable_tickets(world, pool_plan, unit)):
                 continue
         elif unit.name in pool_plan.used or unit.name in pool_plan.kept:
             continue
@@ -47,8 +47,8 @@ def delete_returned(world: World, pool_plan: PoolPlan, *, is_staffed: bool = Fal
         )
 
 
-def _why_over(world: World, pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
-    """Return why a unit is kept for its sandbox no longer; empty for what no ticket had."""
+def _why_reuse_over(world: World, pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
+    """Return why a unit is no longer kept for its sandbox; empty if no ticket has used it."""
     is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
     if not is_desk or unit.worker is None or not unit.worker.uses or unit.since is None:
         return ""
@@ -61,14 +61,14 @@ def _why_over(world: World, pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> st
 
 
 def _why_paid(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
-    """Return why to keep it for the hour that is paid; empty where that is over or not wanted."""
+    """Return why to keep it for the paid hour; empty if that is over or disabled."""
     if pool_plan.pool is None or pool_plan.pool.retire.at == "once":
         return ""
     return paid_for(world, pool_plan, unit)
 
 
-def _may_have(world: World, pool_plan: PoolPlan, unit: Unit) -> list[bool]:
-    """Return of each ticket that waits for such a machine whether it is of its sandbox."""
+def _find_suitable_tickets(world: World, pool_plan: PoolPlan, unit: Unit) -> list[bool]:
+    """Return for each ticket that fits the machine whether it is of its sandbox."""
     reading = world.queues.get(unit.registry or "")
     if reading is None or unit.worker is None or not isinstance(reading.demand, Demand):
         return []

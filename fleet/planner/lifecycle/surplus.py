@@ -1,8 +1,7 @@
-"""Release what nothing needs: idle for long, and not paid for until later anyway.
+"""Scale down: delete machines that are idle for too long and not paid for further.
 
-Only registered workers count as ready: while a machine boots, the worker that it may stand in for
-stays. `deletion_order.py` says which goes first. A machine that boots for nothing goes before it
-registers.
+Only registered workers count as ready: while a replacement boots, the old worker is kept.
+`deletion_order.py` has the order. An unneeded booting machine is deleted before it registers.
 """
 
 from fleet.model.facts import World
@@ -15,7 +14,7 @@ from fleet.schema.units import write_duration
 
 
 def release_surplus(world: World, pool_plan: PoolPlan) -> None:
-    """Drain what is idle for long, beyond min and spare."""
+    """Drain workers beyond min and spare that are idle for too long."""
     if pool_plan.pool is None or not pool_plan.may_shrink:
         return
     idle = [u for u in pool_plan.unused if u.state is State.IDLE and not _is_held(pool_plan, u)]
@@ -32,10 +31,10 @@ def release_surplus(world: World, pool_plan: PoolPlan) -> None:
         if surplus <= 0 or not because:
             continue
         surplus -= 1
-        # What fleet alone gives out gets nothing while a run decides: it need not be drained.
+        # A queue of fleet itself assigns no work during a run, so its workers need no drain.
         is_ours = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
         reason = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
-        paid = _paid(world, pool_plan, unit)
+        paid = _why_paid(world, pool_plan, unit)
         if paid:
             pool_plan.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
         elif is_ours:
@@ -44,18 +43,18 @@ def release_surplus(world: World, pool_plan: PoolPlan) -> None:
             pool_plan.drain(unit, reason, because)
 
 
-def _paid(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
-    """Return why to keep what is paid for anyway; empty where it goes at once, or that is wanted.
+def _why_paid(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
+    """Return why to keep a machine that is paid for; empty to delete it immediately.
 
-    No ticket has had it, so any ticket may get it; of what one gave back, `returned` says. What
-    one queue drains already goes on to be drained at the others.
+    No ticket has used it, so any ticket may get it; `returned.py` handles the used ones. A machine
+    that one queue already drains is drained at the others too.
     """
     at_once = pool_plan.pool is not None and pool_plan.pool.retire.at == "once"
     return "" if at_once or unit.is_leaving else paid_for(world, pool_plan, unit)
 
 
 def _is_held(pool_plan: PoolPlan, unit: Unit) -> bool:
-    """Say whether a machine is kept for the next ticket of its sandbox."""
+    """Return whether a machine is kept for the next ticket of its sandbox."""
     reuse = pool_plan.pool.reuse if pool_plan.pool else None
     if reuse is None or unit.worker is None or not unit.worker.uses:
         return False
@@ -68,9 +67,9 @@ def _is_held(pool_plan: PoolPlan, unit: Unit) -> bool:
 
 
 def dismiss_booting(world: World, pool_plan: PoolPlan) -> None:
-    """Delete machines that boot for withdrawn requests, the youngest first.
+    """Delete machines that boot for withdrawn requests, youngest first.
 
-    What is due to be replaced does not count: a machine that boots may be its replacement.
+    Due machines do not count as ready: the booting machine may be their replacement.
     """
     if pool_plan.pool is None or not pool_plan.may_shrink:
         return
@@ -89,7 +88,7 @@ def dismiss_booting(world: World, pool_plan: PoolPlan) -> None:
         surplus = min(surplus - workers.spare, len(fresh) - workers.min)
     for unit in youngest_first(unused)[: max(0, surplus)]:
         because = "no waiting request fits it; its request was withdrawn or served"
-        paid = _paid(world, pool_plan, unit)
+        paid = _why_paid(world, pool_plan, unit)
         if paid:
             pool_plan.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
         else:
@@ -97,7 +96,7 @@ def dismiss_booting(world: World, pool_plan: PoolPlan) -> None:
 
 
 def _idle_because(world: World, unit: Unit, patience: int | None) -> str:
-    """Return why an idle worker is idle for too long; empty when it is not; None: at once."""
+    """Return why a worker is idle for too long; empty if it is not. No `patience`: no time-out."""
     if unit.since is None:
         return ""
     if patience is None:

@@ -1,4 +1,4 @@
-"""Delete what was drained; drain what config no longer wants and what is above `workers.max`."""
+"""Delete drained workers; drain workers that config removes or that exceed `workers.max`."""
 
 from collections.abc import Iterable
 
@@ -11,10 +11,10 @@ from fleet.schema.model import TicketQueue
 
 
 def delete_drained(pool_plan: PoolPlan) -> None:
-    """Delete what was observed drained and idle; a busy one stays until it is done.
+    """Delete workers that are drained and idle; busy ones are kept until they finish.
 
-    The reason of its drain is in the record of its departure. Without that record, as in an older
-    world, it is the first that still holds.
+    The reason is the recorded one of the drain. Without that record, as in an older world, the
+    first reason that applies counts.
     """
     above = _count_above_max(pool_plan, pool_plan.inventory.units)
     for unit in pool_plan.inventory.having(State.DRAINING):
@@ -34,7 +34,7 @@ def delete_drained(pool_plan: PoolPlan) -> None:
 
 
 def _why_returned(pool_plan: PoolPlan, unit: Unit) -> str:
-    """Return why no ticket may have what another gave back; empty for what none had."""
+    """Return why no other ticket may use a returned machine; empty if no ticket has used it."""
     is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
     if not is_desk or unit.worker is None or not unit.worker.uses:
         return ""
@@ -44,7 +44,7 @@ def _why_returned(pool_plan: PoolPlan, unit: Unit) -> str:
 
 
 def drain_unwanted_pool(pool_plan: PoolPlan) -> None:
-    """Empty a pool that was removed or has `mode: drain`; what runs is finished."""
+    """Drain a pool that was removed or has `mode: drain`; running work finishes."""
     reason = pool_plan.unwanted
     if reason is None:
         return
@@ -61,11 +61,11 @@ def drain_unwanted_pool(pool_plan: PoolPlan) -> None:
 
 
 def drain_above_max(world: World, pool_plan: PoolPlan) -> None:
-    """Bring a pool down to its max: first what boots, then idle workers, then busy ones.
+    """Shrink a pool to its max: booting machines first, then idle workers, then busy ones.
 
-    A busy worker ends what it runs.
+    A busy worker finishes its work.
     """
-    seen = _seen(pool_plan.staying)
+    seen = _without_doubtful(pool_plan.staying)
     above = _count_above_max(pool_plan, seen)
     if above <= 0:
         return
@@ -81,10 +81,10 @@ def drain_above_max(world: World, pool_plan: PoolPlan) -> None:
 
 
 def _count_above_max(pool_plan: PoolPlan, units: Iterable[Unit]) -> int:
-    """Return the number of units beyond `workers.max`; 0 or less if it is kept."""
-    return len(_seen(units)) - pool_plan.pool.workers.max if pool_plan.pool else 0
+    """Return the number of units beyond `workers.max`; 0 or less if not exceeded."""
+    return len(_without_doubtful(units)) - pool_plan.pool.workers.max if pool_plan.pool else 0
 
 
-def _seen(units: Iterable[Unit]) -> list[Unit]:
-    """Return the units without those of one witness, which may be an error."""
+def _without_doubtful(units: Iterable[Unit]) -> list[Unit]:
+    """Leave out units that only their provider or only their stack reports: likely errors."""
     return [u for u in units if u.state not in (State.MISSING, State.UNRECORDED)]

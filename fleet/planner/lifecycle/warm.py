@@ -1,7 +1,7 @@
 """Keep `min` workers and `spare` idle ones ready; an on-demand pool keeps none.
 
-Machines that boot count, so that nothing is made twice. `min` counts every worker that stays;
-`spare` those that are free after everything that waits was given a worker.
+Booting machines count, to avoid duplicates. `min` counts every kept worker; `spare` those that are
+idle after all waiting requests are assigned.
 """
 
 from decimal import Decimal
@@ -12,7 +12,7 @@ from fleet.planner.pool_plan import PoolPlan, Stopped, Why
 
 
 def keep_warm(pool_plan: PoolPlan, *, turn: int) -> None:
-    """Hold min workers and spare idle ones; an on-demand pool holds none."""
+    """Create machines up to min and spare, except in an on-demand pool."""
     if pool_plan.pool is None or pool_plan.on_demand:
         return
     workers = pool_plan.pool.workers
@@ -21,20 +21,23 @@ def keep_warm(pool_plan: PoolPlan, *, turn: int) -> None:
     lacking = workers.min - len(pool_plan.staying) - pool_plan.made
     because = f"workers.min is {workers.min}"
     why = Why(Reason.BELOW_MIN, Cause.CONFIG, because, turn=turn)
-    made_for_min = _make(pool_plan, lacking, why)
+    made_for_min = _create_machines(pool_plan, lacking, why)
     lacking = workers.spare - len(pool_plan.unused) - made_for_min
     if pool_plan.awaited:
-        # What waits for this pool would take it at once, past the limit that stops it.
+        # A waiting request would take the spare machine immediately, past its blocking limit.
         if lacking > 0:
             said = "none is created while requests wait for this pool"
             pool_plan.short[Reason.BELOW_SPARE] = said, None
         return
     because = f"workers.spare is {workers.spare}"
-    _make(pool_plan, lacking, Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=turn))
+    _create_machines(pool_plan, lacking, Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=turn))
 
 
 def make_one(pool_plan: PoolPlan, why: Why) -> Stopped | str:
-    """Make one machine more in the cheapest way that limits leave open; return why not, if not."""
+    """Create an additional machine by the cheapest allowed option.
+
+    Return why not if that fails.
+    """
     if pool_plan.closed:
         return pool_plan.closed
     stop: Stopped | str = ""
@@ -49,8 +52,8 @@ def make_one(pool_plan: PoolPlan, why: Why) -> Stopped | str:
     return stop
 
 
-def _make(pool_plan: PoolPlan, number: int, why: Why) -> int:
-    """Make so many machines, or as many as there is room for; return how many."""
+def _create_machines(pool_plan: PoolPlan, number: int, why: Why) -> int:
+    """Create up to `number` machines as limits allow; return the number created."""
     for made in range(max(0, number)):
         stop = make_one(pool_plan, why)
         if stop:
