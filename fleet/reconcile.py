@@ -1,8 +1,8 @@
-"""What should be: reconcile(fleet, world) -> Plan, total and deterministic.
+"""The decision core: reconcile(fleet, world) -> Plan, total and deterministic.
 
-Permuting any input changes nothing, and equal inputs give byte-identical plans.
-The steps are those of `begin_pool_plans` (what goes whatever waits), then the ones here, in order;
-each adds actions to the plans of pools.
+The order of inputs does not matter, and equal inputs give byte-identical plans. The steps are
+those of `begin_pool_plans` (removals independent of demand), then the ones here, in order; each
+adds actions to the plans of pools.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ from fleet.schema.model import Fleet
 def reconcile(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory] | None = None
 ) -> Plan:
-    """Return what should be done about this world, and why; `inventories` are those of it."""
+    """Return the plan for an observed world; `inventories` are those of this world."""
     fleet = with_price_lists(fleet, world)
     plan = reconcile_unsealed(fleet, world, inventories)
     digests = Digests(config=config_digest(fleet), world=world_digest(world))
@@ -54,13 +54,15 @@ def reconcile_unsealed(
     *,
     explained: bool = True,
 ) -> Plan:
-    """Return the same without digests, for a simulation, which saves no plan.
+    """Return the plan without digests, for a simulation, which saves no plan.
 
-    Unless it is `explained`, it does not have what only people read: why requests wait, warnings,
-    what is proven of the cost. The fleet has the price lists of the world already.
+    Unless it is `explained`, it omits the fields for readers: why requests wait, warnings, and the
+    lower bound. The fleet already contains the price lists of the world.
     """
     pool_plans = begin_pool_plans(fleet, world, inventories or take_inventory(fleet, world))
-    demand, layout, allocation, service, _ = _staff(fleet, world, pool_plans, again=not explained)
+    demand, layout, allocation, service, _ = _assign_requests(
+        fleet, world, pool_plans, again=not explained
+    )
     headroom = Headroom(layout.rows, allocation.machines, allocation.counts)
     last = service.turns + 1
     for pool_plan in pool_plans.values():
@@ -79,13 +81,13 @@ def reconcile_unsealed(
 
 
 def find_given_up(fleet: Fleet, world: World) -> frozenset[str]:
-    """Return the machines that a plan gives up, or does not use, for tickets that come before."""
+    """Return the machines that a plan deletes, or keeps idle, for tickets of higher standing."""
     pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
-    return _staff(fleet, world, pool_plans).given_up
+    return _assign_requests(fleet, world, pool_plans).given_up
 
 
-class _Staffed(NamedTuple):
-    """The requests of a world, and the workers that are counted or created for them."""
+class _Assigned(NamedTuple):
+    """The requests of a world, and the workers that are assigned or created for them."""
 
     demand: tuple[Signed, ...]
     layout: Layout
@@ -95,10 +97,10 @@ class _Staffed(NamedTuple):
     """Machines that are deleted, or assigned to no ticket, for tickets of other owners."""
 
 
-def _staff(
+def _assign_requests(
     fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], *, again: bool = False
-) -> _Staffed:
-    """Count workers for requests, and add the machines that are created or given up for these."""
+) -> _Assigned:
+    """Assign requests to workers, and add the creations and deletions that follow."""
     supplies = find_supplies(fleet, world, pool_plans)
     demand = sign_demand(fleet, world, supplies, again=again)
     layout = lay_out(fleet, world, pool_plans, supplies, demand)
@@ -113,4 +115,4 @@ def _staff(
     if overtaken:
         before = Overtaking(overtaken, by_age, allocation)
         given_up |= keep_for_turns(world, pool_plans, layout.places, before, service)
-    return _Staffed(demand, layout, allocation, service, given_up)
+    return _Assigned(demand, layout, allocation, service, given_up)
