@@ -80,7 +80,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
             unserved[action.pool] += len(action.serves)
     pools = tuple(_recount(pool, by_pool[pool.pool], unserved[pool.pool]) for pool in plan.pools)
     approvals = tuple(
-        _with_passes(approval, approved, (*kept, *releases)) for approval in plan.approvals
+        _add_passes(approval, approved, (*kept, *releases)) for approval in plan.approvals
     )
     guarded = plan.altered(
         actions=kept,
@@ -98,7 +98,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     return seal(guarded) if plan.digests.plan else guarded
 
 
-def _with_passes(
+def _add_passes(
     approval: ApprovalVerdict, approved: Mapping[str, str], kept: Sequence[Action | Release]
 ) -> ApprovalVerdict:
     """Return an approval with the actions that it passes and that no other guard withholds."""
@@ -194,7 +194,9 @@ def _refuse_unregistrable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -
                 "let the pool serve a queue of kind debusine or tickets, or set `mode: observe` "
                 "on it"
             )
-            yield _withhold_all(_refused("unappliable", because, path, way_out), verdict, without)
+            yield _withhold_all(
+                _build_refusal("unappliable", because, path, way_out), verdict, without
+            )
         for queue in sorted(filter(None, registries)):
             if not _has_admin(fleet, queue):
                 lacking = [action for action in own if action.registry == queue]
@@ -202,7 +204,7 @@ def _refuse_unregistrable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -
                     f"queue {queue} has no `admin`, so workers of pool {verdict.pool} get no "
                     f"token: {many(len(lacking), 'creation')} withheld"
                 )
-                refused = _refused("unappliable", because, ("queues", queue), _ADMIN_HINT)
+                refused = _build_refusal("unappliable", because, ("queues", queue), _ADMIN_HINT)
                 yield _withhold_all(refused, verdict, lacking)
 
 
@@ -212,7 +214,9 @@ def _has_admin(fleet: Fleet, queue: str) -> bool:
     return isinstance(declared, DebusineQueue) and declared.admin is not None
 
 
-def _refused(guard: str, because: str, path: tuple[str | int, ...], way_out: str) -> GuardResult:
+def _build_refusal(
+    guard: str, because: str, path: tuple[str | int, ...], way_out: str
+) -> GuardResult:
     return GuardResult(guard=guard, result="refused", because=because, path=path, way_out=way_out)
 
 

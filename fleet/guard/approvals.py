@@ -50,25 +50,25 @@ def _judge_given(given: GivenApproval, world: World, pools: Collection[str]) -> 
         guard=given.guard,
         pool=given.pool,
         count=given.count,
-        used=_used(known, world),
+        used=_count_used(known, world),
         reason=given.reason,
         expires=given.until.date(),
         by=given.given,
-        inert=_why_inert(known, given, world, pools),
+        inert=_explain_inert(known, given, world, pools),
     )
 
 
-def _used(known: str, world: World) -> int:
+def _count_used(known: str, world: World) -> int:
     return 0 if isinstance(world.approved, Unknown) else world.approved.get(known, 0)
 
 
-def _why_inert(
+def _explain_inert(
     known: str, approval: Approval | GivenApproval, world: World, pools: Collection[str]
 ) -> str:
     """Return why an unexpired approval has no effect; empty if it has."""
     if isinstance(world.approved, Unknown):
         return f"its use is unknown: {world.approved.unknown}"
-    if _used(known, world) >= approval.count:
+    if _count_used(known, world) >= approval.count:
         return "used up"
     if approval.pool not in pools:
         return f"no pool {approval.pool} in fleet.yaml or with machines"
@@ -79,7 +79,7 @@ def _judge(
     approval: Approval, number: int, world: World, pools: Collection[str]
 ) -> ApprovalVerdict:
     known = approval_digest(approval)
-    inert = _why_inert(known, approval, world, pools)
+    inert = _explain_inert(known, approval, world, pools)
     if approval.expires < world.time.date():
         inert = f"expired on {approval.expires}"
     return ApprovalVerdict(
@@ -88,7 +88,7 @@ def _judge(
         guard=approval.guard,
         pool=approval.pool,
         count=approval.count,
-        used=_used(known, world),
+        used=_count_used(known, world),
         reason=approval.reason,
         expires=approval.expires,
         inert=inert,

@@ -88,7 +88,7 @@ def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[He
     """Pass the first actions in service order, and leave the rest to the next run."""
     create, delete = fleet.guards.throttle.create, fleet.guards.throttle.delete
     limits = (
-        ("create", lambda held: _may_create(create, held), _CREATE, _describe_limit(create)),
+        ("create", lambda held: _max_creations(create, held), _CREATE, _describe_limit(create)),
         ("drain", lambda _: delete.count, _THROTTLED_DELETE, f"at most {delete.count}"),
         ("delete", lambda _: delete.count, _THROTTLED_DELETE, f"at most {delete.count}"),
     )
@@ -105,7 +105,7 @@ def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[He
         yield from _throttle_kind(plan, ours, most, blank)
 
 
-def _may_create(limit: ThrottleCreate, held: int) -> int:
+def _max_creations(limit: ThrottleCreate, held: int) -> int:
     # A share below one machine would prevent a small pool from growing.
     grown = max(held, limit.free_below, 1) * limit.share // 100
     return min(limit.count, max(grown, min(limit.share, 1)))
@@ -123,11 +123,11 @@ def _throttle_kind(
         passing, later = _split(found, most(verdict.machines))
         kept += passing
         if later:
-            yield _throttled(blank, verdict.pool, (len(found), verdict.machines), later)
+            yield _build_throttle(blank, verdict.pool, (len(found), verdict.machines), later)
     total = count_fleet_machines(plan)
     passing, later = _split(kept, most(total))
     if later:
-        yield _throttled(blank, None, (len(kept), total), later)
+        yield _build_throttle(blank, None, (len(kept), total), later)
 
 
 def _split(actions: Sequence[Action], allowed: int) -> tuple[list[Action], list[Action]]:
@@ -148,7 +148,7 @@ def _split(actions: Sequence[Action], allowed: int) -> tuple[list[Action], list[
     return [*begun, *[*firsts, *rest][:allowed]], [*firsts, *rest][allowed:]
 
 
-def _throttled(
+def _build_throttle(
     blank: GuardResult, pool: str | None, count_of: tuple[int, int], later: Sequence[Action]
 ) -> Held:
     count, of = count_of

@@ -279,10 +279,14 @@ def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str
         return Reason.SERVES_WAITING, f"reserved for request {pool_plan.used[unit.name]}"
     if unit.state is State.NEVER_REGISTERED and unit.name not in pool_plan.kept:
         return Reason.NEVER_REGISTERED, why_late(pool_plan.pool)
-    return pool_plan.kept.get(unit.name) or _PLAIN.get(unit.state) or _why_idle(pool_plan, staying)
+    return (
+        pool_plan.kept.get(unit.name)
+        or _PLAIN.get(unit.state)
+        or _explain_idle(pool_plan, staying)
+    )
 
 
-def _why_idle(pool_plan: PoolPlan, staying: int) -> tuple[Reason, str]:
+def _explain_idle(pool_plan: PoolPlan, staying: int) -> tuple[Reason, str]:
     if pool_plan.inventory.frozen:
         return Reason.NOT_KNOWN, pool_plan.inventory.frozen[0]
     if pool_plan.inventory.sampled:
@@ -293,10 +297,10 @@ def _why_idle(pool_plan: PoolPlan, staying: int) -> tuple[Reason, str]:
         return Reason.POOL_PAUSED, "its pool has mode: pause"
     if pool_plan.pool is None or pool_plan.on_demand:
         return Reason.IDLE_RECENTLY, "idle"
-    return _why_warm(pool_plan.pool, staying)
+    return _explain_warm(pool_plan.pool, staying)
 
 
-def _why_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
+def _explain_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
     workers = pool.workers
     if staying <= workers.min:
         return Reason.KEPT_FOR_MIN, f"workers.min is {workers.min}"
@@ -311,7 +315,7 @@ _UNSOLVED = (
     "first come, first served, at the lowest price: the solver is not installed; add "
     "'fleet-reconciler[solver]'"
 )
-_NEAR = "the problem is too large for an exact search"
+_TOO_LARGE = "the problem is too large for an exact search"
 _AVERAGED = "requests of one group with different durations count as equally long"
 
 
@@ -343,7 +347,7 @@ def assemble(
     if explained:
         unserved = tuple(find_unserved(fleet, world, pool_plans, decided.demand, decided.service))
         waiting, used = _count_waiting(unserved), used_of(decided.budgets)
-        because = {n: _why_so_many(each, waiting[n], used) for n, each in pool_plans.items()}
+        because = {n: _describe_size(each, waiting[n], used) for n, each in pool_plans.items()}
     pools = (
         *(_judge_pool(pool_plan, because[name]) for name, pool_plan in pool_plans.items()),
         *static_pools(fleet, world),
@@ -434,7 +438,7 @@ def _warn_of_rank_gaps(proof: Proof) -> Iterator[Warning_]:
         yield Warning_(
             rule="longer-than-necessary",
             message=f"up to {who} may wait longer than necessary: they might fit if others of no "
-            f"lower priority were spread otherwise; {_NEAR}",
+            f"lower priority were spread otherwise; {_TOO_LARGE}",
         )
 
 
@@ -615,7 +619,7 @@ def _optimum(decided: Decided) -> Optimum | None:
             if proof.averaged > 0
             else f"the search stopped after {MAX_NODES} nodes"
             if proof.unfinished
-            else _NEAR
+            else _TOO_LARGE
             if proof.rounded
             else f"the search stops at a gap of {GAP:.2%}"
         )
@@ -631,7 +635,7 @@ def _optimum(decided: Decided) -> Optimum | None:
     )
 
 
-def _why_so_many(pool_plan: PoolPlan, waiting: int, used: Used) -> str:
+def _describe_size(pool_plan: PoolPlan, waiting: int, used: Used) -> str:
     if pool_plan.pool is None:
         return "removed from fleet.yaml: its machines are deleted when their work ends"
     parts = []

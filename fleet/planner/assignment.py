@@ -129,14 +129,14 @@ class Assignment:
         for place in block.places:
             usage, more = self._model.usage(block, place), self._more_machines(block, place, 1)
             if (place, usage, more) not in known:
-                rows = tuple(self._exceeded(place, usage, more))
+                rows = tuple(self._find_exceeded(place, usage, more))
                 known[place, usage, more] = Stop(place, rows)
             yield known[place, usage, more]
 
     def shortfalls(self, block: Block, place: str) -> dict[int, Decimal]:
         """Return the limits that a further request would exceed at a place, with the excess."""
         rows, more = self._model.rows, self._more_machines(block, place, 1)
-        needed = self._needed(place, self._model.usage(block, place), more)
+        needed = self._required_amounts(place, self._model.usage(block, place), more)
         above = {n: self.used[n] + amount - rows[n].room for n, amount in needed.items()}
         return {n: amount for n, amount in sorted(above.items()) if amount > 0}
 
@@ -148,7 +148,7 @@ class Assignment:
         block, unserved = self._model.blocks[nth], self.unserved[nth]
         count = min(count, len(unserved))
         if not self._fits(block, place, count):
-            if next(self._exceeded(place, (), 1), None) is not None:
+            if next(self._find_exceeded(place, (), 1), None) is not None:
                 self._closed.add(place)
             # The largest number that fits, by bisection.
             low, high = 0, count
@@ -203,16 +203,16 @@ class Assignment:
         if block.fits[place].share * count > self._free(place) + more + EPSILON:
             return False
         usage = tuple((n, amount * count) for n, amount in self._model.usage(block, place))
-        return next(self._exceeded(place, usage, more), None) is None
+        return next(self._find_exceeded(place, usage, more), None) is None
 
-    def _exceeded(self, place: str, usage: Usage, more: int) -> Iterator[Row]:
+    def _find_exceeded(self, place: str, usage: Usage, more: int) -> Iterator[Row]:
         """Yield the limits that additional requests with this usage and machines would exceed."""
-        rows, needed = self._model.rows, self._needed(place, usage, more)
+        rows, needed = self._model.rows, self._required_amounts(place, usage, more)
         for n in sorted(needed):
             if self.used[n] + needed[n] > rows[n].room:
                 yield rows[n]
 
-    def _needed(self, place: str, usage: Usage, more: int) -> dict[int, Decimal]:
+    def _required_amounts(self, place: str, usage: Usage, more: int) -> dict[int, Decimal]:
         """Return the amount of each limit that this usage and more machines take."""
         needed = dict(usage)
         for n in self._model.rows_of[place] if more else ():

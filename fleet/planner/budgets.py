@@ -215,13 +215,13 @@ class Lifetimes:
         """Return the bill of an existing machine in a window until it can be deleted."""
         holding = self._holdings[number]
         life = self._life(holding.tariff, holding.created_at, window, hours=hours)
-        return _billed(life, window, self._ends[number])
+        return _bill_in_window(life, window, self._ends[number])
 
     def owned(self, number: int, window: Window, *, hours: bool) -> Decimal:
         """Return the bill of an existing machine for its payer in a window."""
         holding = self._holdings[number]
         life = self._life(holding.tariff, holding.created_at, window, hours=hours)
-        return _billed(life, window, self._owned_until(number))
+        return _bill_in_window(life, window, self._owned_until(number))
 
     def _owned_until(self, number: int) -> datetime:
         """Return when the payer of an existing machine is expected to stop paying."""
@@ -242,13 +242,13 @@ class Lifetimes:
         idle = self._ready(place)
         if place.key in self._shared:
             idle = max(idle, _after(self._now, self._pool(place.pool).target_wait or 0))
-        return _billed(
+        return _bill_in_window(
             self._new(place, window, hours=hours), window, self._deletion_time_at(place, idle)
         )
 
     def _cost_of_kept(self, place: Place, window: Window, *, hours: bool) -> Decimal:
         """Return the bill of a new permanent machine in a window."""
-        return _billed(self._new(place, window, hours=hours), window, NEVER)
+        return _bill_in_window(self._new(place, window, hours=hours), window, NEVER)
 
     def _extra_cost(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
         """Return the additional bill of a machine in a window for serving one request."""
@@ -257,7 +257,9 @@ class Lifetimes:
         life = self._new(place, window, hours=hours)
         served = self._completion_time(self._ready(place), length)
         end = self._deletion_time_at(place, served, is_held=length.is_held)
-        return max(_NONE, _billed(life, window, end) - self.made(place, window, hours=hours))
+        return max(
+            _NONE, _bill_in_window(life, window, end) - self.made(place, window, hours=hours)
+        )
 
     def _cost_alone(
         self,
@@ -338,7 +340,9 @@ class Lifetimes:
                 self._removal_delay,
             )
             life = self._life(holding.tariff, holding.created_at, window, hours=hours)
-            both = _billed(life, window, max(gone, end)) - _billed(life, window, end)
+            both = _bill_in_window(life, window, max(gone, end)) - _bill_in_window(
+                life, window, end
+            )
             most = max(most, both)
         return most
 
@@ -359,7 +363,7 @@ class Lifetimes:
             gone = self._deletion_time(
                 holding.tariff, holding.created_at, served, patience, self._removal_delay
             )
-            most = max(most, _billed(life, window, max(gone, end)) - before)
+            most = max(most, _bill_in_window(life, window, max(gone, end)) - before)
         return most
 
     def _expiring_machines(
@@ -371,7 +375,7 @@ class Lifetimes:
             holding, end = self._holdings[number], self._earliest[number]
             if end != NEVER:
                 life = self._life(holding.tariff, holding.created_at, window, hours=hours)
-                billed = _billed(life, window, end)
+                billed = _bill_in_window(life, window, end)
                 found.append((holding, self._ready_of(holding), end, life, billed))
         return found
 
@@ -390,7 +394,7 @@ class Lifetimes:
     def _count_to_stay(self, name: str) -> int:
         """Return the number of permanent machines of a pool, for min and spare."""
         pool = self._fleet.pools.get(name)
-        if not isinstance(pool, Pool) or pool.mode == "drain" or self._on_demand(name):
+        if not isinstance(pool, Pool) or pool.mode == "drain" or self._is_on_demand(name):
             return 0
         return max(pool.workers.min, pool.workers.spare)
 
@@ -490,7 +494,7 @@ class Lifetimes:
         pool = self._fleet.pools.get(name)
         if not isinstance(pool, Pool):
             return timedelta()
-        on_demand = self._on_demand(name)
+        on_demand = self._is_on_demand(name)
         return timedelta(seconds=idle_seconds(pool, is_held=is_held, on_demand=on_demand))
 
     def _wait(self, place: Place, length: Length) -> int:
@@ -503,7 +507,7 @@ class Lifetimes:
             raise TypeError(name)
         return pool
 
-    def _on_demand(self, name: str) -> bool:
+    def _is_on_demand(self, name: str) -> bool:
         if name not in self._demanded:
             offer = offer_of_pool(self._fleet, name, self._images[name])
             self._demanded[name] = bool(offer.on_demand)
@@ -545,7 +549,7 @@ def _after(moment: datetime, seconds: int | None) -> datetime:
     return NEVER if seconds is None else moment + timedelta(seconds=seconds)
 
 
-def _billed(life: Life, window: Window, end: datetime) -> Decimal:
+def _bill_in_window(life: Life, window: Window, end: datetime) -> Decimal:
     until = min(window.end, end)
     return life.billed(window.start, until) if until > window.start else _NONE
 
@@ -639,7 +643,7 @@ class _Books:
         self._places = {
             place.key: place for place in places if isinstance(fleet.pools.get(place.pool), Pool)
         }
-        self._places_of = _by_pool(self._places.values())
+        self._places_of = _group_by_pool(self._places.values())
         self._world = world
         self._unobserved_pools = tuple(_unobserved_pools(world, inventory))
         self._holdings = holdings(fleet, world, inventory)
@@ -648,7 +652,7 @@ class _Books:
             self._numbers_of.setdefault(holding.pool, []).append(number)
         pools = {limit.pool for limit in spending_limits(fleet)}
         watched = [key for key, place in self._places.items() if pools & {place.pool, None}]
-        self._lengths = {"": _by_length(fleet, groups, watched)}
+        self._lengths = {"": _group_by_length(fleet, groups, watched)}
         """Budget to its counted groups by duration; under "" for limits without a filter."""
         shared = {
             key for key, found in self._lengths[""].items() if any(each.shared for each in found)
@@ -660,18 +664,18 @@ class _Books:
         self._paid_by: dict[str, frozenset[int]] = {}
         self._periods = {period.name: period for period in periods(fleet, world.time)}
         self._charges = charges_of(fleet, world)
-        self._charges_of = _by_pool(self._charges)
+        self._charges_of = _group_by_pool(self._charges)
         self._uncharged = charge(fleet, world, inventory)
-        self._uncharged_of = _by_pool(self._uncharged)
+        self._uncharged_of = _group_by_pool(self._uncharged)
 
     def open(self, limit: SpendingLimit, *, coming: bool) -> Account:
         """Open one limit's account for the current or the next period."""
         period = self._periods[limit.period]
         window = self._window(period, coming=coming)
         spent = Decimal(0) if coming else self._spent(limit, period)
-        reserved = self._reserved(limit, window)
+        reserved = self._sum_reserved(limit, window)
         amount = limit.amount or Decimal(0)
-        silent = self._why_unknown(limit)
+        silent = self._explain_unknown(limit)
         left = amount - spent - reserved
         if limit.unit == HOURS:
             # Rounded to the second that they are counted in: a third of an hour has no finite
@@ -713,7 +717,7 @@ class _Books:
         month = self._periods["month"]
         return Window(start, end, month.end if start >= month.end else month.start)
 
-    def _why_unknown(self, limit: SpendingLimit) -> str:
+    def _explain_unknown(self, limit: SpendingLimit) -> str:
         """Return why the rest of a budget is unknown; empty if known."""
         if isinstance(self._world.ledger, Unknown):
             return f"spending is unknown: {self._world.ledger.unknown}"
@@ -740,7 +744,7 @@ class _Books:
             return Decimal(sum(seconds for seconds, _ in (*before, *since))) / 3600
         return sum((money for _, money in (*before, *since)), Decimal(0))
 
-    def _reserved(self, limit: SpendingLimit, window: Window) -> Decimal:
+    def _sum_reserved(self, limit: SpendingLimit, window: Window) -> Decimal:
         """Return the expected cost of existing machines and work in a window."""
         hours = limit.unit == HOURS
         total, paid = Decimal(0), self._paid(limit)
@@ -825,7 +829,9 @@ class _Books:
         name = "" if limit.only is None else limit.budget
         if name not in self._lengths:
             counted = filter(limit.counts_group, self._groups)
-            self._lengths[name] = _by_length(self._fleet, counted, self._places, limit.counts_at)
+            self._lengths[name] = _group_by_length(
+                self._fleet, counted, self._places, limit.counts_at
+            )
         return self._lengths[name]
 
 
@@ -833,7 +839,7 @@ _ByLength = dict[str, defaultdict[Length, list[tuple[str, str]]]]
 """Place to the (group, place) pairs that fit there, by how long they keep a machine."""
 
 
-def _by_length(
+def _group_by_length(
     fleet: Fleet,
     groups: Iterable[Group],
     places: Iterable[str],
@@ -853,7 +859,7 @@ def _drop_zeros(amounts: Iterable[tuple[_K, Decimal]]) -> dict[_K, Decimal]:
     return {key: amount for key, amount in amounts if amount}
 
 
-def _by_pool(things: Iterable[_T]) -> dict[str, list[_T]]:
+def _group_by_pool(things: Iterable[_T]) -> dict[str, list[_T]]:
     found: dict[str, list[_T]] = {}
     for thing in things:
         found.setdefault(thing.pool, []).append(thing)

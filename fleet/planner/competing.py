@@ -231,7 +231,7 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
         elif not isinstance(declared, DebusineQueue) or declared.admin is None:
             continue
         for worker in sorted(known, key=lambda worker: worker.name):
-            because = _why_released(worker, machines)
+            because = _explain_release(worker, machines)
             if isinstance(declared, TicketQueue):
                 because = because and f"its machine is gone: ticket {worker.running} fails"
             pool = fleet.pools.get(worker.pool or "")
@@ -268,7 +268,7 @@ def known_machines(world: World) -> Mapping[str, bool] | None:
     return machines
 
 
-def _why_released(worker: Worker, machines: Mapping[str, bool]) -> str:
+def _explain_release(worker: Worker, machines: Mapping[str, bool]) -> str:
     """Return why a worker is released; empty if it is not."""
     is_over = worker.state is WorkerState.DISABLED and worker.running is None
     is_up = machines.get(worker.machine or "", False)

@@ -30,9 +30,10 @@ from fleet.tagrules.requests import Asking, Difference, Judge, Memberships, Refu
 from fleet.tagrules.vocabulary import Vocabulary, write_minimums
 
 Order = tuple[int, float, str, int, str, int]
-"""Negated priority.
+"""Sort key of the queue.
 
-Waiting since (epoch seconds); queue; number of the id; id; index in its group.
+The parts are the negated priority, the start of waiting (epoch seconds), the queue, the number of
+the id, the id, and the index in its group.
 """
 _MAX_ID_DIGITS = 20
 """Maximum digits of a numeric id: Python refuses to convert very long strings to int."""
@@ -178,7 +179,7 @@ class _RequestReader:
         key = (queue, id(asking), request.priority, payer, id(timing))
         alike = self._alike.get(key)
         if alike is None:
-            kind = _SignatureKey(queue, _shape(asking), request.priority, payer, _NOTHING, timing)
+            kind = _SignatureKey(queue, _shape(asking), request.priority, payer, _NO_TAGS, timing)
             alike = self._alike[key] = _RequestClass(asking, kind)  # which keeps both ids
         return request, alike, ordered(queue, request, expected)
 
@@ -227,7 +228,7 @@ def sign_demand(
                 kept[request.id] = read
             _, alike, in_order = read
             required, since = alike.asking.ask.required, request.pending_since
-            dropped = drops.of(required, since) if may_drop else _NOTHING
+            dropped = drops.of(required, since) if may_drop else _NO_TAGS
             group = known.get((id(alike), dropped))
             if group is None:
                 kind = alike.kind._replace(dropped=dropped)
@@ -342,7 +343,7 @@ def _shape(asking: Asking) -> Shape:
     return Shape(asking.ask, asking.refused, asking.differences, asking.held)
 
 
-_NOTHING: frozenset[str] = frozenset()
+_NO_TAGS: frozenset[str] = frozenset()
 
 
 class Drops:
@@ -365,7 +366,7 @@ class Drops:
     def of(self, required: Iterable[str], since: datetime | None) -> frozenset[str]:
         """Return the tags that a request may waive now."""
         if since is None:
-            return _NOTHING
+            return _NO_TAGS
         return self.within(required, (self._now - since).total_seconds())
 
     def within(self, required: Iterable[str], seconds: float) -> frozenset[str]:
@@ -419,7 +420,7 @@ class _Eligibility:
         ask, dropped = kind.shape.ask, kind.dropped
         if dropped not in self._kept:
             found = {
-                _NOTHING,
+                _NO_TAGS,
                 *(dropped & each.offer.provides for each in self._supplies.values()),
             }
             self._kept[dropped] = sorted(found, key=lambda tags: (len(tags), sorted(tags)))

@@ -272,7 +272,7 @@ class Durations:
         own = request.deadline_seconds
         deadline = self._deadlines.get(queue) if own is None else own
         about = (request.task, request.package)
-        known = self._of(about, names, deadline, is_own=own is not None)
+        known = self._look_up(about, names, deadline, is_own=own is not None)
         return known.expected(request.expected_seconds), known.timing
 
     def remaining(self, worker: Worker, now: datetime, kind: Kind = NO_KIND) -> int | None:
@@ -290,7 +290,7 @@ class Durations:
         work = worker.work
         if work is None:
             return assumed
-        known = self._of((work.task, work.package), work.names if self._named else (), None)
+        known = self._look_up((work.task, work.package), work.names if self._named else (), None)
         expected = known.expected(work.expected_seconds)
         if known.timing is not None:
             expected = known.timing.on(kind, expected)
@@ -303,7 +303,7 @@ class Durations:
             return takes - elapsed
         return timedelta(seconds=max(60, elapsed // timedelta(seconds=2)))
 
-    def _of(
+    def _look_up(
         self,
         about: tuple[str, str | None],
         names: tuple[str, ...],
@@ -318,14 +318,14 @@ class Durations:
         key = (task, names, fitted, deadline, is_own)
         known = self._known.get(key)
         if known is None:
-            timed = self._timed(_entries(self._fleet, task, names), fitted)
+            timed = self._combine_entries(_entries(self._fleet, task, names), fitted)
             stated, timing, measured = timed
             if deadline is not None:
                 timing = replace(timing or Timing(), deadline=deadline, own_deadline=is_own)
             known = self._known[key] = _Known(stated, timing, measured)
         return known
 
-    def _timed(self, entries: Sequence[Duration], fitted: tuple[Fitted, ...]) -> _Known:
+    def _combine_entries(self, entries: Sequence[Duration], fitted: tuple[Fitted, ...]) -> _Known:
         """Combine stated and fitted durations; the first entry that has a property decides it."""
         takes = next((each.takes for each in entries if each.takes is not None), None)
         first = next((each for each in entries if each.machine or each.cores), None)

@@ -288,22 +288,22 @@ def find_failing(memory: Memory, pool: str, kind: str, market: Market, provider:
     own = [
         each for each in memory.by_pool.get(pool, ()) if (each.type, each.market) == (kind, market)
     ][:LATEST]
-    closed = _closed(memory, account, {"quota"})
+    closed = _active_streak(memory, account, {"quota"})
     if closed:
         said = f"the quota at provider {provider} is used up ({_describe_streak(closed)}"
         return Failing(said, closed.until)
-    closed = _closed(memory, own, {"out-of-stock"})
+    closed = _active_streak(memory, own, {"out-of-stock"})
     if closed:
         where = " on the spot market" if market == "spot" else ""
         said = f"{provider} is out of stock of {kind}{where} ({_describe_streak(closed)}"
         return Failing(said, closed.until)
-    streak = _closed(memory, own, {"name-taken"})
+    streak = _active_streak(memory, own, {"name-taken"})
     if streak and streak.runs >= MOST_TAKEN:
         said = f"{provider} refused every name as taken ({_describe_streak(streak)}"
         return Failing(said, streak.until)
     ended = [a for a in own if a.result in _ENDED and memory.is_recent(a)]
     failures = sum(each.result != "registered" for each in ended)
-    closed = _closed(memory, own, {"error", "failed"})
+    closed = _active_streak(memory, own, {"error", "failed"})
     if closed is None or len(ended) < SAMPLE or failures < RATE * len(ended):
         return Failing()
     said = f"{failures} of {len(ended)} attempts failed ({_describe_streak(closed)}"
@@ -318,7 +318,9 @@ class _Streak:
     until: datetime
 
 
-def _closed(memory: Memory, attempts: Sequence[Attempt], kinds: Collection[str]) -> _Streak | None:
+def _active_streak(
+    memory: Memory, attempts: Sequence[Attempt], kinds: Collection[str]
+) -> _Streak | None:
     """Return the streak of failures whose back-off is active."""
     streak = _streak(memory, attempts, kinds)
     return streak if streak and memory.now < streak.until else None

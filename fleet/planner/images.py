@@ -108,22 +108,22 @@ def find_standing(
     wanted = (candidate or fresh) if isinstance(rule, Promote) else (fresh or candidate)
     if recipe.version is not None or wanted is None or wanted.since is None:
         return _newest_if_failed(ours) if recipe.version is None and wanted is None else None
-    if why := _why_a_person(fleet, queues, recipe, wanted):
+    if why := _explain_manual(fleet, queues, recipe, wanted):
         return Standing(wanted, wanted.since, why=why)
     if not isinstance(rule, Promote) or not any(each.state == "current" for each in ours):
         return Standing(wanted, wanted.since, "current")
     if wanted is not candidate:
         return Standing(wanted, wanted.since, "candidate", rule.candidate)
-    return _on_trial(wanted, wanted.since, rule, now)
+    return _trial_standing(wanted, wanted.since, rule, now)
 
 
-def _why_a_person(
+def _explain_manual(
     fleet: Fleet, queues: Mapping[str, QueueReading], recipe: Recipe, wanted: ImageVersion
 ) -> str:
     """Return why an operator has to promote a version; empty if a rule does."""
     if recipe.promotion == "manual":
         return f"images.{wanted.image}.promote is manual"
-    if why := _why_no_work(fleet, queues, wanted):
+    if why := _explain_no_work(fleet, queues, wanted):
         return why
     if wanted.by_rule:
         return ""
@@ -140,7 +140,9 @@ def _newest_if_failed(ours: Sequence[ImageVersion]) -> Standing | None:
     return Standing(newest, newest.since, why=f"it failed: {newest.why}")
 
 
-def _why_no_work(fleet: Fleet, queues: Mapping[str, QueueReading], version: ImageVersion) -> str:
+def _explain_no_work(
+    fleet: Fleet, queues: Mapping[str, QueueReading], version: ImageVersion
+) -> str:
     """Return why no queue assigns work to workers of a version; empty if one may.
 
     A version with untested jobs and an unknown worker version may get work.
@@ -188,7 +190,9 @@ def _task_of(tag: str) -> str:
     return task if found and task.startswith("worker:task:") else ""
 
 
-def _on_trial(version: ImageVersion, since: datetime, rule: Promote, now: datetime) -> Standing:
+def _trial_standing(
+    version: ImageVersion, since: datetime, rule: Promote, now: datetime
+) -> Standing:
     until = since + timedelta(seconds=rule.after)
     if now >= until:
         return Standing(version, since, "current")
@@ -414,7 +418,7 @@ def _choose_for(case: _ImageCase) -> ImageChoice:
         each for state in ("current", "previous") for each in case.published if each.state == state
     ]
     choice = _choose_first_working(case, in_turn) if in_turn else _choose_declared(case)
-    return choice if choice.closed else _with_candidate(case, choice)
+    return choice if choice.closed else _add_candidate(case, choice)
 
 
 def _choose_pinned(case: _ImageCase, pinned: str) -> ImageChoice:
@@ -427,13 +431,13 @@ def _choose_pinned(case: _ImageCase, pinned: str) -> ImageChoice:
         return _choose_unrecorded_pin(case, pinned, pin)
     if version.state not in BOOTABLE:
         said = f"{pin}, which is {version.state}: only tested versions boot"
-        return replace(_closed(said), path=path)
+        return replace(_closed_choice(said), path=path)
     if case.pool.provider not in version.ids:
         said = f"{pin}, which is not published at provider {case.pool.provider}"
-        return replace(_closed(said), path=path)
+        return replace(_closed_choice(said), path=path)
     booted = version.ids[case.pool.provider]
     if stop := case.stops(booted):
-        return _closed(_pin_stopped(case, pin, stop), booted, version)
+        return _closed_choice(_pin_stopped(case, pin, stop), booted, version)
     return ImageChoice(booted, (version,))
 
 
@@ -443,13 +447,13 @@ def _choose_unrecorded_pin(case: _ImageCase, pinned: str, pin: str) -> ImageChoi
     is_existing = isinstance(case.fleet.images[image], ExistingImage)
     if is_existing and not case.versions:
         if booted and (stop := case.stops(booted)):
-            return _closed(_pin_stopped(case, pin, stop), booted)
+            return _closed_choice(_pin_stopped(case, pin, stop), booted)
         return ImageChoice(booted, names={booted: f"{image} {pinned}"})
     known = ", ".join(sorted(each.version for each in case.versions)) or "none"
     said = f"{pin}, which is not in the store; it has: {known}"
     if is_existing:
         said += f"; to remember the ids of fleet.yaml as it: `fleet image promote {image}`"
-    return replace(_closed(said), path=("images", image, "version"))
+    return replace(_closed_choice(said), path=("images", image, "version"))
 
 
 def _pin_stopped(case: _ImageCase, pin: str, stop: Stopped) -> str:
@@ -476,10 +480,12 @@ def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> 
         until.append(stop.until)
         said.append(f"image {version.image} {version.version} {stop}; {case.last_boot}")
         if not case.can_fall_back:
-            return _closed("; ".join([*said, case.way_out]), booted, version, until=stop.until)
+            return _closed_choice(
+                "; ".join([*said, case.way_out]), booted, version, until=stop.until
+            )
         stopped.append(booted)
     said += ["no earlier version is published", case.way_out]
-    return _closed("; ".join(said), booted, version)
+    return _closed_choice("; ".join(said), booted, version)
 
 
 def _choose_declared(case: _ImageCase) -> ImageChoice:
@@ -489,7 +495,7 @@ def _choose_declared(case: _ImageCase) -> ImageChoice:
     image = case.declared
     if stop := case.stops(image):
         said = f"image {case.name_of(image)} {stop}; {case.last_boot}; {case.way_out}"
-        return _closed(said, image, until=stop.until)
+        return _closed_choice(said, image, until=stop.until)
     if not image and any(each.state == "tested" for each in case.published):
         name = case.pool.image
         return ImageChoice(
@@ -499,7 +505,7 @@ def _choose_declared(case: _ImageCase) -> ImageChoice:
     return ImageChoice(image)
 
 
-def _with_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
+def _add_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
     """Add the candidate, if its boots do not fail."""
     version = next((each for each in case.published if each.state == "candidate"), None)
     if version is None:
@@ -541,7 +547,7 @@ def _unpromoted_ids(case: _ImageCase) -> Iterator[str]:
         yield f"{named}: fleet image promote {name}"
 
 
-def _closed(
+def _closed_choice(
     because: str,
     image: str = "",
     version: ImageVersion | None = None,

@@ -524,7 +524,7 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
         return is_fresh or unit.registry not in desks or pool.reuse is not None
 
     units = tuple(
-        _with_orders(unit, seen, registries, world.time, is_of_use)
+        _apply_orders(unit, seen, registries, world.time, is_of_use)
         for unit in units_of(
             Sightings(name, seen.machines(provider, name), stack, seen.registered(registries)),
             is_overdue=lambda machine: is_overdue(pool, machine, world.time),
@@ -580,7 +580,7 @@ def _find_gone(
             continue
         if is_at_desk and worker is not None and worker.uses and not is_busy(worker):
             yield unit.name, "its ticket has ended"
-        elif absence is not None and (because := _why_gone(fleet, world.time, absence)):
+        elif absence is not None and (because := _explain_gone(fleet, world.time, absence)):
             yield unit.name, because
 
 
@@ -594,7 +594,7 @@ def rule_of_absence(fleet: Fleet, provider: str) -> Gone:
     return declared.gone if declared else Gone()
 
 
-def _why_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
+def _explain_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
     """Return why an absent machine counts as deleted; empty while it may return."""
     if absence.works is False:
         return "its livechecks fail"
@@ -608,7 +608,7 @@ def _why_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
     )
 
 
-def _with_orders(
+def _apply_orders(
     unit: Unit,
     seen: Seen,
     registries: Registries,

@@ -125,14 +125,14 @@ def holdings(
             elif unit.state is State.UNFINISHED and unit.inputs is not None:
                 tariff = _tariff(fleet, pool, unit.inputs.type, unit.inputs)
                 found.append(Holding(name, tariff, world.time, unit, unit.name))
-        for inputs in () if pool.listed else _recorded(world, name):
+        for inputs in () if pool.listed else _recorded_inputs(world, name):
             tariff = _tariff(fleet, pool, inputs.type, inputs)
             by_second = Tariff(tariff.price) if tariff else None
             found.append(Holding(name, by_second, known or world.time, name=inputs.name))
     return tuple(found)
 
 
-def _recorded(world: World, pool: str) -> tuple[WorkerInputs, ...]:
+def _recorded_inputs(world: World, pool: str) -> tuple[WorkerInputs, ...]:
     stack = world.stack_of(pool)
     return stack.workers if stack else ()
 
@@ -415,7 +415,7 @@ class _Sums:
         """Return the new ledger entries."""
         return tuple(
             Entry(hour=hour, seconds=each.seconds, money=each.money, **payer._asdict())
-            for (hour, payer), each in sorted(self._charged.items(), key=_by_hour)
+            for (hour, payer), each in sorted(self._charged.items(), key=_hour_key)
             if each
         )
 
@@ -457,7 +457,7 @@ class _Sum:
         return bool(self.seconds or self.money)
 
 
-def _by_hour(item: tuple[tuple[datetime, Account], object]) -> tuple[datetime, list[str]]:
+def _hour_key(item: tuple[tuple[datetime, Account], object]) -> tuple[datetime, list[str]]:
     (hour, payer), _ = item
     return hour, [repr(part) for part in payer]
 

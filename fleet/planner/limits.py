@@ -66,14 +66,14 @@ def _pool_row(pool: str, key: str, most: int, held: int, machines: Mapping[str, 
 
 def _describe_useless(units: Iterable[Unit]) -> Iterator[str]:
     """Yield a sentence per machine that counts to workers.max but serves no request."""
-    found = [(unit.name, why) for unit in units if (why := _why_useless(unit))]
+    found = [(unit.name, why) for unit in units if (why := _explain_useless(unit))]
     for name, why in found[:_MAX_NAMED]:
         yield f"{name} takes a place, {why}"
     if len(found) > _MAX_NAMED:
         yield f"and {len(found) - _MAX_NAMED} more that serve no request"
 
 
-def _why_useless(unit: Unit) -> str:
+def _explain_useless(unit: Unit) -> str:
     """Return why a machine serves no request; empty if it may, or drains."""
     since = unit.machine.deleting_since if unit.machine else None
     if since is not None:

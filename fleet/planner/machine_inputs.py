@@ -84,10 +84,10 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
         numbers = count(first) if last is None else range(first, last + 1)
         return (f"{begins}{number:0{_NUMBER_DIGITS}}" for number in numbers)
 
-    taken, after = _with_prefix(begins, known.in_order), len(begins) + 1
+    taken, after = _find_by_prefix(begins, known.in_order), len(begins) + 1
     starts = {
         each[:end]
-        for each in (*taken, *_with_prefix(begins, pools))
+        for each in (*taken, *_find_by_prefix(begins, pools))
         for end in range(after, len(each) + 1)
     }
     short = tuple(each for each in taken if after <= len(each) < after + _NUMBER_DIGITS)
@@ -109,7 +109,7 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     yield from chain(new, old, longer)
 
 
-def _with_prefix(begins: str, names: Sequence[str]) -> Sequence[str]:
+def _find_by_prefix(begins: str, names: Sequence[str]) -> Sequence[str]:
     """Return the names with a prefix, by bisection of sorted names."""
     end = bisect_right(names, begins, key=lambda name: name[: len(begins)])
     return names[bisect_left(names, begins) : end]
@@ -210,7 +210,7 @@ def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | N
     for known in find_types(fleet, pool):
         for market in markets_of(pool):
             price = price_per_hour(fleet, known, market)
-            unsold = _why_unsold(fleet, pool, known, market) if price is None else ""
+            unsold = _explain_unsold(fleet, pool, known, market) if price is None else ""
             yield known.name, market, price, unsold
 
 
@@ -242,7 +242,7 @@ def why_closed(options: Iterable[Option]) -> str:
     return "; ".join(dict.fromkeys(reasons))
 
 
-def _why_unsold(fleet: Fleet, pool: Pool, known: MachineType, market: Market) -> str:
+def _explain_unsold(fleet: Fleet, pool: Pool, known: MachineType, market: Market) -> str:
     """Return why a type without a price on a market is not bought there."""
     if market == "spot" and known.spot is None:
         return f"the spot price of {known.name} at provider {pool.provider} is unknown"

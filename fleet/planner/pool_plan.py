@@ -77,7 +77,7 @@ _CAUSES = {
 }
 _COUNTED_REASONS = frozenset({Reason.ORPHAN, Reason.REGISTRATION_LOST, Reason.GONE})
 """Reasons that guards count even if the unit is already draining."""
-_NOTHING = Offer(frozenset())
+_NO_OFFER = Offer(frozenset())
 _REASONS = frozenset(reason.value for reason in Reason)
 Because = tuple[Reason, str]
 
@@ -105,7 +105,7 @@ class PoolPlan:
     """Worker to the result of its last creation, if that failed."""
     choice: ImageChoice = field(default_factory=ImageChoice)
     """The image of its next machine."""
-    offer: Offer = _NOTHING
+    offer: Offer = _NO_OFFER
     """The offer of its future workers."""
     headroom: Headroom = field(default_factory=lambda: Headroom((), {}, {}))
     """The slack of every limit, over all pools."""

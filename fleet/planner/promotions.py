@@ -53,9 +53,9 @@ def _judge(
     fleet: Fleet, world: World, standing: Standing, pools: list[PoolPlan], memory: Memory
 ) -> Found:
     version = standing.version
-    if standing.is_on_trial and (stop := _why_stopped(fleet, version, pools, memory)):
+    if standing.is_on_trial and (stop := _explain_stopped(fleet, version, pools, memory)):
         return _promotion(version, "retired", Reason.BOOT_FAILED, stop, pools)
-    still = _why_unchangeable(pools) if standing.becomes else ""
+    still = _explain_unchangeable(pools) if standing.becomes else ""
     if still or standing.becomes is None:
         return standing.waiting(still)
     if not standing.is_on_trial:
@@ -76,14 +76,14 @@ def _judge(
     return _promotion(version, "current", Reason.CANDIDATE_CAME_UP, because, pools)
 
 
-def _why_unchangeable(pools: list[PoolPlan]) -> str:
+def _explain_unchangeable(pools: list[PoolPlan]) -> str:
     """Return why no pool of an image may be changed; empty if one may."""
     modes = {each.pool.mode for each in pools if each.pool}
     is_still = modes and modes <= {"observe", "pause"}
     return f"every pool of it is in mode {' or '.join(sorted(modes))}" if is_still else ""
 
 
-def _why_stopped(
+def _explain_stopped(
     fleet: Fleet, version: ImageVersion, pools: list[PoolPlan], memory: Memory
 ) -> str:
     """Return the pool where the guard stopped a version, as a sentence; empty without one."""

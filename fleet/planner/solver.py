@@ -238,7 +238,7 @@ class Program:
             given, own_costs = values[free], costs[free]
             own = np.bincount(index, factors * np.repeat(given, np.diff(starts)), len(some))
             bounds = np.minimum(lower[some], 0.0) + own, np.maximum(upper[some], 0.0) + own
-            solver = _loaded(own_costs, self.uppers[free], bounds, (starts, index, factors))
+            solver = _build_solver(own_costs, self.uppers[free], bounds, (starts, index, factors))
             if toward is not None:
                 low = np.minimum(given, np.maximum(0, np.floor(toward[free] + TOLERANCE)))
                 high = np.maximum(given, np.ceil(toward[free] - TOLERANCE))
@@ -412,10 +412,10 @@ def _set_start(solver: "highspy.Highs", values: Array) -> None:
 def _load(program: Program, columns: Array) -> "highspy.Highs":
     """Return a solver of some columns and all rows of a program."""
     costs, uppers = program.costs[columns], program.uppers[columns]
-    return _loaded(costs, uppers, program.row_bounds(), program.select(columns))
+    return _build_solver(costs, uppers, program.row_bounds(), program.select(columns))
 
 
-def _loaded(
+def _build_solver(
     costs: Array, uppers: Array, row_bounds: Bounds, entries: tuple[Array, Array, Array]
 ) -> "highspy.Highs":
     """Return a solver of these columns and rows, with the entries by column."""

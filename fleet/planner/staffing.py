@@ -215,7 +215,9 @@ def staff(
         alike = (key, way.image)
         if alike not in made:
             made[alike] = new_inputs(pool_plan.fleet, way, worker)
-        pool_plan.create(renamed(made[alike], worker), _why_created(place, load, turn, billed))
+        pool_plan.create(
+            renamed(made[alike], worker), _explain_creation(place, load, turn, billed)
+        )
         pool_plan.served += len(load)
     service.turns = len(loads)
     _note_unserved(pool_plans, places, allocation)
@@ -263,7 +265,7 @@ def _distribute(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Pla
     return loads
 
 
-def _why_created(
+def _explain_creation(
     place: Place, load: _Load, turn: int, billed: Callable[[str, int], Decimal | None]
 ) -> Why:
     """Return why a machine is created for these requests, and its bill until its deletion."""
@@ -336,9 +338,9 @@ def find_unserved(
                 groups[causes.number_of(stops), seconds] += [key for _, _, key in each]
         for (number, seconds), waiting in groups.items():
             late = tuple(_find_late_pools(fleet, pool_plans, signed, seconds))
-            because, path, blocked = _with_late(causes.of(signed, number), late)
+            because, path, blocked = _add_late(causes.of(signed, number), late)
             if not blocked:
-                because, path = _why_held(fleet, signed) or nearest(signed.queue, signed.ask)
+                because, path = _explain_held(fleet, signed) or nearest(signed.queue, signed.ask)
             yield Unserved(
                 signature=signed.id,
                 requests=tuple(waiting),
@@ -375,7 +377,7 @@ _Cause = tuple[str, Path, tuple[Blocked, ...]]
 """Sentence, deciding line, and the blocked pools that would fit."""
 
 
-def _with_late(cause: _Cause, late: tuple[Blocked, ...]) -> _Cause:
+def _add_late(cause: _Cause, late: tuple[Blocked, ...]) -> _Cause:
     """Add the pools that would miss the deadline to a cause."""
     if not late:
         return cause
@@ -415,7 +417,9 @@ class _Causes:
         key = signed.machines_of, number
         if key not in self._known:
             stops = self._stops[number]
-            found = tuple(_blocked(self._pool_plans, signed.machines_of, stops, self._stopped_by))
+            found = tuple(
+                _find_blocked(self._pool_plans, signed.machines_of, stops, self._stopped_by)
+            )
             path = found[0].blocked.path if found else ()
             self._known[key] = _join_causes(found), path, _distinct(found)
         return self._known[key]
@@ -436,7 +440,7 @@ class _Stopped(NamedTuple):
         return self.blocked.path, self.blocked.because if self.room is None else ""
 
 
-def _blocked(
+def _find_blocked(
     pool_plans: Mapping[str, PoolPlan],
     pools: Iterable[str],
     stops: Sequence[Stop],
@@ -556,7 +560,7 @@ def _join_causes(found: Sequence[_Stopped]) -> str:
     return "; ".join(dict.fromkeys(each.blocked.because for each in tightest.values()))
 
 
-def _why_held(fleet: Fleet, signed: Signed) -> tuple[str, Path] | None:
+def _explain_held(fleet: Fleet, signed: Signed) -> tuple[str, Path] | None:
     """Return why the queue holds its requests, and the deciding line; None if it does not."""
     if not signed.held:
         return None

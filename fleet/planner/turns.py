@@ -180,7 +180,7 @@ def give_up_for_others(
     full = [
         (pool_plan, _waiting_for_room(pool_plan, chosen, service))
         for _, pool_plan in sorted(pool_plans.items())
-        if _may_give_up(world, pool_plan)
+        if _can_give_up(world, pool_plan)
     ]
     queues = {key.partition("/")[0] for _, waiting in full for key in waiting}
     for queue in sorted(
@@ -347,7 +347,7 @@ def _waiting_in_turn(
     return sorted(own, key=turns.__getitem__)
 
 
-def _may_give_up(world: World, pool_plan: PoolPlan) -> bool:
+def _can_give_up(world: World, pool_plan: PoolPlan) -> bool:
     """Return whether `reuse` keeps machines in a pool, and this run may delete them.
 
     In other pools the machine would be assigned to no ticket, and be kept.

@@ -104,10 +104,10 @@ def delete_failed(world: World, pool_plan: PoolPlan) -> None:
         elif unit.name in pool_plan.lost:
             pool_plan.delete(unit, Reason.REGISTRATION_LOST, _LOST)
         else:
-            hold_or_delete(world, pool_plan, unit, _why_token_expired(world, unit) or because)
+            hold_or_delete(world, pool_plan, unit, _explain_expired_token(world, unit) or because)
 
 
-def _why_token_expired(world: World, unit: Unit) -> str:
+def _explain_expired_token(world: World, unit: Unit) -> str:
     """Explain an expired token that prevented registration; empty if the token is valid."""
     until = unit.worker.token_expires if unit.worker else None
     if until is None or until > world.time:
@@ -149,10 +149,10 @@ def finish_interrupted(pool_plan: PoolPlan) -> None:
         return
     _finish_creations(pool_plan)
     for unit in pool_plan.inventory.having(State.UNDELETED):
-        pool_plan.delete(unit, Reason.INTERRUPTED, _why_undeleted(unit))
+        pool_plan.delete(unit, Reason.INTERRUPTED, _explain_undeleted(unit))
 
 
-def _why_undeleted(unit: Unit) -> str:
+def _explain_undeleted(unit: Unit) -> str:
     if unit.machine is None:
         return "an earlier apply began to delete it, and its provider no longer lists it"
     since = unit.machine.deleting_since
@@ -166,7 +166,7 @@ def _why_undeleted(unit: Unit) -> str:
 _TABLES = "labels", "settings"
 
 
-def _why_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
+def _explain_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
     """Return why the pool's option for these inputs is closed; empty if open."""
     way = inputs.type, market_of(inputs)
     ways = (each for each in pool_plan.options if (each.type, each.market) == way)
@@ -183,7 +183,7 @@ def _finish_creations(pool_plan: PoolPlan) -> None:
             continue
         failed = pool_plan.creations.get(unit.name, "")
         # A creation that fails in every run would keep its request from pools that work.
-        closed = _why_closed(pool_plan, unit.inputs)
+        closed = _explain_closed(pool_plan, unit.inputs)
         if unit.machine is None and (closed or held >= most):
             began = failed or "an earlier apply was interrupted before creating it"
             because = f"{began}; no machine is listed; {closed or 'no longer needed'}"

@@ -30,19 +30,19 @@ def delete_orphans(world: World, pool_plan: PoolPlan) -> None:
         elif since is None:
             again = f"deleted if a listing in {write_duration(APART)} confirms it"
             told = replace(unit, registry=pool_plan.inventory.tokens)
-            pool_plan.drain(told, Reason.ORPHAN, f"{_why_orphan(unit)}; {again}")
+            pool_plan.drain(told, Reason.ORPHAN, f"{_explain_orphan(unit)}; {again}")
         elif world.time < since + APART:
             ago = f"drained {write_duration(world.time - since)} ago"
             wait = f"{ago}, deleted after {write_duration(APART)}"
-            pool_plan.kept[unit.name] = (Reason.ORPHAN, f"{_why_orphan(unit)}; {wait}")
+            pool_plan.kept[unit.name] = (Reason.ORPHAN, f"{_explain_orphan(unit)}; {wait}")
         else:
             # Idle since a listing reported it, or since its last ticket ended. It was listed when
             # assigned to that ticket and is for no other one, so it is deleted in any case.
             idle = f"drained {write_duration(world.time - since)} ago"
-            pool_plan.delete(unit, Reason.ORPHAN, f"{_why_orphan(unit)}; {idle}")
+            pool_plan.delete(unit, Reason.ORPHAN, f"{_explain_orphan(unit)}; {idle}")
 
 
-def _why_orphan(unit: Unit) -> str:
+def _explain_orphan(unit: Unit) -> str:
     """Return why a machine is an orphan; a stopped one is of no use to its ticket."""
     whose = "no ticket uses it"
     if unit.worker is not None and unit.holds_in_vain:

@@ -27,12 +27,12 @@ def delete_returned(world: World, pool_plan: PoolPlan, *, is_staffed: bool = Fal
     short = pool_plan.short_of_room - sum(isinstance(a, Delete) for a in pool_plan.actions)
     idle = pool_plan.inventory.having(State.IDLE)
     for unit in scale_down_order(world, pool_plan, idle):
-        because = _why_reuse_over(world, pool_plan, unit, reuse)
+        because = _explain_reuse_over(world, pool_plan, unit, reuse)
         if not because or unit.name in pool_plan.leaving:
             continue
-        paid = _why_paid(world, pool_plan, unit)
+        paid = _explain_paid(world, pool_plan, unit)
         if not is_staffed:
-            if paid or any(_find_suitable_tickets(world, pool_plan, unit)):
+            if paid or any(_match_sandboxes(world, pool_plan, unit)):
                 continue
         elif unit.name in pool_plan.used or unit.name in pool_plan.kept:
             continue
@@ -47,7 +47,7 @@ def delete_returned(world: World, pool_plan: PoolPlan, *, is_staffed: bool = Fal
         )
 
 
-def _why_reuse_over(world: World, pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
+def _explain_reuse_over(world: World, pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
     """Return why a unit is no longer kept for its sandbox; empty if no ticket has used it."""
     is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
     if not is_desk or unit.worker is None or not unit.worker.uses or unit.since is None:
@@ -60,14 +60,14 @@ def _why_reuse_over(world: World, pool_plan: PoolPlan, unit: Unit, reuse: Reuse)
     return f"no ticket of its sandbox came for {since}, reuse.opportunity is {most}"
 
 
-def _why_paid(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
+def _explain_paid(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
     """Return why to keep it for the paid hour; empty if that is over or disabled."""
     if pool_plan.pool is None or pool_plan.pool.retire.at == "once":
         return ""
     return paid_for(world, pool_plan, unit)
 
 
-def _find_suitable_tickets(world: World, pool_plan: PoolPlan, unit: Unit) -> list[bool]:
+def _match_sandboxes(world: World, pool_plan: PoolPlan, unit: Unit) -> list[bool]:
     """Return for each ticket that fits the machine whether it is of its sandbox."""
     reading = world.queues.get(unit.registry or "")
     if reading is None or unit.worker is None or not isinstance(reading.demand, Demand):

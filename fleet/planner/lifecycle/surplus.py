@@ -34,7 +34,7 @@ def release_surplus(world: World, pool_plan: PoolPlan) -> None:
         # A queue of fleet itself assigns no work during a run, so its workers need no drain.
         is_ours = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
         reason = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
-        paid = _why_paid(world, pool_plan, unit)
+        paid = _explain_paid(world, pool_plan, unit)
         if paid:
             pool_plan.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
         elif is_ours:
@@ -43,7 +43,7 @@ def release_surplus(world: World, pool_plan: PoolPlan) -> None:
             pool_plan.drain(unit, reason, because)
 
 
-def _why_paid(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
+def _explain_paid(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
     """Return why to keep a machine that is paid for; empty to delete it immediately.
 
     No ticket has used it, so any ticket may get it; `returned.py` handles the used ones. A machine
@@ -88,7 +88,7 @@ def dismiss_booting(world: World, pool_plan: PoolPlan) -> None:
         surplus = min(surplus - workers.spare, len(fresh) - workers.min)
     for unit in youngest_first(unused)[: max(0, surplus)]:
         because = "no waiting request fits it; its request was withdrawn or served"
-        paid = _why_paid(world, pool_plan, unit)
+        paid = _explain_paid(world, pool_plan, unit)
         if paid:
             pool_plan.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
         else:

@@ -19,7 +19,7 @@ def delete_drained(pool_plan: PoolPlan) -> None:
     above = _count_above_max(pool_plan, pool_plan.inventory.units)
     for unit in pool_plan.inventory.having(State.DRAINING):
         due = pool_plan.due.get(unit.name)
-        returned = _why_returned(pool_plan, unit)
+        returned = _explain_returned(pool_plan, unit)
         if returned and not pool_plan.unwanted and not due:
             pool_plan.delete(unit, Reason.TICKET_RETURNED, returned)
             continue
@@ -33,7 +33,7 @@ def delete_drained(pool_plan: PoolPlan) -> None:
         pool_plan.delete(unit, Reason.DISABLED, because)
 
 
-def _why_returned(pool_plan: PoolPlan, unit: Unit) -> str:
+def _explain_returned(pool_plan: PoolPlan, unit: Unit) -> str:
     """Return why no other ticket may use a returned machine; empty if no ticket has used it."""
     is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
     if not is_desk or unit.worker is None or not unit.worker.uses:
