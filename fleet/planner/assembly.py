@@ -87,7 +87,9 @@ ATTENTION = {
     State.NEVER_REGISTERED: ("billed, but its worker did not register in time", "not-registered"),
 }
 """State to the message about a machine and the section of its runbook page."""
-_IMAGE, _STILL_THERE, _NOT_CONNECTED = "image-not-booted", "still-there", "not-connected"
+_IMAGE = "image-not-booted"
+_STILL_THERE = "still-there"
+_NOT_CONNECTED = "not-connected"
 IMAGE_PAGE = f"{ATTENTION_PAGE}#{_IMAGE}"
 """The runbook section on images that do not boot."""
 _TICKET_LOST = "ticket-lost"
@@ -203,8 +205,9 @@ RULE = "cadence-and-runs"
 REMEMBERED = 5
 """Number of latest runs that are checked."""
 _LATE_CADENCES = 2
+"""Median distance of runs, in multiples of `cadence`, above which they count as late."""
 _MAX_CADENCES = 3
-"""Multiples of `cadence` after which runs count as late, and as stopped."""
+"""Age of the last run, in multiples of `cadence`, above which runs count as stopped."""
 
 
 class Heartbeat(Value):

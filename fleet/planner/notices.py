@@ -18,8 +18,10 @@ from fleet.schema.model import Fleet
 from fleet.schema.pools import Recipe
 from fleet.schema.units import write_duration
 
-SOON, VERY_SOON = 30, 7
-"""Days before expiry at which a notice is given."""
+SOON = 30
+"""Days before expiry of the first notice."""
+VERY_SOON = 7
+"""Days before expiry of the last notice."""
 LIST_LASTS = timedelta(days=30)
 """Age at which a provider's own price list is outdated; each run may read it."""
 LATE = timedelta(days=1)
