@@ -70,7 +70,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     if not results:
         return plan
     kept = tuple(action for action in plan.actions if action.worker not in withheld)
-    releases = tuple(each for each in plan.releases if each.worker not in withheld)
+    releases = tuple(release for release in plan.releases if release.worker not in withheld)
     by_pool: defaultdict[str, list[Action]] = defaultdict(list)
     unserved: Counter[str] = Counter()
     for action in plan.actions:
@@ -86,7 +86,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
         actions=kept,
         withheld=tuple(action for action in plan.actions if action.worker in withheld),
         releases=releases,
-        unreleased=tuple(each for each in plan.releases if each.worker in withheld),
+        unreleased=tuple(release for release in plan.releases if release.worker in withheld),
         guards=tuple(results),
         approvals=approvals,
         pools=pools,
@@ -168,14 +168,14 @@ def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVer
 def _withhold_observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
     """Withhold all actions in pools with mode observe."""
     observed = {verdict.pool for verdict in plan.pools if verdict.mode == "observe"}
-    shown = [each for each in actions if each.pool in observed] if observed else []
+    shown = [action for action in actions if action.pool in observed] if observed else []
     for verdict, own in pools_with(plan, shown):
         because = (
             f"pool {verdict.pool} has mode: observe: {many(len(own), 'action')} shown, not applied"
         )
         path = ("pools", verdict.pool, "mode")
-        said = GuardResult(guard="mode", result="throttled", because=because, path=path)
-        yield _withhold_all(said, verdict, own)
+        result = GuardResult(guard="mode", result="throttled", because=because, path=path)
+        yield _withhold_all(result, verdict, own)
 
 
 def _refuse_unregistrable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
@@ -222,5 +222,7 @@ def _build_refusal(
 
 def _withhold_all(blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]) -> Held:
     """Return a guard's result that withholds all of a pool's actions of a kind."""
-    said = blank.altered(pool=verdict.pool, count=len(own), of=verdict.machines, withheld=len(own))
-    return Held(said, own)
+    result = blank.altered(
+        pool=verdict.pool, count=len(own), of=verdict.machines, withheld=len(own)
+    )
+    return Held(result, own)

@@ -97,11 +97,11 @@ def _judge(
 
 def warn_of_approvals(approvals: Sequence[ApprovalVerdict]) -> Iterator[Warning_]:
     """Warn of unexpired approvals without effect, which can be removed."""
-    for each in approvals:
-        if each.inert and not each.by and "expired" not in each.inert:
+    for approval in approvals:
+        if approval.inert and not approval.by and "expired" not in approval.inert:
             message = (
-                f"the approval of guard {each.guard} for pool {each.pool} (used {each.used} of "
-                f"{each.count}) has no effect: {each.inert}"
+                f"the approval of guard {approval.guard} for pool {approval.pool} "
+                f"(used {approval.used} of {approval.count}) has no effect: {approval.inert}"
             )
             yield Warning_(rule="inert-approval", message=message)
 
@@ -125,12 +125,14 @@ def left_for(plan: Plan, guard: GuardName, pool: str) -> int:
 
 def describe_approvals(plan: Plan, guard: GuardName, pool: str, now: int) -> str:
     """Describe the effect of approvals on a refusal: `approved: used 12 of 18, 3 more now`."""
-    ours = [each for each in plan.approvals if (each.guard, each.pool) == (guard, pool)]
+    ours = [
+        approval for approval in plan.approvals if (approval.guard, approval.pool) == (guard, pool)
+    ]
     if not ours:
         return ""
-    used, count = sum(each.used for each in ours), sum(each.count for each in ours)
+    used, count = sum(approval.used for approval in ours), sum(approval.count for approval in ours)
     more = f", {now} more now" if now else ""
-    inert = "; ".join(sorted({each.inert for each in ours if each.inert}))
+    inert = "; ".join(sorted({approval.inert for approval in ours if approval.inert}))
     return f"; approved: used {used} of {count}{more}{f' ({inert})' if inert else ''}"
 
 
@@ -147,5 +149,10 @@ def command_to_type(guard: GuardName, pool: str, count: int) -> str:
 
 def _active_approvals(plan: Plan, guard: GuardName, pool: str) -> list[ApprovalVerdict]:
     """Return the approvals with a remaining count, first to expire first."""
-    ours = [each for each in plan.approvals if (each.guard, each.pool) == (guard, pool)]
-    return sorted((each for each in ours if each.left), key=lambda each: (each.expires, each.path))
+    ours = [
+        approval for approval in plan.approvals if (approval.guard, approval.pool) == (guard, pool)
+    ]
+    return sorted(
+        (approval for approval in ours if approval.left),
+        key=lambda each: (each.expires, each.path),
+    )

@@ -83,8 +83,8 @@ def _is_scale_down(action: Action | Release) -> bool:
 
 def _over_budget(fleet: Fleet, plan: Plan) -> frozenset[str]:
     """Return the pools whose existing machines alone exceed a budget."""
-    paths = {each.path[:2] for each in plan.budgets if each.exceeded}
+    paths = {budget.path[:2] for budget in plan.budgets if budget.exceeded}
     of_all = [fleet.budgets[str(name)] for section, name in paths if section == "budgets"]
-    if any(not (each.scope or each.team or each.owner or each.tags) for each in of_all):
+    if any(not (budget.scope or budget.team or budget.owner or budget.tags) for budget in of_all):
         return frozenset(verdict.pool for verdict in plan.pools)
     return frozenset(str(name) for section, name in paths if section == "pools")

@@ -332,9 +332,9 @@ def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
 def _releases_by_pool(plan: Plan) -> dict[str, list[Release]]:
     """Return the releases of workers that may be at work, by pool."""
     found: dict[str, list[Release]] = {}
-    for each in plan.releases:
-        if each.may_work:
-            found.setdefault(each.pool, []).append(each)
+    for release in plan.releases:
+        if release.may_work:
+            found.setdefault(release.pool, []).append(release)
     return found
 
 
@@ -345,7 +345,7 @@ def _machineless_verdict(pool: str) -> PoolVerdict:
 
 def _count_with_unseen(plan: Plan) -> int:
     """Return the number of machines of the fleet, including unobserved ones."""
-    return count_fleet_machines(plan) + sum(each.may_work for each in plan.releases)
+    return count_fleet_machines(plan) + sum(release.may_work for release in plan.releases)
 
 
 def _has_lost_data(going: Sequence[Action | Release]) -> bool:
@@ -380,7 +380,9 @@ def _without_paced_replacements(
 
 
 def _join_causes(going: Sequence[Action | Release], *, unwanted: int) -> str:
-    causes = sorted({_cause_of(each) for each in going} | ({Cause.CONFIG} if unwanted else set()))
+    causes = sorted(
+        {_cause_of(action) for action in going} | ({Cause.CONFIG} if unwanted else set())
+    )
     return " and ".join(_CAUSES[cause] for cause in causes)
 
 
@@ -462,7 +464,7 @@ def _cost_rises(
     if not (made or drained):
         return [], [], []
     price = made[0].cost if made else verdict.price
-    old = [each for each in plan.workers if each.pool == verdict.pool and each.outdated]
+    old = [worker for worker in plan.workers if worker.pool == verdict.pool and worker.outdated]
     rises = sorted((price - each.cost for each in old if each.cost < price), reverse=True)
     return (made, drained, rises) if rises else ([], [], [])
 

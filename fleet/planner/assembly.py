@@ -97,8 +97,8 @@ _TICKET_LOST = "ticket-lost"
 
 def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
     """Yield the problems that need manual action, each with its runbook section."""
-    for said, section in _find_problems(world, pool_plans):
-        yield f"{said}; see {ATTENTION_PAGE}#{section}"
+    for message, section in _find_problems(world, pool_plans):
+        yield f"{message}; see {ATTENTION_PAGE}#{section}"
 
 
 def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[tuple[str, str]]:
@@ -110,8 +110,8 @@ def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
             is_held = unit.held or pool_plan.kept.get(unit.name, ("",))[0] is Reason.HELD
             if unit.name in leaving or is_held or pool_plan.goes_by_itself(unit):
                 continue
-            said, section = ATTENTION[unit.state]
-            yield f"{unit.name}: {said}; `fleet explain worker {unit.name}`", section
+            message, section = ATTENTION[unit.state]
+            yield f"{unit.name}: {message}; `fleet explain worker {unit.name}`", section
         for unit in pool_plan.inventory.units:
             if unit.machine and unit.machine.trouble:
                 yield f"{unit.name}: {unit.machine.trouble}", _STILL_THERE
@@ -126,11 +126,11 @@ def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
 
 
 def _describe_lost_ticket(unit: Unit, worker: Worker) -> str:
-    said = f"{unit.name}: billed, and kept for a ticket that a lost store knew"
+    message = f"{unit.name}: billed, and kept for a ticket that a lost store knew"
     if worker.running is None:
-        return f"{said}; the next `fleet apply` opens one in its place and names it"
+        return f"{message}; the next `fleet apply` opens one in its place and names it"
     return (
-        f"{said}; once nobody uses it: "
+        f"{message}; once nobody uses it: "
         f"fleet ticket close {worker.running} --queue {unit.registry} --user {UNKNOWN_USER}"
     )
 
@@ -226,9 +226,9 @@ def judge_heartbeat(fleet: Fleet, runs: Sequence[datetime], now: datetime) -> He
         )
     age = int((now - max(runs)).total_seconds())
     alive = age <= _MAX_CADENCES * fleet.cadence
-    said = f"the last finished run started {write_duration(max(age, 0))} ago"
+    message = f"the last finished run started {write_duration(max(age, 0))} ago"
     more = "" if alive else "; run `fleet apply` on a schedule"
-    return Heartbeat(alive=alive, because=f"{said}; {cadence}{more}")
+    return Heartbeat(alive=alive, because=f"{message}; {cadence}{more}")
 
 
 def warn_of_cadence(fleet: Fleet, world: World) -> Iterator[Warning_]:
@@ -359,7 +359,7 @@ def assemble(
         action for pool_plan in pool_plans.values() for action in pool_plan.actions
     )
     releases = tuple(find_releases(fleet, world, actions))
-    known = {pool.pool for pool in pools} | {each.pool for each in releases}
+    known = {pool.pool for pool in pools} | {release.pool for release in releases}
     approvals = judge_approvals(fleet, world, known)
     moving = find_promotions(fleet, world, pool_plans)
     rules = tuple(judge_rules(fleet, world))
@@ -692,7 +692,7 @@ def _signatures(
     rules: Sequence[RulesVerdict],
 ) -> tuple[Signature, ...]:
     by_worker = decided.service.by_worker
-    said = cache(partial(describe_rule_at, fleet, rules))
+    describe_rule = cache(partial(describe_rule_at, fleet, rules))
     created = {
         request: action.worker
         for pool_plan in pool_plans.values()
@@ -714,19 +714,26 @@ def _signatures(
             by_create={k: created[k] for k in filter(created.__contains__, keys)},
             pools=signed.machines_of,
             refused=tuple(
-                RefusedTag(tag=each.tag, who=each.who, because=each.because, path=each.path)
-                for each in signed.refused
+                RefusedTag(
+                    tag=refusal.tag, who=refusal.who, because=refusal.because, path=refusal.path
+                )
+                for refusal in signed.refused
             ),
             dropped=tuple(sorted(signed.dropped)),
             differences=tuple(
                 TagDifference(
-                    tag=each.tag,
-                    because="; ".join(filter(None, (each.because, said(signed.queue, each.path)))),
-                    path=each.path,
+                    tag=difference.tag,
+                    because="; ".join(
+                        filter(
+                            None,
+                            (difference.because, describe_rule(signed.queue, difference.path)),
+                        )
+                    ),
+                    path=difference.path,
                 )
-                for each in signed.differences
+                for difference in signed.differences
             ),
-            ruled=tuple(RuledTag(tag=each.tag, path=each.path) for each in signed.ruled),
+            ruled=tuple(RuledTag(tag=rule.tag, path=rule.path) for rule in signed.ruled),
         )
         for signed in decided.demand
         for keys in [tuple([request.key for request in signed.requests])]

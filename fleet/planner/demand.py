@@ -84,8 +84,8 @@ class Payer(NamedTuple):
 
         Sandbox and desk only if set, for stable signature ids.
         """
-        said = (self.submitter, self.owner, self.scope, self.team)
-        return (*said, self.sandbox, self.desk) if self.sandbox or self.desk else said
+        fields = (self.submitter, self.owner, self.scope, self.team)
+        return (*fields, self.sandbox, self.desk) if self.sandbox or self.desk else fields
 
     def lacks(self, place: str) -> frozenset[str]:
         """Return the tags that the request waives at a place."""
@@ -421,7 +421,7 @@ class _Eligibility:
         if dropped not in self._kept:
             found = {
                 _NO_TAGS,
-                *(dropped & each.offer.provides for each in self._supplies.values()),
+                *(dropped & supply.offer.provides for supply in self._supplies.values()),
             }
             self._kept[dropped] = sorted(found, key=lambda tags: (len(tags), sorted(tags)))
         least = ask.required - dropped
@@ -450,17 +450,17 @@ def _sign(
 ) -> Signed:
     queue, shape, priority, payer, dropped, timing = kind
     ask = shape.ask
-    said: list[object] = [queue, required_of(ask), sorted(ask.provided), priority]
-    said += [payer.said] if any(payer) else []
-    said += [sorted(dropped)] if dropped else []
-    said += [timing.said] if timing is not None and timing.said else []
+    identity: list[object] = [queue, required_of(ask), sorted(ask.provided), priority]
+    identity += [payer.said] if any(payer) else []
+    identity += [sorted(dropped)] if dropped else []
+    identity += [timing.said] if timing is not None and timing.said else []
     if shape.refused or shape.differences:
-        said.append([each.because for each in shape.refused])
-        said.append([each.because for each in shape.differences])
+        identity.append([refusal.because for refusal in shape.refused])
+        identity.append([difference.because for difference in shape.differences])
     # Requests that a queue reports as one entry stay adjacent, in their own order.
     in_order = sorted(requests, key=itemgetter(0))
     return Signed(
-        id=digest(said)[:12],
+        id=digest(identity)[:12],
         queue=queue,
         ask=ask,
         priority=priority,

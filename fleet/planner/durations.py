@@ -101,8 +101,8 @@ def fit(world: World) -> Fits:
     runs: defaultdict[tuple[str, str], defaultdict[str, list[int]]]
     runs = defaultdict(lambda: defaultdict(list))
     for reading in world.queues.values():
-        for each in reading.demand.runs if isinstance(reading.demand, Demand) else ():
-            runs[each.task, each.package][each.machine] += each.seconds
+        for run in reading.demand.runs if isinstance(reading.demand, Demand) else ():
+            runs[run.task, run.package][run.machine] += run.seconds
     fits = {about: _fit_types(types) for about, types in runs.items()}
     return {about: fitted for about, fitted in fits.items() if len(fitted) >= LEAST_TYPES}
 
@@ -116,8 +116,8 @@ def _fits_of(fleet: Fleet, world: World) -> Fits:
 def describe_fit(fitted: tuple[Fitted, ...]) -> str:
     """Return the evidence of a fit: `fitted from 7 runs on ccx33 and 5 on ccx63`."""
     first, *others = fitted
-    said = [f"{first.runs} runs on {first.type}", *(f"{x.runs} on {x.type}" for x in others)]
-    return f"fitted from {', '.join(said[:-1])} and {said[-1]}"
+    parts = [f"{first.runs} runs on {first.type}", *(f"{x.runs} on {x.type}" for x in others)]
+    return f"fitted from {', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _fit_types(types: Mapping[str, list[int]]) -> tuple[Fitted, ...]:
@@ -176,11 +176,11 @@ class Timing:
     @property
     def said(self) -> list[object]:
         """Return the fields that distinguish signatures; empty if machines do not differ."""
-        said: list[object] = [f"deadline {self.deadline}"] if self.own_deadline else []
-        said += [f"speed {self.speed}"] if self.speed else []
+        fields: list[object] = [f"deadline {self.deadline}"] if self.own_deadline else []
+        fields += [f"speed {self.speed}"] if self.speed else []
         if not (self.stated or self.cores or self.fitted):
-            return said
-        return [*self.stated, self.measured, self.cores, self.parallel, *self.fitted, *said]
+            return fields
+        return [*self.stated, self.measured, self.cores, self.parallel, *self.fitted, *fields]
 
     def on(self, kind: Kind, expected: int | None) -> int | None:
         """Return the duration on a machine, for an expected duration on the reference machine."""
@@ -327,17 +327,17 @@ class Durations:
 
     def _combine_entries(self, entries: Sequence[Duration], fitted: tuple[Fitted, ...]) -> _Known:
         """Combine stated and fitted durations; the first entry that has a property decides it."""
-        takes = next((each.takes for each in entries if each.takes is not None), None)
-        first = next((each for each in entries if each.machine or each.cores), None)
+        takes = next((entry.takes for entry in entries if entry.takes is not None), None)
+        first = next((entry for entry in entries if entry.machine or entry.cores), None)
         if first is None and not fitted:
             return _Known(takes, Timing(speed=self._usual) if self._usual else None, None)
         first = first or Duration.model_construct(machine=fitted[0].type)
         stated: dict[str, int] = {}
-        for each in entries:
-            if each.machine is not None and each.takes is not None:
-                stated.setdefault(each.machine, each.takes)
+        for entry in entries:
+            if entry.machine is not None and entry.takes is not None:
+                stated.setdefault(entry.machine, entry.takes)
         named = [*types_named(self._fleet, first.machine)] if first.machine else []
-        shares = (each.parallel for each in entries if each.parallel is not None)
+        shares = (entry.parallel for entry in entries if entry.parallel is not None)
         timing = Timing(
             stated=tuple(stated.items()),
             measured=stated.get(first.machine) if first.machine else None,

@@ -88,27 +88,27 @@ _LOCAL_FAULT = re.compile(
 """A fault of this computer, such as a full disk, does not count against a machine type."""
 
 
-def classify(said: str, worker: str = "") -> AttemptResult:
+def classify(message: str, worker: str = "") -> AttemptResult:
     """Classify the error message of an attempt to create this worker's machine."""
-    if _LOCAL_FAULT.search(said):
+    if _LOCAL_FAULT.search(message):
         return "gone"
-    if stated := _STATED.match(said):
+    if stated := _STATED.match(message):
         return stated[1]  # type: ignore[return-value]  # the pattern lists results
-    if _NO_STOCK.search(said):
+    if _NO_STOCK.search(message):
         return "out-of-stock"
-    if _NO_QUOTA.search(said) and not _TOO_FAST.search(said):
+    if _NO_QUOTA.search(message) and not _TOO_FAST.search(message):
         return "quota"
-    if _NAME_TAKEN.search(said) or (worker and _is_taken(said, worker)):
+    if _NAME_TAKEN.search(message) or (worker and _is_taken(message, worker)):
         return "name-taken"
     return "error"
 
 
-def _is_taken(said: str, worker: str) -> bool:
+def _is_taken(message: str, worker: str) -> bool:
     """Return whether the message says that this name, not another object's, is taken."""
     name, state = re.escape(worker), r"already (exists?|in use|used|taken|defined|registered)"
     before = rf"{name}\W{{0,3}}(\s+(with|that|this|name|is|was|has been))*\s*{state}"
     after = rf"{state}\W+(\w+\W+){{0,3}}{name}(?![\w/-]|\.\w)"
-    return re.search(f"(?<![\\w-])({before}|{after})", said, re.IGNORECASE) is not None
+    return re.search(f"(?<![\\w-])({before}|{after})", message, re.IGNORECASE) is not None
 
 
 def settle(
@@ -290,24 +290,24 @@ def find_failing(memory: Memory, pool: str, kind: str, market: Market, provider:
     ][:LATEST]
     closed = _active_streak(memory, account, {"quota"})
     if closed:
-        said = f"the quota at provider {provider} is used up ({_describe_streak(closed)}"
-        return Failing(said, closed.until)
+        message = f"the quota at provider {provider} is used up ({_describe_streak(closed)}"
+        return Failing(message, closed.until)
     closed = _active_streak(memory, own, {"out-of-stock"})
     if closed:
         where = " on the spot market" if market == "spot" else ""
-        said = f"{provider} is out of stock of {kind}{where} ({_describe_streak(closed)}"
-        return Failing(said, closed.until)
+        message = f"{provider} is out of stock of {kind}{where} ({_describe_streak(closed)}"
+        return Failing(message, closed.until)
     streak = _active_streak(memory, own, {"name-taken"})
     if streak and streak.runs >= MOST_TAKEN:
-        said = f"{provider} refused every name as taken ({_describe_streak(streak)}"
-        return Failing(said, streak.until)
+        message = f"{provider} refused every name as taken ({_describe_streak(streak)}"
+        return Failing(message, streak.until)
     ended = [a for a in own if a.result in _ENDED and memory.is_recent(a)]
     failures = sum(each.result != "registered" for each in ended)
     closed = _active_streak(memory, own, {"error", "failed"})
     if closed is None or len(ended) < SAMPLE or failures < RATE * len(ended):
         return Failing()
-    said = f"{failures} of {len(ended)} attempts failed ({_describe_streak(closed)}"
-    return Failing(said, closed.until)
+    message = f"{failures} of {len(ended)} attempts failed ({_describe_streak(closed)}"
+    return Failing(message, closed.until)
 
 
 @dataclass(frozen=True)
@@ -331,9 +331,9 @@ def _streak(memory: Memory, attempts: Sequence[Attempt], kinds: Collection[str])
     runs, latest, before = 0, None, memory.now
     for at, of_run in groupby(attempts, key=lambda each: each.at):
         tries = list(of_run)
-        failed = next((each for each in tries if each.result in kinds), None)
+        failed = next((attempt for attempt in tries if attempt.result in kinds), None)
         if failed is None:
-            if any(each.result in ("registered", "failed") for each in tries):
+            if any(attempt.result in ("registered", "failed") for attempt in tries):
                 break
             continue
         if before - memory.end_of(failed) > RESET:
@@ -407,7 +407,7 @@ def _stops(
 ) -> Iterator[tuple[str, Stopped]]:
     for image, attempts in boots.items():
         latest = attempts[: rule.of_last]
-        failed = sorted(each.at for each in latest if each.result == "failed")
+        failed = sorted(attempt.at for attempt in latest if attempt.result == "failed")
         if len(failed) >= rule.stop_after:
             # When this failure is forgotten, fewer than stop_after remain.
             ends = failed[len(failed) - rule.stop_after] + BOOT_MEMORY

@@ -100,8 +100,8 @@ def find_standing(
     recipe = fleet.images[name]
     if not isinstance(recipe, Recipe):
         return None
-    ours = [each for each in versions if each.image == name]
-    candidate = _newest(each for each in ours if each.state == "candidate")
+    ours = [version for version in versions if version.image == name]
+    candidate = _newest(version for version in ours if version.state == "candidate")
     fresh = _newest(_promotable(recipe, ours))
     rule = recipe.promotion
     # A candidate on trial is not replaced by a newer version before its trial ends.
@@ -110,7 +110,7 @@ def find_standing(
         return _newest_if_failed(ours) if recipe.version is None and wanted is None else None
     if why := _explain_manual(fleet, queues, recipe, wanted):
         return Standing(wanted, wanted.since, why=why)
-    if not isinstance(rule, Promote) or not any(each.state == "current" for each in ours):
+    if not isinstance(rule, Promote) or not any(version.state == "current" for version in ours):
         return Standing(wanted, wanted.since, "current")
     if wanted is not candidate:
         return Standing(wanted, wanted.since, "candidate", rule.candidate)
@@ -148,8 +148,8 @@ def _explain_no_work(
     A version with untested jobs and an unknown worker version may get work.
     """
     image = version.image
-    if said := describe_old_worker(image, version.worker):
-        return said
+    if message := describe_old_worker(image, version.worker):
+        return message
     serving = debusine_queues(fleet, image)
     if version.unproven is None or not serving:
         return ""
@@ -207,14 +207,16 @@ def _newest(versions: Iterable[ImageVersion]) -> ImageVersion | None:
 
 def _promotable(recipe: Recipe, ours: Sequence[ImageVersion]) -> Iterable[ImageVersion]:
     """Return tested versions that are published everywhere and newer than all used versions."""
-    reached = max((each.version for each in ours if each.state in _USED_STATES), default="")
+    reached = max(
+        (version.version for version in ours if version.state in _USED_STATES), default=""
+    )
     return (
-        each
-        for each in ours
-        if each.state == "tested"
-        and each.version > reached
+        version
+        for version in ours
+        if version.state == "tested"
+        and version.version > reached
         and recipe.publish
-        and each.ids.keys() >= set(recipe.publish)
+        and version.ids.keys() >= set(recipe.publish)
     )
 
 
@@ -295,7 +297,7 @@ class _ImageCase:
 
     def name_of(self, booted: str) -> str:
         """Return the image name with the version, or with the provider's id."""
-        known = [each.version for each in self.published if booted in each.ids.values()]
+        known = [version.version for version in self.published if booted in version.ids.values()]
         name = next(iter(known), booted)
         return f"{self.pool.image} {name}" if name != self.pool.image else name
 
@@ -311,11 +313,15 @@ class _ImageCase:
         """The command or edit that resolves a stopped image, as the end of a sentence."""
         image, provider = self.pool.image, self.pool.provider
         able = [
-            each
-            for each in self.published
-            if each.state in BOOTABLE and not self.stops(each.ids[provider])
+            version
+            for version in self.published
+            if version.state in BOOTABLE and not self.stops(version.ids[provider])
         ]
-        last = [each for each in able if self.booted and self.booted.image in each.ids.values()]
+        last = [
+            version
+            for version in able
+            if self.booted and self.booted.image in version.ids.values()
+        ]
         if able:
             return f"`fleet image promote {image} {(last or able)[0].version}`"
         return describe_change(self.fleet, image, provider)
@@ -347,7 +353,10 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
         stopped_images(fleet.guards.boot_failures, memory, name),
         _find_last_boot(fleet, memory, pool),
     )
-    names = {each.ids[pool.provider]: f"{each.image} {each.version}" for each in case.published}
+    names = {
+        version.ids[pool.provider]: f"{version.image} {version.version}"
+        for version in case.published
+    }
     return replace(_choose_for(case), names=names) if names else _choose_for(case)
 
 
@@ -379,8 +388,8 @@ def describe_troubles(
 ) -> dict[str, str]:
     """Return the problem of each pool's image; without inventories no machine counts."""
     memory = recall(fleet, world, inventories)
-    said = {name: choose_image(fleet, world, memory, name).said for name in fleet.dynamic_pools}
-    return {name: text for name, text in sorted(said.items()) if text}
+    message = {name: choose_image(fleet, world, memory, name).said for name in fleet.dynamic_pools}
+    return {name: text for name, text in sorted(message.items()) if text}
 
 
 def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
@@ -430,11 +439,11 @@ def _choose_pinned(case: _ImageCase, pinned: str) -> ImageChoice:
     if version is None:
         return _choose_unrecorded_pin(case, pinned, pin)
     if version.state not in BOOTABLE:
-        said = f"{pin}, which is {version.state}: only tested versions boot"
-        return replace(_closed_choice(said), path=path)
+        message = f"{pin}, which is {version.state}: only tested versions boot"
+        return replace(_closed_choice(message), path=path)
     if case.pool.provider not in version.ids:
-        said = f"{pin}, which is not published at provider {case.pool.provider}"
-        return replace(_closed_choice(said), path=path)
+        message = f"{pin}, which is not published at provider {case.pool.provider}"
+        return replace(_closed_choice(message), path=path)
     booted = version.ids[case.pool.provider]
     if stop := case.stops(booted):
         return _closed_choice(_pin_stopped(case, pin, stop), booted, version)
@@ -449,11 +458,11 @@ def _choose_unrecorded_pin(case: _ImageCase, pinned: str, pin: str) -> ImageChoi
         if booted and (stop := case.stops(booted)):
             return _closed_choice(_pin_stopped(case, pin, stop), booted)
         return ImageChoice(booted, names={booted: f"{image} {pinned}"})
-    known = ", ".join(sorted(each.version for each in case.versions)) or "none"
-    said = f"{pin}, which is not in the store; it has: {known}"
+    known = ", ".join(sorted(version.version for version in case.versions)) or "none"
+    message = f"{pin}, which is not in the store; it has: {known}"
     if is_existing:
-        said += f"; to remember the ids of fleet.yaml as it: `fleet image promote {image}`"
-    return replace(_closed_choice(said), path=("images", image, "version"))
+        message += f"; to remember the ids of fleet.yaml as it: `fleet image promote {image}`"
+    return replace(_closed_choice(message), path=("images", image, "version"))
 
 
 def _pin_stopped(case: _ImageCase, pin: str, stop: Stopped) -> str:
@@ -466,26 +475,26 @@ def _pin_stopped(case: _ImageCase, pin: str, stop: Stopped) -> str:
 
 def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> ImageChoice:
     """Return the first version whose boots do not fail."""
-    stopped, said, until = list[str](), list[str](), list[datetime]()
+    stopped, messages, until = list[str](), list[str](), list[datetime]()
     for version in in_turn:
         booted = version.ids[case.pool.provider]
         stop = case.stops(booted)
         if stop is None:
             if stopped:
-                said.append(f"new machines boot {version.image} {version.version} instead")
-            said += _unpromoted_ids(case)
-            told = "; ".join(said)
+                messages.append(f"new machines boot {version.image} {version.version} instead")
+            messages += _unpromoted_ids(case)
+            told = "; ".join(messages)
             ends = min(until, default=None)
             return ImageChoice(booted, (version,), stopped=tuple(stopped), said=told, until=ends)
         until.append(stop.until)
-        said.append(f"image {version.image} {version.version} {stop}; {case.last_boot}")
+        messages.append(f"image {version.image} {version.version} {stop}; {case.last_boot}")
         if not case.can_fall_back:
             return _closed_choice(
-                "; ".join([*said, case.way_out]), booted, version, until=stop.until
+                "; ".join([*messages, case.way_out]), booted, version, until=stop.until
             )
         stopped.append(booted)
-    said += ["no earlier version is published", case.way_out]
-    return _closed_choice("; ".join(said), booted, version)
+    messages += ["no earlier version is published", case.way_out]
+    return _closed_choice("; ".join(messages), booted, version)
 
 
 def _choose_declared(case: _ImageCase) -> ImageChoice:
@@ -494,9 +503,9 @@ def _choose_declared(case: _ImageCase) -> ImageChoice:
         return _choose_first_working(case, [first])
     image = case.declared
     if stop := case.stops(image):
-        said = f"image {case.name_of(image)} {stop}; {case.last_boot}; {case.way_out}"
-        return _closed_choice(said, image, until=stop.until)
-    if not image and any(each.state == "tested" for each in case.published):
+        message = f"image {case.name_of(image)} {stop}; {case.last_boot}; {case.way_out}"
+        return _closed_choice(message, image, until=stop.until)
+    if not image and any(version.state == "tested" for version in case.published):
         name = case.pool.image
         return ImageChoice(
             closed=f"no version of image {name} is promoted: fleet image promote {name}",
@@ -514,15 +523,17 @@ def _add_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
     stop = case.stops(booted)
     name = f"candidate {version.image} {version.version}"
     if stop is None:
-        said = "; ".join(filter(None, [choice.said, _missing_tags(name, choice.images, version)]))
-        return replace(choice, candidate=booted, share=version.share, said=said)
+        message = "; ".join(
+            filter(None, [choice.said, _missing_tags(name, choice.images, version)])
+        )
+        return replace(choice, candidate=booted, share=version.share, said=message)
     # A candidate on trial is retired in this run (`images.NAME.promote`) and not retried.
     failed = (
         f"{name} {stop.said if version.by_rule else stop}; {case.last_boot}; no machine is "
         "created with it"
     )
-    said = "; ".join(filter(None, [choice.said, failed]))
-    return replace(choice, stopped=(*choice.stopped, booted), said=said)
+    message = "; ".join(filter(None, [choice.said, failed]))
+    return replace(choice, stopped=(*choice.stopped, booted), said=message)
 
 
 def _missing_tags(name: str, current: Iterable[ImageVersion], candidate: ImageVersion) -> str:
@@ -572,7 +583,9 @@ _UNRENTED = {
 
 def describe_rebuild(fleet: Fleet, versions: Iterable[ImageVersion], image: str) -> str:
     """Describe the known duration and cost of the newest build of an image."""
-    timed = [each for each in versions if each.image == image and each.built_in is not None]
+    timed = [
+        version for version in versions if version.image == image and version.built_in is not None
+    ]
     last = max(timed, key=lambda each: each.version, default=None)
     if last is None or last.built_in is None:
         return "duration and cost of a build are unknown: none was timed"
@@ -581,8 +594,8 @@ def describe_rebuild(fleet: Fleet, versions: Iterable[ImageVersion], image: str)
     if not last.rentals:
         return f"{took}; {_UNRENTED.get(last.way, 'its cost is unknown')}"
     rented = ", ".join(
-        f"{each.type} at {each.provider} for {write_duration(each.seconds)}"
-        for each in last.rentals
+        f"{rental.type} at {rental.provider} for {write_duration(rental.seconds)}"
+        for rental in last.rentals
     )
     cost = rental_cost(fleet, last.rentals)
     money = "at an unknown price"
@@ -596,7 +609,7 @@ def rental_cost(fleet: Fleet, rentals: Iterable[Rental]) -> Decimal | None:
 
     None: unknown.
     """
-    bills = [_bill(fleet, each) for each in rentals]
+    bills = [_bill(fleet, rental) for rental in rentals]
     known = [each for each in bills if each is not None]
     return sum(known, Decimal(0)) if len(known) == len(bills) else None
 

@@ -150,8 +150,8 @@ def _find_heirs(fleet: Fleet) -> dict[str, str]:
 def holds_of(world: World) -> dict[str, Hold]:
     """Return the machines that an operator holds, by name."""
     orders = () if isinstance(world.orders, Unknown) else world.orders
-    holds = (each for each in orders if isinstance(each, Hold) and each.until > world.time)
-    return {each.machine: each for each in holds}
+    holds = (order for order in orders if isinstance(order, Hold) and order.until > world.time)
+    return {hold.machine: hold for hold in holds}
 
 
 def find_departures(
@@ -169,7 +169,11 @@ def find_departures(
         for action in actions
         if not isinstance(action, Create)
     )
-    return tuple(each for each in noted if (each.worker, each.registry, each.reason) not in told)
+    return tuple(
+        departure
+        for departure in noted
+        if (departure.worker, departure.registry, departure.reason) not in told
+    )
 
 
 def departures_after(known: Collection[Departure], plan: Plan) -> tuple[Departure, ...]:
@@ -209,8 +213,8 @@ def attempts_of(fleet: Fleet, world: World) -> tuple[Attempt, ...]:
     if not takers:
         return world.attempts
     return tuple(
-        each.altered(pool=takers[each.pool]) if each.pool in takers else each
-        for each in world.attempts
+        attempt.altered(pool=takers[attempt.pool]) if attempt.pool in takers else attempt
+        for attempt in world.attempts
     )
 
 
@@ -644,13 +648,15 @@ def _resume(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
     worker = unit.worker
     if worker is None:
         return unit
-    drains = [each for each in unit.departures if each.over is None]
-    is_for_hold = all(each.reason == Reason.HELD.value for each in drains)
-    resumes = tuple(each for each in drains if is_for_hold and each.registry in drained_at)
-    resumed_at = {each.registry for each in resumes}
+    drains = [departure for departure in unit.departures if departure.over is None]
+    is_for_hold = all(departure.reason == Reason.HELD.value for departure in drains)
+    resumes = tuple(
+        departure for departure in drains if is_for_hold and departure.registry in drained_at
+    )
+    resumed_at = {departure.registry for departure in resumes}
     if worker.draining and unit.registry not in resumed_at:
         return unit
-    ends = [each.over for each in unit.departures if each.over is not None]
+    ends = [departure.over for departure in unit.departures if departure.over is not None]
     if resumes:
         ends.append(now)
     resumed = worker.altered(draining=False)
@@ -799,6 +805,6 @@ def _recorded_machines(world: World) -> set[str] | None:
     known: set[str] = set()
     for stack in stacks:
         if isinstance(stack, Stack):
-            known |= {each.name for each in stack.workers} - stack.ids.keys()
+            known |= {worker.name for worker in stack.workers} - stack.ids.keys()
             known |= set(stack.ids.values())
     return known

@@ -219,7 +219,7 @@ def _groups(
             tags=tags,
             by_priority=preferred[0],
             varied=varied,
-            coarse=varied and len({each.seconds for each in requests}) > _MAX_LENGTHS,
+            coarse=varied and len({request.seconds for request in requests}) > _MAX_LENGTHS,
             is_held=is_held,
         )
 
@@ -246,7 +246,7 @@ def _split_by_sandbox(
         yield False, requests
         return
     for is_held in (False, True):
-        if own := [each for each in requests if (each.key in in_sandbox) is is_held]:
+        if own := [request for request in requests if (request.key in in_sandbox) is is_held]:
             yield is_held, own
 
 
@@ -343,8 +343,10 @@ def _group_by_rank(
     """Yield requests by rank: by their turn, else by priority and age."""
     requests: Sequence[Ordered] = signed.requests
     if turns := signed.turns:
-        yield from ((turns[each.key], [each]) for each in requests if each.key in turns)
-        requests = [each for each in requests if each.key not in turns]
+        yield from (
+            (turns[request.key], [request]) for request in requests if request.key in turns
+        )
+        requests = [request for request in requests if request.key not in turns]
     for steps, alike in _group_by_age(requests, now).items():
         yield (classed, -signed.priority, -steps), alike
 
@@ -415,7 +417,7 @@ class _Load:
         self, requests: Sequence[Ordered], now: datetime, lengths: Mapping[int, int], place: Place
     ) -> None:
         self._requests = (
-            [each._replace(seconds=each.seconds_on(*place.kinds)) for each in requests]
+            [request._replace(seconds=request.seconds_on(*place.kinds)) for request in requests]
             if requests[0].timing
             else requests
         )

@@ -306,8 +306,10 @@ class _TurnReader:
         self._since = ledger.charged_until or periods(fleet, world.time)[2].start
         takers = takers_of(fleet, world) if ledger.payers else {}
         self.payers = {
-            each.machine: each.altered(pool=takers[each.pool]) if each.pool in takers else each
-            for each in ledger.payers
+            payer.machine: payer.altered(pool=takers[payer.pool])
+            if payer.pool in takers
+            else payer
+            for payer in ledger.payers
         }
 
     def known(self, holding: Holding) -> _Turn | None:

@@ -59,19 +59,19 @@ def _rules(fleet: Fleet, today: date) -> Iterator[Notice]:
 
 
 def _approvals(approvals: Iterable[ApprovalVerdict], today: date) -> Iterator[Notice]:
-    for each in approvals:
-        days = _due_notice(each.expires, today, VERY_SOON)
+    for approval in approvals:
+        days = _due_notice(approval.expires, today, VERY_SOON)
         # An approval from the command line lasts for hours, and its author knows.
-        if days is None or not each.left or not each.path:
+        if days is None or not approval.left or not approval.path:
             continue
         yield Notice(
             kind="approval",
-            key=_key("approval", each.digest, days),
-            path=each.path,
-            until=each.expires,
-            said=f"approval of guard {each.guard} for pool {each.pool} expires on {each.expires}, "
-            f"and {each.left} of {each.count} machines are left: if they are not done by then, "
-            "write a new one",
+            key=_key("approval", approval.digest, days),
+            path=approval.path,
+            until=approval.expires,
+            said=f"approval of guard {approval.guard} for pool {approval.pool} expires on "
+            f"{approval.expires}, and {approval.left} of {approval.count} machines are left: "
+            "if they are not done by then, write a new one",
         )
 
 
@@ -101,9 +101,9 @@ def _images(fleet: Fleet, world: World) -> Iterator[Notice]:
     for name, image in sorted(fleet.images.items()):
         every = image.rebuild.every if isinstance(image, Recipe) and image.rebuild else None
         ours = [
-            each
-            for each in world.versions
-            if each.image == name and each.state in {"built", *BOOTABLE}
+            version
+            for version in world.versions
+            if version.image == name and version.state in {"built", *BOOTABLE}
         ]
         if every is None or not ours:
             continue

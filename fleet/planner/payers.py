@@ -27,7 +27,9 @@ def payers_of(
         return
     images = images_by_pool(fleet, world, inventories)
     judge, teams = judge_of(fleet, world), teams_of(fleet, world)
-    requests = _requests(fleet, world, {each.serves[0] for each in creates if each.serves})
+    requests = _requests(
+        fleet, world, {creation.serves[0] for creation in creates if creation.serves}
+    )
     for create in creates:
         payer = MachinePayer(machine=create.worker, pool=create.pool, since=world.time)
         if create.serves and create.serves[0] in requests:

@@ -157,7 +157,7 @@ class PoolPlan:
     @property
     def option(self) -> Option | None:
         """Return the cheapest open option; None if every option is closed."""
-        ways = (each for each in self.options if not each.closed)
+        ways = (option for option in self.options if not option.closed)
         return min(ways, key=lambda each: each.price or Decimal(0), default=None)
 
     @property
@@ -259,11 +259,11 @@ class PoolPlan:
             return
         leaving = self.leaving
         for unit in self.inventory.units:
-            for each in unit.resumes if unit.name not in leaving else ():
+            for departure in unit.resumes if unit.name not in leaving else ():
                 yield Resume(
                     pool=self.name,
                     worker=unit.name,
-                    registry=each.registry,
+                    registry=departure.registry,
                     because="its hold is over, and nothing else speaks for its going",
                 )
 
@@ -397,8 +397,8 @@ def reason_of_departure(unit: Unit) -> Reason | None:
 
     Drains for a hold do not count, nor unknown reasons of a newer fleet version.
     """
-    reasons = (each.reason for each in unit.departures if each.over is None)
-    known = (Reason(each) for each in reasons if each in _REASONS)
+    reasons = (departure.reason for departure in unit.departures if departure.over is None)
+    known = (Reason(reason) for reason in reasons if reason in _REASONS)
     return next((each for each in known if each is not Reason.HELD), None)
 
 

@@ -65,7 +65,7 @@ def _judge(
     ]:
         return standing.waiting(f"the machines of pool {unread[0]} are unknown in this run")
     tries = list(_boot_attempts(version, pools, memory))
-    failed = sum(each.result == "failed" for each in tries)
+    failed = sum(attempt.result == "failed" for attempt in tries)
     if failed == len(tries) and (tries or any(pool_plan.inventory.units for pool_plan in pools)):
         boots = (
             f"all of its {write_count(failed, 'boot')} failed" if failed else "no machine boots it"
@@ -78,7 +78,7 @@ def _judge(
 
 def _explain_unchangeable(pools: list[PoolPlan]) -> str:
     """Return why no pool of an image may be changed; empty if one may."""
-    modes = {each.pool.mode for each in pools if each.pool}
+    modes = {pool_plan.pool.mode for pool_plan in pools if pool_plan.pool}
     is_still = modes and modes <= {"observe", "pause"}
     return f"every pool of it is in mode {' or '.join(sorted(modes))}" if is_still else ""
 
@@ -128,7 +128,7 @@ def _promotion(
 ) -> Promotion:
     replaced = {pool_plan.name: _count_replaced(pool_plan, version, now) for pool_plan in pools}
     costs = [_cost(pool_plan, replaced[pool_plan.name]) for pool_plan in pools]
-    known = [each for each in costs if each is not None]
+    known = [cost for cost in costs if cost is not None]
     return Promotion(
         image=version.image,
         version=version.version,

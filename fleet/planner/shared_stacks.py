@@ -168,7 +168,9 @@ def in_use(world: World, name: str) -> dict[str, int] | Unknown:
         if stack.provider == name:
             for key in _used_by(stack, base):
                 used[key] += 1
-    unrecorded_machines = sorted(each.name for each in listing.machines if each.id not in recorded)
+    unrecorded_machines = sorted(
+        machine.name for machine in listing.machines if machine.id not in recorded
+    )
     if unrecorded_machines:
         return Unknown(unknown=f"{', '.join(unrecorded_machines)} in no stack")
     return {key: count for key, count in used.items() if count}

@@ -164,12 +164,12 @@ class _Filling:
 
 def _until(component: Component, group: Group, key: str, *, whole_rank: bool) -> Component:
     """Return a component without the requests after one, which gets the last rank alone."""
-    last = next(each for each in group.requests if each.key == key)
+    last = next(request for request in group.requests if request.key == key)
     groups = []
     for other in component.groups:
         requests = other.requests if other.rank <= group.rank else ()
         if other.id == group.id or (other.rank == group.rank and not whole_rank):
-            requests = tuple(each for each in requests if each.order < last.order)
+            requests = tuple(request for request in requests if request.order < last.order)
         if requests:
             groups.append(replace(other, requests=requests))
     own = replace(group, requests=(last,), rank=(*group.rank, 1))

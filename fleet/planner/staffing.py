@@ -383,8 +383,8 @@ def _add_late(cause: _Cause, late: tuple[Blocked, ...]) -> _Cause:
         return cause
     because, path, blocked = cause
     others = (each for each in blocked if each.pool not in {pool.pool for pool in late})
-    said = "; ".join(filter(None, (because, *(each.because for each in late))))
-    return said, path or late[0].path, (*others, *late)
+    message = "; ".join(filter(None, (because, *(each.because for each in late))))
+    return message, path or late[0].path, (*others, *late)
 
 
 class _Causes:
@@ -532,7 +532,7 @@ def _opening_time(pool_plan: PoolPlan) -> datetime | None:
     """Return when the first option of a closed pool opens; None if unknown."""
     if pool_plan.closed != why_closed(pool_plan.options):
         return None
-    return min((each.until for each in pool_plan.options if each.until), default=None)
+    return min((option.until for option in pool_plan.options if option.until), default=None)
 
 
 def _path_of_option(pool_plan: PoolPlan, option: Option) -> Path:

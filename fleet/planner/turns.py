@@ -263,7 +263,7 @@ def _stopped_at(fleet: Fleet, by_age: Allocation) -> dict[Row, set[str]]:
 def _owners_of(world: World, queue: str) -> dict[str, str]:
     demand = world.queues[queue].demand
     requests = demand.requests if isinstance(demand, Demand) else ()
-    return {f"{queue}/{each.id}": each.owner or "" for each in requests}
+    return {f"{queue}/{request.id}": request.owner or "" for request in requests}
 
 
 def _served_at(row: Row, served: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[str]:
@@ -427,7 +427,7 @@ def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) 
                 since = request.pending_since or world.time
                 waiting.append(Waiting(int(request.id), request.owner or "", rank, since))
     workers = reading.workers if isinstance(reading.workers, tuple) else ()
-    held = [each.work.owner or "" for each in workers if is_busy(each) and each.work]
+    held = [worker.work.owner or "" for worker in workers if is_busy(worker) and worker.work]
     ids = in_turn(waiting, held, desk.ageing, world.time, turns_behind(world, queue))
     return {f"{queue}/{number}": place for place, number in enumerate(ids)}
 

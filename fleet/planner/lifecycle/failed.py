@@ -81,13 +81,13 @@ def drain_failed(pool_plan: PoolPlan) -> None:
     for unit in pool_plan.inventory.units:
         if not unit.has_failed or unit.name in pool_plan.leaving:
             continue
-        said = unit.failed_said
+        message = unit.failed_said
         if unit.state in (State.IDLE, State.BUSY, State.DRAINING):
-            pool_plan.due[unit.name] = (Reason.LIVECHECK_FAILED, said)
+            pool_plan.due[unit.name] = (Reason.LIVECHECK_FAILED, message)
         if unit.state in (State.IDLE, State.BUSY) and not is_going(unit):
-            pool_plan.drain(unit, Reason.LIVECHECK_FAILED, said)
+            pool_plan.drain(unit, Reason.LIVECHECK_FAILED, message)
         elif unit.state is State.DISCONNECTED:
-            because = f"{said}, and its worker is not connected"
+            because = f"{message}, and its worker is not connected"
             pool_plan.delete(unit, Reason.LIVECHECK_FAILED, because)
 
 
@@ -125,21 +125,21 @@ def delete_gone(world: World, pool_plan: PoolPlan) -> None:
     rule = rule_of_absence(pool_plan.fleet, provider)
     for unit in pool_plan.inventory.having(State.MISSING):
         if absence := absences.get(unit.name):
-            said = (
+            message = (
                 f"{_UNLISTED} since {absence.since:%Y-%m-%d %H:%M} UTC: {absence.lists} complete "
                 f"lists lack it; gone after {rule.lists} in {write_duration(rule.after)} "
                 f"(providers.{provider}.gone){_WORKS if absence.works else ''}"
             )
-            pool_plan.kept[unit.name] = (Reason.NOT_KNOWN, said)
+            pool_plan.kept[unit.name] = (Reason.NOT_KNOWN, message)
     for unit, because in pool_plan.inventory.gone:
-        said = f"{_UNLISTED}: {because}"
+        message = f"{_UNLISTED}: {because}"
         if unit.may_run and unit.worker is not None:
-            said = f"{said}; ticket {unit.worker.running} fails"
-            pool_plan.delete(unit, Reason.GONE, said, forgets=True, absent="gone")
+            message = f"{message}; ticket {unit.worker.running} fails"
+            pool_plan.delete(unit, Reason.GONE, message, forgets=True, absent="gone")
         else:
             has_ended = unit.worker is not None and unit.worker.uses
             reason = Reason.TICKET_RETURNED if has_ended else Reason.GONE
-            pool_plan.delete(unit, reason, said, absent="gone")
+            pool_plan.delete(unit, reason, message, absent="gone")
 
 
 def finish_interrupted(pool_plan: PoolPlan) -> None:
@@ -169,7 +169,7 @@ _TABLES = "labels", "settings"
 def _explain_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
     """Return why the pool's option for these inputs is closed; empty if open."""
     way = inputs.type, market_of(inputs)
-    ways = (each for each in pool_plan.options if (each.type, each.market) == way)
+    ways = (option for option in pool_plan.options if (option.type, option.market) == way)
     return next((each.closed for each in ways), "")
 
 

@@ -64,12 +64,14 @@ def hold_or_delete(world: World, pool_plan: PoolPlan, unit: Unit, because: str) 
     wanted = pool_plan.pool.boot.on_failure if pool_plan.pool else None
     held = [each for each in pool_plan.inventory.units if each.held and each.held.by == FLEET]
     room = wanted.hold - len(held) - len(pool_plan.holds) if wanted else 0
-    is_new = any(each.worker == unit.name and each.result == "starting" for each in world.attempts)
+    is_new = any(
+        attempt.worker == unit.name and attempt.result == "starting" for attempt in world.attempts
+    )
     if wanted is None or room <= 0 or not is_new or unit.machine is None or unit.held:
         pool_plan.delete(unit, Reason.BOOT_FAILED, because)
     elif pool_plan.may_remove:
-        said = f"did not boot: {because}"
-        pool_plan.kept[unit.name] = (Reason.HELD, f"held for {write_duration(HELD)}: {said}")
+        message = f"did not boot: {because}"
+        pool_plan.kept[unit.name] = (Reason.HELD, f"held for {write_duration(HELD)}: {message}")
         pool_plan.holds.append(
             Holding(
                 pool=pool_plan.name,
@@ -78,7 +80,7 @@ def hold_or_delete(world: World, pool_plan: PoolPlan, unit: Unit, because: str) 
                 machine=unit.machine.id,
                 registry=pool_plan.inventory.tokens if unit.awaits_token else None,
                 log=wanted.log,
-                because=said,
+                because=message,
             )
         )
 

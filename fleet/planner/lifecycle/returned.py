@@ -73,5 +73,7 @@ def _match_sandboxes(world: World, pool_plan: PoolPlan, unit: Unit) -> list[bool
     if reading is None or unit.worker is None or not isinstance(reading.demand, Demand):
         return []
     own, offered = set(unit.worker.requires), set(pool_plan.offer.provides)
-    fitting = (each for each in reading.demand.requests if offered.issuperset(each.required))
-    return [not own.isdisjoint(each.provided) for each in fitting]
+    fitting = (
+        request for request in reading.demand.requests if offered.issuperset(request.required)
+    )
+    return [not own.isdisjoint(request.provided) for request in fitting]

@@ -26,8 +26,8 @@ def keep_warm(pool_plan: PoolPlan, *, turn: int) -> None:
     if pool_plan.awaited:
         # A waiting request would take the spare machine immediately, past its blocking limit.
         if lacking > 0:
-            said = "none is created while requests wait for this pool"
-            pool_plan.short[Reason.BELOW_SPARE] = said, None
+            message = "none is created while requests wait for this pool"
+            pool_plan.short[Reason.BELOW_SPARE] = message, None
         return
     because = f"workers.spare is {workers.spare}"
     _create_machines(pool_plan, lacking, Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=turn))
@@ -59,8 +59,8 @@ def _create_machines(pool_plan: PoolPlan, number: int, why: Why) -> int:
         if stop:
             lacking = number - made
             are = "is" if lacking == 1 else "are"
-            said = f"{lacking} {are} not created"
+            message = f"{lacking} {are} not created"
             limit = stop if isinstance(stop, Stopped) else None
-            pool_plan.short[why.reason] = (said if limit else f"{said}: {stop}"), limit
+            pool_plan.short[why.reason] = (message if limit else f"{message}: {stop}"), limit
             return made
     return max(0, number)
