@@ -187,7 +187,7 @@ class _Limit:
 
     guard: GuardName
     path: tuple[str, ...]
-    said: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -284,12 +284,14 @@ def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
             free.append(case)
         else:
             because = _describe_removal(case, case.count, case.held, f"pool {case.pool}")
-            because = f"{because}; limit: {ours.said}"
+            because = f"{because}; limit: {ours.description}"
             yield _refuse(plan, ours, [case], because, pool=case.pool)
     total = _count_with_unseen(plan)
     count = sum(max(0, case.open - left_for(plan, "delete", case.pool)) for case in free)
     if not is_within(count, total):
-        because = f"{_describe_removal(free[0], count, total, 'the fleet')}; limit: {ours.said}"
+        because = (
+            f"{_describe_removal(free[0], count, total, 'the fleet')}; limit: {ours.description}"
+        )
         yield _refuse(plan, ours, free, because, pool=None)
 
 
@@ -411,11 +413,11 @@ def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
             free.append(case)
         else:
             because = _describe_rise(plan, case.rises, f" in pool {case.pool}")
-            because = f"{because}; limit: {ours.said}"
+            because = f"{because}; limit: {ours.description}"
             yield _refuse(plan, ours, [case], because, pool=case.pool)
     rises = [r for case in free for r in case.rises[left_for(plan, "cost_increase", case.pool) :]]
     if rises and not is_within(sum(rises, Decimal(0))):
-        because = f"{_describe_rise(plan, rises, ' in the fleet')}; limit: {ours.said}"
+        because = f"{_describe_rise(plan, rises, ' in the fleet')}; limit: {ours.description}"
         yield _refuse(plan, ours, free, because, pool=None)
 
 
@@ -504,7 +506,7 @@ def _refuse(
         of=cases[0].held if pool else _count_with_unseen(plan),
         approved=len(passing),
         withheld=len(later),
-        limit=limit.said,
+        limit=limit.description,
         approve=tuple(lines),
         commands=tuple(commands),
     )

@@ -63,10 +63,10 @@ from fleet.planner.shared_stacks import find_base_changes
 from fleet.planner.solver import GAP, MAX_NODES
 from fleet.planner.staffing import Service, Used, find_unserved, used_of, why_stopped
 from fleet.planner.units import (
-    DEAF_SAID,
+    DEAF_MESSAGE,
     DISCONNECTED_GRACE,
-    FAILED_SAID,
-    STOPPED_SAID,
+    FAILED_MESSAGE,
+    STOPPED_MESSAGE,
     State,
     Unit,
     hears_others,
@@ -81,9 +81,9 @@ ATTENTION_PAGE = "docs/how-to/runbook/needs-attention.md"
 ATTENTION = {
     State.MISSING: ("in its stack, but not listed by its provider", "not-listed"),
     State.UNRECORDED: ("listed by its provider and billed, but in no stack", "in-no-stack"),
-    State.DEAF: (f"billed, but {DEAF_SAID}", "no-tags"),
-    State.STOPPED: (f"may be billed, but {STOPPED_SAID}", "stopped"),
-    State.FAILED: (f"billed, but {FAILED_SAID}", "failed"),
+    State.DEAF: (f"billed, but {DEAF_MESSAGE}", "no-tags"),
+    State.STOPPED: (f"may be billed, but {STOPPED_MESSAGE}", "stopped"),
+    State.FAILED: (f"billed, but {FAILED_MESSAGE}", "failed"),
     State.NEVER_REGISTERED: ("billed, but its worker did not register in time", "not-registered"),
 }
 """State to the message about a machine and the section of its runbook page."""
@@ -103,8 +103,8 @@ def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
 
 def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[tuple[str, str]]:
     for pool_plan in pool_plans.values():
-        if pool_plan.choice.said:
-            yield f"pool {pool_plan.name}: {pool_plan.choice.said}", _IMAGE
+        if pool_plan.choice.problem:
+            yield f"pool {pool_plan.name}: {pool_plan.choice.problem}", _IMAGE
         leaving = pool_plan.leaving
         for unit in pool_plan.inventory.having(*ATTENTION):
             is_held = unit.held or pool_plan.kept.get(unit.name, ("",))[0] is Reason.HELD
@@ -255,11 +255,11 @@ def warn_of_cadence(fleet: Fleet, world: World) -> Iterator[Warning_]:
 _PLAIN: dict[State, tuple[Reason, str]] = {
     State.STARTING: (Reason.STARTING, "its machine boots"),
     State.ASSUMED: (Reason.NO_REGISTRY, "no queue reports whether it is busy"),
-    State.DEAF: (Reason.DEAF, DEAF_SAID),
-    State.STOPPED: (Reason.STOPPED, STOPPED_SAID),
+    State.DEAF: (Reason.DEAF, DEAF_MESSAGE),
+    State.STOPPED: (Reason.STOPPED, STOPPED_MESSAGE),
     State.FAILED: (
         Reason.LIVECHECK_FAILED,
-        f"{FAILED_SAID}; no queue reports whether it is busy",
+        f"{FAILED_MESSAGE}; no queue reports whether it is busy",
     ),
     State.DISCONNECTED: (Reason.DISCONNECTED, "its worker is not connected"),
     State.UNRECORDED: (Reason.NOT_KNOWN, "listed by the provider, but not in its stack"),
@@ -663,7 +663,7 @@ def _describe_size(pool_plan: PoolPlan, waiting: int, used: Used) -> str:
     if pool_plan.closed:
         parts.append(f"creates no machines: {pool_plan.closed}")
     else:
-        parts += [pool_plan.choice.said] if pool_plan.choice.said else []
+        parts += [pool_plan.choice.problem] if pool_plan.choice.problem else []
         parts += [
             f"not created: {o.type}/{o.market}: {o.closed}" for o in pool_plan.options if o.closed
         ]

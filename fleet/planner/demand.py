@@ -79,7 +79,7 @@ class Payer(NamedTuple):
     """(Supply, tag) pairs: the required tags that the request waives there (`otherwise`)."""
 
     @property
-    def said(self) -> tuple[str | None, ...]:
+    def identity(self) -> tuple[str | None, ...]:
         """Return the identifying fields.
 
         Sandbox and desk only if set, for stable signature ids.
@@ -451,9 +451,9 @@ def _sign(
     queue, shape, priority, payer, dropped, timing = kind
     ask = shape.ask
     identity: list[object] = [queue, required_of(ask), sorted(ask.provided), priority]
-    identity += [payer.said] if any(payer) else []
+    identity += [payer.identity] if any(payer) else []
     identity += [sorted(dropped)] if dropped else []
-    identity += [timing.said] if timing is not None and timing.said else []
+    identity += [timing.identity] if timing is not None and timing.identity else []
     if shape.refused or shape.differences:
         identity.append([refusal.because for refusal in shape.refused])
         identity.append([difference.because for difference in shape.differences])

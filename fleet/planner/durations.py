@@ -174,7 +174,7 @@ class Timing:
     """The deadline is set on the request, not on its queue."""
 
     @property
-    def said(self) -> list[object]:
+    def identity(self) -> list[object]:
         """Return the fields that distinguish signatures; empty if machines do not differ."""
         fields: list[object] = [f"deadline {self.deadline}"] if self.own_deadline else []
         fields += [f"speed {self.speed}"] if self.speed else []

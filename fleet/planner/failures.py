@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from fleet.model.facts import Attempt, AttemptResult, Machine, Market, World
 from fleet.planner.inventory import PoolInventory, attempts_of
-from fleet.planner.units import DEAF_SAID, State, Unit, why_late
+from fleet.planner.units import DEAF_MESSAGE, State, Unit, why_late
 from fleet.schema.model import BootFailures, Fleet, HooksProvider, Pool
 
 BASE = timedelta(minutes=3)
@@ -36,7 +36,7 @@ LATEST = 20
 """Maximum latest attempts per pool, machine type and market that are evaluated."""
 
 _WHY_FAILED: Mapping[State | None, str] = {
-    State.DEAF: DEAF_SAID,
+    State.DEAF: DEAF_MESSAGE,
     State.STOPPED: "its machine stopped before its worker registered",
 }
 _FAILED = frozenset({"failed", "error", "out-of-stock", "quota", "name-taken"})
@@ -275,7 +275,7 @@ def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
 class Failing(NamedTuple):
     """Failures that close an option, and its retry time."""
 
-    said: str = ""
+    reason: str = ""
     """The reason; empty if the option is open."""
     until: datetime | None = None
 
@@ -382,13 +382,13 @@ class Stopped:
     until: datetime
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """Return the failures as the end of a sentence about the image."""
         return f"failed {self.failures} of its last {self.boots} boots (guards.boot_failures)"
 
     def __str__(self) -> str:
         """Return the failures with the retry time."""
-        return f"{self.said}; retried from {write_time(self.until)}"
+        return f"{self.summary}; retried from {write_time(self.until)}"
 
 
 def stopped_images(

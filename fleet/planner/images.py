@@ -234,7 +234,7 @@ class ImageChoice:
     """The candidate's share in percent."""
     stopped: tuple[str, ...] = ()
     """Ids of newer versions whose boots failed."""
-    said: str = ""
+    problem: str = ""
     """The problem of the image as a sentence; empty without problems."""
     closed: str = ""
     """Why no machine is created with it; empty if allowed."""
@@ -388,7 +388,9 @@ def describe_troubles(
 ) -> dict[str, str]:
     """Return the problem of each pool's image; without inventories no machine counts."""
     memory = recall(fleet, world, inventories)
-    message = {name: choose_image(fleet, world, memory, name).said for name in fleet.dynamic_pools}
+    message = {
+        name: choose_image(fleet, world, memory, name).problem for name in fleet.dynamic_pools
+    }
     return {name: text for name, text in sorted(message.items()) if text}
 
 
@@ -485,7 +487,9 @@ def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> 
             messages += _unpromoted_ids(case)
             told = "; ".join(messages)
             ends = min(until, default=None)
-            return ImageChoice(booted, (version,), stopped=tuple(stopped), said=told, until=ends)
+            return ImageChoice(
+                booted, (version,), stopped=tuple(stopped), problem=told, until=ends
+            )
         until.append(stop.until)
         messages.append(f"image {version.image} {version.version} {stop}; {case.last_boot}")
         if not case.can_fall_back:
@@ -524,16 +528,16 @@ def _add_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
     name = f"candidate {version.image} {version.version}"
     if stop is None:
         message = "; ".join(
-            filter(None, [choice.said, _missing_tags(name, choice.images, version)])
+            filter(None, [choice.problem, _missing_tags(name, choice.images, version)])
         )
-        return replace(choice, candidate=booted, share=version.share, said=message)
+        return replace(choice, candidate=booted, share=version.share, problem=message)
     # A candidate on trial is retired in this run (`images.NAME.promote`) and not retried.
     failed = (
-        f"{name} {stop.said if version.by_rule else stop}; {case.last_boot}; no machine is "
+        f"{name} {stop.summary if version.by_rule else stop}; {case.last_boot}; no machine is "
         "created with it"
     )
-    message = "; ".join(filter(None, [choice.said, failed]))
-    return replace(choice, stopped=(*choice.stopped, booted), said=message)
+    message = "; ".join(filter(None, [choice.problem, failed]))
+    return replace(choice, stopped=(*choice.stopped, booted), problem=message)
 
 
 def _missing_tags(name: str, current: Iterable[ImageVersion], candidate: ImageVersion) -> str:
@@ -566,7 +570,7 @@ def _closed_choice(
     until: datetime | None = None,
 ) -> ImageChoice:
     images = (version,) if version else ()
-    return ImageChoice(image, images, said=because, closed=because, until=until)
+    return ImageChoice(image, images, problem=because, closed=because, until=until)
 
 
 _PLACES = {

@@ -194,7 +194,7 @@ def _groups(
             keys = (*workers, *(way for pool in signed.machines_of for way in ways[pool]))
             known[fitting] = choices.setdefault(keys, len(choices))
         classed = class_of(fleet, vocabulary, signed.ask.required)
-        timing = signed.timing if signed.timing and signed.timing.said else None
+        timing = signed.timing if signed.timing and signed.timing.identity else None
         preferred = _pool_priorities(fleet, signed)
         for rank, requests in _group_by_rank(signed, classed, world.time):
             for able, in_time in _group_by_deadline(
@@ -399,7 +399,7 @@ class _Fits:
             kinds = place.kinds if has_timing else ()
             if kinds not in loads:
                 load = loads[kinds] = _Load(requests, self._now, self._lengths, place)
-                load.known = self._known[load.said]
+                load.known = self._known[load.identity]
             fit = loads[kinds].at(place, self._waits[place.key])
             priority = priorities.get(place.pool, 0) if priorities and place.makes else 0
             fits[place.key] = fit._replace(priority=priority) if priority else fit
@@ -437,7 +437,7 @@ class _Load:
         self._sum = sum(length * count for length, count in self._lengths.items())
         if len(self._lengths) > _MAX_LENGTHS:
             self._lengths = {self._sum // self._count: self._count}
-        self.said = frozenset(self._lengths.items()), self._sum, self._seconds, self._longest
+        self.identity = frozenset(self._lengths.items()), self._sum, self._seconds, self._longest
         """Fits by place and share, the only inputs that differ within this load."""
         self.known: _Known = {}
         self._bills: dict[tuple[Tariff, int], Decimal] = {}

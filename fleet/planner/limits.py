@@ -15,7 +15,7 @@ from fleet.model.tickets import Limit
 from fleet.planner.demand import Group, Path, Payer, Place, Row, Supply, limits_of
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.teams import Teams
-from fleet.planner.units import DEAF_SAID, FAILED_SAID, STOPPED_SAID, State, Unit
+from fleet.planner.units import DEAF_MESSAGE, FAILED_MESSAGE, STOPPED_MESSAGE, State, Unit
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -26,9 +26,9 @@ _SERVES_NOTHING: Mapping[State, str] = {
     State.UNRECORDED: "listed by its provider, but not in its stack",
     State.MISSING: "in its stack, but not listed by its provider",
     State.NEVER_REGISTERED: "its worker never registered",
-    State.DEAF: DEAF_SAID,
-    State.FAILED: FAILED_SAID,
-    State.STOPPED: STOPPED_SAID,
+    State.DEAF: DEAF_MESSAGE,
+    State.FAILED: FAILED_MESSAGE,
+    State.STOPPED: STOPPED_MESSAGE,
     State.DISCONNECTED: "its worker is not connected",
 }
 

@@ -92,7 +92,7 @@ def _explain_stopped(
         booted = version.ids.get(pool_plan.inventory.provider, "")
         stop = stopped_images(rule, memory, pool_plan.name)(booted)
         if stop is not None:
-            return f"in pool {pool_plan.name} it {stop.said}"
+            return f"in pool {pool_plan.name} it {stop.summary}"
     return ""
 
 

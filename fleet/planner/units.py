@@ -239,9 +239,9 @@ class State(Word):
 
 DEAF_GRACE = 120
 """Seconds that a connected worker has to report its tags; until then it counts as starting."""
-FAILED_SAID = "failed by its provider: its livechecks or `new` failed"
-DEAF_SAID = "its worker has not reported its tags, so it gets no work"
-STOPPED_SAID = "its machine is stopped"
+FAILED_MESSAGE = "failed by its provider: its livechecks or `new` failed"
+DEAF_MESSAGE = "its worker has not reported its tags, so it gets no work"
+STOPPED_MESSAGE = "its machine is stopped"
 RETURN_GRACE = DEAF_GRACE
 """Seconds that a disconnected worker still counts as capacity: most reconnect."""
 CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
@@ -290,12 +290,12 @@ class Unit:
         return has_failed(self.machine)
 
     @property
-    def failed_said(self) -> str:
+    def failure(self) -> str:
         """Return the failure of a broken machine."""
         misses = self.machine.misses if self.machine else None
         if misses:
             return f"the port of its `ready` did not answer the last {misses} checks"
-        return FAILED_SAID
+        return FAILED_MESSAGE
 
     @property
     def awaits_token(self) -> bool:

@@ -41,7 +41,7 @@ def closed(*attempts: Attempt, fleet: Fleet | None = None, **way: str) -> str:
     world = a_sim_world(attempts=attempts)
     memory = recall(fleet, world, take_inventory(fleet, world))
     asked = {"pool": "builders", "kind": "ccx33", "market": "on-demand", "provider": "desk"}
-    return find_failing(memory, **(asked | way)).said  # type: ignore[arg-type]  # a market is text
+    return find_failing(memory, **(asked | way)).reason  # type: ignore[arg-type]  # a market is text
 
 
 def some(results: str, *, minutes: float = 10, **said: object) -> list[Attempt]:
@@ -408,7 +408,7 @@ def test_a_boot_that_just_failed_counts_in_the_same_plan() -> None:
     fleet = a_sim_fleet()
     memory = recall(fleet, known, take_inventory(fleet, known))
 
-    assert tells(find_failing(memory, "builders", "ccx33", "on-demand", "desk").said, "4", "4")
+    assert tells(find_failing(memory, "builders", "ccx33", "on-demand", "desk").reason, "4", "4")
 
 
 def test_the_order_in_which_tries_are_told_does_not_matter() -> None:

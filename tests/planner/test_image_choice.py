@@ -257,7 +257,7 @@ def test_of_a_candidate_that_does_not_come_up_none_is_made_and_none_goes() -> No
 
     assert made(world) == [OLD, OLD]
     assert giving_way(world) == []
-    said = choice(a_fleet_with(), world).said
+    said = choice(a_fleet_with(), world).problem
     assert tells(said, "trixie", NEW, "2", "2")
 
 
@@ -269,7 +269,7 @@ def test_what_a_candidate_does_not_offer_any_more_is_said() -> None:
 
     chosen = choice(a_fleet_with(), a_sim_world(images=images))
 
-    assert tells(chosen.said, "trixie", NEW, "sbuild:1")
+    assert tells(chosen.problem, "trixie", NEW, "sbuild:1")
 
 
 def test_a_promoted_candidate_s_machines_stay_and_the_others_are_outdated() -> None:

@@ -13,7 +13,7 @@ OWN_STACK = {name: a_stack(provider="desk") for name in ("old", "builders")}
 
 def failing(fleet: Fleet, world: World) -> str:
     memory = recall(fleet, world, take_inventory(fleet, world))
-    return find_failing(memory, "builders", "ccx33", "on-demand", "desk").said
+    return find_failing(memory, "builders", "ccx33", "on-demand", "desk").reason
 
 
 def test_a_renamed_pool_has_spent_what_it_spent_under_its_old_name() -> None:

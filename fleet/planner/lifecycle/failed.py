@@ -22,9 +22,9 @@ from fleet.planner.lifecycle.held import hold_or_delete
 from fleet.planner.pool_plan import PoolPlan, Why, gives_back, is_going
 from fleet.planner.units import (
     DEAF_GRACE,
-    DEAF_SAID,
+    DEAF_MESSAGE,
     DISCONNECTED_GRACE,
-    STOPPED_SAID,
+    STOPPED_MESSAGE,
     State,
     Unit,
     hears_others,
@@ -44,7 +44,7 @@ _NEVER_CAME = "its machine stopped before its worker registered; its token is re
 def delete_deaf(pool_plan: PoolPlan) -> None:
     """Delete workers that are connected for long but report no tags."""
     for unit in pool_plan.inventory.having(State.DEAF):
-        because = f"{DEAF_SAID}, for more than {write_duration(DEAF_GRACE)}"
+        because = f"{DEAF_MESSAGE}, for more than {write_duration(DEAF_GRACE)}"
         pool_plan.delete(unit, Reason.DEAF, because)
 
 
@@ -52,7 +52,7 @@ def delete_stopped(pool_plan: PoolPlan) -> None:
     """Delete stopped machines: nothing runs on them, whatever their registry reports."""
     for unit in pool_plan.inventory.having(State.STOPPED):
         if not unit.awaits_token:
-            pool_plan.delete(unit, Reason.STOPPED, f"{STOPPED_SAID}{gives_back(unit)}")
+            pool_plan.delete(unit, Reason.STOPPED, f"{STOPPED_MESSAGE}{gives_back(unit)}")
         elif pool_plan.inventory.tokens is None or not pool_plan.inventory.has_registry:
             continue
         elif unit.name in pool_plan.lost:
@@ -81,7 +81,7 @@ def drain_failed(pool_plan: PoolPlan) -> None:
     for unit in pool_plan.inventory.units:
         if not unit.has_failed or unit.name in pool_plan.leaving:
             continue
-        message = unit.failed_said
+        message = unit.failure
         if unit.state in (State.IDLE, State.BUSY, State.DRAINING):
             pool_plan.due[unit.name] = (Reason.LIVECHECK_FAILED, message)
         if unit.state in (State.IDLE, State.BUSY) and not is_going(unit):
