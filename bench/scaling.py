@@ -125,7 +125,7 @@ def waiting_of(
     return [
         Waiting(
             len(signed.requests),
-            tuple(sorted({*signed.machines_of} & price.keys(), key=price.__getitem__)),
+            tuple(sorted({*signed.creating_pools} & price.keys(), key=price.__getitem__)),
         )
         for signed in sign_demand(fleet, world, supplies, again=True)
     ]

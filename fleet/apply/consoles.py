@@ -7,7 +7,7 @@ from fleet.apply.orders import logged
 from fleet.errors import FleetError
 from fleet.model.orders import FLEET, Hold
 from fleet.model.plan import Holding, Plan
-from fleet.planner.lifecycle.held import HELD
+from fleet.planner.lifecycle.held import HOLD_SECONDS
 from fleet.ports import ConsoleReader, Tell
 from fleet.report.terminal import clean
 from fleet.schema.secrets import masked
@@ -23,7 +23,7 @@ def hold_failed(plan: Plan, sources: Sources, run: str, note: Tell, tell: Tell) 
     now = plan.time
     for each in plan.holds:
         note(f"hold {each.worker}")
-        until = now + timedelta(seconds=HELD)
+        until = now + timedelta(seconds=HOLD_SECONDS)
         hold = Hold(machine=each.worker, by=FLEET, at=now, until=until, reason=each.because)
         try:
             console = end_of(read_console(sources, each.provider, each.machine), each.log)

@@ -108,7 +108,7 @@ def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
         leaving = pool_plan.leaving
         for unit in pool_plan.inventory.having(*ATTENTION):
             is_held = unit.held or pool_plan.kept.get(unit.name, ("",))[0] is Reason.HELD
-            if unit.name in leaving or is_held or pool_plan.goes_by_itself(unit):
+            if unit.name in leaving or is_held or pool_plan.expires_later(unit):
                 continue
             message, section = ATTENTION[unit.state]
             yield f"{unit.name}: {message}; `fleet explain worker {unit.name}`", section
@@ -161,7 +161,7 @@ def warn_of_durations(
         count = [request.seconds for request in signed.requests].count(None)
         if count:
             silent[signed.queue] += count if budgets else 0
-            patient.update(dict.fromkeys(waits.intersection(signed.machines_of), count))
+            patient.update(dict.fromkeys(waits.intersection(signed.creating_pools), count))
     for queue, count in sorted((+silent).items()):  # without those of which nothing counts
         message = (
             f"{write_count(count, 'request')} of queue {queue} without a known duration: each "
@@ -493,7 +493,7 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             type=unit.machine.type if unit.machine else None,
             cost=cost or Decimal(0),
             cost_known=cost is not None,
-            outdated=pool_plan.gives_way(unit),
+            outdated=pool_plan.needs_update(unit),
             inactive=unit.state is State.DISABLED,
         )
     made = (action for action in actions.values() if isinstance(action, Create))
@@ -712,7 +712,7 @@ def _signatures(
             requests=keys,
             by_worker={k: by_worker[k] for k in filter(by_worker.__contains__, keys)},
             by_create={k: created[k] for k in filter(created.__contains__, keys)},
-            pools=signed.machines_of,
+            pools=signed.creating_pools,
             refused=tuple(
                 RefusedTag(
                     tag=refusal.tag, who=refusal.who, because=refusal.because, path=refusal.path

@@ -123,10 +123,10 @@ class Signed:
     differences: tuple[Difference, ...]
     held: bool
     """The queue stored a tag that the requester has no permission for: no worker may serve it."""
-    workers_of: tuple[str, ...]
-    machines_of: tuple[str, ...]
-    last_of: frozenset[str] = frozenset()
-    """The subset of `workers_of` that is on demand for other tags: it is used last."""
+    fitting_supplies: tuple[str, ...]
+    creating_pools: tuple[str, ...]
+    reserved_supplies: frozenset[str] = frozenset()
+    """The subset of `fitting_supplies` that is on demand for other tags: it is used last."""
     dropped: frozenset[str] = frozenset()
     """Required tags that are waived because the request has waited long enough (`otherwise`)."""
     timing: Timing | None = None
@@ -408,7 +408,7 @@ class _Eligibility:
         choices = self._known[each]
         if not kind.dropped:
             return choices
-        offers = {key: self._supplies[key].offer.provides for key in choices.workers_of}
+        offers = {key: self._supplies[key].offer.provides for key in choices.fitting_supplies}
         without = ((key, tag) for key in offers for tag in sorted(kind.dropped - offers[key]))
         return choices._replace(without=tuple(without))
 
@@ -439,9 +439,9 @@ class _Choices(NamedTuple):
     `without` has (supply, tag) pairs for missing tags that the request waives.
     """
 
-    workers_of: tuple[str, ...]
-    machines_of: tuple[str, ...]
-    last_of: frozenset[str]
+    fitting_supplies: tuple[str, ...]
+    creating_pools: tuple[str, ...]
+    reserved_supplies: frozenset[str]
     without: tuple[tuple[str, str], ...] = ()
 
 
@@ -469,9 +469,9 @@ def _sign(
         refused=shape.refused,
         differences=shape.differences,
         held=shape.held,
-        workers_of=choices.workers_of,
-        machines_of=choices.machines_of,
-        last_of=choices.last_of,
+        fitting_supplies=choices.fitting_supplies,
+        creating_pools=choices.creating_pools,
+        reserved_supplies=choices.reserved_supplies,
         dropped=dropped,
         timing=timing,
         ruled=tuple(sorted(ruled)),

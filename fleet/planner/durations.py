@@ -78,9 +78,9 @@ def _created_at(made: tuple[datetime, str]) -> datetime:
     return made[0]
 
 
-LEAST_RUNS = 3
+MIN_RUNS = 3
 """Minimum runs per machine type for a median."""
-LEAST_TYPES = 2
+MIN_TYPES = 2
 
 
 class Fitted(NamedTuple):
@@ -104,7 +104,7 @@ def fit(world: World) -> Fits:
         for run in reading.demand.runs if isinstance(reading.demand, Demand) else ():
             runs[run.task, run.package][run.machine] += run.seconds
     fits = {about: _fit_types(types) for about, types in runs.items()}
-    return {about: fitted for about, fitted in fits.items() if len(fitted) >= LEAST_TYPES}
+    return {about: fitted for about, fitted in fits.items() if len(fitted) >= MIN_TYPES}
 
 
 def _fits_of(fleet: Fleet, world: World) -> Fits:
@@ -124,7 +124,7 @@ def _fit_types(types: Mapping[str, list[int]]) -> tuple[Fitted, ...]:
     known = (
         Fitted(name, max(1, round(median(seconds))), len(seconds))
         for name, seconds in types.items()
-        if len(seconds) >= LEAST_RUNS
+        if len(seconds) >= MIN_RUNS
     )
     return tuple(sorted(known, key=lambda each: (-each.runs, each.type)))
 

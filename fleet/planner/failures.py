@@ -20,19 +20,19 @@ from fleet.planner.inventory import PoolInventory, attempts_of
 from fleet.planner.units import DEAF_MESSAGE, State, Unit, why_late
 from fleet.schema.model import BootFailures, Fleet, HooksProvider, Pool
 
-BASE = timedelta(minutes=3)
+MIN_BACKOFF = timedelta(minutes=3)
 """Back-off after the first failure; it doubles with each further one. Value of Karpenter."""
-CAP = timedelta(minutes=30)
+MAX_BACKOFF = timedelta(minutes=30)
 """Maximum back-off. Value of Cluster Autoscaler."""
-RESET = timedelta(hours=3)
+FAILURE_MEMORY = timedelta(hours=3)
 """Age at which a failure is forgotten. Value of Cluster Autoscaler."""
 BOOT_MEMORY = timedelta(hours=24)
 """Age at which a failed boot no longer counts against its image, which is then retried."""
-SAMPLE = 4
+MIN_ATTEMPTS = 4
 """Minimum finished attempts for a failure rate."""
-RATE = 0.5
+MAX_FAILURE_RATE = 0.5
 """Failure rate that closes an option."""
-LATEST = 20
+MAX_ATTEMPTS = 20
 """Maximum latest attempts per pool, machine type and market that are evaluated."""
 
 _WHY_FAILED: Mapping[State | None, str] = {
@@ -41,7 +41,7 @@ _WHY_FAILED: Mapping[State | None, str] = {
 }
 _FAILED = frozenset({"failed", "error", "out-of-stock", "quota", "name-taken"})
 _ENDED = frozenset({"registered", "failed", "error"})
-MOST_TAKEN = 8
+MAX_TAKEN_RUNS = 8
 """Consecutive runs with taken names, after which the cause is assumed to be another one."""
 _STATED = re.compile(r"\A\S+: new reports (out-of-stock|quota|name-taken|error): ")
 """An outcome reported by an operator's command: docs/how-to/use-your-own-commands.md."""
@@ -204,7 +204,7 @@ class Memory:
         Hanging attempts are far apart, so the window is long enough for the minimum sample.
         """
         took = self.end_of(attempt) - attempt.at
-        return self.now - attempt.at <= RESET + SAMPLE * took * 2
+        return self.now - attempt.at <= FAILURE_MEMORY + MIN_ATTEMPTS * took * 2
 
 
 def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Memory:
@@ -287,7 +287,7 @@ def find_failing(memory: Memory, pool: str, kind: str, market: Market, provider:
     account = memory.by_account.get((provider, market), ())
     own = [
         each for each in memory.by_pool.get(pool, ()) if (each.type, each.market) == (kind, market)
-    ][:LATEST]
+    ][:MAX_ATTEMPTS]
     closed = _active_streak(memory, account, {"quota"})
     if closed:
         message = f"the quota at provider {provider} is used up ({_describe_streak(closed)}"
@@ -298,13 +298,13 @@ def find_failing(memory: Memory, pool: str, kind: str, market: Market, provider:
         message = f"{provider} is out of stock of {kind}{where} ({_describe_streak(closed)}"
         return Failing(message, closed.until)
     streak = _active_streak(memory, own, {"name-taken"})
-    if streak and streak.runs >= MOST_TAKEN:
+    if streak and streak.runs >= MAX_TAKEN_RUNS:
         message = f"{provider} refused every name as taken ({_describe_streak(streak)}"
         return Failing(message, streak.until)
     ended = [a for a in own if a.result in _ENDED and memory.is_recent(a)]
     failures = sum(each.result != "registered" for each in ended)
     closed = _active_streak(memory, own, {"error", "failed"})
-    if closed is None or len(ended) < SAMPLE or failures < RATE * len(ended):
+    if closed is None or len(ended) < MIN_ATTEMPTS or failures < MAX_FAILURE_RATE * len(ended):
         return Failing()
     message = f"{failures} of {len(ended)} attempts failed ({_describe_streak(closed)}"
     return Failing(message, closed.until)
@@ -336,12 +336,12 @@ def _streak(memory: Memory, attempts: Sequence[Attempt], kinds: Collection[str])
             if any(attempt.result in ("registered", "failed") for attempt in tries):
                 break
             continue
-        if before - memory.end_of(failed) > RESET:
+        if before - memory.end_of(failed) > FAILURE_MEMORY:
             break
         runs, latest, before = runs + 1, latest or failed, at
     if latest is None:
         return None
-    closes = min(CAP, BASE * 2 ** min(runs - 1, 10))
+    closes = min(MAX_BACKOFF, MIN_BACKOFF * 2 ** min(runs - 1, 10))
     return _Streak(runs, memory.end_of(latest) + max(memory.least, closes))
 
 
@@ -350,7 +350,7 @@ def describe_failures(memory: Memory, pool: str) -> str:
     failed: list[Attempt] = []
     before = memory.now
     for attempt in memory.by_pool.get(pool, ()) if memory.has_failures else ():
-        if attempt.result == "registered" or before - memory.end_of(attempt) > RESET:
+        if attempt.result == "registered" or before - memory.end_of(attempt) > FAILURE_MEMORY:
             break
         before = attempt.at
         if attempt.result in _FAILED:

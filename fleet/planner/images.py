@@ -388,10 +388,10 @@ def describe_troubles(
 ) -> dict[str, str]:
     """Return the problem of each pool's image; without inventories no machine counts."""
     memory = recall(fleet, world, inventories)
-    message = {
+    problems = {
         name: choose_image(fleet, world, memory, name).problem for name in fleet.dynamic_pools
     }
-    return {name: text for name, text in sorted(message.items()) if text}
+    return {name: text for name, text in sorted(problems.items()) if text}
 
 
 def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
@@ -485,10 +485,10 @@ def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> 
             if stopped:
                 messages.append(f"new machines boot {version.image} {version.version} instead")
             messages += _unpromoted_ids(case)
-            told = "; ".join(messages)
+            problem = "; ".join(messages)
             ends = min(until, default=None)
             return ImageChoice(
-                booted, (version,), stopped=tuple(stopped), problem=told, until=ends
+                booted, (version,), stopped=tuple(stopped), problem=problem, until=ends
             )
         until.append(stop.until)
         messages.append(f"image {version.image} {version.version} {stop}; {case.last_boot}")

@@ -131,7 +131,7 @@ def new_place(fleet: Fleet, name: str, kind: str, market: Market, *, on_demand: 
     key = f"{name}/{kind}/{market}"
 
     def find() -> Place:
-        seconds = tail_seconds(fleet, pool, on_demand=on_demand)
+        seconds = overhead_seconds(fleet, pool, on_demand=on_demand)
         tariff = tariff_of(fleet, pool, kind, market)
         return Place(
             key=key,
@@ -149,7 +149,7 @@ def new_place(fleet: Fleet, name: str, kind: str, market: Market, *, on_demand: 
     return remembered(fleet, ("place", key), (pool, on_demand), find)
 
 
-def tail_seconds(fleet: Fleet, pool: Pool, *, on_demand: bool) -> int:
+def overhead_seconds(fleet: Fleet, pool: Pool, *, on_demand: bool) -> int:
     """Return the fixed seconds of a new machine: boot, idle time-out and two runs.
 
     The two runs are needed to drain and to delete it.
@@ -188,10 +188,10 @@ def _groups(
     choices: dict[tuple[str, ...], int] = {}  # numbered, for they are slow to hash
     for signed in demand:
         tags = limited(signed.ask.required)
-        fitting = signed.workers_of, signed.machines_of
+        fitting = signed.fitting_supplies, signed.creating_pools
         if fitting not in known:
-            workers = [key for key in signed.workers_of if key in places]
-            keys = (*workers, *(way for pool in signed.machines_of for way in ways[pool]))
+            workers = [key for key in signed.fitting_supplies if key in places]
+            keys = (*workers, *(way for pool in signed.creating_pools for way in ways[pool]))
             known[fitting] = choices.setdefault(keys, len(choices))
         classed = class_of(fleet, vocabulary, signed.ask.required)
         timing = signed.timing if signed.timing and signed.timing.identity else None
@@ -201,7 +201,7 @@ def _groups(
                 signed, requests, known[fitting], choices, places
             ):
                 for length, alike in _group_by_length(in_time, lengths).items():
-                    alone = length, timing, signed.last_of, preferred
+                    alone = length, timing, signed.reserved_supplies, preferred
                     for is_held, own in _split_by_sandbox(alike, in_sandbox):
                         together[rank, able, signed.payer, tags, is_held, *alone] += own
     at = [tuple(places[key] for key in keys) for keys in choices]
@@ -255,7 +255,7 @@ def _pool_priorities(fleet: Fleet, signed: Signed) -> _Preferred:
     queue = fleet.queues.get(signed.queue)
     if not isinstance(queue, TicketQueue):
         return False, ()
-    found = {name: priority_at(fleet, name, signed.ask.required) for name in signed.machines_of}
+    found = {name: priority_at(fleet, name, signed.ask.required) for name in signed.creating_pools}
     return queue.prefer == "priority", tuple((name, n) for name, n in found.items() if n)
 
 

@@ -295,14 +295,14 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     if option.market != "on-demand":
         settings["market"] = option.market
     architecture = fleet.images[pool.image].architecture
-    said = {"provides": pool.provides, "requires": pool.requires}
+    pool_tags = {"provides": pool.provides, "requires": pool.requires}
     made_from = {
         "type": option.type,
         "image": option.image,
         "architecture": architecture,
         "settings": settings,
         # Unset values are left out, so that they do not change the digest.
-        **{key: sorted(tags) for key, tags in said.items() if tags},
+        **{key: sorted(tags) for key, tags in pool_tags.items() if tags},
         **({"swap": pool.swap} if pool.swap else {}),
     }
     return WorkerInputs(

@@ -115,7 +115,7 @@ class PoolPlan:
     """Number of waiting requests assigned to its existing and new workers."""
     awaited: bool = False
     """A limit blocks requests that fit this pool."""
-    short_of_room: int = 0
+    blocked_by_max: int = 0
     """Number of requests that only `workers.max` blocks here."""
     due: dict[str, "Because"] = field(default_factory=dict)
     """Unit name to the reason of its replacement."""
@@ -198,12 +198,12 @@ class PoolPlan:
         digest = unit.machine.digest if unit.machine else None
         return bool(digest and self.digests and digest not in self.digests)
 
-    def gives_way(self, unit: Unit) -> bool:
+    def needs_update(self, unit: Unit) -> bool:
         """Return whether a unit is due for replacement, as outdated or by a candidate."""
         due, _ = self.due.get(unit.name, (None, ""))
         return due is Reason.OUTDATED or self.is_outdated(unit)
 
-    def goes_by_itself(self, unit: Unit) -> bool:
+    def expires_later(self, unit: Unit) -> bool:
         """Return whether a kept unit will be deleted later without manual action."""
         return self.kept.get(unit.name, (None, ""))[0] is Reason.ORPHAN
 
@@ -234,7 +234,7 @@ class PoolPlan:
         return not (self.inventory.blind or self.inventory.frozen or paused)
 
     @property
-    def may_shrink(self) -> bool:
+    def can_scale_down(self) -> bool:
         """Return whether idle machines may be deleted: not if part of the demand is unknown."""
         return self.may_remove and not self.inventory.sampled
 

@@ -234,11 +234,11 @@ def _note_unserved(
             if stop.rows:
                 pool_plan = pool_plans[places[stop.place].pool]
                 pool_plan.awaited = True
-                if waits_for_room(stop, pool_plan.name):
-                    pool_plan.short_of_room += waiting[known]
+                if is_blocked_by_max(stop, pool_plan.name):
+                    pool_plan.blocked_by_max += waiting[known]
 
 
-def waits_for_room(stop: Stop, pool: str) -> bool:
+def is_blocked_by_max(stop: Stop, pool: str) -> bool:
     """Return whether `workers.max` of a pool is the only limit that blocks a request."""
     room = ("pools", pool, "workers", "max")
     return bool(stop.rows) and all(row.path == room for row in stop.rows)
@@ -361,7 +361,7 @@ def _find_late_pools(
     own = timing.own_deadline
     path = () if own else ("queues", signed.queue, "deadline")
     whose = "its own deadline" if own else f"the deadline of queue {signed.queue}"
-    for pool in signed.machines_of:
+    for pool in signed.creating_pools:
         pool_plan = pool_plans.get(pool)
         kinds = [kind_at(fleet, pool, way.type) for way in pool_plan.options] if pool_plan else []
         if kinds and all(timing.is_late([kind], seconds) for kind in kinds):
@@ -414,11 +414,11 @@ class _Causes:
 
     def of(self, signed: Signed, number: int) -> _Cause:
         """Return the cause for a signature; empty if no pool fits."""
-        key = signed.machines_of, number
+        key = signed.creating_pools, number
         if key not in self._known:
             stops = self._stops[number]
             found = tuple(
-                _find_blocked(self._pool_plans, signed.machines_of, stops, self._stopped_by)
+                _find_blocked(self._pool_plans, signed.creating_pools, stops, self._stopped_by)
             )
             path = found[0].blocked.path if found else ()
             self._known[key] = _join_causes(found), path, _distinct(found)

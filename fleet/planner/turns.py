@@ -27,7 +27,7 @@ from fleet.planner.demand import Group, Place, Rank, Row, Signed
 from fleet.planner.layout import Layout, class_of
 from fleet.planner.lifecycle.held import why_frozen
 from fleet.planner.pool_plan import PoolPlan
-from fleet.planner.staffing import Service, waits_for_room
+from fleet.planner.staffing import Service, is_blocked_by_max
 from fleet.planner.units import State, Unit, is_busy
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
@@ -399,7 +399,7 @@ def _waiting_for_room(
         place = stop.place
         others = tuple(row for row in stop.rows if not chosen.is_used_up(key, place, row))
         is_here = chosen.layout.places[place].pool == pool_plan.name
-        return is_here and waits_for_room(Stop(place, others), pool_plan.name)
+        return is_here and is_blocked_by_max(Stop(place, others), pool_plan.name)
 
     short = (
         (key, tuple(stop for stop in stops if is_short(key, stop)))

@@ -151,7 +151,7 @@ def _activity(worker: Worker) -> int:
     )
 
 
-MOST_MISSES = 3
+MAX_FAILED_CHECKS = 3
 """Failed checks in a row after which a machine that was ready counts as broken."""
 
 
@@ -189,7 +189,7 @@ def has_failed(machine: Machine | None) -> bool:
     """Return whether a machine that was ready has failed several checks."""
     if machine is None:
         return False
-    is_silent = machine.was_ready and (machine.misses or 0) >= MOST_MISSES
+    is_silent = machine.was_ready and (machine.misses or 0) >= MAX_FAILED_CHECKS
     return is_silent or machine.state is MachineState.FAILED
 
 

@@ -508,7 +508,7 @@ def _suitability(
     is_low = cache(lambda asked: class_of(fleet, vocabulary, asked) > 0)
     callers: defaultdict[str, set[tuple[bool, str]]] = defaultdict(set)
     for signed_ in demand:
-        for kind in {*signed_.workers_of} - signed_.last_of:
+        for kind in {*signed_.fitting_supplies} - signed_.reserved_supplies:
             callers[kind].add((is_low(signed_.ask.required), signed_.queue))
 
     def suits(ticket: Ticket) -> Suitable:
@@ -516,8 +516,8 @@ def _suitability(
         key = (each.id, ()) if each else ("", ticket.tags)
         if key not in known:
             required = each.ask.required if each else frozenset(ticket.tags)
-            workers = each.workers_of if each else ()
-            last = each.last_of if each else frozenset[str]()
+            workers = each.fitting_supplies if each else ()
+            last = each.reserved_supplies if each else frozenset[str]()
             dropped = each.dropped if each else frozenset[str]()
             calling = {
                 kind: {at for low, at in callers[kind] if is_low(required) or not low}

@@ -6,9 +6,9 @@ import pytest
 
 from fleet.model.facts import Attempt, Unknown, WorkerState, World
 from fleet.planner.failures import (
-    BASE,
-    CAP,
-    RESET,
+    FAILURE_MEMORY,
+    MAX_BACKOFF,
+    MIN_BACKOFF,
     classify,
     describe_failures,
     find_failing,
@@ -250,8 +250,8 @@ def test_other_types_and_markets_of_the_pool_and_other_pools_stay_open() -> None
 
 
 def test_what_is_out_of_stock_is_tried_again_after_three_minutes() -> None:
-    assert closed(an_attempt(result=OUT, at=NOW - BASE + timedelta(seconds=1)))
-    assert not closed(an_attempt(result=OUT, at=NOW - BASE))
+    assert closed(an_attempt(result=OUT, at=NOW - MIN_BACKOFF + timedelta(seconds=1)))
+    assert not closed(an_attempt(result=OUT, at=NOW - MIN_BACKOFF))
 
 
 def test_each_run_that_fails_again_doubles_the_time_up_to_half_an_hour() -> None:
@@ -266,7 +266,7 @@ def test_each_run_that_fails_again_doubles_the_time_up_to_half_an_hour() -> None
         "08:29:00",
         "08:29:00",
     ]
-    assert timedelta(minutes=30) == CAP
+    assert timedelta(minutes=30) == MAX_BACKOFF
 
 
 def test_many_failures_of_one_run_count_once() -> None:
@@ -288,7 +288,7 @@ def test_a_try_without_a_result_ends_no_row() -> None:
 
 
 def test_a_failure_of_three_hours_ago_is_forgotten() -> None:
-    long_ago = an_attempt(result=OUT, at=ago(minutes=1) - RESET - timedelta(seconds=1))
+    long_ago = an_attempt(result=OUT, at=ago(minutes=1) - FAILURE_MEMORY - timedelta(seconds=1))
 
     assert "(once)" in closed(long_ago, an_attempt(result=OUT, at=ago(minutes=1)))
 

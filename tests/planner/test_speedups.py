@@ -11,7 +11,7 @@ from fleet.explain.request import explain_request
 from fleet.guard import guard
 from fleet.model.facts import TaskRuns, World
 from fleet.model.plan import Create
-from fleet.planner.durations import LEAST_RUNS, Durations, Fitted, Kind, fit
+from fleet.planner.durations import MIN_RUNS, Durations, Fitted, Kind, fit
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_request, a_sim_world, a_worker, ago
@@ -59,7 +59,7 @@ def test_of_each_type_the_median_run_counts() -> None:
     "runs",
     [
         (some_runs("norm", *SEVEN),),
-        (some_runs("norm", *SEVEN), some_runs("mons", *FIVE[: LEAST_RUNS - 1])),
+        (some_runs("norm", *SEVEN), some_runs("mons", *FIVE[: MIN_RUNS - 1])),
         (some_runs("norm", *SEVEN), some_runs("mons", *FIVE, package="linux")),
     ],
 )

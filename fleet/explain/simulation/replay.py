@@ -33,7 +33,7 @@ from fleet.model.facts import Charge, Ledger, MachinePayer, Market, Unknown, Wor
 from fleet.model.plan import Create, Plan, Reason, WorkerVerdict
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
-from fleet.planner.failures import RESET
+from fleet.planner.failures import FAILURE_MEMORY
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.ledger import charge_all, idle_seconds, is_in_sandbox, periods
 from fleet.planner.payers import payers_of
@@ -279,7 +279,7 @@ class _Rest:
         if not plan.is_quiet or loud or farm.waits:
             return
         if any(
-            each.result not in ("starting", "registered") and world.time - each.at < RESET
+            each.result not in ("starting", "registered") and world.time - each.at < FAILURE_MEMORY
             for each in world.attempts
         ):
             return

@@ -15,7 +15,7 @@ from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_duration
 
-HELD = 86400
+HOLD_SECONDS = 86400
 """Seconds that a machine which failed to boot is held."""
 _FROZEN_BY_UNREAD: Mapping[str, Frozen] = {"attempts": "creates", "departures": "deletes"}
 """Unreadable record to the actions that it freezes: creations that may fail, or deletions."""
@@ -71,7 +71,10 @@ def hold_or_delete(world: World, pool_plan: PoolPlan, unit: Unit, because: str) 
         pool_plan.delete(unit, Reason.BOOT_FAILED, because)
     elif pool_plan.may_remove:
         message = f"did not boot: {because}"
-        pool_plan.kept[unit.name] = (Reason.HELD, f"held for {write_duration(HELD)}: {message}")
+        pool_plan.kept[unit.name] = (
+            Reason.HELD,
+            f"held for {write_duration(HOLD_SECONDS)}: {message}",
+        )
         pool_plan.holds.append(
             Holding(
                 pool=pool_plan.name,

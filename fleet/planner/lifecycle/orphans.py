@@ -16,7 +16,7 @@ from fleet.planner.units import State, Unit
 from fleet.schema.model import TicketQueue, is_named_by_fleet
 from fleet.schema.units import write_duration
 
-APART = timedelta(minutes=10)
+CONFIRMATION_DELAY = timedelta(minutes=10)
 """Minimum time between the first listing and the one that confirms it."""
 
 
@@ -28,12 +28,12 @@ def delete_orphans(world: World, pool_plan: PoolPlan) -> None:
             because = f"in no stack: deleted when ticket {unit.worker.running} ends"
             pool_plan.kept[unit.name] = (Reason.ORPHAN, because)
         elif since is None:
-            again = f"deleted if a listing in {write_duration(APART)} confirms it"
+            again = f"deleted if a listing in {write_duration(CONFIRMATION_DELAY)} confirms it"
             told = replace(unit, registry=pool_plan.inventory.tokens)
             pool_plan.drain(told, Reason.ORPHAN, f"{_explain_orphan(unit)}; {again}")
-        elif world.time < since + APART:
+        elif world.time < since + CONFIRMATION_DELAY:
             ago = f"drained {write_duration(world.time - since)} ago"
-            wait = f"{ago}, deleted after {write_duration(APART)}"
+            wait = f"{ago}, deleted after {write_duration(CONFIRMATION_DELAY)}"
             pool_plan.kept[unit.name] = (Reason.ORPHAN, f"{_explain_orphan(unit)}; {wait}")
         else:
             # Idle since a listing reported it, or since its last ticket ended. It was listed when

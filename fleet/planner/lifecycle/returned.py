@@ -24,7 +24,7 @@ def delete_returned(world: World, pool_plan: PoolPlan, *, is_staffed: bool = Fal
     if reuse is None or pool_plan.unwanted:
         return
     # Deletions of this plan free capacity too.
-    short = pool_plan.short_of_room - sum(isinstance(a, Delete) for a in pool_plan.actions)
+    short = pool_plan.blocked_by_max - sum(isinstance(a, Delete) for a in pool_plan.actions)
     idle = pool_plan.inventory.having(State.IDLE)
     for unit in scale_down_order(world, pool_plan, idle):
         because = _explain_reuse_over(world, pool_plan, unit, reuse)

@@ -15,7 +15,7 @@ from fleet.schema.units import write_duration
 
 def release_surplus(world: World, pool_plan: PoolPlan) -> None:
     """Drain workers beyond min and spare that are idle for too long."""
-    if pool_plan.pool is None or not pool_plan.may_shrink:
+    if pool_plan.pool is None or not pool_plan.can_scale_down:
         return
     idle = [u for u in pool_plan.unused if u.state is State.IDLE and not _is_held(pool_plan, u)]
     if not idle:
@@ -71,7 +71,7 @@ def dismiss_booting(world: World, pool_plan: PoolPlan) -> None:
 
     Due machines do not count as ready: the booting machine may be their replacement.
     """
-    if pool_plan.pool is None or not pool_plan.may_shrink:
+    if pool_plan.pool is None or not pool_plan.can_scale_down:
         return
     unused = [unit for unit in pool_plan.booting if unit.name not in pool_plan.used]
     if not unused:
