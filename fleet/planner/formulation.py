@@ -235,7 +235,7 @@ class Model:
             if keys not in positions:
                 known = sorted(key for key in keys if key in self.places)
                 positions[keys] = {key: nth for nth, key in enumerate(known)}
-            requests = _in_order(groups)
+            requests = _order_requests(groups)
             own_gaps = gaps.get(first.id, {})
             places = positions[keys]
             each_gap = {key: own_gaps.get(key, 0) for key in places} if any(own_gaps) else {}
@@ -253,8 +253,8 @@ class Model:
         return sorted(blocks, key=lambda block: block.requests[0])
 
 
-def _in_order(groups: Iterable[Group]) -> list[Waiting]:
-    """Return all requests in the order of service; those of one group are in it already."""
+def _order_requests(groups: Iterable[Group]) -> list[Waiting]:
+    """Return all requests in service order; each group is already sorted."""
     found: list[Waiting] = []
     rank_of = attrgetter("rank")
     for rank, equal in groupby(sorted(groups, key=rank_of), rank_of):

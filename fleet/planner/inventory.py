@@ -520,7 +520,7 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
     registries, unreadable = _registries(world, queues, (provider, listing), desks, seen)
 
     def is_of_use(unit: Unit) -> bool:
-        """Say whether its pool is wanted, and other tickets may have what one gave back."""
+        """Return whether its pool is wanted and other tickets may use a returned machine."""
         if not isinstance(pool, Pool) or pool.mode == "drain":
             return False
         worker = unit.worker
