@@ -65,7 +65,7 @@ def test_the_steps_of_a_plan_are_those_of_reconcile_in_its_order() -> None:
     page = (ROOT / "docs/explanation/how-a-plan-is-made.md").read_text(encoding="utf-8")
     sources = (
         ("planner/lifecycle/begin", "begin_pool_plans"),
-        ("reconcile", "_staff"),
+        ("reconcile", "_assign_requests"),
         ("reconcile", "reconcile_unsealed"),
     )
     body = "".join(
