@@ -126,7 +126,7 @@ def search(size: Size, seconds: float) -> dict[str, object]:
         "unserved": program.unserved(),
         "cost": round(program.cost(), 6),
         "solver": f"HiGHS {metadata.version('highspy')}",
-        "started_at": f"the allocation of fleet {metadata.version('fleet')}",
+        "started_at": f"the allocation of fleet {metadata.version('fleet-reconciler')}",
         "processor_s": round(process_time() - began),
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "fleet": {"unserved": start, "cost": round(own, 6)},
