@@ -205,14 +205,15 @@ def _allocate_component(
         assignment = Assignment.rounded(model, model.counts(solution.values) if solution else {})
         prove = partial(_prove_exact, model, solution)
     else:
-        relaxation, maxima = _maximize_ranks(model)
-        is_full = sum(maxima) == sum(len(block.requests) for block in model.blocks)
-        served = _serve_all(model) if is_full or not model.by_rank else None
+        if model.by_rank:
+            relaxation, maxima = _maximize_ranks(model)
+            is_full = sum(maxima) == sum(len(block.requests) for block in model.blocks)
+            served = _serve_all(model) if is_full else None
+        elif (served := _serve_all(model)) is None:
+            model = Model(component, by_rank=True, exact=0)
+            relaxation, maxima = _maximize_ranks(model)
         short: ShortRanks = ()
         if served is None:
-            if not model.by_rank:
-                model = Model(component, by_rank=True, exact=0)
-                relaxation, maxima = _maximize_ranks(model)
             served, short = _repair(model, _round_by_rank(model, relaxation, maxima))
         assignment = _search(model, served)
         prove = partial(_prove_large, model, assignment.values(), short)
@@ -270,8 +271,7 @@ def _serve_all(model: Model) -> Assignment | None:
 def _maximize_ranks(model: Model) -> tuple[Relaxation, list[int]]:
     """Return the maximum of each rank in turn, and the relaxation that serves them."""
     relaxation, maxima = Relaxation(model.program), list[int]()
-    ranks = zip(model.blocks_by_rank, model.program.rank_rows, strict=True)
-    for blocks, row in ranks if model.by_rank else ():
+    for blocks, row in zip(model.blocks_by_rank, model.program.rank_rows, strict=True):
         maxima.append(_maximum(relaxation, model.program.count_costs(blocks)))
         relaxation.bound_row(row, maxima[-1], inf)
     return relaxation, maxima
