@@ -94,7 +94,7 @@ def _no_pause() -> Iterator[None]:
     """Have no test wait for the next GET or listing; ticket ids of a new store start at 1."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("fleet.queues.http.Reader.pause", staticmethod(lambda _: None))
-        patched.setattr("fleet.engines.projects._LISTING_PAUSE_SECONDS", 0)
+        patched.setattr("fleet.engines.projects.AbsenceCheck.pause", staticmethod(lambda _: None))
         patched.setattr("fleet.state.store.first_id", lambda _: 0)  # ids 1, 2, 3 read well
         yield
 

@@ -7,8 +7,7 @@ killed run without creating a machine twice or losing one.
 import fcntl
 import json
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, assert_never, runtime_checkable
@@ -228,13 +227,11 @@ class EmbeddedEngine:
         providers: Mapping[str, LocalCloud],
         *,
         unreliable_listings: Collection[str] = (),
-        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         """`unreliable_listings` names the providers that may omit an existing machine."""
         self._records = Records(database)
         self._providers = providers
         self._unreliable = unreliable_listings
-        self._pause = pause
         self._absences = AbsenceCheck()
 
     def evaluate(self, ref: StackRef, inputs: Mapping[str, Any]) -> tuple[Resource, ...]:
@@ -393,7 +390,7 @@ class EmbeddedEngine:
         if ref.provider not in self._unreliable:
             return
         ids = {each.name: rows[each.name].id or each.name for each in unlisted}
-        gone = self._absences.surely_gone(self._cloud(ref), unlisted, ids, self._pause)
+        gone = self._absences.surely_gone(self._cloud(ref), unlisted, ids)
         unsure = sorted(ids.keys() - set(gone))
         if unsure:
             raise StackFailed(

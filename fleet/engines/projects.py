@@ -49,8 +49,6 @@ class Account:
     config: Mapping[str, str] = field(default_factory=dict)
     environment: Callable[[], Mapping[str, str]] = dict
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    pause: Callable[[float], None] = time.sleep
-    """Waits this many seconds between two listings."""
     clear: Callable[[str, str, Collection[str]], None] = lambda *_: None
     """Deletes resources of one part that its stack does not record and cannot adopt. Arguments:
     the fleet, the part, and the names of the recorded resources."""
@@ -106,6 +104,8 @@ class AbsenceCheck:
     unnoticed. So it must be missing from two listings, some seconds apart.
     """
 
+    pause: Callable[[float], object] = staticmethod(time.sleep)
+
     def __init__(self) -> None:
         self._confirmed: set[tuple[str, str]] = set()
 
@@ -114,12 +114,11 @@ class AbsenceCheck:
         provider: Provider,
         going: Sequence[WorkerInputs],
         ids: Mapping[str, str],
-        pause: Callable[[float], None],
     ) -> tuple[str, ...]:
         """Return the workers missing from a listing, and from another one after a pause."""
         gone = _missing_from_listing(provider, [each for each in going if each.name in ids], ids)
         if not self._confirmed.issuperset(_name_and_id(gone, ids)):
-            pause(_LISTING_PAUSE_SECONDS)
+            self.pause(_LISTING_PAUSE_SECONDS)
             gone = _missing_from_listing(provider, gone, ids)
             self._confirmed.update(_name_and_id(gone, ids))
         return tuple(each.name for each in gone)

@@ -324,9 +324,8 @@ class PulumiEngine(_Stacks):
     def _surely_gone(
         self, ref: StackRef, recorded: Deployment, going: Sequence[WorkerInputs]
     ) -> tuple[str, ...]:
-        account = self._account(ref)
-        ids = recorded.stack.ids
-        return self._absences.surely_gone(account.provider, going, ids, account.pause)
+        provider = self._account(ref).provider
+        return self._absences.surely_gone(provider, going, recorded.stack.ids)
 
     def _check_inputs(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
         """Refuse invalid inputs before anything runs, with the program's error."""

@@ -69,9 +69,7 @@ class AwsRig:
         install_double(plugins)
 
     def engine(self, **inputs: object) -> PulumiEngine:
-        account = Account(
-            self.cloud, {"aws:region": PROVIDER.region}, inputs=inputs, pause=lambda _: None
-        )
+        account = Account(self.cloud, {"aws:region": PROVIDER.region}, inputs=inputs)
         return PulumiEngine(
             f"file://{self.folder / 'state'}",
             self.folder / "home",

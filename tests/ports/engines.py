@@ -248,7 +248,7 @@ class PulumiRig:
         self.cloud = SimCloud(folder / "sim.json", FixedClock(NOW))
         self.cloud.configure(MENU)
         settings = {"sim:path": str(self.cloud.path)}
-        self.accounts = {"desk": Account(self.cloud, settings, pause=lambda _: None)}
+        self.accounts = {"desk": Account(self.cloud, settings)}
         self.engine = self.new_engine()
         self.blocker = ""
 

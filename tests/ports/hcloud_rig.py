@@ -95,7 +95,6 @@ def an_engine(folder: Path, endpoint: str, token: str) -> PulumiEngine:
         HcloudMachines(token, base_url=endpoint),
         environment=lambda: {"HCLOUD_TOKEN": token, "HCLOUD_ENDPOINT": endpoint},
         inputs={"notes": NOTES},
-        pause=lambda _: None,
     )
     return PulumiEngine(
         f"file://{folder / 'state'}",

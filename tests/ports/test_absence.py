@@ -7,7 +7,6 @@ from fleet.model.facts import Listing, Unknown
 from tests.builders import a_listing, a_machine
 from tests.ports.engines import a_sim_worker
 
-pytestmark = pytest.mark.usefixtures("listing_pause")
 ONE, TWO = a_sim_worker("debian-builders-0001"), a_sim_worker("debian-builders-0002")
 IDS = {ONE.name: "1", TWO.name: "2"}
 NONE = a_listing()
@@ -22,13 +21,14 @@ class Cloud:
         self.listings = list(listings)
         self.pauses: list[float] = []
         self._absences = AbsenceCheck()
+        self._absences.pause = self.pauses.append
 
     def list(self, fleet: str) -> Listing | Unknown:
         assert fleet == "debian"
         return self.listings.pop(0)
 
     def gone(self) -> tuple[str, ...]:
-        return self._absences.surely_gone(self, (ONE, TWO), IDS, self.pauses.append)
+        return self._absences.surely_gone(self, (ONE, TWO), IDS)
 
 
 def test_a_machine_that_two_listings_lack_is_gone() -> None:
@@ -58,7 +58,7 @@ def test_a_machine_that_is_listed_by_another_name_exists() -> None:
 
 
 def test_a_worker_that_has_no_id_is_not_looked_for() -> None:
-    assert AbsenceCheck().surely_gone(Cloud(), (ONE,), {}, lambda _: None) == ()
+    assert AbsenceCheck().surely_gone(Cloud(), (ONE,), {}) == ()
 
 
 def test_what_was_surely_gone_is_looked_for_again_and_not_waited_for() -> None:

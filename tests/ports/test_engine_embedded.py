@@ -8,6 +8,7 @@ import pytest
 
 from fleet.clouds.sim.machines import SimCloud
 from fleet.engines.embedded import EmbeddedEngine
+from fleet.engines.projects import AbsenceCheck
 from fleet.errors import EngineMismatch, FleetError, Locked, PlanRefused, StackFailed
 from fleet.model.facts import Listing, Stack, Unknown, WorkerInputs
 from fleet.ports import StackRef, Step
@@ -164,12 +165,8 @@ class Interrupted:
     def __init__(self, folder: Path, moment: str) -> None:
         self.cloud = ForgetfulCloud(folder / "sim.json", FixedClock(NOW))
         self.cloud.configure(MENU)
-        self.pauses: list[float] = []
         self.engine = EmbeddedEngine(
-            folder / "state.db",
-            {"desk": self.cloud},
-            unreliable_listings={"desk"},
-            pause=self.pauses.append,
+            folder / "state.db", {"desk": self.cloud}, unreliable_listings={"desk"}
         )
         self.engine.up(REF, [ONE, TWO], quiet)
         self.cloud.kills = moment
@@ -192,15 +189,18 @@ def test_a_machine_being_deleted_is_not_forgotten_or_remade_on_one_listing(
     assert names_in(interrupted.cloud) == [ONE.name, TWO.name]
 
 
-@pytest.mark.usefixtures("listing_pause")
-def test_what_two_listings_lack_is_forgotten_and_waited_for_once(tmp_path: Path) -> None:
+def test_what_two_listings_lack_is_forgotten_and_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(AbsenceCheck, "pause", pauses.append)
     interrupted = Interrupted(tmp_path, "after")
 
     preview = interrupted.engine.preview(REF, [ONE])
     done = interrupted.engine.up(REF, [ONE], quiet)
 
     assert preview == done == ()
-    assert interrupted.pauses == [10]
+    assert pauses == [10]
     assert not read(interrupted.engine).interrupted
 
 

@@ -245,7 +245,7 @@ def test_a_machine_that_one_listing_lacks_is_deleted_and_not_just_forgotten(
     begin_deletion(real.folder / CHECKPOINT, TWO.name)
     cloud = Forgetful(real.cloud.path, FixedClock(NOW))
     settings = {"sim:path": str(cloud.path)}
-    real.accounts = {"desk": Account(cloud, settings, pause=lambda _: None)}
+    real.accounts = {"desk": Account(cloud, settings)}
 
     steps = real.new_engine().up(REF, [ONE], quiet)
 
