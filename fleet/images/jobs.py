@@ -289,6 +289,10 @@ def _run_all_networks(
     machine: Machine, recipe: ImageRecipe, site: _Site, jobs: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
     """Run jobs in a root, those with incus in their own network; yield each result."""
+    program = Path(__file__).with_name("jobs_inside.py").read_bytes()
+    for name, content, mode in ((f"{_HOME}/jobs.py", program, 644), (_XZ, _FAST_XZ, 755)):
+        path = quote(site.root + name)
+        machine.run(f"cat >{path} && chmod {mode} {path}", content)
     incus = [each for each in jobs if each.startswith("executor:incus")]
     yield from _run_in_root(machine, recipe, site, [each for each in jobs if each not in incus])
     if incus and (why := _why_no_network(machine, site.log)):
@@ -341,10 +345,6 @@ def _run_in_root(
     own_network: bool = False,
 ) -> Iterator[Mapping[str, Any]]:
     """Run jobs in the root as its worker, in the machine's network or in a new one."""
-    program = Path(__file__).with_name("jobs_inside.py").read_bytes()
-    for name, content, mode in ((f"{_HOME}/jobs.py", program, 644), (_XZ, _FAST_XZ, 755)):
-        path = quote(site.root + name)
-        machine.run(f"cat >{path} && chmod {mode} {path}", content)
     worker = (
         *("setpriv", f"--reuid={_WORKER}", f"--regid={_WORKER}", "--init-groups", "--"),
         *("env", f"HOME={_HOME}", "python3", f"{_HOME}/jobs.py"),
