@@ -28,6 +28,7 @@ from fleet.model.facts import (
 )
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Plan
+from fleet.model.pool_limits import size_of
 from fleet.model.prices import type_names
 from fleet.model.values import Value, digest
 from fleet.planner.failures import recall
@@ -109,9 +110,10 @@ def judge_adoption(
         _consider(case, each)
     names = {taken.machine.name for _, taken in case.taken}
     others = sum(unit.name not in names for unit in inventory.units)
-    if others + len(names) > declared.workers.max:
+    most = size_of(declared).max
+    if others + len(names) > most:
         case.against.append(
-            f"pool {pool} has {others} of workers.max {declared.workers.max}: "
+            f"pool {pool} has {others} of workers.max {most}: "
             f"{write_count(len(names), 'more machine')} would exceed it; raise it first"
         )
     after = _world_after(case)

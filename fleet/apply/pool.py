@@ -37,6 +37,7 @@ from fleet.model.plan import (
     Resume,
     is_begun,
 )
+from fleet.model.pool_limits import boot_of
 from fleet.model.user_data import write_swap, write_user_data
 from fleet.planner.failures import classify, settle
 from fleet.planner.inventory import PoolInventory, find_departures
@@ -456,7 +457,7 @@ class Enrolling:
     def _enrolment(self, action: Create, delay: int) -> Enrolment:
         pool = self.fleet.pools[action.pool]
         tags = static_tags(self.fleet, action.pool)
-        deadline = pool.boot.deadline if isinstance(pool, Pool) else 0
+        deadline = boot_of(pool).registration
         return Enrolment(
             worker=action.worker,
             fleet=self.fleet.fleet,

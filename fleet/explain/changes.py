@@ -35,6 +35,7 @@ from fleet.model.plan import (
     Replaced,
     rate,
 )
+from fleet.model.pool_limits import pace_of, size_of
 from fleet.model.prices import billing_of
 from fleet.model.values import Value, later
 from fleet.planner.images import describe_rebuild
@@ -93,12 +94,7 @@ def _replaced(fleet: Fleet, plan: Plan, image: str) -> Iterator[Replaced]:
     for verdict in plan.pools:
         pool = fleet.pools.get(verdict.pool)
         if isinstance(pool, Pool) and pool.image == image and verdict.machines:
-            yield Replaced(
-                pool=verdict.pool,
-                machines=verdict.machines,
-                at_a_time=pool.replace.at_a_time,
-                windows=tuple(pool.replace.windows),
-            )
+            yield pace_of(pool).replaced(verdict.pool, verdict.machines)
 
 
 Result = Literal["passed", "throttled", "refused"]
@@ -346,7 +342,8 @@ def _machines(fleet: Fleet, pool: Pool, verdict: PoolVerdict) -> int:
         return 0
     if pool.mode != "apply":
         return verdict.machines  # nothing changes there
-    return min(pool.workers.max, max(pool.workers.min, verdict.busy + pool.workers.spare))
+    size = size_of(pool)
+    return min(size.max, max(size.min, verdict.busy + size.spare))
 
 
 _COMPARED = ("max", "mode", "provider", "type", "image", "price", "provides")

@@ -16,12 +16,13 @@ from pydantic import Field
 
 from fleet.model.facts import Listing, Worker, World
 from fleet.model.plan import Plan, WorkerVerdict
+from fleet.model.pool_limits import boot_of
 from fleet.model.values import Value
 from fleet.planner.demand import Ordered, ordered
 from fleet.planner.durations import NO_KIND, Durations, Kind, kind_at
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import is_of_older, joined
-from fleet.schema.model import Boot, Fleet, Pool, serves_queue
+from fleet.schema.model import Fleet, serves_queue
 from fleet.schema.units import write_duration
 from fleet.tagrules.offers import Matcher, Offer, ask_of_tags, offer_of_pool, offer_of_worker
 from fleet.tagrules.vocabulary import Vocabulary
@@ -317,8 +318,7 @@ def _seconds_until_free(fleet: Fleet, world: World, verdict: WorkerVerdict) -> i
     """Return the seconds until a worker without work is free; it may still boot."""
     if verdict.state in ("idle", "assumed"):
         return 0
-    pool = fleet.pools[verdict.pool]
-    boots = pool.boot.expected if isinstance(pool, Pool) else Boot().expected
+    boots = boot_of(fleet.pools[verdict.pool]).expected
     if verdict.since is None:
         return boots
     return max(0, boots - int((world.time - verdict.since).total_seconds()))

@@ -18,6 +18,7 @@ from fleet.explain.values import PlaceFacts
 from fleet.explain.what_if import write_value
 from fleet.model.facts import Request, Worker, World, market_of
 from fleet.model.plan import Create
+from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import find_types, markets_of
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import Durations, Expected
@@ -111,7 +112,7 @@ class OptionFinder:
             tags = find_unasked(ask._replace(provided=offer.requires), offer)
             if not tags or not all(map(self._is_rule_tag, tags)):
                 continue
-            if pool.mode != "apply" or not pool.workers.max:
+            if pool.mode != "apply" or not size_of(pool).max:
                 continue  # a rule alone does not open the pool
             asking = self._judge.ask_of_alike(self._with_rule_tags(queue, request, tags), context)
             if asking.held or find_unasked(asking.ask, offer) != ():
@@ -124,7 +125,7 @@ class OptionFinder:
         """Yield each machine type and market of a pool."""
         fleet, (seconds, timing) = self._fleet, expected
         pool = self._pools[name]
-        start = self._world.time + timedelta(seconds=pool.boot.expected)
+        start = boot_of(pool).ready_at(self._world.time)
         for known, market in product(find_types(fleet, pool), markets_of(pool)):
             on_demand = bool(offer.on_demand)
             place = new_place(fleet, name, known.name, market, on_demand=on_demand)

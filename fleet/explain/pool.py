@@ -9,6 +9,7 @@ from fleet.explain.values import ExplainedReason, Explanation
 from fleet.explain.what_if import Edit, Replans, apply_edits, is_served
 from fleet.model.facts import World
 from fleet.model.plan import Plan, PoolVerdict, rate, rates
+from fleet.model.pool_limits import size_of
 from fleet.planner.inventory import take_inventory
 from fleet.schema.findings import listed
 from fleet.schema.model import Fleet, Pool, serves_queue
@@ -48,16 +49,17 @@ def _explain_fewer(
     """Return why not one machine fewer: waiting requests, or the reason to keep an idle one."""
     name, fewer = verdict.pool, verdict.machines_after - 1
     workers = ("pools", name, "workers")
-    less = pool.workers.model_copy(update={"max": fewer, "min": min(pool.workers.min, fewer)})
-    without = Replans().plan(apply_edits(fleet, [Edit(workers, less)]), world)
+    least = size_of(pool).min
+    less = [Edit((*workers, "max"), fewer), Edit((*workers, "min"), min(least, fewer))]
+    without = Replans().plan(apply_edits(fleet, less), world)
     waiting = [key for s in plan.signatures for key in s.requests if is_served(plan, key)]
     lost = [key for key in waiting if without is not None and not is_served(without, key)]
     if lost:
         named = ", ".join(lost[:_NAMED]) + (" and others" if len(lost) > _NAMED else "")
         because = f"not {fewer}: with workers.max {fewer}, {_lose(len(lost))}: {named}"
         return ExplainedReason(because=because, path=(*workers, "max"))
-    if fewer < pool.workers.min:
-        because = f"not {fewer}: workers.min is {pool.workers.min}"
+    if fewer < least:
+        because = f"not {fewer}: workers.min is {least}"
         return ExplainedReason(because=because, path=(*workers, "min"))
     held = {action.worker for action in plan.withheld if action.action != "create"}
     kept = [
@@ -162,7 +164,7 @@ def _next_for_pool(fleet: Fleet, plan: Plan, name: str) -> Iterator[str]:
     if isinstance(pool, Pool) and any(
         blocked.path == limit for unserved in plan.unserved for blocked in unserved.blocked
     ):
-        yield f"one more needs pools.{name}.workers.max above {pool.workers.max}"
+        yield f"one more needs pools.{name}.workers.max above {size_of(pool).max}"
     if any(each.pool == name for each in plan.workers):
         yield "`fleet explain worker NAME` explains each worker"
 

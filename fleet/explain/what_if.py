@@ -33,6 +33,7 @@ from fleet.model.facts import (
     World,
 )
 from fleet.model.plan import Create, Plan, Signature, Unserved
+from fleet.model.pool_limits import boot_of
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import convert
 from fleet.planner.durations import USUAL
@@ -281,7 +282,7 @@ def freed(world: World, names: Collection[str]) -> World:
 
 def next_pause(fleet: Fleet) -> timedelta:
     """Return the time until the next run at which new machines are up."""
-    boots = [pool.boot.expected for pool in fleet.dynamic_pools.values()]
+    boots = [boot_of(pool).expected for pool in fleet.dynamic_pools.values()]
     return timedelta(seconds=max([fleet.cadence, *boots]))
 
 
@@ -393,9 +394,8 @@ def _apply_plan(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
 def _boots(fleet: Fleet, world: World, machine: Machine) -> bool:
     pool = fleet.pools.get(machine.pool)
     created = machine.created_at or world.time
-    age = (world.time - created).total_seconds()
     boots = machine.state in (MachineState.STARTING, MachineState.RUNNING)
-    return isinstance(pool, Pool) and boots and age <= pool.boot.deadline
+    return isinstance(pool, Pool) and boots and world.time <= boot_of(pool).fails_at(created)
 
 
 def _moved(value: _Seen, by: timedelta, field: str) -> _Seen:

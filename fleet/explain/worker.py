@@ -9,6 +9,7 @@ from fleet.explain.forecast import left_of, registered_workers
 from fleet.explain.values import ExplainedReason, Explanation, WorkerFacts
 from fleet.model.facts import World, market_of
 from fleet.model.plan import Plan, Reason, WorkerVerdict, rate
+from fleet.model.pool_limits import boot_of
 from fleet.model.prices import Life, MachineType, Tariff, find_types
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import Holding, holdings
@@ -170,11 +171,10 @@ def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[Exp
         yield _work_end_reason(fleet, world, verdict)
     created = machine.created_at if machine else None
     if verdict.state == "starting" and created is not None:
-        up = created + timedelta(seconds=pool.boot.expected)
-        within = pool.ready.within if pool.ready else pool.boot.deadline
-        failed = created + timedelta(seconds=within)
+        boot = boot_of(pool)
+        up, failed = boot.ready_at(created), boot.fails_at(created)
         because = f"expected up at {write_time(up)}; failed if not up at {write_time(failed)}"
-        yield ExplainedReason(because=because, path=(*path, "ready" if pool.ready else "boot"))
+        yield ExplainedReason(because=because, path=(*path, boot.key[0]))
     is_kept = verdict.reason is Reason.PAID_FOR
     if verdict.state == "idle" and verdict.since is not None and not is_kept:
         seconds, key = _idle_until(fleet, world, pool, verdict)

@@ -36,6 +36,7 @@ from fleet.model.plan import (
     is_begun,
     rate,
 )
+from fleet.model.pool_limits import pace_of, size_of
 from fleet.model.prices import convert
 from fleet.schema.limits import ThrottleCreate
 from fleet.schema.model import Fleet, Pool
@@ -375,7 +376,7 @@ def _without_paced_replacements(
     """Leave out the removals that are replacements within the pace of `replace.at_a_time`."""
     if isinstance(pool, Pool) and pool.mode == "apply":
         # The share is rounded up to one machine, as in the replacement step.
-        pace = -(-verdict.machines * pool.replace.at_a_time // 100)
+        pace = pace_of(pool).turns(verdict.machines)
         replaced = [action for action in going if action.reason in _REPLACEMENT_REASONS][:pace]
         return [action for action in going if action not in replaced]
     return list(going)
@@ -451,7 +452,8 @@ def _min_creations(
         for action in creates
         if action.cause is Cause.CONFIG and action.reason is not Reason.REPLACEMENT
     ]
-    least = min(pool.workers.min, pool.workers.max)
+    size = size_of(pool)
+    least = min(size.min, size.max)
     return warm, max(0, least - verdict.machines - len(creates)) if warm else 0
 
 

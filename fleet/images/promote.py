@@ -16,6 +16,7 @@ from fleet.images.folder import version_at
 from fleet.model.facts import World
 from fleet.model.images import BOOTABLE, Move, Publication, State, Version, WaitingVersion
 from fleet.model.plan import Plan
+from fleet.model.pool_limits import pace_of
 from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
 from fleet.ports import Store
@@ -288,8 +289,8 @@ def _list_recycled(fleet: Fleet, world: World, image: str, plan: Plan) -> Iterat
                 boots=chosen[0].version if chosen else "",
                 replaced=tuple(worker for at, worker in outdated if at == name),
                 held=held.get(name, 0),
-                at_a_time=pool.replace.at_a_time,
-                windows=tuple(pool.replace.windows),
+                at_a_time=pace_of(pool).at_a_time,
+                windows=pace_of(pool).windows,
             )
 
 

@@ -38,6 +38,7 @@ from fleet.model.plan import (
     WorkerVerdict,
     serves,
 )
+from fleet.model.pool_limits import size_of
 from fleet.model.price_lists import find_price_sources
 from fleet.model.prices import type_names
 from fleet.model.tickets import UNKNOWN_USER
@@ -73,7 +74,7 @@ from fleet.planner.units import (
     seconds_away,
     why_late,
 )
-from fleet.schema.model import Fleet, Pool, Workers
+from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_count, write_duration
 from fleet.tagrules.export import describe_rule_at, judge_rules
 
@@ -304,11 +305,11 @@ def _explain_idle(pool_plan: PoolPlan, staying: int) -> tuple[Reason, str]:
 
 
 def _explain_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
-    workers = pool.workers
-    if staying <= workers.min:
-        return Reason.KEPT_FOR_MIN, f"workers.min is {workers.min}"
-    if workers.spare:
-        return Reason.KEPT_SPARE, f"workers.spare is {workers.spare}"
+    size = size_of(pool)
+    if staying <= size.min:
+        return Reason.KEPT_FOR_MIN, f"workers.min is {size.min}"
+    if size.spare:
+        return Reason.KEPT_SPARE, f"workers.spare is {size.spare}"
     patience = write_duration(pool.retire.idle_after)
     return Reason.IDLE_RECENTLY, f"idle for less than retire.idle_after ({patience})"
 
@@ -541,7 +542,7 @@ def _judge_pool(pool_plan: PoolPlan, because: str) -> PoolVerdict:
         drain=kinds["drain"],
         delete=len(removed),
         served=pool_plan.served,
-        max=pool_plan.pool.workers.max if pool_plan.pool else 0,
+        max=pool_plan.size.max,
         price=price or Decimal(0),
         cost_before=before,
         cost_after=before + added - saved,
@@ -575,7 +576,7 @@ def _count_unwanted(pool_plan: PoolPlan) -> int:
     seen = [unit for unit in units if unit.state not in (State.MISSING, State.UNRECORDED)]
     # An unfinished creation has no machine to remove.
     seen = [unit for unit in seen if unit.machine or unit.state is not State.UNFINISHED]
-    return max(0, len(seen) - pool_plan.pool.workers.max)
+    return max(0, len(seen) - pool_plan.size.max)
 
 
 def _not_known(
@@ -648,7 +649,7 @@ def _describe_size(pool_plan: PoolPlan, waiting: int, used: Used) -> str:
         wait = "waits" if waiting == 1 else "wait"
         parts.append(f"{write_count(waiting, 'request')} could run here, but {wait}")
     if not pool_plan.on_demand:
-        parts += _describe_warm(pool_plan, pool_plan.pool.workers, used)
+        parts += _describe_warm(pool_plan, used)
     late = sum(reason is Reason.WAITS_FOR_WINDOW for reason, _ in pool_plan.kept.values())
     if late:
         parts.append(f"{late} {'worker waits' if late == 1 else 'workers wait'} to be replaced")
@@ -670,12 +671,10 @@ def _describe_size(pool_plan: PoolPlan, waiting: int, used: Used) -> str:
     return "; ".join(parts)
 
 
-def _describe_warm(pool_plan: PoolPlan, workers: Workers, used: Used) -> Iterator[str]:
+def _describe_warm(pool_plan: PoolPlan, used: Used) -> Iterator[str]:
     """Describe the workers kept by min and spare, and the limits that block more of them."""
-    told = (
-        ("min", workers.min, Reason.BELOW_MIN),
-        ("spare", workers.spare, Reason.BELOW_SPARE),
-    )
+    size = size_of(pool_plan.pool)
+    told = (("min", size.min, Reason.BELOW_MIN), ("spare", size.spare, Reason.BELOW_SPARE))
     for key, figure, reason in told:
         # The reason of a closed pool is reported once, not per key.
         stop, limit = ("", None) if pool_plan.closed else pool_plan.short.get(reason, ("", None))

@@ -24,6 +24,7 @@ from zoneinfo import ZoneInfo
 from fleet.model.facts import Charge, Entry, Unknown, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import BudgetVerdict, PeriodName, rate, say_when
+from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import MACHINE_HOURS, Life, Tariff, convert, paid_until, tariff_of
 from fleet.planner.demand import Group, Path, Place, Row
 from fleet.planner.durations import Durations, kind_of
@@ -396,7 +397,7 @@ class Lifetimes:
         pool = self._fleet.pools.get(name)
         if not isinstance(pool, Pool) or pool.mode == "drain" or self._is_on_demand(name):
             return 0
-        return max(pool.workers.min, pool.workers.spare)
+        return size_of(pool).permanent
 
     def is_short(self, name: str) -> bool:
         """Return whether a pool has fewer machines than min or spare require."""
@@ -478,7 +479,7 @@ class Lifetimes:
 
     def _ready(self, place: Place) -> datetime:
         """Return when a machine that is created now can work."""
-        return self._now + timedelta(seconds=self._pool(place.pool).boot.expected)
+        return boot_of(self._pool(place.pool)).ready_at(self._now)
 
     def _ready_of(self, holding: Holding) -> datetime:
         """Return when an existing machine can take more work."""
@@ -487,7 +488,7 @@ class Lifetimes:
             return self._now
         if unit.worker is not None and is_busy(unit.worker):
             return self._free_at(holding)
-        return max(self._now, holding.created_at + timedelta(seconds=pool.boot.expected))
+        return max(self._now, boot_of(pool).ready_at(holding.created_at))
 
     def _idle_timeout(self, name: str, *, is_held: bool) -> timedelta:
         """Return the idle time-out of a machine of a pool."""

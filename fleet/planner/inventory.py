@@ -37,6 +37,7 @@ from fleet.model.facts import (
 )
 from fleet.model.orders import Hold
 from fleet.model.plan import Action, Create, Estimate, Plan, Reason
+from fleet.model.pool_limits import size_of
 from fleet.planner.units import (
     Registries,
     Sightings,
@@ -508,9 +509,7 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
             unseen=_unobserved_units(
                 (name, world.time), stack, seen, queue_registries(world, queues)
             ),
-            uncounted=pool.workers.max
-            if isinstance(pool, Pool) and isinstance(stack, Unknown)
-            else 0,
+            uncounted=size_of(pool).max if isinstance(stack, Unknown) else 0,
             blind=tuple(blind),
             frozen=tuple(blind),
             listed=False,

@@ -11,6 +11,7 @@ from itertools import accumulate
 from math import gcd
 
 from fleet.model.facts import Demand, World
+from fleet.model.pool_limits import boot_of
 from fleet.model.prices import Tariff, bill, tariff_of
 from fleet.model.tickets import SANDBOX
 from fleet.planner.budgets import Account, open_accounts, spending_limits
@@ -155,7 +156,7 @@ def overhead_seconds(fleet: Fleet, pool: Pool, *, on_demand: bool) -> int:
     The two runs are needed to drain and to delete it.
     """
     idle = idle_seconds(pool, is_held=False, on_demand=on_demand)
-    return pool.boot.expected + idle + 2 * fleet.cadence
+    return boot_of(pool).expected + idle + 2 * fleet.cadence
 
 
 _Preferred = tuple[bool, tuple[tuple[str, int], ...]]
@@ -323,7 +324,7 @@ def _wait_at(pool_plans: Mapping[str, PoolPlan], place: Place) -> _Wait | None:
     pool = pool_plan.pool if pool_plan else None
     if pool is None or pool.target_wait is None:
         return None
-    return pool.target_wait, pool.boot.expected
+    return pool.target_wait, boot_of(pool).expected
 
 
 def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> int:

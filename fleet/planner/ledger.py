@@ -27,6 +27,7 @@ from fleet.model.facts import (
 )
 from fleet.model.months import Tally, TallyKind
 from fleet.model.plan import PeriodName
+from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import Life, Tariff, billed_seconds, paid_until, tariff_at, tariff_of
 from fleet.model.tickets import ALONE, SANDBOX
 from fleet.planner.inventory import PoolInventory, takers_of
@@ -244,7 +245,7 @@ def released_at(fleet: Fleet, holding: Holding, idle_since: datetime) -> datetim
     pool = fleet.pools.get(holding.pool)
     if not isinstance(pool, Pool) or not _keeps_machines(pool) or idle_since == NEVER:
         return NEVER
-    idle_since = max(idle_since, holding.created_at + timedelta(seconds=pool.boot.expected))
+    idle_since = max(idle_since, boot_of(pool).ready_at(holding.created_at))
     is_held = is_in_sandbox(holding.unit.worker if holding.unit else None)
     idle = idle_seconds(pool, is_held=is_held) + 2 * fleet.cadence
     seen = idle_since + timedelta(seconds=idle)
@@ -275,8 +276,8 @@ def is_in_sandbox(worker: Worker | None) -> bool:
 
 
 def _keeps_machines(pool: Pool) -> bool:
-    is_kept = pool.mode != "drain" and (pool.workers.min or pool.workers.spare)
-    return pool.mode == "pause" or bool(is_kept)
+    is_kept = pool.mode != "drain" and size_of(pool).permanent > 0
+    return pool.mode == "pause" or is_kept
 
 
 def unused(

@@ -43,13 +43,13 @@ def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> It
         pool_plan = pool_plans[name]
         if pool_plan.pool is None:
             continue
-        workers = pool_plan.pool.workers
+        size = pool_plan.size
         units = pool_plan.inventory.units
-        row = _pool_row(name, "max", workers.max, len(units), machines)
+        row = _pool_row(name, "max", size.max, len(units), machines)
         yield replace(row, because="; ".join((row.because, *_describe_useless(units))))
-        if workers.max_starting is not None:
+        if size.max_starting is not None:
             starting = sum(is_booting(unit) for unit in pool_plan.inventory.units)
-            yield _pool_row(name, "max_starting", workers.max_starting, starting, machines)
+            yield _pool_row(name, "max_starting", size.max_starting, starting, machines)
 
 
 def _pool_row(pool: str, key: str, most: int, held: int, machines: Mapping[str, Decimal]) -> Row:

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from fleet.model.facts import WorkerInputs, market_of
 from fleet.model.orders import FLEET
 from fleet.model.plan import Action, Cause, Create, Delete, Drain, Holding, Reason, Resume
+from fleet.model.pool_limits import PoolSize, size_of
 from fleet.model.prices import price_of_type
 from fleet.planner.demand import Row
 from fleet.planner.images import ImageChoice
@@ -142,6 +143,11 @@ class PoolPlan:
         return bool(self.offer.on_demand)
 
     @property
+    def size(self) -> PoolSize:
+        """Return the limits on its number of workers; an on-demand pool keeps none."""
+        return size_of(self.pool, on_demand=self.on_demand)
+
+    @property
     def unwanted(self) -> Reason | None:
         """Return why fleet.yaml no longer wants the pool; None if it does."""
         if self.pool is None:
@@ -191,7 +197,7 @@ class PoolPlan:
     @property
     def is_full(self) -> bool:
         """Return whether workers.max is reached."""
-        return self.pool is None or len(self.inventory.units) + self.made >= self.pool.workers.max
+        return len(self.inventory.units) + self.made >= self.size.max
 
     def is_outdated(self, unit: Unit) -> bool:
         """Return whether a machine was created from another config or image than the current."""

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from fleet.model.facts import Attempt, World
 from fleet.model.images import ImageVersion, State, WaitingVersion
-from fleet.model.plan import Promotion, Reason, Replaced
+from fleet.model.plan import Promotion, Reason
+from fleet.model.pool_limits import boot_of, pace_of
 from fleet.model.prices import Tariff, bill, billing_of
 from fleet.planner.failures import Memory, recall, stopped_images
 from fleet.planner.images import Standing, find_standing
@@ -138,12 +139,7 @@ def _promotion(
         reason=reason,
         because=because,
         replaces=tuple(
-            Replaced(
-                pool=pool_plan.name,
-                machines=replaced[pool_plan.name],
-                at_a_time=pool_plan.pool.replace.at_a_time,
-                windows=tuple(pool_plan.pool.replace.windows),
-            )
+            pace_of(pool_plan.pool).replaced(pool_plan.name, replaced[pool_plan.name])
             for pool_plan in pools
             if pool_plan.pool and replaced[pool_plan.name]
         ),
@@ -174,4 +170,4 @@ def _cost(pool_plan: PoolPlan, machines: int) -> Decimal | None:
         return None
     billing = billing_of(pool_plan.fleet, pool_plan.inventory.provider)
     tariff = Tariff(pool_plan.price, billing.increment, billing.minimum)
-    return bill(tariff, pool_plan.pool.boot.expected) * machines
+    return bill(tariff, boot_of(pool_plan.pool).expected) * machines

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from fleet.model.facts import Demand, World
 from fleet.model.plan import Create, Delete, Reason
+from fleet.model.pool_limits import boot_of
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
 from fleet.planner.demand import Group, Place, Rank, Row, Signed
@@ -319,7 +320,7 @@ def keep_for_turns(
     by_age, by_turn = overtaking.by_age.served, overtaking.by_turn.served
     helped = overtaking.ranks.keys() & overtaking.by_age.unserved.keys()
     waits = [
-        pool.boot.expected + 3 * pool_plan.fleet.cadence
+        boot_of(pool).expected + 3 * pool_plan.fleet.cadence
         for at, requests in by_turn.items()
         if (pool_plan := pool_plans.get(places[at].pool)) and (pool := pool_plan.pool)
         if pool.mode == "apply" and any(each.key in helped for _, each in requests)

@@ -26,8 +26,9 @@ from fleet.model.facts import (
     World,
 )
 from fleet.model.orders import Hold
+from fleet.model.pool_limits import boot_of
 from fleet.model.values import Word
-from fleet.schema.model import Boot, DebusineQueue, Fleet, Pool, Ready, is_at_cloud
+from fleet.schema.model import DebusineQueue, Fleet, Pool, Ready, is_at_cloud
 from fleet.schema.units import write_duration
 
 NEVER = datetime.max.replace(tzinfo=UTC)
@@ -172,16 +173,16 @@ def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:
 
     Without checks since its boot, the deadline of its port counts from the first check.
     """
-    within = timedelta(seconds=_deadline(pool))
+    boot = boot_of(pool)
     began = machine.created_at or machine.looked_since
     if began is None:
         return False
-    ends = began + within
+    ends = boot.fails_at(began)
     if _ready(pool) and machine.state is MachineState.RUNNING and machine.address is not None:
         if machine.misses is None:
             return False
         if machine.looked_since is not None and machine.looked_since > ends:
-            ends = machine.looked_since + within
+            ends = boot.fails_at(machine.looked_since)
     return now > ends
 
 
@@ -195,7 +196,7 @@ def has_failed(machine: Machine | None) -> bool:
 
 def why_late(pool: object) -> str:
     """Return the deadline that a machine missed."""
-    ready, within = _ready(pool), write_duration(_deadline(pool))
+    ready, within = _ready(pool), write_duration(boot_of(pool).deadline)
     if ready:
         return f"its port {ready.port} did not answer within ready.within ({within})"
     return f"its worker did not register within boot.deadline ({within})"
@@ -205,11 +206,6 @@ def why_lost(pool: object) -> str:
     """Return the failure of a machine that was ready; empty if workers register."""
     ready = _ready(pool)
     return f"its port {ready.port} no longer answers" if ready else ""
-
-
-def _deadline(pool: object) -> int:
-    ready = _ready(pool)
-    return ready.within if ready else (pool.boot if isinstance(pool, Pool) else Boot()).deadline
 
 
 def _ready(pool: object) -> Ready | None:

@@ -350,7 +350,7 @@ def _may_give_up(pool_plans: Mapping[str, PoolPlan]) -> bool:
     return any(
         pool_plan.pool is not None
         and pool_plan.pool.reuse is not None
-        and len(pool_plan.inventory.units) >= pool_plan.pool.workers.max
+        and len(pool_plan.inventory.units) >= pool_plan.size.max
         and any(u.worker and u.worker.uses for u in pool_plan.inventory.having(State.IDLE))
         for pool_plan in pool_plans.values()
     )

@@ -37,6 +37,7 @@ from fleet.model.facts import (
     market_of,
 )
 from fleet.model.plan import Create, Delete, Drain, Plan
+from fleet.model.pool_limits import boot_of
 from fleet.planner.demand import Order, judge_of, ordered
 from fleet.planner.durations import USUAL, Durations, Kind, kind_at
 from fleet.planner.images import images_by_pool
@@ -416,7 +417,7 @@ class Farm:
             self._booted[box.pool, box.type] += 1
             return recorded[turn % len(recorded)]
         pool = self.fleet.pools.get(box.pool)
-        return pool.boot.expected if isinstance(pool, Pool) else 0
+        return boot_of(pool).expected if isinstance(pool, Pool) else 0
 
     def _drain(self, name: str) -> None:
         box = self.boxes.get(name)

@@ -31,6 +31,7 @@ from fleet.guard import guard
 from fleet.model.digests import config_digest
 from fleet.model.facts import Charge, Ledger, MachinePayer, Market, Unknown, Worker, World
 from fleet.model.plan import Create, Plan, Reason, WorkerVerdict
+from fleet.model.pool_limits import boot_of
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
 from fleet.planner.failures import FAILURE_MEMORY
@@ -312,7 +313,7 @@ class _Rest:
             # A worker that is kept despite a long idle time is kept for the size of its pool.
             return end if end > now or reason is Reason.IDLE_RECENTLY else None
         if reason is Reason.STARTING:
-            return since + timedelta(seconds=declared.boot.deadline)
+            return boot_of(declared).fails_at(since)
         return now
 
     def _ages(self, world: World) -> Iterator[datetime]:

@@ -177,7 +177,7 @@ def _finish_creations(pool_plan: PoolPlan) -> None:
     units = pool_plan.inventory.having(State.UNFINISHED)
     # Existing machines count to max in any case.
     held = len(pool_plan.inventory.units) - sum(unit.machine is None for unit in units)
-    most = pool_plan.pool.workers.max if pool_plan.pool and pool_plan.pool.mode != "drain" else 0
+    most = 0 if pool_plan.unwanted else pool_plan.size.max
     for unit in units:
         if unit.inputs is None:
             continue

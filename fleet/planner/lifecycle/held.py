@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from fleet.model.facts import Unknown, World
 from fleet.model.orders import FLEET, Freeze, Frozen, Hold, Order
 from fleet.model.plan import Holding, Reason
+from fleet.model.pool_limits import boot_of
 from fleet.planner.inventory import takers_of
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import State, Unit
@@ -61,7 +62,7 @@ def hold_or_delete(world: World, pool_plan: PoolPlan, unit: Unit, because: str) 
 
     A machine is held only in the run that detects its failure: a released one is deleted.
     """
-    wanted = pool_plan.pool.boot.on_failure if pool_plan.pool else None
+    wanted = boot_of(pool_plan.pool).on_failure
     held = [each for each in pool_plan.inventory.units if each.held and each.held.by == FLEET]
     room = wanted.hold - len(held) - len(pool_plan.holds) if wanted else 0
     is_new = any(

@@ -23,10 +23,11 @@ from zoneinfo import ZoneInfo
 
 from fleet.model.facts import World
 from fleet.model.plan import Create, Delete, Drain, Reason
+from fleet.model.pool_limits import ReplacementPace, pace_of, size_of
 from fleet.planner.lifecycle.warm import make_one
 from fleet.planner.pool_plan import PoolPlan, Why, cause_of, is_going
 from fleet.planner.units import State, Unit
-from fleet.schema.model import Pool, Retire, Workers
+from fleet.schema.model import Retire
 from fleet.schema.units import write_count, write_duration
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -129,12 +130,11 @@ def replace_due(world: World, pool_plan: PoolPlan, *, turn: int) -> None:
     ]
     if not due:
         return
-    zone, windows = pool_plan.fleet.money.time_zone, pool_plan.pool.replace.windows
-    closed = why_closed((parse_window(text, zone) for text in windows), world.time)
-    turns = 0 if closed else _count_free_slots(pool_plan, pool_plan.pool)
-    share = pool_plan.pool.replace.at_a_time
-    wait = closed or f"waits for its turn (replace.at_a_time is {share}%)"
-    stock = _take_stock(pool_plan, pool_plan.pool.workers)
+    zone, pace = pool_plan.fleet.money.time_zone, pace_of(pool_plan.pool)
+    closed = why_closed((parse_window(text, zone) for text in pace.windows), world.time)
+    turns = 0 if closed else _count_free_slots(pool_plan, pace)
+    wait = closed or f"waits for its turn (replace.at_a_time is {pace.at_a_time}%)"
+    stock = _take_stock(pool_plan)
     for number, unit in enumerate(due):
         stays = _replace(pool_plan, stock, unit, turn=turn) if number < turns else wait
         if stays:
@@ -154,11 +154,11 @@ def replaceable(pool_plan: PoolPlan) -> list[Unit]:
     )
 
 
-def _count_free_slots(pool_plan: PoolPlan, pool: Pool) -> int:
+def _count_free_slots(pool_plan: PoolPlan, pace: ReplacementPace) -> int:
     """Return how many further workers may be in replacement now."""
     going = sum(is_going(unit) for unit in pool_plan.inventory.units if unit.name in pool_plan.due)
     held = sum(unit.state in (*_READY, State.DRAINING) for unit in pool_plan.inventory.units)
-    return max(0, -(-held * pool.replace.at_a_time // 100) - going)
+    return max(0, pace.turns(held) - going)
 
 
 @dataclass
@@ -187,7 +187,7 @@ class _Stock:
         return left >= self.min and (unit.state is State.BUSY or free >= self.spare)
 
 
-def _take_stock(pool_plan: PoolPlan, workers: Workers) -> _Stock:
+def _take_stock(pool_plan: PoolPlan) -> _Stock:
     """Count ready and booting workers before any due one is drained."""
     staying = pool_plan.staying
     made = [
@@ -198,8 +198,8 @@ def _take_stock(pool_plan: PoolPlan, workers: Workers) -> _Stock:
     coming = [unit for unit in staying if unit.is_capacity and unit.state is not State.IDLE]
     idle = [unit for unit in staying if unit.state is State.IDLE]
     return _Stock(
-        min=0 if pool_plan.on_demand else workers.min,
-        spare=0 if pool_plan.on_demand else workers.spare,
+        min=pool_plan.size.min,
+        spare=pool_plan.size.spare,
         ready=sum(unit.state in _READY for unit in staying),
         ready_free=sum(unit.name not in pool_plan.used for unit in idle),
         coming=len(coming) + len(made),
@@ -240,10 +240,10 @@ def _is_capacity_coming(pool_plan: PoolPlan) -> bool:
     If workers.max equals the needed count, only deletions of this run free capacity: then the
     whole share is replaced immediately.
     """
-    workers = pool_plan.pool.workers if pool_plan.pool else None
+    size = size_of(pool_plan.pool)
     if any(isinstance(action, Delete) for action in pool_plan.actions):
         return True
-    if workers is None or workers.max <= max(workers.min, workers.spare):
+    if size.max <= size.permanent:
         return False
     return any(isinstance(action, Create | Drain) for action in pool_plan.actions) or any(
         unit.held is None for unit in pool_plan.inventory.having(State.DRAINING)

@@ -24,8 +24,7 @@ def release_surplus(world: World, pool_plan: PoolPlan) -> None:
     surplus = len(idle)
     if not pool_plan.on_demand:
         ready = sum(unit.state in (State.IDLE, State.BUSY) for unit in pool_plan.staying)
-        workers = pool_plan.pool.workers
-        surplus = min(surplus - workers.spare, ready - workers.min)
+        surplus = min(surplus - pool_plan.size.spare, ready - pool_plan.size.min)
     for unit in scale_down_order(world, pool_plan, idle):
         because = _idle_because(world, unit, None if pool_plan.on_demand else patience)
         if surplus <= 0 or not because:
@@ -76,7 +75,6 @@ def dismiss_booting(world: World, pool_plan: PoolPlan) -> None:
     unused = [unit for unit in pool_plan.booting if unit.name not in pool_plan.used]
     if not unused:
         return
-    workers = pool_plan.pool.workers
     fresh = [
         u
         for u in pool_plan.staying
@@ -85,7 +83,7 @@ def dismiss_booting(world: World, pool_plan: PoolPlan) -> None:
     free = [u for u in fresh if u.state is not State.BUSY and u.name not in pool_plan.used]
     surplus = len(free)
     if not pool_plan.on_demand:
-        surplus = min(surplus - workers.spare, len(fresh) - workers.min)
+        surplus = min(surplus - pool_plan.size.spare, len(fresh) - pool_plan.size.min)
     for unit in youngest_first(unused)[: max(0, surplus)]:
         because = "no waiting request fits it; its request was withdrawn or served"
         paid = _explain_paid(world, pool_plan, unit)

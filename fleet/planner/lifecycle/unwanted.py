@@ -82,7 +82,7 @@ def drain_above_max(world: World, pool_plan: PoolPlan) -> None:
 
 def _count_above_max(pool_plan: PoolPlan, units: Iterable[Unit]) -> int:
     """Return the number of units beyond `workers.max`; 0 or less if not exceeded."""
-    return len(_without_doubtful(units)) - pool_plan.pool.workers.max if pool_plan.pool else 0
+    return len(_without_doubtful(units)) - pool_plan.size.max if pool_plan.pool else 0
 
 
 def _without_doubtful(units: Iterable[Unit]) -> list[Unit]:

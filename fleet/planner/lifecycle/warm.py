@@ -15,21 +15,21 @@ def keep_warm(pool_plan: PoolPlan, *, turn: int) -> None:
     """Create machines up to min and spare, except in an on-demand pool."""
     if pool_plan.pool is None or pool_plan.on_demand:
         return
-    workers = pool_plan.pool.workers
-    if not (workers.min or workers.spare):
+    size = pool_plan.size
+    if not size.permanent:
         return
-    lacking = workers.min - len(pool_plan.staying) - pool_plan.made
-    because = f"workers.min is {workers.min}"
+    lacking = size.min - len(pool_plan.staying) - pool_plan.made
+    because = f"workers.min is {size.min}"
     why = Why(Reason.BELOW_MIN, Cause.CONFIG, because, turn=turn)
     made_for_min = _create_machines(pool_plan, lacking, why)
-    lacking = workers.spare - len(pool_plan.unused) - made_for_min
+    lacking = size.spare - len(pool_plan.unused) - made_for_min
     if pool_plan.awaited:
         # A waiting request would take the spare machine immediately, past its blocking limit.
         if lacking > 0:
             message = "none is created while requests wait for this pool"
             pool_plan.short[Reason.BELOW_SPARE] = message, None
         return
-    because = f"workers.spare is {workers.spare}"
+    because = f"workers.spare is {size.spare}"
     _create_machines(pool_plan, lacking, Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=turn))
 
 
