@@ -97,11 +97,6 @@ def free_memory(system: Path = Path("/")) -> int:
 _REASONS = (
     (r"/var/cache/apt/.*|/var/lib/apt/.*", "apt's own record of when it last looked or installed"),
     (r"/var/lib/dpkg/.*", "dpkg's record of the order and time of installation"),
-    (r"/etc/shadow", "the day on which a user was made, which useradd takes from the clock"),
-    (
-        r"/boot/initrd\.img-.*",
-        "update-initramfs writes the clock's times into the initrd",
-    ),
     (r"/var/log/.*", "a log of the build"),
     (r"/var/cache/.*", "a cache that a package made at its installation"),
     (r".*\.pyc", "Python compiles the time of the source file into it"),
@@ -256,7 +251,7 @@ class _Bake:
         def make(tar: Path) -> None:
             with self._open_base(base) as below, self._phase("unpack"):
                 unpack(below, root, self._log)
-            self._run_role(root)
+            self._run_role(base, root)
             with self._phase("keep"):
                 pack(root, tar, self._log)
 
@@ -265,14 +260,15 @@ class _Bake:
                 return
             with self._phase("unpack"):
                 unpack(tar, root, self._log)
-        self._run_role(root)
+        self._run_role(base, root)
 
     def _root_key(self, base: Base) -> str:
-        """Return the cache key: the digest of base, role, variables and state of the source."""
+        """Return the cache key: the digest of base, role, variables, time and source."""
         source = self._order.recipe.source
         # Without a state (only the image can reach the archive), no other build shares the root.
         state = (state_of(source) or self._order.folder.name) if source else ""
-        return digest([base.key, role_digest(), role_variables(self._order.recipe), state])
+        variables, epoch = role_variables(self._order.recipe), base.archive.epoch
+        return digest([base.key, role_digest(), variables, epoch, state])
 
     @contextmanager
     def _open_base(self, base: Base) -> Iterator[Path]:
@@ -283,11 +279,11 @@ class _Bake:
         with kept(self._order.cache, f"base-{base.key}", make) as (tar, _):
             yield tar
 
-    def _run_role(self, root: Path) -> None:
+    def _run_role(self, base: Base, root: Path) -> None:
         variables = role_variables(self._order.recipe)
         with self._phase("role") as began, furnished(root, self._log):
             run_role(
-                chroot_host(root),
+                chroot_host(root, base.archive.epoch),
                 variables,
                 log=self._log,
                 told=lambda task: _print_message(
@@ -324,7 +320,7 @@ class _Bake:
             )
         with self._phase("unpack again"):
             unpack(tar, second, self._log)
-        self._run_role(second)
+        self._run_role(base, second)
         self._clean_root(second, base.archive)
         with self._phase("compare"):
             listings = []

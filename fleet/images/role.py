@@ -41,9 +41,14 @@ class Host:
     variables: Mapping[str, object]
 
 
-def chroot_host(root: Path) -> Host:
-    """Return the host for a root folder on this computer; needs root or a user namespace."""
-    return Host("image", {"ansible_connection": "fleet_chroot", "ansible_host": str(root)})
+def chroot_host(root: Path, epoch: int) -> Host:
+    """Return the host for a root folder on this computer; needs root or a user namespace.
+
+    `epoch` is the SOURCE_DATE_EPOCH of its programs: update-initramfs, useradd and Python write
+    the time of the clock into files without it.
+    """
+    connection = {"ansible_connection": "fleet_chroot", "ansible_host": str(root)}
+    return Host("image", {**connection, "fleet_epoch": epoch})
 
 
 def ssh_host(address: str, *, port: int, key: Path, known_hosts: Path) -> Host:

@@ -32,6 +32,9 @@ ALL = {
 COMMANDS = ("unshare", "ip", "autopkgtest", "sbuild", "mmdebstrap", "newuidmap", "arch-test")
 ALL_COMMANDS = ("qemu-system-x86_64", "qemu-img", "incus", "autopkgtest-virt-incus", "mcopy")
 SERVER = "https://debusine.example.org"
+EPOCH_DAY = 20000
+EPOCH = EPOCH_DAY * 86400
+"""The time that files of the root have instead of the clock's."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Made:
     def again(self, **keys: object) -> tuple[str, ...]:
         """Run the role once more, for another recipe."""
         recipe = self.recipe.model_copy(update=keys)
-        return run_role(chroot_host(self.root), role_variables(recipe), log=self.log)
+        return run_role(chroot_host(self.root, EPOCH), role_variables(recipe), log=self.log)
 
     def text(self, name: str) -> str:
         return (self.root / name).read_text(encoding="utf-8")
@@ -91,7 +94,7 @@ def made(
             "api_url": SERVER,
         }
     )
-    log, host = folder / "log", chroot_host(root)
+    log, host = folder / "log", chroot_host(root, EPOCH)
     first, second = (run_role(host, role_variables(recipe), log=log) for _ in range(2))
     policy = chrooted(root, "apt-cache", "policy", "debusine-worker")
     yield Made(suite, root, version, stranger, log, recipe, first, second, policy)
@@ -128,6 +131,14 @@ def test_the_worker_starts_at_boot_and_nothing_starts_before(made: Made) -> None
     assert chrooted(made.root, "systemctl", "is-enabled", "debusine-worker").strip() == "enabled"
     assert roots.processes_in(made.root) == []
     assert not (made.root / "usr/sbin/policy-rc.d").exists()
+
+
+def test_user_of_the_worker_has_the_day_of_the_epoch(made: Made) -> None:
+    days = {
+        line.split(":")[0]: line.split(":")[2] for line in made.text("etc/shadow").splitlines()
+    }
+
+    assert days["debusine-worker"] == str(EPOCH_DAY)
 
 
 def test_the_worker_needs_but_a_token(made: Made) -> None:

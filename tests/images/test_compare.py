@@ -32,12 +32,12 @@ def test_roots_that_are_alike_do_not_differ_whenever_they_were_written(tmp_path:
 
 
 def test_a_file_that_differs_is_explained(tmp_path: Path) -> None:
-    one = a_root(tmp_path / "one", {"etc/shadow": "a:1", "var/lib/dpkg/status": "x"})
-    two = a_root(tmp_path / "two", {"etc/shadow": "a:2", "var/lib/dpkg/status": "x"})
+    one = a_root(tmp_path / "one", {"var/log/new.log": "1", "var/lib/dpkg/status": "x"})
+    two = a_root(tmp_path / "two", {"var/log/new.log": "2", "var/lib/dpkg/status": "x"})
 
     (found,) = compare(listing(one), listing(two))
-    assert (found.path, found.what) == ("/etc/shadow", "content")
-    assert tells(found.why, "useradd")
+    assert (found.path, found.what) == ("/var/log/new.log", "content")
+    assert tells(found.why, "log")
 
 
 def test_a_difference_of_unknown_reason_has_to_be_checked(tmp_path: Path) -> None:

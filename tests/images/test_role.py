@@ -141,16 +141,35 @@ def test_an_interruption_ends_ansible_too(tmp_path: Path) -> None:
 
 
 def test_a_root_folder_is_a_host_by_chroot(tmp_path: Path) -> None:
-    assert chroot_host(tmp_path).variables == {
+    assert chroot_host(tmp_path, 7).variables == {
         "ansible_connection": "fleet_chroot",
         "ansible_host": str(tmp_path),
+        "fleet_epoch": 7,
     }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root changes its root folder")
+@pytest.mark.parametrize("inherited", [{}, {"SOURCE_DATE_EPOCH": "3"}])
+def test_programs_in_a_root_write_the_epoch_of_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inherited: dict[str, str]
+) -> None:
+    for name, text in inherited.items():
+        monkeypatch.setenv(name, text)
+    play = tmp_path / "play.yml"
+    play.write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks:\n"
+        "    - {name: Tell, ansible.builtin.raw: 'echo epoch $SOURCE_DATE_EPOCH.; exit 1'}\n",
+        encoding="utf-8",
+    )
+
+    with pytest.raises(RoleFailed, match=r"epoch 7\."):
+        run_role(chroot_host(Path("/"), 7), {}, log=tmp_path / "log", play=play)
 
 
 def test_a_folder_without_a_shell_is_no_root(tmp_path: Path) -> None:
     with pytest.raises(RoleFailed, match="bin/sh"):
         run_role(
-            chroot_host(tmp_path),
+            chroot_host(tmp_path, 7),
             variables(tmp_path, fails=False),
             log=tmp_path / "log",
             play=play_in(tmp_path),

@@ -27,6 +27,11 @@ DOCUMENTATION = """
             vars:
                 - name: inventory_hostname
                 - name: ansible_host
+        epoch:
+            description: The Unix time that programs write in place of the clock's.
+            type: int
+            vars:
+                - name: fleet_epoch
 """
 
 _ENVIRONMENT = {
@@ -86,6 +91,10 @@ class Connection(ConnectionBase):
             raise AnsibleConnectionFailure(told.decode(errors="replace").strip())
         return out
 
+    def _times(self) -> dict[str, str]:
+        epoch = self.get_option("epoch")
+        return {} if epoch is None else {"SOURCE_DATE_EPOCH": str(epoch)}
+
     def _run(self, *command: str, stdin: bytes) -> tuple[int, bytes, bytes]:
         handed_on = {name: os.environ[name] for name in _PROXIES if name in os.environ}
         done = subprocess.run(  # noqa: S603 - Ansible's own command, no shell of ours
@@ -93,6 +102,6 @@ class Connection(ConnectionBase):
             input=stdin,
             capture_output=True,
             check=False,
-            env={**handed_on, **_ENVIRONMENT},
+            env={**handed_on, **_ENVIRONMENT, **self._times()},
         )
         return done.returncode, done.stdout, done.stderr
