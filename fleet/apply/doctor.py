@@ -13,8 +13,7 @@ from fleet.model.doctor import Diagnosis, Finding, Summary, judge_clock, wrong
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
 from fleet.planner.assembly import IMAGE_PAGE
 from fleet.planner.budgets import spending_limits
-from fleet.planner.images import describe_troubles
-from fleet.planner.machine_inputs import UNPUBLISHED
+from fleet.planner.images import UNPUBLISHED, describe_troubles
 from fleet.ports import Secrets, Server
 from fleet.schema.model import (
     CoprQueue,

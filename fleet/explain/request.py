@@ -23,8 +23,8 @@ from fleet.model.facts import Request, World
 from fleet.model.plan import Create, Plan, Signature, Unserved
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import USUAL
+from fleet.planner.images import UNPUBLISHED
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.machine_inputs import UNPUBLISHED
 from fleet.planner.units import State
 from fleet.schema.findings import Path, listed, yaml_key
 from fleet.schema.model import (
@@ -207,6 +207,8 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         steps += [f"resolve the guard's refusal: {way}" for way in ways if way]
         if not any(edit.path[0] == "lookups" for each in remedies for edit in each.edits):
             steps += _missing_entries(case, signature, key)
+        if UNPUBLISHED in unserved.because:
+            steps.append("build, test and publish its image: `fleet image due` lists the commands")
         if not remedies and not steps:
             steps += _nothing_found(case, unserved, replans, never=never)
     return Explanation(
@@ -366,8 +368,6 @@ def _nothing_found(
         yield FIRST_READ
     elif "does not provide worker:build-arch:" in unserved.because:
         yield "add a pool with machines and an image of that architecture"
-    elif UNPUBLISHED in unserved.because:
-        yield "build, test and publish its image: `fleet image list` shows which step is next"
     elif replans.is_spent:
         yield ENDED
     elif never:
@@ -391,7 +391,7 @@ def _rules(case: Case, key: str) -> Iterator[ExplainedReason]:
 
 def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> bool:
     """Return whether no worker of this fleet, existing or new, can ever run a request."""
-    if unserved is None or unserved.blocked:
+    if unserved is None or unserved.blocked or UNPUBLISHED in unserved.because:
         return False
     ask = case.ask_of(signature)
     able = any(
@@ -543,6 +543,8 @@ def _explain_mismatch(
 
 def _format_fixers(case: Case, name: str, mismatch: Mismatch) -> Iterator[str]:
     """Yield the persons who can make a pool fit, for each mismatch."""
+    if case.describe_unproven(name, mismatch):
+        return  # the next step is a command, no edit
     vocabulary = Vocabulary(case.fleet)
     fixed: list[str] = []
     stated: list[str] = []

@@ -570,6 +570,8 @@ def _fix_mismatches(
     mismatch = find_mismatch(ask, offer)
     if mismatch.too_small or not all(map(is_tag, mismatch.missing)):
         return  # no edit enlarges its machines or adds such a tag
+    if run.describe_unproven(name, mismatch):
+        return  # its image proves them once a version is built, tested and published
     if not serves_queue(pool, signature.queue):
         text = f"let pool {name} serve queue {signature.queue}"
         serves = [*(pool.serves or ()), signature.queue]

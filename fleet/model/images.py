@@ -99,6 +99,14 @@ def job_of_tag(tag: str) -> tuple[str, ...] | None:
     return (f"task:{found['task']}",) if found and found["task"] in _TASKS else None
 
 
+def may_prove(backends: Collection[str], tasks: Collection[str], tag: str) -> bool:
+    """Return whether the jobs of a recipe with these executors and tasks may prove a tag."""
+    jobs = job_of_tag(tag)
+    enabled = {f"executor:{each}" for each in executors_of(backends)}
+    enabled |= {f"task:{each}" for each in tasks}
+    return is_judged(tag) and (jobs is None or not enabled.isdisjoint(jobs))
+
+
 def is_open(tag: str, unproven: Iterable[str]) -> bool:
     """Return whether the recipe alone decides about a tag, because its jobs are unproven."""
     names = {*unproven}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fleet.model.facts import Attempt, Demand, QueueReading, Unknown, World
 from fleet.model.images import (
@@ -21,11 +21,13 @@ from fleet.model.images import (
     Rental,
     WaitingVersion,
     describe_old_worker,
+    may_prove,
 )
 from fleet.model.plan import rates
 from fleet.model.prices import bill, tariff_at
 from fleet.planner.failures import Memory, Stopped, recall, stopped_images, write_time
 from fleet.planner.inventory import PoolInventory, take_inventory
+from fleet.schema.findings import listed
 from fleet.schema.model import (
     ExistingImage,
     Fleet,
@@ -33,8 +35,9 @@ from fleet.schema.model import (
     Pool,
     debusine_queues,
 )
-from fleet.schema.pools import Promote, Recipe
+from fleet.schema.pools import ImageRecipe, Promote, Recipe
 from fleet.schema.units import write_duration
+from fleet.tagrules.offers import Mismatch
 from fleet.tagrules.sources import claimed_tags, newest_first
 
 _USED_STATES = ("candidate", "current", "previous", "retired")
@@ -404,6 +407,37 @@ def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
         name: standing.waiting()
         for name, standing in found.items()
         if standing is not None and standing.becomes is None
+    }
+
+
+UNPUBLISHED = " has no published version at provider "
+"""Joins the names of an image and a provider in the reason why a pool creates no machines."""
+
+
+class Unproven(NamedTuple):
+    """A pool without a published version of the image that fleet builds for it."""
+
+    pool: Pool
+    recipe: ImageRecipe
+
+    def describe(self, mismatch: Mismatch) -> str:
+        """Return the reason if a first version may prove all missing tags; else empty."""
+        missing, recipe = mismatch.missing, self.recipe
+        if not missing or mismatch != Mismatch(missing):
+            return ""
+        if not all(may_prove(recipe.enable_backends, recipe.enable_tasks, tag) for tag in missing):
+            return ""
+        none = f"image {self.pool.image}{UNPUBLISHED}{self.pool.provider}"
+        return f"{none}; its test would prove {listed(missing)}"
+
+
+def find_unproven(fleet: Fleet, world: World) -> dict[str, Unproven]:
+    """Return the pools whose image fleet builds and has not published for them, by name."""
+    return {
+        name: Unproven(pool, recipe)
+        for name, pool in sorted(fleet.dynamic_pools.items())
+        if isinstance(recipe := fleet.images[pool.image], ImageRecipe)
+        and not newest_first(world.versions, pool.image, pool.provider)
     }
 
 

@@ -27,7 +27,7 @@ from fleet.model.facts import (
 from fleet.model.prices import MachineType, find_types, markets_of, price_per_hour
 from fleet.model.values import digest
 from fleet.planner.failures import Memory, find_failing
-from fleet.planner.images import ImageChoice
+from fleet.planner.images import UNPUBLISHED, ImageChoice
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.shared_stacks import settings_of
 from fleet.planner.units import State
@@ -35,8 +35,6 @@ from fleet.schema.model import Fleet, Pool, beginning_of, static_names
 from fleet.schema.pools import Market
 from fleet.schema.remembered import remembered
 
-UNPUBLISHED = " has no published version at provider "
-"""Joins the names of an image and a provider in the reason why a pool creates no machines."""
 _NUMBER_DIGITS = 4
 _MAX_NUMBER = 10**_NUMBER_DIGITS - 1
 _CREATED_RESULTS = ("registered", "failed", "gone")

@@ -32,6 +32,7 @@ from fleet.planner.assignment import Stop
 from fleet.planner.budgets import find_counting_budgets
 from fleet.planner.demand import Ordered, Path, Place, Rank, Row, Signed, Supply
 from fleet.planner.durations import USUAL, kind_at
+from fleet.planner.images import Unproven, find_unproven
 from fleet.planner.machine_inputs import Option, new_inputs, renamed, why_closed
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
 from fleet.planner.units import State, Unit, is_busy
@@ -320,7 +321,8 @@ def find_unserved(
         return remembered(fleet, about, rests_on, lambda: Nearness(served))
 
     # Requests with equal requirements are equally near to a pool, whatever their priority.
-    nearest = cache(lambda queue, ask: _nearest(fleet, near(queue), queue, ask))
+    unproven = find_unproven(fleet, world)
+    nearest = cache(lambda queue, ask: _nearest(fleet, unproven, near(queue), queue, ask))
     used = used_of(service.budgets)
     causes = _Causes(pool_plans, service.unserved.values(), used)
     for signed in demand:
@@ -577,7 +579,9 @@ def _explain_held(fleet: Fleet, signed: Signed) -> tuple[str, Path] | None:
     return f"{first.because}, and the queue stored the tag with it", first.path
 
 
-def _nearest(fleet: Fleet, near: Nearness, queue: str, ask: Ask) -> tuple[str, Path]:
+def _nearest(
+    fleet: Fleet, unproven: Mapping[str, Unproven], near: Nearness, queue: str, ask: Ask
+) -> tuple[str, Path]:
     """Return the nearest pool with its mismatch, and the deciding line."""
     if not near.offers:
         return f"no pool serves queue {queue}", ("pools",)
@@ -588,6 +592,9 @@ def _nearest(fleet: Fleet, near: Nearness, queue: str, ask: Ask) -> tuple[str, P
             if not isinstance(fleet.pools[name], StaticPool)
             else f"pool {name} fits, but all its workers are in use"
         ), ("pools", name)
+    for pool in sorted(unproven.keys() & near.offers.keys()):
+        if because := unproven[pool].describe(find_mismatch(ask, near.offers[pool])):
+            return because, ("pools", pool, "image")
     mismatch = find_mismatch(ask, near.offers[name])
     key = _key_of(mismatch) if isinstance(fleet.pools[name], Pool) else "provides"
     has = [f"{tag}={number:f}" for tag, number in near.offers[name].numbers]

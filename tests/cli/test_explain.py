@@ -53,7 +53,7 @@ def test_a_request_for_an_image_that_is_not_published_is_told_what_comes_next(
 
     explained = run_fleet("explain", "request", "3", "--world", "world.json")
 
-    assert tells(explained.stdout.splitlines()[-1], "build", "publish", "`fleet image list`")
+    assert tells(explained.stdout.splitlines()[-1], "build", "publish", "`fleet image due`")
 
 
 def test_no_change_is_suggested_that_validate_refuses(trial: Trial, run_fleet: RunFleet) -> None:
