@@ -12,7 +12,7 @@ from fleet.planner.assembly import Decided, assemble
 from fleet.planner.demand import sign_demand
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.lifecycle.begin import begin_pool_plans
-from fleet.planner.lifecycle.surplus import release_surplus
+from fleet.planner.lifecycle.surplus import IdleTimeout
 from fleet.planner.lifecycle.warm import make_one
 from fleet.planner.pool_plan import PoolPlan, Why
 from fleet.planner.staffing import Service, find_supplies
@@ -76,13 +76,13 @@ def scaled(wants: Wants, idle_after: int | None = None) -> Decide:
             room = min(view.max - view.total, view.max_starting - view.starting)
             for _ in range(min(want.create, room)):
                 make_one(pool_plan, _WHY)
-            _release(world, pool_plan, want.keep, idle_after)
+            _release(pool_plan, want.keep, idle_after)
         return assemble(told, world, pool_plans, Decided((), Service()), explained=False)
 
     return decide
 
 
-def _release(world: World, pool_plan: PoolPlan, keep: int, idle_after: int | None) -> None:
+def _release(pool_plan: PoolPlan, keep: int, idle_after: int | None) -> None:
     """Let what is idle for long go, as if the pool had this minimum."""
     pool = pool_plan.pool
     if pool is None:
@@ -93,7 +93,8 @@ def _release(world: World, pool_plan: PoolPlan, keep: int, idle_after: int | Non
     pool_plan.pool = pool.model_copy(update={"retire": retire, "workers": workers})
     offer = pool_plan.offer
     pool_plan.offer = offer._replace(on_demand=frozenset())
-    release_surplus(world, pool_plan)
+    for proposal in IdleTimeout().propose(pool_plan):
+        pool_plan.take(proposal)
     pool_plan.pool, pool_plan.offer = pool, offer
 
 

@@ -20,10 +20,7 @@ from fleet.planner.demand import Signed, sign_demand
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.layout import Layout, lay_out
 from fleet.planner.lifecycle.begin import begin_pool_plans
-from fleet.planner.lifecycle.replace import replace_due
-from fleet.planner.lifecycle.returned import delete_returned
-from fleet.planner.lifecycle.surplus import dismiss_booting, release_surplus
-from fleet.planner.lifecycle.warm import keep_warm
+from fleet.planner.lifecycle.table import apply_rules
 from fleet.planner.limits import judge_limits
 from fleet.planner.pool_plan import Headroom, PoolPlan
 from fleet.planner.staffing import Service, find_supplies, staff
@@ -66,12 +63,8 @@ def reconcile_unsealed(
     headroom = Headroom(layout.rows, allocation.machines, allocation.counts)
     last = service.turns + 1
     for pool_plan in pool_plans.values():
-        pool_plan.headroom = headroom
-        delete_returned(world, pool_plan, is_staffed=True)
-        keep_warm(pool_plan, turn=last)
-        replace_due(world, pool_plan, turn=last)
-        release_surplus(world, pool_plan)
-        dismiss_booting(world, pool_plan)
+        pool_plan.headroom, pool_plan.turn, pool_plan.is_staffed = headroom, last, True
+    apply_rules(pool_plans.values(), "after")
     budgets = judge_budgets(layout.accounts, allocation.machines, headroom.kept, allocation.counts)
     service.budgets = budgets
     limits = tuple(judge_limits(layout.uses, allocation.counts))

@@ -166,6 +166,7 @@ def _plan_deletions(
         pool = fleet.pools.get(name)
         pool_plan = PoolPlan(
             fleet=fleet,
+            world=world,
             inventory=inventory,
             pool=pool if isinstance(pool, Pool) else None,
             names=iter(()),

@@ -13,9 +13,11 @@ from fleet.model.pool_limits import boot_of
 from fleet.model.prices import Life, MachineType, Tariff, find_types
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import Holding, holdings
+from fleet.planner.lifecycle.rule import MachineLife, life_of
+from fleet.planner.lifecycle.table import idle_limit, key_of_reason, limits_of
 from fleet.planner.units import Unit
 from fleet.schema.model import Fleet, Pool, TicketQueue
-from fleet.schema.units import write_count, write_duration, write_time
+from fleet.schema.units import write_count, write_time
 
 _EXACT = Decimal("0.0001")
 
@@ -124,40 +126,19 @@ def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explana
 
 def _deciding_key(fleet: Fleet, world: World, verdict: WorkerVerdict) -> tuple[str | int, ...]:
     path, pool = ("pools", verdict.pool), fleet.pools.get(verdict.pool)
-    key = _KEYS.get(verdict.reason) if isinstance(pool, Pool) else None
+    key = key_of_reason(verdict.reason) if isinstance(pool, Pool) else ()
     if isinstance(pool, Pool) and verdict.reason is Reason.IDLE_RECENTLY:
-        _, key = _idle_until(fleet, world, pool, verdict)
-    return (*path, *key) if key else path
+        key = idle_limit(_life_of(fleet, world, verdict)).key
+    return (*path, *key)
 
 
-def _idle_until(
-    fleet: Fleet, world: World, pool: Pool, verdict: WorkerVerdict
-) -> tuple[int, tuple[str, str]]:
-    """Return the seconds that an idle worker is kept, and the deciding key of its pool."""
-    worker = registered_workers(world).get(verdict.worker)
-    is_desk = isinstance(fleet.queues.get(verdict.registry or ""), TicketQueue)
-    if is_desk and pool.reuse and worker is not None and worker.uses:
-        return pool.reuse.opportunity, ("reuse", "opportunity")
-    return pool.retire.idle_after, ("retire", "idle_after")
-
-
-_KEYS: dict[Reason, tuple[str, ...]] = {
-    Reason.IDLE_TOO_LONG: ("retire", "idle_after"),
-    Reason.TICKET_RETURNED: ("reuse",),
-    Reason.IDLE_RECENTLY: ("retire", "idle_after"),
-    Reason.ABOVE_MAX: ("workers", "max"),
-    Reason.BELOW_MIN: ("workers", "min"),
-    Reason.KEPT_FOR_MIN: ("workers", "min"),
-    Reason.BELOW_SPARE: ("workers", "spare"),
-    Reason.KEPT_SPARE: ("workers", "spare"),
-    Reason.POOL_DRAINING: ("mode",),
-    Reason.POOL_PAUSED: ("mode",),
-    Reason.BOOT_FAILED: ("boot", "deadline"),
-    Reason.NEVER_REGISTERED: ("boot", "deadline"),
-    Reason.MAX_AGE: ("retire", "max_age"),
-    Reason.MAX_USES: ("retire", "max_uses"),
-    Reason.WAITS_FOR_WINDOW: ("replace",),
-}
+def _life_of(fleet: Fleet, world: World, verdict: WorkerVerdict) -> MachineLife:
+    """Return the facts of a worker that limit its life."""
+    pool, inventory = fleet.pools.get(verdict.pool), take_inventory(fleet, world)
+    for unit in inventory[verdict.pool].units if verdict.pool in inventory else ():
+        if unit.name == verdict.worker:
+            return life_of(fleet, pool, unit)
+    return MachineLife(pool)
 
 
 def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[ExplainedReason]:
@@ -166,35 +147,32 @@ def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[Exp
     if not isinstance(pool, Pool) or verdict.verdict != "keep" or verdict.inactive:
         return
     path = ("pools", verdict.pool)
-    machine = next((m for _, m in world.machines() if m.name == verdict.worker), None)
     if verdict.state == "busy":
         yield _work_end_reason(fleet, world, verdict)
-    created = machine.created_at if machine else None
-    if verdict.state == "starting" and created is not None:
-        boot = boot_of(pool)
-        up, failed = boot.ready_at(created), boot.fails_at(created)
-        because = f"expected up at {write_time(up)}; failed if not up at {write_time(failed)}"
-        yield ExplainedReason(because=because, path=(*path, boot.key[0]))
+    life = _life_of(fleet, world, verdict)
+    for limit in limits_of(life, "boot"):
+        if life.boots_since and (failed := limit.until(life)):
+            up = boot_of(pool).ready_at(life.boots_since)
+            because = f"expected up at {write_time(up)}; failed if not up at {write_time(failed)}"
+            yield ExplainedReason(because=because, path=(*path, limit.key[0]))
     is_kept = verdict.reason is Reason.PAID_FOR
-    if verdict.state == "idle" and verdict.since is not None and not is_kept:
-        seconds, key = _idle_until(fleet, world, pool, verdict)
-        over = verdict.since + timedelta(seconds=seconds)
+    if life.idle_since is not None and not is_kept:
+        limit = idle_limit(life)
+        over = limit.until(life) or world.time
         tense = "was" if over <= world.time else "is"
         because = (
-            f"{'.'.join(key)} ({write_duration(seconds)}) {tense} reached at {write_time(over)}; "
+            f"{'.'.join(limit.key)} ({limit.stated}) {tense} reached at {write_time(over)}; "
             "then deleted unless needed"
         )
-        yield ExplainedReason(because=because, path=(*path, *key))
-    if pool.retire.max_age is not None and created is not None:
-        old = created + timedelta(seconds=pool.retire.max_age)
-        because = f"max_age ({write_duration(pool.retire.max_age)}) reached at {write_time(old)}"
-        yield ExplainedReason(because=because, path=(*path, "retire", "max_age"))
-    worker = registered_workers(world).get(verdict.worker)
-    most = pool.retire.max_uses
-    if most is not None and worker is not None:
-        uses = "unknown" if worker.uses is None else worker.uses
-        because = f"deleted after {write_count(most, 'request')}; finished so far: {uses}"
-        yield ExplainedReason(because=because, path=(*path, "retire", "max_uses"))
+        yield ExplainedReason(because=because, path=(*path, *limit.key))
+    for limit in limits_of(life, "age"):
+        if old := limit.until(life):
+            because = f"{limit.key[-1]} ({limit.stated}) reached at {write_time(old)}"
+            yield ExplainedReason(because=because, path=(*path, *limit.key))
+    for limit in limits_of(life, "uses") if registered_workers(world).get(verdict.worker) else ():
+        uses = "unknown" if life.uses is None else life.uses
+        because = f"deleted after {write_count(limit.most, 'request')}; finished so far: {uses}"
+        yield ExplainedReason(because=because, path=(*path, *limit.key))
 
 
 def _work_end_reason(fleet: Fleet, world: World, verdict: WorkerVerdict) -> ExplainedReason:

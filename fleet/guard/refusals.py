@@ -23,6 +23,7 @@ from fleet.guard.approvals import (
     line_to_paste,
 )
 from fleet.model.plan import (
+    REPLACEMENT_REASONS,
     Action,
     Cause,
     Create,
@@ -172,9 +173,6 @@ def _service_position(action: Action) -> int:
 
 _DELETE = ("guards", "refuse", "delete")
 _COST = ("guards", "refuse", "cost_increase")
-_REPLACEMENT_REASONS = frozenset(
-    {Reason.OUTDATED, Reason.MAX_AGE, Reason.MAX_USES, Reason.LIVECHECK_FAILED}
-)
 _COUNT_ONLY_REASONS = frozenset({Reason.ORPHAN, Reason.GONE})
 """Reasons that only the count limits: a pool may have no other machines."""
 _APPROVE_HINT = "if the change is intended, add under approvals in the same merge request:"
@@ -377,7 +375,7 @@ def _without_paced_replacements(
     if isinstance(pool, Pool) and pool.mode == "apply":
         # The share is rounded up to one machine, as in the replacement step.
         pace = pace_of(pool).turns(verdict.machines)
-        replaced = [action for action in going if action.reason in _REPLACEMENT_REASONS][:pace]
+        replaced = [action for action in going if action.reason in REPLACEMENT_REASONS][:pace]
         return [action for action in going if action not in replaced]
     return list(going)
 

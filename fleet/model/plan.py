@@ -317,6 +317,12 @@ class Reason(Word):
     CANDIDATE_CAME_UP = "candidate-came-up"  # for as long as `promote.after` says
 
 
+REPLACEMENT_REASONS = frozenset(
+    {Reason.OUTDATED, Reason.MAX_AGE, Reason.MAX_USES, Reason.LIVECHECK_FAILED}
+)
+"""Reasons of rules that replace machines, at the pace of `replace.at_a_time`."""
+
+
 class Create(Value):
     """Make a machine; its worker registers by itself."""
 

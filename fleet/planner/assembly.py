@@ -56,6 +56,8 @@ from fleet.planner.competing import (
 from fleet.planner.demand import Signed, required_of
 from fleet.planner.inventory import demand_trouble, desks_of, estimate_of, stack_name
 from fleet.planner.lifecycle.held import is_all_frozen, orders_of
+from fleet.planner.lifecycle.rule import life_of
+from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.limits import is_booting
 from fleet.planner.notices import find_notices
 from fleet.planner.pool_plan import PoolPlan, is_going
@@ -286,11 +288,11 @@ def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str
     return (
         pool_plan.kept.get(unit.name)
         or _PLAIN.get(unit.state)
-        or _explain_idle(pool_plan, staying)
+        or _explain_idle(pool_plan, unit, staying)
     )
 
 
-def _explain_idle(pool_plan: PoolPlan, staying: int) -> tuple[Reason, str]:
+def _explain_idle(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str]:
     if pool_plan.inventory.frozen:
         return Reason.NOT_KNOWN, pool_plan.inventory.frozen[0]
     if pool_plan.inventory.sampled:
@@ -301,17 +303,17 @@ def _explain_idle(pool_plan: PoolPlan, staying: int) -> tuple[Reason, str]:
         return Reason.POOL_PAUSED, "its pool has mode: pause"
     if pool_plan.pool is None or pool_plan.on_demand:
         return Reason.IDLE_RECENTLY, "idle"
-    return _explain_warm(pool_plan.pool, staying)
+    return _explain_warm(pool_plan, unit, staying)
 
 
-def _explain_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
-    size = size_of(pool)
+def _explain_warm(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str]:
+    size = pool_plan.size
     if staying <= size.min:
         return Reason.KEPT_FOR_MIN, f"workers.min is {size.min}"
     if size.spare:
         return Reason.KEPT_SPARE, f"workers.spare is {size.spare}"
-    patience = write_duration(pool.retire.idle_after)
-    return Reason.IDLE_RECENTLY, f"idle for less than retire.idle_after ({patience})"
+    limit = idle_limit(life_of(pool_plan.fleet, pool_plan.pool, unit))
+    return Reason.IDLE_RECENTLY, f"idle for less than {'.'.join(limit.key)} ({limit.stated})"
 
 
 _ORDER = {"create": 0, "drain": 1, "delete": 2}

@@ -36,14 +36,14 @@ from fleet.planner.ledger import (
     Period,
     charge,
     holdings,
-    idle_seconds,
-    is_in_sandbox,
     owners_of,
     periods,
     released_at,
     unused,
     work_of,
 )
+from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
+from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.pool_plan import is_going
 from fleet.planner.units import NEVER, State, Unit, is_busy
 from fleet.schema.limits import Budget
@@ -297,18 +297,15 @@ class Lifetimes:
         self, place: Place, length: Length, window: Window, *, hours: bool
     ) -> Decimal:
         """Return the maximum bill of one request over the existing machines, after their work."""
-        patience, most = self._idle_timeout(place.pool, is_held=length.is_held), _NONE
+        most = _NONE
         for number in self._serving_at(place):
             holding = self._holdings[number]
             ready = self._ready_of(holding)
             ready = self._now if ready == NEVER else ready
             latest = ready + timedelta(seconds=self._wait(place, length))
+            served = self._completion_time(latest, length)
             gone = self._deletion_time(
-                holding.tariff,
-                holding.created_at,
-                self._completion_time(latest, length),
-                patience,
-                self._removal_delay,
+                self._life_of(holding, served, is_held=length.is_held), self._removal_delay
             )
             start, end = max(ready, window.start), min(window.end, gone)
             if start < end:
@@ -329,16 +326,13 @@ class Lifetimes:
         hours: bool,
     ) -> Decimal:
         """Return the maximum additional bill of its payer over these machines."""
-        patience, most = self._idle_timeout(place.pool, is_held=length.is_held), _NONE
+        most = _NONE
         for number in own:
             holding, end = self._holdings[number], self._owned_until_if_idle(number)
             latest = _after(self._ready_of(holding), self._wait(place, length))
+            served = self._completion_time(latest, length)
             gone = self._deletion_time(
-                holding.tariff,
-                holding.created_at,
-                self._completion_time(latest, length),
-                patience,
-                self._removal_delay,
+                self._life_of(holding, served, is_held=length.is_held), self._removal_delay
             )
             life = self._life(holding.tariff, holding.created_at, window, hours=hours)
             both = _bill_in_window(life, window, max(gone, end)) - _bill_in_window(
@@ -358,11 +352,10 @@ class Lifetimes:
     ) -> Decimal:
         """Return the maximum additional bill over the existing machines."""
         wait, most = self._wait(place, length), _NONE
-        patience = self._idle_timeout(place.pool, is_held=length.is_held)
         for holding, ready, end, life, before in self.going(place.pool, window, hours=hours):
             served = self._completion_time(_after(ready, wait), length)
             gone = self._deletion_time(
-                holding.tariff, holding.created_at, served, patience, self._removal_delay
+                self._life_of(holding, served, is_held=length.is_held), self._removal_delay
             )
             most = max(most, _bill_in_window(life, window, max(gone, end)) - before)
         return most
@@ -429,10 +422,10 @@ class Lifetimes:
         if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):
             return NEVER
         idle_since = self._now
-        patience = self._idle_timeout(holding.pool, is_held=is_in_sandbox(unit.worker))
+        is_drained = False
         if unit.worker is not None and unit.may_run:
             idle_since = self._free_at(holding)
-            patience = timedelta() if unit.worker.draining else patience
+            is_drained = unit.worker.draining
         elif unit.state in _GOING:
             return self._now + looks
         elif unit.state is State.IDLE or unit.returning:
@@ -441,7 +434,9 @@ class Lifetimes:
             idle_since = max(self._now, self._ready_of(holding))
         else:
             return NEVER  # what it does is unknown, so it stays
-        return self._deletion_time(holding.tariff, holding.created_at, idle_since, patience, looks)
+        is_held = is_in_sandbox(unit.worker)
+        life = self._life_of(holding, idle_since, is_held=is_held, is_drained=is_drained)
+        return self._deletion_time(life, looks)
 
     def _free_at(self, holding: Holding) -> datetime:
         """Return when the work on a machine is expected to finish; NEVER if unknown.
@@ -456,26 +451,22 @@ class Lifetimes:
         left = self._durations.left(unit.worker, self._now, kind)
         return NEVER if left is None else self._now + left
 
-    def _deletion_time(
-        self,
-        tariff: Tariff | None,
-        created_at: datetime,
-        idle_since: datetime,
-        patience: timedelta,
-        looks: timedelta,
-    ) -> datetime:
-        """Return the deletion time of a machine that is idle from `idle_since`."""
-        if idle_since == NEVER:
+    def _deletion_time(self, life: MachineLife, looks: timedelta) -> datetime:
+        """Return the deletion time of an idle machine; NEVER if it is never idle."""
+        if life.idle_since in (None, NEVER):
             return NEVER
-        seen = max(self._now, idle_since + patience) + looks
-        return paid_until(tariff or _NO_PRICE, created_at, seen)
+        gone = idle_limit(life).until(life) or self._now
+        return paid_until(
+            life.tariff or _NO_PRICE, life.created_at or self._now, max(self._now, gone) + looks
+        )
 
     def _deletion_time_at(
         self, place: Place, idle_since: datetime, *, is_held: bool = False
     ) -> datetime:
         tariff = self._tariff(place, hours=False)
-        patience = self._idle_timeout(place.pool, is_held=is_held)
-        return self._deletion_time(tariff, self._now, idle_since, patience, self._removal_delay)
+        made = Holding(place.pool, tariff, self._now)
+        life = self._life_of(made, idle_since, is_held=is_held)
+        return self._deletion_time(life, self._removal_delay)
 
     def _ready(self, place: Place) -> datetime:
         """Return when a machine that is created now can work."""
@@ -490,13 +481,20 @@ class Lifetimes:
             return self._free_at(holding)
         return max(self._now, boot_of(pool).ready_at(holding.created_at))
 
-    def _idle_timeout(self, name: str, *, is_held: bool) -> timedelta:
-        """Return the idle time-out of a machine of a pool."""
-        pool = self._fleet.pools.get(name)
-        if not isinstance(pool, Pool):
-            return timedelta()
-        on_demand = self._is_on_demand(name)
-        return timedelta(seconds=idle_seconds(pool, is_held=is_held, on_demand=on_demand))
+    def _life_of(
+        self, holding: Holding, idle_since: datetime, *, is_held: bool, is_drained: bool = False
+    ) -> MachineLife:
+        """Return the facts of a machine that is idle from `idle_since`."""
+        pool = self._fleet.pools.get(holding.pool)
+        return MachineLife(
+            pool,
+            on_demand=isinstance(pool, Pool) and self._is_on_demand(holding.pool),
+            in_sandbox=is_held,
+            is_drained=is_drained,
+            created_at=holding.created_at,
+            idle_since=idle_since,
+            tariff=holding.tariff,
+        )
 
     def _wait(self, place: Place, length: Length) -> int:
         """Return how many seconds a request may wait for others that share its machine."""

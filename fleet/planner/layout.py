@@ -17,7 +17,8 @@ from fleet.model.tickets import SANDBOX
 from fleet.planner.budgets import Account, open_accounts, spending_limits
 from fleet.planner.demand import Fit, Group, Ordered, Payer, Place, Rank, Row, Signed, Supply
 from fleet.planner.durations import USUAL, Durations, Kind, Timing, kind_at, kind_of
-from fleet.planner.ledger import idle_seconds
+from fleet.planner.lifecycle.rule import MachineLife
+from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.limits import (
     Use,
     blocked_rows,
@@ -132,8 +133,10 @@ def new_place(fleet: Fleet, name: str, kind: str, market: Market, *, on_demand: 
     key = f"{name}/{kind}/{market}"
 
     def find() -> Place:
-        seconds = overhead_seconds(fleet, pool, on_demand=on_demand)
         tariff = tariff_of(fleet, pool, kind, market)
+        life = MachineLife(pool, on_demand=on_demand, tariff=tariff)
+        # A new machine boots, is idle for its time-out, and takes two runs to drain and delete.
+        seconds = boot_of(pool).expected + idle_limit(life).most + 2 * fleet.cadence
         return Place(
             key=key,
             pool=name,
@@ -148,15 +151,6 @@ def new_place(fleet: Fleet, name: str, kind: str, market: Market, *, on_demand: 
         )
 
     return remembered(fleet, ("place", key), (pool, on_demand), find)
-
-
-def overhead_seconds(fleet: Fleet, pool: Pool, *, on_demand: bool) -> int:
-    """Return the fixed seconds of a new machine: boot, idle time-out and two runs.
-
-    The two runs are needed to drain and to delete it.
-    """
-    idle = idle_seconds(pool, is_held=False, on_demand=on_demand)
-    return boot_of(pool).expected + idle + 2 * fleet.cadence
 
 
 _Preferred = tuple[bool, tuple[tuple[str, int], ...]]

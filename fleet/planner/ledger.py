@@ -20,7 +20,6 @@ from fleet.model.facts import (
     MachinePayer,
     Unknown,
     Work,
-    Worker,
     WorkerInputs,
     World,
     market_of,
@@ -29,8 +28,9 @@ from fleet.model.months import Tally, TallyKind
 from fleet.model.plan import PeriodName
 from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import Life, Tariff, billed_seconds, paid_until, tariff_at, tariff_of
-from fleet.model.tickets import ALONE, SANDBOX
 from fleet.planner.inventory import PoolInventory, takers_of
+from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
+from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.teams import teams_of
 from fleet.planner.units import NEVER, State, Unit, is_busy
 from fleet.schema.model import Fleet, Pool
@@ -246,33 +246,10 @@ def released_at(fleet: Fleet, holding: Holding, idle_since: datetime) -> datetim
     if not isinstance(pool, Pool) or not _keeps_machines(pool) or idle_since == NEVER:
         return NEVER
     idle_since = max(idle_since, boot_of(pool).ready_at(holding.created_at))
-    is_held = is_in_sandbox(holding.unit.worker if holding.unit else None)
-    idle = idle_seconds(pool, is_held=is_held) + 2 * fleet.cadence
-    seen = idle_since + timedelta(seconds=idle)
+    in_sandbox = is_in_sandbox(holding.unit.worker if holding.unit else None)
+    life = MachineLife(pool, in_sandbox=in_sandbox, tariff=holding.tariff)
+    seen = idle_since + timedelta(seconds=idle_limit(life).most + 2 * fleet.cadence)
     return paid_until(holding.tariff or _NO_TARIFF, holding.created_at, seen)
-
-
-def idle_seconds(pool: Pool, *, is_held: bool, on_demand: bool = False) -> int:
-    """Return how long a pool keeps an idle machine before a run may delete it.
-
-    `is_held`: it is kept for the next ticket of its sandbox, for `reuse.opportunity` and at most
-    for `reuse.max_age` since its first ticket. This also applies to on-demand pools, which keep no
-    other idle machine.
-    """
-    if pool.mode == "drain":
-        return 0
-    idle = 0 if on_demand and pool.mode != "pause" else pool.retire.idle_after
-    if not is_held or pool.reuse is None:
-        return idle
-    held, age = pool.reuse.opportunity, pool.reuse.max_age
-    return held if age is None else min(held, age)
-
-
-def is_in_sandbox(worker: Worker | None) -> bool:
-    """Return whether a machine is in a sandbox whose next ticket may use it."""
-    requires = worker.requires if worker is not None else ()
-    own = (tag.removeprefix(SANDBOX) for tag in requires if tag.startswith(SANDBOX))
-    return any(not sandbox.startswith(ALONE) for sandbox in own)
 
 
 def _keeps_machines(pool: Pool) -> bool:

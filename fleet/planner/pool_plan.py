@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from fleet.model.facts import WorkerInputs, market_of
+from fleet.model.facts import WorkerInputs, World, market_of
 from fleet.model.orders import FLEET
 from fleet.model.plan import Action, Cause, Create, Delete, Drain, Holding, Reason, Resume
 from fleet.model.pool_limits import PoolSize, size_of
@@ -83,11 +83,53 @@ _REASONS = frozenset(reason.value for reason in Reason)
 Because = tuple[Reason, str]
 
 
+class Proposal(NamedTuple):
+    """The decision of a rule of life on one machine."""
+
+    step: Literal["delete", "drain", "replace", "keep"]
+    unit: Unit
+    reason: Reason
+    because: str
+    forgets: bool = False
+    """The machine to delete no longer exists, so the stack only drops its record."""
+    absent: Literal["", "gone", "unmade"] = ""
+    holding: Holding | None = None
+    """The hold of a machine that is kept because its boot failed."""
+
+
+def delete(
+    unit: Unit,
+    reason: Reason,
+    because: str,
+    *,
+    forgets: bool = False,
+    absent: Literal["", "gone", "unmade"] = "",
+) -> Proposal:
+    """Propose the deletion of an idle worker."""
+    return Proposal("delete", unit, reason, because, forgets, absent)
+
+
+def drain(unit: Unit, reason: Reason, because: str) -> Proposal:
+    """Propose the drain of a registered worker."""
+    return Proposal("drain", unit, reason, because)
+
+
+def replace_by_new(unit: Unit, reason: Reason, because: str) -> Proposal:
+    """Propose the replacement of a machine, in its turn."""
+    return Proposal("replace", unit, reason, because)
+
+
+def keep(unit: Unit, reason: Reason, because: str) -> Proposal:
+    """Propose to keep a machine despite a reason to delete it."""
+    return Proposal("keep", unit, reason, because)
+
+
 @dataclass
 class PoolPlan:
     """The plan of one pool."""
 
     fleet: Fleet
+    world: World
     inventory: PoolInventory
     pool: Pool | None
     """None if the pool was removed from fleet.yaml."""
@@ -110,6 +152,10 @@ class PoolPlan:
     """The offer of its future workers."""
     headroom: Headroom = field(default_factory=lambda: Headroom((), {}, {}))
     """The slack of every limit, over all pools."""
+    turn: int = 0
+    """Position in service order of machines for no request."""
+    is_staffed: bool = False
+    """Requests are assigned."""
     used: dict[str, str] = field(default_factory=dict)
     """Unit name to its assigned request."""
     served: int = 0
@@ -314,6 +360,20 @@ class PoolPlan:
             turn=why.turn,
         )
         self.actions.append(made)
+
+    def take(self, proposal: Proposal) -> None:
+        """Add the decision of a rule; the first reason of a replacement counts."""
+        step, unit, reason, because, *_ = proposal
+        if step == "delete":
+            forgets, absent = proposal.forgets, proposal.absent
+            self.delete(unit, reason, because, forgets=forgets, absent=absent)
+        elif step == "drain":
+            self.drain(unit, reason, because)
+        elif step == "replace" and unit.held is None:
+            self.due.setdefault(unit.name, (reason, because))
+        elif step == "keep":
+            self.kept[unit.name] = reason, because
+            self.holds += [proposal.holding] if proposal.holding else []
 
     def drain(self, unit: Unit, reason: Reason, because: str) -> None:
         """Add the drain of a registered worker, if removal is allowed."""

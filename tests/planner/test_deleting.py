@@ -209,13 +209,21 @@ def test_of_equals_the_first_by_name_goes() -> None:
 
 
 def test_only_a_machine_that_had_a_ticket_is_kept_for_the_next_of_its_sandbox() -> None:
-    had = idle(FIRST).altered(uses=1)
+    had = idle(FIRST).altered(uses=1, requires=("sandbox:chroots",))
     had_none = idle(SECOND).altered(uses=0)
 
     plan = reconcile(fleet_with(reuse={"opportunity": "1h"}), a_sim_world(had, had_none))
 
     assert drained(plan) == [SECOND]
     assert tells(sentence_of(plan, FIRST), "reuse.opportunity", "1h")
+
+
+def test_reuse_keeps_no_worker_that_requests_without_a_ticket_used() -> None:
+    plan = reconcile(
+        fleet_with(reuse={"opportunity": "1h"}), a_sim_world(idle(FIRST).altered(uses=3))
+    )
+
+    assert drained(plan) == [FIRST]
 
 
 def test_min_holds_idle_workers_however_long_they_are_idle() -> None:

@@ -13,7 +13,6 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from fleet.explain.forecast import registered_workers
 from fleet.explain.simulation.demand import Booted, Event, Facts, Job, Lost, Past, Refused
 from fleet.explain.simulation.farm import Box, Farm
 from fleet.explain.simulation.figures import (
@@ -29,14 +28,15 @@ from fleet.explain.simulation.figures import (
 from fleet.explain.tallies import ORDINARY, POWERFUL
 from fleet.guard import guard
 from fleet.model.digests import config_digest
-from fleet.model.facts import Charge, Ledger, MachinePayer, Market, Unknown, Worker, World
+from fleet.model.facts import Charge, Ledger, MachinePayer, Market, Unknown, World
 from fleet.model.plan import Create, Plan, Reason, WorkerVerdict
-from fleet.model.pool_limits import boot_of
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
 from fleet.planner.failures import FAILURE_MEMORY
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.ledger import charge_all, idle_seconds, is_in_sandbox, periods
+from fleet.planner.ledger import charge_all, periods
+from fleet.planner.lifecycle.rule import MachineLife, life_of
+from fleet.planner.lifecycle.table import idle_limit, limits_of
 from fleet.planner.payers import payers_of
 from fleet.reconcile import reconcile_unsealed
 from fleet.schema.model import Fleet, Pool
@@ -240,7 +240,7 @@ class Replay:
         self._ledger.order(world, inventories, plan)
         self._sums.see(plan, farm)
         farm.carry_out(plan)
-        self._rest.after(world, plan, farm)
+        self._rest.after(world, inventories, plan, farm)
         self._note()
 
     def _note(self) -> None:
@@ -273,7 +273,9 @@ class _Rest:
         """Return whether a run might make a change now."""
         return not self._is_sure or (self._until is not None and now >= self._until)
 
-    def after(self, world: World, plan: Plan, farm: Farm) -> None:
+    def after(
+        self, world: World, inventories: Mapping[str, PoolInventory], plan: Plan, farm: Farm
+    ) -> None:
         """Update from the observations and decisions of a run."""
         self._until, self._is_sure = None, False
         loud = plan.withheld or plan.waiting_versions or plan.orders or plan.unknown
@@ -284,45 +286,41 @@ class _Rest:
             for each in world.attempts
         ):
             return
-        workers = registered_workers(world)
+        lives = {
+            unit.name: life_of(self._fleet, self._fleet.pools.get(name), unit)
+            for name, inventory in inventories.items()
+            for unit in inventory.units
+        }
         ends = [
-            self._reason_end(verdict, workers.get(verdict.worker), world.time)
+            _end_of_reason(verdict, lives.get(verdict.worker), world.time)
             for verdict in plan.workers
         ]
         if any(end is not None and end <= world.time for end in ends):
             return
-        ages = self._ages(world)
+        ages = [limit.until(life) for life in lives.values() for limit in limits_of(life, "age")]
         known = [end for end in (*ends, *ages) if end is not None]
         if any(verdict.outdated for verdict in plan.workers):
             return
         self._until, self._is_sure = min(known, default=None), True
 
-    def _reason_end(
-        self, verdict: WorkerVerdict, worker: Worker | None, now: datetime
-    ) -> datetime | None:
-        """Return the end of the reason that keeps a worker; None: no end without a change."""
-        reason, since = verdict.reason, verdict.since
-        if reason in (Reason.BUSY, Reason.STATIC):
-            return None
-        declared = self._fleet.pools.get(verdict.pool)
-        if not isinstance(declared, Pool) or since is None:
-            return now
-        if reason in (Reason.IDLE_RECENTLY, Reason.KEPT_FOR_MIN, Reason.KEPT_SPARE):
-            idle = idle_seconds(declared, is_held=is_in_sandbox(worker))
-            end = since + timedelta(seconds=idle)
-            # A worker that is kept despite a long idle time is kept for the size of its pool.
-            return end if end > now or reason is Reason.IDLE_RECENTLY else None
-        if reason is Reason.STARTING:
-            return boot_of(declared).fails_at(since)
-        return now
 
-    def _ages(self, world: World) -> Iterator[datetime]:
-        for _, machine in world.machines():
-            pool = self._fleet.pools.get(machine.pool)
-            if not isinstance(pool, Pool) or (created := machine.created_at) is None:
-                continue
-            if pool.retire.max_age is not None:
-                yield created + timedelta(seconds=pool.retire.max_age)
+def _end_of_reason(
+    verdict: WorkerVerdict, life: MachineLife | None, now: datetime
+) -> datetime | None:
+    """Return the end of the reason that keeps a worker; None: no end without a change."""
+    reason, since = verdict.reason, verdict.since
+    if reason in (Reason.BUSY, Reason.STATIC):
+        return None
+    if life is None or since is None:
+        return now
+    if reason in (Reason.IDLE_RECENTLY, Reason.KEPT_FOR_MIN, Reason.KEPT_SPARE):
+        end = idle_limit(life).until(life._replace(idle_since=since)) or now
+        # A worker that is kept despite a long idle time is kept for the size of its pool.
+        return end if end > now or reason is Reason.IDLE_RECENTLY else None
+    if reason is Reason.STARTING:
+        ends = (limit.until(life._replace(boots_since=since)) for limit in limits_of(life, "boot"))
+        return min((end for end in ends if end), default=now)
+    return now
 
 
 _Account = tuple[str, str | None, str | None, str | None, tuple[str, ...]]

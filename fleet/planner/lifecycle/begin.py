@@ -9,20 +9,8 @@ from fleet.model.facts import Unknown, World
 from fleet.planner.failures import describe_creations, describe_failures, find_lost, recall
 from fleet.planner.images import choose_image
 from fleet.planner.inventory import PoolInventory
-from fleet.planner.lifecycle.failed import (
-    delete_deaf,
-    delete_disconnected,
-    delete_failed,
-    delete_gone,
-    delete_stopped,
-    drain_failed,
-    finish_interrupted,
-)
-from fleet.planner.lifecycle.held import keep_held, why_frozen
-from fleet.planner.lifecycle.orphans import delete_orphans
-from fleet.planner.lifecycle.replace import mark_outdated, mark_worn
-from fleet.planner.lifecycle.returned import delete_returned
-from fleet.planner.lifecycle.unwanted import delete_drained, drain_above_max, drain_unwanted_pool
+from fleet.planner.lifecycle.held import why_frozen
+from fleet.planner.lifecycle.table import apply_rules
 from fleet.planner.machine_inputs import (
     NOTHING_SHARED,
     digests_of,
@@ -44,22 +32,7 @@ def begin_pool_plans(
 ) -> dict[str, PoolPlan]:
     """Create the plans of all pools, with all removals that do not depend on demand."""
     pool_plans = _begin(fleet, world, inventories)
-    for pool_plan in pool_plans.values():
-        finish_interrupted(pool_plan)
-        delete_gone(world, pool_plan)
-        delete_failed(world, pool_plan)
-        delete_deaf(pool_plan)
-        delete_stopped(pool_plan)
-        delete_disconnected(world, pool_plan)
-        drain_failed(pool_plan)
-        delete_orphans(world, pool_plan)
-        mark_outdated(pool_plan)
-        mark_worn(world, pool_plan)
-        keep_held(pool_plan)
-        delete_drained(pool_plan)
-        delete_returned(world, pool_plan)
-        drain_unwanted_pool(pool_plan)
-        drain_above_max(world, pool_plan)
+    apply_rules(pool_plans.values(), "before")
     return pool_plans
 
 
@@ -77,6 +50,7 @@ def _begin(
         options = options_of(fleet, memory, name, choice, known)
         pool_plan = PoolPlan(
             fleet=fleet,
+            world=world,
             inventory=with_begun(fleet, inventory, options, choice, memory.by_pool.get(name, ())),
             pool=pool if isinstance(pool, Pool) else None,
             names=worker_names(fleet, name, remembered),

@@ -25,16 +25,16 @@ _MAX_GAPS = 2
 """Number of latest gaps between runs, of which the shortest counts: an outage is only one gap."""
 
 
-def scale_down_order(world: World, pool_plan: PoolPlan, units: Iterable[Unit]) -> list[Unit]:
+def scale_down_order(pool_plan: PoolPlan, units: Iterable[Unit]) -> list[Unit]:
     """Sort units in deletion order."""
 
     def rank(unit: Unit) -> tuple[bool, int, timedelta, str]:
-        paid, next_end = _paid_seconds(world, pool_plan, unit)
+        paid, next_end = _paid_seconds(pool_plan, unit)
         return (
             unit.name not in pool_plan.due,
             # A later run cannot delete these units within their paid time.
             paid if paid >= next_end else 0,
-            _queue_preference(world, pool_plan, unit),
+            _queue_preference(pool_plan, unit),
             unit.name,
         )
 
@@ -47,19 +47,22 @@ def youngest_first(booting: Iterable[Unit]) -> list[Unit]:
     return sorted(by_name, key=lambda unit: unit.since or NEVER, reverse=True)
 
 
-def paid_for(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
+def paid_for(pool_plan: PoolPlan, unit: Unit) -> str:
     """Return why to keep a machine that is already paid for; empty if this run is its last chance.
 
     A machine that this run cannot delete before its next billing increment has that increment too:
-    it is kept until the last run that can delete it before the end of that increment.
+    it is kept until the last run that can delete it before the end of that increment. With
+    `retire.at: once` it is not kept.
     """
-    paid, next_end = _paid_seconds(world, pool_plan, unit)
+    if pool_plan.pool is None or pool_plan.pool.retire.at == "once":
+        return ""
+    paid, next_end = _paid_seconds(pool_plan, unit)
     if paid < next_end:
         return ""
     return (
         f"paid for another {write_duration(paid)}, what is billed while it is deleted included; "
         f"a later run can delete it in time (cadence is {write_duration(pool_plan.fleet.cadence)}"
-        f", deleting takes up to {write_duration(deleting_seconds(world))})"
+        f", deleting takes up to {write_duration(deleting_seconds(pool_plan.world))})"
     )
 
 
@@ -70,22 +73,22 @@ def deleting_seconds(world: World) -> int:
     return max(_MIN_DELETE_SECONDS, world.delete_seconds)
 
 
-def _paid_seconds(world: World, pool_plan: PoolPlan, unit: Unit) -> tuple[int, int]:
+def _paid_seconds(pool_plan: PoolPlan, unit: Unit) -> tuple[int, int]:
     """Return the end of the paid time if deleted now, and the deletion time by the next run.
 
     Both are in seconds from now. (0, 1) if the price is unknown.
     """
-    machine = unit.machine
+    machine, now = unit.machine, pool_plan.world.time
     created = machine.created_at if machine else None
-    if machine is None or created is None or pool_plan.pool is None or created > world.time:
+    if machine is None or created is None or pool_plan.pool is None or created > now:
         return 0, 1
     tariff = tariff_of(pool_plan.fleet, pool_plan.pool, machine.type, market_of(unit.inputs))
     if tariff is None:
         return 0, 1
-    apart = _seconds_between_runs(world, pool_plan)
-    gone = (_count_removal_runs(pool_plan, unit) - 1) * apart + deleting_seconds(world)
-    end = paid_until(tariff, created, world.time + timedelta(seconds=gone))
-    return int((end - world.time).total_seconds()), gone + apart
+    apart = _seconds_between_runs(pool_plan)
+    gone = (_count_removal_runs(pool_plan, unit) - 1) * apart + deleting_seconds(pool_plan.world)
+    end = paid_until(tariff, created, now + timedelta(seconds=gone))
+    return int((end - now).total_seconds()), gone + apart
 
 
 def _count_removal_runs(pool_plan: PoolPlan, unit: Unit) -> int:
@@ -99,21 +102,22 @@ def _count_removal_runs(pool_plan: PoolPlan, unit: Unit) -> int:
     return 1 + unit.drains if is_drained else 1
 
 
-def _seconds_between_runs(world: World, pool_plan: PoolPlan) -> int:
+def _seconds_between_runs(pool_plan: PoolPlan) -> int:
     """Return the interval of runs: `cadence`, or longer if the latest two gaps were.
 
     With `cadence` alone, no run of a slower timer would ever be the last in time.
     """
+    world = pool_plan.world
     runs = () if isinstance(world.runs, Unknown) else world.runs
     latest = [each for each in (*runs, world.time) if each <= world.time][-_MAX_GAPS - 1 :]
     gaps = [int((b - a).total_seconds()) for a, b in pairwise(latest)]
     return max(pool_plan.fleet.cadence, min(gaps) if len(gaps) == _MAX_GAPS else 0)
 
 
-def _queue_preference(world: World, pool_plan: PoolPlan, unit: Unit) -> timedelta:
+def _queue_preference(pool_plan: PoolPlan, unit: Unit) -> timedelta:
     """Return a sort key that is smaller the later the unit's queue would use it."""
     queue = pool_plan.fleet.queues.get(unit.registry or "")
     created = unit.machine.created_at if unit.machine else None
     if isinstance(queue, DebusineQueue) and created is not None:
-        return world.time - created
-    return (unit.since or NEVER) - world.time
+        return pool_plan.world.time - created
+    return (unit.since or NEVER) - pool_plan.world.time

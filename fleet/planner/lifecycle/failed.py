@@ -15,11 +15,26 @@ is dropped instead if fleet.yaml no longer wants it, or if failures close its op
 is not changed.
 """
 
+from collections.abc import Iterator
+from typing import ClassVar
+
 from fleet.model.facts import WorkerInputs, World, market_of
 from fleet.model.plan import Cause, Reason
+from fleet.model.pool_limits import boot_of
 from fleet.planner.inventory import rule_of_absence
 from fleet.planner.lifecycle.held import hold_or_delete
-from fleet.planner.pool_plan import PoolPlan, Why, gives_back, is_going
+from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife
+from fleet.planner.pool_plan import (
+    PoolPlan,
+    Proposal,
+    Why,
+    delete,
+    drain,
+    gives_back,
+    is_going,
+    keep,
+    replace_by_new,
+)
 from fleet.planner.units import (
     DEAF_GRACE,
     DEAF_MESSAGE,
@@ -41,70 +56,98 @@ _WORKS = "; its livecheck succeeds, so it stays"
 _NEVER_CAME = "its machine stopped before its worker registered; its token is revoked first"
 
 
-def delete_deaf(pool_plan: PoolPlan) -> None:
-    """Delete workers that are connected for long but report no tags."""
-    for unit in pool_plan.inventory.having(State.DEAF):
-        because = f"{DEAF_MESSAGE}, for more than {write_duration(DEAF_GRACE)}"
-        pool_plan.delete(unit, Reason.DEAF, because)
+class DeafWorker(LifeRule):
+    """Its worker is connected for long, but reports no tags."""
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Delete workers that are connected for long but report no tags."""
+        for unit in pool_plan.inventory.having(State.DEAF):
+            because = f"{DEAF_MESSAGE}, for more than {write_duration(DEAF_GRACE)}"
+            yield delete(unit, Reason.DEAF, because)
 
 
-def delete_stopped(pool_plan: PoolPlan) -> None:
-    """Delete stopped machines: nothing runs on them, whatever their registry reports."""
-    for unit in pool_plan.inventory.having(State.STOPPED):
-        if not unit.awaits_token:
-            pool_plan.delete(unit, Reason.STOPPED, f"{STOPPED_MESSAGE}{gives_back(unit)}")
-        elif pool_plan.inventory.tokens is None or not pool_plan.inventory.has_registry:
-            continue
-        elif unit.name in pool_plan.lost:
-            pool_plan.delete(unit, Reason.REGISTRATION_LOST, _LOST)
-        else:
-            pool_plan.delete(unit, Reason.BOOT_FAILED, _NEVER_CAME)
+class StoppedMachine(LifeRule):
+    """Its machine is off."""
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Delete stopped machines: nothing runs on them, whatever their registry reports."""
+        for unit in pool_plan.inventory.having(State.STOPPED):
+            if not unit.awaits_token:
+                yield delete(unit, Reason.STOPPED, f"{STOPPED_MESSAGE}{gives_back(unit)}")
+            elif pool_plan.inventory.tokens is None or not pool_plan.inventory.has_registry:
+                continue
+            elif unit.name in pool_plan.lost:
+                yield delete(unit, Reason.REGISTRATION_LOST, _LOST)
+            else:
+                yield delete(unit, Reason.BOOT_FAILED, _NEVER_CAME)
 
 
-def delete_disconnected(world: World, pool_plan: PoolPlan) -> None:
-    """Delete idle workers that are disconnected for long, while their queue hears others.
+class DisconnectedWorker(LifeRule):
+    """Its worker is idle and disconnected for long."""
 
-    Busy workers are kept: they may reconnect with their running work.
-    """
-    for unit in pool_plan.inventory.having(State.DISCONNECTED):
-        away = seconds_away(world, unit.worker)
-        if away > DISCONNECTED_GRACE and hears_others(world, unit.registry or ""):
-            because = (
-                f"its worker is idle and not connected (last seen {write_duration(away)} ago); "
-                "other workers of its queue are connected"
-            )
-            pool_plan.delete(unit, Reason.DISCONNECTED, because)
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Delete idle workers that are disconnected for long, while their queue hears others.
 
-
-def drain_failed(pool_plan: PoolPlan) -> None:
-    """Drain machines that their provider found broken, and delete those that are not connected."""
-    for unit in pool_plan.inventory.units:
-        if not unit.has_failed or unit.name in pool_plan.leaving:
-            continue
-        message = unit.failure
-        if unit.state in (State.IDLE, State.BUSY, State.DRAINING):
-            pool_plan.due[unit.name] = (Reason.LIVECHECK_FAILED, message)
-        if unit.state in (State.IDLE, State.BUSY) and not is_going(unit):
-            pool_plan.drain(unit, Reason.LIVECHECK_FAILED, message)
-        elif unit.state is State.DISCONNECTED:
-            because = f"{message}, and its worker is not connected"
-            pool_plan.delete(unit, Reason.LIVECHECK_FAILED, because)
+        Busy workers are kept: they may reconnect with their running work.
+        """
+        for unit in pool_plan.inventory.having(State.DISCONNECTED):
+            away = seconds_away(pool_plan.world, unit.worker)
+            if away > DISCONNECTED_GRACE and hears_others(pool_plan.world, unit.registry or ""):
+                because = (
+                    "its worker is idle and not connected (last seen "
+                    f"{write_duration(away)} ago); other workers of its queue are connected"
+                )
+                yield delete(unit, Reason.DISCONNECTED, because)
 
 
-def delete_failed(world: World, pool_plan: PoolPlan) -> None:
-    """Delete machines that did not register, or become ready, in time."""
-    late = pool_plan.inventory.having(State.NEVER_REGISTERED)
-    if pool_plan.inventory.tokens is None or not late:
-        return
-    lost, because = why_lost(pool_plan.pool), why_late(pool_plan.pool)
-    because += "" if lost else "; its token is revoked first"
-    for unit in late:
-        if unit.name in pool_plan.lost and lost:
-            pool_plan.delete(unit, Reason.LIVECHECK_FAILED, lost)
-        elif unit.name in pool_plan.lost:
-            pool_plan.delete(unit, Reason.REGISTRATION_LOST, _LOST)
-        else:
-            hold_or_delete(world, pool_plan, unit, _explain_expired_token(world, unit) or because)
+class BrokenMachine(LifeRule):
+    """Its provider or its port reports a failure."""
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Drain machines that their provider found broken; delete the disconnected ones."""
+        for unit in pool_plan.inventory.units:
+            if not unit.has_failed or unit.name in pool_plan.leaving:
+                continue
+            message = unit.failure
+            if unit.state in (State.IDLE, State.BUSY, State.DRAINING):
+                yield replace_by_new(unit, Reason.LIVECHECK_FAILED, message)
+            if unit.state in (State.IDLE, State.BUSY) and not is_going(unit):
+                yield drain(unit, Reason.LIVECHECK_FAILED, message)
+            elif unit.state is State.DISCONNECTED:
+                because = f"{message}, and its worker is not connected"
+                yield delete(unit, Reason.LIVECHECK_FAILED, because)
+
+
+class FailedBoot(LifeRule):
+    """Its worker did not register, or its machine did not become ready, in time."""
+
+    clock: ClassVar = "boot"
+    keys: ClassVar = {
+        Reason.BOOT_FAILED: ("boot", "deadline"),
+        Reason.NEVER_REGISTERED: ("boot", "deadline"),
+    }
+
+    def limit(self, life: MachineLife) -> LifeLimit | None:
+        """Return the deadline of the boot."""
+        boot = boot_of(life.pool)
+        return LifeLimit("boot", boot.deadline, boot.key)
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Delete machines that did not register, or become ready, in time."""
+        late = pool_plan.inventory.having(State.NEVER_REGISTERED)
+        if pool_plan.inventory.tokens is None or not late:
+            return
+        lost, because = why_lost(pool_plan.pool), why_late(pool_plan.pool)
+        because += "" if lost else "; its token is revoked first"
+        for unit in late:
+            if unit.name in pool_plan.lost and lost:
+                yield delete(unit, Reason.LIVECHECK_FAILED, lost)
+            elif unit.name in pool_plan.lost:
+                yield delete(unit, Reason.REGISTRATION_LOST, _LOST)
+            else:
+                yield hold_or_delete(
+                    pool_plan, unit, _explain_expired_token(pool_plan.world, unit) or because
+                )
 
 
 def _explain_expired_token(world: World, unit: Unit) -> str:
@@ -115,41 +158,50 @@ def _explain_expired_token(world: World, unit: Unit) -> str:
     return "its token expired before its worker registered"
 
 
-def delete_gone(world: World, pool_plan: PoolPlan) -> None:
-    """Delete vanished machines.
+class GoneMachine(LifeRule):
+    """Its provider no longer lists it."""
 
-    One with a ticket is dropped from its stack, and its ticket fails.
-    """
-    provider = pool_plan.inventory.provider
-    absences = {each.name: each for each in world.absences if each.provider == provider}
-    rule = rule_of_absence(pool_plan.fleet, provider)
-    for unit in pool_plan.inventory.having(State.MISSING):
-        if absence := absences.get(unit.name):
-            message = (
-                f"{_UNLISTED} since {absence.since:%Y-%m-%d %H:%M} UTC: {absence.lists} complete "
-                f"lists lack it; gone after {rule.lists} in {write_duration(rule.after)} "
-                f"(providers.{provider}.gone){_WORKS if absence.works else ''}"
-            )
-            pool_plan.kept[unit.name] = (Reason.NOT_KNOWN, message)
-    for unit, because in pool_plan.inventory.gone:
-        message = f"{_UNLISTED}: {because}"
-        if unit.may_run and unit.worker is not None:
-            message = f"{message}; ticket {unit.worker.running} fails"
-            pool_plan.delete(unit, Reason.GONE, message, forgets=True, absent="gone")
-        else:
-            has_ended = unit.worker is not None and unit.worker.uses
-            reason = Reason.TICKET_RETURNED if has_ended else Reason.GONE
-            pool_plan.delete(unit, reason, message, absent="gone")
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Delete vanished machines.
+
+        One with a ticket is dropped from its stack, and its ticket fails.
+        """
+        provider = pool_plan.inventory.provider
+        absences = {
+            each.name: each for each in pool_plan.world.absences if each.provider == provider
+        }
+        rule = rule_of_absence(pool_plan.fleet, provider)
+        for unit in pool_plan.inventory.having(State.MISSING):
+            if absence := absences.get(unit.name):
+                since, after = f"{absence.since:%Y-%m-%d %H:%M}", write_duration(rule.after)
+                message = (
+                    f"{_UNLISTED} since {since} UTC: {absence.lists} complete lists lack it; gone "
+                    f"after {rule.lists} in {after} (providers.{provider}.gone)"
+                    f"{_WORKS if absence.works else ''}"
+                )
+                yield keep(unit, Reason.NOT_KNOWN, message)
+        for unit, because in pool_plan.inventory.gone:
+            message = f"{_UNLISTED}: {because}"
+            if unit.may_run and unit.worker is not None:
+                message = f"{message}; ticket {unit.worker.running} fails"
+                yield delete(unit, Reason.GONE, message, forgets=True, absent="gone")
+            else:
+                has_ended = unit.worker is not None and unit.worker.uses
+                reason = Reason.TICKET_RETURNED if has_ended else Reason.GONE
+                yield delete(unit, reason, message, absent="gone")
 
 
-def finish_interrupted(pool_plan: PoolPlan) -> None:
-    """Add the unfinished creations and deletions of an earlier apply."""
-    paused = pool_plan.pool is not None and pool_plan.pool.mode == "pause"
-    if pool_plan.inventory.blind or paused:
-        return
-    _finish_creations(pool_plan)
-    for unit in pool_plan.inventory.having(State.UNDELETED):
-        pool_plan.delete(unit, Reason.INTERRUPTED, _explain_undeleted(unit))
+class InterruptedRun(LifeRule):
+    """An earlier apply was killed while it created or deleted the machine."""
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Add the unfinished creations and deletions of an earlier apply."""
+        paused = pool_plan.pool is not None and pool_plan.pool.mode == "pause"
+        if pool_plan.inventory.blind or paused:
+            return
+        yield from _finish_creations(pool_plan)
+        for unit in pool_plan.inventory.having(State.UNDELETED):
+            yield delete(unit, Reason.INTERRUPTED, _explain_undeleted(unit))
 
 
 def _explain_undeleted(unit: Unit) -> str:
@@ -173,7 +225,7 @@ def _explain_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
     return next((each.closed for each in ways), "")
 
 
-def _finish_creations(pool_plan: PoolPlan) -> None:
+def _finish_creations(pool_plan: PoolPlan) -> Iterator[Proposal]:
     units = pool_plan.inventory.having(State.UNFINISHED)
     # Existing machines count to max in any case.
     held = len(pool_plan.inventory.units) - sum(unit.machine is None for unit in units)
@@ -187,7 +239,7 @@ def _finish_creations(pool_plan: PoolPlan) -> None:
         if unit.machine is None and (closed or held >= most):
             began = failed or "an earlier apply was interrupted before creating it"
             because = f"{began}; no machine is listed; {closed or 'no longer needed'}"
-            pool_plan.delete(unit, Reason.INTERRUPTED, because, absent="unmade")
+            yield delete(unit, Reason.INTERRUPTED, because, absent="unmade")
             continue
         held += unit.machine is None
         exists = unit.machine is not None

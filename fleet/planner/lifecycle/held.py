@@ -4,14 +4,15 @@ The worker of a held machine is drained. After the hold it gets work again, unle
 reason to delete it. Earlier drains for another reason continue.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from fleet.model.facts import Unknown, World
 from fleet.model.orders import FLEET, Freeze, Frozen, Hold, Order
 from fleet.model.plan import Holding, Reason
 from fleet.model.pool_limits import boot_of
 from fleet.planner.inventory import takers_of
-from fleet.planner.pool_plan import PoolPlan
+from fleet.planner.lifecycle.rule import LifeRule
+from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, keep
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_duration
@@ -57,8 +58,8 @@ def why_frozen(fleet: Fleet, world: World, pool: str, kind: Frozen = "creates") 
     return ""
 
 
-def hold_or_delete(world: World, pool_plan: PoolPlan, unit: Unit, because: str) -> None:
-    """Hold a machine that failed to boot if `boot.on_failure` has a free slot, else delete it.
+def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> Proposal:
+    """Return whether a machine that failed to boot is held: if `boot.on_failure` has a free slot.
 
     A machine is held only in the run that detects its failure: a released one is deleted.
     """
@@ -66,27 +67,24 @@ def hold_or_delete(world: World, pool_plan: PoolPlan, unit: Unit, because: str) 
     held = [each for each in pool_plan.inventory.units if each.held and each.held.by == FLEET]
     room = wanted.hold - len(held) - len(pool_plan.holds) if wanted else 0
     is_new = any(
-        attempt.worker == unit.name and attempt.result == "starting" for attempt in world.attempts
+        attempt.worker == unit.name and attempt.result == "starting"
+        for attempt in pool_plan.world.attempts
     )
-    if wanted is None or room <= 0 or not is_new or unit.machine is None or unit.held:
-        pool_plan.delete(unit, Reason.BOOT_FAILED, because)
-    elif pool_plan.may_remove:
-        message = f"did not boot: {because}"
-        pool_plan.kept[unit.name] = (
-            Reason.HELD,
-            f"held for {write_duration(HOLD_SECONDS)}: {message}",
-        )
-        pool_plan.holds.append(
-            Holding(
-                pool=pool_plan.name,
-                worker=unit.name,
-                provider=pool_plan.inventory.provider,
-                machine=unit.machine.id,
-                registry=pool_plan.inventory.tokens if unit.awaits_token else None,
-                log=wanted.log,
-                because=message,
-            )
-        )
+    is_held = wanted is not None and room > 0 and is_new and pool_plan.may_remove
+    if wanted is None or not is_held or unit.machine is None or unit.held:
+        return delete(unit, Reason.BOOT_FAILED, because)
+    message = f"did not boot: {because}"
+    holding = Holding(
+        pool=pool_plan.name,
+        worker=unit.name,
+        provider=pool_plan.inventory.provider,
+        machine=unit.machine.id,
+        registry=pool_plan.inventory.tokens if unit.awaits_token else None,
+        log=wanted.log,
+        because=message,
+    )
+    held_for = f"held for {write_duration(HOLD_SECONDS)}: {message}"
+    return Proposal("keep", unit, Reason.HELD, held_for, holding=holding)
 
 
 def is_all_frozen(fleet: Fleet, world: World) -> bool:
@@ -94,16 +92,18 @@ def is_all_frozen(fleet: Fleet, world: World) -> bool:
     return bool(why_frozen(fleet, world, ""))
 
 
-def keep_held(pool_plan: PoolPlan) -> None:
-    """Drain held machines and report the holder."""
-    for unit in pool_plan.inventory.units:
-        if unit.held is None:
-            continue
-        because = f"held {unit.held.said}"
-        pool_plan.due.pop(unit.name, None)
-        pool_plan.kept[unit.name] = (Reason.HELD, because)
-        is_drained = unit.worker is not None and unit.worker.draining
-        if unit.state in (State.IDLE, State.BUSY, State.DISCONNECTED) and not is_drained:
-            # A machine that failed to boot and registered during fleet's hold is to be deleted.
-            reason = Reason.BOOT_FAILED if unit.held.by == FLEET else Reason.HELD
-            pool_plan.drain(unit, reason, because)
+class HeldMachine(LifeRule):
+    """An operator, or fleet after a failed boot, holds it."""
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Drain held machines and report the holder."""
+        for unit in pool_plan.inventory.units:
+            if unit.held is None:
+                continue
+            because = f"held {unit.held.said}"
+            yield keep(unit, Reason.HELD, because)
+            is_drained = unit.worker is not None and unit.worker.draining
+            if unit.state in (State.IDLE, State.BUSY, State.DISCONNECTED) and not is_drained:
+                # A machine that registered during fleet's hold failed to boot: it is deleted.
+                reason = Reason.BOOT_FAILED if unit.held.by == FLEET else Reason.HELD
+                yield drain(unit, reason, because)

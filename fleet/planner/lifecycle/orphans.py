@@ -6,12 +6,13 @@ gets no ticket, and a later one, after ten minutes, confirms its deletion. Witho
 stack, no machine is an orphan.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
-from fleet.model.facts import World
 from fleet.model.plan import Reason
-from fleet.planner.pool_plan import PoolPlan
+from fleet.planner.lifecycle.rule import LifeRule
+from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, keep
 from fleet.planner.units import State, Unit
 from fleet.schema.model import TicketQueue, is_named_by_fleet
 from fleet.schema.units import write_duration
@@ -20,26 +21,29 @@ CONFIRMATION_DELAY = timedelta(minutes=10)
 """Minimum time between the first listing and the one that confirms it."""
 
 
-def delete_orphans(world: World, pool_plan: PoolPlan) -> None:
-    """Drain orphans, and delete those that two listings confirm."""
-    for unit in _orphans(pool_plan):
-        since = unit.worker.since if unit.worker and unit.worker.draining else None
-        if unit.worker is not None and unit.may_run:
-            because = f"in no stack: deleted when ticket {unit.worker.running} ends"
-            pool_plan.kept[unit.name] = (Reason.ORPHAN, because)
-        elif since is None:
-            again = f"deleted if a listing in {write_duration(CONFIRMATION_DELAY)} confirms it"
-            told = replace(unit, registry=pool_plan.inventory.tokens)
-            pool_plan.drain(told, Reason.ORPHAN, f"{_explain_orphan(unit)}; {again}")
-        elif world.time < since + CONFIRMATION_DELAY:
-            ago = f"drained {write_duration(world.time - since)} ago"
-            wait = f"{ago}, deleted after {write_duration(CONFIRMATION_DELAY)}"
-            pool_plan.kept[unit.name] = (Reason.ORPHAN, f"{_explain_orphan(unit)}; {wait}")
-        else:
-            # Idle since a listing reported it, or since its last ticket ended. It was listed when
-            # assigned to that ticket and is for no other one, so it is deleted in any case.
-            idle = f"drained {write_duration(world.time - since)} ago"
-            pool_plan.delete(unit, Reason.ORPHAN, f"{_explain_orphan(unit)}; {idle}")
+class OrphanMachine(LifeRule):
+    """It is for tickets, and neither a stack nor a ticket knows it."""
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Drain orphans, and delete those that two listings confirm."""
+        for unit in _orphans(pool_plan):
+            since = unit.worker.since if unit.worker and unit.worker.draining else None
+            if unit.worker is not None and unit.may_run:
+                because = f"in no stack: deleted when ticket {unit.worker.running} ends"
+                yield keep(unit, Reason.ORPHAN, because)
+            elif since is None:
+                again = f"deleted if a listing in {write_duration(CONFIRMATION_DELAY)} confirms it"
+                told = replace(unit, registry=pool_plan.inventory.tokens)
+                yield drain(told, Reason.ORPHAN, f"{_explain_orphan(unit)}; {again}")
+            elif pool_plan.world.time < since + CONFIRMATION_DELAY:
+                ago = f"drained {write_duration(pool_plan.world.time - since)} ago"
+                wait = f"{ago}, deleted after {write_duration(CONFIRMATION_DELAY)}"
+                yield keep(unit, Reason.ORPHAN, f"{_explain_orphan(unit)}; {wait}")
+            else:
+                # Idle since a listing reported it, or since its last ticket ended. It was listed
+                # when assigned to that ticket and is for no other one: it is deleted in any case.
+                idle = f"drained {write_duration(pool_plan.world.time - since)} ago"
+                yield delete(unit, Reason.ORPHAN, f"{_explain_orphan(unit)}; {idle}")
 
 
 def _explain_orphan(unit: Unit) -> str:

@@ -16,18 +16,27 @@ In a pool that creates no machines nothing is outdated, as replacements are impo
 from the creation of a machine.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
+from typing import ClassVar
 from zoneinfo import ZoneInfo
 
-from fleet.model.facts import World
 from fleet.model.plan import Create, Delete, Drain, Reason
 from fleet.model.pool_limits import ReplacementPace, pace_of, size_of
+from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife, declared
 from fleet.planner.lifecycle.warm import make_one
-from fleet.planner.pool_plan import PoolPlan, Why, cause_of, is_going
+from fleet.planner.pool_plan import (
+    PoolPlan,
+    Proposal,
+    Why,
+    cause_of,
+    drain,
+    is_going,
+    keep,
+    replace_by_new,
+)
 from fleet.planner.units import State, Unit
-from fleet.schema.model import Retire
 from fleet.schema.units import write_count, write_duration
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -119,27 +128,33 @@ def _zone(name: str) -> tzinfo | None:
 _READY = (State.IDLE, State.BUSY)
 
 
-def replace_due(world: World, pool_plan: PoolPlan, *, turn: int) -> None:
-    """Create replacements and drain due workers, within share, windows and limits."""
-    if pool_plan.pool is None or not pool_plan.may_remove:
-        return
-    due = [
-        u
-        for u in replaceable(pool_plan)
-        if u.name in pool_plan.due and u.name not in pool_plan.used
-    ]
-    if not due:
-        return
-    zone, pace = pool_plan.fleet.money.time_zone, pace_of(pool_plan.pool)
-    closed = why_closed((parse_window(text, zone) for text in pace.windows), world.time)
-    turns = 0 if closed else _count_free_slots(pool_plan, pace)
-    wait = closed or f"waits for its turn (replace.at_a_time is {pace.at_a_time}%)"
-    stock = _take_stock(pool_plan)
-    for number, unit in enumerate(due):
-        stays = _replace(pool_plan, stock, unit, turn=turn) if number < turns else wait
-        if stays:
-            because = f"{pool_plan.due[unit.name][1]}; {stays}"
-            pool_plan.kept[unit.name] = (Reason.WAITS_FOR_WINDOW, because)
+class Replacement(LifeRule):
+    """It is due for replacement, and its turn has come."""
+
+    keys: ClassVar = {Reason.WAITS_FOR_WINDOW: ("replace",)}
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Create replacements and drain due workers, within share, windows and limits."""
+        if pool_plan.pool is None or not pool_plan.may_remove:
+            return
+        due = [
+            u
+            for u in replaceable(pool_plan)
+            if u.name in pool_plan.due and u.name not in pool_plan.used
+        ]
+        if not due:
+            return
+        zone, pace = pool_plan.fleet.money.time_zone, pace_of(pool_plan.pool)
+        windows = [parse_window(text, zone) for text in pace.windows]
+        closed = why_closed(windows, pool_plan.world.time)
+        turns = 0 if closed else _count_free_slots(pool_plan, pace)
+        wait = closed or f"waits for its turn (replace.at_a_time is {pace.at_a_time}%)"
+        stock = _take_stock(pool_plan)
+        for number, unit in enumerate(due):
+            stays = (yield from _replace(pool_plan, stock, unit)) if number < turns else wait
+            if stays:
+                because = f"{pool_plan.due[unit.name][1]}; {stays}"
+                yield keep(unit, Reason.WAITS_FOR_WINDOW, because)
 
 
 def replaceable(pool_plan: PoolPlan) -> list[Unit]:
@@ -209,12 +224,12 @@ def _take_stock(pool_plan: PoolPlan) -> _Stock:
     )
 
 
-def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit, *, turn: int) -> str:
+def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit) -> Generator[Proposal, None, str]:
     """Take the next step for a due worker; return why it is kept, else empty."""
     reason, because = pool_plan.due[unit.name]
     stock.take(unit)
     if stock.is_enough(unit):
-        pool_plan.drain(unit, reason, because)
+        yield drain(unit, reason, because)
         return ""
     if stock.is_enough(unit, with_coming=True):
         return "its replacement boots"
@@ -222,14 +237,14 @@ def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit, *, turn: int) -> st
         Reason.REPLACEMENT,
         cause_of(reason),
         f"replaces {unit.name}: {because}",
-        turn=turn,
+        turn=pool_plan.turn,
     )
     if not make_one(pool_plan, why):
         stock.coming += 1
         stock.coming_free += 1
         return "its replacement is created first"
     if pool_plan.is_full and not stock.started and not _is_capacity_coming(pool_plan):
-        pool_plan.drain(unit, reason, f"{because}; workers.max leaves no room to replace it first")
+        yield drain(unit, reason, f"{because}; workers.max leaves no room to replace it first")
         return ""
     return "no room yet for its replacement"
 
@@ -250,16 +265,18 @@ def _is_capacity_coming(pool_plan: PoolPlan) -> bool:
     )
 
 
-def mark_outdated(pool_plan: PoolPlan) -> None:
-    """Mark outdated machines as due for replacement."""
-    for unit in pool_plan.inventory.units:
-        if pool_plan.is_outdated(unit):
-            pool_plan.due.setdefault(
-                unit.name, (Reason.OUTDATED, _describe_difference(pool_plan, unit))
-            )
-    because = f"a candidate of its image takes {pool_plan.choice.share}% of the pool's workers"
-    for unit in _canary_candidates(pool_plan):
-        pool_plan.due.setdefault(unit.name, (Reason.OUTDATED, because))
+class OutdatedMachine(LifeRule):
+    """It was created from another config or image than the current one."""
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Mark outdated machines as due for replacement."""
+        for unit in pool_plan.inventory.units:
+            if pool_plan.is_outdated(unit):
+                yield replace_by_new(unit, Reason.OUTDATED, _describe_difference(pool_plan, unit))
+        share = pool_plan.choice.share
+        because = f"a candidate of its image takes {share}% of the pool's workers"
+        for unit in _canary_candidates(pool_plan):
+            yield replace_by_new(unit, Reason.OUTDATED, because)
 
 
 def _canary_candidates(pool_plan: PoolPlan) -> list[Unit]:
@@ -290,28 +307,47 @@ def _describe_difference(pool_plan: PoolPlan, unit: Unit) -> str:
     return "created from an older configuration"
 
 
-def mark_worn(world: World, pool_plan: PoolPlan) -> None:
-    """Mark machines beyond max_age or max_uses as due for replacement."""
-    if pool_plan.pool is None:
-        return
-    for unit in pool_plan.inventory.units:
-        for why in _wear_reasons(world, pool_plan.pool.retire, unit):
-            pool_plan.due.setdefault(unit.name, why)
+class MaximumAge(LifeRule):
+    """Its machine is older than `retire.max_age`."""
+
+    clock: ClassVar = "age"
+    keys: ClassVar = {Reason.MAX_AGE: ("retire", "max_age")}
+
+    def limit(self, life: MachineLife) -> LifeLimit | None:
+        """Return the maximum age of a machine."""
+        pool = declared(life)
+        most = pool.retire.max_age if pool else None
+        return None if most is None else LifeLimit("age", most, ("retire", "max_age"))
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Mark machines beyond their maximum age as due for replacement."""
+        limit = self.limit(MachineLife(pool_plan.pool))
+        for unit in pool_plan.inventory.units if limit else ():
+            created = unit.machine.created_at if unit.machine else None
+            age = int((pool_plan.world.time - created).total_seconds()) if created else -1
+            if limit and age >= limit.most:
+                because = f"machine is {write_duration(age)} old, retire.max_age is {limit.stated}"
+                yield replace_by_new(unit, Reason.MAX_AGE, because)
 
 
-def _wear_reasons(world: World, retire: Retire, unit: Unit) -> Iterator[tuple[Reason, str]]:
-    """Yield the exceeded wear limits of a unit."""
-    created = unit.machine.created_at if unit.machine else None
-    if retire.max_age is not None and created is not None:
-        age = int((world.time - created).total_seconds())
-        if age >= retire.max_age:
-            most = write_duration(retire.max_age)
-            yield (
-                Reason.MAX_AGE,
-                f"machine is {write_duration(age)} old, retire.max_age is {most}",
-            )
-    uses = unit.worker.uses if unit.worker else None
-    if retire.max_uses is not None and uses is not None and uses >= retire.max_uses:
-        finished = write_count(uses, "request")
-        because = f"finished {finished}, retire.max_uses is {retire.max_uses}"
-        yield Reason.MAX_USES, because
+class MaximumUses(LifeRule):
+    """Its worker finished `retire.max_uses` requests."""
+
+    clock: ClassVar = "uses"
+    keys: ClassVar = {Reason.MAX_USES: ("retire", "max_uses")}
+
+    def limit(self, life: MachineLife) -> LifeLimit | None:
+        """Return the maximum number of requests of a machine."""
+        pool = declared(life)
+        most = pool.retire.max_uses if pool else None
+        return None if most is None else LifeLimit("uses", most, ("retire", "max_uses"), str(most))
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Mark machines whose worker finished enough requests as due for replacement."""
+        limit = self.limit(MachineLife(pool_plan.pool))
+        for unit in pool_plan.inventory.units if limit else ():
+            uses = unit.worker.uses if unit.worker else None
+            if limit and uses is not None and uses >= limit.most:
+                finished = write_count(uses, "request")
+                because = f"finished {finished}, retire.max_uses is {limit.stated}"
+                yield replace_by_new(unit, Reason.MAX_USES, because)

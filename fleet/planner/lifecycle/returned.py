@@ -6,53 +6,89 @@ ticket is deleted, shortest paid time first. A ticket of the sandbox that cannot
 or over a limit) keeps no machine.
 """
 
-from fleet.model.facts import Demand, World
+from collections.abc import Iterator
+from typing import ClassVar
+
+from fleet.model.facts import Demand
 from fleet.model.plan import Delete, Reason
 from fleet.planner.lifecycle.deletion_order import paid_for, scale_down_order
-from fleet.planner.pool_plan import PoolPlan
+from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife, declared, is_in_sandbox
+from fleet.planner.pool_plan import PoolPlan, Proposal, delete, keep
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Reuse, TicketQueue
 from fleet.schema.units import write_duration
 
 
-def delete_returned(world: World, pool_plan: PoolPlan, *, is_staffed: bool = False) -> None:
-    """Delete machines kept for their sandbox beyond `reuse.opportunity`, unless paid for.
+class ReturnedMachine(LifeRule):
+    """Its ticket ended, and no ticket of its sandbox came in time."""
 
-    Before requests are assigned (`is_staffed`), every waiting request may still be served.
-    """
-    reuse = pool_plan.pool.reuse if pool_plan.pool else None
-    if reuse is None or pool_plan.unwanted:
-        return
-    # Deletions of this plan free capacity too.
-    short = pool_plan.blocked_by_max - sum(isinstance(a, Delete) for a in pool_plan.actions)
-    idle = pool_plan.inventory.having(State.IDLE)
-    for unit in scale_down_order(world, pool_plan, idle):
-        because = _explain_reuse_over(world, pool_plan, unit, reuse)
-        if not because or unit.name in pool_plan.leaving:
-            continue
-        paid = _explain_paid(world, pool_plan, unit)
-        if not is_staffed:
-            if paid or any(_match_sandboxes(world, pool_plan, unit)):
+    clock: ClassVar = "idle"
+    keys: ClassVar = {Reason.TICKET_RETURNED: ("reuse",)}
+
+    def limit(self, life: MachineLife) -> LifeLimit | None:
+        """Return the idle time that a machine is kept for the next ticket of its sandbox.
+
+        `reuse.max_age` counts from its first ticket, so it is idle for at most that long.
+        """
+        pool = declared(life)
+        if pool is None or pool.reuse is None or not life.in_sandbox:
+            return None
+        held, age = pool.reuse.opportunity, pool.reuse.max_age
+        if age is not None and age < held:
+            return LifeLimit("idle", age, ("reuse", "max_age"))
+        return LifeLimit("idle", held, ("reuse", "opportunity"))
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Delete machines kept for their sandbox beyond `reuse.opportunity`, unless paid for.
+
+        Before requests are assigned, every waiting request may still be served.
+        """
+        reuse = pool_plan.pool.reuse if pool_plan.pool else None
+        if reuse is None or pool_plan.unwanted:
+            return
+        # Deletions of this plan free capacity too.
+        short = pool_plan.blocked_by_max - sum(isinstance(a, Delete) for a in pool_plan.actions)
+        idle = pool_plan.inventory.having(State.IDLE)
+        for unit in scale_down_order(pool_plan, idle):
+            because = _explain_reuse_over(pool_plan, unit, reuse)
+            if unit.name in pool_plan.leaving:
                 continue
-        elif unit.name in pool_plan.used or unit.name in pool_plan.kept:
-            continue
-        elif paid and short <= 0:
-            pool_plan.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
-            continue
-        short -= 1
-        pool_plan.delete(
-            unit,
-            Reason.TICKET_RETURNED,
-            f"its ticket ended and `reuse` no longer allows another: {because}",
-        )
+            if not because:
+                yield from _keep_for_sandbox(pool_plan, unit, reuse)
+                continue
+            paid = paid_for(pool_plan, unit)
+            if not pool_plan.is_staffed:
+                if paid or any(_match_sandboxes(pool_plan, unit)):
+                    continue
+            elif unit.name in pool_plan.used or unit.name in pool_plan.kept:
+                continue
+            elif paid and short <= 0:
+                yield keep(unit, Reason.PAID_FOR, f"{because}; {paid}")
+                continue
+            short -= 1
+            yield delete(
+                unit,
+                Reason.TICKET_RETURNED,
+                f"its ticket ended and `reuse` no longer allows another: {because}",
+            )
 
 
-def _explain_reuse_over(world: World, pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
+def _keep_for_sandbox(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> Iterator[Proposal]:
+    """Keep an idle machine for the next ticket of its sandbox, unless a request gets it."""
+    is_free = unit.name not in pool_plan.used and unit.name not in pool_plan.kept
+    is_due = pool_plan.is_staffed and pool_plan.can_scale_down
+    if is_due and is_free and is_in_sandbox(unit.worker):
+        held = write_duration(reuse.opportunity)
+        because = f"kept for the next ticket of its sandbox, reuse.opportunity is {held}"
+        yield keep(unit, Reason.IDLE_RECENTLY, because)
+
+
+def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
     """Return why a unit is no longer kept for its sandbox; empty if no ticket has used it."""
     is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
     if not is_desk or unit.worker is None or not unit.worker.uses or unit.since is None:
         return ""
-    idle = int((world.time - unit.since).total_seconds())
+    idle = int((pool_plan.world.time - unit.since).total_seconds())
     if idle < reuse.opportunity:
         return ""
     most = write_duration(reuse.opportunity)
@@ -60,16 +96,9 @@ def _explain_reuse_over(world: World, pool_plan: PoolPlan, unit: Unit, reuse: Re
     return f"no ticket of its sandbox came for {since}, reuse.opportunity is {most}"
 
 
-def _explain_paid(world: World, pool_plan: PoolPlan, unit: Unit) -> str:
-    """Return why to keep it for the paid hour; empty if that is over or disabled."""
-    if pool_plan.pool is None or pool_plan.pool.retire.at == "once":
-        return ""
-    return paid_for(world, pool_plan, unit)
-
-
-def _match_sandboxes(world: World, pool_plan: PoolPlan, unit: Unit) -> list[bool]:
+def _match_sandboxes(pool_plan: PoolPlan, unit: Unit) -> list[bool]:
     """Return for each ticket that fits the machine whether it is of its sandbox."""
-    reading = world.queues.get(unit.registry or "")
+    reading = pool_plan.world.queues.get(unit.registry or "")
     if reading is None or unit.worker is None or not isinstance(reading.demand, Demand):
         return []
     own, offered = set(unit.worker.requires), set(pool_plan.offer.provides)

@@ -1,36 +1,46 @@
 """Delete drained workers; drain workers that config removes or that exceed `workers.max`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
-from fleet.model.facts import World
 from fleet.model.plan import Reason
 from fleet.planner.lifecycle.deletion_order import scale_down_order, youngest_first
-from fleet.planner.pool_plan import PoolPlan, gives_back, is_going
+from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife, declared
+from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, gives_back, is_going
 from fleet.planner.units import State, Unit
 from fleet.schema.model import TicketQueue
 
 
-def delete_drained(pool_plan: PoolPlan) -> None:
-    """Delete workers that are drained and idle; busy ones are kept until they finish.
+class DrainedWorker(LifeRule):
+    """Its worker was drained and is idle, or is disabled."""
 
-    The reason is the recorded one of the drain. Without that record, as in an older world, the
-    first reason that applies counts.
-    """
-    above = _count_above_max(pool_plan, pool_plan.inventory.units)
-    for unit in pool_plan.inventory.having(State.DRAINING):
-        due = pool_plan.due.get(unit.name)
-        returned = _explain_returned(pool_plan, unit)
-        if returned and not pool_plan.unwanted and not due:
-            pool_plan.delete(unit, Reason.TICKET_RETURNED, returned)
-            continue
-        idle = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
-        otherwise = Reason.ABOVE_MAX if above > 0 else idle
-        reason = pool_plan.unwanted or (due[0] if due else otherwise)
-        pool_plan.delete(unit, reason, "drained and idle")
-        above -= 1
-    for unit in pool_plan.inventory.having(State.DISABLED):
-        because = f"its worker is disabled{gives_back(unit)}"
-        pool_plan.delete(unit, Reason.DISABLED, because)
+    clock: ClassVar = "idle"
+
+    def limit(self, life: MachineLife) -> LifeLimit | None:
+        """Return no idle time at all for a drained worker."""
+        return LifeLimit("idle", 0, (), "drained") if life.is_drained else None
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Delete workers that are drained and idle; busy ones are kept until they finish.
+
+        The reason is the recorded one of the drain. Without that record, as in an older world, the
+        first reason that applies counts.
+        """
+        above = _count_above_max(pool_plan, pool_plan.inventory.units)
+        for unit in pool_plan.inventory.having(State.DRAINING):
+            due = pool_plan.due.get(unit.name)
+            returned = _explain_returned(pool_plan, unit)
+            if returned and not pool_plan.unwanted and not due:
+                yield delete(unit, Reason.TICKET_RETURNED, returned)
+                continue
+            idle = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
+            otherwise = Reason.ABOVE_MAX if above > 0 else idle
+            reason = pool_plan.unwanted or (due[0] if due else otherwise)
+            yield delete(unit, reason, "drained and idle")
+            above -= 1
+        for unit in pool_plan.inventory.having(State.DISABLED):
+            because = f"its worker is disabled{gives_back(unit)}"
+            yield delete(unit, Reason.DISABLED, because)
 
 
 def _explain_returned(pool_plan: PoolPlan, unit: Unit) -> str:
@@ -43,41 +53,58 @@ def _explain_returned(pool_plan: PoolPlan, unit: Unit) -> str:
     return f"its ticket ended and no other may use this machine: {rule}"
 
 
-def drain_unwanted_pool(pool_plan: PoolPlan) -> None:
-    """Drain a pool that was removed or has `mode: drain`; running work finishes."""
-    reason = pool_plan.unwanted
-    if reason is None:
-        return
-    because = (
-        "its pool was removed from fleet.yaml"
-        if reason is Reason.POOL_REMOVED
-        else "its pool has mode: drain"
-    )
-    for unit in pool_plan.booting:
-        pool_plan.delete(unit, reason, because)
-    for unit in pool_plan.inventory.having(State.DISCONNECTED, State.IDLE, State.BUSY):
-        if unit.name not in pool_plan.leaving and not is_going(unit):
-            pool_plan.drain(unit, reason, because)
+class UnwantedPool(LifeRule):
+    """Its pool was removed or has `mode: drain`."""
+
+    clock: ClassVar = "idle"
+    keys: ClassVar = {Reason.POOL_DRAINING: ("mode",), Reason.POOL_PAUSED: ("mode",)}
+
+    def limit(self, life: MachineLife) -> LifeLimit | None:
+        """Return no idle time at all for a pool with `mode: drain`."""
+        pool = declared(life)
+        is_drained = pool is not None and pool.mode == "drain"
+        return LifeLimit("idle", 0, ("mode",), "drain") if is_drained else None
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Drain a pool that was removed or has `mode: drain`; running work finishes."""
+        reason = pool_plan.unwanted
+        if reason is None:
+            return
+        because = (
+            "its pool was removed from fleet.yaml"
+            if reason is Reason.POOL_REMOVED
+            else "its pool has mode: drain"
+        )
+        for unit in pool_plan.booting:
+            yield delete(unit, reason, because)
+        for unit in pool_plan.inventory.having(State.DISCONNECTED, State.IDLE, State.BUSY):
+            if unit.name not in pool_plan.leaving and not is_going(unit):
+                yield drain(unit, reason, because)
 
 
-def drain_above_max(world: World, pool_plan: PoolPlan) -> None:
-    """Shrink a pool to its max: booting machines first, then idle workers, then busy ones.
+class ExcessSize(LifeRule):
+    """Its pool has more machines than `workers.max`."""
 
-    A busy worker finishes its work.
-    """
-    seen = _without_doubtful(pool_plan.staying)
-    above = _count_above_max(pool_plan, seen)
-    if above <= 0:
-        return
-    because = f"the pool holds {len(seen)}, workers.max is {len(seen) - above}"
-    booting = youngest_first(pool_plan.booting)[:above]
-    for unit in booting:
-        pool_plan.delete(unit, Reason.ABOVE_MAX, because)
-    order = scale_down_order(world, pool_plan, seen)
-    states = (State.DISCONNECTED, State.IDLE, State.BUSY)
-    ready = [unit for state in states for unit in order if unit.state is state]
-    for unit in ready[: above - len(booting)]:
-        pool_plan.drain(unit, Reason.ABOVE_MAX, because)
+    keys: ClassVar = {Reason.ABOVE_MAX: ("workers", "max")}
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Shrink a pool to its max: booting machines first, then idle workers, then busy ones.
+
+        A busy worker finishes its work.
+        """
+        seen = _without_doubtful(pool_plan.staying)
+        above = _count_above_max(pool_plan, seen)
+        if above <= 0:
+            return
+        because = f"the pool holds {len(seen)}, workers.max is {len(seen) - above}"
+        booting = youngest_first(pool_plan.booting)[:above]
+        for unit in booting:
+            yield delete(unit, Reason.ABOVE_MAX, because)
+        order = scale_down_order(pool_plan, seen)
+        states = (State.DISCONNECTED, State.IDLE, State.BUSY)
+        ready = [unit for state in states for unit in order if unit.state is state]
+        for unit in ready[: above - len(booting)]:
+            yield drain(unit, Reason.ABOVE_MAX, because)
 
 
 def _count_above_max(pool_plan: PoolPlan, units: Iterable[Unit]) -> int:

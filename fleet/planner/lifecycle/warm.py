@@ -4,33 +4,48 @@ Booting machines count, to avoid duplicates. `min` counts every kept worker; `sp
 idle after all waiting requests are assigned.
 """
 
+from collections.abc import Iterator
 from decimal import Decimal
+from typing import ClassVar
 
 from fleet.model.plan import Cause, Reason
+from fleet.planner.lifecycle.rule import LifeRule
 from fleet.planner.machine_inputs import new_inputs
-from fleet.planner.pool_plan import PoolPlan, Stopped, Why
+from fleet.planner.pool_plan import PoolPlan, Proposal, Stopped, Why
 
 
-def keep_warm(pool_plan: PoolPlan, *, turn: int) -> None:
-    """Create machines up to min and spare, except in an on-demand pool."""
-    if pool_plan.pool is None or pool_plan.on_demand:
-        return
-    size = pool_plan.size
-    if not size.permanent:
-        return
-    lacking = size.min - len(pool_plan.staying) - pool_plan.made
-    because = f"workers.min is {size.min}"
-    why = Why(Reason.BELOW_MIN, Cause.CONFIG, because, turn=turn)
-    made_for_min = _create_machines(pool_plan, lacking, why)
-    lacking = size.spare - len(pool_plan.unused) - made_for_min
-    if pool_plan.awaited:
-        # A waiting request would take the spare machine immediately, past its blocking limit.
-        if lacking > 0:
-            message = "none is created while requests wait for this pool"
-            pool_plan.short[Reason.BELOW_SPARE] = message, None
-        return
-    because = f"workers.spare is {size.spare}"
-    _create_machines(pool_plan, lacking, Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=turn))
+class WarmWorkers(LifeRule):
+    """The pool keeps workers without demand."""
+
+    keys: ClassVar = {
+        Reason.BELOW_MIN: ("workers", "min"),
+        Reason.KEPT_FOR_MIN: ("workers", "min"),
+        Reason.BELOW_SPARE: ("workers", "spare"),
+        Reason.KEPT_SPARE: ("workers", "spare"),
+    }
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Create machines up to min and spare, except in an on-demand pool."""
+        if pool_plan.pool is None or pool_plan.on_demand:
+            return
+        size = pool_plan.size
+        if not size.permanent:
+            return
+        lacking = size.min - len(pool_plan.staying) - pool_plan.made
+        because = f"workers.min is {size.min}"
+        why = Why(Reason.BELOW_MIN, Cause.CONFIG, because, turn=pool_plan.turn)
+        made_for_min = _create_machines(pool_plan, lacking, why)
+        lacking = size.spare - len(pool_plan.unused) - made_for_min
+        if pool_plan.awaited:
+            # A waiting request would take the spare machine immediately, past its blocking limit.
+            if lacking > 0:
+                message = "none is created while requests wait for this pool"
+                pool_plan.short[Reason.BELOW_SPARE] = message, None
+            return
+        because = f"workers.spare is {size.spare}"
+        why = Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=pool_plan.turn)
+        _create_machines(pool_plan, lacking, why)
+        yield from ()  # creations are no proposals
 
 
 def make_one(pool_plan: PoolPlan, why: Why) -> Stopped | str:

@@ -1,0 +1,85 @@
+"""All rules of life in order, in two phases: before and after requests are assigned."""
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Literal, get_args
+
+from fleet.model.plan import Reason
+from fleet.planner.lifecycle.failed import (
+    BrokenMachine,
+    DeafWorker,
+    DisconnectedWorker,
+    FailedBoot,
+    GoneMachine,
+    InterruptedRun,
+    StoppedMachine,
+)
+from fleet.planner.lifecycle.held import HeldMachine
+from fleet.planner.lifecycle.orphans import OrphanMachine
+from fleet.planner.lifecycle.replace import MaximumAge, MaximumUses, OutdatedMachine, Replacement
+from fleet.planner.lifecycle.returned import ReturnedMachine
+from fleet.planner.lifecycle.rule import Clock, Key, LifeLimit, LifeRule, MachineLife
+from fleet.planner.lifecycle.surplus import IdleTimeout, OnDemandIdle, UnneededBoot
+from fleet.planner.lifecycle.unwanted import DrainedWorker, ExcessSize, UnwantedPool
+from fleet.planner.lifecycle.warm import WarmWorkers
+from fleet.planner.pool_plan import PoolPlan
+
+Phase = Literal["before", "after"]
+"""Whether requests are assigned before or after the rules of a phase."""
+
+RULES: Mapping[Phase, tuple[LifeRule, ...]] = {
+    # Machines that are removed regardless of demand get no new work.
+    "before": (
+        InterruptedRun(),
+        GoneMachine(),
+        FailedBoot(),
+        DeafWorker(),
+        StoppedMachine(),
+        DisconnectedWorker(),
+        BrokenMachine(),
+        OrphanMachine(),
+        OutdatedMachine(),
+        MaximumAge(),
+        MaximumUses(),
+        HeldMachine(),
+        DrainedWorker(),
+        ReturnedMachine(),
+        UnwantedPool(),
+        ExcessSize(),
+    ),
+    "after": (
+        ReturnedMachine(),
+        WarmWorkers(),
+        Replacement(),
+        OnDemandIdle(),
+        IdleTimeout(),
+        UnneededBoot(),
+    ),
+}
+_ALL = tuple({type(rule): rule for rule in chain.from_iterable(RULES.values())}.values())
+_BY_CLOCK = {clock: [rule for rule in _ALL if rule.clock == clock] for clock in get_args(Clock)}
+_KEYS = {reason: key for rule in _ALL for reason, key in rule.keys.items()}
+
+
+def apply_rules(pool_plans: Iterable[PoolPlan], phase: Phase) -> None:
+    """Add the decisions of all rules of a phase to the plan of each pool."""
+    for pool_plan in pool_plans:
+        for rule in RULES[phase]:
+            for proposal in rule.propose(pool_plan):
+                pool_plan.take(proposal)
+
+
+def limits_of(life: MachineLife, clock: Clock) -> list[LifeLimit]:
+    """Return the limits of all rules for one machine on one clock, the shortest first."""
+    limits = (rule.limit(life) for rule in _BY_CLOCK[clock])
+    return sorted((limit for limit in limits if limit), key=lambda limit: limit.most)
+
+
+def idle_limit(life: MachineLife) -> LifeLimit:
+    """Return the shortest limit on the idle time of a machine; 0 if its pool is removed."""
+    return next(iter(limits_of(life, "idle")), LifeLimit("idle", 0, ()))
+
+
+def key_of_reason(reason: Reason) -> Key:
+    """Return the key below a pool that decides with this reason; empty without one."""
+    return _KEYS.get(reason, ())
