@@ -94,7 +94,7 @@ class Proposal(NamedTuple):
     """The machine to delete no longer exists, so the stack only drops its record."""
     absent: Literal["", "gone", "unmade"] = ""
     holding: Holding | None = None
-    """The hold of a machine that is kept because its boot failed."""
+    """The order to keep a machine whose boot failed, for a person to read its log."""
 
 
 def delete(

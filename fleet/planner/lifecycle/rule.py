@@ -72,7 +72,7 @@ class LifeRule:
     """Reason of a decision to the deciding key below the pool."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:  # noqa: ARG002 - most rules do
-        """Yield decisions on machines; each is applied before the next is asked for.
+        """Yield decisions on machines; each is applied before the rule continues.
 
         Replacements and warm machines are created here, since each takes its share of all limits.
         """
