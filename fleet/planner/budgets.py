@@ -199,6 +199,7 @@ class Lifetimes:
         self._demanded: dict[str, bool] = {}
         self._zone = ZoneInfo(fleet.money.time_zone)
         self.owners = owners_of(fleet, world, holdings)
+        self._idle_time = cache(self._find_idle_time)
         self._ends = self._expected_ends()
         self._earliest = tuple(map(self._earliest_end_of, holdings, self._ends))
         self._serving: dict[str, list[int]] = {}
@@ -305,7 +306,7 @@ class Lifetimes:
             latest = ready + timedelta(seconds=self._wait(place, length))
             served = self._completion_time(latest, length)
             gone = self._deletion_time(
-                self._life_of(holding, served, is_held=length.is_held), self._removal_delay
+                holding, served, self._removal_delay, is_held=length.is_held
             )
             start, end = max(ready, window.start), min(window.end, gone)
             if start < end:
@@ -332,7 +333,7 @@ class Lifetimes:
             latest = _after(self._ready_of(holding), self._wait(place, length))
             served = self._completion_time(latest, length)
             gone = self._deletion_time(
-                self._life_of(holding, served, is_held=length.is_held), self._removal_delay
+                holding, served, self._removal_delay, is_held=length.is_held
             )
             life = self._life(holding.tariff, holding.created_at, window, hours=hours)
             both = _bill_in_window(life, window, max(gone, end)) - _bill_in_window(
@@ -355,7 +356,7 @@ class Lifetimes:
         for holding, ready, end, life, before in self.going(place.pool, window, hours=hours):
             served = self._completion_time(_after(ready, wait), length)
             gone = self._deletion_time(
-                self._life_of(holding, served, is_held=length.is_held), self._removal_delay
+                holding, served, self._removal_delay, is_held=length.is_held
             )
             most = max(most, _bill_in_window(life, window, max(gone, end)) - before)
         return most
@@ -435,8 +436,9 @@ class Lifetimes:
         else:
             return NEVER  # what it does is unknown, so it stays
         is_held = is_in_sandbox(unit.worker)
-        life = self._life_of(holding, idle_since, is_held=is_held, is_drained=is_drained)
-        return self._deletion_time(life, looks)
+        return self._deletion_time(
+            holding, idle_since, looks, is_held=is_held, is_drained=is_drained
+        )
 
     def _free_at(self, holding: Holding) -> datetime:
         """Return when the work on a machine is expected to finish; NEVER if unknown.
@@ -451,22 +453,30 @@ class Lifetimes:
         left = self._durations.left(unit.worker, self._now, kind)
         return NEVER if left is None else self._now + left
 
-    def _deletion_time(self, life: MachineLife, looks: timedelta) -> datetime:
-        """Return the deletion time of an idle machine; NEVER if it is never idle."""
-        if life.idle_since in (None, NEVER):
+    def _deletion_time(
+        self,
+        holding: Holding,
+        idle_since: datetime,
+        looks: timedelta,
+        *,
+        is_held: bool,
+        is_drained: bool = False,
+    ) -> datetime:
+        """Return the deletion time of a machine that is idle from `idle_since`."""
+        if idle_since == NEVER:
             return NEVER
-        gone = idle_limit(life).until(life) or self._now
-        return paid_until(
-            life.tariff or _NO_PRICE, life.created_at or self._now, max(self._now, gone) + looks
+        tariff = holding.tariff or _NO_PRICE
+        idle = self._idle_time(
+            holding.pool, holding.tariff, is_held=is_held, is_drained=is_drained
         )
+        return paid_until(tariff, holding.created_at, max(self._now, idle_since + idle) + looks)
 
     def _deletion_time_at(
         self, place: Place, idle_since: datetime, *, is_held: bool = False
     ) -> datetime:
         tariff = self._tariff(place, hours=False)
         made = Holding(place.pool, tariff, self._now)
-        life = self._life_of(made, idle_since, is_held=is_held)
-        return self._deletion_time(life, self._removal_delay)
+        return self._deletion_time(made, idle_since, self._removal_delay, is_held=is_held)
 
     def _ready(self, place: Place) -> datetime:
         """Return when a machine that is created now can work."""
@@ -481,20 +491,19 @@ class Lifetimes:
             return self._free_at(holding)
         return max(self._now, boot_of(pool).ready_at(holding.created_at))
 
-    def _life_of(
-        self, holding: Holding, idle_since: datetime, *, is_held: bool, is_drained: bool = False
-    ) -> MachineLife:
-        """Return the facts of a machine that is idle from `idle_since`."""
-        pool = self._fleet.pools.get(holding.pool)
-        return MachineLife(
+    def _find_idle_time(
+        self, name: str, tariff: Tariff | None, *, is_held: bool, is_drained: bool
+    ) -> timedelta:
+        """Return the time that a machine of a pool may be idle."""
+        pool = self._fleet.pools.get(name)
+        life = MachineLife(
             pool,
-            on_demand=isinstance(pool, Pool) and self._is_on_demand(holding.pool),
+            on_demand=isinstance(pool, Pool) and self._is_on_demand(name),
             in_sandbox=is_held,
             is_drained=is_drained,
-            created_at=holding.created_at,
-            idle_since=idle_since,
-            tariff=holding.tariff,
+            tariff=tariff,
         )
+        return timedelta(seconds=idle_limit(life).most)
 
     def _wait(self, place: Place, length: Length) -> int:
         """Return how many seconds a request may wait for others that share its machine."""
