@@ -156,7 +156,7 @@ def _run_jobs(machine: Machine, recipe: ImageRecipe, site: _Site, tell: Tell) ->
     tried = {each: why for each in wanted if (why := _why_unproven(each, recipe, site))}
     found = Found()
     for told in _run_all_networks(machine, recipe, site, [*_order_jobs(wanted, tried)]):
-        _record_result(told, found, tell)
+        _record_result(told, found, wanted, tell)
     found.jobs |= {each: Job(name=each, unproven=why) for each, why in tried.items()}
     for each in wanted:
         if each not in found.jobs:
@@ -234,9 +234,20 @@ def _why_unproven(job: str, recipe: ImageRecipe, site: _Site) -> str:
             return "task simplesystemimagebuild, which makes a machine for it, is not enabled"
     if job == "executor:incus-vm" and "vhost-vsock" not in site.able:
         return f"{site.name} has no {_VSOCK}"
-    if job in ("task:sbuild", "task:autopkgtest") and "unshare" not in recipe.enable_backends:
-        return "executor unshare, in which it would run here, is not enabled"
+    if job in _TASKS_IN_EXECUTOR and not _executor_of_tasks(recipe):
+        return f"no executor is enabled in which it would run here: {' or '.join(_TASK_EXECUTORS)}"
     return ""
+
+
+_TASKS_IN_EXECUTOR = ("task:sbuild", "task:autopkgtest")
+_TASK_EXECUTORS = ("unshare", "incus-lxc")
+"""The executors that run a package's build and test without a virtual machine, fastest first."""
+
+
+def _executor_of_tasks(recipe: ImageRecipe) -> str:
+    """Return the executor in which sbuild and autopkgtest run; empty without an enabled one."""
+    enabled = executors_of(recipe.enable_backends)
+    return next((each for each in _TASK_EXECUTORS if each in enabled), "")
 
 
 def _has_kvm() -> bool:
@@ -256,7 +267,9 @@ def workplace(folder: Path) -> Iterator[Path]:
             yield Path(made)
 
 
-def _record_result(told: Mapping[str, Any], found: Found, tell: Tell) -> None:
+def _record_result(
+    told: Mapping[str, Any], found: Found, wanted: Collection[str], tell: Tell
+) -> None:
     """Add the tags or jobs of one line of output to the results."""
     if "tags" in told:
         found.tags = tuple(told["tags"])
@@ -265,7 +278,8 @@ def _record_result(told: Mapping[str, Any], found: Found, tell: Tell) -> None:
     else:
         job = Job(name=told["job"], seconds=told["seconds"], problem=told["error"])
         found.jobs[job.name] = job
-        tell(f"{job.name}: {job.problem or 'proven'} after {job.seconds:.0f} s")
+        good = "proven" if job.name in wanted else "made a root for the other jobs"
+        tell(f"{job.name}: {job.problem or good} after {job.seconds:.0f} s")
 
 
 _ENVIRONMENT = {
@@ -293,12 +307,19 @@ def _run_all_networks(
     for name, content, mode in ((f"{_HOME}/jobs.py", program, 644), (_XZ, _FAST_XZ, 755)):
         path = quote(site.root + name)
         machine.run(f"cat >{path} && chmod {mode} {path}", content)
-    incus = [each for each in jobs if each.startswith("executor:incus")]
-    yield from _run_in_root(machine, recipe, site, [each for each in jobs if each not in incus])
-    if incus and (why := _why_no_network(machine, site.log)):
+    with_incus = _TASKS_IN_EXECUTOR if _executor_of_tasks(recipe) == "incus-lxc" else ()
+    incus = [each for each in jobs if each.startswith("executor:incus") or each in with_incus]
+    shared = [each for each in jobs if each not in incus]
+    lent = shared == ["task:mmdebstrap"] and "mmdebstrap" not in recipe.enable_tasks
+    why = ""
+    for each in _run_in_root(machine, recipe, site, shared, LEND_MMDEBSTRAP if lent else _RUN):
+        if lent and each.get("error"):
+            why = f"mmdebstrap made no root for it: {each['error']}"
+        yield each
+    if incus and (why := why or _why_no_network(machine, site.log)):
         yield {"here": why, "jobs": incus}
     elif incus:
-        told = _run_in_root(machine, recipe, site, incus, own_network=True)
+        told = _run_in_root(machine, recipe, site, incus, _START_INCUS)
         yield from (each for each in told if "tags" not in each)
 
 
@@ -323,6 +344,17 @@ if test "$own" = own; then ip link set lo up; mount -t cgroup2 cgroup sys/fs/cgr
 pivot_root . mnt
 exec /usr/sbin/chroot . /bin/sh -euc 'umount -l /mnt; "$@"; exit' sh "$@"
 """
+_RUN = 'exec "$@"'
+# An image whose only executor is incus has no mmdebstrap, and its jobs need a tarball.
+LEND_MMDEBSTRAP = """
+export DEBIAN_FRONTEND=noninteractive
+list() { dpkg-query --show --showformat='${Package}\\n'; }
+before=$(list)
+apt-get -q -o Acquire::Check-Valid-Until=false update </dev/null >&2
+apt-get -qy --no-install-recommends install arch-test mmdebstrap uidmap </dev/null >&2
+"$@"
+list | grep -vxF "$before" | xargs -r apt-get -qy purge >&2
+"""
 # No systemd runs in the root, so start the daemon of incus with the command of its unit.
 _START_INCUS = f"""
 mkdir -p /run/incus /var/lib/incus /var/log/incus
@@ -341,23 +373,30 @@ def _run_in_root(
     recipe: ImageRecipe,
     site: _Site,
     jobs: Sequence[str],
-    *,
-    own_network: bool = False,
+    script: str,
 ) -> Iterator[Mapping[str, Any]]:
-    """Run jobs in the root as its worker, in the machine's network or in a new one."""
+    """Run jobs in the root as its worker; `script` prepares the root and runs its arguments.
+
+    With incus, this is in a new network; else in the machine's.
+    """
+    own_network = script == _START_INCUS
     worker = (
         *("setpriv", f"--reuid={_WORKER}", f"--regid={_WORKER}", "--init-groups", "--"),
         *("env", f"HOME={_HOME}", "python3", f"{_HOME}/jobs.py"),
     )
-    within = ("sh", "-euc", _START_INCUS, "sh", *worker) if own_network else worker
     apart = ("--net",) if own_network else ()
-    script = as_script(
+    command = as_script(
         *("unshare", "--mount", "--propagation=private", "--pid", "--fork"),
         *("--kill-child=KILL", *apart, "--mount-proc", "--", "sh", "-euc", ENTER, "sh"),
-        *(site.root, "own" if own_network else "shared", *within),
+        *(site.root, "own" if own_network else "shared", "sh", "-euc", script, "sh", *worker),
     )
-    wanted = {"jobs": jobs, "suite": recipe.suite, "architecture": recipe.architecture}
-    with machine.start(script, site.log) as child:
+    wanted = {
+        "jobs": jobs,
+        "suite": recipe.suite,
+        "architecture": recipe.architecture,
+        "backend": _executor_of_tasks(recipe),
+    }
+    with machine.start(command, site.log) as child:
         limit = threading.Timer(_TIMEOUT_SECONDS, child.kill)
         limit.start()
         stdin, stdout = cast("IO[bytes]", child.stdin), cast("IO[bytes]", child.stdout)

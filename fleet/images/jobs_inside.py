@@ -142,6 +142,7 @@ class Jobs:
 
     def __init__(self, order: dict[str, Any]) -> None:
         self._architecture = order["architecture"]
+        self._backend = order["backend"]
         self._repository = {
             "types": ["deb"],
             "mirror": mirror_of(order["suite"]),
@@ -183,7 +184,7 @@ class Jobs:
         self._run_task("simplesystemimagebuild", data, {})
 
     def _run_sbuild(self) -> None:
-        data = {"input": {"source_artifact": 1}, **self._executor_data("unshare")}
+        data = {"input": {"source_artifact": 1}, **self._executor_data(self._backend)}
         dynamic = {
             "environment_id": self.server.find(_TARBALL),
             "input_source_artifact_id": self._find_or_create_source(),
@@ -191,9 +192,9 @@ class Jobs:
         }
         self._run_task("sbuild", data, dynamic)
 
-    def _run_autopkgtest(self, backend: str = "unshare", environment: str = _TARBALL) -> None:
+    def _run_autopkgtest(self, backend: str = "", environment: str = _TARBALL) -> None:
         inputs = {"source_artifact": 1, "binary_artifacts": []}
-        data = {"input": inputs, **self._executor_data(backend)}
+        data = {"input": inputs, **self._executor_data(backend or self._backend)}
         dynamic = {
             "environment_id": self.server.find(environment),
             "input_source_artifact_id": self._find_or_create_source(),

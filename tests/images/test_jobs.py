@@ -17,6 +17,7 @@ from fleet.images.checks import open_disk
 from fleet.images.jobs import (
     COPY_ROOT,
     ENTER,
+    LEND_MMDEBSTRAP,
     Here,
     as_script,
     jobs_of,
@@ -63,8 +64,10 @@ class Bench:
     def run(self, script: str, sent: bytes = b"") -> str:  # noqa: ARG002 - as a machine takes it
         return "/srv/copy" if script == COPY_ROOT else ""
 
-    def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":  # noqa: ARG002 - same
-        program = (sys.executable, "-c", _ENDED, json.dumps([self._reported, self._ended]))
+    def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
+        network = "own" if " own " in script else "shared"
+        told = json.dumps([self._reported, self._ended, network])
+        program = (sys.executable, "-c", _ENDED, told)
         with log.open("ab") as errors:
             pipe = subprocess.PIPE
             return subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=errors)
@@ -72,10 +75,11 @@ class Bench:
 
 _ENDED = """
 import json, sys
-tags, ended = json.loads(sys.argv[1])
+tags, ended, network = json.loads(sys.argv[1])
 order = json.loads(sys.stdin.read() or "{}")
 if order:
     print(json.dumps({"tags": tags}))
+    print(network, order["backend"], *order["jobs"], file=sys.stderr)
 for name in order.get("jobs", ()):
     print(json.dumps({"job": name, "seconds": 2, "error": ended.get(name, "")}))
 """
@@ -151,11 +155,122 @@ def test_virtual_machines_are_unproven_when_kvm_is_missing(tmp_path: Path, backe
     assert "worker:executor:unshare" in test.provides
 
 
-def test_sbuild_is_unproven_when_unshare_is_not_enabled(tmp_path: Path) -> None:
-    test = proven(tmp_path, enable_backends=["incus-lxc"])
+@pytest.mark.parametrize("backends", [["qemu"], ["incus-vm"], ["qemu", "incus-vm"], []])
+def test_sbuild_is_unproven_without_an_executor_that_runs_it(
+    tmp_path: Path, backends: list[str]
+) -> None:
+    test = proven(tmp_path, enable_backends=backends)
 
-    assert test.unproven == ("task:sbuild", "task:autopkgtest")
+    assert {"task:sbuild", "task:autopkgtest"} <= {*test.unproven}
     assert set(SBUILD).isdisjoint(test.provides)
+
+
+@pytest.mark.parametrize(
+    ("backends", "runs"),
+    [
+        (["unshare"], ["shared unshare MAKE executor:unshare TASKS"]),
+        (["incus-lxc"], ["shared incus-lxc MAKE", "own incus-lxc executor:incus-lxc TASKS"]),
+        (["incus"], ["shared incus-lxc MAKE", "own incus-lxc executor:incus-lxc TASKS"]),
+        (
+            ["qemu", "incus-lxc"],
+            ["shared incus-lxc MAKE", "own incus-lxc executor:incus-lxc TASKS"],
+        ),
+        (
+            ["incus-lxc", "unshare"],
+            ["shared unshare MAKE executor:unshare TASKS", "own unshare executor:incus-lxc"],
+        ),
+    ],
+)
+def test_builds_run_in_unshare_or_in_a_container_of_incus(
+    tmp_path: Path, backends: list[str], runs: list[str]
+) -> None:
+    test = proven(tmp_path, enable_backends=backends)
+
+    names = {"MAKE": "task:mmdebstrap", "TASKS": "task:sbuild task:autopkgtest"}
+    expected = [" ".join(names.get(word, word) for word in each.split()) for each in runs]
+    assert (tmp_path / "log").read_text(encoding="utf-8").splitlines() == expected
+    assert {*SBUILD} <= {*test.provides}
+    assert test.problems == ()
+
+
+def test_builds_fail_with_incus_when_it_was_not_set_up(tmp_path: Path) -> None:
+    failed = {"executor:incus-lxc": "no bridge", "task:sbuild": "no instance"}
+    test = proven(tmp_path, failed, enable_backends=["incus-lxc"])
+
+    assert [each.split()[0] for each in test.problems] == [*failed]
+    assert set(SBUILD).isdisjoint(test.provides)
+
+
+@pytest.mark.parametrize("backends", [["incus"], ["incus-lxc"], ["incus-lxc", "qemu"]])
+def test_jobs_are_unproven_without_a_root_that_the_image_cannot_make(
+    tmp_path: Path, backends: list[str]
+) -> None:
+    test = proven(tmp_path, {"task:mmdebstrap": "no archive"}, enable_backends=backends)
+
+    assert test.problems == ()
+    assert {"executor:incus-lxc", "task:sbuild", "task:autopkgtest"} <= {*test.unproven}
+    assert all(
+        tells(each.unproven, "no archive")
+        for each in test.jobs
+        if "qemu" not in each.name and "vm" not in each.name
+    )
+
+
+@pytest.mark.parametrize("installed", [["apt"], ["apt", "uidmap"], ["arch-test", "apt", "uidmap"]])
+def test_lent_programs_are_removed_when_the_root_is_made(
+    tmp_path: Path, installed: list[str]
+) -> None:
+    packages, programs = tmp_path / "packages", tmp_path / "bin"
+    packages.write_text("".join(f"{each}\n" for each in installed), encoding="utf-8")
+    programs.mkdir()
+    for name, script in (("dpkg-query", _DPKG_QUERY), ("apt-get", _APT_GET)):
+        (programs / name).write_text(script, encoding="utf-8")
+        (programs / name).chmod(0o755)
+    command = ("sh", "-euc", LEND_MMDEBSTRAP, "sh", "cat", str(packages))
+
+    ran = subprocess.run(
+        command,
+        env={"PATH": f"{programs}:{os.environ['PATH']}", "PACKAGES": str(packages)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert sorted(ran.stdout.split()) == sorted({*installed, "arch-test", "mmdebstrap", "uidmap"})
+    assert sorted(packages.read_text(encoding="utf-8").split()) == sorted(installed)
+
+
+_DPKG_QUERY = '#!/bin/sh\ncat "$PACKAGES"\n'
+_APT_GET = """#!/bin/sh
+for word; do
+    case $word in
+    install|purge) what=$word;;
+    arch-test|mmdebstrap|uidmap|apt)
+        grep -vxF "$word" "$PACKAGES" >"$PACKAGES.new"; mv "$PACKAGES.new" "$PACKAGES"
+        test "$what" = purge || echo "$word" >>"$PACKAGES";;
+    esac
+done
+"""
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"enable_backends": ["incus-lxc"], "enable_tasks": ["mmdebstrap"]},
+        {"enable_backends": ["incus-lxc", "unshare"], "enable_tasks": []},
+        {"enable_backends": ["unshare"]},
+    ],
+)
+def test_image_fails_when_its_own_mmdebstrap_makes_no_root(
+    tmp_path: Path, keys: dict[str, Any]
+) -> None:
+    failed = {
+        "task:mmdebstrap": "no archive",
+        "executor:unshare": "no root",
+        "executor:incus-lxc": "no root",
+    }
+
+    assert proven(tmp_path, failed, **keys).problems
 
 
 def test_nothing_is_proven_when_the_worker_reports_no_tags(tmp_path: Path) -> None:
