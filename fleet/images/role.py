@@ -71,8 +71,8 @@ def ssh_host(address: str, *, port: int, key: Path, known_hosts: Path) -> Host:
 
 
 def role_digest() -> str:
-    """Return the digest of the names and contents of the role's files."""
-    return _digest_files(shipped_folder("ansible") / "roles" / "debusine_worker")
+    """Return the digest of the names and contents of the role's files, except its README."""
+    return _digest_files(shipped_folder("ansible") / "roles" / "debusine_worker", "README.md")
 
 
 def play_digest(recipe: Recipe, beside: Path) -> str:
@@ -88,9 +88,10 @@ def play_digests(fleet: Fleet, beside: Path) -> dict[str, str]:
     return {name: play_digest(recipe, beside) for name, recipe in fleet.baked.items()}
 
 
-def _digest_files(folder: Path) -> str:
+def _digest_files(folder: Path, apart: str = "") -> str:
     whole = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    files = (path for path in folder.rglob("*") if path.is_file() and path != folder / apart)
+    for path in sorted(files):
         name = path.relative_to(folder).as_posix()
         whole.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return whole.hexdigest()

@@ -1,6 +1,7 @@
 """Running a play by way of ansible-runner: what is told, what is logged, how a failure reads."""
 
 import os
+import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -18,6 +19,7 @@ from fleet.images.role import (
     ssh_host,
 )
 from tests.builders.sentences import tells
+from tests.rigs.process import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -190,3 +192,26 @@ def test_the_digest_of_the_role_is_of_the_files_it_holds() -> None:
 
     assert first == role_digest()
     assert len(first) == 64
+
+
+@pytest.mark.parametrize(
+    ("name", "differs"),
+    [
+        ("README.md", []),
+        ("tasks/main.yml", ["tasks/main.yml"]),
+        ("templates/README.md", ["templates/README.md"]),
+        ("templates/new.j2", ["templates/new.j2"]),
+    ],
+)
+def test_digest_of_the_role_changes_when_a_file_that_it_uses_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, differs: list[str]
+) -> None:
+    role = tmp_path / "roles/debusine_worker"
+    shutil.copytree(ROOT / "ansible/roles/debusine_worker", role)
+    monkeypatch.setattr("fleet.images.role.shipped_folder", lambda _: tmp_path)
+    before = role_digest()
+
+    with (role / name).open("a", encoding="utf-8") as file:
+        file.write("# another line\n")
+
+    assert [name][: role_digest() != before] == differs
