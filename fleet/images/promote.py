@@ -158,7 +158,10 @@ def recipe_of(fleet: Fleet, image: str) -> Recipe:
         case None:
             raise FleetError(f"no image {image}; known: {', '.join(fleet.images) or 'none'}")
         case _:
-            raise FleetError(f"image {image} is built elsewhere (`existing`), not by fleet")
+            raise FleetError(
+                f"image {image} is built elsewhere (`existing`), not by fleet; edit "
+                f"images.{image}.existing in fleet.yaml, then `fleet image promote {image}`"
+            )
 
 
 class ListedImage(Value):
