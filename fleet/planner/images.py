@@ -40,6 +40,8 @@ from fleet.schema.units import write_duration
 from fleet.tagrules.offers import Mismatch
 from fleet.tagrules.sources import claimed_tags, newest_first
 
+_MMDEBSTRAP = "worker:cap:mmdebstrap"
+"""Tag of the workers whose tasks mmdebstrap and simplesystemimagebuild need no executor."""
 _USED_STATES = ("candidate", "current", "previous", "retired")
 
 
@@ -159,7 +161,7 @@ def _explain_no_work(
     claimed = claimed_tags(fleet.images.get(image), version)
     pools = [pool for pool in fleet.dynamic_pools.values() if pool.image == image]
     offered = {*version.provides, *claimed, *(tag for pool in pools for tag in pool.provides)}
-    if not any(tag.startswith("worker:executor:") for tag in offered):
+    if not any(tag.startswith(("worker:executor:", _MMDEBSTRAP)) for tag in offered):
         unproven = ", ".join(version.unproven) or "no executor is enabled"
         return (
             f"no executor of it was proven, so queue {serving[0]} gives it no work (unproven: "

@@ -83,6 +83,18 @@ def test_a_version_waits_when_no_executor_of_it_is_proven(unproven: tuple[str, .
     assert tells(waits(plan_of(a_version(unproven=unproven))), "deb", "images.trixie.provides")
 
 
+@pytest.mark.parametrize(
+    "unproven", [("executor:qemu",), ("executor:incus-vm", "task:sbuild"), ()]
+)
+def test_a_version_is_promoted_when_a_task_that_needs_no_executor_is_proven(
+    unproven: tuple[str, ...],
+) -> None:
+    task = "worker:task:worker:simplesystemimagebuild:version:1"
+    version = a_version(provides=("worker:cap:mmdebstrap", task), unproven=unproven)
+
+    assert promoted(plan_of(version)) == [(NEW, "current")]
+
+
 def test_a_version_is_promoted_when_its_recipe_claims_an_unproven_executor() -> None:
     version = a_version(unproven=("executor:unshare",))
 
