@@ -25,11 +25,10 @@ from fleet.schema.model import (
     Fleet,
     ImageRecipe,
     Machine,
-    Money,
     Pool,
     Provider,
-    Section,
     debusine_queues,
+    money_in,
 )
 
 
@@ -251,9 +250,6 @@ def _gib(mebibytes: int) -> str:
     return f"{mebibytes / 1024:g}GiB"
 
 
-_AMOUNTS = ("per_hour", "per_day", "per_month")
-
-
 def unknown_currency(fleet: Fleet) -> Iterator[Finding]:
     """Require an exchange rate for every foreign currency."""
     for path, currency in _currencies(fleet):
@@ -266,43 +262,14 @@ def unknown_currency(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _currencies(fleet: Fleet) -> Iterator[tuple[Path, str]]:
-    for path, money in _written_money(fleet):
-        yield path, money.currency
+    for path, money in money_in(fleet):
+        # The price of a pool's machine is one of its types below.
+        if path[:1] != ("pools",) or path[2:3] != ("machine",):
+            yield path, money.currency
     for name, pool in fleet.dynamic_pools.items():
         priced = [each for each in find_types(fleet, pool) if each.price is not None]
         for currency in dict.fromkeys(each.currency for each in priced):
             yield ("pools", name, "machine"), currency
-
-
-def _written_money(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
-    for name, provider in fleet.providers.items():
-        yield from _stated_prices(("providers", name), provider)
-    for name, pool in fleet.dynamic_pools.items():
-        if pool.budget:
-            yield from _amounts(("pools", name, "budget"), pool.budget)
-    for name, budget in fleet.budgets.items():
-        yield from _amounts(("budgets", name), budget)
-    if fleet.guards.refuse.cost_increase:
-        yield ("guards", "refuse", "cost_increase"), fleet.guards.refuse.cost_increase
-
-
-def _stated_prices(path: Path, provider: Provider) -> Iterator[tuple[Path, Money]]:
-    for key in ("address", "disk"):
-        extra = getattr(provider.own_billing, key, None)
-        if extra is not None:
-            yield (*path, "billing", key), extra
-    for kind, sold in provider.own_types.items():
-        if sold.price:
-            yield (*path, "types", kind, "price"), sold.price
-        if sold.spot:
-            yield (*path, "types", kind, "spot"), sold.spot
-
-
-def _amounts(path: Path, section: Section) -> Iterator[tuple[Path, Money]]:
-    for key in _AMOUNTS:
-        amount = getattr(section, key)
-        if amount is not None:
-            yield (*path, key), amount
 
 
 def unknown_image(fleet: Fleet) -> Iterator[Finding]:

@@ -367,6 +367,11 @@ def secrets_in(fleet: Fleet) -> Iterator[tuple[str, Secret]]:
     return ((yaml_key(path), value) for path, value in found if isinstance(value, Secret))
 
 
+def money_in(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
+    """Yield every amount of money, with the path of its key."""
+    return ((path, value) for path, value, _ in _keys_in(fleet) if isinstance(value, Money))
+
+
 def connections_in(fleet: Fleet) -> Iterator[str]:
     """Yield the path of every key that names a server: of a queue, a provider or notices."""
     for path, value, _ in _keys_in(fleet):
