@@ -138,7 +138,7 @@ def _life_of(fleet: Fleet, world: World, verdict: WorkerVerdict) -> MachineLife:
     for unit in inventory[verdict.pool].units if verdict.pool in inventory else ():
         if unit.name == verdict.worker:
             return life_of(fleet, pool, unit)
-    return MachineLife(pool)
+    return MachineLife(fleet, pool)
 
 
 def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[ExplainedReason]:

@@ -497,6 +497,7 @@ class Lifetimes:
         """Return the time that a machine of a pool may be idle."""
         pool = self._fleet.pools.get(name)
         life = MachineLife(
+            self._fleet,
             pool,
             on_demand=isinstance(pool, Pool) and self._is_on_demand(name),
             in_sandbox=is_held,

@@ -134,7 +134,7 @@ def new_place(fleet: Fleet, name: str, kind: str, market: Market, *, on_demand: 
 
     def find() -> Place:
         tariff = tariff_of(fleet, pool, kind, market)
-        life = MachineLife(pool, on_demand=on_demand, tariff=tariff)
+        life = MachineLife(fleet, pool, on_demand=on_demand, tariff=tariff)
         # A new machine boots, is idle for its time-out, and takes two runs to drain and delete.
         seconds = boot_of(pool).expected + idle_limit(life).most + 2 * fleet.cadence
         return Place(

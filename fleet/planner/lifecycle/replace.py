@@ -321,7 +321,7 @@ class MaximumAge(LifeRule):
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Mark machines beyond their maximum age as due for replacement."""
-        limit = self.limit(MachineLife(pool_plan.pool))
+        limit = self.limit(MachineLife(pool_plan.fleet, pool_plan.pool))
         for unit in pool_plan.inventory.units if limit else ():
             created = unit.machine.created_at if unit.machine else None
             age = int((pool_plan.world.time - created).total_seconds()) if created else -1
@@ -344,7 +344,7 @@ class MaximumUses(LifeRule):
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Mark machines whose worker finished enough requests as due for replacement."""
-        limit = self.limit(MachineLife(pool_plan.pool))
+        limit = self.limit(MachineLife(pool_plan.fleet, pool_plan.pool))
         for unit in pool_plan.inventory.units if limit else ():
             uses = unit.worker.uses if unit.worker else None
             if limit and uses is not None and uses >= limit.most:

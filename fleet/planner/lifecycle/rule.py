@@ -26,6 +26,7 @@ Clock = Literal["idle", "age", "boot", "uses"]
 class MachineLife(NamedTuple):
     """The facts of an existing or future machine that limit its life."""
 
+    fleet: Fleet
     pool: object
     """Its declaration in fleet.yaml; other than a pool of machines: no rule limits it."""
     on_demand: bool = False
@@ -97,6 +98,7 @@ def life_of(fleet: Fleet, pool: object, unit: Unit, *, on_demand: bool = False) 
         tariff = tariff_of(fleet, pool, machine.type, market_of(unit.inputs))
     created = machine.created_at if machine else None
     return MachineLife(
+        fleet,
         pool,
         on_demand=on_demand,
         in_sandbox=is_in_sandbox(unit.worker),

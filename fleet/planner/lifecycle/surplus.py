@@ -20,7 +20,7 @@ from fleet.planner.lifecycle.rule import (
 )
 from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, keep
 from fleet.planner.units import State, Unit
-from fleet.schema.model import TicketQueue
+from fleet.schema.model import Pool, TicketQueue
 from fleet.schema.units import write_duration
 
 
@@ -30,9 +30,18 @@ class IdleRule(LifeRule):
     clock: ClassVar = "idle"
     reason: ClassVar[Reason]
 
+    def limit(self, life: MachineLife) -> LifeLimit | None:
+        """Return the limit on idle time; None for a machine that is kept for its sandbox."""
+        pool = declared(life)
+        return None if pool is None or _is_kept(life) else self.limit_in(pool, life)
+
     @abstractmethod
+    def limit_in(self, pool: Pool, life: MachineLife) -> LifeLimit | None:
+        """Return the limit on the idle time of a machine in a pool; None without one."""
+
     def explain(self, idle: int, limit: LifeLimit) -> str:
         """Return why a worker that was idle for these seconds is not needed."""
+        return f"idle for {write_duration(idle)}, {'.'.join(limit.key)} is {limit.stated}"
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Drain workers beyond min and spare that are idle for too long."""
@@ -72,12 +81,10 @@ class OnDemandIdle(IdleRule):
 
     reason: ClassVar = Reason.NOT_WANTED
 
-    def limit(self, life: MachineLife) -> LifeLimit | None:
+    def limit_in(self, pool: Pool, life: MachineLife) -> LifeLimit | None:
         """Return no idle time at all for an on-demand pool."""
-        pool = declared(life)
-        if pool is None or not life.on_demand or pool.mode == "pause" or _is_kept(life):
-            return None
-        return LifeLimit("idle", 0, ("provides",), "on demand")
+        is_kept = not life.on_demand or pool.mode == "pause"
+        return None if is_kept else LifeLimit("idle", 0, ("provides",), "on demand")
 
     def explain(self, idle: int, limit: LifeLimit) -> str:  # noqa: ARG002 - it has no limit
         """Return why a worker is not needed."""
@@ -93,17 +100,9 @@ class IdleTimeout(IdleRule):
         Reason.IDLE_RECENTLY: ("retire", "idle_after"),
     }
 
-    def limit(self, life: MachineLife) -> LifeLimit | None:
-        """Return the idle time-out of a machine that is kept for no sandbox."""
-        pool = declared(life)
-        if pool is None or _is_kept(life):
-            return None
-        most = pool.retire.idle_after
-        return LifeLimit("idle", most, ("retire", "idle_after"))
-
-    def explain(self, idle: int, limit: LifeLimit) -> str:
-        """Return the idle time and its limit."""
-        return f"idle for {write_duration(idle)}, retire.idle_after is {limit.stated}"
+    def limit_in(self, pool: Pool, life: MachineLife) -> LifeLimit | None:  # noqa: ARG002 - for all
+        """Return the idle time-out."""
+        return LifeLimit("idle", pool.retire.idle_after, ("retire", "idle_after"))
 
 
 def _is_kept(life: MachineLife) -> bool:
