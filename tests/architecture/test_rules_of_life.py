@@ -9,7 +9,7 @@ from importlib import import_module
 
 import pytest
 
-from fleet.model.plan import Reason
+from fleet.model.plan import REPLACEMENT_REASONS, Reason
 from fleet.planner import lifecycle
 from fleet.planner.lifecycle.rule import LifeRule
 from fleet.planner.lifecycle.surplus import IdleRule
@@ -120,7 +120,16 @@ def test_every_rule_of_life_stands_in_the_table() -> None:
 def test_every_rule_with_a_limit_names_its_clock_and_its_keys() -> None:
     for rule in {type(rule) for rules in RULES.values() for rule in rules}:
         assert (rule.clock is not None) == (rule.limit is not LifeRule.limit), rule
+        assert not issubclass(rule, IdleRule) or rule.reason in rule.keys
         for reason, key in rule.keys.items():
             assert isinstance(reason, Reason)
             assert key_of_reason(reason) == key
-            assert key[0] in Pool.model_fields
+            assert key[:1] in {(), *((name,) for name in Pool.model_fields)}
+
+
+def test_guards_pace_the_reasons_of_all_rules_that_replace_machines() -> None:
+    rules = {type(rule) for rules in RULES.values() for rule in rules}
+
+    reasons = {reason for rule in rules if rule.clock in {"age", "uses"} for reason in rule.keys}
+    assert reasons
+    assert reasons <= REPLACEMENT_REASONS

@@ -1,6 +1,5 @@
-"""The steps of `reconcile` that keep, create, drain and delete machines, grouped by reason.
+"""The rules of life: which machines are kept, created, replaced, drained and deleted, and why.
 
-Start reading with `begin.py`: it creates the plan of each pool and adds the actions that do not
-depend on demand. Each other step adds its actions to the plan of one pool, in the order of
-`fleet/reconcile.py`.
+Start reading with `table.py`, which lists the rules in order, and `rule.py`, which says what a rule
+is. `begin.py` creates the plan of each pool.
 """

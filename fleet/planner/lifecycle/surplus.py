@@ -80,6 +80,7 @@ class OnDemandIdle(IdleRule):
     """It is idle in an on-demand pool."""
 
     reason: ClassVar = Reason.NOT_WANTED
+    keys: ClassVar = {Reason.NOT_WANTED: ()}
 
     def limit_in(self, pool: Pool, life: MachineLife) -> LifeLimit | None:
         """Return no idle time at all for an on-demand pool."""
