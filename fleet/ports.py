@@ -337,6 +337,9 @@ class Console(Protocol):
     watched: bool
     """Whether a user sees `progress`; otherwise only lines are shown."""
 
+    def columns(self, piped: int | None) -> int | None:
+        """Return the columns of the terminal, in a pipe those of `piped`; None: unlimited."""
+
     def out(self, text: str) -> None:
         """Write to standard output."""
 

@@ -38,7 +38,7 @@ from fleet.planner.machine_inputs import Option, new_inputs
 from fleet.planner.units import State
 from fleet.ports import Adopter, Engine, StackRecord, StackRef, Step, Tell
 from fleet.reconcile import reconcile
-from fleet.report.terminal import Line, Span, Style, line, lines_to_text
+from fleet.report.document import Line, Span, Style, line
 from fleet.report.words import many
 from fleet.schema.model import Fleet, Pool, serves_queue, static_names
 from fleet.schema.units import write_count
@@ -367,12 +367,8 @@ def _check_recorded(stack: Stack | None, machines: Sequence[Adopted]) -> None:
             )
 
 
-def adoption_to_text(adoption: Adoption, *, applies: bool, colour: bool) -> str:
-    """Return a text of the adopted machines, their differences and the next decision."""
-    return lines_to_text(list(_lines(adoption, applies=applies)), colour=colour)
-
-
-def _lines(adoption: Adoption, *, applies: bool) -> Iterator[Line]:
+def adoption_to_lines(adoption: Adoption, *, applies: bool) -> Iterator[Line]:
+    """Yield the adopted machines, their differences and the next decision."""
     count = many(len(adoption.machines), "machine")
     what = f"{'Adopting' if applies else 'Would adopt'} {count} of {adoption.provider}"
     headline = f"{what} into pool {adoption.pool}" if adoption.machines else "Nothing to adopt"

@@ -21,8 +21,9 @@ from fleet.errors import FleetError, Locked, StoreMissing
 from fleet.model.plan import Plan, Reason
 from fleet.ports import Clock, Console, Tell, Waiter
 from fleet.report.findings import to_text
-from fleet.report.outcome import outcome_to_text
-from fleet.report.plan_text import plan_to_text
+from fleet.report.outcome import outcome_blocks
+from fleet.report.plan import plan_blocks
+from fleet.report.terminal import text_for
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_count, write_duration
 
@@ -288,7 +289,7 @@ class Runs:
     def _show(self, plan: Plan) -> None:
         self.watch()
         if plan.actions and not self._args.json:
-            self._console.out(plan_to_text(plan, colour=self._console.colour))
+            self._console.out(text_for(self._console, plan_blocks(plan)))
 
     def _tell(self, applied: Applied, run: Run) -> None:
         """Print the result of a run; in one line if it equals the one before."""
@@ -305,8 +306,8 @@ class Runs:
             )
             return
         if not plan.actions and not run.changed:
-            self._console.out(plan_to_text(plan, colour=self._console.colour))
-        self._console.out(outcome_to_text(outcome, plan, colour=self._console.colour))
+            self._console.out(text_for(self._console, plan_blocks(plan)))
+        self._console.out(text_for(self._console, outcome_blocks(outcome, plan)))
 
 
 def _has_same_state(new: Fleet, old: Fleet) -> bool:

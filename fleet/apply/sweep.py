@@ -41,10 +41,11 @@ from fleet.planner.staffing import Service
 from fleet.planner.units import CAPACITY, State, Unit
 from fleet.ports import Console, Store, Tell
 from fleet.report import words
+from fleet.report.document import Block, Items, Section, Span, Style, Title, bold, line
 from fleet.report.json import plan_to_json, value_to_json
-from fleet.report.outcome import outcome_to_text
-from fleet.report.plan_text import changes_section
-from fleet.report.terminal import Line, Span, Style, line, lines_to_text, title
+from fleet.report.outcome import outcome_blocks
+from fleet.report.plan import changes_section
+from fleet.report.terminal import text_for
 from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.schema.units import write_count, write_duration, write_time
 
@@ -303,33 +304,22 @@ def _only(plan: Plan, actions: Sequence[Action]) -> Plan:
     return plan.altered(actions=tuple(actions), pools=pools)
 
 
-def sweep_to_text(
-    plan: Plan, *, applies: bool = False, colour: bool, named: Collection[str] | None = None
-) -> str:
-    """Return the plan of a sweep as text; `applies`: it is carried out now.
+def sweep_blocks(
+    plan: Plan, *, applies: bool = False, named: Collection[str] | None = None
+) -> Iterator[Block]:
+    """Yield the plan of a sweep; `applies`: it is carried out now.
 
     `named` are the machines named by a user; None: it is a sweep.
     """
-    lines = [
-        line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}"),
-        *_headline(plan, "Sweep" if named is None else "Delete", applies=applies),
-        *_list_section("Not known", plan.unknown),
-        *changes_section(plan),
-        *_list_section(
-            "Expired, but kept" if named is None else "Chosen, but kept",
-            tuple(_kept_machines(plan, named or ())),
-        ),
-        *_list_section("Guards", tuple(result.because for result in plan.guards)),
-    ]
-    return lines_to_text(lines, colour=colour)
-
-
-def _headline(plan: Plan, what: str, *, applies: bool) -> Iterator[Line]:
-    if not plan.actions:
-        yield line(Span(f"{what}: nothing to delete", Style.BOLD))
-        return
+    what, which = ("Sweep", "Expired") if named is None else ("Delete", "Chosen")
     dry = "" if applies else " (dry run; add --apply to do it)"
-    yield line(Span(f"{what}: {words.changes(plan)}{dry}", Style.BOLD))
+    changes = f"{words.changes(plan)}{dry}" if plan.actions else "nothing to delete"
+    yield Title(line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}"))
+    yield bold(f"{what}: {changes}")
+    yield _list_section("Not known", plan.unknown)
+    yield changes_section(plan)
+    yield _list_section(f"{which}, but kept", [*_kept_machines(plan, named or ())])
+    yield _list_section("Guards", [result.because for result in plan.guards])
 
 
 def _kept_machines(plan: Plan, named: Collection[str]) -> Iterator[str]:
@@ -339,11 +329,8 @@ def _kept_machines(plan: Plan, named: Collection[str]) -> Iterator[str]:
             yield f"{worker.worker}: {worker.because}"
 
 
-def _list_section(heading: str, sentences: tuple[str, ...]) -> Iterator[Line]:
-    if sentences:
-        yield title(heading)
-    for sentence in sentences:
-        yield line("  ", Span("! ", Style.YELLOW), sentence)
+def _list_section(heading: str, sentences: Sequence[str]) -> Section:
+    return Section(heading, [Items(sentences, Span("! ", Style.YELLOW))])
 
 
 @dataclass(frozen=True)
@@ -385,7 +372,7 @@ def run_deletion(
     console.out(
         plan_to_json(plan)
         if args.json
-        else sweep_to_text(plan, colour=console.colour, named=deletion.named)
+        else text_for(console, sweep_blocks(plan, named=deletion.named), piped=None)
     )
     return deletion.exit_code(plan)
 
@@ -411,9 +398,8 @@ def _delete(
         refuse_clock(find_server_skew(world), fix="")
         plan = guard(config.fleet, deletion.decide(config.fleet, world))
         if not args.json:
-            console.out(
-                sweep_to_text(plan, applies=True, colour=console.colour, named=deletion.named)
-            )
+            blocks = sweep_blocks(plan, applies=True, named=deletion.named)
+            console.out(text_for(console, blocks, piped=None))
         with signals.changing(cut):
             outcome = sweep_machines(config.fleet, world, plan, many, console.note)
         if has_store and plan.actions:
@@ -422,7 +408,7 @@ def _delete(
     console.out(
         value_to_json(outcome)
         if args.json
-        else outcome_to_text(outcome, plan, colour=console.colour, command=deletion.command)
+        else text_for(console, outcome_blocks(outcome, plan, command=deletion.command))
     )
     signals.end_if_asked()
     return outcome.exit_code or deletion.exit_code(plan)

@@ -5,7 +5,7 @@ import argparse
 from fleet.apply.adopt import (
     Adoption,
     adopt_machines,
-    adoption_to_text,
+    adoption_to_lines,
     judge_adoption,
     pool_to_adopt,
 )
@@ -21,6 +21,7 @@ from fleet.model.facts import Found, World
 from fleet.model.outcome import Outcome
 from fleet.ports import Adopter, Console
 from fleet.report.json import value_to_json
+from fleet.report.terminal import text_for
 from fleet.report.words import many
 from fleet.schema.model import Fleet
 
@@ -107,4 +108,5 @@ def _shown(
 ) -> str:
     if args.json:
         return value_to_json(adoption)
-    return adoption_to_text(adoption, applies=applies, colour=console.colour)
+    lines = adoption_to_lines(adoption, applies=applies)
+    return text_for(console, lines, piped=None)

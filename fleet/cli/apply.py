@@ -16,8 +16,9 @@ from fleet.model.plan import Plan
 from fleet.model.saved_plan import LIMIT_BYTES, read_plan
 from fleet.ports import Console
 from fleet.report.json import value_to_json
-from fleet.report.outcome import outcome_to_text
-from fleet.report.plan_text import plan_to_text
+from fleet.report.outcome import outcome_blocks
+from fleet.report.plan import plan_blocks
+from fleet.report.terminal import text_for
 from fleet.state.files import LocalFiles
 from fleet.state.store import store_of
 
@@ -115,7 +116,7 @@ def _apply_once(
 
     def show(plan: Plan) -> None:
         if not args.json:
-            console.out(plan_to_text(plan, colour=console.colour))
+            console.out(text_for(console, plan_blocks(plan)))
 
     with options.signals.heard():
         applied = apply_once(config, args.file, console, show, options)
@@ -124,7 +125,7 @@ def _apply_once(
     if args.json:
         console.out(value_to_json(applied.outcome))
     else:
-        console.out(outcome_to_text(applied.outcome, applied.plan, colour=console.colour))
+        console.out(text_for(console, outcome_blocks(applied.outcome, applied.plan)))
     options.signals.end_if_asked()
     return applied.exit_code
 

@@ -12,6 +12,9 @@ import os
 import sys
 from typing import TextIO
 
+_WIDTH = 80
+"""Columns of a terminal that does not report them."""
+
 
 class TerminalConsole:
     """Writes to the streams of the process; no colour or progress without a terminal."""
@@ -21,6 +24,17 @@ class TerminalConsole:
         self.watched = sys.stderr.isatty() and not plain
         self._transient = False
         self.colour = sys.stdout.isatty() and not plain and "NO_COLOR" not in os.environ
+
+    def columns(self, piped: int | None) -> int | None:
+        """Return the columns of the terminal, in a pipe those of `piped`; None: unlimited.
+
+        COLUMNS overrides both numbers.
+        """
+        from shutil import get_terminal_size
+
+        if piped is None and not sys.stdout.isatty():
+            return None
+        return get_terminal_size((piped or _WIDTH, 24)).columns
 
     def out(self, text: str) -> None:
         """Write to standard output, ending the line."""

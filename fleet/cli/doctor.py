@@ -27,7 +27,7 @@ from fleet.model.doctor import Finding, wrong
 from fleet.ports import Console
 from fleet.queues.debusine.checkup import DebusineServer, check_database
 from fleet.queues.gitlab import Gitlab
-from fleet.report.answers import diagnosis_to_lines
+from fleet.report.answers import diagnosis_blocks
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.sources import PROVIDERS, AdminDsn
 from fleet.schema.units import SecretRef
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     config = priced(config, world)
     console.progress(f"asking servers, databases and tools of fleet {config.fleet.fleet}")
     diagnosis = examine(Case(config.fleet, world, plan_for(config, world)), asked)
-    show(args, console, diagnosis, diagnosis_to_lines(diagnosis))
+    show(args, console, diagnosis, diagnosis_blocks(diagnosis))
     return diagnosis.exit_code
 
 

@@ -29,7 +29,7 @@ from fleet.model.facts import Unknown
 from fleet.ports import Console
 from fleet.report import words
 from fleet.report.answers import everything_to_lines, explanation_to_lines
-from fleet.report.gains import gains_to_lines
+from fleet.report.gains import gains_blocks
 from fleet.report.terminal import shown
 from fleet.schema.findings import nearest, some_of
 
@@ -106,7 +106,7 @@ def _explain_powerful(args: argparse.Namespace, console: Console) -> int:
     if isinstance(found, Unknown):
         raise FleetError(f"{history.name}: {found.unknown}")
     placed = with_places(config, found)
-    show(args, console, placed, gains_to_lines(placed))
+    show(args, console, placed, gains_blocks(placed))
     return 0
 
 

@@ -260,7 +260,7 @@ def _own_module(args: argparse.Namespace, console: Console) -> int:
 
 def _list(args: argparse.Namespace, console: Console) -> int:
     listed = _listed(args, console)
-    show(args, console, listed, images.list_to_lines(listed, utc_now()))
+    show(args, console, listed, images.list_blocks(listed, utc_now()), piped=None)
     return 0
 
 
@@ -273,7 +273,7 @@ def _show(args: argparse.Namespace, console: Console) -> int:
     if args.version:
         version = promote.find_version(shown.versions, args.image, args.version)
         shown = shown.altered(versions=(version,))
-    show(args, console, shown, images.image_to_lines(shown))
+    show(args, console, shown, images.image_blocks(shown), piped=None)
     return 0
 
 
@@ -341,7 +341,7 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
     if not args.dry_run:
         sources.store.move_image_versions(moves, [_logged(args, each) for each in moves])
     promotion = promote.foresee(priced(config, world).fleet, world, moves, done=not args.dry_run)
-    show(args, console, promotion, images.promotion_to_lines(promotion))
+    show(args, console, promotion, images.promotion_to_lines(promotion), piped=None)
     return 0
 
 
@@ -448,7 +448,7 @@ def _prune(args: argparse.Namespace, console: Console) -> int:
         lock = sources.store.lock(lock_owner(), utc_now())
     with lock:
         pruning = _find_and_prune(args, config, sources, console)
-    show(args, console, pruning, images.pruning_to_lines(pruning))
+    show(args, console, pruning, images.pruning_to_lines(pruning), piped=None)
     return pruning.exit_code
 
 
@@ -525,7 +525,7 @@ def _due(args: argparse.Namespace, console: Console) -> int:
         job = _gitlab_job(args.gitlab_job) if args.gitlab_job else {}
         pipeline = images.to_child_pipeline(report, builds, file=args.file, job=job)
         LocalFiles().write_text(args.gitlab_child_pipeline, pipeline)
-    show(args, console, report, images.due_to_lines(report))
+    show(args, console, report, images.due_to_lines(report), piped=None)
     return 0
 
 

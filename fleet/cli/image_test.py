@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     tested = VersionTests(
         image=args.image, version=version, state=after.state, tests=done, notes=tuple(notes)
     )
-    show(args, console, tested, tested_to_lines(tested))
+    show(args, console, tested, tested_to_lines(tested), piped=None)
     return 0 if tested.passed else 1
 
 

@@ -16,7 +16,7 @@ from fleet.cli.arguments import (
     option,
     repeated,
 )
-from fleet.cli.output import show_lines
+from fleet.cli.output import show_document
 from fleet.clock import utc_now
 from fleet.errors import WrongUsage
 from fleet.model.log import KEPT, Chain, LogEntry, find_breaks, has_mark, read_mark
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         entries = [each.model_dump(mode="json") for each in shown]
         console.out(json.dumps({"earlier": earlier, "entries": entries}, indent=2))
     else:
-        show_lines(console, log_to_lines(shown, fleet.money.currency, earlier))
+        show_document(console, log_to_lines(shown, fleet.money.currency, earlier))
     return 0
 
 

@@ -24,8 +24,8 @@ from fleet.model.values import Moment, Value
 from fleet.planner.units import State
 from fleet.ports import Console
 from fleet.report import words
+from fleet.report.document import Block, Span, Style, line
 from fleet.report.status import Status, WorkerStatus, status_of, worker_table
-from fleet.report.terminal import Line, Span, Style, line
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet
 
@@ -81,9 +81,9 @@ class Machines(Value):
     """Pools whose machines are unknown."""
 
 
-def _machines_to_lines(status: Status) -> Iterator[Line]:
+def _machine_blocks(status: Status) -> Iterator[Block]:
     """Yield the machines of a status as a table."""
-    yield from worker_table(status) if status.workers else [line("No such machines.")]
+    yield worker_table(status) if status.workers else line("No such machines.")
     if status.unlisted:
         which = words.named("pool", status.unlisted)
         yield line(Span(f"The machines of {which} are unknown.", Style.YELLOW))
@@ -115,7 +115,7 @@ def _list(args: argparse.Namespace, console: Console) -> int:
     machines = Machines(
         fleet=shown.fleet, time=shown.time, machines=shown.workers, unlisted=shown.unlisted
     )
-    show(args, console, machines, _machines_to_lines(shown))
+    show(args, console, machines, _machine_blocks(shown), piped=None)
     return 1 if shown.unlisted else 0
 
 

@@ -6,20 +6,29 @@ from collections.abc import Iterable
 from pydantic import BaseModel
 
 from fleet.ports import Console
+from fleet.report.document import Block
 from fleet.report.json import value_to_json
-from fleet.report.terminal import Line, lines_to_text
+from fleet.report.terminal import WIDTH, text_for
 
 
 def show(
-    args: argparse.Namespace, console: Console, value: BaseModel, lines: Iterable[Line]
+    args: argparse.Namespace,
+    console: Console,
+    value: BaseModel,
+    blocks: Iterable[Block],
+    *,
+    piped: int | None = WIDTH,
 ) -> None:
-    """Print a value as JSON with --json, else as text."""
+    """Print a value as JSON with --json, else as text.
+
+    `piped` are the columns of text without a terminal; None: scripts search it line by line.
+    """
     if args.json:
         console.out(value_to_json(value))
     else:
-        show_lines(console, lines)
+        console.out(text_for(console, blocks, piped=piped))
 
 
-def show_lines(console: Console, lines: Iterable[Line]) -> None:
-    """Print lines, in colour if the console has it."""
-    console.out(lines_to_text(lines, colour=console.colour))
+def show_document(console: Console, blocks: Iterable[Block]) -> None:
+    """Print a document."""
+    console.out(text_for(console, blocks))

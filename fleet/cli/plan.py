@@ -5,14 +5,12 @@ import argparse
 from fleet.apply.plan import compare_with, load_base, observe_and_plan, reading_base
 from fleet.cli.arguments import Parser, add_base, add_file, add_world, flag, option
 from fleet.clock import utc_now
-from fleet.explain.changes import Comparison
-from fleet.model.plan import Plan
 from fleet.ports import Console
 from fleet.report import words
 from fleet.report.json import plan_to_lines, plan_to_terraform_report
-from fleet.report.plan_markdown import plan_to_markdown
-from fleet.report.plan_text import plan_to_text
-from fleet.report.terminal import visible
+from fleet.report.markdown import document_to_markdown
+from fleet.report.plan import plan_blocks
+from fleet.report.terminal import text_for, visible
 from fleet.state.files import LocalFiles
 
 
@@ -59,17 +57,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
         for lines in plan_to_lines(plan, change, cadence):
             console.out(lines)
     else:
-        console.out(_rendered(args, console, plan, change, age))
+        blocks = plan_blocks(plan, change, age)
+        text = document_to_markdown(blocks) if args.markdown else text_for(console, blocks)
+        console.out(text)
     if plan.is_refused:
         return 4
     if plan.unknown:
         return 1
     return 3 if args.exit_code and not plan.is_quiet else 0
-
-
-def _rendered(
-    args: argparse.Namespace, console: Console, plan: Plan, change: Comparison | None, age: str
-) -> str:
-    if args.markdown:
-        return plan_to_markdown(plan, change, age)
-    return plan_to_text(plan, colour=console.colour, change=change, age=age)

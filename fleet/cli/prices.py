@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         fleet=fleet.fleet,
         checks=tuple(_check(fleet, name, cloud, store) for name, cloud in sorted(clouds.items())),
     )
-    show(args, console, report, prices_to_lines(report))
+    show(args, console, report, prices_to_lines(report), piped=None)
     return report.exit_code
 
 

@@ -22,10 +22,9 @@ from fleet.model.values import Value, first_mistake
 from fleet.ports import Console
 from fleet.queues.gitlab import MOST_CHARACTERS, Gitlab
 from fleet.report import words
-from fleet.report.markdown import cut
-from fleet.report.plan_markdown import plan_to_markdown
-from fleet.report.simulation import simulation_tables, simulation_to_block
-from fleet.report.tables import tables_to_markdown
+from fleet.report.markdown import cut, document_to_markdown
+from fleet.report.plan import plan_to_markdown
+from fleet.report.simulation import simulation_blocks, simulation_to_block
 from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
 
@@ -136,7 +135,7 @@ def _text(args: argparse.Namespace) -> tuple[str, str]:
         by = "fleet simulate --json --against REF"
         simulation = _read(args.simulation, Simulation, "simulation", by)
         if args.plan is None and args.merge_request is None:
-            return tables_to_markdown(simulation_tables(simulation)), simulation.fleet
+            return document_to_markdown(simulation_blocks(simulation), level=1), simulation.fleet
     if args.plan is None:
         raise WrongUsage("name the FILE that `fleet plan --json --base FILE` printed")
     plan = _read(args.plan, ComparedPlan, "plan", "fleet plan --json --base FILE")

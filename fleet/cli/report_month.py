@@ -13,8 +13,9 @@ from fleet.explain.history import HOLDS, Slot, Span, fold
 from fleet.explain.month import MonthReport, Recorded, days_of, month_at, month_report, name_month
 from fleet.planner.ledger import Period
 from fleet.ports import Console, Since, Store
-from fleet.report.month import month_tables, month_to_csv
-from fleet.report.tables import tables_to_html, tables_to_lines, tables_to_markdown
+from fleet.report.markdown import document_to_markdown
+from fleet.report.month import month_blocks, month_to_csv
+from fleet.report.site.templates import document_to_html
 from fleet.schema.model import Fleet
 from fleet.state.store import store_of
 
@@ -45,11 +46,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
         console.out(month_to_csv(report))
     elif args.format == "html" and not args.json:
         machines = _machines(fleet, report, store)
-        console.out(tables_to_html(month_tables(report, machines, _SLOT)))
+        console.out(document_to_html(month_blocks(report, machines, _SLOT)))
     elif args.format == "markdown" and not args.json:
-        console.out(tables_to_markdown(month_tables(report)))
+        console.out(document_to_markdown(month_blocks(report), level=1))
     else:
-        show(args, console, report, tables_to_lines(month_tables(report)))
+        show(args, console, report, month_blocks(report), piped=None)
     return 0
 
 

@@ -12,8 +12,9 @@ from fleet.errors import FileUnreadable
 from fleet.explain.simulation.replay import Task, read_events, simulate
 from fleet.model.facts import Unknown
 from fleet.ports import Console
-from fleet.report.simulation import simulation_tables
-from fleet.report.tables import tables_to_html, tables_to_lines, tables_to_markdown
+from fleet.report.markdown import document_to_markdown
+from fleet.report.simulation import simulation_blocks
+from fleet.report.site.templates import document_to_html
 from fleet.state.files import LocalFiles
 
 
@@ -76,13 +77,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
     found = simulate(task, told, before, against=against, changed=args.changes)
     if isinstance(found, Unknown):
         raise FileUnreadable(f"{history.name}: {found.unknown}")
-    report = simulation_tables(found, latest=args.until is None)
+    report = [*simulation_blocks(found, latest=args.until is None)]
     if args.html:
-        LocalFiles().write_text(args.html, tables_to_html(report))
+        LocalFiles().write_text(args.html, document_to_html(report))
     if args.markdown:
-        console.out(tables_to_markdown(report))
+        console.out(document_to_markdown(report, level=1))
     else:
-        show(args, console, found, tables_to_lines(report))
+        show(args, console, found, report, piped=None)
     return 0
 
 

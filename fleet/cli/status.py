@@ -16,7 +16,8 @@ from fleet.explain.worker import facts_of_workers
 from fleet.planner.assembly import judge_heartbeat
 from fleet.ports import Console
 from fleet.report.json import status_to_json, value_to_json
-from fleet.report.status import status_to_text
+from fleet.report.status import status_blocks
+from fleet.report.terminal import text_for
 from fleet.state.files import LocalFiles
 from fleet.state.store import store_of
 
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         facts = facts_of_workers(decision.config.fleet, decision.world)
         console.out(status_to_json(plan, facts))
     elif not (args.site or args.metrics):
-        console.out(status_to_text(plan, colour=console.colour))
+        console.out(text_for(console, status_blocks(plan)))
     return 0
 
 

@@ -70,7 +70,7 @@ def _explain(args: argparse.Namespace, console: Console) -> int:
 def _list(args: argparse.Namespace, console: Console) -> int:
     config = load_config(args, console)
     placed = with_places(config, list_tags(config.fleet), at="key")
-    show(args, console, placed, tag_list_to_lines(placed))
+    show(args, console, placed, tag_list_to_lines(placed), piped=None)
     return 0
 
 

@@ -1,8 +1,9 @@
 """Render explanations as text: the headline, then facts, reasons and suggestions."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
 from fleet.explain.tags import (
     WORDS,
@@ -23,16 +24,31 @@ from fleet.explain.values import (
 )
 from fleet.model.doctor import Diagnosis, Result, Wait
 from fleet.report import words
-from fleet.report.terminal import BLANK, Line, Span, Style, bounded, line, table, title, wrapping
+from fleet.report.document import (
+    BLANK,
+    MAX_ROWS,
+    Block,
+    Column,
+    Kind,
+    Line,
+    Row,
+    Section,
+    Span,
+    Style,
+    Table,
+    bold,
+    line,
+)
 from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
 
+_Item = TypeVar("_Item")
 
-@wrapping
+
 def explanation_to_lines(explanation: Explanation) -> Iterator[Line]:
     """Yield the headline, its facts and reasons, and the suggestions."""
     yield line(Span(explanation.headline, Style.BOLD))
-    yield from bounded(explanation.facts, lambda fact: [line("  - ", fact)])
+    yield from _bounded(explanation.facts, lambda fact: [line("  - ", fact)])
     if explanation.places:
         yield BLANK
         yield line(Span(TIME_AND_MONEY, Style.BOLD))
@@ -40,7 +56,7 @@ def explanation_to_lines(explanation: Explanation) -> Iterator[Line]:
     if explanation.reasons:
         yield BLANK
         yield line(Span("because:", Style.BOLD))
-    yield from bounded(explanation.reasons, partial(_reason, never=explanation.never))
+    yield from _bounded(explanation.reasons, partial(_reason, never=explanation.never))
     if explanation.next_steps or explanation.suggestions:
         yield BLANK
         yield line(Span("what would change it:", Style.BOLD))
@@ -48,6 +64,14 @@ def explanation_to_lines(explanation: Explanation) -> Iterator[Line]:
         yield from _suggestion(suggestion)
     for step in explanation.next_steps:
         yield line("  - ", step)
+
+
+def _bounded(items: Sequence[_Item], draw: Callable[[_Item], Iterable[Line]]) -> Iterator[Line]:
+    """Yield the lines of each item; of a long list only the first, and the number of others."""
+    for each in items[:MAX_ROWS]:
+        yield from draw(each)
+    if others := len(items[MAX_ROWS:]):
+        yield line(f"  … and {others:,} more")
 
 
 def _places(explanation: Explanation) -> Iterator[Line]:
@@ -105,7 +129,6 @@ def place_of(reason: ExplainedReason) -> str:
     return f"{yaml_key(reason.path)} in fleet.yaml" if reason.path else ""
 
 
-@wrapping
 def everything_to_lines(everything: Everything) -> Iterator[Line]:
     """Yield waiting requests, a block for each group with the same outcome."""
     total = sum(len(group.requests) for group in everything.groups)
@@ -130,7 +153,7 @@ def _group(group: Group) -> Iterator[Line]:
     yield line("  ", f"expected start: {words.starts(*starts)}")
     if first.never:
         yield line("  ", "no worker of this fleet can ever run them")
-        yield from bounded(first.reasons, partial(_reason, never=True))
+        yield from _bounded(first.reasons, partial(_reason, never=True))
     if any(each.seconds is not None for each in first.places):
         whose = f"{first.name}, " if len(group.requests) > 1 else ""
         yield line("  ", f"{whose}{TIME_AND_MONEY}")
@@ -149,11 +172,10 @@ _NOTES = {
 }
 
 
-@wrapping
 def tags_to_lines(explanation: TagsExplanation) -> Iterator[Line]:
     """Yield every tag with its reasons and their lines of fleet.yaml, then the pools."""
     yield line(Span(explanation.headline, Style.BOLD))
-    yield from bounded(explanation.tags, _tag)
+    yield from _bounded(explanation.tags, _tag)
     for rule in explanation.other_tasks:
         yield line("  ", rule.because)
         yield from _place(rule, "  ")
@@ -214,14 +236,14 @@ _KINDS: tuple[tuple[Result, str, str, str, Style], ...] = (
     ("unchecked", "not checked", "Not checked", "?", Style.DIM),
     ("ok", "fine", "Works", "+", Style.GREEN),
 )
-_HEADINGS = (
-    *("QUEUE", "ARCHITECTURE", "WAITING", "LONGEST", "MEDIAN"),
-    *("RUNNING", "WORKERS", "CONNECTED", "BUSY"),
+_FIGURES = (
+    *(("WAITING", 0), ("LONGEST", 0), ("MEDIAN", 3)),
+    *(("RUNNING", 0), ("WORKERS", 1), ("CONNECTED", 2), ("BUSY", 0)),
 )
+"""Headings, and the order in which a narrow terminal folds their columns."""
 
 
-@wrapping
-def diagnosis_to_lines(diagnosis: Diagnosis) -> Iterator[Line]:
+def diagnosis_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
     """Yield the findings by kind, each with its fix, and the waits by architecture."""
     counts = Counter(finding.result for finding in diagnosis.findings)
     summary = ", ".join(f"{counts[kind]} {word}" for kind, word, *_ in _KINDS)
@@ -229,17 +251,16 @@ def diagnosis_to_lines(diagnosis: Diagnosis) -> Iterator[Line]:
     for kind, _, heading, sign, style in _KINDS:
         found = [finding for finding in diagnosis.findings if finding.result == kind]
         if found:
-            yield title(heading)
+            yield bold(heading)
         for finding in found:
             yield line("  ", Span(f"{sign} ", style), f"{finding.about}: {finding.said}")
             if finding.fix:
                 yield line("      fix: ", Span(finding.fix, Style.CYAN))
     if diagnosis.waits:
-        yield BLANK
-        yield from _waits(diagnosis.waits)
+        yield Section("", [_waits(diagnosis.waits)])
     if diagnosis.next_steps:
         yield BLANK
-        yield title("Next")
+        yield bold("Next")
     for number, step in enumerate(diagnosis.next_steps, 1):
         yield line(f"  {number}. ", Span(step.do, Style.CYAN))
         if step.about:
@@ -247,24 +268,22 @@ def diagnosis_to_lines(diagnosis: Diagnosis) -> Iterator[Line]:
             yield line(Span(f"       for {step.about[0]}{others}", Style.DIM))
 
 
-def _waits(waits: Sequence[Wait]) -> Iterator[Line]:
-    rows = [[Span(heading, Style.DIM) for heading in _HEADINGS]]
+def _waits(waits: Sequence[Wait]) -> Table:
+    rows = []
     for wait in waits:
         seen = wait.machinery
-        figures = (
+        counts = (
             (seen.running, seen.registered, seen.connected, seen.busy) if seen else (None,) * 4
         )
-        rows.append(
-            [
-                Span(wait.queue),
-                Span(wait.architecture),
-                Span(f"{wait.waiting:,}"),
-                Span(_duration(wait.oldest_seconds)),
-                Span(_duration(wait.median_seconds)),
-                *(Span("-" if n is None else f"{n:,}") for n in figures),
-            ]
+        figures = (
+            f"{wait.waiting:,}",
+            _duration(wait.oldest_seconds),
+            _duration(wait.median_seconds),
+            *("-" if count is None else f"{count:,}" for count in counts),
         )
-    yield from table(rows, right=range(2, len(_HEADINGS)))
+        rows.append(Row((wait.queue, wait.architecture, *figures)))
+    figure_columns = (Column(name, Kind.FIGURE, fold) for name, fold in _FIGURES)
+    return Table((Column("QUEUE", Kind.NAME), Column("ARCHITECTURE"), *figure_columns), rows)
 
 
 def _duration(seconds: int | None) -> str:

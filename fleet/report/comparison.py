@@ -1,10 +1,9 @@
-"""Render the effect of a change of fleet.yaml: the same rows as text and as Markdown."""
+"""The effect of a change of fleet.yaml as a document."""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
-from itertools import groupby
 from typing import NamedTuple
 
 from fleet.explain.changes import (
@@ -22,10 +21,22 @@ from fleet.explain.changes import (
 from fleet.explain.config_changes import ConfigChange
 from fleet.model.facts import Unknown
 from fleet.report import words
-from fleet.report.builds import builds_blocks, builds_lines, describe_moved
-from fleet.report.markdown import code, sentence, table
+from fleet.report.builds import builds_section, describe_moved
+from fleet.report.document import (
+    Block,
+    Column,
+    Items,
+    Kind,
+    Row,
+    Section,
+    Span,
+    Style,
+    Table,
+    bold,
+    line,
+    shorten,
+)
 from fleet.report.sensitive import rule_facts, sensitive_edit
-from fleet.report.terminal import Line, Span, Style, line, title
 from fleet.schema.findings import some_of, yaml_key
 from fleet.schema.units import write_duration
 
@@ -45,125 +56,90 @@ class _Row(NamedTuple):
     id: str = ""
 
 
-def comparison_sections(
-    change: Comparison, included: Mapping[str, str]
-) -> Iterator[Iterator[Line]]:
-    """Yield sections of lines about the effect of a change."""
-    yield _verdict(change)
-    if isinstance(change, Changes):
-        yield _sensitive(change)
-        yield _causes(change, included)
-        yield _allow_list(change)
-        yield builds_lines(change.builds, change.currency)
-
-
-def _verdict(change: Comparison) -> Iterator[Line]:
-    yield title(_headline(change))
+def comparison_blocks(change: Comparison, included: Mapping[str, str]) -> Iterator[Block]:
+    """Yield the sections below the headline of a change."""
     if isinstance(change, Unknown):
-        yield line("  ", Span("? ", Style.YELLOW), change.unknown)
-    else:
-        yield from (line("  ", text) for text in _summary(change, "->"))
+        yield Section("Effect of this change: unknown", [Items((change.unknown,), _UNKNOWN)])
+        return
+    yield from (line(f"  {text}") for text in _summary(change))
+    yield _sensitive(change)
+    yield _causes(change, included)
+    yield _allow_list(change)
+    yield builds_section(change.builds, change.currency)
 
 
-def _sensitive(change: Changes) -> Iterator[Line]:
-    yield title(_sensitive_heading(change))
-    for edit in map(sensitive_edit, change.sensitive[:_MOST_ROWS]):
-        yield line("  ", Span(f"! {edit.what}", Style.YELLOW))
-        yield line(f"      {edit.place}: {_value(edit.before)} -> {_value(edit.after)}")
-        if edit.about:
-            yield line("      ", edit.about)
+def _sensitive(change: Changes) -> Section:
+    count = len(change.sensitive)
+    if not count:
+        return Section("", [bold("No sensitive edits")])
+    rows = [
+        Row(
+            (
+                line(Span(edit.what, Style.YELLOW)),
+                f"{edit.place}: {_value(edit.before)} -> {_value(edit.after)}",
+                edit.about,
+            ),
+            Span("! ", Style.YELLOW),
+        )
+        for edit in map(sensitive_edit, change.sensitive[:_MOST_ROWS])
+    ]
+    columns = (
+        Column("Edit"),
+        Column("In fleet.yaml", Kind.PROSE),
+        Column("About", Kind.PROSE),
+    )
+    return Section(f"Sensitive edits: {count}", [Table(columns, rows, is_list=True)])
 
 
-def _causes(change: Changes, included: Mapping[str, str]) -> Iterator[Line]:
-    rows, hidden = _effect_rows(change, included)
-    if rows or change.unknown:
-        yield title(_CAUSES)
-    for (where, name), group in groupby(rows, key=lambda row: (row.where, row.name)):
-        yield line("  ", Span(f"{where} {name}".strip(), Style.BOLD))
-        for row in group:
-            yield from _lines(row)
-    if hidden:
-        yield line(f"  … and {hidden} more, all in the JSON")
-    for reading in change.unknown:
-        yield line("  ", Span("? ", Style.YELLOW), reading)
+def _causes(change: Changes, included: Mapping[str, str]) -> Section:
+    rows = [
+        Row(
+            (
+                line(f"{row.where} ", Span(row.name, Style.BOLD)),
+                line(Span(row.what, _STYLES.get(row.mark, Style.PLAIN))),
+                row.why,
+                row.id,
+            ),
+            Span(f"{row.mark} ", _STYLES.get(row.mark, Style.PLAIN)),
+        )
+        for row in _effect_rows(change, included)
+    ]
+    columns = (
+        Column("Where", Kind.GROUP),
+        Column("What this change does"),
+        Column("Why", Kind.PROSE),
+        Column("Reason", Kind.ID),
+    )
+    rows = shorten(rows, _MOST_ROWS, "{} more, all in the JSON", at=1)
+    table = Table(columns, rows, is_list=True)
+    return Section("What this change causes", [table, Items(change.unknown, _UNKNOWN)])
 
 
-def _allow_list(change: Changes) -> Iterator[Line]:
-    if change.allow_list:
-        yield title(_ALLOWS)
+def _allow_list(change: Changes) -> Section:
+    rows = []
     for rule in change.allow_list[:_MOST_ROWS]:
         only = f" of task {rule.task}" if rule.task else ""
         asks = f"{only} asks for {some_of(rule.ask)}"
-        yield line("  ", Span(rule.match, Style.BOLD), asks)
-        yield from (line("      ", text) for text in rule_facts(rule, change.currency))
+        name = line(Span(rule.match, Style.BOLD), asks)
+        rows.append(Row((name, *rule_facts(rule, change.currency))))
+    facts = (Column(each, Kind.PROSE) for each in ("Recorded builds", "Whose", "Cost"))
+    table = Table((Column("Rule"), *facts), rows, is_list=True)
+    return Section("Rules of the allow-list that this change adds or changes", [table])
 
 
-def comparison_blocks(
-    change: Comparison, included: Mapping[str, str], *, fleet: str, age: str
-) -> Iterator[str]:
-    """Yield the blocks of Markdown about the effect of a change."""
-    if isinstance(change, Unknown):
-        yield f"#### {_headline(change)}"
-        yield f"- {sentence(change.unknown)}"
-        return
-    yield f"### {code(fleet)}: {sentence(_headline(change, arrow='→'))}"
-    yield from (f"**{sentence(text)}**" for text in _summary(change, "→"))
-    yield sentence(age)
-    yield f"#### {_sensitive_heading(change)}"
-    edits = [
-        (row.what, sentence(row.place), code(row.before), code(row.after), sentence(row.about))
-        for row in map(sensitive_edit, change.sensitive[:_MOST_ROWS])
-    ]
-    if edits:
-        yield table(("Edit", "In fleet.yaml", "Before", "After", "What it is about"), edits)
-    rows, hidden = _effect_rows(change, included)
-    cells = [
-        (
-            f"{row.where} {code(row.name)}".strip(),
-            sentence(row.what),
-            sentence(row.why) + (f" ({code(row.id)})" if row.id else ""),
-        )
-        for row in rows
-    ]
-    if hidden:
-        cells.append((f"… and {hidden} more, all in the JSON", "", ""))
-    if cells:
-        yield f"#### {_CAUSES}"
-        yield table(("Where", "What this change does", "Why"), cells)
-    if change.unknown:
-        yield "\n".join(f"- {sentence(reading)}" for reading in change.unknown)
-    if change.allow_list:
-        yield f"#### {_ALLOWS}"
-        rules = [
-            (
-                code(rule.match) + (f" of task {code(rule.task)}" if rule.task else ""),
-                ", ".join(map(code, rule.ask)),
-                *map(sentence, rule_facts(rule, change.currency)),
-            )
-            for rule in change.allow_list[:_MOST_ROWS]
-        ]
-        yield table(("Rule", "Asks for", "Recorded builds", "Whose", "Cost"), rules)
-    yield from builds_blocks(change.builds, change.currency)
-
-
+_STYLES = {"+": Style.GREEN, "~": Style.YELLOW, "-": Style.RED, "!": Style.YELLOW}
+_UNKNOWN = Span("? ", Style.YELLOW)
 _NOT_ALL = "not everything is known"
-_CAUSES = "What this change causes"
-_ALLOWS = "Rules of the allow-list that this change adds or changes"
 
 
-def _sensitive_heading(change: Changes) -> str:
-    count = len(change.sensitive)
-    return f"Sensitive edits: {count}" if count else "No sensitive edits"
-
-
-def _summary(change: Changes, arrow: str) -> Iterator[str]:
+def _summary(change: Changes) -> Iterator[str]:
     """Yield the figures of a change, and its cost in the steady state."""
     verdict = change.verdict
     if verdict is not None and not change.same_config:
         parts = [_machines(verdict)]
         if change.is_quiet or _moves_builds(change):
-            parts.append(_money(change, arrow))
-        yield "; ".join((*parts, _workers(verdict), _waits(verdict, arrow)))
+            parts.append(_money(change))
+        yield "; ".join((*parts, _workers(verdict), _waits(verdict)))
     if not change.same_config:
         yield _steady_difference(change)
 
@@ -189,12 +165,12 @@ def _workers(verdict: Verdict) -> str:
     return f"{', '.join(said)} ({_NOT_ALL})" if said else f"requests {words.UNKNOWN}"
 
 
-def _waits(verdict: Verdict, arrow: str) -> str:
+def _waits(verdict: Verdict) -> str:
     before, after = verdict.waits_before, verdict.waits_after
     if not before.of and not after.of:
         return "no request waits" if verdict.requests_known else f"expected wait {words.UNKNOWN}"
     figures = [
-        f"{name} {old}" + (f" {arrow} {new}" if new != old else "")
+        f"{name} {old}" + (f" -> {new}" if new != old else "")
         for name, old, new in (
             ("p50", _wait(before.half), _wait(after.half)),
             ("p95", _wait(before.most), _wait(after.most)),
@@ -208,14 +184,13 @@ def _wait(seconds: int | None) -> str:
     return words.UNKNOWN if seconds is None else write_duration(seconds)
 
 
-def _headline(change: Comparison, *, arrow: str = "->") -> str:
-    if isinstance(change, Unknown):
-        return "Effect of this change: unknown"
+def comparison_headline(change: Changes) -> str:
+    """Return the effect of a change in one line."""
     if change.same_config:
         return "No effect: only comments or order differ"
     count = len(change.sensitive)
     edits = [words.many(count, "sensitive edit")] if count else []
-    said = "; ".join((*_refusals(change), *edits, _effect(change, arrow)))
+    said = "; ".join((*_refusals(change), *edits, _effect(change)))
     return said[0].upper() + said[1:]
 
 
@@ -230,7 +205,7 @@ def _refusals(change: Changes) -> Iterator[str]:
         yield f"REFUSED by {words.named('guard', refused)}"
 
 
-def _effect(change: Changes, arrow: str) -> str:
+def _effect(change: Changes) -> str:
     if change.is_quiet and change.verdict and not change.verdict.machines_known:
         return f"effect on machines {words.UNKNOWN}{_builds_cost(change)}"
     if change.is_quiet:
@@ -238,7 +213,7 @@ def _effect(change: Changes, arrow: str) -> str:
         due = f"; {words.many(len(change.images), 'image')} to build" if change.images else ""
         lasting = _builds_cost(change) or _steady_cost(change)
         return f"no effect on machines now{unsure}{due}{lasting}"
-    return _builds_cost(change).removeprefix("; ") or _money(change, arrow)
+    return _builds_cost(change).removeprefix("; ") or _money(change)
 
 
 def _builds_cost(change: Changes) -> str:
@@ -281,13 +256,13 @@ def _steady_difference(change: Changes) -> str:
     )
 
 
-def _money(change: Changes, arrow: str) -> str:
+def _money(change: Changes) -> str:
     """Return the cost of an hour after this run."""
     if change.verdict and not change.verdict.cost_known:
         return f"cost per hour {words.UNKNOWN}"
     before, after, amount, *_ = words.rates(_amounts(change))
     if change.currency != change.currency_before:
-        return f"{before} {change.currency_before}/h {arrow} {after} {change.currency}/h"
+        return f"{before} {change.currency_before}/h -> {after} {change.currency}/h"
     if change.cost_before == change.cost_after:
         return f"{after} {change.currency}/h with and without it"
     sign = "" if amount.startswith("-") else "+"
@@ -303,12 +278,12 @@ def _amounts(change: Changes) -> list[Decimal]:
     return [change.cost_before, change.cost_after, difference, *(a.cost for a in change.actions)]
 
 
-def _effect_rows(change: Changes, included: Mapping[str, str]) -> tuple[list[_Row], int]:
+def _effect_rows(change: Changes, included: Mapping[str, str]) -> list[_Row]:
     rates = words.rates(_amounts(change), sign=True)[3:]
     costs = [f"{rate} {change.currency}/h" for rate in rates]
     shown = {each.path for each in change.sensitive}
     config = [_config(each) for each in change.config if each.path not in shown]
-    rows = [
+    return [
         *sorted(
             [
                 *map(_pool, change.pools),
@@ -324,7 +299,6 @@ def _effect_rows(change: Changes, included: Mapping[str, str]) -> tuple[list[_Ro
         *(row for row in config if row.where != "pool"),
         *(_Row("action required", "", "!", text, "") for text in change.attention),
     ]
-    return rows[:_MOST_ROWS], len(rows[_MOST_ROWS:])
 
 
 def _pool(change: PoolChange) -> _Row:
@@ -425,11 +399,3 @@ def _edit(change: ConfigChange) -> str:
 def _value(text: str) -> str:
     """Return a value so that Markdown renders a list or a map as one piece of code."""
     return f"`{text}`" if re.search(r"[\[{\"]", text) and "`" not in text else text
-
-
-def _lines(row: _Row) -> Iterator[Line]:
-    style = {"+": Style.GREEN, "~": Style.YELLOW, "-": Style.RED, "!": Style.YELLOW}
-    yield line("    ", Span(f"{row.mark} {row.what}", style.get(row.mark, Style.PLAIN)))
-    if row.why:
-        note = Span(f" [{row.id}]", Style.CYAN) if row.id else Span("")
-        yield line("        ", row.why, note)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from unicodedata import category, east_asian_width
 
-from fleet.report.terminal import Span, Style, clean, line, lines_to_text, wrapped
+from fleet.report.document import Span, Style, line
+from fleet.report.terminal import clean, document_to_text
 from fleet.schema.findings import Finding, Report
 from fleet.schema.findings import Span as Place
 from fleet.schema.source import Document
@@ -61,15 +62,15 @@ def to_gitlab(findings: Iterable[Finding]) -> str:
 def _one(finding: Finding, document: Document, *, colour: bool) -> str:
     place = _place(finding)
     word = Span(f"{finding.severity}[{finding.rule}]", _STYLES[finding.severity])
-    lines = list(wrapped([line(f"{place}: ", word, f" {finding.message}")]))
+    text = document_to_text([line(f"{place}: ", word, f" {finding.message}")], colour=colour)
     written = document.line(place.file, place.line)
     margin = " " * len(str(place.line))
     if written is not None and written.strip():
         shown, caret = _excerpt(written, place)
-        lines += map(line, (f"{margin} |", f"{place.line} | {shown}", f"{margin} | {caret}"))
+        text += f"{margin} |\n{place.line} | {shown}\n{margin} | {caret}\n"
     if finding.hint:
-        lines += wrapped([line(f"{margin} = hint: {finding.hint}")])
-    return lines_to_text(lines, colour=colour)
+        text += document_to_text([line(f"{margin} = hint: {finding.hint}")], colour=colour)
+    return text
 
 
 def _excerpt(text: str, span: Place) -> tuple[str, str]:

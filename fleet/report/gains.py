@@ -4,14 +4,13 @@ from collections.abc import Iterator
 
 from fleet.explain.gains import UNUSED_AFTER, Gain, Gains, UnusedRule
 from fleet.report import words
-from fleet.report.terminal import BLANK, Line, Span, Style, line, table, title, wrapping
+from fleet.report.document import Block, Line, Section, Span, Style, figures, line
 from fleet.schema.units import write_duration
 
 _HEADINGS = ("package", "a month", "here", "there", "cost here", "there", "h/{}")
 
 
-@wrapping
-def gains_to_lines(found: Gains) -> Iterator[Line]:
+def gains_blocks(found: Gains) -> Iterator[Block]:
     """Yield the packages with their figures and rules, then the unused rules."""
     span = write_duration(int((found.until - found.since).total_seconds()))
     yield line(
@@ -22,20 +21,16 @@ def gains_to_lines(found: Gains) -> Iterator[Line]:
         yield line(f"  a queue was unread in {words.many(found.unread, 'moment')}")
     if found.not_known:
         yield line(f"  {found.not_known:,} builds not compared: duration or cost unknown")
-    yield BLANK
-    yield title(f"Packages that would gain most time per {found.currency} on a powerful machine")
-    if found.packages:
-        yield from _packages(found)
-    else:
-        yield line("  none")
-    yield BLANK
-    yield from _unused(found, span)
+    title = f"Packages that would gain most time per {found.currency} on a powerful machine"
+    yield Section(title, [*_packages(found)] if found.packages else [line("  none")])
+    days = write_duration(int(UNUSED_AFTER.total_seconds()))
+    title = f"Rules that no build used in {days if found.is_long_enough else span}"
+    yield Section(title, [*_unused(found, span, days)])
 
 
-def _packages(found: Gains) -> Iterator[Line]:
+def _packages(found: Gains) -> Iterator[Block]:
     headings = [each.format(found.currency) for each in _HEADINGS]
-    rows = [headings, *map(_row, found.packages)]
-    yield from table([[*map(Span, row)] for row in rows], right=range(1, len(headings)))
+    yield figures(headings, map(_row, found.packages))
     for gain in found.packages:
         yield line(f"  {gain.name}, on {gain.type} of {gain.pool}:")
         yield line(f"    powerful: [{gain.rule}]")
@@ -57,9 +52,7 @@ def _row(gain: Gain) -> list[str]:
     ]
 
 
-def _unused(found: Gains, span: str) -> Iterator[Line]:
-    days = write_duration(int(UNUSED_AFTER.total_seconds()))
-    yield title(f"Rules that no build used in {days if found.is_long_enough else span}")
+def _unused(found: Gains, span: str, days: str) -> Iterator[Line]:
     if not found.is_long_enough:
         yield line(f"  only {span} recorded: a rule counts as unused after {days}")
     for rule in found.unused:

@@ -23,25 +23,26 @@ from fleet.model.images import (
     describe_old_worker,
 )
 from fleet.model.values import Value
-from fleet.report.terminal import BLANK, Line, Span, Style, line, table, title
+from fleet.report.document import BLANK, Block, Column, Line, Row, Span, Style, Table, bold, line
 from fleet.report.words import many, named, since, time
 
 _STYLES = {"current": Style.GREEN, "candidate": Style.CYAN, "failed": Style.RED}
 _NOT_DECLARED = {"no": "not in fleet.yaml", "existing": "baked elsewhere", "recipe": ""}
 
 
-def list_to_lines(listed: ImageList, now: datetime) -> list[Line]:
-    """Return a table with a row for each version, and one for an image without versions."""
-    head = tuple(Span(text, Style.DIM) for text in ("IMAGE", "VERSION", "STATE", "AGE", "AT"))
-    rows = [head, *(row for image in listed.images for row in _rows(image, now))]
-    return [*table(rows), *(each for image in listed.images for each in _troubles(image))]
+def list_blocks(listed: ImageList, now: datetime) -> Iterator[Block]:
+    """Yield a table with a row for each version, and one for an image without versions."""
+    columns = [*map(Column, ("IMAGE", "VERSION", "STATE", "AGE", "AT"))]
+    yield Table(columns, [row for image in listed.images for row in _rows(image, now)])
+    for image in listed.images:
+        yield from _troubles(image)
 
 
-def image_to_lines(image: ListedImage) -> Iterator[Line]:
+def image_blocks(image: ListedImage) -> Iterator[Block]:
     """Yield every version of an image, in blocks."""
     said = [_NOT_DECLARED[image.declared], named("pool", image.pools) if image.pools else ""]
     about = "; ".join(filter(None, said))
-    yield (*title(f"image {image.image}"), Span(f": {about}" if about else ""))
+    yield (*bold(f"image {image.image}"), Span(f": {about}" if about else ""))
     for version in image.versions:
         yield from (BLANK, *_block(image, version))
     if not image.versions:
@@ -62,22 +63,18 @@ def state_of(image: ListedImage, version: Version) -> str:
     return f"{version.state}{share}{', pinned' if image.pinned == version.version else ''}"
 
 
-def _rows(image: ListedImage, now: datetime) -> Iterator[tuple[Span, ...]]:
+def _rows(image: ListedImage, now: datetime) -> Iterator[Row]:
     if not image.versions:
-        yield tuple(map(Span, (image.image, "-", _NOT_DECLARED[image.declared] or "no version")))
+        yield Row((image.image, "-", _NOT_DECLARED[image.declared] or "no version"))
     for version in image.versions:
         style = _STYLES.get(version.state, Style.PLAIN)
         places = ", ".join(sorted(version.publications)) or "-"
-        yield (
-            Span(image.image),
-            Span(version.version),
-            Span(state_of(image, version), style),
-            Span(since(version.built_at, now)),
-            Span(places),
-        )
+        state = line(Span(state_of(image, version), style))
+        age = since(version.built_at, now)
+        yield Row((image.image, version.version, state, age, places))
 
 
-def _block(image: ListedImage, version: Version) -> Iterator[Line]:
+def _block(image: ListedImage, version: Version) -> Iterator[Block]:
     """Yield the records of one version, one per line."""
     style = _STYLES.get(version.state, Style.PLAIN)
     yield line(Span(version.version, Style.BOLD), "  ", Span(state_of(image, version), style))
@@ -101,8 +98,8 @@ def _block(image: ListedImage, version: Version) -> Iterator[Line]:
         )
         for place, upload in sorted(version.publications.items())
     ]
-    rows = [(Span(f"  {key}", Style.DIM), Span(text)) for key, text in pairs if text]
-    yield from table(rows)
+    rows = [Row((f"  {key}", text)) for key, text in pairs if text]
+    yield Table((Column("What", style=Style.DIM), Column("Value")), rows, is_list=True)
 
 
 def due_to_lines(report: DueReport) -> Iterator[Line]:
@@ -236,7 +233,7 @@ _DID = {"offline": "checked", "boot": "booted", "jobs": "ran its jobs"}
 
 def tested_to_lines(tested: VersionTests) -> Iterator[Line]:
     """Yield the result of each test, and the state of the version."""
-    yield (*title(f"image {tested.image} {tested.version}"), Span(f": {tested.state}"))
+    yield (*bold(f"image {tested.image} {tested.version}"), Span(f": {tested.state}"))
     for test in tested.tests:
         yield from _format_tests(test)
     yield from (line(f"note: {note}") for note in tested.notes)
@@ -257,7 +254,7 @@ def _format_tests(test: Test) -> Iterator[Line]:
 
 def promotion_to_lines(promotion: Promotion) -> Iterator[Line]:
     """Yield each moved version, then each pool that boots the image."""
-    yield title(f"image {promotion.image}")
+    yield bold(f"image {promotion.image}")
     for move in promotion.moves:
         yield line(
             f"  {move.version}  {move.was or 'new'} -> ", Span(_format_state(move), Style.BOLD)

@@ -5,13 +5,12 @@ from itertools import groupby
 
 from fleet.model.log import LogEntry
 from fleet.report import words
-from fleet.report.terminal import Line, Span, Style, line, wrapping
+from fleet.report.document import Line, Span, Style, line
 
 _STYLES = {"done": Style.GREEN, "failed": Style.RED, "killed": Style.RED, "partly": Style.RED}
 _SHOWN_COMMIT = 12
 
 
-@wrapping
 def log_to_lines(entries: Sequence[LogEntry], currency: str, earlier: int) -> Iterator[Line]:
     """Yield entries in their order; the entries of a run follow a line with its user.
 

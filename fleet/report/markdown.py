@@ -1,4 +1,4 @@
-"""Write Markdown in which hostile text has no effect.
+"""Draw a document as Markdown in which hostile text has no effect.
 
 Names become code, since neither Markdown nor GitLab parses mentions, references, links, HTML or
 formulas there. In a sentence, every word that is not plain becomes code too, and a span written as
@@ -6,16 +6,44 @@ one piece stays one: `a command`, {env: NAME}.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 
+from fleet.report.document import (
+    Block,
+    Cell,
+    Column,
+    Fold,
+    Form,
+    Items,
+    Kind,
+    Line,
+    Lines,
+    Plots,
+    Row,
+    Section,
+    Style,
+    Table,
+    Title,
+    as_spans,
+    is_empty,
+    text_of,
+)
 from fleet.report.terminal import clean, shown
+
+_MAX_OPEN_ROWS = 15
+"""Maximum rows of a table or list that is not folded."""
+_MAX_ROWS = 200
+"""Maximum rows of a table or list: the JSON has all."""
+_STRONG = (Style.BOLD, Style.RED)
 
 _PLAIN_WORD = re.compile(
     r"""[("']*                          # may open a bracket or a quotation
-        (?:[+-](?=\d+[.,]\d|\d+\Z))?     # the sign of an amount
+        (?:[+-](?=\d+[.,]\d|\d+,?\Z))?   # the sign of an amount
         [^\W_]+(?:[-/.,'][^\W_]+)*      # letters and digits, joined by simple marks
         %?[)"']*[.,;:?)]*\Z             # may be a share, close a bracket, end a sentence
         |%\)?[.,;:]*\Z                 # a share sign that stands alone
+        |\d\d:\d\d\)?[.,;]*\Z            # a time of day
     """,
     re.VERBOSE,
 )
@@ -56,15 +84,118 @@ def sentence(text: str) -> str:
     return " ".join(_piece(match) for match in _PIECE.finditer(line))
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of cells that are Markdown already; `>` ends a right-aligned heading."""
-    width = len(headings)
+def document_to_markdown(blocks: Iterable[Block], *, level: int = 3) -> str:
+    """Return a document as Markdown; `level` is that of its title."""
+    return "\n\n".join(filter(None, _blocks(blocks, level, ""))) + "\n"
+
+
+def _blocks(blocks: Iterable[Block], level: int, title: str) -> Iterator[str]:
+    for block in blocks:
+        if is_empty(block):
+            continue
+        match block:
+            case Section(title=heading, blocks=parts):
+                body = [*_blocks(parts, level, heading)]
+                if any(map(_is_long, parts)):
+                    yield details(heading, "\n\n".join(body))
+                else:
+                    yield from ([f"{'#' * (level + 1)} {sentence(heading)}"] if heading else ())
+                    yield from body
+            case Fold(summary=summary, blocks=parts):
+                yield details(summary, "\n\n".join(_blocks(parts, level, "")))
+            case Title():
+                yield from _title(block, level)
+            case Items(texts=texts):
+                items = [f"- {_spans(as_spans(text))}" for text in texts[:_MAX_ROWS]]
+                yield "\n".join([*items, *_rest(texts, "- ")])
+            case Table():
+                yield _table(block, title)
+            case Plots():
+                pass  # only a page has them
+            case _:
+                yield _spans(block)
+
+
+def _title(title: Title, level: int) -> Iterator[str]:
+    """Yield a heading with the result, then what a terminal shows before it."""
+    first, result = (sentence(text_of(each)) for each in (title.line, title.result))
+    if not result:
+        yield f"{'#' * level} {first}"
+        return
+    yield f"{'#' * level} {code(title.subject)}: {result}"
+    yield first
+    yield from map(_spans, title.notes)
+
+
+def _is_long(block: Block) -> bool:
+    match block:
+        case Items(texts=parts):
+            return len(parts) > _MAX_OPEN_ROWS
+        case Table(rows=rows):
+            return sum(row.form is not Form.BRIEF for row in rows) > _MAX_OPEN_ROWS
+    return False
+
+
+def _rest(parts: Sequence[object], lead: str) -> list[str]:
+    """Return a text about the parts that are left out; none if all are shown."""
+    rest = len(parts) - _MAX_ROWS
+    return [f"{lead}… and {rest:,} more, all in the JSON"] if rest > 0 else []
+
+
+def _table(table: Table, title: str) -> str:
+    rows = [row for row in table.rows if row.form is not Form.BRIEF]
+    columns = [(nth, table.columns[nth]) for nth in table.used_columns()]
+    shown_columns = [column for _, column in columns if column.kind is not Kind.ID]
+    names = [sentence(column.name or title) for column in shown_columns]
+    cells = [_cells(row, columns) for row in rows[:_MAX_ROWS]]
     lines = [
-        [heading.removesuffix(" >") for heading in headings],
-        ["--:" if heading.endswith(" >") else "---" for heading in headings],
-        *([*row, *[""] * (width - len(row))] for row in rows),
+        [f"{name[:1].upper()}{name[1:]}" for name in names],
+        ["--:" if column.kind is Kind.FIGURE else "---" for column in shown_columns],
+        *cells,
+        *([text, *[""] * (len(names) - 1)] for text in _rest(rows, "")),
     ]
-    return "\n".join(f"| {clean(' | '.join(cells))} |" for cells in lines)
+    return "\n".join(f"| {clean(' | '.join(each))} |" for each in lines)
+
+
+def _cells(row: Row, columns: Sequence[tuple[int, Column]]) -> list[str]:
+    """Return the cells of a row; ids follow the cell before them."""
+    found: list[str] = []
+    for nth, column in columns:
+        cell = row.cells[nth] if nth < len(row.cells) else ""
+        if column.kind is Kind.ID:
+            id_ = f"({code(str(cell))})" if cell else ""
+            found.append(" ".join(filter(None, (found.pop(), id_))))
+        else:
+            found.append(_cell(cell, column))
+    return found
+
+
+def _cell(cell: Cell, column: Column) -> str:
+    if column.kind in (Kind.NAME, Kind.COMMAND, Kind.GROUP):
+        if isinstance(cell, str):
+            return code(cell)
+        if isinstance(cell, Lines):
+            return ", ".join(map(code, cell.lines))
+        return _spans(cell, code)
+    return _spans(as_spans(cell))
+
+
+def _strong(text: str) -> str:
+    said = sentence(text)
+    return f"**{said}**" if said else ""
+
+
+def _spans(spans: Line, strong: Callable[[str], str] = _strong) -> str:
+    """Return a line as Markdown; `strong` writes its strong spans."""
+    found = ""
+    for is_strong, run in groupby(spans, lambda span: span.style in _STRONG):
+        text = "".join(span.text for span in run)
+        if found and text.startswith((":", ";", ",")):
+            found, text = found + text[0], text[1:]
+        said = strong(text) if is_strong else sentence(text)
+        found += " " * (bool(found) and text[:1].isspace()) + said
+        found += " " * (bool(said) and text[-1:].isspace())
+    return found.strip()
 
 
 def details(summary: str, body: str) -> str:

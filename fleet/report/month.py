@@ -13,9 +13,8 @@ from functools import partial
 from fleet.explain.history import STATES, Slot, Span
 from fleet.explain.month import CostRow, CountRow, MonthReport
 from fleet.report import words
-from fleet.report.plots import stacked, stepped
-from fleet.report.site.history import Key, Panel
-from fleet.report.tables import Section, Tables
+from fleet.report.document import Block, Plots, Section, Table, Title, bold, figures, line
+from fleet.report.plots import Key, Panel, stacked, stepped
 from fleet.report.terminal import clean
 
 _CENT = Decimal("0.01")
@@ -33,12 +32,15 @@ def in_cents(amounts: Sequence[Decimal]) -> list[Decimal]:
     return cents
 
 
-def month_tables(
+def month_blocks(
     report: MonthReport, slots: Sequence[Slot] = (), length: timedelta = _DAY
-) -> Tables:
-    """Return the report; `slots` are the machines of the month, if known."""
-    panels = partial(_panels, report, slots, length)
-    return Tables(tuple(_headline(report)), tuple(sections(report)), panels)
+) -> Iterator[Block]:
+    """Yield the report; `slots` are the machines of the month, if known."""
+    first, *others = _headline(report)
+    yield Title(bold(first))
+    yield from map(line, others)
+    yield Plots(partial(_panels, report, slots, length))
+    yield from sections(report)
 
 
 def month_to_csv(report: MonthReport) -> str:
@@ -50,12 +52,19 @@ def month_to_csv(report: MonthReport) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(("month", "section", "name", "column", "value"))
     for section in sections(report):
-        for name, *values in section.rows:
+        for name, heading, value in _values(section):
             cell = clean(f"'{name}" if name.startswith(("=", "+", "-", "@")) else name)
-            columns = [*zip(section.headings[1:], values, strict=True)] or [("", "")]
-            for heading, value in columns:
-                writer.writerow((report.month, section.id, cell, heading, value))
+            writer.writerow((report.month, section.id, cell, heading, value))
     return file.getvalue().removesuffix("\n")
+
+
+def _values(section: Section) -> Iterator[tuple[str, ...]]:
+    """Yield name, heading and text of each cell of the tables of a section."""
+    for table in (block for block in section.blocks if isinstance(block, Table)):
+        names = [column.name for column in table.columns[1:]] or [""]
+        for row in table.rows:
+            first, *texts = map(str, row.cells)
+            yield from ((first, *each) for each in zip(names, texts or [""], strict=True))
 
 
 def _headline(report: MonthReport) -> Iterator[str]:
@@ -90,12 +99,18 @@ def sections(report: MonthReport) -> Iterator[Section]:
     yield from _limits(report)
     yield _needless(report)
     yield _best(report)
-    changes = Section("changes", "Runs and changes of machines", ("What", "count"), ())
-    yield _counts(changes, report.changes, _NO_LOG)
+    changes = _counts(("What", "count"), report.changes)
+    yield _section("changes", "Runs and changes of machines", changes, _NO_LOG)
 
 
 _NO_LOG = "Unknown: the log has no entry of this month."
 _NOT_COUNTED = "Unknown: no run of this month counted that."
+
+
+def _section(id_: str, title: str, table: Table, none: str, note: str = "") -> Section:
+    """Return a table and a note about it; without rows the note gives the reason."""
+    note = note if table.rows else none
+    return Section(title, [table, *([line(f"  {note}")] if note else [])], id_)
 
 
 def _costs(
@@ -113,8 +128,7 @@ def _costs(
     if shown:
         shown.append(("all", f"{sum(cents):.2f}", f"{report.seconds / 3600:.1f}"))
     nothing = "Nothing was charged." if report.charged_until else "Unknown: nothing was charged."
-    note = "" if rows else nothing
-    return Section(key, heading, (noun, report.currency, "hours"), tuple(shown), note)
+    return _section(key, heading, figures((noun, report.currency, "hours"), shown), nothing)
 
 
 def _packages(report: MonthReport) -> Section:
@@ -128,9 +142,9 @@ def _packages(report: MonthReport) -> Section:
     if shown:
         shown.append(("all other packages", f"{cents[-2]:.2f}", ""))
         shown.append(("boot, idle, and work without a package", f"{cents[-1]:.2f}", ""))
-    note = "" if shown else "Unknown: no queue named the package of work in this month."
-    headings = ("Package", report.currency, "hours")
-    return Section("packages", "Packages that cost most", headings, tuple(shown), note)
+    none = "Unknown: no queue named the package of work in this month."
+    table = figures(("Package", report.currency, "hours"), shown)
+    return _section("packages", "Packages that cost most", table, none)
 
 
 def _waits(report: MonthReport) -> Section:
@@ -140,8 +154,8 @@ def _waits(report: MonthReport) -> Section:
     note = "A wait is known to a tenth of it, of requests that a run saw waiting and then running."
     if report.unseen:
         note += f" Unknown: the wait of {words.many(report.unseen, 'more request')}."
-    headings = ("Class", "requests", "p50", "p95")
-    return Section("waits", "Waits by class", headings, shown, note)
+    table = figures(("Class", "requests", "p50", "p95"), shown)
+    return _section("waits", "Waits by class", table, note, note)
 
 
 def _seconds(seconds: int | None) -> str:
@@ -149,31 +163,27 @@ def _seconds(seconds: int | None) -> str:
 
 
 def _limits(report: MonthReport) -> Iterator[Section]:
-    unknown = report.never_bound is None
-    note = _NOT_COUNTED if unknown else "No limit bound in this month."
-    bound = Section("bound", "Limits that bound", ("Limit", "runs"), ())
-    yield _counts(bound, report.bound, note)
+    none = _NOT_COUNTED if report.never_bound is None else "No limit bound in this month."
+    bound = _counts(("Limit", "runs"), report.bound)
+    yield _section("bound", "Limits that bound", bound, none)
     for key, heading, noun, names in (
         ("never-bound", "Limits that were never reached", "Limit", report.never_bound),
         ("never-matched", "Rules that never matched", "Pattern", report.never_matched),
     ):
         none = _NOT_COUNTED if names is None else "None."
-        rows = tuple((name,) for name in names or ())
-        yield Section(key, heading, (noun,), rows, "" if rows else none)
+        yield _section(key, heading, figures((noun,), [(name,) for name in names or ()]), none)
 
 
-def _counts(blank: Section, rows: Sequence[CountRow], note: str) -> Section:
-    """Return a section with its rows, or with a note if there are no rows."""
-    shown = tuple((row.name, str(row.count)) for row in rows)
-    return blank._replace(rows=shown, note="" if shown else note)
+def _counts(headings: Sequence[str], rows: Sequence[CountRow]) -> Table:
+    return figures(headings, [(row.name, str(row.count)) for row in rows])
 
 
 def _needless(report: MonthReport) -> Section:
     unknown = report.needless is None
     note = "Unknown: no queue recorded the peak memory of powerful builds." if unknown else "None."
     heading = "Powerful builds whose peak memory was below a quarter of the machine"
-    blank = Section("needless", heading, ("Package", "runs"), ())
-    return _counts(blank, report.needless or (), note)
+    table = _counts(("Package", "runs"), report.needless or ())
+    return _section("needless", heading, table, note)
 
 
 def _best(report: MonthReport) -> Section:
@@ -185,7 +195,7 @@ def _best(report: MonthReport) -> Section:
         ("planned in runs in which guards kept part back: no bound", report.withheld),
         ("boot and idle time, by the ledger", report.idle_money if report.pools else None),
     ]
-    rows = tuple((name, f"{amount:.4f}") for name, amount in amounts if amount is not None)
+    rows = [(name, f"{amount:.4f}") for name, amount in amounts if amount is not None]
     note = (
         "Planned and bound count each new machine until its idle time-out; the ledger counts what "
         "was billed."
@@ -193,7 +203,7 @@ def _best(report: MonthReport) -> Section:
     if report.planned is None:
         note = "The bound is unknown: no run of this month planned machines for requests."
     heading = "What the cheapest fleet would have cost"
-    return Section("best", heading, ("What", report.currency), rows, note)
+    return _section("best", heading, figures(("What", report.currency), rows), note, note)
 
 
 def _panels(report: MonthReport, slots: Sequence[Slot], length: timedelta) -> Iterator[Panel]:

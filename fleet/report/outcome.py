@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Plan
 from fleet.report import words
-from fleet.report.terminal import Line, Span, Style, line, lines_to_text, wrapped
+from fleet.report.document import Line, Span, Style, line
 from fleet.schema.findings import some_of
 
 _STYLES = {
@@ -27,26 +27,22 @@ _WORST_FIRST = ("failed", "refused", "applied", "unchanged")
 _WIDTH = 20
 
 
-def outcome_to_text(
-    outcome: Outcome, plan: Plan, *, colour: bool, command: str = "fleet apply"
-) -> str:
-    """Return the actions per pool, the failures with reasons, and the next step."""
-    changed = [stack for stack in outcome.stacks if stack.result != "unchanged"]
+def outcome_blocks(
+    outcome: Outcome, plan: Plan, *, command: str = "fleet apply"
+) -> Iterator[Line]:
+    """Yield the actions per pool, the failures with reasons, and the next step."""
     unchanged = [stack.pool for stack in outcome.stacks if stack.result == "unchanged"]
-    lines = [
-        _headline(outcome, plan),
-        *(text for stack in changed for text in _stack(stack)),
-        *_format_pools("unchanged", unchanged, "unchanged"),
-        *_format_pools("in progress", outcome.under_way, "applied"),
-        *_format_pools("not started", outcome.left, "refused"),
-        *(
-            line("  ", Span("refused", _STYLES["refused"]), f": {because}")
-            for because in outcome.refused
-        ),
-        *_outdated(outcome),
-        *_next(outcome, plan, command),
-    ]
-    return lines_to_text(wrapped(lines), colour=colour)
+    yield _headline(outcome, plan)
+    for stack in outcome.stacks:
+        if stack.result != "unchanged":
+            yield from _stack(stack)
+    yield from _format_pools("unchanged", unchanged, "unchanged")
+    yield from _format_pools("in progress", outcome.under_way, "applied")
+    yield from _format_pools("not started", outcome.left, "refused")
+    for because in outcome.refused:
+        yield line("  ", Span("refused", _STYLES["refused"]), f": {because}")
+    yield from _outdated(outcome)
+    yield from _next(outcome, plan, command)
 
 
 def _headline(outcome: Outcome, plan: Plan) -> Line:

@@ -39,6 +39,13 @@ class Gap(NamedTuple):
     is_wide: bool
 
 
+class Key(NamedTuple):
+    """A kind of value in a plot, and its current value."""
+
+    kind: str
+    text: str
+
+
 class Plot(NamedTuple):
     """One plot; `areas` are filled and stand on each other, `line` is drawn."""
 
@@ -56,6 +63,16 @@ class Plot(NamedTuple):
     """Minimum and maximum of the known values; None: all values are unknown."""
     unknown: int
     """Number of slots with unknown values."""
+
+
+class Panel(NamedTuple):
+    """A plot with its heading, its key and a summary in words."""
+
+    id: str
+    heading: str
+    keys: tuple[Key, ...]
+    plot: Plot
+    told: str
 
 
 def stacked(

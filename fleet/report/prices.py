@@ -24,7 +24,7 @@ from fleet.model.prices import (
     type_names,
 )
 from fleet.model.values import Value
-from fleet.report.terminal import Line, Span, Style, line
+from fleet.report.document import Line, Span, Style, line
 from fleet.report.words import many
 from fleet.schema.model import Fleet
 from fleet.schema.pools import Market

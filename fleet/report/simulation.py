@@ -16,10 +16,9 @@ from fleet.explain.simulation.figures import (
     WaitFigures,
 )
 from fleet.report import words
-from fleet.report.markdown import details, sentence
-from fleet.report.plots import Tick, stepped
-from fleet.report.site.history import Key, Panel
-from fleet.report.tables import Section, Tables, tables_to_markdown
+from fleet.report.document import Block, Fold, Plots, Section, Title, bold, figures, line
+from fleet.report.markdown import document_to_markdown
+from fleet.report.plots import Key, Panel, Tick, stepped
 from fleet.schema.units import write_duration
 
 Row = TypeVar("Row")
@@ -28,16 +27,20 @@ _NOTHING = "-"
 _WHOLE = "What it would have cost, for whom, and what that rests on"
 
 
-def simulation_tables(simulation: Simulation, *, latest: bool = True) -> Tables:
-    """Return a simulation with its plots; `latest`: it ends where the history does."""
-    said = _headline(simulation, latest=latest)
-    return Tables(tuple(said), tuple(_sections(simulation)), partial(_panels, simulation))
+def simulation_blocks(simulation: Simulation, *, latest: bool = True) -> Iterator[Block]:
+    """Yield a simulation with its plots; `latest`: it ends where the history does."""
+    first, *others = _headline(simulation, latest=latest)
+    yield Title(bold(first))
+    yield from map(line, others)
+    yield Plots(partial(_panels, simulation))
+    yield from _sections(simulation)
 
 
 def simulation_to_block(simulation: Simulation) -> str:
     """Return a simulation as Markdown below a plan: one line, and the rest folded."""
-    report = simulation_tables(simulation)
-    return f"**{sentence(report.headline[0])}**\n\n{details(_WHOLE, tables_to_markdown(report))}\n"
+    headline = next(_headline(simulation, latest=True))
+    whole = Fold(_WHOLE, [*simulation_blocks(simulation)])
+    return document_to_markdown([bold(headline), whole], level=1)
 
 
 def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
@@ -75,13 +78,8 @@ def _sections(simulation: Simulation) -> Iterator[Section]:
     yield _guards([side.guards for side in sides])
     if simulation.before is not None:
         yield _worse(simulation)
-    yield Section(
-        "unknown",
-        "What this cannot know",
-        ("Limit of the simulation",),
-        (),
-        " ".join(f"{each}." for each in simulation.unknown),
-    )
+    limits = " ".join(f"{each}." for each in simulation.unknown)
+    yield Section("What this cannot know", [line(f"  {limits}")], "unknown")
 
 
 _QUANTILES = (25, 50, 75, 95)
@@ -146,39 +144,36 @@ def _figures(simulation: Simulation, sides: Sequence[Side]) -> Section:
         ("wait, p95", lambda side: _wait(side.waits.most)),
         ("wait, longest", lambda side: _wait(side.waits.longest)),
     ]
-    return Section(
-        "figures",
-        "Figures",
-        ("What", *(("figure",) if len(sides) == 1 else ("before", "after"))),
-        tuple((name, *map(figure, sides)) for name, figure in rows),
-    )
+    headings = ("What", *(("figure",) if len(sides) == 1 else ("before", "after")))
+    table = figures(headings, [(name, *map(figure, sides)) for name, figure in rows])
+    return Section("Figures", [table], "figures")
 
 
 def _waits(key: str, heading: str, noun: str, sides: Sequence[Sequence[WaitFigures]]) -> Section:
     rows = {row.name: None for side in reversed(sides) for row in side}
     by_name = [{row.name: row for row in side} for side in sides]
-    figures: list[tuple[str, Callable[[WaitFigures], str]]] = [
+    columns: list[tuple[str, Callable[[WaitFigures], str]]] = [
         ("requests", lambda row: str(row.requests)),
         ("p50", lambda row: _wait(row.half)),
         ("p95", lambda row: _wait(row.most)),
         ("longest", lambda row: _wait(row.longest)),
         ("never", lambda row: str(row.never)),
     ]
-    return _side_by_side(key, heading, noun, (list(rows), by_name), figures)
+    return _side_by_side(key, heading, noun, (list(rows), by_name), columns)
 
 
 def _pools(simulation: Simulation, sides: Sequence[Side]) -> Section:
     rows = sorted({pool.pool for side in sides for pool in side.pools})
     by_name = [{pool.pool: pool for pool in side.pools} for side in sides]
-    figures: list[tuple[str, Callable[[PoolFigures], str]]] = [
+    columns: list[tuple[str, Callable[[PoolFigures], str]]] = [
         (simulation.currency, lambda pool: words.cents(pool.money)),
         ("hours", lambda pool: _hours(pool.seconds)),
         ("idle", lambda pool: _percent(pool.idle_share)),
         ("most", lambda pool: str(pool.most)),
     ]
     if any(pool.refused for side in sides for pool in side.pools):
-        figures.append(("refused", lambda pool: str(pool.refused)))
-    return _side_by_side("pools", "Pools", "Pool", (rows, by_name), figures)
+        columns.append(("refused", lambda pool: str(pool.refused)))
+    return _side_by_side("pools", "Pools", "Pool", (rows, by_name), columns)
 
 
 def _side_by_side(
@@ -186,7 +181,7 @@ def _side_by_side(
     heading: str,
     noun: str,
     found: tuple[Sequence[str], Sequence[Mapping[str, Row]]],
-    figures: Sequence[tuple[str, Callable[[Row], str]]],
+    columns: Sequence[tuple[str, Callable[[Row], str]]],
 ) -> Section:
     """Return a table of rows by name; each figure before and after in one cell if both exist."""
     names, sides = found
@@ -195,9 +190,9 @@ def _side_by_side(
         texts = [figure(side[name]) if name in side else _NOTHING for side in sides]
         return texts[0] if len(set(texts)) == 1 else " -> ".join(texts)
 
-    rows = tuple((name, *(cell(name, figure) for _, figure in figures)) for name in names)
-    headings = (noun, *(name for name, _ in figures))
-    return Section(key, heading, headings, rows, "" if rows else "None.")
+    rows = [(name, *(cell(name, figure) for _, figure in columns)) for name in names]
+    table = figures((noun, *(name for name, _ in columns)), rows)
+    return Section(heading, [table if rows else line("  None.")], key)
 
 
 def _guards(sides: Sequence[Sequence[GuardFigures]]) -> Section:
@@ -206,12 +201,12 @@ def _guards(sides: Sequence[Sequence[GuardFigures]]) -> Section:
 
     by_name = [{name(each): each for each in side} for side in sides]
     names = sorted({name(each) for side in sides for each in side})
-    figures: list[tuple[str, Callable[[GuardFigures], str]]] = [
+    columns: list[tuple[str, Callable[[GuardFigures], str]]] = [
         ("runs", lambda each: str(each.runs)),
         ("machines at most", lambda each: str(each.most)),
     ]
     return _side_by_side(
-        "guards", "Guards that kept something back", "Guard", (names, by_name), figures
+        "guards", "Guards that kept something back", "Guard", (names, by_name), columns
     )
 
 
@@ -228,8 +223,8 @@ def _worse(simulation: Simulation) -> Section:
     more = longer - len(rows)
     note = f"{words.many(longer, 'request')} wait longer, {shorter:,} shorter"
     note += f"; {more:,} more are not shown." if more else "."
-    heading = "Requests that wait longer"
-    return Section("worse", heading, ("Request", "before", "after"), rows, note)
+    table = figures(("Request", "before", "after"), rows)
+    return Section("Requests that wait longer", [table, line(f"  {note}")], "worse")
 
 
 def _length(span: timedelta) -> str:

@@ -6,7 +6,6 @@ never zero.
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from itertools import groupby
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -34,12 +33,27 @@ from fleet.model.plan import (
 from fleet.model.values import Moment, Value, later
 from fleet.planner import assembly
 from fleet.report import words
-from fleet.report.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, wrapped
+from fleet.report.document import (
+    Block,
+    Column,
+    Items,
+    Kind,
+    Line,
+    Row,
+    Section,
+    Span,
+    Style,
+    Table,
+    Title,
+    line,
+)
 from fleet.schema.findings import yaml_key
 
 BUDGET_HEADINGS = ("Budget", "When", "Spent", "Reserved", "Planned", "Left", "Limit")
 _MAX_SHOWN = 12
 LIMIT_HEADINGS = ("Limit", "For", "In use", "New", "Waiting", "Max")
+_FOLDS = {"Reserved": 2, "Planned": 1, "New": 1}
+"""Figures that a narrow terminal draws below their row, the highest first."""
 
 
 class ShownBudget(NamedTuple):
@@ -56,19 +70,19 @@ class ShownBudget(NamedTuple):
     """The problem; empty without one."""
 
 
-def budgets_section(budgets: Sequence[BudgetVerdict]) -> Iterator[Line]:
-    """Yield the lines of a table of budgets; none without budgets."""
+def budgets_section(budgets: Sequence[BudgetVerdict]) -> Section:
+    """Return the most used budgets as a table."""
     rows, hidden = shown_budgets(budgets)
-    if not rows:
-        return
-    heading, *lines = _table(BUDGET_HEADINGS, [row[:-1] for row in rows])
-    yield heading
-    for text, row in zip(lines, rows, strict=True):
-        yield text
-        if row.note:
-            yield line("      ", Span(row.note, Style.RED))
-    if hidden:
-        yield line(f"  … and {words.many(hidden, 'budget')} with more left")
+    first, when, *figures = BUDGET_HEADINGS
+    columns = (
+        Column("", Kind.NAME),
+        Column(when.lower()),
+        *(Column(each.lower(), Kind.FIGURE, fold=_FOLDS.get(each, 0)) for each in figures),
+        Column("note", Kind.PROSE, style=Style.RED),
+    )
+    more = line(f"  … and {words.many(hidden, 'budget')} with more left")
+    table = Table(columns, [*map(Row, rows)])
+    return Section(f"{first}s", [table, more] if hidden else [table])
 
 
 def shown_budgets(
@@ -112,14 +126,18 @@ def _note(budget: BudgetVerdict) -> str:
     return words.near_limit(budget)
 
 
-def limits_section(limits: Sequence[LimitVerdict]) -> Iterator[Line]:
-    """Yield the lines of a table of limits; none if no limit is in use."""
+def limits_section(limits: Sequence[LimitVerdict]) -> Section:
+    """Return the most used limits as a table."""
     rows, hidden = shown_limits(limits)
-    if not rows:
-        return
-    yield from _table(LIMIT_HEADINGS, rows)
-    if hidden:
-        yield line(f"  … and {words.many(hidden, 'limit')} with more left")
+    first, whose, *figures = LIMIT_HEADINGS
+    columns = (
+        Column("", Kind.NAME),
+        Column(whose.lower()),
+        *(Column(each.lower(), Kind.FIGURE, fold=_FOLDS.get(each, 0)) for each in figures),
+    )
+    more = line(f"  … and {words.many(hidden, 'limit')} with more left")
+    table = Table(columns, [*map(Row, rows)])
+    return Section(f"{first}s", [table, more] if hidden else [table])
 
 
 def shown_limits(
@@ -142,13 +160,6 @@ def shown_limits(
         for limit in shown
     ]
     return rows, len(limits[most:])
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Line]:
-    first, *others = headings
-    heading = [Span(f"{first}s", Style.BOLD), *(Span(each.lower(), Style.DIM) for each in others)]
-    cells = [[Span(f"  {name}"), *map(Span, figures)] for name, *figures in rows]
-    return table([heading, *cells], right=range(2, len(headings)))
 
 
 _NOTHING = WorkerFacts()
@@ -349,26 +360,21 @@ def _waiting(plan: Plan) -> tuple[Waiting, ...]:
     )
 
 
-def status_to_text(plan: Plan, *, colour: bool) -> str:
-    """Return pools and workers as two tables; inactive workers are only counted."""
-    status, budgets = status_of(plan), [*budgets_section(plan.budgets)]
+def status_blocks(plan: Plan) -> Iterator[Block]:
+    """Yield notices, then pools, budgets and workers."""
+    status = status_of(plan)
     waiting = sum(entry.count for entry in status.waiting)
     served = sum(entry.served for entry in status.waiting)
     demand = words.demand(waiting, served, unsure=status.unread or status.estimates)
-    lines = [
-        line(Span(f"Fleet {status.fleet}", Style.BOLD), f" at {words.time(status.time)}"),
-        *(line(Span("! ", Style.RED), said) for said in status.clock),
-        line(f"{_cost(status)}; {demand}"),
-        *(line(Span("order: ", Style.YELLOW), said) for said in sentences(status.orders)),
-        *_unknown(status),
-        *_failures(status),
-        BLANK,
-        *_pools(status),
-        BLANK,
-        *((*budgets, BLANK) if budgets else ()),
-        *_workers(status),
-    ]
-    return lines_to_text(wrapped(lines), colour=colour)
+    yield Title(line(Span(f"Fleet {status.fleet}", Style.BOLD), f" at {words.time(status.time)}"))
+    yield Items(status.clock, Span("! ", Style.RED))
+    yield line(f"{_cost(status)}; {demand}")
+    yield Items([*sentences(status.orders)], Span("order: ", Style.YELLOW))
+    yield from _unknown(status)
+    yield from _failures(status)
+    yield Section("", [_pools(status)])
+    yield budgets_section(plan.budgets)
+    yield Section("", [*_workers(status)])
 
 
 def _cost(status: Status) -> str:
@@ -413,39 +419,44 @@ def _failures(status: Status) -> Iterator[Line]:
             yield line(Span(f"pool {pool.pool}: ", Style.YELLOW), pool.failures)
 
 
-def _pools(status: Status) -> Iterator[Line]:
+def _pools(status: Status) -> Block:
     if not status.pools:
-        yield line("No pools.")
-        return
+        return line("No pools.")
     money = words.rates([pool.cost_before for pool in status.pools])
+    columns = (
+        Column("POOL", Kind.NAME),
+        Column("BUSY", Kind.FIGURE),
+        Column("IDLE", Kind.FIGURE),
+        Column("STARTING", Kind.FIGURE, fold=2),
+        Column("OTHER", Kind.FIGURE, fold=1),
+        Column("MAX", Kind.FIGURE),
+        Column(f"{status.currency}/h", Kind.FIGURE),
+        Column("MODE"),
+    )
     rows = [
-        _headings(
-            "POOL", "BUSY", "IDLE", "STARTING", "OTHER", "MAX", f"{status.currency}/h", "MODE"
+        Row(
+            (
+                pool.pool,
+                *map(count_cell, (pool.busy, pool.idle, pool.starting, pool.other)),
+                str(pool.max),
+                rate,
+                (Span(pool.mode, Style.PLAIN if pool.mode == "apply" else Style.YELLOW),),
+            )
         )
+        for pool, rate in zip(status.pools, money, strict=True)
     ]
-    for pool, rate in zip(status.pools, money, strict=True):
-        counts = (pool.busy, pool.idle, pool.starting, pool.other)
-        rows.append(
-            [
-                Span(pool.pool),
-                *map(count_cell, counts),
-                Span(str(pool.max)),
-                Span(rate),
-                Span(pool.mode, Style.PLAIN if pool.mode == "apply" else Style.YELLOW),
-            ]
-        )
-    yield from table(rows, right=range(1, 7))
+    return Table(columns, rows)
 
 
-def count_cell(count: int | None) -> Span:
+def count_cell(count: int | None) -> Line:
     """Return a count as a cell: dim where zero, yellow where unknown."""
     style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
-    return Span(words.figure(count), style)
+    return (Span(words.figure(count), style),)
 
 
-def _workers(status: Status) -> Iterator[Line]:
+def _workers(status: Status) -> Iterator[Block]:
     if status.workers:
-        yield from worker_table(status)
+        yield worker_table(status)
     elif not status.unlisted:
         more = "No workers known; what could not be read may hold some."
         yield line(more if status.unknown else "No workers.")
@@ -462,33 +473,37 @@ def _workers(status: Status) -> Iterator[Line]:
         )
 
 
-def worker_table(status: Status) -> Iterator[Line]:
-    """Yield the workers of a status as a table, by pool."""
+def worker_table(status: Status) -> Table:
+    """Return the workers of a status as a table, by pool."""
     money = words.rates([words.cost_of(worker) for worker in status.workers])
-    rows = [_headings("WORKER", "STATE", "RUNS", "SINCE", "IMAGE", "TYPE", f"{status.currency}/h")]
-    rows.extend(
-        [
-            Span(f"  {worker.worker}"),
-            Span(_state(worker), _STATE_STYLES.get(worker.state, Style.PLAIN)),
-            Span(worker.running or (words.UNKNOWN if worker.state == "assumed" else "-")),
-            Span(words.since(worker.since, status.time)),
-            Span(worker.image or "-"),
-            Span(worker.type or "-"),
-            Span(rate),
-        ]
-        for worker, rate in zip(status.workers, money, strict=True)
+    columns = (
+        Column("Pool", Kind.GROUP),
+        Column("WORKER", Kind.NAME),
+        Column("STATE"),
+        Column("RUNS"),
+        Column("SINCE", Kind.FIGURE),
+        Column("IMAGE", fold=2),
+        Column("TYPE", fold=3),
+        Column(f"{status.currency}/h", Kind.FIGURE, fold=1),
     )
-    heading, *lines = table(rows, right=(3, 6))
-    yield heading
-    for pool, own in groupby(zip(status.workers, lines, strict=True), lambda row: row[0].pool):
-        yield line(Span(pool, Style.BOLD))
-        yield from (row for _, row in own)
+    rows = [
+        Row(
+            (
+                worker.pool,
+                worker.worker,
+                (Span(_state(worker), _STATE_STYLES.get(worker.state, Style.PLAIN)),),
+                worker.running or (words.UNKNOWN if worker.state == "assumed" else "-"),
+                words.since(worker.since, status.time),
+                worker.image or "-",
+                worker.type or "-",
+                rate,
+            )
+        )
+        for worker, rate in zip(status.workers, money, strict=True)
+    ]
+    return Table(columns, rows)
 
 
 def _state(worker: WorkerVerdict) -> str:
     state = words.state(worker)
     return f"{state}, outdated" if worker.outdated else state
-
-
-def _headings(*names: str) -> list[Span]:
-    return [Span(name, Style.BOLD) for name in names]

@@ -1,62 +1,48 @@
-"""Lay out lines for a terminal: styled spans and aligned columns.
+"""Draw a document in a terminal or a log, as wide as it is.
 
 Every value passes `shown`, so that no name can move the cursor, hide text or fill the screen.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from enum import StrEnum
-from functools import wraps
-from typing import NamedTuple, ParamSpec, TypeVar
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import groupby
 
-_P = ParamSpec("_P")
-_Row = TypeVar("_Row")
-WIDTH = 100
-"""Columns of a line, in terminals and in logs."""
-MAX_ROWS = 500
-"""Maximum rows drawn of one list: more than the pools of a large fleet."""
-
-_WORD = re.compile(
-    rf"(?:`[^`]{{,{WIDTH - 20}}}`"  # a command stays on one line to be copied
-    r"|(?<=\d) (?=(?:s|min|h|d)\b)|(?<=\d[dhm]) (?=\d+[hms]\b)"  # 1 h 20 min, 1h 20m
-    r"|(?<=\d-\d\d) (?=\d\d:)|(?<=:\d\d) (?=UTC)"  # 2026-11-21 08:00 UTC
-    r"|\S)+"
+from fleet.ports import Console
+from fleet.report.document import (
+    BLANK,
+    Block,
+    Cell,
+    Fold,
+    Form,
+    Items,
+    Kind,
+    Line,
+    Lines,
+    Plots,
+    Row,
+    Section,
+    Span,
+    Style,
+    Table,
+    Title,
+    as_spans,
+    bold,
+    is_empty,
+    line,
 )
+
+WIDTH = 100
+"""Columns of a line in a log, whose width is unknown."""
+MIN_WIDTH = 40
+"""Minimum width of the lines: below it, the terminal breaks them."""
+_TAIL = 12
+"""Columns for a last cell of text, which wraps at words."""
+
+_ALIGNED = (Kind.NAME, Kind.TEXT, Kind.FIGURE)
+"""Columns whose cells are in the row; those of the others are lines below it."""
 _MARGIN = re.compile(r"(\s*)(?:[^\w\s`\"(\[{] )?")
-
-
-class Style(StrEnum):
-    """Style of a span; its text has the same meaning without colour."""
-
-    PLAIN = ""
-    BOLD = "1"
-    DIM = "2"
-    RED = "31"
-    GREEN = "32"
-    YELLOW = "33"
-    CYAN = "36"
-
-
-class Span(NamedTuple):
-    """A piece of a line in one style."""
-
-    text: str
-    style: Style = Style.PLAIN
-
-
-Line = tuple[Span, ...]
-BLANK: Line = ()
-_BREAK = Span("\n")
-
-
-def line(*parts: str | Span) -> Line:
-    """Return a line of these parts, one after the other."""
-    return tuple(Span(part) if isinstance(part, str) else part for part in parts)
-
-
-def title(text: str) -> Line:
-    """Return the heading of a section."""
-    return (Span(text, Style.BOLD),)
 
 
 def clean(text: str) -> str:
@@ -81,14 +67,6 @@ def shown(text: str) -> str:
     return _LONG_WORD.sub(lambda word: f"{word[0][: _MAX_WORD - 1]}…", text)
 
 
-def bounded(items: Sequence[_Row], draw: Callable[[_Row], Iterable[Line]]) -> Iterator[Line]:
-    """Yield the lines of each item; of a long list only the first, and the number of others."""
-    for each in items[:MAX_ROWS]:
-        yield from draw(each)
-    if others := len(items[MAX_ROWS:]):
-        yield line(f"  … and {others:,} more")
-
-
 _PLAIN = bytes([ord("\n"), *range(ord(" "), ord("~") + 1)])
 _PIECE = 1 << 16
 _HIDDEN = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
@@ -108,74 +86,238 @@ def visible(text: str, *, colour: bool = False) -> str:
     return re.sub(hidden, lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def table(rows: Sequence[Sequence[Span]], *, right: Collection[int] = ()) -> list[Line]:
-    """Return each row as a line, its columns two spaces apart, those in `right` right-aligned.
-
-    Figures that do not fit have one space between them, or are below the row's name.
-    """
-    widths = [
-        max(len(shown(row[column].text)) for row in rows if column < len(row))
-        for column in range(max((len(row) for row in rows), default=0))
-    ]
-    room = WIDTH - sum(widths) if len(widths) - 1 in right else WIDTH
-    between = "  " if room >= 2 * len(widths) - 2 else " "
-    is_wide = room < len(widths) - 1
-    lines = []
-    for row in rows:
-        spans: list[Span] = []
-        for column, cell in enumerate(row):
-            gap = Span(" " * (widths[column] - len(shown(cell.text))))
-            if column == 0 and is_wide:
-                spans += [cell, _BREAK, Span("   ")]
-                continue
-            spans += [Span(between)] if column else []
-            spans += [gap, cell] if column in right else [cell, gap]
-        lines.append(tuple(spans))
-    return lines
+def document_to_text(blocks: Iterable[Block], *, colour: bool = False, width: int = WIDTH) -> str:
+    """Return a document as text of this width, with ANSI styles only if `colour`."""
+    width = max(MIN_WIDTH, width)
+    lines = (part for each in _layout(blocks, width) for part in _wrap(each, width))
+    return "".join(_format_spans(spans, colour=colour) + "\n" for spans in lines)
 
 
-def lines_to_text(lines: Iterable[Line], *, colour: bool) -> str:
-    """Return the lines as text, each ended, with ANSI styles only if `colour`."""
-    return "".join(
-        _format_span(part, colour=colour) + "\n" for spans in lines for part in _split_row(spans)
+def text_for(console: Console, blocks: Iterable[Block], *, piped: int | None = WIDTH) -> str:
+    """Return a document as a console shows it; `piped` are its columns without a terminal."""
+    width = console.columns(piped) or sys.maxsize
+    return document_to_text(blocks, colour=console.colour, width=width)
+
+
+def _layout(blocks: Iterable[Block], width: int, indent: int = 0) -> Iterator[Line]:
+    """Yield the lines of blocks; a blank line is before each section but the first."""
+    is_first = True
+    for block in blocks:
+        if is_empty(block):
+            continue
+        if isinstance(block, Section | Fold) and not is_first:
+            yield BLANK
+        is_first = False
+        match block:
+            case Section(title=title, blocks=parts):
+                yield from _section(title, parts, width)
+            case Fold(summary=summary, blocks=parts):
+                yield bold(summary)
+                yield from _layout(parts, width)
+            case Title():
+                yield from (block.line, *block.notes)
+                yield from [block.result] if block.result else []
+            case Items():
+                yield from _items(block, indent)
+            case Table():
+                yield from _TableLayout(block, "", width, indent if block.is_list else 0).lines()
+            case Plots():
+                pass  # only a page has them
+            case _:
+                yield block
+
+
+def _section(title: str, blocks: Sequence[Block], width: int) -> Iterator[Line]:
+    first, *others = (block for block in blocks if not is_empty(block))
+    if isinstance(first, Table) and not first.columns[0].name:
+        yield from _TableLayout(first, title, width, 2).lines()
+        blocks = others
+    elif title:
+        yield bold(title)
+    yield from _layout(blocks, width, 2 if title else 0)
+
+
+def _items(items: Items, indent: int) -> Iterator[Line]:
+    lead = " " * indent
+    for text in items.texts[: items.most]:
+        yield line(lead, items.mark, *as_spans(text))
+    if others := len(items.texts[items.most :]):
+        noun = f" {items.noun}{'' if others == 1 else 's'}" if items.noun else ""
+        yield line(f"{lead}… and {others:,} more{noun}")
+
+
+class _TableLayout:
+    """The rows of a table, aligned at a width; columns that do not fit are below their row."""
+
+    def __init__(self, table: Table, title: str, width: int, indent: int) -> None:
+        self._table, self._indent = table, indent
+        self._rows = [row for row in table.rows if row.form is not Form.FULL]
+        used = table.used_columns()
+        groups = [nth for nth in used if table.columns[nth].kind is Kind.GROUP]
+        self._group = groups[0] if groups else None
+        self._inner = indent + 2 * len(groups)
+        self._columns = [nth for nth in used if nth not in groups]
+        self._heads = [nth for nth in self._columns if table.columns[nth].kind in _ALIGNED]
+        self._names = {nth: table.columns[nth].name for nth in self._heads}
+        self._start = indent
+        """Column at which headings start."""
+        if title:
+            self._names[self._heads[0]], self._start = title, 0
+        self._cells = {id(row): self._cells_of(row) for row in self._rows}
+        self._widths = dict(zip(self._heads, map(self._width, self._heads), strict=True))
+        self._fit(width)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the headings, then each row with its prose below it."""
+        first = self._heads[0]
+        if not self._table.is_list:
+            names = {
+                nth: (Span(name, Style.BOLD if nth == first else Style.DIM),)
+                for nth, name in self._names.items()
+            }
+            yield from self._align(names, self._start, self._inner - self._start)
+        for group, rows in groupby(self._rows, self._group_of):
+            if group:
+                yield line(" " * self._indent, *as_spans(group, Style.BOLD))
+            yield from self._group_lines(rows)
+
+    def _group_of(self, row: Row) -> Cell:
+        return "" if self._group is None else row.cells[self._group]
+
+    def _group_lines(self, rows: Iterable[Row]) -> Iterator[Line]:
+        """Yield the rows of a group, equal prose of adjacent rows once, after them."""
+        prose: list[Line] = []
+        for row in rows:
+            heads, below = self._cells[id(row)]
+            if below != prose or self._group is None:
+                yield from prose
+            yield from self._row(row, heads)
+            prose = below
+        yield from prose
+
+    def _row(self, row: Row, heads: Mapping[int, Line]) -> Iterator[Line]:
+        if row.form is Form.BRIEF:
+            indent = self._inner if self._group_of(row) else self._indent
+            yield line(" " * indent, *next(filter(None, heads.values())))
+            return
+        yield from self._align(heads, self._inner)
+        named = not self._table.is_list
+        folded = [
+            f"{_lower(self._names[nth])} {text}" if named else text
+            for nth in self._folded
+            if (text := _text(heads[nth]))
+        ]
+        if folded:
+            yield line(" " * (self._inner + 4), Span(", ".join(folded), Style.DIM))
+
+    def _cells_of(self, row: Row) -> tuple[dict[int, Line], list[Line]]:
+        """Return the aligned cells of a row, and the lines below it."""
+        heads: dict[int, Line] = dict.fromkeys(self._heads, ())
+        below: list[Line] = []
+        margin = " " * (self._inner + 4)
+        last = None
+        for nth in self._columns:
+            column, cell = self._table.columns[nth], row.cells[nth] if nth < len(row.cells) else ""
+            if column.kind in _ALIGNED:
+                heads[nth] = as_spans(cell, column.style)
+                if nth == self._heads[0] and row.mark.text:
+                    heads[nth] = (row.mark, *heads[nth])
+                last = nth
+            elif column.kind is Kind.ID and cell:
+                id_ = Span(f"[{cell}]", Style.CYAN)
+                if last is not None:
+                    heads[last] = (*heads[last], Span(" "), id_)
+                else:
+                    below.append((*below.pop(), Span(" "), id_) if below else line(margin, id_))
+            elif isinstance(cell, Lines):
+                deep = margin if column.kind is Kind.PROSE else f"{margin}  "
+                if column.lead and cell.lines:
+                    below.append(line(margin + column.lead.rstrip()))
+                below += [line(deep, Span(text, column.style)) for text in cell.lines]
+                last = None
+            elif cell:
+                lead = as_spans(column.lead, column.style)
+                below.append((Span(margin), *lead, *as_spans(cell, column.style)))
+                last = None
+        return heads, below
+
+    def _width(self, nth: int) -> int:
+        """Return the width of a column."""
+        cells = [self._cells[id(row)][0][nth] for row in self._rows if row.form is Form.ALL]
+        widths = [len(_text(cell)) for cell in cells]
+        if not self._table.is_list:
+            offset = self._inner - self._start if nth == self._heads[0] else 0
+            widths.append(len(shown(self._names[nth])) - offset)
+        return max(widths, default=0)
+
+    def _fit(self, width: int) -> None:
+        """Choose the columns to fold and the gap between the others."""
+        columns = self._table.columns
+        self._kept = [*self._heads]
+        while True:
+            widths = [self._widths[nth] for nth in self._kept]
+            if columns[self._kept[-1]].kind is not Kind.FIGURE and self._kept[1:]:
+                widths[-1] = min(widths[-1], _TAIL)
+            room = width - self._inner - sum(widths)
+            foldable = max(self._kept, key=lambda nth: (columns[nth].fold, nth))
+            if room >= len(widths) - 1 or not columns[foldable].fold:
+                break
+            self._kept.remove(foldable)
+        self._gap = 2 if room >= 2 * len(widths) - 2 else 1
+        self._folded = [nth for nth in self._heads if nth not in self._kept]
+        self._is_broken = bool(self._kept[1:]) and room < len(widths) - 1
+        """Whether figures are below the first cell."""
+
+    def _align(self, cells: Mapping[int, Line], indent: int, offset: int = 0) -> Iterator[Line]:
+        first, *others = self._kept
+        spans = [Span(" " * indent), *cells[first]]
+        if self._is_broken:
+            yield tuple(spans)
+            spans = [Span(" " * (indent + offset + 3))]
+        else:
+            spans.append(Span(" " * (self._widths[first] + offset - len(_text(cells[first])))))
+        for nth in others:
+            gap = Span(" " * (self._widths[nth] - len(_text(cells[nth]))))
+            is_figure = self._table.columns[nth].kind is Kind.FIGURE
+            spans.append(Span(" " * (1 if self._is_broken else self._gap)))
+            spans += [gap, *cells[nth]] if is_figure else [*cells[nth], gap]
+        yield tuple(spans)
+
+
+def _lower(name: str) -> str:
+    return name.lower() if name.isupper() else name
+
+
+def _text(spans: Line) -> str:
+    return "".join(shown(span.text) for span in spans)
+
+
+@cache
+def _words(width: int) -> re.Pattern[str]:
+    """Return the pattern of a word, a command or a moment, which stay on one line."""
+    return re.compile(
+        rf"(?:`[^`]{{,{width - 20}}}`"  # a command stays on one line to be copied
+        r"|(?<=\d) (?=(?:s|min|h|d)\b)|(?<=\d[dhm]) (?=\d+[hms]\b)"  # 1 h 20 min, 1h 20m
+        r"|(?<=\d-\d\d) (?=\d\d:)|(?<=:\d\d) (?=UTC)"  # 2026-11-21 08:00 UTC
+        r"|\S)+"
     )
 
 
-def wrapped(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield lines of at most `WIDTH` columns: longer ones are wrapped with a hanging indent."""
-    for spans in lines:
-        for part in _split_row(spans):
-            yield from _wrap(part)
+def _wrap(spans: Line, width: int) -> Iterator[Line]:
+    """Yield a line, wrapped with a hanging indent.
 
-
-def wrapping(lines: Callable[_P, Iterable[Line]]) -> Callable[_P, Iterator[Line]]:
-    """Wrap the lines that a function yields."""
-
-    @wraps(lines)
-    def made(*args: _P.args, **options: _P.kwargs) -> Iterator[Line]:
-        return wrapped(lines(*args, **options))
-
-    return made
-
-
-def _split_row(spans: Line) -> list[Line]:
-    """Return the lines of a row that `table` broke after its name."""
-    at = next((nth for nth, span in enumerate(spans) if span is _BREAK), None)
-    return [spans] if at is None else [spans[:at], spans[at + 1 :]]
-
-
-def _wrap(spans: Line) -> Iterator[Line]:
-    """Yield a line, wrapped; words are never cut, and quoted output after a bar is not wrapped."""
+    Words are never cut, and quoted output after a bar is not wrapped.
+    """
     spans = tuple(Span(shown(text), style) for text, style in spans)
     text = "".join(span.text for span in spans).rstrip()
     margin = _MARGIN.match(text)
-    if len(text) <= WIDTH or margin is None or text.lstrip().startswith("| "):
+    if len(text) <= width or margin is None or text.lstrip().startswith("| "):
         yield spans
         return
     indent = margin.end() if margin.end() > margin.end(1) else margin.end() + 2
     begin = end = 0
-    for word in _WORD.finditer(text):
-        room = WIDTH - indent if begin else WIDTH
+    for word in _words(width).finditer(text):
+        room = width - indent if begin else width
         if word.end() - begin > room and end > (begin or margin.end()):
             yield _part(spans, begin, end, indent)
             begin = word.start()
@@ -193,11 +335,11 @@ def _part(spans: Line, begin: int, end: int, indent: int) -> Line:
     return tuple(part for part in parts if part.text)
 
 
-def _format_span(spans: Line, *, colour: bool) -> str:
-    styled = colour and any(span.style for span in spans)
-    if not styled:
-        return "".join(shown(span.text) for span in spans).rstrip()
+def _format_spans(spans: Line, *, colour: bool) -> str:
+    if not colour:
+        return "".join(span.text for span in spans).rstrip()
+    runs = groupby((span for span in spans if span.text), key=lambda span: span.style)
+    parts = ((style, "".join(span.text for span in run)) for style, run in runs)
     return "".join(
-        f"\x1b[{span.style.value}m{shown(span.text)}\x1b[0m" if span.style else shown(span.text)
-        for span in spans
+        f"\x1b[{style.value}m{text}\x1b[0m" if style else text for style, text in parts
     ).rstrip()

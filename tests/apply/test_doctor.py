@@ -19,8 +19,8 @@ from fleet.model.doctor import (
 from fleet.model.facts import Demand, QueueReading, Sample, Unknown, World
 from fleet.ports import Engine, Server, Store
 from fleet.reconcile import reconcile
-from fleet.report.answers import diagnosis_to_lines
-from fleet.report.terminal import lines_to_text
+from fleet.report.answers import diagnosis_blocks
+from fleet.report.terminal import document_to_text
 from fleet.schema.model import Fleet
 from fleet.state.secrets import HostSecrets
 from tests.builders import (
@@ -412,7 +412,7 @@ def test_a_look_that_fails_is_wrong_with_the_command_of_its_sentence() -> None:
 
 def test_the_text_tells_what_is_wrong_first_and_what_works_last() -> None:
     found = check(environment={}, world=a_world(queues={"debian": a_reading(FOR_RISCV)}))
-    text = lines_to_text(diagnosis_to_lines(found), colour=False)
+    text = document_to_text(diagnosis_blocks(found), colour=False)
 
     assert tells(text.splitlines()[0], "debian-ci", "1 wrong", "1", "0")
     order = [text.index(f"\n{heading}\n") for heading in ("Wrong", "To note", "Works", "Next")]

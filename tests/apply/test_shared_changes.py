@@ -9,11 +9,11 @@ from fleet.model.saved_plan import find_drift
 from fleet.planner.shared_stacks import parts_of
 from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json
-from fleet.report.plan_markdown import plan_to_markdown
-from fleet.report.plan_text import plan_to_text
+from fleet.report.plan import plan_to_markdown
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet, a_pool, a_stack, a_world, some_inputs
 from tests.builders.sentences import tells
+from tests.rigs.shown import plan_to_text
 
 NETWORK = "network/debian-ci-hetzner-network"
 GROUP = "placement_group/debian-ci-hetzner-spread"

@@ -22,6 +22,7 @@ from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
 from tests.rigs.warm import Warm
 
 ESCAPE = "\x1b["
+LONG_NAMES = [f"package-{number}-with-a-long-name" for number in range(9)]
 
 
 def test_a_plan_as_text_says_what_where_why_and_at_what_cost(
@@ -168,11 +169,12 @@ def test_a_change_of_comments_makes_no_difference(trial: Trial, run_fleet: RunFl
     planned = run_fleet("plan", "--base", "base/fleet.yaml", "--markdown")
 
     assert planned.returncode == 0
-    headline, sensitive, whole, *_ = planned.stdout.split("\n\n")
+    headline, moment, sensitive, whole, *_ = planned.stdout.split("\n\n")
     found = json.loads(run_fleet("plan", "--base", "base/fleet.yaml", "--json").stdout)
     assert found["change"]["same_config"]
     assert headline.startswith("### `trial`: ")
-    assert sensitive.startswith("#### ")
+    assert tells(moment, "trial", "UTC")
+    assert tells(sensitive, "sensitive")
     assert whole.startswith("<details>")
 
 
@@ -213,7 +215,7 @@ def test_a_key_in_an_included_file_is_cited_with_that_file(
         "pools.small.workers.max",
         "fleet.d/small.yaml",
     )
-    assert "`pools.small.workers.max` (`fleet.d/small.yaml`)" in marked.stdout
+    assert tells(marked.stdout, "pools.small.workers.max", "fleet.d/small.yaml")
     assert said["included"] == {"pools.small": "fleet.d/small.yaml"}
 
 
@@ -505,6 +507,25 @@ def on_a_terminal(trial: Trial, warm: Warm, **env: str) -> str:
         os.close(ours)
     assert process.returncode == 0
     return said.decode()
+
+
+@pytest.mark.parametrize("width", [60, 80, 132])
+def test_plan_fits_the_terminal_when_it_is_narrow_or_wide(
+    trial: Trial, warm: Warm, width: int
+) -> None:
+    trial.wait_for(*LONG_NAMES)
+
+    said = on_a_terminal(trial, warm, COLUMNS=str(width), NO_COLOR="1").rpartition("\x1b[K")[2]
+
+    lines = [len(line) for line in said.replace("\r", "").splitlines()]
+    assert max(lines) <= width
+    assert max(lines) > width - 20
+
+
+def test_plan_has_100_columns_when_no_terminal_shows_it(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for(*LONG_NAMES)
+
+    assert 80 < max(map(len, run_fleet("plan").stdout.splitlines())) <= 100
 
 
 def test_a_terminal_gets_colour_and_no_trace_of_progress(trial: Trial, warm: Warm) -> None:

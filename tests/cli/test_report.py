@@ -147,7 +147,7 @@ def test_a_report_too_long_for_a_comment_is_cut_and_says_so(
     trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab
 ) -> None:
     plan = saved(trial)
-    keep(trial, plan | {"attention": [f"{'word ' * 200}{number}" for number in range(1500)]})
+    keep(trial, plan | {"attention": [f"{'word ' * 2000}{number}" for number in range(200)]})
 
     done = report(run_fleet, gitlab)
 

@@ -47,6 +47,10 @@ class Heard:
 
     note = progress = out
 
+    def columns(self, piped: int | None) -> int | None:
+        """Be no terminal."""
+        return piped
+
     def ask(self, _: str) -> str:
         """Answer nothing."""
         return ""

@@ -42,7 +42,7 @@ def test_a_sweep_shows_what_would_go_and_does_nothing(dead: Trial, run_fleet: Ru
     swept = run_fleet("sweep", "--expired")
 
     assert (swept.returncode, swept.stderr) == (0, "")
-    headline, *changes, because = swept.stdout.splitlines()[1:]
+    headline, *changes, because = filter(None, swept.stdout.splitlines()[1:])
     assert tells(headline, "Sweep", "0 to create", "1 to drain", "0 to delete", "--apply")
     assert changes == ["Changes", "  builders", f"    ~ drain  {FIRST}  ccx33"]
     assert tells(because, "1d", "`fleet apply`", "[expired]")

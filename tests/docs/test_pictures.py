@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from fleet.model.plan import Plan
-from fleet.report.plan_text import plan_to_text
 from tests.docs.test_documents import Shell, steady
 from tests.rigs.browser import Tab
 from tests.rigs.golden import Golden
 from tests.rigs.pictures import terminal_to_svg
 from tests.rigs.process import ROOT
+from tests.rigs.shown import plan_to_text
 from tests.rigs.warm import Warm
 from tests.walks.walking import Walk
 

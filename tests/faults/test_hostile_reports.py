@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from fleet.explain.changes import ComparedPlan
 from fleet.report.json import plan_to_json
 from fleet.report.markdown import cut
-from fleet.report.plan_markdown import plan_to_markdown
+from fleet.report.plan import plan_to_markdown
 from tests.builders.telling import a_lively_plan, a_telling_plan
 from tests.report.test_comparison import a_telling_change
 

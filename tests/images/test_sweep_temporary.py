@@ -45,6 +45,9 @@ class Notes:
     def ask(self, _: str) -> str:
         return ""
 
+    def columns(self, piped: int | None) -> int | None:
+        return piped
+
     def progress(self, text: str) -> None:
         raise AssertionError(text)
 

@@ -8,15 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fleet.apply.sweep import sweep_to_text
 from fleet.model.plan import Plan
 from fleet.report.json import plan_to_json, plan_to_terraform_report, status_to_json
-from fleet.report.plan_markdown import plan_to_markdown
-from fleet.report.plan_text import plan_to_text
+from fleet.report.plan import plan_to_markdown
 from fleet.report.site import Shown, site
-from fleet.report.status import status_to_text
 from fleet.report.terminal import clean
 from tests.rigs.golden_plans import FOLDERS, plan_of
+from tests.rigs.shown import plan_to_text, status_to_text, sweep_to_text
 
 RENDERERS: Mapping[str, Callable[[Plan], str]] = {
     "text": lambda plan: plan_to_text(plan, colour=False),

@@ -16,6 +16,7 @@ from fleet.explain.waiting import WaitingGroup, WaitingRequest, Waits
 from fleet.model.plan import Plan
 from fleet.report.site import Shown, site
 from tests.builders import a_worker_verdict, ago
+from tests.builders.budgeting import a_budget_verdict
 from tests.builders.past import a_shown_past
 from tests.builders.telling import a_lively_plan
 from tests.rigs.browser import Tab
@@ -32,6 +33,14 @@ _OUT = """(() => {
     .filter(one => !one.closest("thead") || wide > 720)
     .filter(one => one.getBoundingClientRect().right > wide + 1)
     .map(one => one.tagName + ": " + one.textContent.trim().slice(0, 60));
+})()"""
+_UNDER = """(() => {
+  return [...document.querySelectorAll("td[data-label]")].filter(cell => {
+    const label = getComputedStyle(cell, "::before");
+    const room = parseFloat(getComputedStyle(cell).paddingLeft);
+    const isUnder = label.content !== "none" && label.position === "absolute";
+    return isUnder && parseFloat(label.width) > room;
+  }).map(cell => cell.dataset.label);
 })()"""
 _AXE = """axe.run().then(found => found.violations.map(each =>
   each.id + ": " + each.nodes.map(node => node.html.slice(0, 160)).slice(0, 3).join(" | ")))"""
@@ -75,7 +84,8 @@ def _sites() -> dict[str, Shown]:
     plan = a_lively_plan()
     odd = a_worker_verdict(worker=_LONG, pool=_LONG, running=_LONG, image=_LONG, because=_LONG)
     broken = a_worker_verdict(worker="w-1", state="disconnected", because="not connected for 3 h")
-    plan = plan.altered(workers=(*plan.workers, odd, broken))
+    budgets = (a_budget_verdict(), *plan.budgets)
+    plan = plan.altered(workers=(*plan.workers, odd, broken), budgets=budgets)
     return {"now": Shown(plan, waits=some_waits(plan)), "past": a_shown_past()}
 
 
@@ -108,6 +118,17 @@ def test_nothing_sticks_out_of_any_page(tab: Tab, pages: dict[str, str]) -> None
         out = tab.evaluate(_OUT)
         if out:
             found[name, width] = out[:3]
+
+    assert found == {}
+
+
+def test_no_label_of_a_narrow_page_runs_under_its_value(tab: Tab, pages: dict[str, str]) -> None:
+    found = {}
+    for name, url in pages.items():
+        tab.show(url, width=400)
+        under = tab.evaluate(_UNDER)
+        if under:
+            found[name] = under[:3]
 
     assert found == {}
 

@@ -8,7 +8,7 @@ from fleet.explain.what_if import later
 from fleet.guard import guard
 from fleet.model.facts import Demand, World
 from fleet.reconcile import reconcile
-from fleet.report.plan_text import tag_notes
+from fleet.report.plan import tag_notes
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, ago
 from tests.builders.sentences import tells

@@ -8,10 +8,9 @@ from fleet.model.facts import Demand, Request, Sample, Worker, World
 from fleet.model.plan import Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json
-from fleet.report.plan_markdown import plan_to_markdown
-from fleet.report.plan_text import plan_to_text
+from fleet.report.plan import plan_to_markdown
 from fleet.report.site import Shown, site
-from fleet.report.status import status_of, status_to_text
+from fleet.report.status import status_of
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
@@ -24,6 +23,7 @@ from tests.builders import (
 )
 from tests.builders.deciding import FIRST, actions_of, fleet_with, reason_of, sentence_of
 from tests.builders.sentences import tells
+from tests.rigs.shown import plan_to_text, status_to_text
 
 SAMPLE = Sample(listed=1_400, unlisted={"debian": 90_000, "kali": 8_600}, longest=1_400)
 LONG_IDLE = a_worker(since=ago(days=1))

@@ -13,11 +13,11 @@ import pytest
 
 from fleet.model.plan import Plan
 from fleet.report.json import plan_to_json
-from fleet.report.plan_text import plan_to_text
 from tests.rigs.compact import compact_json
 from tests.rigs.golden import Golden
 from tests.rigs.golden_plans import FOLDERS, plan_of, reviewed
 from tests.rigs.process import ROOT
+from tests.rigs.shown import plan_to_text
 
 SCHEMA = jsonschema.Draft202012Validator(
     json.loads((ROOT / "docs/schemas/plan.json").read_text(encoding="utf-8"))

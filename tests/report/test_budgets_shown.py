@@ -6,13 +6,13 @@ from decimal import Decimal
 
 from fleet.model.plan import BudgetVerdict, Plan
 from fleet.report.json import plan_to_json, status_to_json
-from fleet.report.plan_markdown import plan_to_markdown
-from fleet.report.plan_text import plan_to_text
+from fleet.report.plan import plan_to_markdown
 from fleet.report.site import Shown, site
-from fleet.report.status import shown_budgets, status_to_text
+from fleet.report.status import shown_budgets
 from tests.builders import a_plan
 from tests.builders.budgeting import a_budget_verdict
 from tests.builders.sentences import tells
+from tests.rigs.shown import plan_to_text, status_to_text
 
 PASSED = a_budget_verdict(
     budget="debian",

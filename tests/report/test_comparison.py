@@ -26,11 +26,11 @@ from fleet.model.facts import Unknown
 from fleet.model.plan import Plan, Reason
 from fleet.report import words
 from fleet.report.json import plan_to_json, value_to_json
-from fleet.report.plan_markdown import plan_to_markdown
-from fleet.report.plan_text import plan_to_text
+from fleet.report.plan import plan_to_markdown
 from tests.builders import NOW, a_plan, ago
 from tests.builders.sentences import tells
 from tests.report.conftest import Golden
+from tests.rigs.shown import plan_to_text
 
 AFTER = Rest(hour=Decimal("0.3108"), month=Decimal("226.884"))
 
@@ -392,7 +392,7 @@ def test_a_long_comparison_is_cut_with_its_count() -> None:
     markdown = plan_to_markdown(a_plan(), a_change(pools=pools))
 
     assert tells(text, "…", "5", "JSON")
-    assert tells(markdown, "| …", "5", "JSON |  |  |")
+    assert markdown.index("<details>") < markdown.index("p044") < markdown.index("</details>")
 
 
 def test_what_could_not_be_compared_is_said_in_every_form() -> None:
@@ -430,7 +430,7 @@ def test_no_name_in_a_comparison_acts_in_a_merge_request() -> None:
         ),
     )
 
-    assert tells(markdown, "| pool `@all #1 \N{DIVIDES} <b>` |", "added |  |")
+    assert tells(markdown, "| pool `@all #1 \N{DIVIDES} <b>` |", "added |")
     outside = re.sub(r"`[^`]*`", "", markdown)
     assert [word for word in ("@all", "#1", "<b>") if word in outside] == []
 
@@ -450,8 +450,8 @@ def test_other_keys_that_a_change_edits_are_named_in_both_surfaces() -> None:
     assert "    * budgets.x.per_day: 4 EUR -> 5 EUR\n" in text
     assert "    * durations.any: 40m added\n" in text
     assert "    * powerful[0]: `{match: a}` removed\n" in text
-    assert "| fleet.yaml | `budgets.x.per_day`: 4 EUR → 5 EUR |  |" in markdown
-    assert "| fleet.yaml | `powerful[0]`: `{match: a}` removed |  |" in markdown
+    assert "| fleet.yaml | `budgets.x.per_day`: 4 EUR → 5 EUR |" in markdown
+    assert "| fleet.yaml | `powerful[0]`: `{match: a}` removed |" in markdown
 
 
 def test_what_a_change_costs_at_rest_is_unknown_where_a_price_is() -> None:
@@ -468,5 +468,5 @@ def test_lists_and_maps_of_a_rule_are_one_piece_of_code() -> None:
 
     markdown = plan_to_markdown(a_plan(), a_change(config=(edit, allowed)))
 
-    assert f"| fleet.yaml | `powerful[0]`: `{rule}` added |  |" in markdown
-    assert '| fleet.yaml | guards.x: `["a", "b c"]` → `["a"]` |  |' in markdown
+    assert f"| fleet.yaml | `powerful[0]`: `{rule}` added |" in markdown
+    assert '| fleet.yaml | guards.x: `["a", "b c"]` → `["a"]` |' in markdown

@@ -1,10 +1,10 @@
 """Limits of users in every form of a plan."""
 
 from fleet.model.plan import LimitVerdict, Plan
-from fleet.report.plan_markdown import plan_to_markdown
-from fleet.report.plan_text import plan_to_text
+from fleet.report.plan import plan_to_markdown
 from fleet.report.status import shown_limits
 from tests.builders import a_plan
+from tests.rigs.shown import plan_to_text
 
 PER_SUBMITTER = ("tags", "extra_powerful", "limits", "per", "submitter")
 TOTAL = ("tags", "extra_powerful", "limits", "total")

@@ -4,11 +4,11 @@ import pytest
 
 from fleet.model.facts import WorkerInputs
 from fleet.model.plan import Plan
-from fleet.report.plan_markdown import plan_to_markdown
-from fleet.report.plan_text import plan_to_text
+from fleet.report.plan import plan_to_markdown
 from tests.builders import a_create, a_plan, some_inputs
 from tests.builders.sentences import tells
 from tests.rigs.golden_plans import PLANS, plan_of
+from tests.rigs.shown import plan_to_text
 
 
 def creating(inputs: WorkerInputs) -> Plan:
@@ -19,14 +19,14 @@ def test_a_machine_that_is_bought_on_the_spot_market_says_so() -> None:
     plan = creating(some_inputs(settings={"market": "spot"}))
 
     assert "ccx33 (spot)  +0.12 EUR/h" in plan_to_text(plan, colour=False)
-    assert "| `ccx33` (spot) | +0.12 |" in plan_to_markdown(plan)
+    assert "| ccx33 (spot) | +0.12 EUR/h |" in plan_to_markdown(plan)
 
 
 def test_a_machine_on_demand_needs_no_word_for_it() -> None:
     plan = creating(some_inputs())
 
     assert "ccx33  +0.12 EUR/h" in plan_to_text(plan, colour=False)
-    assert "| `ccx33` | +0.12 |" in plan_to_markdown(plan)
+    assert "| ccx33 | +0.12 EUR/h |" in plan_to_markdown(plan)
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])

@@ -1,10 +1,10 @@
 """Where notices are shown, and that nobody reads one twice."""
 
-from fleet.report.plan_markdown import plan_to_markdown
-from fleet.report.plan_text import plan_to_text
+from fleet.report.plan import plan_to_markdown
 from fleet.report.site import Shown, site
-from fleet.report.status import status_of, status_to_text
+from fleet.report.status import status_of
 from tests.builders import a_notice, a_plan, a_warning
+from tests.rigs.shown import plan_to_text, status_to_text
 
 IMAGE = a_notice(kind="image", path=("images", "trixie"), said="image trixie was not rebuilt")
 RULE = a_notice(said="rule chromium ends")

@@ -1,9 +1,9 @@
 """How the outcome of an apply reads."""
 
-from fleet.report.outcome import outcome_to_text
 from tests.builders import a_create, a_guard_result, a_plan, a_stack_outcome, an_outcome
 from tests.builders.sentences import tells
 from tests.report.conftest import Golden
+from tests.rigs.shown import outcome_to_text
 
 
 def test_a_partial_outcome_shows_done_failed_and_next(

@@ -4,7 +4,6 @@ import re
 from decimal import Decimal
 from pathlib import Path
 
-from fleet.report.plan_text import plan_to_text
 from tests.builders import (
     a_create,
     a_drain,
@@ -16,6 +15,7 @@ from tests.builders import (
 from tests.builders.sentences import tells
 from tests.builders.telling import a_blind_plan, a_half_blind_plan, a_telling_plan
 from tests.report.conftest import Golden
+from tests.rigs.shown import plan_to_text
 
 PLANS = sorted((Path(__file__).parents[1] / "plans").glob("*/plan.txt"))
 

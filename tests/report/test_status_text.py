@@ -3,7 +3,6 @@
 import re
 from decimal import Decimal
 
-from fleet.report.status import status_to_text
 from tests.builders import (
     a_plan,
     a_pool_verdict,
@@ -16,6 +15,7 @@ from tests.builders import (
 from tests.builders.sentences import tells
 from tests.builders.telling import a_blind_plan, a_half_blind_plan
 from tests.report.conftest import Golden
+from tests.rigs.shown import status_to_text
 
 
 def test_pools_come_first_and_then_their_workers(golden: Golden) -> None:

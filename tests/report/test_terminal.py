@@ -1,10 +1,33 @@
-"""No value can move the cursor, and that columns align."""
+"""No value can move the cursor, columns align, and lines fit any terminal."""
 
 import re
 
 import pytest
 
-from fleet.report.terminal import Span, Style, clean, line, lines_to_text, table, wrapped
+from fleet.report.document import (
+    Block,
+    Column,
+    Form,
+    Items,
+    Kind,
+    Lines,
+    Row,
+    Section,
+    Span,
+    Style,
+    Table,
+    figures,
+    line,
+    shorten,
+)
+from fleet.report.terminal import clean, document_to_text
+from tests.builders.telling import a_lively_plan, a_telling_plan
+from tests.report.test_comparison import a_telling_change
+from tests.rigs.shown import plan_to_text, status_to_text
+
+
+def text_of(*blocks: Block, width: int = 100) -> str:
+    return document_to_text(blocks, width=width)
 
 
 @pytest.mark.parametrize(
@@ -26,49 +49,90 @@ def test_ordinary_text_stays_as_it_is() -> None:
 
 
 def test_a_hostile_value_cannot_colour_a_plain_text() -> None:
-    assert "\x1b" not in lines_to_text([line("a\x1b[31mb")], colour=False)
+    assert "\x1b" not in text_of(line("a\x1b[31mb"))
 
 
 def test_a_hostile_value_cannot_end_its_own_style() -> None:
-    assert lines_to_text([line(Span("a\x1b[0mb", Style.RED))], colour=True) == (
-        "\x1b[31ma\\x1b[0mb\x1b[0m\n"
-    )
+    text = document_to_text([line(Span("a\x1b[0mb", Style.RED))], colour=True)
+
+    assert text == "\x1b[31ma\\x1b[0mb\x1b[0m\n"
 
 
 def test_styles_are_left_out_without_colour() -> None:
-    assert lines_to_text([line(Span("a", Style.RED), "b")], colour=False) == "ab\n"
+    assert text_of(line(Span("a", Style.RED), "b")) == "ab\n"
 
 
 def test_columns_align_and_numbers_to_the_right() -> None:
-    rows = [[Span("a"), Span("1"), Span("x")], [Span("long"), Span("100"), Span("yy")]]
+    columns = (Column("n"), Column("f", Kind.FIGURE), Column("t"))
 
-    text = lines_to_text(table(rows, right=(1,)), colour=False)
+    text = text_of(Table(columns, [Row(("a", "1", "x")), Row(("long", "100", "yy"))]))
 
-    assert text == "a       1  x\nlong  100  yy\n"
+    assert text == "n       f  t\na       1  x\nlong  100  yy\n"
 
 
 def test_columns_align_on_what_is_seen() -> None:
-    rows = [[Span("a\n"), Span("1")], [Span("bcd"), Span("2")]]
+    table = Table((Column(""), Column("")), [Row(("a\n", "1")), Row(("bcd", "2"))], is_list=True)
 
-    text = lines_to_text(table(rows), colour=False)
-
-    assert text == "a\\n  1\nbcd  2\n"
+    assert text_of(table) == "a\\n  1\nbcd  2\n"
 
 
 def test_no_line_ends_in_blanks() -> None:
-    rows = [[Span("a"), Span("")], [Span("b"), Span("c")]]
+    table = Table((Column(""), Column("")), [Row(("a", "")), Row(("b", "c"))], is_list=True)
 
-    assert lines_to_text(table(rows), colour=False) == "a\nb  c\n"
+    assert text_of(table) == "a\nb  c\n"
 
 
-def test_no_rows_make_no_lines() -> None:
-    assert table([]) == []
+def test_section_without_rows_is_left_out() -> None:
+    assert text_of(Section("Pools", [figures(("name", "busy"), []), Items(())])) == ""
+
+
+def test_title_of_section_heads_a_first_column_without_name() -> None:
+    columns = (Column("", Kind.NAME), Column("busy", Kind.FIGURE), Column("why", Kind.PROSE))
+
+    text = text_of(Section("Pools", [Table(columns, [Row(("arm", "2", "it is used"))])]))
+
+    assert text == "Pools  busy\n  arm     2\n      it is used\n"
+
+
+def test_equal_prose_of_a_list_is_drawn_once_after_its_rows() -> None:
+    columns = (Column("Pool", Kind.GROUP), Column("w"), Column("why", Kind.PROSE))
+    rows = [Row(("p", "a", "idle")), Row(("p", "b", "idle")), Row(("q", "c", "idle"))]
+
+    text = text_of(Section("Changes", [Table(columns, rows, is_list=True)]))
+
+    assert text == "Changes\n  p\n    a\n    b\n        idle\n  q\n    c\n        idle\n"
+
+
+def test_an_id_follows_the_cell_before_it() -> None:
+    columns = (Column("w"), Column("why", Kind.PROSE), Column("id", Kind.ID))
+    rows = [Row(("a", "idle", "idle-too-long")), Row(("b", "", "gone"))]
+
+    text = text_of(Table(columns, rows, is_list=True))
+
+    assert text == "a\n    idle [idle-too-long]\nb [gone]\n"
+
+
+def test_rows_for_other_renderers_are_counted() -> None:
+    rows = [Row((str(number),)) for number in range(5)]
+
+    shortened = shorten(rows, 2, "{} more")
+
+    assert text_of(Table((Column("w"),), shortened, is_list=True)) == "0\n1\n… and 3 more\n"
+    assert [row.form for row in shortened[2:]] == [*[Form.FULL] * 3, Form.BRIEF]
+
+
+def test_commands_are_below_their_row_each_on_its_line() -> None:
+    columns = (Column("g"), Column("c", Kind.COMMAND, lead="at once:"))
+
+    text = text_of(Table(columns, [Row(("a", Lines(("x", "y"))))], is_list=True))
+
+    assert text == "a\n    at once:\n      x\n      y\n"
 
 
 def test_a_long_line_wraps_at_words_with_a_hanging_indent() -> None:
     words = "eleven " * 30
 
-    text = lines_to_text(wrapped([line("  ! ", Span(words, Style.RED), "end")]), colour=False)
+    text = text_of(line("  ! ", Span(words, Style.RED), "end"))
 
     first, *others = text.splitlines()
     assert first.startswith("  ! eleven ")
@@ -82,19 +146,46 @@ def test_a_long_line_wraps_at_words_with_a_hanging_indent() -> None:
 )
 def test_what_belongs_together_is_not_wrapped(whole: str) -> None:
     for before in range(60, 100):
-        text = lines_to_text(wrapped([line("x" * before, " ", whole, " end")]), colour=False)
+        text = text_of(line("x" * before, " ", whole, " end"))
 
         assert sum(whole in each for each in text.splitlines()) == 1
 
 
 def test_quoted_output_and_a_long_name_are_not_cut() -> None:
     for text in (f"    | {'quoted ' * 30}end", f"  {'x' * 200}"):
-        assert lines_to_text(wrapped([line(text)]), colour=False) == f"{text}\n"
+        assert text_of(line(text)) == f"{text}\n"
 
 
 def test_figures_that_do_not_fit_stand_below_their_name() -> None:
-    rows = [[Span("NAME"), Span("COST")], [Span("x" * 98), Span("0.12")]]
-
-    text = lines_to_text(table(rows, right=(1,)), colour=False)
+    text = text_of(figures(("NAME", "COST"), [("x" * 98, "0.12")]))
 
     assert text == f"NAME\n    COST\n{'x' * 98}\n    0.12\n"
+
+
+@pytest.mark.parametrize("width", [60, 70, 80, 120])
+def test_columns_fold_below_their_row_when_the_terminal_is_narrow(width: int) -> None:
+    columns = (
+        Column("NAME", Kind.NAME),
+        Column("STATE"),
+        Column("IMAGE", fold=1),
+        Column("TYPE", fold=2),
+        Column("COST", Kind.FIGURE),
+    )
+    row = Row(("debian-ci-builders-0001", "busy", "trixie-20261121T060000Z", "ccx33", "0.12"))
+
+    text = text_of(Table(columns, [row]), width=width)
+
+    assert max(map(len, text.splitlines())) <= width
+    assert re.sub(r"\s+", " ", text).count("trixie-20261121T060000Z") == 1
+    assert ("\n    type ccx33\n" in text or "image trixie" in text) == (width < 70)
+
+
+@pytest.mark.parametrize("width", [60, 70, 80, 100, 120, 200])
+def test_every_line_of_a_report_fits_the_terminal(width: int) -> None:
+    for plan in (a_telling_plan(), a_lively_plan()):
+        for text in (
+            plan_to_text(plan, width=width),
+            plan_to_text(plan, change=a_telling_change(), width=width),
+            status_to_text(plan, width=width),
+        ):
+            assert [each for each in text.splitlines() if len(each) > width] == []

@@ -9,18 +9,17 @@ from fleet.apply.observe import Sources
 from fleet.explain.request import Case
 from fleet.model.images import ImageVersion
 from fleet.reconcile import reconcile
-from fleet.report.answers import diagnosis_to_lines
+from fleet.report.answers import diagnosis_blocks
 from fleet.report.json import plan_to_terraform_report
-from fleet.report.plan_markdown import plan_to_markdown
-from fleet.report.plan_text import plan_to_text
-from fleet.report.status import status_to_text
-from fleet.report.terminal import lines_to_text
+from fleet.report.plan import plan_to_markdown
+from fleet.report.terminal import document_to_text
 from fleet.state.secrets import HostSecrets
 from tests.builders import a_pool, a_sim_fleet, a_sim_world, ago
 from tests.builders.sentences import tells
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.store import FakeStore, Shelf
+from tests.rigs.shown import plan_to_text, status_to_text
 
 OLD, NEW = "20261114T060000Z", "20261121T060000Z"
 SAID = (f"version {NEW}", "2026-11-21 07:00 UTC")
@@ -59,7 +58,7 @@ def diagnosed(case: Case) -> str:
         store=FakeStore(Shelf(fleet="debian-ci"), "debian-ci"),
     )
     found = examine(case, Asked(sources=sources, secrets=HostSecrets({}, Path())))
-    return lines_to_text(diagnosis_to_lines(found), colour=False)
+    return document_to_text(diagnosis_blocks(found), colour=False)
 
 
 def shown(case: Case) -> dict[str, str]:

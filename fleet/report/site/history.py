@@ -8,24 +8,7 @@ from typing import NamedTuple
 from fleet.explain.history import DAYS, FINE, STATES, Slot, Trend
 from fleet.model.history import NANO
 from fleet.report import words
-from fleet.report.plots import Plot, stacked, stepped
-
-
-class Key(NamedTuple):
-    """A kind of value in a plot, and its current value."""
-
-    kind: str
-    text: str
-
-
-class Panel(NamedTuple):
-    """A plot with its heading, its key and a summary in words."""
-
-    id: str
-    heading: str
-    keys: tuple[Key, ...]
-    plot: Plot
-    told: str
+from fleet.report.plots import Key, Panel, Plot, stacked, stepped
 
 
 class Row(NamedTuple):

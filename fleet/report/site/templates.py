@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING
 
 from fleet.explain.tags import WORDS
 from fleet.report import words
+from fleet.report.document import MAX_ROWS, Block, Title, as_spans, is_empty, text_of
+from fleet.report.html import table_cells
 from fleet.report.site.links import IMAGES
-from fleet.report.terminal import MAX_ROWS, shown
+from fleet.report.terminal import shown
 from fleet.schema.findings import MAX_LISTED
 from fleet.schema.units import write_duration
 
@@ -64,11 +67,23 @@ def environment() -> Environment:
         duration=write_duration,
         share=_share,
         images_page=IMAGES,
+        as_spans=as_spans,
+        is_empty=is_empty,
+        kind_of=lambda block: type(block).__name__,
+        table_cells=table_cells,
         enforcer=WORDS,
         max_listed=MAX_LISTED,
         max_rows=MAX_ROWS,
     )
     return found
+
+
+def document_to_html(blocks: Iterable[Block]) -> str:
+    """Return a document as one page with its style."""
+    blocks = [*blocks]
+    title = next(each.line for each in blocks if isinstance(each, Title))
+    page = environment().get_template("document.html")
+    return page.render(title=text_of(title), blocks=blocks)
 
 
 def _share(part: Decimal, whole: Decimal) -> float:

@@ -1,0 +1,590 @@
+"""A plan as a document: changes, costs, waiting requests, and why; JSON holds everything."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import assert_never
+
+from fleet.explain.changes import Comparison
+from fleet.model.facts import Unknown
+from fleet.model.orders import sentences
+from fleet.model.plan import (
+    Action,
+    ApprovalVerdict,
+    Create,
+    Delete,
+    Drain,
+    GuardResult,
+    Plan,
+    PoolVerdict,
+    Reason,
+    RefusedTag,
+    RuledTag,
+    RulesVerdict,
+    TagDifference,
+    Unserved,
+    Warning_,
+)
+from fleet.report import words
+from fleet.report.comparison import comparison_blocks, comparison_headline
+from fleet.report.document import (
+    BLANK,
+    Block,
+    Column,
+    Fold,
+    Form,
+    Items,
+    Kind,
+    Line,
+    Lines,
+    Row,
+    Section,
+    Span,
+    Style,
+    Table,
+    Title,
+    bold,
+    line,
+    shorten,
+)
+from fleet.report.markdown import document_to_markdown
+from fleet.report.status import budgets_section, count_cell, limits_section, pool_status
+from fleet.schema.findings import some_of, yaml_key
+from fleet.tagrules.export import describe_rules
+
+_MOST_ALIKE = 5
+_MOST_CHANGED = 5
+_SHOWN_ALIKE = 3
+_MARKS = {
+    "create": ("+", Style.GREEN),
+    "drain": ("~", Style.YELLOW),
+    "delete": ("-", Style.RED),
+}
+_ORDER = tuple(_MARKS)
+_MOST_TAGS = 10
+_MOST_RULES = 5
+_MOST_QUIET_POOLS = 12
+_MOST_UNSERVED = 5
+_MOST_KINDS = 2
+_MOST_WARNINGS = 10
+_MOST_OPEN_WARNINGS = 15
+_RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GREEN}
+_IN_FLEET_YAML = Column("In fleet.yaml", Kind.PROSE, lead="see ", style=Style.DIM)
+_WARNING = Span("! ", Style.YELLOW)
+
+
+def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = "") -> str:
+    """Return the plan as Markdown for a merge request, below the effect of a change."""
+    return document_to_markdown(plan_blocks(plan, change, age))
+
+
+def plan_blocks(plan: Plan, change: Comparison | None = None, age: str = "") -> Iterator[Block]:
+    """Yield the plan, below the effect of a change; `age` is the age of a recorded world."""
+    head = line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
+    notes = [line(Span("! ", Style.RED), text) for text in words.clock(plan)]
+    notes += [line(age)] if age else []
+    headline, *totals = _totals(plan)
+    whole = (
+        Section(words.ORDERS_HEADING, [Items(_orders(plan), _WARNING)]),
+        _unserved(plan),
+        _pools(plan),
+        changes_section(plan),
+        budgets_section(plan.budgets),
+        limits_section(plan.limits),
+        _waiting_versions(plan),
+        *_tags(plan),
+        _rules(plan.rules),
+        _guards(plan),
+        _approvals(plan),
+    )
+    compared = () if change is None else comparison_blocks(change, plan.included)
+    if change is None or isinstance(change, Unknown):
+        yield Title(head, plan.fleet, notes, headline)
+        yield from (*totals, *compared, *_notices(plan), *whole, *_warnings(plan))
+        yield Section("", [*_digests(plan)])
+    else:
+        yield Title(head, plan.fleet, [*notes, BLANK], bold(comparison_headline(change)))
+        yield from (*compared, *_notices(plan), *_warnings(plan))
+        yield Fold(words.WHOLE, [headline, *totals, *whole, Section("", [*_digests(plan)])])
+
+
+def _totals(plan: Plan) -> Iterator[Line]:
+    yield bold(f"Plan: {words.changes(plan)}; {words.plan_cost(plan)}")
+    if changed := [f"{pool.pool} {_change(pool)}" for pool in plan.pools if _change(pool)]:
+        yield line(f"  {some_of(changed, shown=_MOST_CHANGED)}")
+    if withheld := words.withheld(plan):
+        yield line(Span(f"Withheld by guards: {withheld}", Style.YELLOW))
+    yield from map(line, words.new_machines(plan))
+    if waiting := words.waiting(plan):
+        yield line(waiting)
+
+
+def _orders(plan: Plan) -> tuple[str, ...]:
+    """Return the active freezes and holds, and the holds of this run."""
+    return (*sentences(plan.orders), *map(words.holding, plan.holds))
+
+
+def _notices(plan: Plan) -> Iterator[Section]:
+    """Yield a section for each kind of urgent notice."""
+    everything = len(plan.unknown) + len(plan.estimates)
+    for heading, sign, style, texts, most in (
+        (words.UNKNOWN_HEADING, "? ", Style.YELLOW, plan.unknown, everything),
+        (
+            words.PARTLY_READ_HEADING,
+            "~ ",
+            Style.YELLOW,
+            [*map(words.estimated, plan.estimates)],
+            everything,
+        ),
+        (words.ATTENTION_HEADING, "! ", Style.RED, plan.attention, _MOST_WARNINGS),
+        (words.NOTICES_HEADING, "! ", Style.YELLOW, words.notices(plan), _MOST_WARNINGS),
+    ):
+        yield Section(heading, [Items(texts, Span(sign, style), most)])
+
+
+def _unserved(plan: Plan) -> Section:
+    """Return the unserved requests, by cause."""
+    total = sum(unserved.count for unserved in plan.unserved)
+    signatures = {signature.id: signature for signature in plan.signatures}
+    causes: defaultdict[tuple[str, str], list[Unserved]] = defaultdict(list)
+    for unserved in plan.unserved:
+        causes[unserved.because, words.cited(unserved.paths, plan.included)].append(unserved)
+    rows = []
+    for (because, places), alike in causes.items():
+        names = [name for unserved in alike for name in unserved.requests]
+        count = sum(unserved.count for unserved in alike)
+        asked = dict.fromkeys(
+            f"queue {each.queue}, asks for {some_of(each.required, shown=2)}"
+            for each in (signatures.get(unserved.signature) for unserved in alike)
+            if each and each.required
+        )
+        kinds = [*asked][:_MOST_KINDS]
+        if others := len(asked) - len(kinds):
+            kinds.append(f"and {words.many(others, 'other kind')} of request")
+        requests = _named_requests(names, count)
+        rows.append(Row((requests, because, Lines(kinds), places), _WARNING))
+    hidden = [*causes.values()][_MOST_UNSERVED:]
+    waiting = sum(unserved.count for alike in hidden for unserved in alike)
+    rest = f"{words.many(waiting, 'request')} for {words.many(len(hidden), 'other reason')}"
+    columns = (
+        Column("Requests"),
+        Column("Why not", Kind.PROSE),
+        Column("Ask for", Kind.PROSE, style=Style.DIM),
+        _IN_FLEET_YAML,
+    )
+    table = Table(columns, shorten(rows, _MOST_UNSERVED, rest), is_list=True)
+    return Section(f"Not served in this run: {words.many(total, 'request')}", [table])
+
+
+def _named_requests(names: Sequence[str], count: int) -> str:
+    return f"{words.many(count, 'request')}: {some_of(names, total=count)}"
+
+
+def _pools(plan: Plan) -> Section:
+    quiet = [pool for pool in plan.pools if _is_quiet(pool)]
+    hides = len(quiet) > _MOST_QUIET_POOLS
+    pools = [pool_status(verdict) for verdict in plan.pools]
+    money = words.rates([rate for pool in pools for rate in (pool.cost_before, pool.cost_after)])
+    others = any(pool.other for pool in pools)
+    rows = [
+        Row(
+            (
+                pool.pool if pool.mode == "apply" else f"{pool.pool} ({pool.mode})",
+                *map(count_cell, (pool.busy, pool.idle, pool.starting)),
+                *([count_cell(pool.other)] if others else []),
+                str(pool.max),
+                _change(verdict),
+                before,
+                after,
+                pool.because,
+                pool.failures,
+            ),
+            form=Form.FULL if hides and _is_quiet(verdict) else Form.ALL,
+        )
+        for verdict, pool, before, after in zip(
+            plan.pools, pools, money[::2], money[1::2], strict=True
+        )
+    ]
+    if hides:
+        unread = sum(bool(pool.not_known) for pool in quiet)
+        more = f" ({unread:,} could not be read)" if unread else ""
+        text = f"… and {words.many(len(quiet), 'pool')} without machines or changes{more}"
+        rows.append(Row((text,), form=Form.BRIEF))
+    columns = (
+        Column("", Kind.NAME),
+        Column("busy", Kind.FIGURE),
+        Column("idle", Kind.FIGURE),
+        Column("starting", Kind.FIGURE, fold=4),
+        *([Column("other", Kind.FIGURE, fold=3)] if others else []),
+        Column("max", Kind.FIGURE, fold=2),
+        Column("change", Kind.FIGURE),
+        Column(f"{plan.currency}/h", Kind.FIGURE, fold=1),
+        Column("after", Kind.FIGURE),
+        Column("why this many", Kind.PROSE, style=Style.DIM),
+        Column("failures", Kind.PROSE, style=Style.YELLOW),
+    )
+    return Section("Pools", [Table(columns, rows)])
+
+
+def _is_quiet(pool: PoolVerdict) -> bool:
+    changed = pool.create + pool.drain + pool.delete
+    return not pool.machines and not changed and pool.mode == "apply"
+
+
+def _change(pool: PoolVerdict) -> str:
+    """Return the numbers of created, drained and deleted machines: +2 ~1 -1."""
+    counts = {"create": pool.create, "drain": pool.drain, "delete": pool.delete}
+    return " ".join(f"{_MARKS[kind][0]}{count}" for kind, count in counts.items() if count)
+
+
+def changes_section(plan: Plan) -> Section:
+    """Return the actions by pool, then changes of shared resources and images."""
+    why, reason = Column("Why", Kind.PROSE), Column("Reason", Kind.ID)
+    where, change = Column("Where", Kind.GROUP), Column("Change")
+    releases = [
+        Row(
+            (
+                "workers without a machine",
+                line(Span("release", Style.YELLOW), f" {each.worker}"),
+                each.because,
+                "machine-gone",
+            ),
+            _WARNING,
+        )
+        for each in plan.releases
+    ]
+    few = len(releases) if len(releases) <= _MOST_ALIKE else _SHOWN_ALIKE
+    resumes = [
+        Row(
+            (
+                "workers whose hold is over",
+                line(Span("give back", Style.GREEN), f" {each.worker}"),
+                each.because,
+            ),
+            Span("^ ", Style.GREEN),
+        )
+        for each in plan.resumes
+    ]
+    bases = [
+        Row((f"shared resources of {base.provider}", step))
+        for base in plan.bases
+        for step in (*base.steps, base.outdating)
+        if step
+    ]
+    promotions = [
+        Row(
+            (
+                f"image {each.image}",
+                line(Span(each.verb, Style.GREEN), f" {each.version}"),
+                each.because,
+                each.reason.value,
+                words.replacement(each, plan.currency),
+            ),
+            Span("^ ", Style.GREEN),
+        )
+        for each in plan.promotions
+    ]
+    blocks = [
+        Table(
+            (
+                Column("Pool", Kind.GROUP),
+                change,
+                Column("Worker", Kind.NAME),
+                Column("Type", fold=2),
+                Column("Cost", Kind.FIGURE, fold=1),
+                Column("For", style=Style.DIM),
+                why,
+                reason,
+            ),
+            [*_action_rows(plan)],
+            is_list=True,
+        ),
+        Table(
+            (where, change, why, reason),
+            shorten(releases, few, "{} more to release", at=1),
+            is_list=True,
+        ),
+        Table((where, change, why), resumes, is_list=True),
+        Table((where, change), bases, is_list=True),
+        Table(
+            (where, change, why, reason, Column("Effect", Kind.PROSE)), promotions, is_list=True
+        ),
+    ]
+    return Section("Changes", blocks)
+
+
+def _action_rows(plan: Plan) -> Iterator[Row]:
+    """Yield the actions by pool; a terminal draws few of those with the same reason."""
+    types = {verdict.worker: verdict.type for verdict in plan.workers}
+    amounts = words.rates([difference_of(action) for action in plan.actions], sign=True)
+    costs = {id(action): amount for action, amount in zip(plan.actions, amounts, strict=True)}
+    groups: dict[str, dict[tuple[int, Reason], list[Action]]] = {}
+    for action in plan.actions:
+        kind = (_ORDER.index(action.action), action.reason)
+        groups.setdefault(action.pool, {}).setdefault(kind, []).append(action)
+    for pool, by_kind in groups.items():
+        for _, alike in sorted(by_kind.items(), key=lambda item: item[0][0]):
+            shown = len(alike) if len(alike) <= _MOST_ALIKE else _SHOWN_ALIKE
+            for nth, action in enumerate(alike):
+                mark, style = _MARKS[action.action]
+                amount = costs[id(action)] if difference_of(action) else ""
+                cells = (
+                    pool,
+                    line(Span(action.action, style)),
+                    action.worker,
+                    _type(action, types),
+                    f"{amount} {plan.currency}/h" if amount else "",
+                    _format_served(action),
+                    action.because,
+                    action.reason.value,
+                )
+                form = Form.ALL if nth < shown else Form.FULL
+                yield Row(cells, Span(f"{mark} ", style), form)
+            if hidden := alike[shown:]:
+                yield _hidden(alike, hidden, plan.currency)
+
+
+def _hidden(alike: Sequence[Action], hidden: Sequence[Action], currency: str) -> Row:
+    """Return a row for the actions that a terminal does not draw."""
+    first = alike[0]
+    mark, style = _MARKS[first.action]
+    money = sum((difference_of(action) for action in hidden), Decimal(0))
+    figures = f", {words.rate(money, sign=True)} {currency}/h" if money else ""
+    text = f" {len(hidden):,} more to {first.action}{figures}"
+    if len({action.because for action in alike}) == 1:
+        spans = line(Span("… and", style), text)
+        cells = (first.pool, spans, "", "", "", "", first.because, first.reason.value)
+        return Row(cells, Span(f"{mark} ", style), Form.BRIEF)
+    reason = Span(f"[{first.reason.value}]", Style.CYAN)
+    spans = line(Span("… and", style), text, " ", reason)
+    return Row((first.pool, spans), Span(f"{mark} ", style), Form.BRIEF)
+
+
+def _type(action: Action, types: Mapping[str, str | None]) -> str:
+    if isinstance(action, Create):
+        return action.inputs.type + words.market(action.inputs)
+    return types.get(action.worker) or ""
+
+
+def difference_of(action: Action) -> Decimal:
+    """Return the change of the cost per hour by an action."""
+    match action:
+        case Create():
+            return action.cost
+        case Delete():
+            return -action.saves
+        case Drain():
+            return Decimal(0)
+        case _ as never:
+            assert_never(never)
+
+
+def _format_served(action: Action) -> str:
+    if not isinstance(action, Create) or all(name in action.because for name in action.serves):
+        return ""  # it serves no request, or its reason names them
+    return f"for {some_of(action.serves, shown=2)}"
+
+
+def _waiting_versions(plan: Plan) -> Section:
+    rows = [
+        Row((line(Span(f"image {each.image}", Style.BOLD), f": {each.said}"), each.command))
+        for each in plan.waiting_versions
+    ]
+    columns = (Column("Version"), Column("Command", Kind.COMMAND, lead="now: ", style=Style.DIM))
+    return Section("Image versions that wait", [Table(columns, rows, is_list=True)])
+
+
+@dataclass(frozen=True)
+class TagNote:
+    """Why a tag was added, denied or dropped, and for which requests."""
+
+    tag: str
+    because: str
+    path: tuple[str | int, ...]
+    count: int
+    requests: tuple[str, ...]
+    is_wrong: bool = True
+    """Whether the request loses a requested tag."""
+    is_unknown: bool = False
+    """Whether a value of the request, for example its environment, gives no tag."""
+
+
+def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
+    """Yield headings, each with its notes."""
+    dropped = tuple(
+        TagNote(
+            tag,
+            f"waited longer than `otherwise.after` of tag {tag}, so it may run without it",
+            (),
+            len(signature.requests),
+            signature.requests,
+        )
+        for signature in plan.signatures
+        for tag in signature.dropped
+    )
+    refused = _group_notes(plan, "refused")
+    for heading, notes in (
+        ("Tags added to tickets by rules", _group_notes(plan, "ruled")),
+        (
+            "Tags denied: no permission to ask for them",
+            tuple(note for note in refused if not note.is_unknown),
+        ),
+        (
+            "Tags unknown: a value of the request gives none",
+            tuple(note for note in refused if note.is_unknown),
+        ),
+        ("Tags dropped after waiting (`otherwise`)", dropped),
+        (
+            "Rules that the queue has not applied to waiting requests",
+            _group_notes(plan, "differences"),
+        ),
+    ):
+        if notes:
+            yield heading, notes
+
+
+def _group_notes(plan: Plan, kind: str) -> tuple[TagNote, ...]:
+    found: defaultdict[RuledTag | RefusedTag | TagDifference, list[str]] = defaultdict(list)
+    for signature in plan.signatures:
+        for each in getattr(signature, kind):
+            found[each].extend(signature.requests)
+    return tuple(
+        TagNote(
+            each.tag,
+            f"{each.tag} by {yaml_key(each.path)}" if isinstance(each, RuledTag) else each.because,
+            each.path,
+            len(requests),
+            tuple(requests),
+            is_wrong=not isinstance(each, RuledTag),
+            is_unknown=isinstance(each, RefusedTag) and each.is_unknown,
+        )
+        for each, requests in found.items()
+    )
+
+
+def _tags(plan: Plan) -> Iterator[Section]:
+    columns = (Column("Requests"), Column("Why", Kind.PROSE), _IN_FLEET_YAML)
+    for heading, notes in tag_notes(plan):
+        rows = [
+            Row(
+                (
+                    _named_requests(note.requests, note.count),
+                    note.because,
+                    words.cited([note.path], plan.included) if note.path else "",
+                ),
+                _WARNING if note.is_wrong else Span("- "),
+            )
+            for note in notes
+        ]
+        rest = words.many(len(notes) - _MOST_TAGS, "more kind")
+        yield Section(heading, [Table(columns, shorten(rows, _MOST_TAGS, rest), is_list=True)])
+
+
+def _rules(verdicts: Iterable[RulesVerdict]) -> Section:
+    """Return a row for each place, with the differences there."""
+    rows = [
+        Row(
+            (
+                f"{verdict.queue}, {verdict.place}: {describe_rules(verdict)}",
+                Lines([*_rules_details(verdict)]),
+            ),
+            Span("+ ", Style.GREEN) if verdict.state == "in-force" else _WARNING,
+        )
+        for verdict in verdicts
+    ]
+    columns = (Column("Place"), Column("Differences", Kind.PROSE))
+    return Section("Rules in the queues", [Table(columns, rows, is_list=True)])
+
+
+def _rules_details(verdict: RulesVerdict) -> Iterator[str]:
+    """Yield the first differing entries."""
+    for each in verdict.missing[:_MOST_RULES]:
+        yield f"missing: {yaml_key(each.path)}: {each.entry}"
+    for entry in verdict.extra[:_MOST_RULES]:
+        yield f"extra: {entry}"
+    hidden = max(0, len(verdict.missing) - _MOST_RULES) + max(0, len(verdict.extra) - _MOST_RULES)
+    if hidden:
+        yield f"… and {words.many(hidden, 'more rule')}"
+
+
+def _guards(plan: Plan) -> Section:
+    columns = (
+        Column("Result"),
+        Column("Guard", Kind.ID),
+        Column("In fleet.yaml", Kind.PROSE, lead="limit: ", style=Style.DIM),
+        Column("To proceed", Kind.PROSE, lead="to proceed: "),
+        Column("Add", Kind.COMMAND, style=Style.CYAN),
+        Column(
+            "Or",
+            Kind.COMMAND,
+            lead="at once, where the store can be reached:",
+            style=Style.CYAN,
+        ),
+        Column("Page", Kind.PROSE, lead="page: ", style=Style.DIM),
+    )
+    rows = [_guard(guard, plan.included) for guard in plan.guards if guard.is_worth_saying]
+    return Section("Guards", [Table(columns, rows, is_list=True)])
+
+
+def _guard(guard: GuardResult, included: Mapping[str, str]) -> Row:
+    steps = guard.way_out.partition(guard.approve[0])[0] if guard.approve else guard.way_out
+    return Row(
+        (
+            line(Span(guard.result, _RESULTS[guard.result]), f": {guard.because}"),
+            guard.guard,
+            words.cited([guard.path], included) if guard.path else "",
+            steps.rstrip(),
+            Lines(guard.approve),
+            Lines(guard.commands),
+            words.page_of_guard(guard.guard) if guard.result == "refused" else "",
+        )
+    )
+
+
+def _approvals(plan: Plan) -> Section:
+    rows = [
+        Row(
+            (
+                f"{each.guard}, pool {each.pool}: {words.used(each)}, {_end_of(each)}",
+                each.inert,
+                each.reason,
+            )
+        )
+        for each in plan.approvals
+    ]
+    columns = (
+        Column("Approval"),
+        Column("Problem", Kind.PROSE, lead="no effect: ", style=Style.YELLOW),
+        Column("Reason", Kind.PROSE, lead="reason: ", style=Style.DIM),
+    )
+    return Section("Approvals", [Table(columns, rows, is_list=True)])
+
+
+def _end_of(approval: ApprovalVerdict) -> str:
+    return approval.by or f"until {approval.expires}"
+
+
+def _warnings(plan: Plan) -> Iterator[Section]:
+    """Yield the warnings; those of this run stay open if the many of fleet.yaml fold."""
+    warnings = words.warnings(plan)
+    own = [each for each in warnings if not each.place]
+    folds = len(own) <= _MOST_OPEN_WARNINGS < len(warnings)
+    for heading, part in (
+        ("Warnings", own if folds else warnings),
+        ("Warnings of fleet.yaml", [each for each in warnings if each.place] if folds else ()),
+    ):
+        texts = [*map(_format_warning, part)]
+        yield Section(heading, [Items(texts, most=_MOST_WARNINGS, noun="warning")])
+
+
+def _format_warning(warning: Warning_) -> Line:
+    where = f"{warning.place}: " if warning.place else ""
+    return line(where, Span(f"warning[{warning.rule}]", Style.YELLOW), f" {warning.message}")
+
+
+def _digests(plan: Plan) -> Iterator[Line]:
+    for source in plan.prices:
+        yield line(Span(words.price_source(source), Style.DIM))
+    digests = ", ".join(f"{name} {digest}" for name, digest in words.digests(plan))
+    yield line(Span(f"Digests: {digests}", Style.DIM))
