@@ -6,7 +6,7 @@ from datetime import date
 
 from fleet.checks.findings import unwise, wrong
 from fleet.model.apt_sources import archives, problems
-from fleet.model.images import executors_of, is_judged, is_old_worker, job_of_tag
+from fleet.model.images import EXECUTORS, executors_of, is_judged, is_old_worker, job_of_tag
 from fleet.model.prices import (
     OLD_AFTER,
     MachineType,
@@ -356,12 +356,17 @@ def claimed_tag_not_enabled(fleet: Fleet) -> Iterator[Finding]:
         for number, tag in enumerate(image.provides):
             jobs = job_of_tag(tag) if is_judged(tag) else None
             if jobs is not None and enabled.isdisjoint(jobs):
-                what = jobs[0].partition(":")[2]
-                key = "enable_backends" if jobs[0].startswith("executor") else "enable_tasks"
+                kind, _, what = jobs[0].partition(":")
+                message, hint = f"does not enable {what}", f"add {what} to enable_tasks"
+                if kind == "executor":
+                    hint = f"add {what} to enable_backends"
+                    if what not in EXECUTORS:
+                        message = f"Debusine has no executor {what}"
+                        hint = f"write one of {', '.join(EXECUTORS)}"
                 yield unwise(
-                    f"image {name} claims {tag}, and does not enable {what}",
+                    f"image {name} claims {tag}, and {message}",
                     ("images", name, "provides", number),
-                    hint=f"add {what} to {key}, or remove the tag",
+                    hint=f"{hint}, or remove the tag",
                 )
 
 
