@@ -26,6 +26,7 @@ def test_image_of_incus_alone_builds_and_tests_a_package(tmp_path: Path) -> None
     fleet = yaml.safe_load(file.read_text(encoding="utf-8"))
     _, mirror, *_ = mirror_options()
     fleet["images"][IMAGE] |= {
+        "provides": [],
         "enable_backends": ["incus"],
         "enable_tasks": ["autopkgtest", "sbuild"],
         "worker_version": newest_worker(),
