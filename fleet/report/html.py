@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fleet.report.document import Cell, Form, Kind, Line, Lines, Table, as_spans
+from fleet.report.document import Cell, Column, Form, Kind, Line, Lines, Table, as_spans
 
 
 class HtmlCell(NamedTuple):
@@ -19,7 +19,7 @@ def table_cells(table: Table, title: str) -> tuple[list[HtmlCell], list[list[Htm
     """Return the headings and the rows of a table."""
     columns = [(nth, table.columns[nth]) for nth in table.used_columns()]
     headings = [
-        HtmlCell(column.name or title, _LOOKS.get(column.kind, ""), ())
+        HtmlCell(_label(column, title), _LOOKS.get(column.kind, ""), ())
         for _, column in columns
         if column.kind is not Kind.ID
     ]
@@ -32,10 +32,15 @@ def table_cells(table: Table, title: str) -> tuple[list[HtmlCell], list[list[Htm
                 found[-1] = found[-1]._replace(id=str(cell))
             else:
                 look = _LOOKS.get(column.kind, "")
-                found.append(HtmlCell(column.name or title, look, _lines(cell)))
+                found.append(HtmlCell(_label(column, title), look, _lines(cell)))
         if row.form is not Form.BRIEF:
             rows.append(found)
     return headings, rows
+
+
+def _label(column: Column, title: str) -> str:
+    name = column.name or title
+    return f"{name[:1].upper()}{name[1:]}"
 
 
 _LOOKS = {Kind.FIGURE: "number", Kind.PROSE: "prose", Kind.COMMAND: "prose"}

@@ -82,7 +82,7 @@ def budgets_section(budgets: Sequence[BudgetVerdict]) -> Section:
     )
     more = line(f"  … and {words.many(hidden, 'budget')} with more left")
     table = Table(columns, [*map(Row, rows)])
-    return Section(f"{first}s", [table, more] if hidden else [table])
+    return Section(f"{first}s", [table, more] if hidden else [table], "budgets")
 
 
 def shown_budgets(

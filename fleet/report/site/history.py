@@ -1,23 +1,14 @@
 """The last days as plots, each with a summary in words, and the table below them."""
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.explain.history import DAYS, FINE, STATES, Slot, Trend
 from fleet.model.history import NANO
 from fleet.report import words
+from fleet.report.document import Table, figures
 from fleet.report.plots import Key, Panel, Plot, stacked, stepped
-
-
-class Row(NamedTuple):
-    """A row of the table below plots; money has enough places for the finest amount."""
-
-    at: datetime
-    machines: tuple[str, ...]
-    waiting: str
-    rate: str
 
 
 class Past(NamedTuple):
@@ -26,7 +17,7 @@ class Past(NamedTuple):
     days: int
     step: str
     panels: tuple[Panel, ...]
-    rows: tuple[Row, ...]
+    table: Table
 
 
 def past_of(trend: Trend, currency: str, limit: int | None = None) -> Past:
@@ -35,7 +26,7 @@ def past_of(trend: Trend, currency: str, limit: int | None = None) -> Past:
         days=DAYS,
         step=words.duration(FINE),
         panels=(_machines(trend, limit), _waiting(trend), _money(trend, currency)),
-        rows=tuple(_rows(trend.coarse)),
+        table=_table(trend.coarse, currency),
     )
 
 
@@ -78,16 +69,18 @@ def _panel(id_: str, plot: Plot, keys: Sequence[Key], trend: Trend) -> Panel:
     return Panel(id_, plot.name, (*keys, *unknown), plot, told)
 
 
-def _rows(slots: Sequence[Slot]) -> Iterator[Row]:
+def _table(slots: Sequence[Slot], currency: str) -> Table:
     most = max((slot.rate for slot in slots if slot.rate is not None), default=0)
-    decimals = 4 if most < 1 else 2
-    for slot in reversed(slots):
-        yield Row(
-            at=slot.start,
-            machines=tuple(_figure(getattr(slot, state), 1) for state in STATES),
-            waiting=words.figure(slot.waiting),
-            rate=_figure(slot.rate, decimals),
+    rows = [
+        (
+            words.time(slot.start),
+            *(_figure(getattr(slot, state), 1) for state in STATES),
+            words.figure(slot.waiting),
+            _figure(slot.rate, 4 if most < 1 else 2),
         )
+        for slot in reversed(slots)
+    ]
+    return figures(("From", *STATES, "waiting", f"{currency}/h"), rows)
 
 
 def _figure(value: float | None, decimals: int) -> str:

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from fleet.model.facts import Attempt, Unknown
+from fleet.model.facts import Unknown
 from fleet.report import words
+from fleet.report.document import Column, Kind, Row, Table
 from fleet.report.site.history import Past, past_of
 from fleet.report.site.links import INACTIVE, WORKERS
 from fleet.report.site.money import budget_row
@@ -123,7 +124,7 @@ class Failures(NamedTuple):
 
     tries: int
     failed: int
-    latest: tuple[Attempt, ...]
+    latest: Table
     """The failed attempts, the newest first."""
 
 
@@ -135,4 +136,17 @@ def _failures(shown: Shown, pool: str) -> Failures:
     tries = [each for each in shown.attempts if each.pool == pool]
     failed = [each for each in tries if each.result in _FAILED]
     newest = sorted(failed, key=lambda each: each.at, reverse=True)
-    return Failures(len(tries), len(failed), tuple(newest[:_MOST_FAILURES]))
+    rows = [
+        Row(
+            (
+                words.time(each.at),
+                each.result,
+                each.worker,
+                each.type if each.market == "on-demand" else f"{each.type} ({each.market})",
+                each.detail or "-",
+            )
+        )
+        for each in newest[:_MOST_FAILURES]
+    ]
+    columns = [*map(Column, ("When", "Result", "Worker", "Type")), Column("Detail", Kind.PROSE)]
+    return Failures(len(tries), len(failed), Table(columns, rows))

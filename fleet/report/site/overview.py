@@ -7,12 +7,13 @@ from typing import NamedTuple
 from fleet.model.facts import Unknown
 from fleet.model.plan import Plan
 from fleet.report import words
+from fleet.report.document import Column, Kind, Row, Section, Table
 from fleet.report.site.history import past_of
 from fleet.report.site.links import OVERVIEW
 from fleet.report.site.pages import Page, Shown
 from fleet.report.site.queue import late_requests
 from fleet.report.site.templates import BROKEN
-from fleet.report.status import Status, shown_budgets
+from fleet.report.status import Status, budgets_section
 
 
 def overview(shown: Shown) -> Iterator[Page]:
@@ -26,11 +27,21 @@ def overview(shown: Shown) -> Iterator[Page]:
             if isinstance(history, Unknown)
             else past_of(history.fleet, shown.plan.currency),
             "tiles": tiles(shown.status, shown.plan),
-            "budgets": shown_budgets(shown.plan.budgets),
+            "tables": [_bases(shown.status), budgets_section(shown.plan.budgets)],
             "broken": sum(each.state in BROKEN for each in shown.status.workers),
             "late": sum(1 for _ in late_requests(shown)),
         },
     )
+
+
+def _bases(status: Status) -> Section:
+    """Return the changes of resources that machines share."""
+    rows = [
+        Row((base.provider, "; ".join(filter(None, (", ".join(base.steps), base.outdating)))))
+        for base in status.bases
+    ]
+    columns = (Column("Provider", Kind.NAME), Column("Change", Kind.PROSE))
+    return Section("Shared resources", [Table(columns, rows)], "shared")
 
 
 class Tile(NamedTuple):
