@@ -28,7 +28,7 @@ from fleet.explain.worker import explain_worker
 from fleet.model.facts import Unknown
 from fleet.ports import Console
 from fleet.report import words
-from fleet.report.answers import everything_to_lines, explanation_to_lines
+from fleet.report.answers import everything_blocks, explanation_blocks
 from fleet.report.gains import gains_blocks
 from fleet.report.terminal import shown
 from fleet.schema.findings import nearest, some_of
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if explanation is None:
         raise FleetError(_unknown(decision, args.kind, args.name))
     placed = with_places(decision.config, explanation)
-    show(args, console, placed, explanation_to_lines(placed))
+    show(args, console, placed, explanation_blocks(placed))
     return 0
 
 
@@ -113,7 +113,7 @@ def _explain_powerful(args: argparse.Namespace, console: Console) -> int:
 def _explain_all(args: argparse.Namespace, decision: Decision, console: Console) -> int:
     everything = explain_every(decision.config.fleet, decision.world, decision.plan)
     placed = with_places(decision.config, everything)
-    show(args, console, each_request(placed), everything_to_lines(placed))
+    show(args, console, each_request(placed), everything_blocks(placed))
     return 0
 
 

@@ -23,7 +23,7 @@ from fleet.model.facts import Request, World
 from fleet.planner.demand import judge_of
 from fleet.ports import Console
 from fleet.report import words
-from fleet.report.answers import tag_list_to_lines, tags_to_lines
+from fleet.report.answers import tag_list_to_lines, tags_blocks
 from fleet.tagrules.context import NOTHING, context_of
 
 
@@ -63,7 +63,7 @@ def _explain(args: argparse.Namespace, console: Console) -> int:
         raise WrongUsage("--tag is empty")
     config, found = _of_request(args, console) if args.request else _of_name(args, console)
     placed = with_places(config, found)
-    show(args, console, placed, tags_to_lines(placed))
+    show(args, console, placed, tags_blocks(placed))
     return 0
 
 

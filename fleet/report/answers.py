@@ -25,19 +25,19 @@ from fleet.explain.values import (
 from fleet.model.doctor import Diagnosis, Result, Wait
 from fleet.report import words
 from fleet.report.document import (
-    BLANK,
     MAX_ROWS,
     Block,
     Column,
+    Items,
     Kind,
     Line,
-    Row,
     Section,
     Span,
     Style,
     Table,
     bold,
     line,
+    row,
 )
 from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
@@ -45,25 +45,15 @@ from fleet.schema.units import write_duration
 _Item = TypeVar("_Item")
 
 
-def explanation_to_lines(explanation: Explanation) -> Iterator[Line]:
+def explanation_blocks(explanation: Explanation) -> Iterator[Block]:
     """Yield the headline, its facts and reasons, and the suggestions."""
-    yield line(Span(explanation.headline, Style.BOLD))
-    yield from _bounded(explanation.facts, lambda fact: [line("  - ", fact)])
-    if explanation.places:
-        yield BLANK
-        yield line(Span(TIME_AND_MONEY, Style.BOLD))
-        yield from _places(explanation)
-    if explanation.reasons:
-        yield BLANK
-        yield line(Span("because:", Style.BOLD))
-    yield from _bounded(explanation.reasons, partial(_reason, never=explanation.never))
-    if explanation.next_steps or explanation.suggestions:
-        yield BLANK
-        yield line(Span("what would change it:", Style.BOLD))
-    for suggestion in explanation.suggestions:
-        yield from _suggestion(suggestion)
-    for step in explanation.next_steps:
-        yield line("  - ", step)
+    yield bold(explanation.headline)
+    yield Items(explanation.facts, Span("  - "))
+    yield Section(TIME_AND_MONEY, [*_places(explanation)] if explanation.places else [])
+    reasons = _bounded(explanation.reasons, partial(_reason, never=explanation.never))
+    yield Section("because:", [*reasons])
+    steps = (text for each in explanation.suggestions for text in _suggestion(each))
+    yield Section("what would change it:", [*steps, Items(explanation.next_steps, Span("- "))])
 
 
 def _bounded(items: Sequence[_Item], draw: Callable[[_Item], Iterable[Line]]) -> Iterator[Line]:
@@ -129,15 +119,14 @@ def place_of(reason: ExplainedReason) -> str:
     return f"{yaml_key(reason.path)} in fleet.yaml" if reason.path else ""
 
 
-def everything_to_lines(everything: Everything) -> Iterator[Line]:
+def everything_blocks(everything: Everything) -> Iterator[Block]:
     """Yield waiting requests, a block for each group with the same outcome."""
     total = sum(len(group.requests) for group in everything.groups)
     verb = "waits" if total == 1 else "wait"
     waiting = f"{words.many(total, 'request')} of fleet {everything.fleet} {verb}"
     yield line(Span(waiting, Style.BOLD))
     for group in everything.groups:
-        yield BLANK
-        yield from _group(group)
+        yield Section("", [*_group(group)])
 
 
 def _group(group: Group) -> Iterator[Line]:
@@ -172,19 +161,19 @@ _NOTES = {
 }
 
 
-def tags_to_lines(explanation: TagsExplanation) -> Iterator[Line]:
+def tags_blocks(explanation: TagsExplanation) -> Iterator[Block]:
     """Yield every tag with its reasons and their lines of fleet.yaml, then the pools."""
     yield line(Span(explanation.headline, Style.BOLD))
     yield from _bounded(explanation.tags, _tag)
     for rule in explanation.other_tasks:
         yield line("  ", rule.because)
         yield from _place(rule, "  ")
-    if explanation.pools:
-        yield BLANK
-        yield line(Span("pools:", Style.BOLD))
-    for pool in explanation.pools:
-        yield line("  - ", pool.because)
-        yield from _place(pool, "    ")
+    pools = [
+        text
+        for pool in explanation.pools
+        for text in (line("  - ", pool.because), *_place(pool, "    "))
+    ]
+    yield Section("pools:", pools)
 
 
 def _tag(tag: ExplainedTag) -> Iterator[Line]:
@@ -256,16 +245,14 @@ def diagnosis_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
             yield line("  ", Span(f"{sign} ", style), f"{finding.about}: {finding.said}")
             if finding.fix:
                 yield line("      fix: ", Span(finding.fix, Style.CYAN))
-    if diagnosis.waits:
-        yield Section("", [_waits(diagnosis.waits)])
-    if diagnosis.next_steps:
-        yield BLANK
-        yield bold("Next")
+    yield Section("", [_waits(diagnosis.waits)])
+    steps: list[Line] = []
     for number, step in enumerate(diagnosis.next_steps, 1):
-        yield line(f"  {number}. ", Span(step.do, Style.CYAN))
+        steps.append(line(f"  {number}. ", Span(step.do, Style.CYAN)))
         if step.about:
             others = f" and {len(step.about) - 1} more" if step.about[1:] else ""
-            yield line(Span(f"       for {step.about[0]}{others}", Style.DIM))
+            steps.append(line(Span(f"       for {step.about[0]}{others}", Style.DIM)))
+    yield Section("Next", steps)
 
 
 def _waits(waits: Sequence[Wait]) -> Table:
@@ -281,7 +268,7 @@ def _waits(waits: Sequence[Wait]) -> Table:
             _duration(wait.median_seconds),
             *("-" if count is None else f"{count:,}" for count in counts),
         )
-        rows.append(Row((wait.queue, wait.architecture, *figures)))
+        rows.append(row(wait.queue, wait.architecture, *figures))
     figure_columns = (Column(name, Kind.FIGURE, fold) for name, fold in _FIGURES)
     return Table((Column("QUEUE", Kind.NAME), Column("ARCHITECTURE"), *figure_columns), rows)
 

@@ -13,12 +13,12 @@ from fleet.report.document import (
     Form,
     Items,
     Kind,
-    Row,
     Section,
     Span,
     Style,
     Table,
     line,
+    row,
 )
 from fleet.schema.units import write_duration
 
@@ -58,20 +58,22 @@ def builds_section(builds: Sequence[ComparedBuild], currency: str) -> Section:
     for nth, build in enumerate(builds[:_MAX_BUILDS]):
         form = Form.ALL if nth < moved + _MAX_UNMOVED else Form.FULL
         name = line(Span(build.name, Style.BOLD), f" {_describe_build(build)}".rstrip())
-        for row in _rows(build):
-            place = row.place
-            cells = (
-                name,
-                words.place(place),
-                words.time(place.start),
-                words.time(place.end) if place.end else words.UNKNOWN,
-                words.UNKNOWN if place.seconds is None else write_duration(place.seconds),
-                _cost(place.cost, currency),
-                row.note,
+        for option in _rows(build):
+            place = option.place
+            rows.append(
+                row(
+                    name,
+                    words.place(place),
+                    words.time(place.start),
+                    words.time(place.end) if place.end else words.UNKNOWN,
+                    words.UNKNOWN if place.seconds is None else write_duration(place.seconds),
+                    _cost(place.cost, currency),
+                    option.note,
+                    form=form,
+                )
             )
-            rows.append(Row(cells, form=form))
     if (hidden := len(builds) - min(_MAX_BUILDS, moved + _MAX_UNMOVED)) > 0:
-        rows.append(Row(("", f"… and {hidden:,} more, in the JSON"), form=Form.BRIEF))
+        rows.append(row("", f"… and {hidden:,} more, in the JSON", form=Form.BRIEF))
     columns = (
         Column("Build", Kind.GROUP),
         Column("place"),

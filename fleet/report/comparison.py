@@ -27,13 +27,13 @@ from fleet.report.document import (
     Column,
     Items,
     Kind,
-    Row,
     Section,
     Span,
     Style,
     Table,
     bold,
     line,
+    row,
     shorten,
 )
 from fleet.report.sensitive import rule_facts, sensitive_edit
@@ -73,13 +73,11 @@ def _sensitive(change: Changes) -> Section:
     if not count:
         return Section("", [bold("No sensitive edits")])
     rows = [
-        Row(
-            (
-                line(Span(edit.what, Style.YELLOW)),
-                f"{edit.place}: {_value(edit.before)} -> {_value(edit.after)}",
-                edit.about,
-            ),
-            Span("! ", Style.YELLOW),
+        row(
+            line(Span(edit.what, Style.YELLOW)),
+            f"{edit.place}: {_value(edit.before)} -> {_value(edit.after)}",
+            edit.about,
+            mark=Span("! ", Style.YELLOW),
         )
         for edit in map(sensitive_edit, change.sensitive[:_MOST_ROWS])
     ]
@@ -93,16 +91,14 @@ def _sensitive(change: Changes) -> Section:
 
 def _causes(change: Changes, included: Mapping[str, str]) -> Section:
     rows = [
-        Row(
-            (
-                line(f"{row.where} ", Span(row.name, Style.BOLD)),
-                line(Span(row.what, _STYLES.get(row.mark, Style.PLAIN))),
-                row.why,
-                row.id,
-            ),
-            Span(f"{row.mark} ", _STYLES.get(row.mark, Style.PLAIN)),
+        row(
+            line(f"{effect.where} ", Span(effect.name, Style.BOLD)),
+            line(Span(effect.what, _STYLES.get(effect.mark, Style.PLAIN))),
+            effect.why,
+            effect.id,
+            mark=Span(f"{effect.mark} ", _STYLES.get(effect.mark, Style.PLAIN)),
         )
-        for row in _effect_rows(change, included)
+        for effect in _effect_rows(change, included)
     ]
     columns = (
         Column("Where", Kind.GROUP),
@@ -121,7 +117,7 @@ def _allow_list(change: Changes) -> Section:
         only = f" of task {rule.task}" if rule.task else ""
         asks = f"{only} asks for {some_of(rule.ask)}"
         name = line(Span(rule.match, Style.BOLD), asks)
-        rows.append(Row((name, *rule_facts(rule, change.currency))))
+        rows.append(row(name, *rule_facts(rule, change.currency)))
     facts = (Column(each, Kind.PROSE) for each in ("Recorded builds", "Whose", "Cost"))
     table = Table((Column("Rule"), *facts), rows, is_list=True)
     return Section("Rules of the allow-list that this change adds or changes", [table])

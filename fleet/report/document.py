@@ -122,6 +122,11 @@ class Row(NamedTuple):
     form: Form = Form.ALL
 
 
+def row(*cells: Cell, mark: Span = NO_MARK, form: Form = Form.ALL) -> Row:
+    """Return a row of a table."""
+    return Row(cells, mark, form)
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows under headings."""

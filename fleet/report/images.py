@@ -23,7 +23,19 @@ from fleet.model.images import (
     describe_old_worker,
 )
 from fleet.model.values import Value
-from fleet.report.document import BLANK, Block, Column, Line, Row, Span, Style, Table, bold, line
+from fleet.report.document import (
+    BLANK,
+    Block,
+    Column,
+    Line,
+    Row,
+    Span,
+    Style,
+    Table,
+    bold,
+    line,
+    row,
+)
 from fleet.report.words import many, named, since, time
 
 _STYLES = {"current": Style.GREEN, "candidate": Style.CYAN, "failed": Style.RED}
@@ -33,7 +45,7 @@ _NOT_DECLARED = {"no": "not in fleet.yaml", "existing": "baked elsewhere", "reci
 def list_blocks(listed: ImageList, now: datetime) -> Iterator[Block]:
     """Yield a table with a row for each version, and one for an image without versions."""
     columns = [*map(Column, ("IMAGE", "VERSION", "STATE", "AGE", "AT"))]
-    yield Table(columns, [row for image in listed.images for row in _rows(image, now)])
+    yield Table(columns, [each for image in listed.images for each in _rows(image, now)])
     for image in listed.images:
         yield from _troubles(image)
 
@@ -65,13 +77,13 @@ def state_of(image: ListedImage, version: Version) -> str:
 
 def _rows(image: ListedImage, now: datetime) -> Iterator[Row]:
     if not image.versions:
-        yield Row((image.image, "-", _NOT_DECLARED[image.declared] or "no version"))
+        yield row(image.image, "-", _NOT_DECLARED[image.declared] or "no version")
     for version in image.versions:
         style = _STYLES.get(version.state, Style.PLAIN)
         places = ", ".join(sorted(version.publications)) or "-"
         state = line(Span(state_of(image, version), style))
         age = since(version.built_at, now)
-        yield Row((image.image, version.version, state, age, places))
+        yield row(image.image, version.version, state, age, places)
 
 
 def _block(image: ListedImage, version: Version) -> Iterator[Block]:
@@ -98,7 +110,7 @@ def _block(image: ListedImage, version: Version) -> Iterator[Block]:
         )
         for place, upload in sorted(version.publications.items())
     ]
-    rows = [Row((f"  {key}", text)) for key, text in pairs if text]
+    rows = [row(f"  {key}", text) for key, text in pairs if text]
     yield Table((Column("What", style=Style.DIM), Column("Value")), rows, is_list=True)
 
 

@@ -46,6 +46,7 @@ from fleet.report.document import (
     Title,
     bold,
     line,
+    row,
     shorten,
 )
 from fleet.report.markdown import document_to_markdown
@@ -163,7 +164,7 @@ def _unserved(plan: Plan) -> Section:
         if others := len(asked) - len(kinds):
             kinds.append(f"and {words.many(others, 'other kind')} of request")
         requests = _named_requests(names, count)
-        rows.append(Row((requests, because, Lines(kinds), places), _WARNING))
+        rows.append(row(requests, because, Lines(kinds), places, mark=_WARNING))
     hidden = [*causes.values()][_MOST_UNSERVED:]
     waiting = sum(unserved.count for alike in hidden for unserved in alike)
     rest = f"{words.many(waiting, 'request')} for {words.many(len(hidden), 'other reason')}"
@@ -188,18 +189,16 @@ def _pools(plan: Plan) -> Section:
     money = words.rates([rate for pool in pools for rate in (pool.cost_before, pool.cost_after)])
     others = any(pool.other for pool in pools)
     rows = [
-        Row(
-            (
-                pool.pool if pool.mode == "apply" else f"{pool.pool} ({pool.mode})",
-                *map(count_cell, (pool.busy, pool.idle, pool.starting)),
-                *([count_cell(pool.other)] if others else []),
-                str(pool.max),
-                _change(verdict),
-                before,
-                after,
-                pool.because,
-                pool.failures,
-            ),
+        row(
+            pool.pool if pool.mode == "apply" else f"{pool.pool} ({pool.mode})",
+            *map(count_cell, (pool.busy, pool.idle, pool.starting)),
+            *([count_cell(pool.other)] if others else []),
+            str(pool.max),
+            _change(verdict),
+            before,
+            after,
+            pool.because,
+            pool.failures,
             form=Form.FULL if hides and _is_quiet(verdict) else Form.ALL,
         )
         for verdict, pool, before, after in zip(
@@ -210,7 +209,7 @@ def _pools(plan: Plan) -> Section:
         unread = sum(bool(pool.not_known) for pool in quiet)
         more = f" ({unread:,} could not be read)" if unread else ""
         text = f"… and {words.many(len(quiet), 'pool')} without machines or changes{more}"
-        rows.append(Row((text,), form=Form.BRIEF))
+        rows.append(row(text, form=Form.BRIEF))
     columns = (
         Column("", Kind.NAME),
         Column("busy", Kind.FIGURE),
@@ -243,45 +242,39 @@ def changes_section(plan: Plan) -> Section:
     why, reason = Column("Why", Kind.PROSE), Column("Reason", Kind.ID)
     where, change = Column("Where", Kind.GROUP), Column("Change")
     releases = [
-        Row(
-            (
-                "workers without a machine",
-                line(Span("release", Style.YELLOW), f" {each.worker}"),
-                each.because,
-                "machine-gone",
-            ),
-            _WARNING,
+        row(
+            "workers without a machine",
+            line(Span("release", Style.YELLOW), f" {each.worker}"),
+            each.because,
+            "machine-gone",
+            mark=_WARNING,
         )
         for each in plan.releases
     ]
     few = len(releases) if len(releases) <= _MOST_ALIKE else _SHOWN_ALIKE
     resumes = [
-        Row(
-            (
-                "workers whose hold is over",
-                line(Span("give back", Style.GREEN), f" {each.worker}"),
-                each.because,
-            ),
-            Span("^ ", Style.GREEN),
+        row(
+            "workers whose hold is over",
+            line(Span("give back", Style.GREEN), f" {each.worker}"),
+            each.because,
+            mark=Span("^ ", Style.GREEN),
         )
         for each in plan.resumes
     ]
     bases = [
-        Row((f"shared resources of {base.provider}", step))
+        row(f"shared resources of {base.provider}", step)
         for base in plan.bases
         for step in (*base.steps, base.outdating)
         if step
     ]
     promotions = [
-        Row(
-            (
-                f"image {each.image}",
-                line(Span(each.verb, Style.GREEN), f" {each.version}"),
-                each.because,
-                each.reason.value,
-                words.replacement(each, plan.currency),
-            ),
-            Span("^ ", Style.GREEN),
+        row(
+            f"image {each.image}",
+            line(Span(each.verb, Style.GREEN), f" {each.version}"),
+            each.because,
+            each.reason.value,
+            words.replacement(each, plan.currency),
+            mark=Span("^ ", Style.GREEN),
         )
         for each in plan.promotions
     ]
@@ -358,7 +351,7 @@ def _hidden(alike: Sequence[Action], hidden: Sequence[Action], currency: str) ->
         return Row(cells, Span(f"{mark} ", style), Form.BRIEF)
     reason = Span(f"[{first.reason.value}]", Style.CYAN)
     spans = line(Span("… and", style), text, " ", reason)
-    return Row((first.pool, spans), Span(f"{mark} ", style), Form.BRIEF)
+    return row(first.pool, spans, mark=Span(f"{mark} ", style), form=Form.BRIEF)
 
 
 def _type(action: Action, types: Mapping[str, str | None]) -> str:
@@ -388,7 +381,7 @@ def _format_served(action: Action) -> str:
 
 def _waiting_versions(plan: Plan) -> Section:
     rows = [
-        Row((line(Span(f"image {each.image}", Style.BOLD), f": {each.said}"), each.command))
+        row(line(Span(f"image {each.image}", Style.BOLD), f": {each.said}"), each.command)
         for each in plan.waiting_versions
     ]
     columns = (Column("Version"), Column("Command", Kind.COMMAND, lead="now: ", style=Style.DIM))
@@ -467,13 +460,11 @@ def _tags(plan: Plan) -> Iterator[Section]:
     columns = (Column("Requests"), Column("Why", Kind.PROSE), _IN_FLEET_YAML)
     for heading, notes in tag_notes(plan):
         rows = [
-            Row(
-                (
-                    _named_requests(note.requests, note.count),
-                    note.because,
-                    words.cited([note.path], plan.included) if note.path else "",
-                ),
-                _WARNING if note.is_wrong else Span("- "),
+            row(
+                _named_requests(note.requests, note.count),
+                note.because,
+                words.cited([note.path], plan.included) if note.path else "",
+                mark=_WARNING if note.is_wrong else Span("- "),
             )
             for note in notes
         ]
@@ -484,12 +475,10 @@ def _tags(plan: Plan) -> Iterator[Section]:
 def _rules(verdicts: Iterable[RulesVerdict]) -> Section:
     """Return a row for each place, with the differences there."""
     rows = [
-        Row(
-            (
-                f"{verdict.queue}, {verdict.place}: {describe_rules(verdict)}",
-                Lines([*_rules_details(verdict)]),
-            ),
-            Span("+ ", Style.GREEN) if verdict.state == "in-force" else _WARNING,
+        row(
+            f"{verdict.queue}, {verdict.place}: {describe_rules(verdict)}",
+            Lines([*_rules_details(verdict)]),
+            mark=Span("+ ", Style.GREEN) if verdict.state == "in-force" else _WARNING,
         )
         for verdict in verdicts
     ]
@@ -529,27 +518,23 @@ def _guards(plan: Plan) -> Section:
 
 def _guard(guard: GuardResult, included: Mapping[str, str]) -> Row:
     steps = guard.way_out.partition(guard.approve[0])[0] if guard.approve else guard.way_out
-    return Row(
-        (
-            line(Span(guard.result, _RESULTS[guard.result]), f": {guard.because}"),
-            guard.guard,
-            words.cited([guard.path], included) if guard.path else "",
-            steps.rstrip(),
-            Lines(guard.approve),
-            Lines(guard.commands),
-            words.page_of_guard(guard.guard) if guard.result == "refused" else "",
-        )
+    return row(
+        line(Span(guard.result, _RESULTS[guard.result]), f": {guard.because}"),
+        guard.guard,
+        words.cited([guard.path], included) if guard.path else "",
+        steps.rstrip(),
+        Lines(guard.approve),
+        Lines(guard.commands),
+        words.page_of_guard(guard.guard) if guard.result == "refused" else "",
     )
 
 
 def _approvals(plan: Plan) -> Section:
     rows = [
-        Row(
-            (
-                f"{each.guard}, pool {each.pool}: {words.used(each)}, {_end_of(each)}",
-                each.inert,
-                each.reason,
-            )
+        row(
+            f"{each.guard}, pool {each.pool}: {words.used(each)}, {_end_of(each)}",
+            each.inert,
+            each.reason,
         )
         for each in plan.approvals
     ]

@@ -46,6 +46,7 @@ from fleet.report.document import (
     Table,
     Title,
     line,
+    row,
 )
 from fleet.schema.findings import yaml_key
 
@@ -434,14 +435,12 @@ def _pools(status: Status) -> Block:
         Column("MODE"),
     )
     rows = [
-        Row(
-            (
-                pool.pool,
-                *map(count_cell, (pool.busy, pool.idle, pool.starting, pool.other)),
-                str(pool.max),
-                rate,
-                (Span(pool.mode, Style.PLAIN if pool.mode == "apply" else Style.YELLOW),),
-            )
+        row(
+            pool.pool,
+            *map(count_cell, (pool.busy, pool.idle, pool.starting, pool.other)),
+            str(pool.max),
+            rate,
+            (Span(pool.mode, Style.PLAIN if pool.mode == "apply" else Style.YELLOW),),
         )
         for pool, rate in zip(status.pools, money, strict=True)
     ]
@@ -487,17 +486,15 @@ def worker_table(status: Status) -> Table:
         Column(f"{status.currency}/h", Kind.FIGURE, fold=1),
     )
     rows = [
-        Row(
-            (
-                worker.pool,
-                worker.worker,
-                (Span(_state(worker), _STATE_STYLES.get(worker.state, Style.PLAIN)),),
-                worker.running or (words.UNKNOWN if worker.state == "assumed" else "-"),
-                words.since(worker.since, status.time),
-                worker.image or "-",
-                worker.type or "-",
-                rate,
-            )
+        row(
+            worker.pool,
+            worker.worker,
+            (Span(_state(worker), _STATE_STYLES.get(worker.state, Style.PLAIN)),),
+            worker.running or (words.UNKNOWN if worker.state == "assumed" else "-"),
+            words.since(worker.since, status.time),
+            worker.image or "-",
+            worker.type or "-",
+            rate,
         )
         for worker, rate in zip(status.workers, money, strict=True)
     ]

@@ -1,14 +1,14 @@
 """How an explanation reads."""
 
 from fleet.explain.values import ExplainedReason, Explanation
-from fleet.report.answers import explanation_to_lines
+from fleet.report.answers import explanation_blocks
 from fleet.report.terminal import document_to_text
 from tests.builders.telling import an_explanation
 from tests.report.conftest import Golden
 
 
 def said(explanation: Explanation) -> str:
-    return document_to_text(explanation_to_lines(explanation), colour=False)
+    return document_to_text(explanation_blocks(explanation), colour=False)
 
 
 def test_the_answer_comes_first_and_the_way_out_last(golden: Golden) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from fleet.model.facts import Unknown
 from fleet.report import words
-from fleet.report.document import Column, Kind, Row, Table
+from fleet.report.document import Column, Kind, Table, row
 from fleet.report.site.history import Past, past_of
 from fleet.report.site.links import INACTIVE, WORKERS
 from fleet.report.site.money import budget_row
@@ -137,14 +137,12 @@ def _failures(shown: Shown, pool: str) -> Failures:
     failed = [each for each in tries if each.result in _FAILED]
     newest = sorted(failed, key=lambda each: each.at, reverse=True)
     rows = [
-        Row(
-            (
-                words.time(each.at),
-                each.result,
-                each.worker,
-                each.type if each.market == "on-demand" else f"{each.type} ({each.market})",
-                each.detail or "-",
-            )
+        row(
+            words.time(each.at),
+            each.result,
+            each.worker,
+            each.type if each.market == "on-demand" else f"{each.type} ({each.market})",
+            each.detail or "-",
         )
         for each in newest[:_MOST_FAILURES]
     ]

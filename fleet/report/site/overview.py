@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fleet.model.facts import Unknown
 from fleet.model.plan import Plan
 from fleet.report import words
-from fleet.report.document import Column, Kind, Row, Section, Table
+from fleet.report.document import Column, Kind, Section, Table, row
 from fleet.report.site.history import past_of
 from fleet.report.site.links import OVERVIEW
 from fleet.report.site.pages import Page, Shown
@@ -37,7 +37,7 @@ def overview(shown: Shown) -> Iterator[Page]:
 def _bases(status: Status) -> Section:
     """Return the changes of resources that machines share."""
     rows = [
-        Row((base.provider, "; ".join(filter(None, (", ".join(base.steps), base.outdating)))))
+        row(base.provider, "; ".join(filter(None, (", ".join(base.steps), base.outdating))))
         for base in status.bases
     ]
     columns = (Column("Provider", Kind.NAME), Column("Change", Kind.PROSE))
