@@ -13,7 +13,7 @@ from fleet.model.doctor import Diagnosis, Finding, Summary, judge_clock, wrong
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
 from fleet.planner.assembly import IMAGE_PAGE
 from fleet.planner.budgets import spending_limits
-from fleet.planner.images import UNPUBLISHED, describe_troubles
+from fleet.planner.images import describe_troubles
 from fleet.ports import Secrets, Server
 from fleet.schema.model import (
     CoprQueue,
@@ -25,6 +25,7 @@ from fleet.schema.model import (
 )
 from fleet.schema.units import CommandSecret, EnvSecret, FileSecret
 from fleet.tagrules.export import describe_rules, has_own_rules, places_of
+from fleet.words.pools import UNPUBLISHED
 
 _STORE = "state, store"
 _NO_RUN = "no run yet"

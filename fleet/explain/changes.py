@@ -23,6 +23,7 @@ from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import SensitiveEdit
 from fleet.model.facts import Unknown, World
 from fleet.model.images import recipe_digest
+from fleet.model.money import Rate, rate
 from fleet.model.plan import (
     Action,
     Create,
@@ -30,10 +31,8 @@ from fleet.model.plan import (
     GuardResult,
     Plan,
     PoolVerdict,
-    Rate,
     Reason,
     Replaced,
-    rate,
 )
 from fleet.model.pool_limits import pace_of, size_of
 from fleet.model.prices import billing_of

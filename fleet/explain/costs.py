@@ -24,7 +24,8 @@ from fleet.explain.options import (
 )
 from fleet.explain.values import PlaceFacts
 from fleet.model.facts import Request, World
-from fleet.model.plan import Bill, Create, Plan
+from fleet.model.money import Bill
+from fleet.model.plan import Create, Plan
 from fleet.model.values import Value
 from fleet.schema.model import Fleet
 from fleet.tagrules.names import names_of, package_of

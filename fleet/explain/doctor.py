@@ -106,7 +106,7 @@ def _requests_without_workers(
     case: Case, queue: str, demand: Demand, summary: Summary
 ) -> Iterator[Finding]:
     """Yield requests for an architecture without a connected worker at the server."""
-    offered = {tag for offer in case.offers.values() for tag in offer.provides}
+    offered = {tag for offer in case.decider.offers.values() for tag in offer.provides}
     for architecture, requests in sorted(_by_architecture(demand.requests).items()):
         tag = f"{_BUILD_ARCH}{architecture}"
         known = summary.architectures.get(architecture, Machinery())

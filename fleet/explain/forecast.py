@@ -6,7 +6,7 @@ request, and on workers whose work has no known end.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,11 +20,12 @@ from fleet.model.pool_limits import boot_of
 from fleet.model.values import Value
 from fleet.planner.demand import Ordered, ordered
 from fleet.planner.durations import NO_KIND, Durations, Kind, kind_at
+from fleet.planner.fitting import asked_by
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import is_of_older, joined
 from fleet.schema.model import Fleet, serves_queue
 from fleet.schema.units import write_duration
-from fleet.tagrules.offers import Matcher, Offer, ask_of_tags, offer_of_pool, offer_of_worker
+from fleet.tagrules.offers import Matcher, Offer, offer_of_pool, offer_of_worker
 from fleet.tagrules.vocabulary import Vocabulary
 
 UNTIMED = "the workers that fit run or get work of unknown duration: no history, no `durations`"
@@ -234,13 +235,14 @@ def _fitting_lines(
         queue: Matcher({name: offer for name, (at, offer, _) in names.items() if queue in at})
         for queue in world.queues
     }
-    refused = {(each.id, tag.path) for each in plan.signatures for tag in each.refused}
-    held = {each.signature for each in plan.unserved if (each.signature, each.path) in refused}
     found = []
     for signature in plan.signatures:
-        ask = ask_of_tags(fleet, signature.required, signature.provided)
-        able = () if signature.id in held else matchers[signature.queue].fitting(ask)
-        found.append([lines[names[name]] for name in able])
+        asked = asked_by(fleet, signature)
+        able: Iterable[str] = matchers[signature.queue].fitting(asked.ask)
+        if asked.dropped:
+            own = ((name, offer) for name, (at, offer, _) in names.items() if asked.queue in at)
+            able = [name for name, offer in own if asked.fits(offer)]
+        found.append([lines[names[name]] for name in (() if asked.held else able)])
     return found
 
 

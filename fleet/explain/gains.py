@@ -18,7 +18,7 @@ from fleet.explain.reach import MONTH, common_name, package_key
 from fleet.explain.simulation.demand import Job, Past, listed_workers
 from fleet.explain.values import PlaceFacts
 from fleet.model.facts import Request, Unknown, World
-from fleet.model.plan import Rate
+from fleet.model.money import Rate
 from fleet.model.price_lists import with_price_lists
 from fleet.model.values import Moment, Value
 from fleet.schema.model import Fleet

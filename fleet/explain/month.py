@@ -16,8 +16,8 @@ from fleet.explain.money import PAID_BY_POOLS, name_payer
 from fleet.explain.tallies import ORDINARY, POWERFUL, limit_paths, most_of
 from fleet.model.facts import Charge
 from fleet.model.log import LogEntry
+from fleet.model.money import Bill
 from fleet.model.months import Tally, TallyKind
-from fleet.model.plan import Bill
 from fleet.model.values import Moment, Value
 from fleet.planner.ledger import Period, periods
 from fleet.schema.model import Fleet

@@ -22,13 +22,13 @@ from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import find_types, markets_of
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import Durations, Expected
-from fleet.planner.images import images_by_pool
+from fleet.planner.fitting import Asked, Decider
 from fleet.planner.layout import new_place
-from fleet.schema.model import DebusineQueue, Fleet, PowerfulRule, serves_queue
+from fleet.schema.model import DebusineQueue, Fleet, PowerfulRule
 from fleet.tagrules.context import NOTHING, QueueContext, context_of
 from fleet.tagrules.export import provided_by_rules
 from fleet.tagrules.names import PARTS, names_of
-from fleet.tagrules.offers import Ask, Offer, find_unasked, offer_of_pool
+from fleet.tagrules.offers import Ask
 from fleet.tagrules.requests import Judge
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -51,6 +51,7 @@ class OptionFinder:
         self._fleet = fleet
         self._world = world
         self._durations = Durations(fleet, world)
+        self._decider = Decider(fleet, world)
         self._pools = fleet.dynamic_pools
         self._drops = Drops(fleet, world.time)
         self._vocabulary = Vocabulary(fleet)
@@ -82,10 +83,10 @@ class OptionFinder:
     def _fitting_places(
         self, queue: str, ask: Ask, dropped: frozenset[str], expected: Expected
     ) -> Iterator[PlaceFacts]:
-        for name, offer in self._offers_to(queue):
-            fewer = ask._replace(required=ask.required - (dropped - offer.provides))
-            if find_unasked(fewer, offer) == ():
-                yield from self._places(name, offer, expected)
+        asked = Asked(queue, ask, dropped)
+        for name in self._decider.offers:
+            if name in self._pools and self._decider.find_unasked(asked, name) == ():
+                yield from self._places(name, expected)
 
     def _places_by_rule(
         self, queue: str, request: Request, context: QueueContext, expected: Expected
@@ -106,28 +107,29 @@ class OptionFinder:
         self, queue: str, request: Request, context: QueueContext, expected: Expected
     ) -> Iterator[PlaceFacts]:
         ask = self._judge.ask_of_alike(request, context).ask
-        for name, offer in self._offers_to(queue):
-            pool = self._pools[name]
-            # At Debusine a rule also has requests provide the tags that its pools require.
-            tags = find_unasked(ask._replace(provided=offer.requires), offer)
-            if not tags or not all(map(self._is_rule_tag, tags)):
-                continue
+        for name, pool in sorted(self._pools.items()):
             if pool.mode != "apply" or not size_of(pool).max:
                 continue  # a rule alone does not open the pool
+            # At Debusine a rule also has requests provide the tags that its pools require.
+            provided = self._decider.offers[name].requires
+            asked = Asked(queue, ask._replace(provided=provided))
+            tags = self._decider.find_unasked(asked, name)
+            if not tags or not all(map(self._is_rule_tag, tags)):
+                continue
             asking = self._judge.ask_of_alike(self._with_rule_tags(queue, request, tags), context)
-            if asking.held or find_unasked(asking.ask, offer) != ():
+            if asking.held or self._decider.find_unasked(Asked(queue, asking.ask), name) != ():
                 continue  # other effects of these tags block it
             rule = write_value(self._fleet, ("powerful", 0), rule_for(request, tags))
-            for place in self._places(name, offer, expected):
+            for place in self._places(name, expected):
                 yield place.altered(asks=tags, rule=rule)
 
-    def _places(self, name: str, offer: Offer, expected: Expected) -> Iterator[PlaceFacts]:
+    def _places(self, name: str, expected: Expected) -> Iterator[PlaceFacts]:
         """Yield each machine type and market of a pool."""
         fleet, (seconds, timing) = self._fleet, expected
         pool = self._pools[name]
         start = boot_of(pool).ready_at(self._world.time)
         for known, market in product(find_types(fleet, pool), markets_of(pool)):
-            on_demand = bool(offer.on_demand)
+            on_demand = bool(self._decider.offers[name].on_demand)
             place = new_place(fleet, name, known.name, market, on_demand=on_demand)
             takes = timing.slowest(place.kinds, seconds) if timing else seconds
             yield PlaceFacts(
@@ -159,22 +161,9 @@ class OptionFinder:
         allowed, _ = self._vocabulary.asked_by(tag)
         return allowed is None or "rules" in allowed
 
-    def _offers_to(self, queue: str) -> Iterator[tuple[str, Offer]]:
-        """Yield the offer of each pool that serves a queue."""
-        for name, offer in self._offers.items():
-            if serves_queue(self._pools[name], queue):
-                yield name, offer
-
-    @cached_property
-    def _offers(self) -> dict[str, Offer]:
-        images = images_by_pool(self._fleet, self._world)
-        return {
-            name: offer_of_pool(self._fleet, name, images[name]) for name in sorted(self._pools)
-        }
-
     @cached_property
     def _judge(self) -> Judge:
-        has_needs = any(offer.requires for offer in self._offers.values())
+        has_needs = any(self._decider.offers[name].requires for name in self._pools)
         return judge_of(self._fleet, self._world, with_provided=has_needs)
 
     @cached_property

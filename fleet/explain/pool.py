@@ -8,7 +8,8 @@ from fleet.explain.tags import enforcement_facts, enforcer_of_limit
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.explain.what_if import Edit, Replans, apply_edits, is_served
 from fleet.model.facts import World
-from fleet.model.plan import Plan, PoolVerdict, rate, rates
+from fleet.model.money import rate, rates
+from fleet.model.plan import Plan, PoolVerdict
 from fleet.model.pool_limits import size_of
 from fleet.planner.inventory import take_inventory
 from fleet.schema.findings import listed

@@ -1,9 +1,9 @@
 """Why a request waits, its expected start, and the edits that would get it served."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from functools import cache, cached_property, partial
+from functools import cached_property
 
 from fleet.explain.forecast import UNTIMED, Class
 from fleet.explain.options import OptionFinder, Way, mark_chosen, way_of
@@ -19,35 +19,27 @@ from fleet.explain.values import (
     Suggestion,
 )
 from fleet.explain.what_if import MOST_PLANS, Replans, Run, count_plans, is_served
+from fleet.model.decisions import MISMATCHES, Code, Decision, Served, Stopped, Unfit
 from fleet.model.facts import Request, World
 from fleet.model.plan import Create, Plan, Signature, Unserved
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import USUAL
-from fleet.planner.images import UNPUBLISHED
+from fleet.planner.fitting import asked_by
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.units import State
 from fleet.schema.findings import Path, listed, yaml_key
 from fleet.schema.model import (
-    AnyPool,
     Fleet,
-    StaticPool,
     TicketQueue,
     WorldQueue,
-    serves_queue,
 )
 from fleet.schema.units import write_duration, write_time
 from fleet.tagrules.context import NOTHING
 from fleet.tagrules.export import describe_rules
 from fleet.tagrules.names import names_of, package_of
-from fleet.tagrules.offers import (
-    Ask,
-    Mismatch,
-    ask_of_tags,
-    find_mismatch,
-    satisfies,
-)
 from fleet.tagrules.sources import Claim, Enforcement, Enforcer, enforcement_of, weakest
 from fleet.tagrules.vocabulary import Vocabulary, tag_name
+from fleet.words.pools import UNPUBLISHED, describe_pool
 
 FIRST_READ = "resolve the unknown first: no machine is created there until it is read again"
 _ARCHITECTURE = "worker:build-arch:"
@@ -129,15 +121,6 @@ class Case(Run):
         for worker in self.forecast.standing.values():
             found[worker.alike][states[worker.name]] += 1
         return found
-
-    def ask_of(self, signature: Signature) -> Ask:
-        """Return the requirements of a signature's requests."""
-        return self._ask_of_tags(signature.required, signature.provided)
-
-    @cached_property
-    def _ask_of_tags(self) -> Callable[[tuple[str, ...], tuple[str, ...]], Ask]:
-        """Return a cached function from tags to requirements, called for each pool."""
-        return cache(partial(ask_of_tags, self.fleet))
 
     def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer | None:
         """Return the least strict enforcer of a claim on these tags; None: a recording."""
@@ -253,7 +236,7 @@ def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
 def _dropped_tags(case: Case, signature: Signature, worker: str) -> str:
     """Return the tags that were dropped after waiting and that the worker is missing."""
     pool = next((w.pool for w in case.plan.workers if w.worker == worker), "")
-    provides = case.offers[pool].provides if pool in case.offers else ()
+    provides = case.decider.offers[pool].provides if pool in case.decider.offers else ()
     missing = listed([tag for tag in signature.dropped if tag not in provides])
     return f", without {missing}" if missing else ""
 
@@ -305,10 +288,10 @@ def expectation(case: Case, key: str, start: datetime | None) -> str:
 
 def _workers_that_fit(case: Case, signature: Signature) -> str:
     """Return the states of the workers that fit a request but do not serve it."""
-    ask = case.ask_of(signature)
+    asked = asked_by(case.fleet, signature)
     states: Counter[str] = Counter()
     for (queues, offer, _), found in case.classes.items():
-        if signature.queue in queues and satisfies(ask, offer):
+        if signature.queue in queues and asked.fits(offer):
             states += found
     said = ", ".join(f"{count:,} {state}" for state, count in sorted(states.items()))
     others = "; other requests get those that are not busy" if states.keys() - {"busy"} else ""
@@ -366,7 +349,12 @@ def _nothing_found(
 ) -> Iterator[str]:
     if unknown_of(case, unserved):
         yield FIRST_READ
-    elif "does not provide worker:build-arch:" in unserved.because:
+    elif any(
+        tag.startswith(_ARCHITECTURE)
+        for each in unserved.decisions
+        if each.code is Unfit.TAG_MISSING
+        for tag in each.figures.tags
+    ):
         yield "add a pool with machines and an image of that architecture"
     elif replans.is_spent:
         yield ENDED
@@ -391,15 +379,13 @@ def _rules(case: Case, key: str) -> Iterator[ExplainedReason]:
 
 def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> bool:
     """Return whether no worker of this fleet, existing or new, can ever run a request."""
-    if unserved is None or unserved.blocked or UNPUBLISHED in unserved.because:
+    if unserved is None or unserved.blocked:
         return False
-    ask = case.ask_of(signature)
-    able = any(
-        serves_queue(pool, signature.queue) and satisfies(ask, case.offers[name])
-        for name, pool in case.fleet.pools.items()
-    )
-    return not able and not any(
-        signature.queue in queues and satisfies(ask, offer) for queues, offer, _ in case.classes
+    if any(each.code is Unfit.IMAGE_UNPROVEN for each in unserved.decisions):
+        return False
+    asked = asked_by(case.fleet, signature)
+    return not any(case.decider.fits(asked, name) for name in case.fleet.pools) and not any(
+        signature.queue in queues and asked.fits(offer) for queues, offer, _ in case.classes
     )
 
 
@@ -419,8 +405,8 @@ def reasons_of(
     for because in unknown_of(case, unserved):
         who = "operator of what could not be read"
         yield ExplainedReason(because=because, who=who)
-    for name, pool in sorted(case.fleet.pools.items()):
-        yield _explain_pool(case, signature, unserved, name, pool)
+    for name in sorted(case.fleet.pools):
+        yield _explain_pool(case, signature, unserved, name)
 
 
 def _otherwise_reasons(case: Case, signature: Signature, key: str) -> Iterator[ExplainedReason]:
@@ -456,62 +442,42 @@ def unknown_of(case: Case, unserved: Unserved | None) -> tuple[str, ...]:
 
 
 def _explain_pool(
-    case: Case, signature: Signature, unserved: Unserved | None, name: str, pool: AnyPool
+    case: Case, signature: Signature, unserved: Unserved | None, name: str
 ) -> ExplainedReason:
-    path: Path = ("pools", name)
-    if not serves_queue(pool, signature.queue):
-        because = f"pool {name} does not serve queue {signature.queue}"
-        who = f"fleet operator: pools.{name}.serves"
-        serves = (*path, "serves")
-        return ExplainedReason(because=because, path=serves, by="scheduler", who=who)
-    for blocked in unserved.blocked if unserved else ():
-        if blocked.pool == name:
-            because = blocked.because.removeprefix(f"pool {name} ")
-            return ExplainedReason(
-                because=f"pool {name} fits, but {because}",
-                path=blocked.path,
-                by=enforcer_of_limit(case.enforcement, blocked.path, (signature.queue,)),
-                who=_format_approver(case.plan, blocked.path),
-            )
-    mismatch = find_mismatch(case.ask_of(signature), case.offers[name])
-    held = [each for each in signature.refused if unserved and each.path == unserved.path]
-    if not mismatch and held:
-        what = "unknown" if held[0].is_unknown else "denied"
-        because = f"pool {name} creates no machine for it: {held[0].tag} is {what}"
-        return ExplainedReason(because=because, path=path, by="capacity", who="see above")
-    if not mismatch:
-        return _explain_fitting_pool(case, signature, name, pool, waits=unserved is not None)
-    if signature.dropped:
-        dropped = set(signature.dropped)
-        fewer = signature.altered(
-            required=tuple(t for t in signature.required if t not in dropped)
-        )
-        if satisfies(case.ask_of(fewer), case.offers[name]):
-            found = _explain_fitting_pool(case, fewer, name, pool, waits=unserved is not None)
-            fits = f"pool {name} fits without {listed(signature.dropped)}"
-            because = found.because.replace(f"pool {name} fits", fits, 1)
-            return found.altered(because=because)
-    return _explain_mismatch(case, signature, name, mismatch)
+    decisions = case.decider.decide(signature, name, unserved)
+    first = decisions[0]
+    is_stopped = isinstance(first.code, Stopped)
+    tags = ", ".join(first.figures.tags)
+    by, who = _BY.get(first.code), _WHO.get(first.code, "").format(pool=name, tags=tags)
+    if is_stopped:
+        by = enforcer_of_limit(case.enforcement, first.key, (signature.queue,))
+        who = _format_approver(case.plan, first.key)
+    elif first.code in MISMATCHES:
+        by = weakest(filter(None, (_enforcer_of(case, signature, each) for each in decisions)))
+        who = "; ".join(_format_fixers(case, decisions))
+    return ExplainedReason(
+        because=describe_pool(decisions),
+        path=first.key if is_stopped or first.code is Unfit.QUEUE_NOT_SERVED else ("pools", name),
+        by=by,
+        who=who,
+        decisions=decisions,
+    )
 
 
-def _explain_fitting_pool(
-    case: Case, signature: Signature, name: str, pool: AnyPool, *, waits: bool
-) -> ExplainedReason:
-    """Return why a fitting pool serves a request, or does not although no constraint blocks it."""
-    path: Path = ("pools", name)
-    offer = case.offers[name]
-    if offer.on_demand and not offer.on_demand & set(signature.required):
-        tags = ", ".join(sorted(offer.on_demand))
-        because = f"pool {name} fits, but creates machines only for requests that ask for {tags}"
-        who = f"requester: ask for {tags}, if allowed"
-        return ExplainedReason(because=because, path=path, by="capacity", who=who)
-    if not waits:
-        return ExplainedReason(because=f"pool {name} fits", path=path)
-    by: Enforcer = "capacity"
-    because = f"pool {name} fits, but its machines serve other requests"
-    if isinstance(pool, StaticPool):
-        because, by = f"pool {name} fits, but all its workers are busy", "scheduler"
-    return ExplainedReason(because=because, path=path, by=by, who="wait")
+_BY: Mapping[Code, Enforcer] = {
+    Unfit.QUEUE_NOT_SERVED: "scheduler",
+    Unfit.TAG_HELD: "capacity",
+    Unfit.ON_DEMAND: "capacity",
+    Served.SERVES_OTHERS: "capacity",
+    Served.WORKERS_BUSY: "scheduler",
+}
+_WHO: Mapping[Code, str] = {
+    Unfit.QUEUE_NOT_SERVED: "fleet operator: pools.{pool}.serves",
+    Unfit.TAG_HELD: "see above",
+    Unfit.ON_DEMAND: "requester: ask for {tags}, if allowed",
+    Served.SERVES_OTHERS: "wait",
+    Served.WORKERS_BUSY: "wait",
+}
 
 
 def _format_approver(plan: Plan, path: Path) -> str:
@@ -526,40 +492,31 @@ def _format_approver(plan: Plan, path: Path) -> str:
     return "fleet operator"
 
 
-def _explain_mismatch(
-    case: Case, signature: Signature, name: str, mismatch: Mismatch
-) -> ExplainedReason:
-    ask_for = [*mismatch.missing, *mismatch.not_brought, *mismatch.too_small]
-    found = [case.enforcer(ask_for, "tag", signature.queue)] if ask_for else []
-    if mismatch.not_asked:
-        found.append(case.enforcer(mismatch.not_asked, "exclusive", signature.queue))
-    return ExplainedReason(
-        because=f"pool {name} {mismatch}",
-        path=("pools", name),
-        by=weakest(filter(None, found)),
-        who="; ".join(_format_fixers(case, name, mismatch)),
-    )
+def _enforcer_of(case: Case, signature: Signature, decision: Decision) -> Enforcer | None:
+    if decision.code not in MISMATCHES:
+        return None
+    claim: Claim = "exclusive" if decision.code is Unfit.TAG_EXCLUSIVE else "tag"
+    return case.enforcer(decision.figures.tags, claim, signature.queue)
 
 
-def _format_fixers(case: Case, name: str, mismatch: Mismatch) -> Iterator[str]:
+def _format_fixers(case: Case, decisions: Iterable[Decision]) -> Iterator[str]:
     """Yield the persons who can make a pool fit, for each mismatch."""
-    if case.describe_unproven(name, mismatch):
-        return  # the next step is a command, no edit
     vocabulary = Vocabulary(case.fleet)
+    tags_of = {each.code: each.figures.tags for each in decisions}
+    name = next(each.subject[0] for each in decisions)
     fixed: list[str] = []
     stated: list[str] = []
-    for tag in mismatch.missing:
+    for tag in tags_of.get(Unfit.TAG_MISSING, ()):
         may = {"pool", "image"} & set(vocabulary.provided_by(tag)[0] or ("pool",))
         (stated if may and not tag.startswith(_ARCHITECTURE) else fixed).append(tag)
-    if fixed or mismatch.too_small:
-        what = listed((*fixed, *mismatch.too_small))
-        yield f"only a new pool whose machine and image have {what}"
+    if fixed := [*fixed, *tags_of.get(Unfit.TOO_SMALL, ())]:
+        yield f"only a new pool whose machine and image have {listed(fixed)}"
     if stated:
         yield f"pool owner, if its workers have {listed(stated)}: pools.{name}.provides"
-    if mismatch.not_brought:
+    if Unfit.TAG_NOT_BROUGHT in tags_of:
         yield f"fleet operator: pools.{name}.requires"
-    if mismatch.not_asked:
-        yield f"requester: ask for {listed(mismatch.not_asked)}"
+    if Unfit.TAG_EXCLUSIVE in tags_of:
+        yield f"requester: ask for {listed(tags_of[Unfit.TAG_EXCLUSIVE])}"
 
 
 def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, ...]:

@@ -1,23 +1,22 @@
 """The sources of the tags of a request, and the enforcers of the tags of a fleet."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Literal
 
 from fleet.explain.values import ExplainedReason
+from fleet.model.decisions import Unfit
 from fleet.model.facts import Demand, Request, World
-from fleet.model.images import ImageVersion
 from fleet.model.tickets import task_in
 from fleet.model.values import Value, later
-from fleet.planner.images import images_by_pool
-from fleet.schema.findings import Path, listed
-from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue, serves_queue
+from fleet.planner.fitting import Asked, Decider, fitting, held_tags
+from fleet.schema.findings import Path
+from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue
 from fleet.schema.units import write_count
 from fleet.tagrules.allow import is_for_task, rules_for_name
 from fleet.tagrules.export import DEFAULT_TASKS, describe_rule_at, judge_rules
 from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE, names_of
-from fleet.tagrules.offers import find_mismatch, offer_of_pool
 from fleet.tagrules.requests import Asking
 from fleet.tagrules.sources import (
     BUILD_ARCH,
@@ -31,6 +30,7 @@ from fleet.tagrules.sources import (
     weakest,
 )
 from fleet.tagrules.vocabulary import tag_name
+from fleet.words.pools import describe_pool
 
 WORDS: dict[Enforcer, str] = {
     "scheduler": "enforced by the scheduler",
@@ -228,7 +228,7 @@ def explain_tags(fleet: Fleet, world: World, subject: Subject, asking: Asking) -
         headline=headline,
         tags=tags,
         other_tasks=tuple(_other_tasks(fleet, world.time.date(), subject.request)),
-        pools=tuple(_pools(fleet, asking, images_by_pool(fleet, world), subject.queue)),
+        pools=tuple(_pools(fleet, world, asking, subject.queue)),
     )
 
 
@@ -285,25 +285,14 @@ def _other_tasks(fleet: Fleet, today: date, request: Request) -> Iterator[Explai
 
 
 def _pools(
-    fleet: Fleet, asking: Asking, images: Mapping[str, tuple[ImageVersion, ...]], queue: str | None
+    fleet: Fleet, world: World, asking: Asking, queue: str | None
 ) -> Iterator[ExplainedReason]:
-    for name, pool in sorted(fleet.pools.items()):
-        path: Path = ("pools", name)
-        if queue is not None and not serves_queue(pool, queue):
-            yield ExplainedReason(
-                because=f"pool {name} does not serve queue {queue}", path=(*path, "serves")
-            )
-            continue
-        offer = offer_of_pool(fleet, name, images.get(name, ()))
-        mismatch = find_mismatch(asking.ask, offer)
-        if asking.held:
-            unknown = [refusal.tag for refusal in asking.refused if refusal.is_unknown]
-            what = f"while {listed(unknown)} is unknown" if unknown else "for a denied tag"
-            because = f"pool {name} creates no machine {what}"
-        elif mismatch:
-            because = f"pool {name} {mismatch}"
-        elif offer.on_demand and not offer.on_demand & asking.ask.required:
-            because = f"pool {name} fits, but creates machines on demand only"
-        else:
-            because = f"pool {name} fits"
-        yield ExplainedReason(because=because, path=path)
+    held = held_tags(asking.refused) if asking.held else ()
+    is_unknown = any(each.is_unknown for each in asking.refused if each.tag in held)
+    asked = Asked(queue, asking.ask, held=held, is_unknown=is_unknown)
+    decider = Decider(fleet, world)
+    for name in sorted(fleet.pools):
+        decisions = decider.find_unfit(asked, name) or (fitting(name),)
+        first = decisions[0]
+        path = first.key if first.code is Unfit.QUEUE_NOT_SERVED else ("pools", name)
+        yield ExplainedReason(because=describe_pool(decisions), path=path, decisions=decisions)

@@ -36,9 +36,11 @@ from fleet.explain.what_if import (
     write_yaml,
 )
 from fleet.guard.approvals import APPROVED_DAYS
+from fleet.model.decisions import Unfit
 from fleet.model.facts import Demand, Request, World
 from fleet.model.plan import Create, GuardResult, Plan, Reason, Signature, Unserved
 from fleet.planner.demand import Drops
+from fleet.planner.fitting import asked_by
 from fleet.planner.images import choose_images
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import (
@@ -55,7 +57,6 @@ from fleet.tagrules.allow import is_for_task, is_valid, matches_name
 from fleet.tagrules.context import context_of
 from fleet.tagrules.derive import find_unknown_tags, is_about_environments, is_tag, value_for
 from fleet.tagrules.names import names_of
-from fleet.tagrules.offers import ask_of_tags, find_mismatch
 from fleet.tagrules.vocabulary import Vocabulary
 
 ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
@@ -491,7 +492,7 @@ def _lookup_edits(
         tag
         for name, pool in (run.fleet.pools if missing else {}).items()
         if serves_queue(pool, signature.queue)
-        for tag in run.offers[name].provides
+        for tag in run.decider.offers[name].provides
     }
     for path, rule in missing.items():
         values = sorted({*(value_for(rule, tag) for tag in provided)} - {""})
@@ -565,33 +566,35 @@ def _fix_mismatches(
     run: Run, signature: Signature, name: str, ruled: Request | None
 ) -> Iterator[list[tuple[Edit, ...]]]:
     """Yield the alternatives that fix each mismatch of a pool; all mismatches need a fix."""
-    fleet, pool, offer = run.fleet, run.fleet.pools[name], run.offers[name]
-    ask = ask_of_tags(fleet, signature.required, signature.provided)
-    mismatch = find_mismatch(ask, offer)
-    if mismatch.too_small or not all(map(is_tag, mismatch.missing)):
+    fleet, pool = run.fleet, run.fleet.pools[name]
+    unfit = run.decider.find_unfit(asked_by(fleet, signature), name)
+    tags_of = {each.code: each.figures.tags for each in unfit}
+    missing = tags_of.get(Unfit.TAG_MISSING, ())
+    if Unfit.TOO_SMALL in tags_of or not all(map(is_tag, missing)):
         return  # no edit enlarges its machines or adds such a tag
-    if run.describe_unproven(name, mismatch):
+    if Unfit.IMAGE_UNPROVEN in tags_of:
         return  # its image proves them once a version is built, tested and published
-    if not serves_queue(pool, signature.queue):
+    if Unfit.QUEUE_NOT_SERVED in tags_of:
         text = f"let pool {name} serve queue {signature.queue}"
         serves = [*(pool.serves or ()), signature.queue]
         yield [(Edit(("pools", name, "serves"), serves, text=text),)]
-    if mismatch.missing:
-        yield [(_provide(fleet, name, mismatch.missing),)]
-    if mismatch.not_brought and not isinstance(pool, Pool):
-        yield []
-    elif mismatch.not_brought and isinstance(pool, Pool):
-        kept = [tag for tag in pool.requires if tag not in mismatch.not_brought]
-        text = f"remove {', '.join(mismatch.not_brought)} from pools.{name}.requires"
-        count = len(mismatch.not_brought)
+    if missing:
+        yield [(_provide(fleet, name, missing),)]
+    if not_brought := tags_of.get(Unfit.TAG_NOT_BROUGHT):
+        if not isinstance(pool, Pool):
+            yield []
+            return
+        kept = [tag for tag in pool.requires if tag not in not_brought]
+        text = f"remove {', '.join(not_brought)} from pools.{name}.requires"
+        count = len(not_brought)
         edit = Edit(("pools", name, "requires"), kept, count=count, rank=CLAIM, text=text)
         yield [(edit,)]
-    asked = tuple(sorted(offer.on_demand)) if not offer.on_demand & ask.required else ()
-    unasked = tuple(dict.fromkeys((*mismatch.not_asked, *asked[:1])))
+    exclusive, on_demand = tags_of.get(Unfit.TAG_EXCLUSIVE, ()), tags_of.get(Unfit.ON_DEMAND, ())
+    unasked = tuple(dict.fromkeys((*exclusive, *on_demand[:1])))
     if unasked:
         text = f"have the request ask for {', '.join(unasked)}"
         asking = Edit(REQUEST, unasked, count=len(unasked), rank=ASK, text=text)
-        opened = tuple(_open_tags(fleet, mismatch.not_asked, asked))
+        opened = tuple(_open_tags(fleet, exclusive, on_demand))
         ways = [(edit,) for edit in _rules(fleet, ruled, unasked)] if ruled else []
         yield [*ways, (asking,), *([opened] if opened else [])]
 

@@ -4,8 +4,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleet.model.plan import Bill, Rate
-from fleet.model.values import Moment, Value
+from fleet.model.decisions import Decision
+from fleet.model.money import Bill, Rate
+from fleet.model.values import Moment, Value, later
 from fleet.schema.findings import Path
 from fleet.schema.pools import Market
 from fleet.tagrules.sources import Enforcer
@@ -19,6 +20,7 @@ class ExplainedReason(Value):
     place: str = ""
     by: Enforcer | None = None
     who: str = ""
+    decisions: tuple[Decision, ...] = later((), "The same as data, of a reason about a pool.")
 
 
 class PlaceFacts(Value):

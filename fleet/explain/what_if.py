@@ -37,7 +37,7 @@ from fleet.model.pool_limits import boot_of
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import convert
 from fleet.planner.durations import USUAL
-from fleet.planner.images import Unproven, find_unproven, images_by_pool
+from fleet.planner.fitting import Decider
 from fleet.planner.inventory import departures_after
 from fleet.planner.shortfall import Shortfalls
 from fleet.reconcile import reconcile_unsealed
@@ -45,7 +45,6 @@ from fleet.schema.findings import YAML_WORDS, Path
 from fleet.schema.model import Approval, Fleet, Money, Pool, Section, serves_queue
 from fleet.schema.units import PERCENT_PATTERNS, written
 from fleet.tagrules.names import names_of, package_of
-from fleet.tagrules.offers import Mismatch, Offer, offer_of_pool
 
 MOST_COUNT = 100_000
 MOST_PERCENT = 9_999
@@ -578,20 +577,9 @@ class Run:
         return {key: each for each in self.plan.unserved for key in each.requests}
 
     @cached_property
-    def offers(self) -> dict[str, Offer]:
-        """Return the offer of each pool, by its name."""
-        images = images_by_pool(self.fleet, self.world)
-        return {name: offer_of_pool(self.fleet, name, images[name]) for name in sorted(images)}
-
-    @cached_property
-    def unproven(self) -> dict[str, Unproven]:
-        """Return the pools without a published version of their image, by name."""
-        return find_unproven(self.fleet, self.world)
-
-    def describe_unproven(self, pool: str, mismatch: Mismatch) -> str:
-        """Return the reason if a first version of its image may prove all tags; else empty."""
-        found = self.unproven.get(pool)
-        return found.describe(mismatch) if found else ""
+    def decider(self) -> Decider:
+        """Return the decisions on every pair of a request and a pool."""
+        return Decider(self.fleet, self.world)
 
     @cached_property
     def shortfalls(self) -> Shortfalls:

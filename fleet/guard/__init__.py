@@ -23,6 +23,7 @@ from fleet.guard.refusals import (
     refuse_rivalled,
     throttle,
 )
+from fleet.model.decisions import Decision, Stopped
 from fleet.model.digests import seal
 from fleet.model.plan import (
     Action,
@@ -132,6 +133,14 @@ def _find_unserved(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[
                 path=result.path,
                 blocked=(
                     Blocked(pool=pools[worker], because=because, path=result.path, code="guard"),
+                ),
+                decisions=(
+                    Decision(
+                        code=Stopped.GUARD,
+                        subject=(pools[worker],),
+                        key=result.path,
+                        message=because,
+                    ),
                 ),
             )
 

@@ -22,6 +22,7 @@ from fleet.guard.approvals import (
     left_for,
     line_to_paste,
 )
+from fleet.model.money import rate
 from fleet.model.plan import (
     REPLACEMENT_REASONS,
     Action,
@@ -35,7 +36,6 @@ from fleet.model.plan import (
     Reason,
     Release,
     is_begun,
-    rate,
 )
 from fleet.model.pool_limits import pace_of, size_of
 from fleet.model.prices import convert

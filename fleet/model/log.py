@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from fleet.model.plan import Rate
+from fleet.model.money import Rate
 from fleet.model.values import Moment, Value
 
 KEPT = timedelta(days=100)

@@ -7,13 +7,14 @@ plan -> JSON -> plan is the identity.
 from collections.abc import Iterator, Sequence
 from datetime import date
 from decimal import Decimal
-from functools import lru_cache
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PlainSerializer
+from pydantic import Field
 
+from fleet.model.decisions import Decision
 from fleet.model.facts import BaseChange, WorkerInputs
 from fleet.model.images import State, WaitingVersion
+from fleet.model.money import Bill, Rate
 from fleet.model.notices import Notice
 from fleet.model.orders import Order
 from fleet.model.price_lists import PriceSource
@@ -90,62 +91,8 @@ class LimitVerdict(Value):
     waiting: int = Field(description="Requests that count as well and wait on.")
 
 
-_PLACES = Decimal("0.0001")
 _ROUNDING_TOLERANCE = Decimal("0.0002")
 """Maximum difference of equal amounts after rounding to four places."""
-
-
-_MOST = Decimal(10) ** 15
-
-
-def _bounded(amount: Decimal) -> Decimal:
-    if not (amount.is_finite() and abs(amount) < _MOST):
-        raise ValueError(f"money below {_MOST:,}")
-    return amount
-
-
-@lru_cache(maxsize=10_000)  # many machines, few prices
-def _money(amount: Decimal) -> Decimal:
-    return _bounded(amount).quantize(_PLACES) + 0  # no negative zero: equal values, equal JSON
-
-
-@lru_cache(maxsize=10_000)
-def _written(amount: Decimal) -> str:
-    return format(_money(amount), "f")
-
-
-Rate = Annotated[
-    Decimal,
-    AfterValidator(_money),
-    PlainSerializer(_written, return_type=str),
-]
-"""Money per hour in the currency of the plan, four places, a string in JSON."""
-
-
-@lru_cache(maxsize=10_000)  # many machines, few bills
-def _plain(amount: Decimal) -> str:
-    return format(amount.normalize() + 0, "f")
-
-
-Bill = Annotated[Decimal, AfterValidator(_bounded), PlainSerializer(_plain, return_type=str)]
-"""Billed money, unrounded, so that parts add up to the total; a string in JSON."""
-
-
-def rates(amounts: Sequence[Decimal], *, sign: bool = False) -> list[str]:
-    """Format amounts of money with equal decimal places: as many as needed, at least two."""
-    decimals = max(map(_decimals, amounts), default=2)
-    form = f"{'+' if sign else ''}.{decimals}f"
-    return [format(amount, form) for amount in amounts]
-
-
-def rate(amount: Decimal) -> str:
-    """Format one amount of money with two to four decimal places."""
-    return rates([amount])[0]
-
-
-def _decimals(amount: Decimal) -> int:
-    exponent = amount.normalize().as_tuple().exponent
-    return max(2, -exponent) if isinstance(exponent, int) else 2
 
 
 PeriodName = Literal["hour", "day", "month"]
@@ -543,6 +490,9 @@ class Signature(Value):
     dropped: tuple[str, ...] = Field(
         (), description="Required tags that it may run without by now (`otherwise`)."
     )
+    held: tuple[str, ...] = later(
+        (), "Denied or unknown tags for which no worker may serve its requests."
+    )
     differences: tuple[TagDifference, ...] = Field(
         (), description="What today's rules would add to what the queue stored."
     )
@@ -577,6 +527,9 @@ class Unserved(Value):
     because: str
     path: tuple[str | int, ...] = ()
     blocked: tuple[Blocked, ...] = Field((), description="Each pool that would fit.")
+    decisions: tuple[Decision, ...] = later(
+        (), "The same by reason: one entry per class of pools with the same code, key and figures."
+    )
 
     @property
     def paths(self) -> tuple[tuple[str | int, ...], ...]:

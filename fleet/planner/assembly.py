@@ -54,6 +54,7 @@ from fleet.planner.competing import (
     warn_of_queues,
 )
 from fleet.planner.demand import Signed, required_of
+from fleet.planner.fitting import held_tags
 from fleet.planner.inventory import demand_trouble, desks_of, estimate_of, stack_name
 from fleet.planner.lifecycle.held import is_all_frozen, orders_of
 from fleet.planner.lifecycle.rule import life_of
@@ -721,6 +722,7 @@ def _signatures(
                 for refusal in signed.refused
             ),
             dropped=tuple(sorted(signed.dropped)),
+            held=held_tags(signed.refused) if signed.held else (),
             differences=tuple(
                 TagDifference(
                     tag=difference.tag,

@@ -21,9 +21,11 @@ from functools import cache
 from typing import NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
+from fleet.model.decisions import Stopped
 from fleet.model.facts import Charge, Entry, Unknown, World
 from fleet.model.images import ImageVersion
-from fleet.model.plan import BudgetVerdict, PeriodName, rate, say_when
+from fleet.model.money import rate
+from fleet.model.plan import BudgetVerdict, PeriodName, say_when
 from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import MACHINE_HOURS, Life, Tariff, convert, paid_until, tariff_of
 from fleet.planner.demand import Group, Path, Place, Row
@@ -794,6 +796,7 @@ class _Books:
             machines=_drop_zeros((p.key, self._machine(limit, p, window)) for p in whole),
             requests=self._requests(limit, places, window),
             kept=_drop_zeros((p.key, lives.kept(p, window, hours=hours)) for p in kept),
+            code=Stopped.BUDGET,
         )
 
     def _machine(self, limit: SpendingLimit, place: Place, window: Window) -> Decimal:

@@ -16,6 +16,7 @@ from operator import itemgetter
 from sys import intern
 from typing import NamedTuple
 
+from fleet.model.decisions import Stopped
 from fleet.model.facts import Demand, Market, Request, Unknown, World
 from fleet.model.prices import Tariff, bill
 from fleet.model.values import digest
@@ -603,7 +604,7 @@ class Row:
 
     path: Path
     because: str
-    """The sentence that states the limit and its figure: `pool arm is at workers.max (3)`."""
+    """The limit and its figure in words; the subject is missing if it is `pool`."""
     room: Decimal
     machines: Mapping[str, Decimal] = field(default_factory=dict)
     """Place to the coefficient of a machine created there."""
@@ -619,6 +620,14 @@ class Row:
     """Unit of `room`; of a budget its currency, or machine hours."""
     over: Decimal | None = Decimal(0)
     """Amount in use above the limit; None: the use is unknown, and no higher limit helps."""
+    code: Stopped = Stopped.BUDGET
+    pool: str = ""
+    """The pool that the limit is about; empty for a limit of several pools."""
+
+    @property
+    def sentence(self) -> str:
+        """Return the limit and its figure in a sentence: `pool arm is at workers.max (3)`."""
+        return f"pool {self.pool} {self.because}" if self.pool else self.because
 
     def taken(self, made: Mapping[str, int], served: Mapping[tuple[str, str], int]) -> Decimal:
         """Return the left-hand side for machines by place and requests by (group, place)."""

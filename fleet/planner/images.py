@@ -23,11 +23,10 @@ from fleet.model.images import (
     describe_old_worker,
     may_prove,
 )
-from fleet.model.plan import rates
+from fleet.model.money import rates
 from fleet.model.prices import bill, tariff_at
 from fleet.planner.failures import Memory, Stopped, recall, stopped_images, write_time
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.schema.findings import listed
 from fleet.schema.model import (
     ExistingImage,
     Fleet,
@@ -412,25 +411,18 @@ def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
     }
 
 
-UNPUBLISHED = " has no published version at provider "
-"""Joins the names of an image and a provider in the reason why a pool creates no machines."""
-
-
 class Unproven(NamedTuple):
     """A pool without a published version of the image that fleet builds for it."""
 
     pool: Pool
     recipe: ImageRecipe
 
-    def describe(self, mismatch: Mismatch) -> str:
-        """Return the reason if a first version may prove all missing tags; else empty."""
+    def may_prove(self, mismatch: Mismatch) -> bool:
+        """Return whether a first version may prove all missing tags, and nothing else differs."""
         missing, recipe = mismatch.missing, self.recipe
         if not missing or mismatch != Mismatch(missing):
-            return ""
-        if not all(may_prove(recipe.enable_backends, recipe.enable_tasks, tag) for tag in missing):
-            return ""
-        none = f"image {self.pool.image}{UNPUBLISHED}{self.pool.provider}"
-        return f"{none}; its test would prove {listed(missing)}"
+            return False
+        return all(may_prove(recipe.enable_backends, recipe.enable_tasks, tag) for tag in missing)
 
 
 def find_unproven(fleet: Fleet, world: World) -> dict[str, Unproven]:

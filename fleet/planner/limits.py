@@ -9,6 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import NamedTuple
 
+from fleet.model.decisions import Stopped
 from fleet.model.facts import MachineState, Work
 from fleet.model.plan import LimitVerdict
 from fleet.model.tickets import Limit
@@ -56,11 +57,13 @@ def _pool_row(pool: str, key: str, most: int, held: int, machines: Mapping[str, 
     with_new = " with what this plan makes" if held < most else ""
     return Row(
         path=("pools", pool, "workers", key),
-        because=f"pool {pool} is at workers.{key} ({most}){with_new}",
+        because=f"is at workers.{key} ({most}){with_new}",
         room=Decimal(max(0, most - held)),
         machines=machines,
         kept=machines,
         over=Decimal(max(0, held - most)),
+        code=Stopped.AT_MAX if key == "max" else Stopped.AT_MAX_STARTING,
+        pool=pool,
     )
 
 
@@ -164,6 +167,7 @@ def tag_rows(uses: Iterable[Use]) -> Iterator[Row]:
                 room=Decimal(max(0, use.limit.most - use.taken)),
                 requests=use.counted,
                 over=Decimal(max(0, use.taken - use.limit.most)),
+                code=Stopped.QUEUE_LIMIT if use.limit.desk else Stopped.TAG_LIMIT,
             )
 
 
@@ -193,6 +197,7 @@ def blocked_rows(fleet: Fleet, groups: Sequence[Group]) -> Iterator[Row]:
                 because=f"queue {group.payer.desk} has {group.payer.owner} among its `blocked`",
                 room=Decimal(0),
                 requests={(group.id, place): _ONE for place in group.fits},
+                code=Stopped.OWNER_BLOCKED,
             )
 
 
@@ -219,9 +224,11 @@ def last_rows(
             if first and others:
                 yield Row(
                     path=vocabulary.on_demand_at(tag),
-                    because=f"pool {supplies[key].pool} serves requests for {tag} first",
+                    because=f"serves requests for {tag} first",
                     room=Decimal(max(0.0, places[key].room - first)),
                     requests={(g.id, key): Decimal(g.fits[key].share) for g in others},
+                    code=Stopped.TAGGED_FIRST,
+                    pool=supplies[key].pool,
                 )
 
 

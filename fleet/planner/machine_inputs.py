@@ -27,13 +27,14 @@ from fleet.model.facts import (
 from fleet.model.prices import MachineType, find_types, markets_of, price_per_hour
 from fleet.model.values import digest
 from fleet.planner.failures import Memory, find_failing
-from fleet.planner.images import UNPUBLISHED, ImageChoice
+from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.shared_stacks import settings_of
 from fleet.planner.units import State
 from fleet.schema.model import Fleet, Pool, beginning_of, static_names
 from fleet.schema.pools import Market
 from fleet.schema.remembered import remembered
+from fleet.words.pools import UNPUBLISHED
 
 _NUMBER_DIGITS = 4
 _MAX_NUMBER = 10**_NUMBER_DIGITS - 1

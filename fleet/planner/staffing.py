@@ -17,41 +17,34 @@ from itertools import groupby, islice
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
+from fleet.model.decisions import NO_FIGURES, Decision, Figures, Served, Stopped, Unfit
 from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
 from fleet.model.images import ImageVersion
-from fleet.model.plan import (
-    Blocked,
-    BudgetVerdict,
-    Cause,
-    Reason,
-    Unserved,
-    rate,
-)
+from fleet.model.money import rate
+from fleet.model.plan import Blocked, BudgetVerdict, Cause, Reason, Unserved
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
 from fleet.planner.budgets import find_counting_budgets
 from fleet.planner.demand import Ordered, Path, Place, Rank, Row, Signed, Supply
 from fleet.planner.durations import USUAL, kind_at
+from fleet.planner.fitting import Asked, find_unfit, fitting, held_by, held_tags
 from fleet.planner.images import Unproven, find_unproven
 from fleet.planner.machine_inputs import Option, new_inputs, renamed, why_closed
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
 from fleet.planner.units import State, Unit, is_busy
 from fleet.schema.findings import yaml_key
-from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
+from fleet.schema.model import Fleet, StaticPool, TicketQueue, serves_queue
 from fleet.schema.remembered import remembered
 from fleet.schema.units import write_duration
 from fleet.tagrules.derive import is_about_environments
 from fleet.tagrules.offers import (
-    Ask,
-    Mismatch,
     Nearness,
     Offer,
-    find_mismatch,
     offer_of_pool,
     offer_of_worker,
 )
-from fleet.tagrules.sources import BUILD_ARCH
-from fleet.tagrules.vocabulary import tag_name
+from fleet.tagrules.requests import Refusal
+from fleet.words.pools import describe_nearest
 
 
 def find_supplies(
@@ -322,7 +315,7 @@ def find_unserved(
 
     # Requests with equal requirements are equally near to a pool, whatever their priority.
     unproven = find_unproven(fleet, world)
-    nearest = cache(lambda queue, ask: _nearest(fleet, unproven, near(queue), queue, ask))
+    nearest = cache(lambda asked: _find_nearest(fleet, unproven, near(asked.queue), asked))
     used = used_of(service.budgets)
     causes = _Causes(pool_plans, service.unserved.values(), used)
     for signed in demand:
@@ -340,22 +333,24 @@ def find_unserved(
                 groups[causes.number_of(stops), seconds] += [key for _, _, key in each]
         for (number, seconds), waiting in groups.items():
             late = tuple(_find_late_pools(fleet, pool_plans, signed, seconds))
-            because, path, blocked = _add_late(causes.of(signed, number), late)
-            if not blocked:
-                because, path = _explain_held(fleet, signed) or nearest(signed.queue, signed.ask)
+            cause = _add_late(causes.of(signed, number), late)
+            if not cause.blocked:
+                asked = Asked(signed.queue, signed.ask, signed.dropped)
+                cause = _explain_held(fleet, signed) or nearest(asked)
             yield Unserved(
                 signature=signed.id,
                 requests=tuple(waiting),
                 count=len(waiting),
-                because=because,
-                path=path,
-                blocked=blocked,
+                because=cause.because,
+                path=cause.path,
+                blocked=cause.blocked,
+                decisions=cause.decisions,
             )
 
 
 def _find_late_pools(
     fleet: Fleet, pool_plans: Mapping[str, PoolPlan], signed: Signed, seconds: int | None
-) -> Iterator[Blocked]:
+) -> Iterator["_Stopped"]:
     """Yield the pools whose machines cannot finish a request before its deadline."""
     timing = signed.timing
     if timing is None or timing.deadline is None or seconds is None:
@@ -368,25 +363,40 @@ def _find_late_pools(
         kinds = [kind_at(fleet, pool, way.type) for way in pool_plan.options] if pool_plan else []
         if kinds and all(timing.is_late([kind], seconds) for kind in kinds):
             fastest = min(timing.on(kind, seconds) or 0 for kind in kinds)
-            because = (
-                f"pool {pool} needs {write_duration(fastest)} for it, and {whose} is "
+            message = (
+                f"needs {write_duration(fastest)} for it, and {whose} is "
                 f"{write_duration(timing.deadline)}"
             )
-            yield Blocked(pool=pool, because=because, path=path, code="late")
+            blocked = Blocked(pool=pool, because=f"pool {pool} {message}", path=path, code="late")
+            yield _Stopped(blocked, Stopped.DEADLINE, message)
 
 
-_Cause = tuple[str, Path, tuple[Blocked, ...]]
-"""Sentence, deciding line, and the blocked pools that would fit."""
+class _Cause(NamedTuple):
+    """The cause of unserved requests; empty if no pool fits."""
+
+    because: str = ""
+    path: Path = ()
+    """The deciding line."""
+    blocked: tuple[Blocked, ...] = ()
+    """The pools that would fit."""
+    decisions: tuple[Decision, ...] = ()
+    """The same by reason."""
 
 
-def _add_late(cause: _Cause, late: tuple[Blocked, ...]) -> _Cause:
+def _add_late(cause: _Cause, late: Sequence["_Stopped"]) -> _Cause:
     """Add the pools that would miss the deadline to a cause."""
     if not late:
         return cause
-    because, path, blocked = cause
-    others = (each for each in blocked if each.pool not in {pool.pool for pool in late})
-    message = "; ".join(filter(None, (because, *(each.because for each in late))))
-    return message, path or late[0].path, (*others, *late)
+    pools = {each.blocked.pool for each in late}
+    others = (each for each in cause.blocked if each.pool not in pools)
+    named = ((each, tuple(p for p in each.subject if p not in pools)) for each in cause.decisions)
+    message = "; ".join(filter(None, (cause.because, *(each.blocked.because for each in late))))
+    return _Cause(
+        message,
+        cause.path or late[0].blocked.path,
+        (*others, *(each.blocked for each in late)),
+        (*(each.altered(subject=left) for each, left in named if left), *_join_pools(late)),
+    )
 
 
 class _Causes:
@@ -423,7 +433,11 @@ class _Causes:
                 _find_blocked(self._pool_plans, signed.creating_pools, stops, self._stopped_by)
             )
             path = found[0].blocked.path if found else ()
-            self._known[key] = _join_causes(found), path, _distinct(found)
+            distinct = _distinct(found)
+            blocked = tuple(each.blocked for each in distinct)
+            self._known[key] = _Cause(
+                _join_causes(found), path, blocked, tuple(_join_pools(distinct))
+            )
         return self._known[key]
 
 
@@ -434,6 +448,9 @@ class _Stopped(NamedTuple):
     """A pool that a limit keeps from creating a machine; `room` is the slack of that limit."""
 
     blocked: Blocked
+    code: Stopped
+    message: str
+    """The reason in words; the subject is missing if it is the pool."""
     room: Decimal | None = None
 
     @property
@@ -458,25 +475,26 @@ def _find_blocked(
         if pool_plan is None:
             continue
         if pool_plan.closed:
-            because = f"pool {pool} creates no machines: {pool_plan.closed}"
+            message = f"creates no machines: {pool_plan.closed}"
             path, until = _path_of_closed(pool_plan), _opening_time(pool_plan)
-            yield _Stopped(
-                Blocked(pool=pool, because=because, path=path, code="closed", until=until)
-            )
+            yield _closed(pool, message, path, until)
             continue
         for option in pool_plan.options:
             if option.closed:
-                because = f"pool {pool} creates no {option.type}: {option.closed}"
-                path, until = _path_of_option(pool_plan, option), option.until
-                yield _Stopped(
-                    Blocked(pool=pool, because=because, path=path, code="closed", until=until)
-                )
+                message = f"creates no {option.type}: {option.closed}"
+                yield _closed(pool, message, _path_of_option(pool_plan, option), option.until)
             for row in rows.get(option.key, ()):
                 yield stopped_by(pool, row, option.key)
         for place in free[pool]:
             # A machine is idle there, but a limit blocks the request.
             for row in rows[place]:
                 yield stopped_by(pool, row, place)
+
+
+def _closed(pool: str, message: str, path: Path, until: datetime | None) -> _Stopped:
+    because = f"pool {pool} {message}"
+    blocked = Blocked(pool=pool, because=because, path=path, code="closed", until=until)
+    return _Stopped(blocked, Stopped.CLOSED, message)
 
 
 Used = Mapping[tuple[Path, str], BudgetVerdict]
@@ -492,7 +510,7 @@ def why_stopped(row: Row, need: Decimal, what: str, used: Used) -> str:
     """Return why a limit is binding; for a budget also the use of this plan."""
     budget = used.get((row.path, row.when))
     if budget is None:
-        return row.because
+        return row.sentence
     whose = row.path[:2] != ("budgets", budget.budget)
     name = f"the budget of pool {budget.budget}" if whose else f"budget {budget.budget}"
     left = budget.left or Decimal(0)
@@ -520,7 +538,7 @@ def _stopped_by(used: Used, pool: str, row: Row, place: str) -> _Stopped:
         unit=row.unit,
         until=row.until,
     )
-    return _Stopped(blocked, row.room)
+    return _Stopped(blocked, row.code, row.because if row.pool else because, row.room)
 
 
 def _path_of_closed(pool_plan: PoolPlan) -> Path:
@@ -544,12 +562,48 @@ def _path_of_option(pool_plan: PoolPlan, option: Option) -> Path:
     return ("pools", pool_plan.name, "machine")
 
 
-def _distinct(found: Sequence[_Stopped]) -> tuple[Blocked, ...]:
+def _distinct(found: Sequence[_Stopped]) -> tuple[_Stopped, ...]:
     """Return the blocked pools; a limit with equal slack in two periods counts once."""
-    kept: dict[tuple[object, ...], Blocked] = {}
+    kept: dict[tuple[object, ...], _Stopped] = {}
     for each in found:
-        kept.setdefault((each.blocked.pool, each.what, each.room), each.blocked)
+        kept.setdefault((each.blocked.pool, each.what, each.room), each)
     return tuple(kept.values())
+
+
+def _join_pools(found: Sequence[_Stopped]) -> Iterator[Decision]:
+    """Yield one decision per class of pools with the same code, key and figures.
+
+    Pools that are each stopped by their own budget are one class without figures: the budgets of
+    400 pools never have equal figures, and `blocked` contains them.
+    """
+    classes: defaultdict[tuple[object, ...], list[_Stopped]] = defaultdict(list)
+    for each in found:
+        one = each.blocked
+        shared = (one.needed, one.left, one.unit, one.until, each.message)
+        key = _key_of_class(one)
+        classes[each.code, key, None if _is_own_budget(each) else shared].append(each)
+    for alike in classes.values():
+        first, one = alike[0], alike[0].blocked
+        own = _is_own_budget(first)
+        yield Decision(
+            code=first.code,
+            subject=tuple(dict.fromkeys(each.blocked.pool for each in alike)),
+            key=_key_of_class(one),
+            figures=NO_FIGURES
+            if own
+            else Figures(needed=one.needed, left=one.left, unit=one.unit, until=one.until),
+            message="" if own else first.message,
+        )
+
+
+def _is_own_budget(stopped: _Stopped) -> bool:
+    return stopped.code is Stopped.BUDGET and stopped.blocked.path[:1] == ("pools",)
+
+
+def _key_of_class(blocked: Blocked) -> Path:
+    """Return the deciding key, with `*` in place of the pool itself."""
+    own = blocked.path[:2] == ("pools", blocked.pool)
+    return ("pools", "*", *blocked.path[2:]) if own else blocked.path
 
 
 def _join_causes(found: Sequence[_Stopped]) -> str:
@@ -562,52 +616,48 @@ def _join_causes(found: Sequence[_Stopped]) -> str:
     return "; ".join(dict.fromkeys(each.blocked.because for each in tightest.values()))
 
 
-def _explain_held(fleet: Fleet, signed: Signed) -> tuple[str, Path] | None:
-    """Return why the queue holds its requests, and the deciding line; None if it does not."""
+def _explain_held(fleet: Fleet, signed: Signed) -> _Cause | None:
+    """Return why the queue holds its requests; None if it does not."""
     if not signed.held:
         return None
-    first = min(signed.refused, key=lambda each: (not each.is_unknown, each.is_sure))
+    tags, first = held_tags(signed.refused), held_by(signed.refused)
+    figures = Figures(tags=tags, held="unknown" if first.is_unknown else "denied")
+    held = Decision(code=Unfit.TAG_HELD, subject=(), key=first.path, figures=figures)
+    return _Cause(_describe_held(fleet, signed, first), first.path, decisions=(held,))
+
+
+def _describe_held(fleet: Fleet, signed: Signed, first: Refusal) -> str:
     if first.is_unknown:
         if not is_about_environments(fleet.derive[int(first.path[1])]):
-            return f"{first.because}; correct the request, or {yaml_key(first.path)}", first.path
+            return f"{first.because}; correct the request, or {yaml_key(first.path)}"
         key = f"queues.{signed.queue}.unknown_environment"
-        return f"{first.because}; waits, unless {key} is any", first.path
+        return f"{first.because}; waits, unless {key} is any"
     if not first.is_sure:
-        return f"{first.because}; waits until that can be read", first.path
+        return f"{first.because}; waits until that can be read"
     if isinstance(fleet.queues.get(signed.queue), TicketQueue):
-        return f"{first.because}; the ticket gets no machine without it", first.path
-    return f"{first.because}, and the queue stored the tag with it", first.path
+        return f"{first.because}; the ticket gets no machine without it"
+    return f"{first.because}, and the queue stored the tag with it"
 
 
-def _nearest(
-    fleet: Fleet, unproven: Mapping[str, Unproven], near: Nearness, queue: str, ask: Ask
-) -> tuple[str, Path]:
-    """Return the nearest pool with its mismatch, and the deciding line."""
+def _find_nearest(
+    fleet: Fleet, unproven: Mapping[str, Unproven], near: Nearness, asked: Asked
+) -> _Cause:
+    """Return the nearest pool with its mismatches, and the deciding line."""
     if not near.offers:
-        return f"no pool serves queue {queue}", ("pools",)
-    wrong, _, name = min(near.count_mismatches(ask))
-    if not wrong:
-        return (
-            f"pool {name} fits, but is on demand: only for requests that ask for it"
-            if not isinstance(fleet.pools[name], StaticPool)
-            else f"pool {name} fits, but all its workers are in use"
-        ), ("pools", name)
-    for pool in sorted(unproven.keys() & near.offers.keys()):
-        if because := unproven[pool].describe(find_mismatch(ask, near.offers[pool])):
-            return because, ("pools", pool, "image")
-    mismatch = find_mismatch(ask, near.offers[name])
-    key = _key_of(mismatch) if isinstance(fleet.pools[name], Pool) else "provides"
-    has = [f"{tag}={number:f}" for tag, number in near.offers[name].numbers]
-    small = {tag_name(minimum) for minimum in mismatch.too_small}
-    figures = ", ".join(each for each in has if tag_name(each) in small)
-    but = f" (it has {figures})" if figures else ""
-    return f"no pool fits; nearest is {name}, which {mismatch}{but}", ("pools", name, key)
+        return _Cause(f"no pool serves queue {asked.queue}", ("pools",))
+    least = asked.ask._replace(required=asked.ask.required - asked.dropped)
+    wrong, _, name = min(near.count_mismatches(least))
+    code = Served.WORKERS_BUSY if isinstance(fleet.pools[name], StaticPool) else Served.FITS
+    unfit = tuple(find_unfit(fleet, asked, name, near.offers[name])) or (fitting(name, code),)
+    # The remedy of an unproven image is a command, and no edit.
+    for pool in sorted(unproven.keys() & near.offers.keys()) if wrong else ():
+        first = next(find_unfit(fleet, asked, pool, near.offers[pool], unproven[pool]), None)
+        if first is not None and first.code is Unfit.IMAGE_UNPROVEN:
+            unfit = (first,)
+            break
+    deciding = min(unfit, key=lambda each: _KEY_ORDER.get(str(each.key[-1]), len(_KEY_ORDER)))
+    return _Cause(describe_nearest(unfit), deciding.key, decisions=unfit)
 
 
-def _key_of(mismatch: Mismatch) -> str:
-    """Return the key of a pool that decides a mismatch."""
-    if any(tag.startswith(BUILD_ARCH) for tag in mismatch.missing):
-        return "image"
-    if mismatch.too_small:
-        return "machine"
-    return "provides" if mismatch.missing or not mismatch.not_brought else "requires"
+_KEY_ORDER = {key: n for n, key in enumerate(("image", "machine", "provides", "requires"))}
+"""Keys of a pool that decide a mismatch: an image cannot be changed as easily as a tag."""

@@ -14,6 +14,7 @@ from pydantic import Field
 from fleet.explain.values import WorkerFacts
 from fleet.model.facts import BaseChange
 from fleet.model.images import WaitingVersion
+from fleet.model.money import Rate
 from fleet.model.notices import Notice
 from fleet.model.orders import Order, sentences
 from fleet.model.plan import (
@@ -27,7 +28,6 @@ from fleet.model.plan import (
     Plan,
     PoolVerdict,
     Promotion,
-    Rate,
     WorkerVerdict,
 )
 from fleet.model.values import Moment, Value, later

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from fleet.explain.values import PlaceFacts, WorkerFacts
-from fleet.model import plan
+from fleet.model import money
 from fleet.model.facts import WorkerInputs, market_of
 from fleet.model.plan import (
     CLOCK_RULE,
@@ -42,7 +42,7 @@ NOTICES_HEADING = "Expires soon, or too old"
 
 def rates(amounts: Sequence[Decimal | None], *, sign: bool = False) -> list[str]:
     """Return amounts of money with the places that the finest amount needs, at least two."""
-    known = iter(plan.rates([each for each in amounts if each is not None], sign=sign))
+    known = iter(money.rates([each for each in amounts if each is not None], sign=sign))
     return [UNKNOWN if amount is None else next(known) for amount in amounts]
 
 

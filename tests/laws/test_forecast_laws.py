@@ -76,7 +76,8 @@ def test_a_request_starts_on_its_own_worker_or_on_a_free_one_that_fits(
             continue
         signature = signature_of[key]
         queues, offer, _ = standing[name].alike
-        asks = [case.ask_of(signature), _without(case, signature)]
+        every = ask_of_tags(case.fleet, signature.required, signature.provided)
+        asks = [every, _without(case, signature)]
         assert signature.queue in queues
         assert any(satisfies(ask, offer) for ask in asks)
         assert before or name in busy, "a worker that is free now would serve it in the plan"

@@ -10,7 +10,7 @@ from fleet.model.facts import Demand, World
 from fleet.reconcile import reconcile
 from fleet.report.plan import tag_notes
 from fleet.schema.model import Fleet
-from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, ago
+from tests.builders import a_pool, a_reading, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.sentences import tells
 
 FLEET = a_sim_fleet(
@@ -79,3 +79,50 @@ def test_plan_and_explain_say_that_a_tag_stored_by_the_queue_stays() -> None:
     assert warning.rule == "otherwise-without-effect"
     assert "tags.power.otherwise" in warning.message
     assert tells(warning.message, "1 request", "queue debian")
+
+
+STATIC = a_sim_fleet(
+    pools={"normal": {"static": ["old-1"]}},
+    tags={"power": {"otherwise": {"after": "30m", "drop": True}}},
+    durations={"any": "10m"},
+)
+
+
+def busy_static(*required: str) -> World:
+    """Return a world whose only worker is busy, with a request that waives tag power."""
+    request = a_request(id="1", required=required, pending_since=ago(minutes=40))
+    worker = a_worker(name="old-1", machine=None, pool=None, busy=True)
+    return a_sim_world(queues={"debian": a_reading(request, workers=(worker,))})
+
+
+def test_a_request_may_start_on_a_busy_worker_without_a_waived_tag() -> None:
+    answer = told(busy_static("power"), STATIC)
+
+    assert not answer.never
+    assert answer.assumed is not None
+    assert not tells(answer.headline, "power")
+
+
+def test_a_waived_tag_is_no_reason_against_a_pool() -> None:
+    world = busy_static("power", "gpu")
+    answer = told(world, STATIC)
+
+    (reason,) = [each for each in answer.reasons if each.path == ("pools", "normal")]
+    assert "gpu" in reason.because
+    assert "power" not in reason.because
+
+
+def test_a_suggestion_claims_no_tag_that_a_request_waives() -> None:
+    request = a_request(id="1", required=("power", "gpu"), pending_since=ago(minutes=40))
+    answer = told(a_sim_world(requests=(request,)))
+
+    (change,) = answer.suggestions[0].changes
+    assert change.path == ("pools", "normal", "provides")
+    assert "power" not in change.yaml
+
+
+def test_workers_that_fit_without_a_waived_tag_are_counted() -> None:
+    fleet = STATIC.model_copy(update={"durations": {}})
+    answer = told(busy_static("power"), fleet)
+
+    assert any("workers that fit: 1 busy" in fact for fact in answer.facts)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleet.model.plan import Bill
+from fleet.model.money import Bill
 from fleet.model.values import Moment, Value
 from fleet.schema.units import write_count, write_duration
 

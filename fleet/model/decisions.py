@@ -1,0 +1,89 @@
+"""Decisions as data: a code, the subjects, the key of fleet.yaml that decides, and figures.
+
+`fleet.words` turns a decision into a sentence. Digests are over codes, subjects, keys and figures.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fleet.model.money import Rate
+from fleet.model.values import FOR_PEOPLE, Moment, Value, Word, later
+
+Path = tuple[str | int, ...]
+
+
+class Served(Word):
+    """The decision on a pool that fits a request."""
+
+    FITS = "fits"
+    SERVES_OTHERS = "serves-others"  # its machines serve requests that come first
+    WORKERS_BUSY = "workers-busy"  # a static pool, which gets no further worker
+
+
+class Unfit(Word):
+    """A reason why a pool does not fit a request."""
+
+    QUEUE_NOT_SERVED = "queue-not-served"
+    TAG_MISSING = "tag-missing"
+    IMAGE_UNPROVEN = "image-unproven"  # the first version of its image may prove missing tags
+    TAG_NOT_BROUGHT = "tag-not-brought"  # its workers require a tag of the request
+    TAG_EXCLUSIVE = "tag-exclusive"  # its workers serve only requests that ask for the tag
+    TOO_SMALL = "too-small"
+    TAG_HELD = "tag-held"  # a tag of the request is denied or unknown
+    ON_DEMAND = "on-demand"  # it creates machines only for requests that ask for its tags
+
+
+MISMATCHES = frozenset(
+    {
+        *(Unfit.TAG_MISSING, Unfit.IMAGE_UNPROVEN, Unfit.TAG_NOT_BROUGHT),
+        *(Unfit.TAG_EXCLUSIVE, Unfit.TOO_SMALL),
+    }
+)
+"""Reasons by tags and numbers."""
+
+
+class Stopped(Word):
+    """A reason why a pool that fits a request creates no machine for it in this run."""
+
+    AT_MAX = "at-max"
+    AT_MAX_STARTING = "at-max-starting"
+    TAG_LIMIT = "tag-limit"
+    QUEUE_LIMIT = "queue-limit"
+    OWNER_BLOCKED = "owner-blocked"
+    TAGGED_FIRST = "tagged-first"  # requests for its on-demand tag come first
+    BUDGET = "budget"
+    CLOSED = "closed"
+    DEADLINE = "deadline"
+    GUARD = "guard"
+
+
+Code = Served | Unfit | Stopped
+
+
+class Figures(Value):
+    """The figures of a decision; a figure that its code does not have is left out."""
+
+    needed: Rate | None = later(None, "The amount of a limit that a further request needs.")
+    left: Rate | None = later(None, "The remainder of that limit; None: unknown.")
+    unit: str = later("", "Unit of both: `machines or requests`, a currency, or `machine hours`.")
+    until: Moment | None = later(None, "When the constraint ends by itself, if that is known.")
+    queue: str = later("", "The queue that the pool does not serve.")
+    tags: tuple[str, ...] = later((), "The tags and minimums that it is about.")
+    has: tuple[str, ...] = later((), "The numbers of the pool's machines that are too small.")
+    image: str = later("", "The image without a published version.")
+    provider: str = later("", "The provider at which it has none.")
+    held: Literal["", "denied", "unknown"] = later("", "What the held tags are.")
+
+
+NO_FIGURES = Figures()
+
+
+class Decision(Value):
+    """The decision on requests of one signature, the same for some pools."""
+
+    code: Code
+    subject: tuple[str, ...] = Field(description="The pools.")
+    key: Path = Field((), description="The key of fleet.yaml that decides; `*`: of each pool.")
+    figures: Figures = NO_FIGURES
+    message: Annotated[str, FOR_PEOPLE] = later("", "The decision on each of the pools in words.")

@@ -1,0 +1,208 @@
+"""Decide for a pair of a request and a pool whether the pool fits, and all reasons against it.
+
+`sign_demand` matches all requests of a plan at the same time; `tests/laws/test_fitting_laws.py`
+holds that both agree.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from fleet.model.decisions import NO_FIGURES, Decision, Figures, Served, Stopped, Unfit
+from fleet.model.facts import World
+from fleet.model.plan import Signature, Unserved
+from fleet.planner.images import Unproven, find_unproven, images_by_pool
+from fleet.schema.findings import Path
+from fleet.schema.model import Fleet, Pool, StaticPool, serves_queue
+from fleet.tagrules.offers import (
+    Ask,
+    Mismatch,
+    Offer,
+    ask_of_tags,
+    find_mismatch,
+    find_unasked,
+    offer_of_pool,
+    satisfies,
+)
+from fleet.tagrules.requests import Refusal
+from fleet.tagrules.sources import BUILD_ARCH
+from fleet.tagrules.vocabulary import tag_name
+
+
+class Asked(NamedTuple):
+    """The requirements of a request that decide which pools fit it."""
+
+    queue: str | None
+    """None: any queue."""
+    ask: Ask
+    dropped: frozenset[str] = frozenset()
+    """Required tags that it waives (`otherwise`)."""
+    held: tuple[str, ...] = ()
+    """Tags for which no worker may serve it: denied or unknown ones."""
+    is_unknown: bool = False
+    """The held tags are unknown, not denied."""
+
+    def ask_at(self, offer: Offer) -> Ask:
+        """Return the requirements on a worker: a waived tag counts only if the worker has it."""
+        if not self.dropped:
+            return self.ask
+        return self.ask._replace(required=self.ask.required - (self.dropped - offer.provides))
+
+    def fits(self, offer: Offer) -> bool:
+        """Return whether a worker with this offer may serve it, whatever its queue."""
+        return not self.held and satisfies(self.ask_at(offer), offer)
+
+
+def asked_by(fleet: Fleet, signature: Signature) -> Asked:
+    """Return the requirements of the requests of a signature, as the plan recorded them."""
+    return Asked(
+        signature.queue,
+        ask_of_tags(fleet, signature.required, signature.provided),
+        frozenset(signature.dropped),
+        signature.held,
+        any(each.is_unknown for each in signature.refused if each.tag in signature.held),
+    )
+
+
+def held_tags(refused: Collection[Refusal]) -> tuple[str, ...]:
+    """Return the tags that hold a request: the unknown ones, else those that may be denied."""
+    alike = _certainty(held_by(refused))
+    return tuple(each.tag for each in refused if _certainty(each) == alike)
+
+
+def held_by(refused: Collection[Refusal]) -> Refusal:
+    """Return the first of the refusals that hold a request."""
+    return min(refused, key=_certainty)
+
+
+def _certainty(refusal: Refusal) -> tuple[bool, bool]:
+    return not refusal.is_unknown, refusal.is_sure
+
+
+_PARTS = (Unfit.TAG_MISSING, Unfit.TAG_NOT_BROUGHT, Unfit.TAG_EXCLUSIVE, Unfit.TOO_SMALL)
+"""The code of each part of a `Mismatch`."""
+
+
+def find_unfit(
+    fleet: Fleet, asked: Asked, pool: str, offer: Offer, unproven: Unproven | None = None
+) -> Iterator[Decision]:
+    """Yield every reason why a pool does not fit a request."""
+    declared = fleet.pools[pool]
+    if asked.queue is not None and not serves_queue(declared, asked.queue):
+        yield _decision(Unfit.QUEUE_NOT_SERVED, pool, "serves", Figures(queue=asked.queue))
+    ask = asked.ask_at(offer)
+    mismatch = find_mismatch(ask, offer)
+    if unproven is not None and unproven.may_prove(mismatch):
+        at = {"image": unproven.pool.image, "provider": unproven.pool.provider}
+        figures = Figures(tags=mismatch.missing, **at)
+        yield _decision(Unfit.IMAGE_UNPROVEN, pool, "image", figures)
+        mismatch = Mismatch()
+    for code, tags in zip(_PARTS, mismatch, strict=True):
+        if tags:
+            has = _numbers_of(offer, tags) if code is Unfit.TOO_SMALL else ()
+            figures = Figures(tags=tags, has=has)
+            yield _decision(code, pool, _key_of(code, tags, declared), figures)
+    if asked.held:
+        held = Figures(tags=asked.held, held="unknown" if asked.is_unknown else "denied")
+        yield _decision(Unfit.TAG_HELD, pool, "", held)
+    if offer.on_demand and not offer.on_demand & ask.required:
+        yield _decision(Unfit.ON_DEMAND, pool, "", Figures(tags=tuple(sorted(offer.on_demand))))
+
+
+def _decision(code: Unfit, pool: str, key: str, figures: Figures) -> Decision:
+    path: Path = ("pools", pool, key) if key else ("pools", pool)
+    return Decision(code=code, subject=(pool,), key=path, figures=figures)
+
+
+def _numbers_of(offer: Offer, minimums: Iterable[str]) -> tuple[str, ...]:
+    """Return the numbers of an offer that have a minimum."""
+    asked = {tag_name(minimum) for minimum in minimums}
+    return tuple(f"{tag}={number:f}" for tag, number in offer.numbers if tag in asked)
+
+
+def _key_of(code: Unfit, tags: Sequence[str], pool: Pool | StaticPool) -> str:
+    """Return the key of a pool that decides a mismatch."""
+    if isinstance(pool, StaticPool):
+        return "provides"
+    if code is Unfit.TAG_MISSING and any(tag.startswith(BUILD_ARCH) for tag in tags):
+        return "image"
+    keys = {Unfit.TOO_SMALL: "machine", Unfit.TAG_NOT_BROUGHT: "requires"}
+    return keys.get(code, "provides")
+
+
+class Decider:
+    """Answers for every pair of a request and a pool as the plan decided."""
+
+    def __init__(self, fleet: Fleet, world: World) -> None:
+        self._fleet, self._world = fleet, world
+
+    @cached_property
+    def offers(self) -> dict[str, Offer]:
+        """Return the offer of each pool's next machine, by name."""
+        images = images_by_pool(self._fleet, self._world)
+        return {name: offer_of_pool(self._fleet, name, images[name]) for name in sorted(images)}
+
+    def fits(self, asked: Asked, pool: str) -> bool:
+        """Return whether a pool serves the queue of a request and its workers may run it."""
+        is_served = asked.queue is None or serves_queue(self._fleet.pools[pool], asked.queue)
+        return is_served and asked.fits(self.offers[pool])
+
+    def find_unasked(self, asked: Asked, pool: str) -> tuple[str, ...] | None:
+        """Return the tags that a request must also require for a new machine of a pool.
+
+        None: the pool does not fit, whatever other tags the request requires.
+        """
+        if asked.held or (
+            asked.queue is not None and not serves_queue(self._fleet.pools[pool], asked.queue)
+        ):
+            return None
+        offer = self.offers[pool]
+        return find_unasked(asked.ask_at(offer), offer)
+
+    def find_unfit(self, asked: Asked, pool: str) -> tuple[Decision, ...]:
+        """Return every reason why a pool does not fit a request; empty if it fits."""
+        unproven = self._unproven.get(pool)
+        return tuple(find_unfit(self._fleet, asked, pool, self.offers[pool], unproven))
+
+    @cached_property
+    def _unproven(self) -> dict[str, Unproven]:
+        """Return the pools without a published version of their image, by name."""
+        return find_unproven(self._fleet, self._world)
+
+    def decide(
+        self, signature: Signature, pool: str, unserved: Unserved | None = None
+    ) -> tuple[Decision, ...]:
+        """Return the decisions on a pool for the requests of a signature.
+
+        `unserved` is the entry of the plan if the requests wait.
+        """
+        recorded = unserved.decisions if unserved else ()
+        stopped = [e for e in recorded if pool in e.subject and isinstance(e.code, Stopped)]
+        if unserved is not None and stopped:
+            return tuple(_of_pool(each, pool, unserved) for each in stopped)
+        asked = asked_by(self._fleet, signature)
+        if unfit := self.find_unfit(asked, pool):
+            return unfit
+        code = Served.FITS
+        if unserved is not None:
+            is_static = isinstance(self._fleet.pools[pool], StaticPool)
+            code = Served.WORKERS_BUSY if is_static else Served.SERVES_OTHERS
+        waived = asked.ask.required & (asked.dropped - self.offers[pool].provides)
+        return (fitting(pool, code, tuple(sorted(waived))),)
+
+
+def fitting(pool: str, code: Served = Served.FITS, waived: tuple[str, ...] = ()) -> Decision:
+    """Return the decision on a pool that fits, without the waived tags."""
+    figures = Figures(tags=waived) if waived else NO_FIGURES
+    return Decision(code=code, subject=(pool,), key=("pools", pool), figures=figures)
+
+
+def _of_pool(decision: Decision, pool: str, unserved: Unserved) -> Decision:
+    """Return the part of a decision that is about one of its pools, with its figures."""
+    key = tuple(pool if step == "*" else step for step in decision.key)
+    alone = decision.altered(subject=(pool,), key=key)
+    if decision.message:
+        return alone
+    own = next(each for each in unserved.blocked if (each.pool, each.path) == (pool, key))
+    figures = Figures(needed=own.needed, left=own.left, unit=own.unit, until=own.until)
+    return alone.altered(figures=figures, message=own.because)

@@ -1,0 +1,101 @@
+"""Sentences of the decisions on a pool for a request."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fleet.model.decisions import MISMATCHES, Code, Decision, Served, Stopped, Unfit
+from fleet.schema.findings import listed
+
+UNPUBLISHED = " has no published version at provider "
+"""Joins the names of an image and a provider in the reason why a pool creates no machines."""
+_Words = Callable[[Decision], str]
+
+
+def describe_pool(decisions: Sequence[Decision]) -> str:
+    """Return a sentence of the decisions on one pool: `pool arm does not provide gpu`."""
+    shown = decisions[:1]
+    if shown[0].code in MISMATCHES:
+        shown = [each for each in decisions if each.code in MISMATCHES]
+    return f"pool {shown[0].subject[0]} {'; '.join(map(describe, shown))}"
+
+
+def describe_nearest(decisions: Sequence[Decision]) -> str:
+    """Return why no pool serves a request, by the decisions on the nearest one."""
+    (name,), code = decisions[0].subject, decisions[0].code
+    if code is Served.WORKERS_BUSY:
+        return f"pool {name} fits, but all its workers are in use"
+    if code not in MISMATCHES:
+        return f"pool {name} fits, but is on demand: only for requests that ask for it"
+    if code is Unfit.IMAGE_UNPROVEN:
+        figures = decisions[0].figures
+        none = f"image {figures.image}{UNPUBLISHED}{figures.provider}"
+        return f"{none}; its test would prove {listed(figures.tags)}"
+    shown = [each for each in decisions if each.code in MISMATCHES]
+    has = ", ".join(figure for each in shown for figure in each.figures.has)
+    but = f" (it has {has})" if has else ""
+    return f"no pool fits; nearest is {name}, which {'; '.join(map(describe, shown))}{but}"
+
+
+def describe(decision: Decision) -> str:
+    """Return a decision in words, without its subject."""
+    if isinstance(decision.code, Stopped):
+        return f"fits, but {decision.message}"
+    return _WORDS[decision.code](decision)
+
+
+def _queue_not_served(decision: Decision) -> str:
+    return f"does not serve queue {decision.figures.queue}"
+
+
+def _tag_missing(decision: Decision) -> str:
+    return f"does not provide {listed(decision.figures.tags)}"
+
+
+def _tag_not_brought(decision: Decision) -> str:
+    return f"requires {listed(decision.figures.tags)} of the request"
+
+
+def _tag_exclusive(decision: Decision) -> str:
+    return f"is exclusive to requests that ask for {listed(decision.figures.tags)}"
+
+
+def _too_small(decision: Decision) -> str:
+    return "; ".join(f"does not have {minimum}" for minimum in decision.figures.tags)
+
+
+def _tag_held(decision: Decision) -> str:
+    tags = decision.figures.tags
+    are = "is" if len(tags) == 1 else "are"
+    return f"creates no machine for it: {listed(tags)} {are} {decision.figures.held}"
+
+
+def _on_demand(decision: Decision) -> str:
+    tags = ", ".join(decision.figures.tags)
+    return f"fits, but creates machines only for requests that ask for {tags}"
+
+
+def _fits(decision: Decision) -> str:
+    waived = decision.figures.tags
+    return f"fits without {listed(waived)}" if waived else "fits"
+
+
+def _serves_others(decision: Decision) -> str:
+    return f"{_fits(decision)}, but its machines serve other requests"
+
+
+def _workers_busy(decision: Decision) -> str:
+    return f"{_fits(decision)}, but all its workers are busy"
+
+
+_WORDS: Mapping[Code, _Words] = {
+    Unfit.QUEUE_NOT_SERVED: _queue_not_served,
+    Unfit.TAG_MISSING: _tag_missing,
+    Unfit.IMAGE_UNPROVEN: _tag_missing,
+    Unfit.TAG_NOT_BROUGHT: _tag_not_brought,
+    Unfit.TAG_EXCLUSIVE: _tag_exclusive,
+    Unfit.TOO_SMALL: _too_small,
+    Unfit.TAG_HELD: _tag_held,
+    Unfit.ON_DEMAND: _on_demand,
+    Served.FITS: _fits,
+    Served.SERVES_OTHERS: _serves_others,
+    Served.WORKERS_BUSY: _workers_busy,
+}
