@@ -40,7 +40,7 @@ def reconcile(
     """Return the plan for an observed world; `inventories` are those of this world."""
     fleet = with_price_lists(fleet, world)
     plan = reconcile_unsealed(fleet, world, inventories)
-    digests = Digests(config=config_digest(fleet), world=world_digest(world))
+    digests = Digests(config=config_digest(fleet), world=world_digest(world), over="decisions")
     return seal(plan.altered(digests=digests))
 
 

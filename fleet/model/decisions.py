@@ -3,12 +3,12 @@
 `fleet.words` turns a decision into a sentence. Digests are over codes, subjects, keys and figures.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from fleet.model.money import Rate
-from fleet.model.values import FOR_PEOPLE, Moment, Value, Word, later
+from fleet.model.values import ForPeople, Moment, Value, Word, later
 
 Path = tuple[str | int, ...]
 
@@ -86,4 +86,4 @@ class Decision(Value):
     subject: tuple[str, ...] = Field(description="The pools.")
     key: Path = Field((), description="The key of fleet.yaml that decides; `*`: of each pool.")
     figures: Figures = NO_FIGURES
-    message: Annotated[str, FOR_PEOPLE] = later("", "The decision on each of the pools in words.")
+    message: ForPeople = later("", "The decision on each of the pools in words.")

@@ -5,32 +5,33 @@ lines avoid a JSON value of the whole list.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, get_args, get_origin
 
 from pydantic_core import to_json
 
 from fleet.model.facts import Demand, Listing, Machine, QueueReading, Request, World
 from fleet.model.images import ImageVersion
-from fleet.model.plan import Action, Create, Plan, Signature, Unserved
+from fleet.model.plan import Action, Create, Plan, Signature, Unserved, WorkerVerdict
 from fleet.model.values import FOR_PEOPLE, Value, canonical_json, digest
 from fleet.schema.model import Fleet
 from fleet.schema.remembered import remembered
 
 
 def seal(plan: Plan) -> Plan:
-    """Return the plan with its digest, which excludes the fields for people."""
-    fields = Plan.model_fields.items()
-    for_people = {
-        name: field.get_default(call_default_factory=True)
-        for name, field in fields
-        if FOR_PEOPLE in field.metadata
-    }
+    """Return the plan with its digest, which excludes the fields for people.
+
+    The digest of a plan that an older version saved counts its sentences.
+    """
+    is_older = plan.digests.over == "sentences"
+    omit: Callable[[type[Value]], _Omitted] = _omit_nothing if is_older else _omit_sentences
     blank = plan.altered(
         digests=plan.digests.altered(plan=""),
         **dict.fromkeys(("actions", "signatures", "unserved", "workers"), ()),
-        **for_people,
     )
+    if is_older:
+        blank = blank.altered(**_OLDER_FOR_PEOPLE)
     # Later fields are left out while empty, so that older plans keep their digests.
     later = (
         "bases",
@@ -42,18 +43,51 @@ def seal(plan: Plan) -> Plan:
         "rules",
         "waiting_versions",
     )
-    absent = {key for key in later if not getattr(blank, key)}
-    dumped = blank.model_dump(mode="json", exclude=absent)
+    absent = dict.fromkeys((key for key in later if not getattr(blank, key)), True)
+    dumped = blank.model_dump(mode="json", exclude={**omit(Plan), **absent})
     hasher = hashlib.sha256(canonical_json(dumped).encode())
     for lines in (
-        map(_encode_signature, plan.signatures),
-        _encode_unserved(plan.unserved),
-        map(_encode_action, plan.actions),
-        map(_encode, plan.workers),
+        (_encode_signature(each, omit(Signature)) for each in plan.signatures),
+        _encode_unserved(plan.unserved, omit(Unserved)),
+        (_encode_action(each, omit(type(each))) for each in plan.actions),
+        (_encode(each, omit(WorkerVerdict)) for each in plan.workers),
     ):
         for line in lines:
             hasher.update(b"\n" + line)
     return plan.altered(digests=plan.digests.altered(plan=hasher.hexdigest()))
+
+
+_Omitted = Mapping[str, Any]
+"""Fields to leave out, as pydantic's `exclude`."""
+_OLDER_FOR_PEOPLE: dict[str, object] = {"included": {}, "notices": (), "warnings": ()}
+"""The fields for people that the digest of an older plan excludes."""
+
+
+def _omit_nothing(_: type[Value]) -> _Omitted:
+    return {}
+
+
+@cache
+def _omit_sentences(kind: type[Value]) -> _Omitted:
+    """Return the fields for people of a value, and of the values in it."""
+    found: dict[str, Any] = {}
+    for name, field in kind.model_fields.items():
+        if FOR_PEOPLE in field.metadata:
+            found[name] = True
+        elif inner := _omit_within(field.annotation):
+            found[name] = inner
+    return found
+
+
+def _omit_within(annotation: object) -> _Omitted:
+    """Return the fields for people of the values of an annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, Value):
+        return _omit_sentences(annotation)
+    found: dict[str, Any] = {}
+    for part in get_args(annotation):
+        found |= _omit_within(part)
+    is_listed = get_origin(annotation) in (tuple, dict)
+    return {"__all__": found} if found and is_listed else found
 
 
 def config_digest(fleet: Fleet) -> str:
@@ -106,33 +140,35 @@ def _missing_keys(version: ImageVersion) -> set[str]:
     return plain | {key for key in later if not getattr(version, key)}
 
 
-_TABLES = {"inputs": {"labels", "settings"}}
-
-
-def _encode_action(action: Action) -> bytes:
+def _encode_action(action: Action, omitted: _Omitted) -> bytes:
     if not isinstance(action, Create):
-        return _encode(action)
+        return _encode(action, omitted)
     inputs = action.inputs
     tables = [sorted(inputs.labels.items()), sorted(inputs.settings.items())]
-    return _encode(action, exclude=_TABLES) + to_json(tables)
+    return _encode(action, {**omitted, "inputs": {"labels", "settings"}}) + to_json(tables)
 
 
-def _encode_signature(signature: Signature) -> bytes:
+def _encode_signature(signature: Signature, omitted: _Omitted) -> bytes:
     served = [sorted(by.items()) for by in (signature.by_worker, signature.by_create)]
-    later: set[str] = set() if signature.ruled else {"ruled"}
-    return _encode(signature, exclude={"by_worker", "by_create"} | later) + to_json(served)
+    later = {} if signature.ruled else {"ruled": True}
+    own = {**omitted, "by_worker": True, "by_create": True, **later}
+    return _encode(signature, own) + to_json(served)
 
 
-def _encode_unserved(causes: Iterable[Unserved]) -> Iterator[bytes]:
+def _encode_unserved(causes: Iterable[Unserved], omitted: _Omitted) -> Iterator[bytes]:
     """Yield the encoded requests without a machine; the digest of shared reasons is cached."""
     known: dict[tuple[int, ...], bytes] = {}
     for each in causes:
         # The plan holds all these objects, so their ids are unique.
-        key = (id(each.because), *map(id, each.blocked))
+        key = (id(each.because), *map(id, each.blocked), *map(id, each.decisions))
         if key not in known:
             reasons = to_json([each.because, each.blocked])
+            if omitted:
+                shared = each.altered(signature="", requests=(), count=0, path=())
+                reasons = _encode(shared, omitted)
             known[key] = hashlib.sha256(reasons).digest()
-        yield _encode(each, exclude={"because", "blocked"}) + known[key]
+        own = {"because": True, "blocked": True, "decisions": True}
+        yield _encode(each, own) + known[key]
 
 
 def _without_records(reading: QueueReading) -> QueueReading:
@@ -169,12 +205,12 @@ def _encode_request(request: Request) -> bytes:
 
 def _encode_machine(machine: Machine) -> bytes:
     # A machine whose port was never checked keeps the digest of earlier versions.
-    unseen = {"misses", "was_ready", "looked_since"} if machine.misses is None else None
-    return _encode(machine, exclude=unseen)
+    keys = ("misses", "was_ready", "looked_since")
+    return _encode(machine, dict.fromkeys(keys, True) if machine.misses is None else None)
 
 
-def _encode(value: Value, *, exclude: set[str] | dict[str, set[str]] | None = None) -> bytes:
-    return value.model_dump_json(exclude=exclude).encode()
+def _encode(value: Value, omitted: _Omitted | None = None) -> bytes:
+    return value.model_dump_json(exclude=omitted or None).encode()
 
 
 def _encode_sorted(value: Value, exclude: dict[str, Any] | None = None) -> bytes:

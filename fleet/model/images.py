@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from fleet.model.values import Moment, Value, digest, later, sort_by, sorted_tags
+from fleet.model.values import ForPeople, Moment, Value, digest, later, sort_by, sorted_tags
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 from fleet.schema.units import Written
 
@@ -199,7 +199,9 @@ class WaitingVersion(Value):
     until: Moment | None = Field(
         None, description="When `fleet apply` continues; None: no time is set."
     )
-    because: str = Field(description="Why it waits, with the key of fleet.yaml that decides.")
+    because: ForPeople = Field(
+        description="Why it waits, with the key of fleet.yaml that decides."
+    )
     command: str = Field(description="What makes it current now.")
 
     @property

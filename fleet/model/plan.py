@@ -18,7 +18,7 @@ from fleet.model.money import Bill, Rate
 from fleet.model.notices import Notice
 from fleet.model.orders import Order
 from fleet.model.price_lists import PriceSource
-from fleet.model.values import FOR_PEOPLE, Moment, Value, Word, later
+from fleet.model.values import FOR_PEOPLE, ForPeople, Moment, Value, Word, later
 from fleet.schema.units import CURRENCY_PATTERN
 
 
@@ -28,8 +28,8 @@ class GuardResult(Value):
     guard: str
     pool: str | None = Field(None, description="None where it counts the whole fleet.")
     result: Literal["passed", "throttled", "refused"]
-    because: str
-    way_out: str = ""
+    because: ForPeople
+    way_out: ForPeople = ""
     path: tuple[str | int, ...] = ()
     count: int = Field(0, description="How many machines it is about.")
     of: int = Field(0, description="How many machines the pool, or the fleet, holds.")
@@ -68,7 +68,7 @@ class ApprovalVerdict(Value):
     passes: tuple[str, ...] = Field((), description="Workers that it lets pass in this plan.")
     reason: str
     expires: date = Field(description="The last day it works.")
-    inert: str = Field("", description="Why it lets nothing pass; empty where it may.")
+    inert: ForPeople = Field("", description="Why it lets nothing pass; empty where it may.")
 
     @property
     def left(self) -> int:
@@ -157,7 +157,7 @@ class Optimum(Value):
         "durations count as equally long. It is one of the model alone, so `bound` has 0 for it.",
     )
     gap: float = Field(description="(model - bound) / model; 0: proven to be the best.")
-    because: str = Field("", description="Where the gap is not 0: what ended the search.")
+    because: ForPeople = Field("", description="Where the gap is not 0: what ended the search.")
 
     @property
     def model_bound(self) -> Decimal:
@@ -200,8 +200,8 @@ class RulesVerdict(Value):
     extra: tuple[str, ...] = Field(
         (), description="Entries that fleet once wrote, or that no rule of fleet.yaml gives."
     )
-    because: str = Field("", description="Why they cannot be seen.")
-    fix: str = Field("", description="The command or key of fleet.yaml that fixes it.")
+    because: ForPeople = Field("", description="Why they cannot be seen.")
+    fix: ForPeople = Field("", description="The command or key of fleet.yaml that fixes it.")
 
 
 class Cause(Word):
@@ -282,7 +282,7 @@ class Create(Value):
     inputs: WorkerInputs
     reason: Reason
     cause: Cause
-    because: str = Field(description="The reason in a sentence, with its figures.")
+    because: ForPeople = Field(description="The reason in a sentence, with its figures.")
     cost: Rate = Field(description="Money per hour that this adds.")
     serves: tuple[str, ...] = Field((), description="Ids of the requests it is for.")
     until_idle: Bill | None = Field(
@@ -310,7 +310,7 @@ class Drain(Value):
     registry: str = Field(description="The queue or provider it is registered at.")
     reason: Reason
     cause: Cause
-    because: str
+    because: ForPeople
 
 
 class Delete(Value):
@@ -322,7 +322,7 @@ class Delete(Value):
     registry: str | None = Field(description="Where it is disabled, or its token revoked.")
     reason: Reason
     cause: Cause
-    because: str
+    because: ForPeople
     saves: Rate = Field(description="Money per hour that this ends.")
     revokes: bool = Field(
         False, description="It never registered: its token is revoked, so that it cannot any more."
@@ -346,7 +346,7 @@ class Holding(Value):
     machine: str = Field(description="The provider's own id.")
     registry: str | None = Field(description="Where its token is revoked.")
     log: int = Field(description="Lines of its console that are kept.")
-    because: str
+    because: ForPeople
 
 
 class Release(Value):
@@ -355,7 +355,7 @@ class Release(Value):
     pool: str
     worker: str
     registry: str = Field(description="The queue it is registered at.")
-    because: str
+    because: ForPeople
     may_work: bool = Field(
         False, description="A token of it works: guards count it as a deletion."
     )
@@ -367,7 +367,7 @@ class Resume(Value):
     pool: str
     worker: str
     registry: str = Field(description="The queue or provider that drained it.")
-    because: str
+    because: ForPeople
 
 
 class Replaced(Value):
@@ -388,7 +388,7 @@ class Promotion(Value):
     now: State
     share: int = Field(0, description="As a candidate, of each pool's workers, in percent.")
     reason: Reason
-    because: str = Field(description="The reason in a sentence, with its figures.")
+    because: ForPeople = Field(description="The reason in a sentence, with its figures.")
     replaces: tuple[Replaced, ...] = ()
     cost: Rate | None = Field(
         description="Maximum cost of new machines beside the old ones; None: unknown."
@@ -424,7 +424,7 @@ class WorkerVerdict(Value):
     registry: str | None = Field(None, description="The queue or provider it registered at.")
     verdict: Literal["keep", "create", "drain", "delete"]
     reason: Reason
-    because: str
+    because: ForPeople
     state: str = Field(description="idle, busy, starting, draining, deaf, disconnected, unknown.")
     running: str | None = None
     since: Moment | None = None
@@ -443,7 +443,7 @@ class RefusedTag(Value):
 
     tag: str
     who: str
-    because: str
+    because: ForPeople
     path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that forbids it.")
 
     @property
@@ -456,7 +456,7 @@ class TagDifference(Value):
     """A tag that a rule of today gives, and that the queue did not store with the request."""
 
     tag: str
-    because: str
+    because: ForPeople
     path: tuple[str | int, ...] = Field((), description="The rule in fleet.yaml.")
 
 
@@ -509,7 +509,7 @@ class Blocked(Value):
     """A pool that fits a request and makes no machine for it in this run, and why."""
 
     pool: str
-    because: str
+    because: ForPeople
     path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that decides.")
     code: BlockedCode = later("limit", "Kind of constraint.")
     needed: Rate | None = later(None, "The amount of a limit that a further request needs there.")
@@ -524,7 +524,7 @@ class Unserved(Value):
     signature: str
     requests: tuple[str, ...]
     count: int
-    because: str
+    because: ForPeople
     path: tuple[str | int, ...] = ()
     blocked: tuple[Blocked, ...] = Field((), description="Each pool that would fit.")
     decisions: tuple[Decision, ...] = later(
@@ -543,7 +543,7 @@ class PoolVerdict(Value):
 
     pool: str
     mode: str
-    because: str = Field(description="Why this many and not one more or less.")
+    because: ForPeople = Field(description="Why this many and not one more or less.")
     busy: int = 0
     idle: int = 0
     starting: int = 0
@@ -574,7 +574,7 @@ class PoolVerdict(Value):
         (),
         description="Which of these figures are unknown; they count as 0 here.",
     )
-    failures: str = later(
+    failures: ForPeople = later(
         "",
         "Its latest attempts to create a machine, if they failed in a row: how many, when, why.",
     )
@@ -607,7 +607,7 @@ class Estimate(Value):
     longest: int | None = Field(
         None, description="The length above which this queue must be read by SQL."
     )
-    because: str
+    because: ForPeople
 
 
 CLOCK_RULE = "wrong-clock"
@@ -628,6 +628,11 @@ class Digests(Value):
     config: str
     world: str
     plan: str = ""
+    over: Literal["sentences", "decisions"] = later(
+        "sentences",
+        "What the digest of the plan counts. `decisions`: codes, subjects, keys and figures, and "
+        "no sentence. Older versions counted sentences.",
+    )
 
 
 class Plan(Value):
@@ -675,12 +680,14 @@ class Plan(Value):
     optimum: Optimum | None = Field(
         None, description="None where no machine is made for requests."
     )
-    unknown: tuple[str, ...] = Field((), description="What could not be read, and what it stops.")
+    unknown: Annotated[tuple[str, ...], FOR_PEOPLE] = Field(
+        (), description="What could not be read, and what it stops."
+    )
     unread: tuple[str, ...] = Field(
         (), description="Queues that could not be read; `unknown` says why."
     )
     estimates: tuple[Estimate, ...] = Field((), description="Queues that were read only in part.")
-    attention: tuple[str, ...] = Field(
+    attention: Annotated[tuple[str, ...], FOR_PEOPLE] = Field(
         (), description="What needs a person; fleet does not fix it."
     )
     rules: tuple[RulesVerdict, ...] = Field(

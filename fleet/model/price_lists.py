@@ -12,7 +12,7 @@ from pydantic import Field
 
 from fleet.model.facts import PriceList, Unknown, World
 from fleet.model.prices import Listed, MachineType, Table, source_of, table
-from fleet.model.values import Value
+from fleet.model.values import ForPeople, Value
 from fleet.schema.model import Fleet, Provider
 from fleet.schema.remembered import remembered
 
@@ -24,7 +24,7 @@ class PriceSource(Value):
     own: bool = Field(description="The provider's own list; else the table shipped with fleet.")
     as_of: str = Field(description="The day of the table or the time of the list, UTC.")
     age_seconds: int | None = Field(description="Since then; null: the table has no prices there.")
-    because: str = Field("", description="Why nothing newer counts, where that was tried.")
+    because: ForPeople = Field("", description="Why nothing newer counts, where that was tried.")
 
 
 def with_price_lists(fleet: Fleet, world: World) -> Fleet:

@@ -42,6 +42,8 @@ def later(default: Any, description: str | None = None, **more: Any) -> Any:  # 
 
 FOR_PEOPLE = "for people"
 """Marks a field that only people read: digests exclude it."""
+ForPeople = Annotated[str, FOR_PEOPLE]
+"""A sentence or a list of commands: another wording changes no digest."""
 
 
 def sorted_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
