@@ -1,18 +1,28 @@
 """A saved plan is held against the plan of now: by what is done, never by whom it is done for."""
 
+from decimal import Decimal
+from typing import Any
+
 import pytest
 
 from fleet.errors import FileUnreadable, PlanOutdated
+from fleet.guard import guard
 from fleet.model.digests import seal
 from fleet.model.plan import Digests, Plan
 from fleet.model.saved_plan import find_drift, read_plan
+from fleet.model.values import FOR_PEOPLE, Value
+from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json
 from tests.builders import (
     a_create,
     a_delete,
     a_drain,
     a_plan,
+    a_pool,
     a_pool_verdict,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
     a_worker_verdict,
     an_idle_verdict,
     some_inputs,
@@ -167,3 +177,59 @@ def test_what_a_guard_keeps_from_being_made_makes_no_difference() -> None:
     now = a_plan(withheld=(a_create(worker="debian-ci-builders-0009"),), workers=(planned,))
 
     assert find_drift(a_plan(), now) == ()
+
+
+def reworded(value: Any) -> Any:  # noqa: ANN401 - any part of a plan
+    """Return a value with another wording of each sentence in it."""
+    fields = type(value).model_fields
+    changes: dict[str, object] = {}
+    for name, field in fields.items():
+        held = getattr(value, name)
+        if FOR_PEOPLE in field.metadata:
+            changes[name] = f"{held}, in other words" if isinstance(held, str) else held
+        elif isinstance(held, Value):
+            changes[name] = reworded(held)
+        elif isinstance(held, tuple):
+            changes[name] = tuple(reworded(e) if isinstance(e, Value) else e for e in held)
+    return value.altered(**changes)
+
+
+def unserved_plan(**request: object) -> Plan:
+    """Return a plan with a full pool, a request that fits none and one with a denied tag."""
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", max=1)}, tags={"big": {"asked_by": ["rules"]}}
+    )
+    denied = a_request(id="3", required=("big",), asked={"big": "user"}, requester="ada")
+    requests = (a_request(id="1"), a_request(id="2"), a_request(id="4", required=("gpu",)))
+    world = a_sim_world(requests=(*requests, denied.altered(**request)))
+    return guard(fleet, reconcile(fleet, world))
+
+
+def test_another_wording_changes_no_digest() -> None:
+    plan = unserved_plan()
+    other = reworded(plan)
+
+    assert len(plan.unserved) > 1
+    assert plan_to_json(plan) != plan_to_json(seal(other))
+    assert seal(other).digests == plan.digests
+
+
+@pytest.mark.parametrize("key", ["code", "needed"])
+def test_another_decision_changes_the_digest(key: str) -> None:
+    plan = unserved_plan()
+    (first, *rest) = plan.unserved
+    (blocked,) = first.blocked
+    change = {"code": "closed"} if key == "code" else {"needed": Decimal(7)}
+    other = first.altered(blocked=(blocked.altered(**change),))
+
+    assert seal(plan.altered(unserved=(other, *rest))).digests != plan.digests
+
+
+def test_a_plan_whose_digest_counted_sentences_is_read() -> None:
+    plan = unserved_plan()
+    older = seal(plan.altered(digests=plan.digests.altered(over="sentences")))
+
+    assert older.digests.plan != plan.digests.plan
+    assert read_plan("p.json", plan_to_json(older).encode()) == older
+    with pytest.raises(PlanOutdated):
+        read_plan("p.json", plan_to_json(older.altered(unknown=("more",))).encode())
