@@ -23,7 +23,7 @@ from fleet.guard.refusals import (
     refuse_rivalled,
     throttle,
 )
-from fleet.model.decisions import Decision, Stopped
+from fleet.model.decisions import Decision, Size, Stopped
 from fleet.model.digests import seal
 from fleet.model.plan import (
     Action,
@@ -36,10 +36,9 @@ from fleet.model.plan import (
     Release,
     Signature,
     Unserved,
-    serves,
 )
 from fleet.schema.model import DebusineQueue, Fleet, has_no_usable_queue
-from fleet.schema.units import write_count
+from fleet.words.sizes import describe_size, size_decision
 
 _ADMIN_HINT = (
     "add `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}` to the queue, or its admin "
@@ -79,7 +78,11 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
             by_pool[action.pool].append(action)
         elif isinstance(action, Create):
             unserved[action.pool] += len(action.serves)
-    pools = tuple(_recount(pool, by_pool[pool.pool], unserved[pool.pool]) for pool in plan.pools)
+    reduced = {action.pool for action in plan.actions if action.worker in withheld}
+    pools = tuple(
+        _recount(each, by_pool[each.pool], unserved[each.pool]) if each.pool in reduced else each
+        for each in plan.pools
+    )
     approvals = tuple(
         _add_passes(approval, approved, (*kept, *releases)) for approval in plan.approvals
     )
@@ -156,20 +159,20 @@ def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVer
         Decimal(0),
     )
     kinds = Counter(action.action for action in own)
-    before, served = serves(pool.served), pool.served - unserved
-    because = serves(served) + pool.because.removeprefix(before)
+    served = pool.served - unserved
+    size = [each for each in pool.decisions if each.code is not Size.SERVES]
+    size[:0] = [size_decision(Size.SERVES, pool.pool, served)] if served else []
     if unmade := pool.create - kinds["create"]:
-        because += f"; a guard withholds {write_count(unmade, 'new machine')}"
-        wait = "waits for it" if unserved == 1 else "wait for them"
-        because += f", so {write_count(unserved, 'request')} {wait}" if unserved else ""
+        size.append(size_decision(Size.GUARD_WITHHOLDS, pool.pool, unmade, waiting=unserved))
     if kept := pool.drain + pool.delete - kinds["drain"] - kinds["delete"]:
-        because += f"; a guard keeps {write_count(kept, 'machine')} from going"
+        size.append(size_decision(Size.GUARD_KEEPS, pool.pool, kept))
     return pool.altered(
         create=kinds["create"],
         drain=kinds["drain"],
         delete=kinds["delete"],
         cost_after=pool.cost_before + change,
-        because=because.removeprefix("; "),
+        because=describe_size(size),
+        decisions=tuple(size),
         served=served,
     )
 

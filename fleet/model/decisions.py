@@ -58,7 +58,26 @@ class Stopped(Word):
     GUARD = "guard"
 
 
-Code = Served | Unfit | Stopped
+class Size(Word):
+    """A reason why a pool has as many machines as it has."""
+
+    SERVES = "serves"  # waiting requests
+    COULD_SERVE = "could-serve"  # waiting requests that fit
+    MIN = "min"
+    SPARE = "spare"
+    REPLACES_LATER = "replaces-later"
+    PAID_HOUR = "paid-hour"
+    DEMAND_UNKNOWN = "demand-unknown"
+    NO_DEMAND = "no-demand"
+    CLOSED = "closed"
+    IMAGE = "image"  # its image has a problem
+    OPTION_CLOSED = "option-closed"
+    REMOVED = "removed"  # from fleet.yaml
+    GUARD_WITHHOLDS = "guard-withholds"  # new machines
+    GUARD_KEEPS = "guard-keeps"  # machines that it would delete
+
+
+Code = Served | Unfit | Stopped | Size
 
 
 class Figures(Value):
@@ -68,6 +87,8 @@ class Figures(Value):
     left: Rate | None = later(None, "The remainder of that limit; None: unknown.")
     unit: str = later("", "Unit of both: `machines or requests`, a currency, or `machine hours`.")
     until: Moment | None = later(None, "When the constraint ends by itself, if that is known.")
+    count: int | None = later(None, "Requests or machines, as the code says.")
+    waiting: int = later(0, "Requests that wait because a guard withholds their machine.")
     queue: str = later("", "The queue that the pool does not serve.")
     tags: tuple[str, ...] = later((), "The tags and minimums that it is about.")
     has: tuple[str, ...] = later((), "The numbers of the pool's machines that are too small.")

@@ -544,6 +544,7 @@ class PoolVerdict(Value):
     pool: str
     mode: str
     because: ForPeople = Field(description="Why this many and not one more or less.")
+    decisions: tuple[Decision, ...] = later((), "The same, one entry per reason.")
     busy: int = 0
     idle: int = 0
     starting: int = 0
@@ -588,12 +589,6 @@ class PoolVerdict(Value):
     def machines_after(self) -> int:
         """Return the number of machines of the pool after this plan."""
         return self.machines + self.create - self.delete
-
-
-def serves(count: int) -> str:
-    """Return the number of served requests as a phrase, the start of a pool's `because`."""
-    are = "request is" if count == 1 else "requests are"
-    return f"{count} waiting {are} served here" if count else ""
 
 
 class Estimate(Value):

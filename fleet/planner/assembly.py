@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
+from fleet.model.decisions import Decision, Size
 from fleet.model.facts import Unknown, Worker, World
 from fleet.model.plan import (
     Action,
@@ -36,7 +37,6 @@ from fleet.model.plan import (
     Unserved,
     Warning_,
     WorkerVerdict,
-    serves,
 )
 from fleet.model.pool_limits import size_of
 from fleet.model.price_lists import find_price_sources
@@ -80,6 +80,7 @@ from fleet.planner.units import (
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_count, write_duration
 from fleet.tagrules.export import describe_rule_at, judge_rules
+from fleet.words.sizes import describe_size, size_decision
 
 ATTENTION_PAGE = "docs/how-to/runbook/needs-attention.md"
 ATTENTION = {
@@ -350,13 +351,13 @@ def assemble(
     Unless it is `explained`, leave out the fields that guards do not read.
     """
     unserved: tuple[Unserved, ...] = ()
-    because = dict.fromkeys(pool_plans, "")
+    sizes: dict[str, tuple[Decision, ...]] = {}
     if explained:
         unserved = tuple(find_unserved(fleet, world, pool_plans, decided.demand, decided.service))
         waiting, used = _count_waiting(unserved), used_of(decided.budgets)
-        because = {n: _describe_size(each, waiting[n], used) for n, each in pool_plans.items()}
+        sizes = {n: tuple(_decide_size(p, waiting[n], used)) for n, p in pool_plans.items()}
     pools = (
-        *(_judge_pool(pool_plan, because[name]) for name, pool_plan in pool_plans.items()),
+        *(_judge_pool(each, sizes.get(name, ())) for name, each in pool_plans.items()),
         *static_pools(fleet, world),
     )
     actions = _sort_actions(
@@ -522,7 +523,7 @@ def _creation_kind(made: Create) -> tuple[Reason, str, str]:
     return made.reason, made.inputs.type, made.inputs.image
 
 
-def _judge_pool(pool_plan: PoolPlan, because: str) -> PoolVerdict:
+def _judge_pool(pool_plan: PoolPlan, size: tuple[Decision, ...]) -> PoolVerdict:
     inventory, actions, price = pool_plan.inventory, pool_plan.actions, pool_plan.price
     costs = {unit.name: pool_plan.cost_of(unit) for unit in inventory.units if unit.machine}
     before = sum(filter(None, costs.values()), Decimal(0))
@@ -538,7 +539,8 @@ def _judge_pool(pool_plan: PoolPlan, because: str) -> PoolVerdict:
     return PoolVerdict(
         pool=pool_plan.name,
         mode=pool_plan.pool.mode if pool_plan.pool else "removed",
-        because=because,
+        because=describe_size(size),
+        decisions=size,
         **counted,
         other=len(inventory.units) - sum(counted.values()),
         create=kinds["create"],
@@ -642,49 +644,54 @@ def _optimum(decided: Decided) -> Optimum | None:
     )
 
 
-def _describe_size(pool_plan: PoolPlan, waiting: int, used: Used) -> str:
+def _decide_size(pool_plan: PoolPlan, waiting: int, used: Used) -> Iterator[Decision]:
+    """Yield the reasons why a pool has as many machines as it has."""
+    name, kept = pool_plan.name, Counter(reason for reason, _ in pool_plan.kept.values())
     if pool_plan.pool is None:
-        return "removed from fleet.yaml: its machines are deleted when their work ends"
-    parts = []
-    if pool_plan.served:
-        parts.append(serves(pool_plan.served))
-    if waiting:
-        wait = "waits" if waiting == 1 else "wait"
-        parts.append(f"{write_count(waiting, 'request')} could run here, but {wait}")
+        yield size_decision(Size.REMOVED, name)
+        return
+    counts = (
+        (Size.SERVES, pool_plan.served),
+        (Size.COULD_SERVE, waiting),
+        (Size.REPLACES_LATER, kept[Reason.WAITS_FOR_WINDOW]),
+        (Size.PAID_HOUR, kept[Reason.PAID_FOR]),
+    )
+    parts = [size_decision(code, name, count) for code, count in counts if count]
     if not pool_plan.on_demand:
-        parts += _describe_warm(pool_plan, used)
-    late = sum(reason is Reason.WAITS_FOR_WINDOW for reason, _ in pool_plan.kept.values())
-    if late:
-        parts.append(f"{late} {'worker waits' if late == 1 else 'workers wait'} to be replaced")
-    paid = sum(reason is Reason.PAID_FOR for reason, _ in pool_plan.kept.values())
-    if paid:
-        parts.append(f"{write_count(paid, 'machine')} kept until the end of the paid hour")
+        at = sum(each.code in (Size.SERVES, Size.COULD_SERVE) for each in parts)
+        parts[at:at] = _decide_warm(pool_plan, used)
     if not parts:
-        unsure = (
-            pool_plan.inventory.blind or pool_plan.inventory.frozen or pool_plan.inventory.sampled
-        )
-        parts.append("its demand is unknown" if unsure else "no requests wait for it")
+        inventory = pool_plan.inventory
+        is_unsure = inventory.blind or inventory.frozen or inventory.sampled
+        parts.append(size_decision(Size.DEMAND_UNKNOWN if is_unsure else Size.NO_DEMAND, name))
+    yield from parts
     if pool_plan.closed:
-        parts.append(f"creates no machines: {pool_plan.closed}")
-    else:
-        parts += [pool_plan.choice.problem] if pool_plan.choice.problem else []
-        parts += [
-            f"not created: {o.type}/{o.market}: {o.closed}" for o in pool_plan.options if o.closed
-        ]
-    return "; ".join(parts)
+        message = f"creates no machines: {pool_plan.closed}"
+        yield size_decision(Size.CLOSED, name, message=message)
+        return
+    if pool_plan.choice.problem:
+        yield size_decision(Size.IMAGE, name, message=pool_plan.choice.problem)
+    for option in pool_plan.options:
+        if option.closed:
+            message = f"not created: {option.type}/{option.market}: {option.closed}"
+            yield size_decision(Size.OPTION_CLOSED, name, message=message)
 
 
-def _describe_warm(pool_plan: PoolPlan, used: Used) -> Iterator[str]:
-    """Describe the workers kept by min and spare, and the limits that block more of them."""
+def _decide_warm(pool_plan: PoolPlan, used: Used) -> Iterator[Decision]:
+    """Yield the workers kept by min and spare, and the limits that block more of them."""
     size = size_of(pool_plan.pool)
-    told = (("min", size.min, Reason.BELOW_MIN), ("spare", size.spare, Reason.BELOW_SPARE))
-    for key, figure, reason in told:
+    told = (
+        (Size.MIN, size.min, Reason.BELOW_MIN),
+        (Size.SPARE, size.spare, Reason.BELOW_SPARE),
+    )
+    for code, figure, reason in told:
         # The reason of a closed pool is reported once, not per key.
         stop, limit = ("", None) if pool_plan.closed else pool_plan.short.get(reason, ("", None))
         if limit:
             stop += f": {why_stopped(limit.row, limit.need, 'machine', used)}"
         if figure:
-            yield f"workers.{key} is {figure}{f', but {stop}' if stop else ''}"
+            message = f"workers.{code} is {figure}{f', but {stop}' if stop else ''}"
+            yield size_decision(code, pool_plan.name, figure, message=message)
 
 
 def _signatures(

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from fleet.explain.values import WorkerFacts
+from fleet.model.decisions import Decision
 from fleet.model.facts import BaseChange
 from fleet.model.images import WaitingVersion
 from fleet.model.money import Rate
@@ -203,6 +204,7 @@ class PoolStatus(Value):
     pool: str
     mode: str
     because: str
+    decisions: tuple[Decision, ...] = later((), "The same, one entry per reason.")
     machines: int | None = Field(description="How many there are.")
     busy: int | None
     idle: int | None

@@ -6,9 +6,11 @@ from decimal import Decimal
 import pytest
 
 from fleet.guard import guard
+from fleet.model.decisions import Size
 from fleet.model.plan import Cause, Reason
 from fleet.reconcile import reconcile
 from fleet.report.words import waiting
+from fleet.words.sizes import size_decision
 from tests.builders import (
     a_create,
     a_delete,
@@ -279,8 +281,11 @@ def test_the_way_out_of_two_removed_pools_names_what_either_needs() -> None:
 
 def test_a_pool_says_how_many_machines_a_guard_keeps_from_going() -> None:
     actions = (*creates(2), *drains(1, Cause.DEMAND))
-    because = "2 waiting requests are served here; workers.spare is 1"
-    pools = (a_pool_verdict(busy=2, create=2, drain=1, mode="observe", served=2, because=because),)
+    size = (
+        size_decision(Size.SERVES, "builders", 2),
+        size_decision(Size.SPARE, "builders", 1, message="workers.spare is 1"),
+    )
+    pools = (a_pool_verdict(busy=2, create=2, drain=1, mode="observe", served=2, decisions=size),)
 
     (pool,) = guard(a_sim_fleet(), a_plan(actions=actions, pools=pools)).pools
 
@@ -288,18 +293,25 @@ def test_a_pool_says_how_many_machines_a_guard_keeps_from_going() -> None:
     assert pool.served == 0
 
 
-@pytest.mark.parametrize("more", ["1 request", "2 requests"])
-def test_a_pool_counts_all_who_could_run_where_a_guard_leaves_none_served(more: str) -> None:
-    served = a_pool_verdict(
-        create=2, served=2, because=f"2 waiting requests are served here; {more} could run here"
+@pytest.mark.parametrize("more", [1, 2])
+def test_a_pool_counts_all_who_could_run_where_a_guard_leaves_none_served(more: int) -> None:
+    size = (
+        size_decision(Size.SERVES, "builders", 2),
+        size_decision(Size.COULD_SERVE, "builders", more),
     )
+    served = a_pool_verdict(create=2, served=2, decisions=size)
     plan = a_plan(actions=creates(2), pools=(served,))
 
     (none,) = guard(with_guards(throttle={"create": {"count": 0}}), plan).pools
     (one,) = guard(with_guards(throttle={"create": {"count": 1}}), plan).pools
 
     assert (none.served, one.served) == (0, 1)
-    assert none.because.startswith(f"{more} ")
+    assert [(each.code, each.figures.count) for each in none.decisions] == [
+        (Size.COULD_SERVE, more),
+        (Size.GUARD_WITHHOLDS, 2),
+    ]
+    assert none.decisions[-1].figures.waiting == 2
+    assert tells(none.because, more, "2", "2")
     assert tells(one.because, "1", more)
 
 
@@ -317,7 +329,8 @@ def test_a_request_whose_machine_a_guard_withholds_is_not_served() -> None:
 
 def test_new_machines_that_nothing_waits_for_are_only_kept_back() -> None:
     warm = a_create(serves=(), reason=Reason.BELOW_SPARE)
-    pools = (a_pool_verdict(create=1, mode="observe", because="workers.spare is 1"),)
+    size = (size_decision(Size.SPARE, "builders", 1, message="workers.spare is 1"),)
+    pools = (a_pool_verdict(create=1, mode="observe", decisions=size),)
 
     (pool,) = guard(a_sim_fleet(), a_plan(actions=(warm,), pools=pools)).pools
 

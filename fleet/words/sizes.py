@@ -1,0 +1,79 @@
+"""Sentences of the reasons why a pool has as many machines as it has."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from fleet.model.decisions import Decision, Figures, Size
+from fleet.schema.units import write_count
+
+
+def size_decision(
+    code: Size, pool: str, count: int | None = None, *, waiting: int = 0, message: str = ""
+) -> Decision:
+    """Return one reason with its message."""
+    figures = Figures(count=count, waiting=waiting)
+    decision = Decision(code=code, subject=(pool,), figures=figures, message=message)
+    return decision if message else decision.altered(message=_WORDS[code](decision))
+
+
+def describe_size(decisions: Iterable[Decision]) -> str:
+    """Return the reasons in a sentence."""
+    return "; ".join(each.message for each in decisions)
+
+
+def _serves(decision: Decision) -> str:
+    count = decision.figures.count
+    are = "request is" if count == 1 else "requests are"
+    return f"{count} waiting {are} served here"
+
+
+def _could_serve(decision: Decision) -> str:
+    count = decision.figures.count or 0
+    wait = "waits" if count == 1 else "wait"
+    return f"{write_count(count, 'request')} could run here, but {wait}"
+
+
+def _replaces_later(decision: Decision) -> str:
+    count = decision.figures.count
+    return f"{count} {'worker waits' if count == 1 else 'workers wait'} to be replaced"
+
+
+def _paid_hour(decision: Decision) -> str:
+    machines = write_count(decision.figures.count or 0, "machine")
+    return f"{machines} kept until the end of the paid hour"
+
+
+def _demand_unknown(_: Decision) -> str:
+    return "its demand is unknown"
+
+
+def _no_demand(_: Decision) -> str:
+    return "no requests wait for it"
+
+
+def _removed(_: Decision) -> str:
+    return "removed from fleet.yaml: its machines are deleted when their work ends"
+
+
+def _guard_withholds(decision: Decision) -> str:
+    figures = decision.figures
+    withheld = f"a guard withholds {write_count(figures.count or 0, 'new machine')}"
+    wait = "waits for it" if figures.waiting == 1 else "wait for them"
+    requests = write_count(figures.waiting, "request")
+    return f"{withheld}, so {requests} {wait}" if figures.waiting else withheld
+
+
+def _guard_keeps(decision: Decision) -> str:
+    return f"a guard keeps {write_count(decision.figures.count or 0, 'machine')} from going"
+
+
+_WORDS: Mapping[Size, Callable[[Decision], str]] = {
+    Size.SERVES: _serves,
+    Size.COULD_SERVE: _could_serve,
+    Size.REPLACES_LATER: _replaces_later,
+    Size.PAID_HOUR: _paid_hour,
+    Size.DEMAND_UNKNOWN: _demand_unknown,
+    Size.NO_DEMAND: _no_demand,
+    Size.REMOVED: _removed,
+    Size.GUARD_WITHHOLDS: _guard_withholds,
+    Size.GUARD_KEEPS: _guard_keeps,
+}
