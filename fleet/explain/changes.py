@@ -18,7 +18,6 @@ from pydantic import Field
 
 from fleet.explain.config_changes import ConfigChange
 from fleet.explain.costs import ComparedBuild, MovedBuilds
-from fleet.explain.forecast import Waits, find_waits
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import SensitiveEdit
 from fleet.model.facts import Unknown, World
@@ -37,6 +36,7 @@ from fleet.model.plan import (
 from fleet.model.pool_limits import pace_of, size_of
 from fleet.model.prices import billing_of
 from fleet.model.values import Value, later
+from fleet.planner.forecast import Waits, find_waits
 from fleet.planner.images import describe_rebuild
 from fleet.planner.inventory import heirs_of
 from fleet.schema.model import Fleet, Pool

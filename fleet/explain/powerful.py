@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.explain.forecast import registered_workers
 from fleet.explain.options import OptionFinder, cheapest, request_of
 from fleet.explain.values import PlaceFacts, WorkerFacts
 from fleet.explain.worker import cost_of_span
@@ -17,6 +16,7 @@ from fleet.model.facts import Worker, World
 from fleet.model.plan import Plan, WorkerVerdict
 from fleet.model.prices import tariff_of
 from fleet.planner.durations import Durations, kind_at
+from fleet.planner.forecast import registered_workers
 from fleet.schema.model import Fleet, Pool
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from fleet.explain.forecast import UNTIMED, Class
 from fleet.explain.options import OptionFinder, Way, mark_chosen, way_of
 from fleet.explain.tags import enforcement_facts, enforcer_of_limit
 from fleet.explain.unblock import find_missing_entries, find_remedies
@@ -25,6 +24,7 @@ from fleet.model.plan import Create, Plan, Signature, Unserved
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import USUAL
 from fleet.planner.fitting import asked_by
+from fleet.planner.forecast import UNTIMED, Class
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.units import State
 from fleet.schema.findings import Path, listed, yaml_key

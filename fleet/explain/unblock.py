@@ -14,7 +14,6 @@ from heapq import heappop, heappush
 from itertools import chain, islice, product
 
 from fleet.checks import CHECKS
-from fleet.explain.forecast import UNTIMED, Forecast
 from fleet.explain.options import rule_for
 from fleet.explain.values import Change, Suggestion, Wait
 from fleet.explain.what_if import (
@@ -27,10 +26,8 @@ from fleet.explain.what_if import (
     edited,
     figures_at,
     is_served,
-    next_pause,
     raise_figure,
     served_by,
-    step_to,
     value_at,
     write_value,
     write_yaml,
@@ -41,7 +38,9 @@ from fleet.model.facts import Demand, Request, World
 from fleet.model.plan import Create, GuardResult, Plan, Reason, Signature, Unserved
 from fleet.planner.demand import Drops
 from fleet.planner.fitting import asked_by
+from fleet.planner.forecast import UNTIMED, Forecast
 from fleet.planner.images import choose_images
+from fleet.planner.step import next_pause, step
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import (
     Approval,
@@ -835,5 +834,5 @@ def awaited(fleet: Fleet, world: World, wait: Wait, plan: Plan, replans: Replans
     if run is None or wait.runs:
         return run.world if run else None
     if wait.assumed:
-        return step_to(run, wait.assumed, run.assumed)
-    return step_to(run, wait.until or world.time, run.forecast)
+        return step(fleet, world, plan, wait.assumed, run.assumed)
+    return step(fleet, world, plan, wait.until or world.time, run.forecast)

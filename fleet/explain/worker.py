@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from fleet.explain.forecast import left_of, registered_workers
 from fleet.explain.values import ExplainedReason, Explanation, WorkerFacts
 from fleet.model.facts import World, market_of
 from fleet.model.money import rate
 from fleet.model.plan import Plan, Reason, WorkerVerdict
 from fleet.model.pool_limits import boot_of
 from fleet.model.prices import Life, MachineType, Tariff, find_types
+from fleet.planner.forecast import left_of, registered_workers
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import Holding, holdings
 from fleet.planner.lifecycle.rule import MachineLife, life_of

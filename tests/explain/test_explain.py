@@ -8,11 +8,11 @@ import pytest
 from fleet.explain.pool import explain_pool
 from fleet.explain.request import FIRST_READ, explain_request
 from fleet.explain.values import Explanation
-from fleet.explain.what_if import later
 from fleet.explain.worker import explain_worker
 from fleet.guard import guard
 from fleet.model.facts import Unknown, World
 from fleet.model.plan import Plan
+from fleet.planner.step import later
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from fleet.explain.forecast import Forecast, forecast
 from fleet.guard import guard
 from fleet.model.facts import Request, World
+from fleet.planner.forecast import Forecast, forecast
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago

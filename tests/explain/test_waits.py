@@ -1,8 +1,8 @@
 """How long what waits is expected to wait, of which what is unknown counts as longest."""
 
-from fleet.explain.forecast import Waits, find_waits
 from fleet.guard import guard
 from fleet.model.facts import Request
+from fleet.planner.forecast import Waits, find_waits
 from fleet.reconcile import reconcile
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 

@@ -3,11 +3,11 @@
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.forecast import Forecast
 from fleet.explain.request import Case, explain_request, headline
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Create, Plan, Signature
+from fleet.planner.forecast import Forecast
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Limits
 from fleet.schema.rules import TagRule

@@ -6,12 +6,12 @@ from datetime import timedelta
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.forecast import forecast
 from fleet.explain.unblock import Remedy, awaited, find_remedies
 from fleet.explain.what_if import Edit, Replans, Run, edited, is_served
 from fleet.guard import guard
 from fleet.model.facts import Demand, World
 from fleet.model.plan import Plan
+from fleet.planner.forecast import forecast
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Guards, PowerfulRule
 from tests.builders import NOW

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 from fleet.explain.request import explain_request
 from fleet.explain.values import Explanation
-from fleet.explain.what_if import later
 from fleet.guard import guard
 from fleet.model.facts import Demand, World
+from fleet.planner.step import later
 from fleet.reconcile import reconcile
 from fleet.report.plan import tag_notes
 from fleet.schema.model import Fleet

@@ -2,10 +2,10 @@
 
 import re
 
-from fleet.explain.forecast import forecast
 from fleet.explain.pool import explain_pool
 from fleet.model.facts import Demand, Request, Sample, Worker, World
 from fleet.model.plan import Plan, Reason
+from fleet.planner.forecast import forecast
 from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json
 from fleet.report.plan import plan_to_markdown
