@@ -1,0 +1,21 @@
+"""Decisions: every code has words and is in the reference."""
+
+from typing import get_args
+
+from fleet.model.decisions import Code, Decision, Served, Stopped, Unfit
+from fleet.words.pools import describe_pool
+from tests.rigs.process import ROOT
+
+
+def test_the_reference_lists_every_code() -> None:
+    page = (ROOT / "docs/reference/reasons.md").read_text(encoding="utf-8")
+
+    codes = [code for family in get_args(Code) for code in family]
+
+    assert [code for code in codes if f"`{code}`" not in page] == []
+
+
+def test_every_code_of_a_pair_names_the_pool() -> None:
+    for code in (*Served, *Unfit, *Stopped):
+        sentence = describe_pool([Decision(code=code, subject=("arm",), message="is at 3")])
+        assert sentence.startswith("pool arm ")
