@@ -15,7 +15,6 @@ from decimal import Decimal
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.schema.findings import listed
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.remembered import remembered
 from fleet.tagrules.sources import Doubt, Weighed, pool_sources, weigh, worker_sources
@@ -57,18 +56,6 @@ class Mismatch(NamedTuple):
     def __bool__(self) -> bool:
         """Return whether there is any mismatch."""
         return bool(self.missing or self.not_brought or self.not_asked or self.too_small)
-
-    def __str__(self) -> str:
-        """Return every reason in one sentence."""
-        parts = []
-        if self.missing:
-            parts.append(f"does not provide {listed(self.missing)}")
-        if self.not_brought:
-            parts.append(f"requires {listed(self.not_brought)} of the request")
-        if self.not_asked:
-            parts.append(f"is exclusive to requests that ask for {listed(self.not_asked)}")
-        parts += [f"does not have {minimum}" for minimum in self.too_small]
-        return "; ".join(parts)
 
 
 def satisfies(ask: Ask, offer: Offer) -> bool:

@@ -14,12 +14,14 @@ from math import inf
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from fleet.model.decisions import MISMATCHES, Decision
 from fleet.model.facts import Machine, World
 from fleet.model.plan import BudgetVerdict, Create, Plan, Unserved
 from fleet.model.price_lists import with_price_lists
 from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, find_fault, to_request
 from fleet.planner.budgets import spending_limits
 from fleet.planner.demand import Drops, Signed, Supply, required_of, sign_demand
+from fleet.planner.fitting import Asked, find_unfit
 from fleet.planner.inventory import desks_of, take_inventory
 from fleet.planner.layout import class_of, lay_out, priority_at
 from fleet.planner.ledger import periods
@@ -34,7 +36,7 @@ from fleet.reconcile import find_given_up
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
 from fleet.tagrules.context import NOTHING
-from fleet.tagrules.offers import Mismatch, Offer, ask_of_tags, find_mismatch, offer_of_pool
+from fleet.tagrules.offers import Offer, ask_of_tags, offer_of_pool
 from fleet.tagrules.requests import Judge, Memberships
 from fleet.tagrules.vocabulary import Vocabulary, tag_name
 from fleet.tickets.assignment import (
@@ -47,6 +49,7 @@ from fleet.tickets.assignment import (
     assign,
     in_order,
 )
+from fleet.words.pools import describe_pool
 
 _MAX_SHOWN_NAMES = 12
 _UNKNOWN_PRICE = Decimal("Infinity")
@@ -222,24 +225,29 @@ def _why_unfit(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) ->
         return unknown
     reasons = []
     for name, offer in _offers(fleet, queue):
-        mismatch = _mismatch(fleet, drops, tags, offer)
-        if not mismatch:
+        unfit = _find_mismatches(fleet, drops, tags, name, offer)
+        if not unfit:
             return ""
-        reasons.append(f"pool {name} {mismatch}")
+        reasons.append(describe_pool(unfit))
     return "; ".join(reasons) or f"no pool serves queue {queue}"
 
 
-def _mismatch(fleet: Fleet, drops: Drops, tags: Iterable[str], offer: Offer) -> Mismatch:
-    """Return the mismatch between a ticket and a worker, after all optional tags were dropped."""
+def _find_mismatches(
+    fleet: Fleet, drops: Drops, tags: Iterable[str], pool: str, offer: Offer
+) -> list[Decision]:
+    """Return the mismatches of a ticket and a pool, after all optional tags were dropped."""
     dropped = drops.within(tags, inf) - offer.provides
     asked = [tag for tag in tags if tag not in dropped]
-    return find_mismatch(ask_of_tags(fleet, asked), offer)
+    unfit = find_unfit(fleet, Asked(None, ask_of_tags(fleet, asked)), pool, offer)
+    return [each for each in unfit if each.code in MISMATCHES]
 
 
 def _its_turn(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) -> str:
     """Return why a ticket waits that fits a pool: for a machine, if any may be created."""
     offers = _offers(fleet, queue)
-    fitting = [name for name, offer in offers if not _mismatch(fleet, drops, tags, offer)]
+    fitting = [
+        name for name, offer in offers if not _find_mismatches(fleet, drops, tags, name, offer)
+    ]
     pools = {name: pool for name in fitting if isinstance(pool := fleet.pools[name], Pool)}
     if any(pool.mode == "apply" for pool in pools.values()):
         return ITS_TURN

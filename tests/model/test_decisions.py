@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from fleet.model.decisions import Code, Decision, Served, Stopped, Unfit
+from fleet.model.decisions import Code, Decision, Figures, Served, Stopped, Unfit
 from fleet.words.pools import describe_pool
 from tests.rigs.process import ROOT
 
@@ -19,3 +19,19 @@ def test_every_code_of_a_pair_names_the_pool() -> None:
     for code in (*Served, *Unfit, *Stopped):
         sentence = describe_pool([Decision(code=code, subject=("arm",), message="is at 3")])
         assert sentence.startswith("pool arm ")
+
+
+def test_a_sentence_names_every_tag_and_minimum() -> None:
+    tags = {
+        Unfit.TAG_MISSING: ("x", "y"),
+        Unfit.TAG_NOT_BROUGHT: ("r", "s"),
+        Unfit.TAG_EXCLUSIVE: ("b", "c"),
+        Unfit.TOO_SMALL: ("cpu>=2", "mem>=9"),
+    }
+    unfit = [Decision(code=c, subject=("arm",), figures=Figures(tags=t)) for c, t in tags.items()]
+
+    parts = describe_pool(unfit).split("; ")
+
+    names = ("x, y", "r, s", "b, c", "cpu>=2", "mem>=9")
+    assert len(parts) == len(names)
+    assert all(name in part for name, part in zip(names, parts, strict=True))

@@ -27,15 +27,6 @@ def test_everything_that_stands_between_a_request_and_a_worker_is_found() -> Non
     )
 
 
-def test_mismatch_names_every_tag_and_minimum() -> None:
-    ask = Ask(frozenset("axy"), minimums=(("cpu", Decimal(2)), ("mem", Decimal(9))))
-
-    parts = str(find_mismatch(ask, BIG)).split("; ")
-    names = ("x, y", "r, s", "b, c", "cpu>=2", "mem>=9")
-    assert len(parts) == len(names)
-    assert all(name in part for name, part in zip(names, parts, strict=True))
-
-
 @pytest.mark.parametrize(
     "mismatch",
     [
@@ -53,7 +44,6 @@ def test_where_nothing_stands_against_a_worker_nothing_is_told() -> None:
     found = find_mismatch(Ask(frozenset("bc"), frozenset("rst")), BIG)
 
     assert not found
-    assert str(found) == ""
 
 
 def test_a_minimum_of_a_number_that_no_worker_states_fits_none() -> None:
