@@ -14,6 +14,7 @@ from heapq import heapify, heappop, heappush
 
 from pydantic import Field
 
+from fleet.model.decisions import Stopped
 from fleet.model.facts import Listing, Worker, World
 from fleet.model.plan import Plan, WorkerVerdict
 from fleet.model.pool_limits import boot_of
@@ -179,10 +180,11 @@ def _blocked_requests(fleet: Fleet, plan: Plan, turns: _Schedule) -> dict[str, s
     vocabulary = Vocabulary(fleet)
     found: dict[str, str] = {}
     for unserved in plan.unserved:
-        stops = [each for each in unserved.blocked if _is_limit(each.path)]
-        if not stops or {each.pool for each in stops} != {e.pool for e in unserved.blocked}:
+        stops = [each for each in unserved.decisions if each.code in _LIMITS]
+        stopped = {pool for each in stops for pool in each.subject}
+        if not stops or stopped != {each.pool for each in unserved.blocked}:
             continue
-        path = stops[0].path
+        path = [stops[0].subject[0] if step == "*" else step for step in stops[0].key]
         because = f"{'.'.join(map(str, path))} leaves no room for it"
         if path[0] == "tags":
             end = turns.first_end(partial(_provides, vocabulary, str(path[1])))
@@ -197,9 +199,13 @@ def _provides(vocabulary: Vocabulary, name: str, offer: Offer) -> bool:
     return any(name in vocabulary.names_of(tag) for tag in offer.provides)
 
 
-def _is_limit(path: tuple[str | int, ...]) -> bool:
-    of_desk = path[:1] == ("queues",) and bool(path[2:])  # else a guard of the queue
-    return path[:1] in (("tags",), ("budgets",)) or of_desk or "budget" in path[2:3]
+_LIMITS = frozenset(
+    {
+        *(Stopped.TAG_LIMIT, Stopped.QUEUE_LIMIT, Stopped.TAGGED_FIRST),
+        *(Stopped.OWNER_BLOCKED, Stopped.BUDGET),
+    }
+)
+"""Constraints by other requests and money, which more machines do not ease."""
 
 
 def _drop_partial_queues(plan: Plan, found: Forecast) -> None:
