@@ -33,6 +33,7 @@ from fleet.explain.what_if import (
     write_yaml,
 )
 from fleet.guard.approvals import APPROVED_DAYS
+from fleet.guard.refusals import figure_to_pass
 from fleet.model.decisions import Unfit
 from fleet.model.facts import Demand, Request, World
 from fleet.model.plan import Create, GuardResult, Plan, Reason, Signature, Unserved
@@ -418,15 +419,8 @@ def _shortfall(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
             later.sort(key=lambda each: each.turn)
             place = next((n for n, each in enumerate(later, 1) if key in each.serves), 0)
             count += place - guard.withheld
-        if figure[-1] == "count":
-            needed.append(Decimal(count))
-        elif figure[-1] == "share":
-            of = max(guard.of, fleet.guards.throttle.create.free_below, 1)
-            of = of if figure[:-1] == _CREATE else max(1, guard.of)
-            needed.append(Decimal(-(-100 * count // of)))
-        elif figure[-1] == "free_below":
-            share = max(1, fleet.guards.throttle.create.share)
-            needed.append(Decimal(-(-100 * count // share)))
+        least = figure_to_pass(fleet, guard, str(figure[-1]), count)
+        needed += [] if least is None else [Decimal(least)]
     return max(needed) - old
 
 

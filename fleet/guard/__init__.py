@@ -16,7 +16,6 @@ from decimal import Decimal
 from fleet.guard.freezes import withhold_frozen
 from fleet.guard.refusals import (
     Held,
-    many,
     pools_with,
     refuse_cost,
     refuse_delete,
@@ -38,6 +37,7 @@ from fleet.model.plan import (
     Unserved,
 )
 from fleet.schema.model import DebusineQueue, Fleet, has_no_usable_queue
+from fleet.words import guards as words
 from fleet.words.sizes import describe_size, size_decision
 
 _ADMIN_HINT = (
@@ -182,9 +182,7 @@ def _withhold_observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
     observed = {verdict.pool for verdict in plan.pools if verdict.mode == "observe"}
     shown = [action for action in actions if action.pool in observed] if observed else []
     for verdict, own in pools_with(plan, shown):
-        because = (
-            f"pool {verdict.pool} has mode: observe: {many(len(own), 'action')} shown, not applied"
-        )
+        because = words.observed(verdict.pool, len(own))
         path = ("pools", verdict.pool, "mode")
         result = GuardResult(guard="mode", result="throttled", because=because, path=path)
         yield _withhold_all(result, verdict, own)
@@ -197,10 +195,7 @@ def _refuse_unregistrable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -
         registries = {action.registry for action in own}
         if None in registries and has_no_usable_queue(fleet, fleet.pools.get(verdict.pool)):
             without = [action for action in own if action.registry is None]
-            because = (
-                f"machines of pool {verdict.pool} cannot register: none of its queues issues "
-                f"worker tokens: {many(len(without), 'creation')} withheld"
-            )
+            because = words.no_queue(verdict.pool, len(without))
             path = ("pools", verdict.pool, "provider")
             way_out = (
                 "let the pool serve a queue of kind debusine or tickets, or set `mode: observe` "
@@ -212,10 +207,7 @@ def _refuse_unregistrable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -
         for queue in sorted(filter(None, registries)):
             if not _has_admin(fleet, queue):
                 lacking = [action for action in own if action.registry == queue]
-                because = (
-                    f"queue {queue} has no `admin`, so workers of pool {verdict.pool} get no "
-                    f"token: {many(len(lacking), 'creation')} withheld"
-                )
+                because = words.no_admin(queue, verdict.pool, len(lacking))
                 refused = _build_refusal("unappliable", because, ("queues", queue), _ADMIN_HINT)
                 yield _withhold_all(refused, verdict, lacking)
 

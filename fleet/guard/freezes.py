@@ -7,7 +7,7 @@ freeze never prevents the enforcement of a budget.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from fleet.guard.refusals import Held, many
+from fleet.guard.refusals import Held
 from fleet.model.orders import Freeze, Frozen, Hold, Order
 from fleet.model.plan import (
     Action,
@@ -21,6 +21,7 @@ from fleet.model.plan import (
     Release,
 )
 from fleet.schema.model import Fleet
+from fleet.words import guards as words
 
 
 def withhold_frozen(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
@@ -37,7 +38,7 @@ def withhold_frozen(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iter
                 guard="freeze",
                 pool=pool,
                 result="throttled",
-                because=f"{order.sentence}: {many(len(own), 'action')} withheld",
+                because=words.frozen(order.sentence, len(own)),
                 way_out=lift(order),
                 count=len(own),
                 of=sizes.get(pool, 0),

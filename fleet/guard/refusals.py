@@ -41,7 +41,7 @@ from fleet.model.pool_limits import pace_of, size_of
 from fleet.model.prices import convert
 from fleet.schema.limits import ThrottleCreate
 from fleet.schema.model import Fleet, Pool
-from fleet.schema.units import write_count
+from fleet.words import guards as words
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,6 @@ def pools_with(
             yield verdict, found[verdict.pool]
 
 
-def many(count: int, word: str) -> str:
-    """Return a count with its noun and verb: 1 action is, 2 actions are."""
-    return f"{count} {word} is" if count == 1 else f"{count} {word}s are"
-
-
 _CREATE = ("guards", "throttle", "create")
 _THROTTLED_DELETE = ("guards", "throttle", "delete")
 
@@ -104,7 +99,7 @@ def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[He
         blank = GuardResult(
             guard=f"throttle-{kind}", result="throttled", because="", path=path, limit=limit
         )
-        yield from _throttle_kind(plan, ours, most, blank)
+        yield from _throttle_kind(plan, kind, ours, most, blank)
 
 
 def _max_creations(limit: ThrottleCreate, held: int) -> int:
@@ -118,18 +113,43 @@ def _describe_limit(limit: ThrottleCreate) -> str:
 
 
 def _throttle_kind(
-    plan: Plan, ours: Sequence[Action], most: Callable[[int], int], blank: GuardResult
+    plan: Plan,
+    kind: str,
+    ours: Sequence[Action],
+    most: Callable[[int], int],
+    blank: GuardResult,
 ) -> Iterator[Held]:
+    def hold(pool: str | None, found: Sequence[Action], of: int) -> Held:
+        count = {"count": len(found), "of": of, "withheld": len(later)}
+        because = words.throttled(kind, pool, len(found), of, len(later))
+        return Held(blank.altered(pool=pool, because=because, **count), later)
+
     kept: list[Action] = []
     for verdict, found in pools_with(plan, ours):
         passing, later = _split(found, most(verdict.machines))
         kept += passing
         if later:
-            yield _build_throttle(blank, verdict.pool, (len(found), verdict.machines), later)
+            yield hold(verdict.pool, found, verdict.machines)
     total = count_fleet_machines(plan)
     passing, later = _split(kept, most(total))
     if later:
-        yield _build_throttle(blank, None, (len(kept), total), later)
+        yield hold(None, kept, total)
+
+
+def figure_to_pass(fleet: Fleet, result: GuardResult, figure: str, count: int) -> int | None:
+    """Return the least value of a figure of a guard with which `count` actions pass.
+
+    None if the guard has no such figure. The share and `free_below` of creations: see
+    `_max_creations`.
+    """
+    create, is_create = fleet.guards.throttle.create, result.path == _CREATE
+    if figure == "count":
+        return count
+    if figure == "share":
+        return -(-100 * count // max(result.of, create.free_below if is_create else 1, 1))
+    if figure == "free_below":
+        return -(-100 * count // max(1, create.share))
+    return None
 
 
 def _split(actions: Sequence[Action], allowed: int) -> tuple[list[Action], list[Action]]:
@@ -148,23 +168,6 @@ def _split(actions: Sequence[Action], allowed: int) -> tuple[list[Action], list[
     rest = [action for action in fresh if action.worker not in first_names]
     allowed = max(0, allowed - len(begun))
     return [*begun, *[*firsts, *rest][:allowed]], [*firsts, *rest][allowed:]
-
-
-def _build_throttle(
-    blank: GuardResult, pool: str | None, count_of: tuple[int, int], later: Sequence[Action]
-) -> Held:
-    count, of = count_of
-    kind = blank.guard.removeprefix("throttle-")
-    where = f"pool {pool}" if pool else "the fleet"
-    result = blank.altered(
-        pool=pool,
-        because=f"{count} to {kind} in {where} ({write_count(of, 'machine')}): "
-        f"{count - len(later)} now, {len(later)} in later runs",
-        count=count,
-        of=of,
-        withheld=len(later),
-    )
-    return Held(result, later)
 
 
 def _service_position(action: Action) -> int:
@@ -233,11 +236,8 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
         left = [action for action in own if action.worker not in passing]
         queues = sorted({queue for action in own for queue in _rivals_of(plan, action)})
         pools = sorted({pool for queue in queues for pool in plan.rivals[queue]})
-        because = (
-            f"queue {', '.join(queues)} creates machines for the same requests in its worker "
-            f"pools {', '.join(pools)}: {write_count(len(left), 'creation')} of pool "
-            f"{verdict.pool} withheld"
-        ) + describe_approvals(plan, "rival", verdict.pool, len(passing))
+        because = words.rivalled(queues, pools, verdict.pool, len(left))
+        because += describe_approvals(plan, "rival", verdict.pool, len(passing))
         paste = line_to_paste("rival", verdict.pool, len(left), plan.time.date())
         result = GuardResult(
             guard="rival",
@@ -282,15 +282,14 @@ def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
         if is_within(case.count, case.held):
             free.append(case)
         else:
-            because = _describe_removal(case, case.count, case.held, f"pool {case.pool}")
-            because = f"{because}; limit: {ours.description}"
+            because = words.removal(
+                case.because, case.pool, case.count, case.held, ours.description
+            )
             yield _refuse(plan, ours, [case], because, pool=case.pool)
     total = _count_with_unseen(plan)
     count = sum(max(0, case.open - left_for(plan, "delete", case.pool)) for case in free)
     if not is_within(count, total):
-        because = (
-            f"{_describe_removal(free[0], count, total, 'the fleet')}; limit: {ours.description}"
-        )
+        because = words.removal(free[0].because, None, count, total, ours.description)
         yield _refuse(plan, ours, free, because, pool=None)
 
 
@@ -387,14 +386,6 @@ def _join_causes(going: Sequence[Action | Release], *, unwanted: int) -> str:
     return " and ".join(_CAUSES[cause] for cause in causes)
 
 
-def _describe_removal(case: _PoolCase, count: int, held: int, where: str) -> str:
-    share = 100 * count / held if held else 0
-    return (
-        f"{case.because} would remove {count} of {write_count(held, 'machine')} of {where} "
-        f"({share:.0f}%)"
-    )
-
-
 def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
     """Refuse creations by config that increase the hourly cost too much."""
     limit = fleet.guards.refuse.cost_increase
@@ -411,12 +402,11 @@ def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
         if is_within(sum(case.rises, Decimal(0))):
             free.append(case)
         else:
-            because = _describe_rise(plan, case.rises, f" in pool {case.pool}")
-            because = f"{because}; limit: {ours.description}"
+            because = _describe_rise(plan, case.rises, case.pool, ours)
             yield _refuse(plan, ours, [case], because, pool=case.pool)
     rises = [r for case in free for r in case.rises[left_for(plan, "cost_increase", case.pool) :]]
     if rises and not is_within(sum(rises, Decimal(0))):
-        because = f"{_describe_rise(plan, rises, ' in the fleet')}; limit: {ours.description}"
+        because = _describe_rise(plan, rises, None, ours)
         yield _refuse(plan, ours, free, because, pool=None)
 
 
@@ -471,10 +461,9 @@ def _cost_rises(
     return (made, drained, rises) if rises else ([], [], [])
 
 
-def _describe_rise(plan: Plan, rises: Sequence[Decimal], where: str) -> str:
-    what = write_count(len(rises), "machine")
-    rise = rate(sum(rises, Decimal(0)))
-    return f"{what} that config asks for would add {rise} {plan.currency}/h{where}"
+def _describe_rise(plan: Plan, rises: Sequence[Decimal], pool: str | None, limit: _Limit) -> str:
+    amount = f"{rate(sum(rises, Decimal(0)))} {plan.currency}"
+    return words.cost_rise(pool, len(rises), amount, limit.description)
 
 
 def _refuse(

@@ -1,0 +1,71 @@
+"""Sentences of the results of guards."""
+
+from collections.abc import Sequence
+
+from fleet.schema.units import write_count
+
+
+def count_are(count: int, word: str) -> str:
+    """Return a count with its noun and verb: 1 action is, 2 actions are."""
+    return f"{count} {word} is" if count == 1 else f"{count} {word}s are"
+
+
+def observed(pool: str, count: int) -> str:
+    """Return why a pool with mode observe has no action."""
+    return f"pool {pool} has mode: observe: {count_are(count, 'action')} shown, not applied"
+
+
+def frozen(freeze: str, count: int) -> str:
+    """Return the freeze that withholds actions."""
+    return f"{freeze}: {count_are(count, 'action')} withheld"
+
+
+def no_queue(pool: str, count: int) -> str:
+    """Return why machines of a pool could never register."""
+    return (
+        f"machines of pool {pool} cannot register: none of its queues issues worker tokens: "
+        f"{count_are(count, 'creation')} withheld"
+    )
+
+
+def no_admin(queue: str, pool: str, count: int) -> str:
+    """Return why a queue gives workers of a pool no token."""
+    return (
+        f"queue {queue} has no `admin`, so workers of pool {pool} get no token: "
+        f"{count_are(count, 'creation')} withheld"
+    )
+
+
+def throttled(kind: str, pool: str | None, count: int, machines: int, later: int) -> str:
+    """Return the number of actions of a kind now and later; pool None: of the fleet."""
+    where = f"pool {pool}" if pool else "the fleet"
+    return (
+        f"{count} to {kind} in {where} ({write_count(machines, 'machine')}): "
+        f"{count - later} now, {later} in later runs"
+    )
+
+
+def rivalled(queues: Sequence[str], worker_pools: Sequence[str], pool: str, count: int) -> str:
+    """Return the provisioners that create machines for the same requests."""
+    return (
+        f"queue {', '.join(queues)} creates machines for the same requests in its worker "
+        f"pools {', '.join(worker_pools)}: {write_count(count, 'creation')} of pool {pool} "
+        "withheld"
+    )
+
+
+def removal(causes: str, pool: str | None, count: int, machines: int, limit: str) -> str:
+    """Return the share of machines that a cause would remove; pool None: of the fleet."""
+    share = 100 * count / machines if machines else 0
+    where = f"pool {pool}" if pool else "the fleet"
+    return (
+        f"{causes} would remove {count} of {write_count(machines, 'machine')} of {where} "
+        f"({share:.0f}%); limit: {limit}"
+    )
+
+
+def cost_rise(pool: str | None, machines: int, amount: str, limit: str) -> str:
+    """Return the additional cost of machines by config; pool None: in the fleet."""
+    where = f"in pool {pool}" if pool else "in the fleet"
+    what = write_count(machines, "machine")
+    return f"{what} that config asks for would add {amount}/h {where}; limit: {limit}"
