@@ -39,7 +39,7 @@ from fleet.tagrules.export import describe_rules
 from fleet.tagrules.names import names_of, package_of
 from fleet.tagrules.sources import Claim, Enforcement, Enforcer, enforcement_of, weakest
 from fleet.tagrules.vocabulary import Vocabulary, tag_name
-from fleet.words.pools import UNPUBLISHED, describe_pool
+from fleet.words.pools import UNPUBLISHED, describe_pool, with_messages
 
 FIRST_READ = "resolve the unknown first: no machine is created there until it is read again"
 _ARCHITECTURE = "worker:build-arch:"
@@ -460,7 +460,7 @@ def _explain_pool(
         path=first.key if is_stopped or first.code is Unfit.QUEUE_NOT_SERVED else ("pools", name),
         by=by,
         who=who,
-        decisions=decisions,
+        decisions=with_messages(decisions),
     )
 
 

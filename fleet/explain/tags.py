@@ -30,7 +30,7 @@ from fleet.tagrules.sources import (
     weakest,
 )
 from fleet.tagrules.vocabulary import tag_name
-from fleet.words.pools import describe_pool
+from fleet.words.pools import describe_pool, with_messages
 
 WORDS: dict[Enforcer, str] = {
     "scheduler": "enforced by the scheduler",
@@ -295,4 +295,6 @@ def _pools(
         decisions = decider.find_unfit(asked, name) or (fitting(name),)
         first = decisions[0]
         path = first.key if first.code is Unfit.QUEUE_NOT_SERVED else ("pools", name)
-        yield ExplainedReason(because=describe_pool(decisions), path=path, decisions=decisions)
+        yield ExplainedReason(
+            because=describe_pool(decisions), path=path, decisions=with_messages(decisions)
+        )

@@ -1,6 +1,6 @@
 """Sentences of the decisions on a pool for a request."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fleet.model.decisions import MISMATCHES, Code, Decision, Served, Stopped, Unfit
 from fleet.schema.findings import listed
@@ -33,6 +33,11 @@ def describe_nearest(decisions: Sequence[Decision]) -> str:
     has = ", ".join(figure for each in shown for figure in each.figures.has)
     but = f" (it has {has})" if has else ""
     return f"no pool fits; nearest is {name}, which {'; '.join(map(describe, shown))}{but}"
+
+
+def with_messages(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
+    """Return the decisions with their messages."""
+    return tuple(each.altered(message=each.message or describe(each)) for each in decisions)
 
 
 def describe(decision: Decision) -> str:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from fleet.explain.request import explain_request
 from fleet.explain.values import Explanation
 from fleet.guard import guard
+from fleet.model.decisions import Unfit
 from fleet.model.facts import Demand, World
 from fleet.planner.step import later
 from fleet.reconcile import reconcile
@@ -110,6 +111,9 @@ def test_a_waived_tag_is_no_reason_against_a_pool() -> None:
     (reason,) = [each for each in answer.reasons if each.path == ("pools", "normal")]
     assert "gpu" in reason.because
     assert "power" not in reason.because
+    (decision,) = reason.decisions
+    assert (decision.code, decision.figures.tags) == (Unfit.TAG_MISSING, ("gpu",))
+    assert "gpu" in decision.message
 
 
 def test_a_suggestion_claims_no_tag_that_a_request_waives() -> None:
