@@ -93,8 +93,8 @@ class Figures(Value):
     tags: tuple[str, ...] = later((), "The tags and minimums that it is about.")
     has: tuple[str, ...] = later((), "The numbers of the pool's machines that are too small.")
     image: str = later("", "The image without a published version.")
-    provider: str = later("", "The provider at which it has none.")
-    held: Literal["", "denied", "unknown"] = later("", "What the held tags are.")
+    provider: str = later("", "The provider of the missing version.")
+    held: Literal["", "denied", "unknown"] = later("", "State of the held tags.")
 
 
 NO_FIGURES = Figures()

@@ -625,8 +625,8 @@ class Digests(Value):
     plan: str = ""
     over: Literal["sentences", "decisions"] = later(
         "sentences",
-        "What the digest of the plan counts. `decisions`: codes, subjects, keys and figures, and "
-        "no sentence. Older versions counted sentences.",
+        "Content of the plan's digest. `decisions`: codes, subjects, keys and figures, without "
+        "sentences, which older versions counted.",
     )
 
 

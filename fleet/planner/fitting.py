@@ -131,7 +131,7 @@ def _key_of(code: Unfit, tags: Sequence[str], pool: Pool | StaticPool) -> str:
 
 
 class Decider:
-    """Answers for every pair of a request and a pool as the plan decided."""
+    """Decides every pair of a request and a pool as the plan did."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._fleet, self._world = fleet, world
