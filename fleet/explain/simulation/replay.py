@@ -33,7 +33,6 @@ from fleet.model.plan import Create, Plan, Reason, WorkerVerdict
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
 from fleet.planner.failures import FAILURE_MEMORY
-from fleet.planner.forecast import registered_workers
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.ledger import charge_all, periods
 from fleet.planner.lifecycle.rule import MachineLife, life_of
