@@ -1,4 +1,4 @@
-"""State of one observation: its deadline, failing servers, and repeated GETs.
+"""State of one observation: its deadline, failing servers, and remarks of edges.
 
 `fleet.queues.http.Reader` uses the current observation, also in the threads of
 `fleet.apply.observe.Concurrently`. A request outside of an observation has only its own limits.
@@ -27,6 +27,7 @@ class Observation:
         self._answered: set[str] = set()
         self._failed: dict[str, str] = {}
         self._repeated: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._remarks: set[str] = set()
 
     def left(self) -> float:
         """Return the remaining seconds of the observation."""
@@ -50,13 +51,18 @@ class Observation:
         """Record that a GET is retried."""
         self._repeated[server][because] += 1
 
-    def notes(self) -> tuple[str, ...]:
-        """Return one line for each server with retried GETs."""
-        return tuple(
+    def add_remark(self, remark: str) -> None:
+        """Record a remark of an edge on its reading."""
+        self._remarks.add(remark)
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return each remark once, and one for each server with retried GETs."""
+        repeated = (
             f"{server} was sent {_times(sum(reasons.values()))} again: "
             + ", ".join(f"{because} ({count})" for because, count in sorted(reasons.items()))
             for server, reasons in sorted(self._repeated.items())
         )
+        return (*repeated, *sorted(self._remarks))
 
 
 def _times(count: int) -> str:
@@ -69,6 +75,13 @@ _CURRENT: ContextVar[Observation | None] = ContextVar("observation", default=Non
 def current_observation() -> Observation | None:
     """Return the current observation; None outside of an observation."""
     return _CURRENT.get()
+
+
+def remark(text: str) -> None:
+    """Remark something on a reading: the plan and the status show it, without its own field."""
+    observation = current_observation()
+    if observation is not None:
+        observation.add_remark(text)
 
 
 @contextmanager

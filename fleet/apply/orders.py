@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from fleet.apply.config import Config, load_config
 from fleet.apply.observe import Sources
 from fleet.apply.origin import find_origin
-from fleet.apply.plan import look
+from fleet.apply.plan import look_aloud
 from fleet.apply.record import order_entry
 from fleet.apply.timer import why_odd
 from fleet.apply.wire import wire
@@ -87,7 +87,7 @@ class Ordering:
             return
         if name in static_names(self.fleet):
             raise WrongUsage(f"{name} is static: fleet neither gives it work nor deletes it")
-        world = look(self.config, self.sources, self.console)
+        world = look_aloud(self.config, self.sources, self.console)
         unread = [each for each in world.providers.values() if isinstance(each, Unknown)]
         known = {machine.name for _, machine in world.machines()}
         known |= {each.name for stack in world.known_stacks.values() for each in stack.workers}

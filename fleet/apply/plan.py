@@ -203,12 +203,18 @@ def _recent(decision: Decision) -> list[bytes]:
 
 
 def look(config: Config, sources: Sources, console: Console) -> World:
-    """Observe the world; show progress, and print which servers were read repeatedly."""
+    """Observe the world, with the remarks of edges; show progress."""
     console.progress(f"reading queues, providers and stacks of fleet {config.fleet.fleet}")
     with observing(Observation()) as observation:
         world = observe(config.fleet, sources, utc_now())
-    for line in observation.notes():
-        console.note(line)
+    return world.altered(remarks=observation.remarks())
+
+
+def look_aloud(config: Config, sources: Sources, console: Console) -> World:
+    """Observe the world for a command that shows no plan, and print the remarks of edges."""
+    world = look(config, sources, console)
+    for remark in world.remarks:
+        console.note(remark)
     return world
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from fleet.apply.config import Config
 from fleet.apply.observe import Sources
 from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
-from fleet.apply.plan import look
+from fleet.apply.plan import look, look_aloud
 from fleet.apply.record import RunLog
 from fleet.apply.run import apply_plan, settle_accounts
 from fleet.apply.timer import Signals, find_server_skew, find_store_skew, refuse_clock
@@ -368,7 +368,9 @@ def run_deletion(
     """Show the machines to delete, or delete them with --apply; return the exit code."""
     if args.apply:
         return _delete(args, console, config, sources, deletion)
-    plan = guard(config.fleet, deletion.decide(config.fleet, look(config, sources, console)))
+    # As JSON the plan has the remarks itself.
+    world = (look if args.json else look_aloud)(config, sources, console)
+    plan = guard(config.fleet, deletion.decide(config.fleet, world))
     console.out(
         plan_to_json(plan)
         if args.json
@@ -394,7 +396,7 @@ def _delete(
         _locked(sources.store, started, console, deletion) as has_store,
         executor as (many, cut),
     ):
-        world = look(config, sources, console)
+        world = look_aloud(config, sources, console)
         refuse_clock(find_server_skew(world), fix="")
         plan = guard(config.fleet, deletion.decide(config.fleet, world))
         if not args.json:

@@ -113,6 +113,8 @@ def world_digest(world: World) -> str:
             else listing.altered(machines=(), workers=() if listing.workers else listing.workers)
             for name, listing in world.providers.items()
         },
+        # Only people read these.
+        remarks=(),
     )
     # Later fields are left out while empty, so that older recordings keep their digests: base
     # stacks, the time of deletions,

@@ -664,6 +664,7 @@ class World(Value):
     prices: dict[str, PriceList | Unknown] = later(
         {}, "Provider to its own price list, if fleet reads it."
     )
+    remarks: tuple[str, ...] = later((), "Remarks of queues and providers on their readings.")
 
     @property
     def versions(self) -> tuple[ImageVersion, ...]:

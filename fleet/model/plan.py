@@ -670,6 +670,9 @@ class Plan(Value):
     notices: Annotated[tuple[Notice, ...], FOR_PEOPLE] = later(
         (), "Things that expire soon or are too old."
     )
+    remarks: Annotated[tuple[str, ...], FOR_PEOPLE] = later(
+        (), "Remarks of queues and providers on their readings, such as retried GETs."
+    )
     budgets: tuple[BudgetVerdict, ...] = ()
     limits: tuple[LimitVerdict, ...] = ()
     optimum: Optimum | None = Field(

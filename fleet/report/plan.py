@@ -140,6 +140,7 @@ def _notices(plan: Plan) -> Iterator[Section]:
         ),
         (words.ATTENTION_HEADING, "! ", Style.RED, plan.attention, _MOST_WARNINGS),
         (words.NOTICES_HEADING, "! ", Style.YELLOW, words.notices(plan), _MOST_WARNINGS),
+        (words.REMARKS_HEADING, "~ ", Style.YELLOW, plan.remarks, _MOST_WARNINGS),
     ):
         yield Section(heading, [Items(texts, Span(sign, style), most)])
 

@@ -290,11 +290,12 @@ class Status(Value):
         description="Freezes, holds and approvals of operators that apply."
     )
     notices: tuple[Notice, ...] = later((), "Things that expire soon or are too old.")
+    remarks: tuple[str, ...] = later((), "Remarks of queues and providers on their readings.")
 
 
 _PLAN_FIELDS = (
     *("fleet", "time", "currency", "unread", "estimates", "unknown", "attention", "bases"),
-    *("promotions", "waiting_versions", "guards", "approvals", "orders", "notices"),
+    *("promotions", "waiting_versions", "guards", "approvals", "orders", "notices", "remarks"),
 )
 """Fields that a status copies from its plan."""
 
@@ -390,12 +391,13 @@ def _cost(status: Status) -> str:
 
 
 def _unknown(status: Status) -> Iterator[Line]:
-    for reading in status.unknown:
-        yield line(Span("unknown: ", Style.YELLOW), reading)
-    for sentence in status.attention:
-        yield line(Span("action required: ", Style.YELLOW), sentence)
-    for notice in status.notices:
-        yield line(Span("notice: ", Style.YELLOW), notice.said)
+    for label, texts in (
+        ("unknown", status.unknown),
+        ("action required", status.attention),
+        ("notice", tuple(each.said for each in status.notices)),
+        ("remark", status.remarks),
+    ):
+        yield from (line(Span(f"{label}: ", Style.YELLOW), text) for text in texts)
     if status.cadence:
         yield line(Span("late: ", Style.YELLOW), status.cadence)
     for moving in status.promotions:

@@ -38,6 +38,7 @@ ATTENTION_HEADING = "Action required"
 REFUSED_PAGE = "docs/how-to/read-a-refusal.md"
 OUTDATED_PAGE = f"{REFUSED_PAGE}#a-saved-plan-is-outdated"
 NOTICES_HEADING = "Expires soon, or too old"
+REMARKS_HEADING = "Remarks on readings"
 
 
 def rates(amounts: Sequence[Decimal | None], *, sign: bool = False) -> list[str]:

@@ -212,7 +212,7 @@ def test_observation_notes_each_server_once(observation: Observation) -> None:
                 reader.get("/a", {}, {"Token": "canary"})
                 reader.get("/b", {}, {"Token": "canary"})
 
-    notes = observation.notes()
+    notes = observation.remarks()
     assert len(notes) == 2
     assert {each.split()[0] for each in notes} == {first.url, second.url}
     assert not any("canary" in each for each in notes)
