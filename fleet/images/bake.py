@@ -99,7 +99,6 @@ _REASONS = (
     (r"/var/lib/dpkg/.*", "dpkg's record of the order and time of installation"),
     (r"/var/log/.*", "a log of the build"),
     (r"/var/cache/.*", "a cache that a package made at its installation"),
-    (r".*\.pyc", "Python compiles the time of the source file into it"),
     (r"/etc/ssl/certs/java/.*", "a key store with times in it"),
     (r"/var/lib/systemd/.*", "systemd's record of what was set up when"),
 )
