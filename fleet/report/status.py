@@ -485,8 +485,8 @@ def worker_table(status: Status) -> Table:
         Column("STATE"),
         Column("RUNS"),
         Column("SINCE", Kind.FIGURE),
-        Column("IMAGE", fold=2),
-        Column("TYPE", fold=3),
+        Column("IMAGE", fold=3),
+        Column("TYPE", fold=2),
         Column(f"{status.currency}/h", Kind.FIGURE, fold=1),
     )
     rows = [
