@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import cache
+from functools import cache, cached_property
 from pkgutil import get_data
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -415,6 +415,7 @@ def _own_type(name: str, sold: SimMachineType | LocalMachineType, currency: str)
 
 
 _HOUR = 3600
+_SECOND = timedelta(seconds=1)
 _EXACT = Decimal("0.000000001")
 
 
@@ -478,11 +479,12 @@ def billed_seconds(tariff: Tariff, seconds: int) -> int:
 
 def paid_until(tariff: Tariff, created_at: datetime, now: datetime) -> datetime:
     """Return the end of the last billing step that has started for a machine."""
-    seconds = max(1, -((created_at - now) // timedelta(seconds=1)))
+    seconds = max(1, -((created_at - now) // _SECOND))
     return created_at + timedelta(seconds=billed_seconds(tariff, seconds))
 
 
-class Life(NamedTuple):
+@dataclass(frozen=True)
+class Life:
     """One machine since its creation, and its cost between two times of one month."""
 
     tariff: Tariff
@@ -492,7 +494,7 @@ class Life(NamedTuple):
 
     def billed(self, since: datetime, until: datetime) -> Decimal:
         """Return the provider's bill for the steps that start in this period."""
-        return self._billed(until) - self._billed(since)
+        return self.billed_at(self.age(until)) - self.billed_at(self.age(since))
 
     def accrued(self, since: datetime, until: datetime) -> Decimal:
         """Return the cost of this period in proportion to time, as charged to work."""
@@ -500,17 +502,23 @@ class Life(NamedTuple):
 
     def seconds(self, since: datetime, until: datetime) -> int:
         """Return the seconds of this period in which the machine existed."""
-        return self._age(until) - self._age(since)
+        return self.age(until) - self.age(since)
 
-    def _billed(self, until: datetime) -> Decimal:
-        before = billed_seconds(self.tariff, self._age(self.month))
-        return _money(self.tariff, billed_seconds(self.tariff, self._age(until)) - before)
+    def billed_at(self, age: int) -> Decimal:
+        """Return the provider's bill from the start of the month to an age in seconds."""
+        return _money(self.tariff, billed_seconds(self.tariff, age) - self._before)
+
+    def age(self, moment: datetime) -> int:
+        """Return the age of the machine in seconds; 0 before its creation."""
+        return max(0, (moment - self.created_at) // _SECOND)
+
+    @cached_property
+    def _before(self) -> int:
+        """Return the seconds that are billed before the month."""
+        return billed_seconds(self.tariff, self.age(self.month))
 
     def _accrued(self, until: datetime) -> Decimal:
-        return _money(self.tariff, self._age(until) - self._age(self.month))
-
-    def _age(self, moment: datetime) -> int:
-        return max(0, (moment - self.created_at) // timedelta(seconds=1))
+        return _money(self.tariff, self.age(until) - self.age(self.month))
 
 
 def _steps(seconds: int, step: int) -> int:

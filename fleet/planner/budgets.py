@@ -12,8 +12,8 @@ tag counts the machines that such work pays for (ledger.py). If only such work f
 when created; if other work may share them, each request counts as if it had its own machine.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -27,7 +27,15 @@ from fleet.model.images import ImageVersion
 from fleet.model.money import rate
 from fleet.model.plan import BudgetVerdict, PeriodName, say_when
 from fleet.model.pool_limits import boot_of, size_of
-from fleet.model.prices import MACHINE_HOURS, Life, Tariff, convert, paid_until, tariff_of
+from fleet.model.prices import (
+    MACHINE_HOURS,
+    Life,
+    Tariff,
+    billed_seconds,
+    convert,
+    paid_until,
+    tariff_of,
+)
 from fleet.planner.demand import Group, Path, Place, Row
 from fleet.planner.durations import Durations, kind_of
 from fleet.planner.images import images_by_pool
@@ -83,7 +91,7 @@ class SpendingLimit:
 
     def counts_at(self, group: Group, place: str) -> bool:
         """Return whether the budget counts requests at a place: only with its tags."""
-        if self.only is None or not group.payer.without:
+        if self.only is None:
             return True
         return _matches_filter(self.only, group.payer, group.tags - group.payer.lacks(place))
 
@@ -176,6 +184,23 @@ class Length(NamedTuple):
     """The machine is then kept for the next ticket of its sandbox, as `reuse` allows."""
 
 
+class _Machine(NamedTuple):
+    """A machine that may serve a request."""
+
+    holding: Holding
+    ready: datetime
+    """When it can take the request; NEVER: unknown."""
+    idle: tuple[int, int]
+    """Seconds from the end of its work to its deletion: outside of a sandbox, and in one."""
+    end: datetime
+    """When it is deleted without the request."""
+
+
+_SECOND = timedelta(seconds=1)
+_FOREVER = 10**12
+"""Seconds that end after every window: work of unknown duration."""
+
+
 class Lifetimes:
     """Expected ends of existing and new machines, and their bill in a window.
 
@@ -187,45 +212,53 @@ class Lifetimes:
         fleet: Fleet,
         world: World,
         holdings: tuple[Holding, ...],
-        shared: set[str],
+        lengths: Mapping[str, Collection[Length]],
         images: Mapping[str, tuple[ImageVersion, ...]],
     ) -> None:
-        """Create; `shared` are the places whose machines may serve several requests."""
+        """Create; `lengths` are those of the requests that fit each place."""
         self._fleet = fleet
         self._images = images
         self._now = world.time
         self._durations = Durations(fleet, world)
         self._removal_delay = 2 * timedelta(seconds=fleet.cadence)
         self._holdings = holdings
-        self._tariffs: dict[str, Tariff] = {}
         self._demanded: dict[str, bool] = {}
+        self._staying = Counter(h.pool for h in holdings if not (h.unit and is_going(h.unit)))
+        """Pool to the number of its machines that are not about to be deleted."""
         self._zone = ZoneInfo(fleet.money.time_zone)
         self.owners = owners_of(fleet, world, holdings)
         self._idle_time = cache(self._find_idle_time)
         self._ends = self._expected_ends()
         self._earliest = tuple(map(self._earliest_end_of, holdings, self._ends))
+        self._machines = tuple(map(self._machine, holdings, self._ends))
         self._serving: dict[str, list[int]] = {}
         for number, holding in enumerate(holdings):
             if holding.unit is None or _serves(holding.unit):
                 self._serving.setdefault(holding.pool, []).append(number)
-        self._shared = shared
-        self.going = cache(self._expiring_machines)
+        self._lengths = lengths
+        self.new = cache(self._new_machine)
         self.made = cache(self._cost_of_created)
         self.kept = cache(self._cost_of_kept)
-        self.more = cache(self._extra_cost)
-        self.alone = cache(self._cost_alone)
+        self.more = cache(self._extra_costs)
+        self.alone = cache(self._costs_alone)
 
     def existing(self, number: int, window: Window, *, hours: bool) -> Decimal:
         """Return the bill of an existing machine in a window until it can be deleted."""
-        holding = self._holdings[number]
-        life = self._life(holding.tariff, holding.created_at, window, hours=hours)
-        return _bill_in_window(life, window, self._ends[number])
+        return _Bill(self._machines[number], window, hours=hours).before
 
     def owned(self, number: int, window: Window, *, hours: bool) -> Decimal:
         """Return the bill of an existing machine for its payer in a window."""
-        holding = self._holdings[number]
-        life = self._life(holding.tariff, holding.created_at, window, hours=hours)
-        return _bill_in_window(life, window, self._owned_until(number))
+        machine = self._machines[number]._replace(end=self._owned_until(number))
+        return _Bill(machine, window, hours=hours).before
+
+    def _machine(self, holding: Holding, end: datetime) -> _Machine:
+        outside, inside = (
+            self._idle_time(holding.pool, holding.tariff, is_held=is_held, is_drained=False)
+            for is_held in (False, True)
+        )
+        delay = self._removal_delay
+        idle = (outside + delay) // _SECOND, (inside + delay) // _SECOND
+        return _Machine(holding, self._ready_of(holding), idle, end)
 
     def _owned_until(self, number: int) -> datetime:
         """Return when the payer of an existing machine is expected to stop paying."""
@@ -238,52 +271,76 @@ class Lifetimes:
         """Return when the payer of a machine stops paying if it gets no further work."""
         return min(self._owned_until(number), self._earliest[number])
 
-    def _cost_of_created(self, place: Place, window: Window, *, hours: bool) -> Decimal:
-        """Return the bill of a new machine in a window, for any requests within target_wait.
+    def _new_machine(self, place: Place) -> _Machine:
+        """Return a machine that is created now, for any requests within target_wait.
 
         Requests that share a machine finish within that time, including boot.
         """
-        idle = self._ready(place)
-        if place.key in self._shared:
-            idle = max(idle, _after(self._now, self._pool(place.pool).target_wait or 0))
-        return _bill_in_window(
-            self._new(place, window, hours=hours), window, self._deletion_time_at(place, idle)
-        )
+        pool = self._pool(place.pool)
+        tariff = tariff_of(self._fleet, pool, place.type, place.market) or _NO_PRICE
+        made = Holding(place.pool, tariff, self._now)
+        ready = idle_since = boot_of(pool).ready_at(self._now)
+        if any(length.shared for length in self._lengths[place.key]):
+            idle_since = max(ready, self._now + timedelta(seconds=pool.target_wait or 0))
+        end = self._deletion_time(made, idle_since, self._removal_delay, is_held=False)
+        return self._machine(made, end)._replace(ready=ready)
+
+    def _cost_of_created(self, place: Place, window: Window, *, hours: bool) -> Decimal:
+        """Return the bill of a new machine in a window."""
+        return _Bill(self.new(place), window, hours=hours).before
 
     def _cost_of_kept(self, place: Place, window: Window, *, hours: bool) -> Decimal:
         """Return the bill of a new permanent machine in a window."""
-        return _bill_in_window(self._new(place, window, hours=hours), window, NEVER)
+        machine = self.new(place)._replace(end=NEVER)
+        return _Bill(machine, window, hours=hours).before
 
-    def _extra_cost(self, place: Place, length: Length, window: Window, *, hours: bool) -> Decimal:
+    def _extra_costs(self, place: Place, window: Window, *, hours: bool) -> "_Costs":
         """Return the additional bill of a machine in a window for serving one request."""
-        if not place.makes:
-            return self._longest_extension(place, length, window, hours=hours)
-        life = self._new(place, window, hours=hours)
-        served = self._completion_time(self._ready(place), length)
-        end = self._deletion_time_at(place, served, is_held=length.is_held)
-        return max(
-            _NONE, _bill_in_window(life, window, end) - self.made(place, window, hours=hours)
-        )
-
-    def _cost_alone(
-        self,
-        place: Place,
-        length: Length,
-        window: Window,
-        own: tuple[int, ...],
-        *,
-        hours: bool,
-    ) -> Decimal:
-        """Return the bill of one request for its payer in a window, if no other work follows.
-
-        `own` are the existing machines there that this payer already pays for: all or none.
-        """
         if place.makes:
-            more = self.more(place, length, window, hours=hours)
-            return self.made(place, window, hours=hours) + more
+            machines = [self.new(place)]
+        else:
+            ends = ((n, self._earliest[n]) for n in self._serving.get(place.pool, ()))
+            machines = [self._machines[n]._replace(end=end) for n, end in ends if end != NEVER]
+        return self._added(place, [_Bill(each, window, hours=hours) for each in machines])
+
+    def _costs_alone(
+        self, place: Place, window: Window, own: tuple[int, ...], *, hours: bool
+    ) -> "_Costs":
+        """Return the bill of one request at existing machines for its payer in a window.
+
+        No other work follows. `own` are the machines there that this payer already pays for: all
+        or none. Of other ones it takes over the unused rest of the billed increment.
+        """
         if own:
-            return self._cost_of_extension(place, length, window, own, hours=hours)
-        return self._cost_of_reuse(place, length, window, hours=hours)
+            machines = [self._machines[n]._replace(end=self._owned_until_if_idle(n)) for n in own]
+            return self._added(place, [_Bill(each, window, hours=hours) for each in machines])
+        bills = []
+        for machine in map(self._machines.__getitem__, self._serving_at(place)):
+            ready = self._now if machine.ready == NEVER else machine.ready
+            bill = _Bill(machine._replace(ready=ready, end=ready), window, hours=hours)
+            if ready < window.end and not hours:
+                used, start = machine.holding, max(ready, window.start)
+                bill.rest = unused(self._zone, used.tariff, used.created_at, start)
+            bills.append(bill)
+        return self._added(place, bills)
+
+    def _added(self, place: Place, bills: Sequence["_Bill"]) -> "_Costs":
+        """Return the maximum addition to these bills for one request of a length."""
+        most_wait = 0 if place.makes else self._pool(place.pool).target_wait or 0
+
+        def find(length: Length) -> Decimal:
+            wait, most = most_wait if length.shared else 0, _NONE
+            work = wait + (_FOREVER if length.longest is None else length.longest)
+            for bill in bills:
+                is_assigned_later = length.is_ticket and (wait or bill.machine.ready > self._now)
+                seen = bill.ready + work + bill.machine.idle[length.is_held]
+                seen += self._fleet.cadence if is_assigned_later else 0
+                added = bill.until(billed_seconds(bill.tariff, max(1, seen)))
+                added += (bill.rest if wait >= bill.gap else _NONE) - bill.before
+                most = max(most, added)
+            return most
+
+        return cache(find)
 
     def own(self, place: Place, paid: Collection[int]) -> tuple[int, ...]:
         """Return the paid machines of a place that their payers use first: idle ones, else all."""
@@ -295,86 +352,6 @@ class Lifetimes:
         """Return the existing machines of a place; of its pool if the place names none."""
         serving, names = self._serving.get(place.pool, []), place.units
         return [n for n in serving if not names or self._holdings[n].name in names]
-
-    def _cost_of_reuse(
-        self, place: Place, length: Length, window: Window, *, hours: bool
-    ) -> Decimal:
-        """Return the maximum bill of one request over the existing machines, after their work."""
-        most = _NONE
-        for number in self._serving_at(place):
-            holding = self._holdings[number]
-            ready = self._ready_of(holding)
-            ready = self._now if ready == NEVER else ready
-            latest = ready + timedelta(seconds=self._wait(place, length))
-            served = self._completion_time(latest, length)
-            gone = self._deletion_time(
-                holding, served, self._removal_delay, is_held=length.is_held
-            )
-            start, end = max(ready, window.start), min(window.end, gone)
-            if start < end:
-                life = self._life(holding.tariff, holding.created_at, window, hours=hours)
-                billed = life.billed(start, end)
-                if latest >= window.start and not hours:
-                    billed += unused(self._zone, holding.tariff, holding.created_at, start)
-                most = max(most, billed)
-        return most
-
-    def _cost_of_extension(
-        self,
-        place: Place,
-        length: Length,
-        window: Window,
-        own: tuple[int, ...],
-        *,
-        hours: bool,
-    ) -> Decimal:
-        """Return the maximum additional bill of its payer over these machines."""
-        most = _NONE
-        for number in own:
-            holding, end = self._holdings[number], self._owned_until_if_idle(number)
-            latest = _after(self._ready_of(holding), self._wait(place, length))
-            served = self._completion_time(latest, length)
-            gone = self._deletion_time(
-                holding, served, self._removal_delay, is_held=length.is_held
-            )
-            life = self._life(holding.tariff, holding.created_at, window, hours=hours)
-            both = _bill_in_window(life, window, max(gone, end)) - _bill_in_window(
-                life, window, end
-            )
-            most = max(most, both)
-        return most
-
-    def _completion_time(self, ready: datetime, length: Length) -> datetime:
-        """Return when a request finishes on a machine that is ready at `ready`."""
-        if length.is_ticket and self._now < ready != NEVER:
-            ready += timedelta(seconds=self._fleet.cadence)
-        return ready if ready == NEVER else _after(ready, length.longest)
-
-    def _longest_extension(
-        self, place: Place, length: Length, window: Window, *, hours: bool
-    ) -> Decimal:
-        """Return the maximum additional bill over the existing machines."""
-        wait, most = self._wait(place, length), _NONE
-        for holding, ready, end, life, before in self.going(place.pool, window, hours=hours):
-            served = self._completion_time(_after(ready, wait), length)
-            gone = self._deletion_time(
-                holding, served, self._removal_delay, is_held=length.is_held
-            )
-            most = max(most, _bill_in_window(life, window, max(gone, end)) - before)
-        return most
-
-    def _expiring_machines(
-        self, pool: str, window: Window, *, hours: bool
-    ) -> list[tuple[Holding, datetime, datetime, Life, Decimal]]:
-        """Return the expiring machines of a pool: ready time, deletion time and bill."""
-        found = []
-        for number in self._serving.get(pool, ()):
-            holding, end = self._holdings[number], self._earliest[number]
-            if end != NEVER:
-                life = self._life(holding.tariff, holding.created_at, window, hours=hours)
-                billed = _bill_in_window(life, window, end)
-                found.append((holding, self._ready_of(holding), end, life, billed))
-        return found
 
     def _expected_ends(self) -> tuple[datetime, ...]:
         ends = [self._deletion_time_of(holding, self._removal_delay) for holding in self._holdings]
@@ -397,8 +374,7 @@ class Lifetimes:
 
     def is_short(self, name: str) -> bool:
         """Return whether a pool has fewer machines than min or spare require."""
-        units = (holding.unit for holding in self._holdings if holding.pool == name)
-        return sum(not (unit and is_going(unit)) for unit in units) < self._count_to_stay(name)
+        return self._staying[name] < self._count_to_stay(name)
 
     def _earliest_end_of(self, holding: Holding, end: datetime) -> datetime:
         """Return the earliest deletion time of a machine; NEVER if it is permanent.
@@ -473,17 +449,6 @@ class Lifetimes:
         )
         return paid_until(tariff, holding.created_at, max(self._now, idle_since + idle) + looks)
 
-    def _deletion_time_at(
-        self, place: Place, idle_since: datetime, *, is_held: bool = False
-    ) -> datetime:
-        tariff = self._tariff(place, hours=False)
-        made = Holding(place.pool, tariff, self._now)
-        return self._deletion_time(made, idle_since, self._removal_delay, is_held=is_held)
-
-    def _ready(self, place: Place) -> datetime:
-        """Return when a machine that is created now can work."""
-        return boot_of(self._pool(place.pool)).ready_at(self._now)
-
     def _ready_of(self, holding: Holding) -> datetime:
         """Return when an existing machine can take more work."""
         pool, unit = self._fleet.pools.get(holding.pool), holding.unit
@@ -508,10 +473,6 @@ class Lifetimes:
         )
         return timedelta(seconds=idle_limit(life).most)
 
-    def _wait(self, place: Place, length: Length) -> int:
-        """Return how many seconds a request may wait for others that share its machine."""
-        return (self._pool(place.pool).target_wait or 0) if length.shared else 0
-
     def _pool(self, name: str) -> Pool:
         pool = self._fleet.pools[name]
         if not isinstance(pool, Pool):
@@ -524,45 +485,44 @@ class Lifetimes:
             self._demanded[name] = bool(offer.on_demand)
         return self._demanded[name]
 
-    def _tariff(self, place: Place, *, hours: bool) -> Tariff:
-        """Return the tariff of a place; the most expensive one if machines exist there."""
-        if hours:
-            return MACHINE_HOURS
-        if place.key not in self._tariffs:
-            self._tariffs[place.key] = self._tariff_at(place)
-        return self._tariffs[place.key]
-
-    def _tariff_at(self, place: Place) -> Tariff:
-        if place.makes:
-            pool = self._pool(place.pool)
-            return tariff_of(self._fleet, pool, place.type, place.market) or _NO_PRICE
-        free = (self._holdings[number].tariff for number in self._serving.get(place.pool, ()))
-        return max((each or _NO_PRICE for each in free), key=_price, default=_NO_PRICE)
-
-    def _new(self, place: Place, window: Window, *, hours: bool) -> Life:
-        return Life(self._tariff(place, hours=hours), self._now, window.month)
-
-    def _life(
-        self, tariff: Tariff | None, created_at: datetime, window: Window, *, hours: bool
-    ) -> Life:
-        return Life(MACHINE_HOURS if hours else tariff or _NO_PRICE, created_at, window.month)
-
 
 def _serves(unit: Unit) -> bool:
     return unit.is_capacity or unit.state is State.BUSY
-
-
-def _price(tariff: Tariff) -> Decimal:
-    return tariff.price
 
 
 def _after(moment: datetime, seconds: int | None) -> datetime:
     return NEVER if seconds is None else moment + timedelta(seconds=seconds)
 
 
-def _bill_in_window(life: Life, window: Window, end: datetime) -> Decimal:
-    until = min(window.end, end)
-    return life.billed(window.start, until) if until > window.start else _NONE
+class _Bill:
+    """The bill of one machine in a window, by its age in seconds at its deletion."""
+
+    def __init__(self, machine: _Machine, window: Window, *, hours: bool) -> None:
+        self.machine = machine
+        self.tariff = machine.holding.tariff or _NO_PRICE
+        created_at, ready = machine.holding.created_at, machine.ready
+        self.ready = _FOREVER if ready == NEVER else -((created_at - ready) // _SECOND)
+        """Its age when it can take a request."""
+        self.gap = -((ready - window.start) // _SECOND)
+        """Seconds from then to the start of the window."""
+        self._life = life = Life(MACHINE_HOURS if hours else self.tariff, created_at, window.month)
+        self._start, self._end = life.age(window.start), life.age(window.end)
+        self._paid = life.billed_at(self._start)
+        self._whole = life.billed_at(self._end) - self._paid
+        self.before = self.until(life.age(machine.end))
+        """Its bill without the request."""
+        self.rest = _NONE
+        """The unused rest of its billed increment, if the payer of the request takes it over."""
+
+    def until(self, age: int) -> Decimal:
+        """Return the bill of the machine if it is deleted at this age."""
+        if age >= self._end:
+            return self._whole
+        return self._life.billed_at(age) - self._paid if age > self._start else _NONE
+
+
+_Costs = Callable[[Length], Decimal]
+"""The cost of one request of a length."""
 
 
 _K = TypeVar("_K")
@@ -665,11 +625,12 @@ class _Books:
         watched = [key for key, place in self._places.items() if pools & {place.pool, None}]
         self._lengths = {"": _group_by_length(fleet, groups, watched)}
         """Budget to its counted groups by duration; under "" for limits without a filter."""
-        shared = {
-            key for key, found in self._lengths[""].items() if any(each.shared for each in found)
-        }
         self._lives = Lifetimes(
-            fleet, world, self._holdings, shared, images_by_pool(fleet, world, inventory)
+            fleet,
+            world,
+            self._holdings,
+            self._lengths[""],
+            images_by_pool(fleet, world, inventory),
         )
         self._short = {name for name in self._places_of if self._lives.is_short(name)}
         self._paid_by: dict[str, frozenset[int]] = {}
@@ -788,13 +749,15 @@ class _Books:
             places = self._places_of.get(limit.pool, ())
         makes = [place for place in places if place.makes]
         kept = makes if limit.only is None else ()
-        whole = [place for place in makes if self._is_alone_at(limit, place)]
+        whole = {place.key for place in makes if self._is_alone_at(limit, place)}
         return Row(
             path=limit.path,
             because=because,
             room=room,
-            machines=_drop_zeros((p.key, self._machine(limit, p, window)) for p in whole),
-            requests=self._requests(limit, places, window),
+            machines=_drop_zeros(
+                (p.key, self._machine(limit, p, window)) for p in makes if p.key in whole
+            ),
+            requests=self._requests(limit, places, whole, window),
             kept=_drop_zeros((p.key, lives.kept(p, window, hours=hours)) for p in kept),
             code=Stopped.BUDGET,
         )
@@ -816,23 +779,30 @@ class _Books:
         return bool(counted) and sum(map(len, every.values())) == sum(map(len, counted.values()))
 
     def _requests(
-        self, limit: SpendingLimit, places: Iterable[Place], window: Window
+        self,
+        limit: SpendingLimit,
+        places: Iterable[Place],
+        whole: Collection[str],
+        window: Window,
     ) -> dict[tuple[str, str], Decimal]:
-        """Return the coefficient of each request at these places, without its new machine."""
+        """Return the coefficient of each request at these places, without its new machine.
+
+        `whole` are the places whose new machines count by themselves.
+        """
         lives, hours = self._lives, limit.unit == HOURS
         lengths, found = self._lengths_of(limit), dict[tuple[str, str], Decimal]()
         paid = self._paid(limit)
         for place in places:
-            if self._is_kept(limit, place):
+            if self._is_kept(limit, place) or not lengths[place.key]:
                 continue
-            is_alone = place.makes and self._is_alone_at(limit, place)
-            own = lives.own(place, paid) if limit.only and not place.makes else ()
+            is_whole, alone = limit.only is None or place.key in whole, _NONE
+            if place.makes or is_whole:
+                costs = lives.more(place, window, hours=hours)
+                alone = _NONE if is_whole else lives.made(place, window, hours=hours)
+            else:
+                costs = lives.alone(place, window, lives.own(place, paid), hours=hours)
             for length, pairs in lengths[place.key].items():
-                if is_alone or limit.only is None:
-                    amount = lives.more(place, length, window, hours=hours)
-                else:
-                    amount = lives.alone(place, length, window, own, hours=hours)
-                if amount:
+                if amount := alone + costs(length):
                     found.update(dict.fromkeys(pairs, amount))
         return found
 
@@ -841,13 +811,11 @@ class _Books:
         name = "" if limit.only is None else limit.budget
         if name not in self._lengths:
             counted = filter(limit.counts_group, self._groups)
-            self._lengths[name] = _group_by_length(
-                self._fleet, counted, self._places, limit.counts_at
-            )
+            self._lengths[name] = _group_by_length(self._fleet, counted, self._places, limit)
         return self._lengths[name]
 
 
-_ByLength = dict[str, defaultdict[Length, list[tuple[str, str]]]]
+_ByLength = dict[str, dict[Length, list[tuple[str, str]]]]
 """Place to the (group, place) pairs that fit there, by how long they keep a machine."""
 
 
@@ -855,16 +823,21 @@ def _group_by_length(
     fleet: Fleet,
     groups: Iterable[Group],
     places: Iterable[str],
-    counts_at: Callable[[Group, str], bool] = lambda _, __: True,
+    limit: SpendingLimit | None = None,
 ) -> _ByLength:
-    found: _ByLength = {key: defaultdict(list) for key in places}
+    found: dict[str, defaultdict[tuple[bool, int | None, bool, bool], list[tuple[str, str]]]]
+    found = {key: defaultdict(list) for key in places}
     for group in groups:
         desk = isinstance(fleet.queues.get(group.id.partition("/")[0]), TicketQueue)
+        some = limit if group.payer.without else None
         for key, fit in group.fits.items():
-            if key in found and counts_at(group, key):
-                length = Length(fit.share < 1, fit.longest, desk, group.is_held)
+            if key in found and (some is None or some.counts_at(group, key)):
+                length = fit.share < 1, fit.longest, desk, group.is_held
                 found[key][length].append((group.id, key))
-    return found
+    return {
+        key: {Length(*length): pairs for length, pairs in own.items()}
+        for key, own in found.items()
+    }
 
 
 def _drop_zeros(amounts: Iterable[tuple[_K, Decimal]]) -> dict[_K, Decimal]:

@@ -134,6 +134,21 @@ def test_a_request_on_a_busy_machine_takes_the_time_after_its_present_work() -> 
     assert today.row.requests["g", FREE.key] == 2
 
 
+@pytest.mark.parametrize(
+    "budget",
+    [{"per_day": "99 EUR"}, {"per_hour": "99 EUR"}, {"machine_hours_per_day": 99}],
+)
+def test_a_request_takes_no_more_when_its_own_machine_never_ends(budget: dict[str, str]) -> None:
+    fleet = a_budgeted_fleet(
+        pool={"target_wait": "1h"}, budgets={"debian": {"scope": "debian", **budget}}
+    )
+
+    found = accounts(fleet, a_spent_world(a_busy(None)), a_group(HOUR, share=0.5))
+
+    assert [("g", FREE.key) in account.row.requests for account in found] == [False, False]
+    assert all(account.reserved for account in found)
+
+
 def test_a_build_of_20_hours_is_weighed_against_tomorrow_too() -> None:
     fleet = a_budgeted_fleet(budgets={"debian": {"scope": "debian", "per_day": "10 EUR"}})
     evening = datetime.fromisoformat("2026-11-21T20:00Z")
