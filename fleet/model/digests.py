@@ -159,10 +159,10 @@ def _encode_signature(signature: Signature, omitted: _Omitted) -> bytes:
 
 def _encode_unserved(causes: Iterable[Unserved], omitted: _Omitted) -> Iterator[bytes]:
     """Yield the encoded requests without a machine; the digest of shared reasons is cached."""
-    known: dict[tuple[int, ...], bytes] = {}
+    known: dict[tuple[int, int, int], bytes] = {}
     for each in causes:
         # The plan holds all these objects, so their ids are unique.
-        key = (id(each.because), *map(id, each.blocked), *map(id, each.decisions))
+        key = id(each.because), id(each.blocked), id(each.decisions)
         if key not in known:
             reasons = to_json([each.because, each.blocked])
             if omitted:

@@ -711,7 +711,8 @@ class Plan(Value):
     @property
     def cited(self) -> Iterator[tuple[str | int, ...]]:
         """Yield the keys of fleet.yaml that this plan cites."""
-        for unserved in self.unserved:
+        # Many share their blocked pools.
+        for unserved in {(u.path, id(u.blocked)): u for u in self.unserved}.values():
             yield from unserved.paths
         for signature in self.signatures:
             yield from (each.path for each in signature.refused)

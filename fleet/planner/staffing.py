@@ -318,6 +318,8 @@ def find_unserved(
     nearest = cache(lambda asked: _find_nearest(fleet, unproven, near(asked.queue), asked))
     used = used_of(service.budgets)
     causes = _Causes(pool_plans, service.unserved.values(), used)
+    # Not validated, so that requests with equal causes share them.
+    blank = Unserved(signature="", requests=(), count=0, because="", path=(), blocked=())
     for signed in demand:
         keys = [request.key for request in signed.requests]
         if service.unserved.keys().isdisjoint(keys):
@@ -337,7 +339,7 @@ def find_unserved(
             if not cause.blocked:
                 asked = Asked(signed.queue, signed.ask, signed.dropped)
                 cause = _explain_held(fleet, signed) or nearest(asked)
-            yield Unserved(
+            yield blank.altered(
                 signature=signed.id,
                 requests=tuple(waiting),
                 count=len(waiting),

@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from fleet.explain.changes import ComparedPlan, Comparison
 from fleet.explain.values import WorkerFacts
-from fleet.model.plan import Plan
+from fleet.model.plan import Plan, Unserved
 from fleet.report.status import status_of
 from fleet.report.terminal import visible
 
@@ -51,26 +51,57 @@ def _lines(value: BaseModel) -> Iterator[str]:
     """Yield the lines of a value, one field after the other; a long list in chunks."""
     last, end = "{", "\n"
     for key in sorted(type(value).model_fields):
-        held, opening, closing = getattr(value, key), f'  "{key}": [', "  ]"
+        held = getattr(value, key)
         if not isinstance(held, tuple) or len(held) <= _CHUNK:
-            if text := _field(value, key):
+            if text := _fields(value, {key}):
                 yield last + end
                 last, end = text, ",\n"
             continue
         yield last + end
-        last, end = opening, "\n"
+        last, end = f'  "{key}": [', "\n"
+        known: dict[int, str] = {}
         for at in range(0, len(held), _CHUNK):
-            part = value.model_copy(update={key: held[at : at + _CHUNK]})
+            part = held[at : at + _CHUNK]
             yield last + end
-            last, end = _field(part, key)[len(opening) + 1 : -len(closing) - 1], ",\n"
+            if key == "unserved":
+                last = ",\n".join([_unserved(each, known) for each in part])
+            else:
+                text = _fields(value.model_copy(update={key: part}), {key})
+                last = text[text.index("\n") + 1 : text.rindex("\n")]
+            end = ",\n"
         yield last + "\n"
-        last = closing
+        last = "  ]"
     yield last + "\n}\n"
 
 
-def _field(value: BaseModel, key: str) -> str:
-    """Return the lines of one field; empty if it is left out."""
-    document = _sorted(value.model_dump(mode="json", include={key}), {})
+_PARTS = (("because",), ("blocked",), ("count",), ("decisions",), ("path", "requests", "signature"))
+_SHARED = frozenset({"blocked", "decisions"})
+
+
+def _unserved(each: Unserved, known: dict[int, str]) -> str:
+    """Return the lines of requests without a machine.
+
+    `known` caches those of their blocked pools and decisions, which most share with others:
+    without it, the JSON of 100,000 requests takes 2.8 s instead of 0.9.
+    """
+    texts = []
+    for keys in _PARTS:
+        shared = id(getattr(each, keys[0])) if keys[0] in _SHARED else 0
+        if text := known.get(shared) or _fields(each, {*keys}):
+            texts.append(text if shared in known else _indented(text))
+            if shared:
+                known[shared] = texts[-1]
+    return "    {\n" + ",\n".join(texts) + "\n    }"
+
+
+def _indented(lines: str) -> str:
+    """Return lines of a value as those of an entry of a list."""
+    return "    " + lines.replace("\n", "\n    ")
+
+
+def _fields(value: BaseModel, keys: set[str]) -> str:
+    """Return the lines of some fields; empty if they are left out."""
+    document = _sorted(value.model_dump(mode="json", include=keys), {})
     try:
         text = to_json(document, indent=2).decode()
     except PydanticSerializationError:  # a file name may contain invalid bytes
