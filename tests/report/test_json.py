@@ -4,9 +4,11 @@ import json
 from datetime import timedelta, timezone
 from decimal import Decimal
 
+import pytest
+
 from fleet.explain.values import Explanation
 from fleet.model.outcome import Outcome
-from fleet.model.plan import Plan
+from fleet.model.plan import Blocked, Plan
 from fleet.report.json import plan_to_json, plan_to_lines, status_to_json, value_to_json
 from fleet.report.status import Status
 from tests.builders import (
@@ -111,4 +113,27 @@ def test_long_lists_are_written_as_short_ones() -> None:
     text = plan_to_json(plan)
 
     assert text == json.dumps(plan.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+    assert all(lines.endswith("\n") for lines in plan_to_lines(plan))
+
+
+@pytest.mark.parametrize("tag", ["arm64", "größer", "\n"])
+def test_unserved_requests_that_share_reasons_are_written_as_others(tag: str) -> None:
+    until = NOW + timedelta(hours=1)
+    blocked = tuple(
+        Blocked(
+            pool=f"p{n}", because=f"{tag} {n}", path=("pools", n), until=until, left=Decimal(n)
+        )
+        for n in range(3)
+    )
+    causes = (blocked, blocked[:1], ())
+    unserved = tuple(
+        an_unserved(requests=(f"r{n}",)).altered(blocked=causes[n % 3], because=f"{tag} {n % 5}")
+        for n in range(250)
+    )
+    plan = _a_full_plan().altered(unserved=unserved)
+
+    text = plan_to_json(plan)
+
+    dumped = json.dumps(plan.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
+    assert text == dumped + "\n"
     assert all(lines.endswith("\n") for lines in plan_to_lines(plan))
