@@ -312,12 +312,12 @@ _Wait = tuple[int, int]
 """target_wait of a pool, and its expected boot time."""
 
 
-def _wait_at(pool_plans: Mapping[str, PoolPlan], place: Place) -> _Wait | None:
-    """Return the waiting time allowed at a place; None without target_wait."""
+def _wait_at(pool_plans: Mapping[str, PoolPlan], place: Place) -> _Wait:
+    """Return the waiting time allowed at a place; zeros without target_wait."""
     pool_plan = pool_plans.get(place.pool)
     pool = pool_plan.pool if pool_plan else None
     if pool is None or pool.target_wait is None:
-        return None
+        return 0, 0
     return pool.target_wait, boot_of(pool).expected
 
 
@@ -375,7 +375,7 @@ class _Fits:
     """Average use of places by one request of a group."""
 
     def __init__(
-        self, waits: Mapping[str, _Wait | None], now: datetime, lengths: Mapping[int, int]
+        self, waits: Mapping[str, _Wait], now: datetime, lengths: Mapping[int, int]
     ) -> None:
         self._waits = waits
         self._now = now
@@ -392,12 +392,17 @@ class _Fits:
         fits = {}
         for place in places:
             kinds = place.kinds if has_timing else ()
-            if kinds not in loads:
+            if (load := loads.get(kinds)) is None:
                 load = loads[kinds] = _Load(requests, self._now, self._lengths, place)
                 load.known = self._known[load.identity]
-            fit = loads[kinds].at(place, self._waits[place.key])
-            priority = priorities.get(place.pool, 0) if priorities and place.makes else 0
-            fits[place.key] = fit._replace(priority=priority) if priority else fit
+            # No calls where a fit is known: 100,000 requests have half a million.
+            wait = self._waits[place.key]
+            if (share := load.shares.get(wait)) is None:
+                share = load.shares[wait] = load.find_share(*wait)
+            fit = load.known.get((place.key, share)) or load.find_fit(place, share)
+            if priorities and place.makes and (priority := priorities.get(place.pool, 0)):
+                fit = fit._replace(priority=priority)
+            fits[place.key] = fit
         return fits, any(load.varied for load in loads.values())
 
 
@@ -436,16 +441,14 @@ class _Load:
         """Fits by place and share, the only inputs that differ within this load."""
         self.known: _Known = {}
         self._bills: dict[tuple[Tariff, int], Decimal] = {}
-        self._shares: dict[_Wait, float] = {}
+        self.shares: dict[_Wait, float] = {}
+        """Known shares of a machine."""
         self._group_by_deadline: dict[int, tuple[list[int], list[int]]] = {}
 
-    def at(self, place: Place, wait: _Wait | None) -> Fit:
-        """Return the use of a place by a request: a whole machine without target_wait."""
-        share = self._share(wait) if wait else 1.0
-        fit = self.known.get((place.key, share))
-        if fit is None:
-            money = self._money(place, share) if place.makes else Decimal(0)
-            fit = self.known[place.key, share] = Fit(share, money, self._seconds, self._longest)
+    def find_fit(self, place: Place, share: float) -> Fit:
+        """Return the use of a place by a request."""
+        money = self._money(place, share) if place.makes else Decimal(0)
+        fit = self.known[place.key, share] = Fit(share, money, self._seconds, self._longest)
         return fit
 
     def _money(self, place: Place, share: float) -> Decimal:
@@ -461,13 +464,7 @@ class _Load:
             self._bills[tariff, setup] = sum(bills, Decimal(0)) / self._count
         return self._bills[tariff, setup] - place.setup
 
-    def _share(self, wait: _Wait) -> float:
-        """Return the share of a machine: 1 if it serves one request within target_wait."""
-        if wait not in self._shares:
-            self._shares[wait] = self._average_share(*wait)
-        return self._shares[wait]
-
-    def _average_share(self, wait: int, boot: int) -> float:
+    def find_share(self, wait: int, boot: int) -> float:
         """Return the average share: a whole machine for a long or long-waiting request."""
         whole = len(self._requests)
         if wait <= boot:
