@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from fleet.explain.values import Explanation
+from fleet.model.decisions import Decision, Stopped
 from fleet.model.outcome import Outcome
 from fleet.model.plan import Blocked, Plan
 from fleet.report.json import plan_to_json, plan_to_lines, status_to_json, value_to_json
@@ -125,9 +126,14 @@ def test_unserved_requests_that_share_reasons_are_written_as_others(tag: str) ->
         )
         for n in range(3)
     )
-    causes = (blocked, blocked[:1], ())
+    causes, decisions = (
+        (blocked, blocked[:1], ()),
+        ((), (Decision(code=Stopped.DEADLINE, subject=("p0",)),)),
+    )
     unserved = tuple(
-        an_unserved(requests=(f"r{n}",)).altered(blocked=causes[n % 3], because=f"{tag} {n % 5}")
+        an_unserved(requests=(f"r{n}",)).altered(
+            blocked=causes[n % 3], because=f"{tag} {n % 5}", decisions=decisions[n % 2]
+        )
         for n in range(250)
     )
     plan = _a_full_plan().altered(unserved=unserved)
