@@ -414,7 +414,7 @@ def _explanatory_fields(
     images = {name: pool_plan.choice.images for name, pool_plan in pool_plans.items()}
     return {
         "notices": tuple(find_notices(fleet, world, approvals)),
-        "remarks": world.remarks,
+        "remarks": tuple(sorted(world.remarks)),
         "limits": decided.limits,
         "optimum": _optimum(decided),
         "prices": tuple(find_price_sources(fleet, world)),
