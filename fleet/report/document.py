@@ -62,6 +62,16 @@ class Items:
     """Names the texts that a terminal leaves out."""
 
 
+class Form(StrEnum):
+    """The renderers that draw a row or a column."""
+
+    ALL = "all"
+    BRIEF = "brief"
+    """Terminals only, for example a row that counts hidden rows."""
+    FULL = "full"
+    """Renderers that can fold a long table."""
+
+
 class Kind(StrEnum):
     """The way in which the cells of a column are drawn."""
 
@@ -92,6 +102,7 @@ class Column:
     lead: str = ""
     """Words before each cell that is drawn below its row."""
     style: Style = Style.PLAIN
+    form: Form = Form.ALL
 
 
 class Lines(NamedTuple):
@@ -101,16 +112,6 @@ class Lines(NamedTuple):
 
 
 Cell = str | Line | Lines
-
-
-class Form(StrEnum):
-    """The renderers that draw a row."""
-
-    ALL = "all"
-    BRIEF = "brief"
-    """Terminals only: the row counts hidden rows."""
-    FULL = "full"
-    """Renderers that can fold a long table."""
 
 
 class Row(NamedTuple):
@@ -137,17 +138,26 @@ class Table:
     is_list: bool = False
     """Whether the rows can be read without headings, which a terminal then leaves out."""
 
-    def used_columns(self) -> list[int]:
-        """Return the positions of the columns that have a cell; figures keep their heading."""
+    def select(self, form: Form) -> tuple[list[int], list[Row]]:
+        """Return the columns and rows that renderers of a form draw.
+
+        Columns without a cell are left out, except the first one and figures with a heading.
+        """
+        rows = [row for row in self.rows if row.form in (Form.ALL, form)]
         used = {
             nth
-            for row in self.rows
+            for row in rows
             for nth, cell in enumerate(row.cells)
             if (cell.lines if isinstance(cell, Lines) else cell)
         }
         if not self.is_list:
             used |= {n for n, column in enumerate(self.columns) if column.kind is Kind.FIGURE}
-        return [nth for nth in range(len(self.columns)) if nth in used or not nth]
+        columns = [
+            nth
+            for nth, column in enumerate(self.columns)
+            if column.form in (Form.ALL, form) and (nth in used or not nth)
+        ]
+        return columns, rows
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,15 @@ class HtmlCell(NamedTuple):
 
 def table_cells(table: Table, title: str) -> tuple[list[HtmlCell], list[list[HtmlCell]]]:
     """Return the headings and the rows of a table."""
-    columns = [(nth, table.columns[nth]) for nth in table.used_columns()]
+    used, drawn = table.select(Form.FULL)
+    columns = [(nth, table.columns[nth]) for nth in used]
     headings = [
         HtmlCell(_label(column, title), _LOOKS.get(column.kind, ""), ())
         for _, column in columns
         if column.kind is not Kind.ID
     ]
     rows = []
-    for row in table.rows:
+    for row in drawn:
         found: list[HtmlCell] = []
         for nth, column in columns:
             cell = row.cells[nth] if nth < len(row.cells) else ""
@@ -33,8 +34,7 @@ def table_cells(table: Table, title: str) -> tuple[list[HtmlCell], list[list[Htm
             else:
                 look = _LOOKS.get(column.kind, "")
                 found.append(HtmlCell(_label(column, title), look, _lines(cell)))
-        if row.form is not Form.BRIEF:
-            rows.append(found)
+        rows.append(found)
     return headings, rows
 
 

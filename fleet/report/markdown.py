@@ -131,8 +131,8 @@ def _is_long(block: Block) -> bool:
     match block:
         case Items(texts=parts):
             return len(parts) > _MAX_OPEN_ROWS
-        case Table(rows=rows):
-            return sum(row.form is not Form.BRIEF for row in rows) > _MAX_OPEN_ROWS
+        case Table():
+            return len(block.select(Form.FULL)[1]) > _MAX_OPEN_ROWS
     return False
 
 
@@ -143,8 +143,8 @@ def _rest(parts: Sequence[object], lead: str) -> list[str]:
 
 
 def _table(table: Table, title: str) -> str:
-    rows = [row for row in table.rows if row.form is not Form.BRIEF]
-    columns = [(nth, table.columns[nth]) for nth in table.used_columns()]
+    used, rows = table.select(Form.FULL)
+    columns = [(nth, table.columns[nth]) for nth in used]
     shown_columns = [column for _, column in columns if column.kind is not Kind.ID]
     names = [sentence(column.name or title) for column in shown_columns]
     cells = [_cells(row, columns) for row in rows[:_MAX_ROWS]]

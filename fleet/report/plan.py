@@ -22,6 +22,7 @@ from fleet.model.plan import (
     RefusedTag,
     RuledTag,
     RulesVerdict,
+    Signature,
     TagDifference,
     Unserved,
     Warning_,
@@ -51,7 +52,7 @@ from fleet.report.document import (
 )
 from fleet.report.markdown import document_to_markdown
 from fleet.report.status import budgets_section, count_cell, limits_section, pool_status
-from fleet.schema.findings import some_of, yaml_key
+from fleet.schema.findings import MAX_LISTED, some_of, yaml_key
 from fleet.tagrules.export import describe_rules
 
 _MOST_ALIKE = 5
@@ -68,10 +69,12 @@ _MOST_RULES = 5
 _MOST_QUIET_POOLS = 12
 _MOST_UNSERVED = 5
 _MOST_KINDS = 2
+_MOST_KIND_TAGS = 2
 _MOST_WARNINGS = 10
 _MOST_OPEN_WARNINGS = 15
 _RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GREEN}
 _IN_FLEET_YAML = Column("In fleet.yaml", Kind.PROSE, lead="see ", style=Style.DIM)
+_POOL = Column("Pool", Kind.NAME, form=Form.FULL)
 _WARNING = Span("! ", Style.YELLOW)
 
 
@@ -156,27 +159,35 @@ def _unserved(plan: Plan) -> Section:
     for (because, places), alike in causes.items():
         names = [name for unserved in alike for name in unserved.requests]
         count = sum(unserved.count for unserved in alike)
-        asked = dict.fromkeys(
-            f"queue {each.queue}, asks for {some_of(each.required, shown=2)}"
-            for each in (signatures.get(unserved.signature) for unserved in alike)
-            if each and each.required
-        )
-        kinds = [*asked][:_MOST_KINDS]
-        if others := len(asked) - len(kinds):
-            kinds.append(f"and {words.many(others, 'other kind')} of request")
+        found = (signatures.get(unserved.signature) for unserved in alike)
+        asked = [each for each in found if each and each.required]
+        brief = _describe_kinds(asked, _MOST_KINDS, _MOST_KIND_TAGS)
+        full = _describe_kinds(asked, MAX_LISTED, MAX_LISTED)
         requests = _named_requests(names, count)
-        rows.append(row(requests, because, Lines(kinds), places, mark=_WARNING))
+        rows.append(row(requests, because, brief, full, places, mark=_WARNING))
     hidden = [*causes.values()][_MOST_UNSERVED:]
     waiting = sum(unserved.count for alike in hidden for unserved in alike)
     rest = f"{words.many(waiting, 'request')} for {words.many(len(hidden), 'other reason')}"
     columns = (
         Column("Requests"),
         Column("Why not", Kind.PROSE),
-        Column("Ask for", Kind.PROSE, style=Style.DIM),
+        Column("Ask for", Kind.PROSE, style=Style.DIM, form=Form.BRIEF),
+        Column("Ask for", Kind.PROSE, form=Form.FULL),
         _IN_FLEET_YAML,
     )
     table = Table(columns, shorten(rows, _MOST_UNSERVED, rest), is_list=True)
     return Section(f"Not served in this run: {words.many(total, 'request')}", [table])
+
+
+def _describe_kinds(signatures: Iterable[Signature], most: int, tags: int) -> Lines:
+    """Return the queue and the first tags of each kind of request."""
+    asked = dict.fromkeys(
+        f"queue {each.queue}, asks for {some_of(each.required, shown=tags)}" for each in signatures
+    )
+    kinds = [*asked][:most]
+    if others := len(asked) - len(kinds):
+        kinds.append(f"and {words.many(others, 'other kind')} of request")
+    return Lines(kinds)
 
 
 def _named_requests(names: Sequence[str], count: int) -> str:
@@ -246,6 +257,7 @@ def changes_section(plan: Plan) -> Section:
         row(
             "workers without a machine",
             line(Span("release", Style.YELLOW), f" {each.worker}"),
+            each.pool,
             each.because,
             "machine-gone",
             mark=_WARNING,
@@ -257,6 +269,7 @@ def changes_section(plan: Plan) -> Section:
         row(
             "workers whose hold is over",
             line(Span("give back", Style.GREEN), f" {each.worker}"),
+            each.pool,
             each.because,
             mark=Span("^ ", Style.GREEN),
         )
@@ -295,11 +308,11 @@ def changes_section(plan: Plan) -> Section:
             is_list=True,
         ),
         Table(
-            (where, change, why, reason),
+            (where, change, _POOL, why, reason),
             shorten(releases, few, "{} more to release", at=1),
             is_list=True,
         ),
-        Table((where, change, why), resumes, is_list=True),
+        Table((where, change, _POOL, why), resumes, is_list=True),
         Table((where, change), bases, is_list=True),
         Table(
             (where, change, why, reason, Column("Effect", Kind.PROSE)), promotions, is_list=True
@@ -458,11 +471,13 @@ def _group_notes(plan: Plan, kind: str) -> tuple[TagNote, ...]:
 
 
 def _tags(plan: Plan) -> Iterator[Section]:
-    columns = (Column("Requests"), Column("Why", Kind.PROSE), _IN_FLEET_YAML)
+    tag = Column("Tag", Kind.NAME, form=Form.FULL)
+    columns = (Column("Requests"), tag, Column("Why", Kind.PROSE), _IN_FLEET_YAML)
     for heading, notes in tag_notes(plan):
         rows = [
             row(
                 _named_requests(note.requests, note.count),
+                note.tag,
                 note.because,
                 words.cited([note.path], plan.included) if note.path else "",
                 mark=_WARNING if note.is_wrong else Span("- "),
@@ -502,6 +517,7 @@ def _guards(plan: Plan) -> Section:
     columns = (
         Column("Result"),
         Column("Guard", Kind.ID),
+        Column("Where", form=Form.FULL),
         Column("In fleet.yaml", Kind.PROSE, lead="limit: ", style=Style.DIM),
         Column("To proceed", Kind.PROSE, lead="to proceed: "),
         Column("Add", Kind.COMMAND, style=Style.CYAN),
@@ -522,6 +538,7 @@ def _guard(guard: GuardResult, included: Mapping[str, str]) -> Row:
     return row(
         line(Span(guard.result, _RESULTS[guard.result]), f": {guard.because}"),
         guard.guard,
+        guard.pool or "whole fleet",
         words.cited([guard.path], included) if guard.path else "",
         steps.rstrip(),
         Lines(guard.approve),

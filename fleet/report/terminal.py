@@ -151,8 +151,7 @@ class _TableLayout:
 
     def __init__(self, table: Table, title: str, width: int, indent: int) -> None:
         self._table, self._indent = table, indent
-        self._rows = [row for row in table.rows if row.form is not Form.FULL]
-        used = table.used_columns()
+        used, self._rows = table.select(Form.BRIEF)
         groups = [nth for nth in used if table.columns[nth].kind is Kind.GROUP]
         self._group = groups[0] if groups else None
         self._inner = indent + 2 * len(groups)
