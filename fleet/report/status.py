@@ -4,7 +4,7 @@ Inactive workers (machine gone, token disabled) are only counted. An unreadable 
 never zero.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -37,6 +37,7 @@ from fleet.report import words
 from fleet.report.document import (
     Block,
     Column,
+    Form,
     Items,
     Kind,
     Line,
@@ -73,8 +74,7 @@ class ShownBudget(NamedTuple):
 
 
 def budgets_section(budgets: Sequence[BudgetVerdict]) -> Section:
-    """Return the most used budgets as a table."""
-    rows, hidden = shown_budgets(budgets)
+    """Return the budgets as a table, of which a terminal draws the most used ones."""
     first, when, *figures = BUDGET_HEADINGS
     columns = (
         Column("", Kind.NAME),
@@ -82,19 +82,28 @@ def budgets_section(budgets: Sequence[BudgetVerdict]) -> Section:
         *(Column(each.lower(), Kind.FIGURE, fold=_FOLDS.get(each, 0)) for each in figures),
         Column("note", Kind.PROSE, style=Style.RED),
     )
-    more = line(f"  … and {words.many(hidden, 'budget')} with more left")
-    table = Table(columns, [*map(Row, rows)])
-    return Section(f"{first}s", [table, more] if hidden else [table], "budgets")
+    rows = _mark_hidden(*shown_budgets(budgets), "budget")
+    return Section(f"{first}s", [Table(columns, rows)], "budgets")
+
+
+def _mark_hidden(rows: Sequence[Sequence[str]], kept: Collection[int], noun: str) -> list[Row]:
+    """Return rows of which a terminal draws those at some positions, then their number."""
+    found = [
+        Row(cells, form=Form.ALL if nth in kept else Form.FULL) for nth, cells in enumerate(rows)
+    ]
+    if hidden := len(rows) - len(kept):
+        more = f"… and {words.many(hidden, noun)} with more left"
+        found.append(row(more, form=Form.BRIEF))
+    return found
 
 
 def shown_budgets(
     budgets: Sequence[BudgetVerdict], most: int = _MAX_SHOWN
-) -> tuple[list[ShownBudget], int]:
-    """Return the most used budgets, and the number of omitted ones."""
+) -> tuple[list[ShownBudget], list[int]]:
+    """Return the budgets, and the positions of the most used ones."""
     wanted = [each for each in budgets if not each.coming or each.exceeded]
     tight = sorted(range(len(wanted)), key=lambda nth: (_use(wanted[nth]), -nth), reverse=True)
-    kept = sorted(tight[:most])
-    return [_format_budget(wanted[nth]) for nth in kept], len(wanted) - len(kept)
+    return [*map(_format_budget, wanted)], sorted(tight[:most])
 
 
 def _use(budget: BudgetVerdict) -> Decimal:
@@ -129,39 +138,36 @@ def _note(budget: BudgetVerdict) -> str:
 
 
 def limits_section(limits: Sequence[LimitVerdict]) -> Section:
-    """Return the most used limits as a table."""
-    rows, hidden = shown_limits(limits)
+    """Return the limits as a table, of which a terminal draws the most used ones."""
     first, whose, *figures = LIMIT_HEADINGS
     columns = (
         Column("", Kind.NAME),
         Column(whose.lower()),
         *(Column(each.lower(), Kind.FIGURE, fold=_FOLDS.get(each, 0)) for each in figures),
     )
-    more = line(f"  … and {words.many(hidden, 'limit')} with more left")
-    table = Table(columns, [*map(Row, rows)])
-    return Section(f"{first}s", [table, more] if hidden else [table])
+    rows = _mark_hidden(*shown_limits(limits), "limit")
+    return Section(f"{first}s", [Table(columns, rows)])
 
 
 def shown_limits(
     limits: Sequence[LimitVerdict], most: int = _MAX_SHOWN
-) -> tuple[list[tuple[str, ...]], int]:
-    """Return the most used limits as rows, and the number of omitted ones."""
+) -> tuple[list[tuple[str, ...]], list[int]]:
+    """Return the limits as rows, and the positions of the most used ones."""
 
     def left(nth: int) -> tuple[bool, int, int]:
         """Return the sort key: limits with waiting requests first, then the lowest remainder."""
         limit = limits[nth]
         return not limit.waiting, limit.limit - limit.in_use - limit.given, nth
 
-    shown = [limits[nth] for nth in sorted(sorted(range(len(limits)), key=left)[:most])]
     rows = [
         (
             yaml_key(limit.path),
             "all" if limit.path[-1] == "total" else limit.who or words.UNKNOWN,
             *map(str, (limit.in_use, limit.given, limit.waiting, limit.limit)),
         )
-        for limit in shown
+        for limit in limits
     ]
-    return rows, len(limits[most:])
+    return rows, sorted(sorted(range(len(limits)), key=left)[:most])
 
 
 _NOTHING = WorkerFacts()

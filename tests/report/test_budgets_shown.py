@@ -33,7 +33,8 @@ def plan_with(*budgets: BudgetVerdict) -> Plan:
 
 
 def names(*budgets: BudgetVerdict, most: int = 12) -> list[tuple[str, str]]:
-    return [(row.budget, row.when) for row in shown_budgets(budgets, most)[0]]
+    rows, kept = shown_budgets(budgets, most)
+    return [(rows[nth].budget, rows[nth].when) for nth in kept]
 
 
 def test_the_text_of_a_plan_shows_what_is_spent_and_left() -> None:
@@ -87,16 +88,29 @@ def test_of_many_budgets_the_tightest_are_shown_in_order() -> None:
     def of(name: str, spent: int) -> BudgetVerdict:
         return a_budget_verdict(path=("budgets", name, "per_day"), spent=Decimal(spent))
 
-    found, hidden = shown_budgets([of("a", 7), of("b", 1), of("c", 5), of("d", 2)], most=2)
+    found = names(of("a", 7), of("b", 1), of("c", 5), of("d", 2), most=2)
 
-    assert [row.budget for row in found] == ["budgets.a.per_day", "budgets.c.per_day"]
-    assert hidden == 2
+    assert [budget for budget, _ in found] == ["budgets.a.per_day", "budgets.c.per_day"]
 
 
 def test_the_text_counts_the_budgets_that_it_leaves_out() -> None:
     many = [a_budget_verdict(path=("budgets", f"b{n}", "per_day")) for n in range(14)]
 
     assert tells(plan_to_text(plan_with(*many), colour=False), "  … ", "2 budgets")
+
+
+def test_markdown_has_every_budget_folded_in_order() -> None:
+    many = [
+        a_budget_verdict(path=("budgets", f"b{n}", "per_day"), spent=Decimal(n) / 100)
+        for n in range(100)
+    ]
+
+    text = plan_to_markdown(plan_with(*many))
+
+    assert re.findall(r"\| `budgets\.b(\d+)\.", text) == [str(n) for n in range(100)]
+    assert "| 0.07 |" in text
+    assert "<details><summary>Budgets</summary>" in text
+    assert "… and" not in text
 
 
 def test_markdown_has_a_table_of_budgets() -> None:

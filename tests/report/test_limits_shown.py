@@ -1,5 +1,7 @@
 """Limits of users in every form of a plan."""
 
+import re
+
 from fleet.model.plan import LimitVerdict, Plan
 from fleet.report.plan import plan_to_markdown
 from fleet.report.status import shown_limits
@@ -47,11 +49,22 @@ def test_limits_with_waiting_requests_are_shown_first() -> None:
     wide = a_limit("wide", limit=9)
     waited_for = a_limit("waited-for", limit=99, waiting=1)
 
-    rows, hidden = shown_limits(
+    rows, kept = shown_limits(
         [wide, a_limit("tight"), a_limit("tightest", given=1), waited_for], 3
     )
 
-    assert ([row[1] for row in rows], hidden) == (["tight", "tightest", "waited-for"], 1)
+    assert [rows[nth][1] for nth in kept] == ["tight", "tightest", "waited-for"]
+
+
+def test_markdown_has_every_limit_folded_when_a_text_counts_them() -> None:
+    plan = plan_with(*(a_limit(f"user-{n}", limit=9, in_use=n % 9) for n in range(100)))
+
+    text = plan_to_markdown(plan)
+
+    assert re.findall(r"\| user-(\d+) \|", text) == [str(n) for n in range(100)]
+    assert "| user-34 | 7 | 0 | 0 | 9 |" in text
+    assert "<details><summary>Limits</summary>" in text
+    assert "  … and 88 limits with more left\n" in plan_to_text(plan)
 
 
 def test_the_holder_of_a_limit_may_be_unknown() -> None:
