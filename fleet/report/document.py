@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 
 MAX_ROWS = 500
-"""Maximum texts drawn of one list: more than the pools of a large fleet."""
+"""Maximum rows or texts drawn of one list: more than the pools of a large fleet."""
 NO_MARK = Span("")
 Line = tuple[Span, ...]
 """A paragraph; leading spaces indent it in a terminal."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from fleet.report.document import (
+    MAX_ROWS,
     Block,
     Cell,
     Column,
@@ -33,8 +34,6 @@ from fleet.report.terminal import clean, shown
 
 _MAX_OPEN_ROWS = 15
 """Maximum rows of a table or list that is not folded."""
-_MAX_ROWS = 200
-"""Maximum rows of a table or list: the JSON has all."""
 _STRONG = (Style.BOLD, Style.RED)
 
 _PLAIN_WORD = re.compile(
@@ -106,7 +105,7 @@ def _blocks(blocks: Iterable[Block], level: int, title: str) -> Iterator[str]:
             case Title():
                 yield from _title(block, level)
             case Items(texts=texts):
-                items = [f"- {_spans(as_spans(text))}" for text in texts[:_MAX_ROWS]]
+                items = [f"- {_spans(as_spans(text))}" for text in texts[:MAX_ROWS]]
                 yield "\n".join([*items, *_rest(texts, "- ")])
             case Table():
                 yield _table(block, title)
@@ -138,7 +137,7 @@ def _is_long(block: Block) -> bool:
 
 def _rest(parts: Sequence[object], lead: str) -> list[str]:
     """Return a text about the parts that are left out; none if all are shown."""
-    rest = len(parts) - _MAX_ROWS
+    rest = len(parts) - MAX_ROWS
     return [f"{lead}… and {rest:,} more, all in the JSON"] if rest > 0 else []
 
 
@@ -147,7 +146,7 @@ def _table(table: Table, title: str) -> str:
     columns = [(nth, table.columns[nth]) for nth in used]
     shown_columns = [column for _, column in columns if column.kind is not Kind.ID]
     names = [sentence(column.name or title) for column in shown_columns]
-    cells = [_cells(row, columns) for row in rows[:_MAX_ROWS]]
+    cells = [_cells(row, columns) for row in _keep_rows(rows)]
     lines = [
         [f"{name[:1].upper()}{name[1:]}" for name in names],
         ["--:" if column.kind is Kind.FIGURE else "---" for column in shown_columns],
@@ -155,6 +154,12 @@ def _table(table: Table, title: str) -> str:
         *([text, *[""] * (len(names) - 1)] for text in _rest(rows, "")),
     ]
     return "\n".join(f"| {clean(' | '.join(each))} |" for each in lines)
+
+
+def _keep_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that fit in a table: first those that a terminal draws as well."""
+    ranks = sorted(range(len(rows)), key=lambda nth: rows[nth].form is Form.FULL)
+    return [rows[nth] for nth in sorted(ranks[:MAX_ROWS])]
 
 
 def _cells(row: Row, columns: Sequence[tuple[int, Column]]) -> list[str]:

@@ -1,11 +1,13 @@
 """How a plan reads in a merge request, and that no value acts there."""
 
+import re
+
 import pytest
 
 from fleet.model.plan import Release
 from fleet.report.markdown import code, sentence
 from fleet.report.plan import plan_to_markdown
-from tests.builders import a_create, a_plan
+from tests.builders import a_create, a_delete, a_plan, a_pool_verdict
 from tests.builders.sentences import tells
 from tests.builders.telling import a_blind_plan, a_telling_plan
 from tests.report.conftest import Golden
@@ -50,13 +52,42 @@ def test_workers_without_a_machine_have_a_table_of_their_own() -> None:
 
 
 def test_a_very_long_table_ends_with_a_count() -> None:
-    creates = [a_create(worker=f"w{number}") for number in range(500)]
+    creates = [a_create(worker=f"w{number}") for number in range(800)]
 
     text = plan_to_markdown(a_plan(actions=creates))
 
-    assert "| `w199` |" in text
-    assert "| `w200` |" not in text
+    assert "| `w499` |" in text
+    assert "| `w500` |" not in text
     assert tells(text, "| … ", "300", "JSON |  |  |")
+
+
+def test_a_very_long_table_has_rows_of_each_pool_and_kind() -> None:
+    creates = [a_create(worker=f"w{number}") for number in range(800)]
+    deletes = [a_delete(pool="big", worker=f"x{number}") for number in range(8)]
+
+    text = plan_to_markdown(a_plan(actions=[*creates, *deletes]))
+
+    assert [name for name in ("w0", "w496", "w497", "x0", "x2", "x3") if f"`{name}`" in text] == [
+        *("w0", "w496", "x0", "x2")
+    ]
+    assert tells(text, "| … ", "308", "JSON")
+
+
+def test_a_pool_with_machines_is_in_a_very_long_table() -> None:
+    quiet = [a_pool_verdict(pool=f"quiet-{number}", busy=0) for number in range(700)]
+
+    text = plan_to_markdown(a_plan(pools=(*quiet, a_pool_verdict(pool="used"))))
+
+    assert "| `used` |" in text
+
+
+def test_a_long_list_of_notices_is_folded_and_whole() -> None:
+    text = plan_to_markdown(
+        a_plan(unknown=[f"queue q{number}: no reply" for number in range(400)])
+    )
+
+    assert re.findall(r"- queue (q\d+):", text) == [f"q{number}" for number in range(400)]
+    assert "<details><summary>Unknown" in text
 
 
 @pytest.mark.parametrize(
