@@ -72,8 +72,9 @@ def builds_section(builds: Sequence[ComparedBuild], currency: str) -> Section:
                     form=form,
                 )
             )
-    if (hidden := len(builds) - min(_MAX_BUILDS, moved + _MAX_UNMOVED)) > 0:
-        rows.append(row("", f"… and {hidden:,} more, in the JSON", form=Form.BRIEF))
+    for most, form in ((moved + _MAX_UNMOVED, Form.BRIEF), (_MAX_BUILDS, Form.FULL)):
+        if (hidden := len(builds) - min(_MAX_BUILDS, most)) > 0:
+            rows.append(row("", f"… and {hidden:,} more, in the JSON", form=form))
     columns = (
         Column("Build", Kind.GROUP),
         Column("place"),

@@ -37,10 +37,11 @@ from fleet.report.document import (
     shorten,
 )
 from fleet.report.sensitive import rule_facts, sensitive_edit
-from fleet.schema.findings import some_of, yaml_key
+from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
 
 _MOST_ROWS = 40
+_MORE = "{} more, all in the JSON"
 _NAMES = {"max": "max", "type": "machine type"}
 _GUARDS = {"refused": "refuses", "throttled": "throttles"}
 
@@ -79,14 +80,15 @@ def _sensitive(change: Changes) -> Section:
             edit.about,
             mark=Span("! ", Style.YELLOW),
         )
-        for edit in map(sensitive_edit, change.sensitive[:_MOST_ROWS])
+        for edit in map(sensitive_edit, change.sensitive)
     ]
     columns = (
         Column("Edit"),
         Column("In fleet.yaml", Kind.PROSE),
         Column("About", Kind.PROSE),
     )
-    return Section(f"Sensitive edits: {count}", [Table(columns, rows, is_list=True)])
+    table = Table(columns, shorten(rows, _MOST_ROWS, _MORE), is_list=True)
+    return Section(f"Sensitive edits: {count}", [table])
 
 
 def _causes(change: Changes, included: Mapping[str, str]) -> Section:
@@ -106,19 +108,20 @@ def _causes(change: Changes, included: Mapping[str, str]) -> Section:
         Column("Why", Kind.PROSE),
         Column("Reason", Kind.ID),
     )
-    rows = shorten(rows, _MOST_ROWS, "{} more, all in the JSON", at=1)
+    rows = shorten(rows, _MOST_ROWS, _MORE, at=1)
     table = Table(columns, rows, is_list=True)
     return Section("What this change causes", [table, Items(change.unknown, _UNKNOWN)])
 
 
 def _allow_list(change: Changes) -> Section:
     rows = []
-    for rule in change.allow_list[:_MOST_ROWS]:
+    for rule in change.allow_list:
         only = f" of task {rule.task}" if rule.task else ""
-        asks = f"{only} asks for {some_of(rule.ask)}"
+        asks = f"{only} asks for {listed(rule.ask)}"
         name = line(Span(rule.match, Style.BOLD), asks)
         rows.append(row(name, *rule_facts(rule, change.currency)))
     facts = (Column(each, Kind.PROSE) for each in ("Recorded builds", "Whose", "Cost"))
+    rows = shorten(rows, _MOST_ROWS, _MORE)
     table = Table((Column("Rule"), *facts), rows, is_list=True)
     return Section("Rules of the allow-list that this change adds or changes", [table])
 

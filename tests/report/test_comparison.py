@@ -395,6 +395,38 @@ def test_a_long_comparison_is_cut_with_its_count() -> None:
     assert markdown.index("<details>") < markdown.index("p044") < markdown.index("</details>")
 
 
+def test_sensitive_edits_beyond_a_screen_are_counted_and_in_markdown() -> None:
+    edits = [SENSITIVE[1].altered(path=("providers", f"p{n}", "new")) for n in range(45)]
+
+    text = in_text(a_change(sensitive=edits))
+    markdown = plan_to_markdown(a_plan(), a_change(sensitive=edits))
+
+    assert "p39.new" in text
+    assert "p40.new" not in text
+    assert tells(text, "  … ", "5 more", "JSON")
+    assert re.findall(r"providers\.p(\d+)\.new", markdown) == [str(n) for n in range(45)]
+
+
+def test_rules_beyond_a_screen_are_counted_and_in_markdown() -> None:
+    asks = tuple(f"tag{n}" for n in range(9))
+    rules = [ONE_MOMENT.altered(match=f"a/rule{n}/c/d", ask=asks) for n in range(45)]
+
+    text = in_text(a_change(allow_list=rules))
+    markdown = plan_to_markdown(a_plan(), a_change(allow_list=rules))
+
+    assert text.count("/rule") == 40
+    assert tells(text, "  … ", "5 more", "JSON")
+    assert re.findall(r"a/rule(\d+)/c/d", markdown) == [str(n) for n in range(45)]
+    assert all(tag in markdown for tag in asks)
+
+
+def test_builds_beyond_a_report_are_counted_in_every_form() -> None:
+    builds = [BUILDS[1].altered(name=f"build{n}") for n in range(30)]
+
+    assert tells(in_text(a_change(builds=builds)), "… and 25 more", "JSON")
+    assert tells(plan_to_markdown(a_plan(), a_change(builds=builds)), "… and 10 more", "JSON")
+
+
 def test_what_could_not_be_compared_is_said_in_every_form() -> None:
     reason = Unknown(unknown="base.yaml: cannot be read: there is no such file or directory")
 
