@@ -5,9 +5,10 @@ Every value passes `shown`, so that no name can move the cursor, hide text or fi
 
 import re
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from fleet.ports import Console
 from fleet.report.document import (
@@ -65,6 +66,18 @@ def shown(text: str) -> str:
     if len(text) <= _MAX_WORD:
         return text
     return _LONG_WORD.sub(lambda word: f"{word[0][: _MAX_WORD - 1]}…", text)
+
+
+def _columns(char: str) -> int:
+    """Return the columns of a character: 2 for a wide one, 0 for an accent on the one before."""
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _width_of(text: str) -> int:
+    """Return the columns of a text."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
 
 
 _PLAIN = bytes([ord("\n"), *range(ord(" "), ord("~") + 1)])
@@ -243,10 +256,10 @@ class _TableLayout:
     def _width(self, nth: int) -> int:
         """Return the width of a column."""
         cells = [self._cells[id(row)][0][nth] for row in self._rows if row.form is Form.ALL]
-        widths = [len(_text(cell)) for cell in cells]
+        widths = [_width_of(_text(cell)) for cell in cells]
         if not self._table.is_list:
             offset = self._inner - self._start if nth == self._heads[0] else 0
-            widths.append(len(shown(self._names[nth])) - offset)
+            widths.append(_width_of(shown(self._names[nth])) - offset)
         return max(widths, default=0)
 
     def _fit(self, width: int) -> None:
@@ -274,12 +287,13 @@ class _TableLayout:
             yield tuple(spans)
             spans = [Span(" " * (indent + offset + 3))]
         else:
-            spans.append(Span(" " * (self._widths[first] + offset - len(_text(cells[first])))))
+            gap = self._widths[first] + offset - _width_of(_text(cells[first]))
+            spans.append(Span(" " * gap))
         for nth in others:
-            gap = Span(" " * (self._widths[nth] - len(_text(cells[nth]))))
+            pad = Span(" " * (self._widths[nth] - _width_of(_text(cells[nth]))))
             is_figure = self._table.columns[nth].kind is Kind.FIGURE
             spans.append(Span(" " * (1 if self._is_broken else self._gap)))
-            spans += [gap, *cells[nth]] if is_figure else [*cells[nth], gap]
+            spans += [pad, *cells[nth]] if is_figure else [*cells[nth], pad]
         yield tuple(spans)
 
 
@@ -310,14 +324,15 @@ def _wrap(spans: Line, width: int) -> Iterator[Line]:
     spans = tuple(Span(shown(text), style) for text, style in spans)
     text = "".join(span.text for span in spans).rstrip()
     margin = _MARGIN.match(text)
-    if len(text) <= width or margin is None or text.lstrip().startswith("| "):
+    if _width_of(text) <= width or margin is None or text.lstrip().startswith("| "):
         yield spans
         return
     indent = margin.end() if margin.end() > margin.end(1) else margin.end() + 2
+    columns = [0, *accumulate(map(_columns, text))]
     begin = end = 0
     for word in _words(width).finditer(text):
         room = width - indent if begin else width
-        if word.end() - begin > room and end > (begin or margin.end()):
+        if columns[word.end()] - columns[begin] > room and end > (begin or margin.end()):
             yield _part(spans, begin, end, indent)
             begin = word.start()
         end = word.end()

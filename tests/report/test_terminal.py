@@ -76,6 +76,27 @@ def test_columns_align_on_what_is_seen() -> None:
     assert text_of(table) == "a\\n  1\nbcd  2\n"
 
 
+def test_columns_align_when_names_have_wide_characters_or_accents() -> None:
+    names = ("本番", "ab", "e\u0301e\u0301", "한")
+    columns = (Column("NAME", Kind.NAME), Column("用", Kind.FIGURE), Column("T"))
+
+    first, *rows = text_of(Table(columns, [Row((name, "1", "x")) for name in names])).splitlines()
+
+    assert first == "NAME  用  T"
+    assert rows == ["本番   1  x", "ab     1  x", "e\u0301e\u0301     1  x", "한     1  x"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+@pytest.mark.parametrize("word", ["本番", "日本語", "한국", "🚧"])
+def test_a_line_of_wide_characters_fits_the_terminal(word: str, width: int) -> None:
+    text = text_of(line("  ! ", f"{word} " * 40, "end"), width=width)
+
+    widths = [sum(2 if char in word else 1 for char in each) for each in text.splitlines()]
+    assert max(widths) <= width
+    assert widths[0] > width - 12
+    assert text.split().count(word) == 40
+
+
 def test_no_line_ends_in_blanks() -> None:
     table = Table((Column(""), Column("")), [Row(("a", "")), Row(("b", "c"))], is_list=True)
 
