@@ -4,10 +4,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from unicodedata import category, east_asian_width
 
 from fleet.report.document import Span, Style, line
-from fleet.report.terminal import clean, document_to_text
+from fleet.report.terminal import clean, document_to_text, width_of
 from fleet.schema.findings import Finding, Report
 from fleet.schema.findings import Span as Place
 from fleet.schema.source import Document
@@ -84,22 +83,12 @@ def _excerpt(text: str, span: Place) -> tuple[str, str]:
     marked = marked[: max(1, end - begin)]
     left, right = ("…" if cut else ""), ("…" if end < len(text) else "")
     shown = left + _flat(before) + _flat(marked) + _flat(after) + right
-    caret = " " * _columns(left + _flat(before)) + "^" * max(1, _columns(_flat(marked)))
+    caret = " " * width_of(left + _flat(before)) + "^" * max(1, width_of(_flat(marked)))
     return shown.rstrip(), caret
 
 
 def _flat(text: str) -> str:
     return clean(text.replace("\t", "    "))
-
-
-def _columns(text: str) -> int:
-    """Return the width of a text in columns of a terminal."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if category(char) in ("Mn", "Me", "Cf") else 2 if east_asian_width(char) in "WF" else 1
-        for char in text
-    )
 
 
 def _place(finding: Finding) -> Place:

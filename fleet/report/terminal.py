@@ -5,10 +5,10 @@ Every value passes `shown`, so that no name can move the cursor, hide text or fi
 
 import re
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, groupby
+from unicodedata import category, east_asian_width
 
 from fleet.ports import Console
 from fleet.report.document import (
@@ -68,16 +68,16 @@ def shown(text: str) -> str:
     return _LONG_WORD.sub(lambda word: f"{word[0][: _MAX_WORD - 1]}…", text)
 
 
-def _columns(char: str) -> int:
-    """Return the columns of a character: 2 for a wide one, 0 for an accent on the one before."""
-    if unicodedata.category(char) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
-
-
-def _width_of(text: str) -> int:
+def width_of(text: str) -> int:
     """Return the columns of a text."""
     return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def _columns(char: str) -> int:
+    """Return the columns of a character: 2 for a wide one, 0 for an accent on the one before."""
+    if category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if east_asian_width(char) in "WF" else 1
 
 
 _PLAIN = bytes([ord("\n"), *range(ord(" "), ord("~") + 1)])
@@ -256,10 +256,10 @@ class _TableLayout:
     def _width(self, nth: int) -> int:
         """Return the width of a column."""
         cells = [self._cells[id(row)][0][nth] for row in self._rows if row.form is Form.ALL]
-        widths = [_width_of(_text(cell)) for cell in cells]
+        widths = [width_of(_text(cell)) for cell in cells]
         if not self._table.is_list:
             offset = self._inner - self._start if nth == self._heads[0] else 0
-            widths.append(_width_of(shown(self._names[nth])) - offset)
+            widths.append(width_of(shown(self._names[nth])) - offset)
         return max(widths, default=0)
 
     def _fit(self, width: int) -> None:
@@ -287,10 +287,10 @@ class _TableLayout:
             yield tuple(spans)
             spans = [Span(" " * (indent + offset + 3))]
         else:
-            gap = self._widths[first] + offset - _width_of(_text(cells[first]))
+            gap = self._widths[first] + offset - width_of(_text(cells[first]))
             spans.append(Span(" " * gap))
         for nth in others:
-            pad = Span(" " * (self._widths[nth] - _width_of(_text(cells[nth]))))
+            pad = Span(" " * (self._widths[nth] - width_of(_text(cells[nth]))))
             is_figure = self._table.columns[nth].kind is Kind.FIGURE
             spans.append(Span(" " * (1 if self._is_broken else self._gap)))
             spans += [pad, *cells[nth]] if is_figure else [*cells[nth], pad]
@@ -324,7 +324,7 @@ def _wrap(spans: Line, width: int) -> Iterator[Line]:
     spans = tuple(Span(shown(text), style) for text, style in spans)
     text = "".join(span.text for span in spans).rstrip()
     margin = _MARGIN.match(text)
-    if _width_of(text) <= width or margin is None or text.lstrip().startswith("| "):
+    if width_of(text) <= width or margin is None or text.lstrip().startswith("| "):
         yield spans
         return
     indent = margin.end() if margin.end() > margin.end(1) else margin.end() + 2
