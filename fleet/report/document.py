@@ -45,8 +45,8 @@ class Title(NamedTuple):
     line: Line
     subject: str = ""
     """Name of the fleet, if the result is a line of its own."""
-    notes: Sequence[Line] = ()
-    """Lines between heading and result in a terminal."""
+    notes: Sequence["Block"] = ()
+    """Parts between heading and result in a terminal."""
     result: Line = ()
 
 

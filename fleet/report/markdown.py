@@ -118,12 +118,12 @@ def _blocks(blocks: Iterable[Block], level: int, title: str) -> Iterator[str]:
 def _title(title: Title, level: int) -> Iterator[str]:
     """Yield a heading with the result, then what a terminal shows before it."""
     first, result = (sentence(text_of(each)) for each in (title.line, title.result))
-    if not result:
+    if result:
+        yield f"{'#' * level} {code(title.subject)}: {result}"
+        yield first
+    else:
         yield f"{'#' * level} {first}"
-        return
-    yield f"{'#' * level} {code(title.subject)}: {result}"
-    yield first
-    yield from map(_spans, title.notes)
+    yield from _blocks(title.notes, level, "")
 
 
 def _is_long(block: Block) -> bool:

@@ -86,7 +86,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = ""
 def plan_blocks(plan: Plan, change: Comparison | None = None, age: str = "") -> Iterator[Block]:
     """Yield the plan, below the effect of a change; `age` is the age of a recorded world."""
     head = line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
-    notes = [line(Span("! ", Style.RED), text) for text in words.clock(plan)]
+    notes: list[Block] = [Items(words.clock(plan), Span("! ", Style.RED))]
     notes += [line(age)] if age else []
     headline, *totals = _totals(plan)
     whole = (

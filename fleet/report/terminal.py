@@ -128,7 +128,8 @@ def _layout(blocks: Iterable[Block], width: int, indent: int = 0) -> Iterator[Li
                 yield bold(summary)
                 yield from _layout(parts, width)
             case Title():
-                yield from (block.line, *block.notes)
+                yield block.line
+                yield from _layout(block.notes, width)
                 yield from [block.result] if block.result else []
             case Items():
                 yield from _items(block, indent)

@@ -1,8 +1,8 @@
 """Facts that a merge request has in addition to a terminal."""
 
-from fleet.model.plan import RefusedTag, Release, Resume, TagDifference
+from fleet.model.plan import CLOCK_RULE, RefusedTag, Release, Resume, TagDifference
 from fleet.report.plan import plan_to_markdown
-from tests.builders import a_guard_result, a_plan, a_signature, an_unserved
+from tests.builders import a_guard_result, a_plan, a_signature, a_warning, an_unserved
 from tests.rigs.shown import plan_to_text
 
 
@@ -48,6 +48,13 @@ def test_markdown_has_the_pool_of_each_guard() -> None:
 
     where = [each.split(" | ")[1] for each in text.splitlines() if each.startswith("| **refused")]
     assert where == ["arm", "whole fleet"]
+
+
+def test_markdown_has_a_refused_clock_without_the_mark_of_a_terminal() -> None:
+    plan = a_plan(warnings=(a_warning(rule=CLOCK_RULE, message="the clock is late"),))
+
+    assert plan_to_text(plan, age="Seen").splitlines()[1:3] == ["! the clock is late", "Seen"]
+    assert "\n\n- the clock is late\n\nSeen\n\n" in plan_to_markdown(plan, age="Seen")
 
 
 def test_markdown_has_every_tag_and_kind_of_unserved_requests() -> None:
