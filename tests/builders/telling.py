@@ -3,7 +3,25 @@
 from decimal import Decimal
 
 from fleet.explain.values import ExplainedReason, Explanation
-from fleet.model.plan import Plan, PoolVerdict, Reason, WorkerVerdict
+from fleet.model.facts import BaseChange
+from fleet.model.images import WaitingVersion
+from fleet.model.plan import (
+    CLOCK_RULE,
+    Estimate,
+    LimitVerdict,
+    MissingRule,
+    Plan,
+    PoolVerdict,
+    Promotion,
+    Reason,
+    RefusedTag,
+    Release,
+    Resume,
+    RuledTag,
+    RulesVerdict,
+    TagDifference,
+    WorkerVerdict,
+)
 from tests.builders import (
     a_create,
     a_delete,
@@ -18,6 +36,8 @@ from tests.builders import (
     an_idle_verdict,
     an_unserved,
 )
+from tests.builders.budgeting import a_budget_verdict
+from tests.builders.guarding import an_approval
 
 _AMD64 = "worker:build-arch:amd64"
 _POWERFUL = "worker:class:powerful"
@@ -307,6 +327,76 @@ def _lively_pools() -> tuple[PoolVerdict, ...]:
             cost_after=Decimal(0),
             because="creates no machines: mode is pause",
         ),
+    )
+
+
+def a_noted_plan() -> Plan:
+    """Return a plan with the parts that the others are without: notes, limits, shared parts."""
+    noted = a_signature(
+        id="n",
+        requests=("109",),
+        refused=(RefusedTag(tag="big", who="ada", because="ada may not ask for it"),),
+        differences=(TagDifference(tag="slow", because="a newer rule adds it"),),
+        ruled=(RuledTag(tag="fast", path=("tags", "fast")),),
+        dropped=("near",),
+    )
+    gone = {"pool": "builders", "registry": "debian", "because": "its machine is gone"}
+    return a_plan(
+        signatures=(noted,),
+        releases=[Release.model_validate(gone | {"worker": f"gone-{n}"}) for n in range(20)],
+        resumes=(Resume.model_validate(gone | {"worker": "held-1"}),),
+        bases=(BaseChange(provider="far", create=("network/a",), delete=("firewall/c",)),),
+        promotions=(_promotion(),),
+        waiting_versions=(_waiting_version(),),
+        budgets=(a_budget_verdict(),),
+        limits=[
+            LimitVerdict(
+                path=("tags", "big", "limits", "per", "submitter"),
+                who=f"user-{n}",
+                limit=2,
+                in_use=1,
+                given=0,
+                waiting=0,
+            )
+            for n in range(20)
+        ],
+        rules=(
+            RulesVerdict(
+                queue="debian",
+                place="base",
+                state="differs",
+                missing=(MissingRule(path=("powerful", 0), entry="a/b"),),
+                extra=("c/d",),
+            ),
+        ),
+        approvals=(an_approval("builders", "delete", 2),),
+        estimates=(Estimate(queue="copr", listed=9, because="it is long"),),
+        attention=("look at gone-1",),
+        remarks=("queue debian was read twice",),
+        warnings=(a_warning(rule=CLOCK_RULE, message="the clock is late"),),
+    )
+
+
+def _promotion() -> Promotion:
+    return Promotion(
+        image="trixie",
+        version="20261121",
+        was="candidate",
+        now="current",
+        reason=Reason.NEWER_VERSION,
+        because="its candidates ran 20 jobs",
+        cost=None,
+    )
+
+
+def _waiting_version() -> WaitingVersion:
+    return WaitingVersion(
+        image="sid",
+        version="20261120",
+        state="candidate",
+        since=ago(hours=1),
+        because="promote.after is 2 d",
+        command="fleet image promote sid 20261120",
     )
 
 

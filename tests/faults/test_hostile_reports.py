@@ -15,8 +15,9 @@ from fleet.explain.changes import ComparedPlan
 from fleet.report.json import plan_to_json
 from fleet.report.markdown import cut
 from fleet.report.plan import plan_to_markdown
-from tests.builders.telling import a_lively_plan, a_telling_plan
+from tests.builders.telling import a_lively_plan, a_noted_plan, a_telling_plan
 from tests.report.test_comparison import a_telling_change
+from tests.rigs.shown import plan_to_text, status_to_text
 
 Path = tuple[str | int, ...]
 HOSTILE = (
@@ -71,9 +72,8 @@ REFERENCE = re.compile(
 def examples() -> tuple[dict[str, Any], ...]:
     """Return saved plans that have something to say of everything."""
     change = a_telling_change()
-    return tuple(
-        json.loads(plan_to_json(plan, change, 600)) for plan in (a_telling_plan(), a_lively_plan())
-    )
+    plans = (a_telling_plan(), a_lively_plan(), a_noted_plan())
+    return tuple(json.loads(plan_to_json(plan, change, 600)) for plan in plans)
 
 
 def places(value: object, path: Path = ()) -> Iterator[Path]:
@@ -109,11 +109,16 @@ def free(number: int) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def rendered(number: int, text: str) -> str:
+def filled(number: int, text: str) -> ComparedPlan:
+    """Return a saved plan with a text in each place that takes it."""
     plan = json.loads(json.dumps(examples()[number]))
     for path in free(number):
         put(plan, path, text)
-    made = ComparedPlan.model_validate_json(json.dumps(plan))
+    return ComparedPlan.model_validate_json(json.dumps(plan))
+
+
+def rendered(number: int, text: str) -> str:
+    made = filled(number, text)
     return plan_to_markdown(made, made.change, "Observed 3 min ago")
 
 
@@ -137,7 +142,7 @@ def _acting(token: Token) -> Iterator[str]:
             yield f"{child.type} {child.content}"
 
 
-@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_text_of_a_saved_plan_acts_in_its_report(number: int, text: str) -> None:
     report = rendered(number, text)
@@ -147,7 +152,17 @@ def test_no_text_of_a_saved_plan_acts_in_its_report(number: int, text: str) -> N
     assert "".join(report.split("\n")).isprintable()
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("text", [each for each in HOSTILE if not each.isprintable()])
+def test_no_text_of_a_saved_plan_acts_in_a_terminal(number: int, text: str) -> None:
+    made = filled(number, text)
+
+    for shown in (plan_to_text(made, change=made.change, width=60), status_to_text(made)):
+        assert "".join(shown.split("\n")).isprintable()
+        assert [each for each in shown.splitlines() if each.startswith("/")] == []
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_the_plans_of_these_tests_take_text_in_many_places(number: int) -> None:
     assert len(free(number)) > 50
     assert acting(rendered(number, "plain")) == []

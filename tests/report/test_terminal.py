@@ -21,7 +21,7 @@ from fleet.report.document import (
     shorten,
 )
 from fleet.report.terminal import clean, document_to_text
-from tests.builders.telling import a_lively_plan, a_telling_plan
+from tests.builders.telling import a_lively_plan, a_noted_plan, a_telling_plan
 from tests.report.test_comparison import a_telling_change
 from tests.rigs.shown import plan_to_text, status_to_text
 
@@ -203,7 +203,7 @@ def test_columns_fold_below_their_row_when_the_terminal_is_narrow(width: int) ->
 
 @pytest.mark.parametrize("width", [60, 70, 80, 100, 120, 200])
 def test_every_line_of_a_report_fits_the_terminal(width: int) -> None:
-    for plan in (a_telling_plan(), a_lively_plan()):
+    for plan in (a_telling_plan(), a_lively_plan(), a_noted_plan()):
         for text in (
             plan_to_text(plan, width=width),
             plan_to_text(plan, change=a_telling_change(), width=width),
