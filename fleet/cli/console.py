@@ -23,7 +23,7 @@ class TerminalConsole:
         plain = "CI" in os.environ
         self.watched = sys.stderr.isatty() and not plain
         self._transient = False
-        self.colour = sys.stdout.isatty() and not plain and "NO_COLOR" not in os.environ
+        self.colour = sys.stdout.isatty() and not plain and not os.environ.get("NO_COLOR")
 
     def columns(self, piped: int | None) -> int | None:
         """Return the columns of the terminal, in a pipe those of `piped`; None: unlimited.

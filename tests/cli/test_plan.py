@@ -549,6 +549,12 @@ def test_nobody_gets_colour_who_does_not_want_it(trial: Trial, warm: Warm, varia
     assert "trial-builders-0001" in said
 
 
+def test_a_terminal_has_colour_when_no_color_is_empty(trial: Trial, warm: Warm) -> None:
+    trial.wait_for("1")
+
+    assert ESCAPE in on_a_terminal(trial, warm, NO_COLOR="").rpartition("\r\x1b[K")[2]
+
+
 def test_a_pipe_gets_no_colour(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
 
