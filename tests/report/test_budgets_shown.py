@@ -99,7 +99,7 @@ def test_the_text_counts_the_budgets_that_it_leaves_out() -> None:
     assert tells(plan_to_text(plan_with(*many), colour=False), "  … ", "2 budgets")
 
 
-def test_markdown_has_every_budget_folded_in_order() -> None:
+def test_markdown_and_pages_have_every_budget_in_order() -> None:
     many = [
         a_budget_verdict(path=("budgets", f"b{n}", "per_day"), spent=Decimal(n) / 100)
         for n in range(100)
@@ -109,6 +109,8 @@ def test_markdown_has_every_budget_folded_in_order() -> None:
 
     assert re.findall(r"\| `budgets\.b(\d+)\.", text) == [str(n) for n in range(100)]
     assert "| 0.07 |" in text
+    page = site(Shown(plan_with(*many)))["index.html"]
+    assert re.findall(r'"row">budgets\.b(\d+)\.', page) == [str(n) for n in range(100)]
     assert "<details><summary>Budgets</summary>" in text
     assert "… and" not in text
 
