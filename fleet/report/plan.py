@@ -324,7 +324,7 @@ def changes_section(plan: Plan) -> Section:
 def _action_rows(plan: Plan) -> Iterator[Row]:
     """Yield the actions by pool; a terminal draws few of those with the same reason."""
     types = {verdict.worker: verdict.type for verdict in plan.workers}
-    amounts = words.rates([difference_of(action) for action in plan.actions], sign=True)
+    amounts = words.rates([_difference_of(action) for action in plan.actions], sign=True)
     costs = {id(action): amount for action, amount in zip(plan.actions, amounts, strict=True)}
     groups: dict[str, dict[tuple[int, Reason], list[Action]]] = {}
     for action in plan.actions:
@@ -335,7 +335,7 @@ def _action_rows(plan: Plan) -> Iterator[Row]:
             shown = len(alike) if len(alike) <= _MOST_ALIKE else _SHOWN_ALIKE
             for nth, action in enumerate(alike):
                 mark, style = _MARKS[action.action]
-                amount = costs[id(action)] if difference_of(action) else ""
+                amount = costs[id(action)] if _difference_of(action) else ""
                 cells = (
                     pool,
                     line(Span(action.action, style)),
@@ -356,7 +356,7 @@ def _hidden(alike: Sequence[Action], hidden: Sequence[Action], currency: str) ->
     """Return a row for the actions that a terminal does not draw."""
     first = alike[0]
     mark, style = _MARKS[first.action]
-    money = sum((difference_of(action) for action in hidden), Decimal(0))
+    money = sum((_difference_of(action) for action in hidden), Decimal(0))
     figures = f", {words.rate(money, sign=True)} {currency}/h" if money else ""
     text = f" {len(hidden):,} more to {first.action}{figures}"
     if len({action.because for action in alike}) == 1:
@@ -374,7 +374,7 @@ def _type(action: Action, types: Mapping[str, str | None]) -> str:
     return types.get(action.worker) or ""
 
 
-def difference_of(action: Action) -> Decimal:
+def _difference_of(action: Action) -> Decimal:
     """Return the change of the cost per hour by an action."""
     match action:
         case Create():

@@ -52,10 +52,9 @@ from fleet.report.document import (
 )
 from fleet.schema.findings import yaml_key
 
-BUDGET_HEADINGS = ("Budget", "When", "Spent", "Reserved", "Planned", "Left", "Limit")
 _MAX_SHOWN = 12
-LIMIT_HEADINGS = ("Limit", "For", "In use", "New", "Waiting", "Max")
-_FOLDS = {"Reserved": 2, "Planned": 1, "New": 1}
+"""Maximum budgets or limits in a terminal."""
+_FOLDS = {"reserved": 2, "planned": 1, "new": 1}
 """Figures that a narrow terminal draws below their row, the highest first."""
 
 
@@ -75,15 +74,18 @@ class ShownBudget(NamedTuple):
 
 def budgets_section(budgets: Sequence[BudgetVerdict]) -> Section:
     """Return the budgets as a table, of which a terminal draws the most used ones."""
-    first, when, *figures = BUDGET_HEADINGS
-    columns = (
-        Column("", Kind.NAME),
-        Column(when.lower()),
-        *(Column(each.lower(), Kind.FIGURE, fold=_FOLDS.get(each, 0)) for each in figures),
-        Column("note", Kind.PROSE, style=Style.RED),
-    )
+    figures = ("spent", "reserved", "planned", "left", "limit")
+    columns = (*_columns("when", figures), Column("note", Kind.PROSE, style=Style.RED))
     rows = _mark_hidden(*shown_budgets(budgets), "budget")
-    return Section(f"{first}s", [Table(columns, rows)], "budgets")
+    return Section("Budgets", [Table(columns, rows)], "budgets")
+
+
+def _columns(second: str, figures: Sequence[str]) -> Iterator[Column]:
+    """Yield the columns of a table of limits: a key of fleet.yaml, a text and figures."""
+    yield Column("", Kind.NAME)
+    yield Column(second)
+    for each in figures:
+        yield Column(each, Kind.FIGURE, fold=_FOLDS.get(each, 0))
 
 
 def _mark_hidden(rows: Sequence[Sequence[str]], kept: Collection[int], noun: str) -> list[Row]:
@@ -139,14 +141,9 @@ def _note(budget: BudgetVerdict) -> str:
 
 def limits_section(limits: Sequence[LimitVerdict]) -> Section:
     """Return the limits as a table, of which a terminal draws the most used ones."""
-    first, whose, *figures = LIMIT_HEADINGS
-    columns = (
-        Column("", Kind.NAME),
-        Column(whose.lower()),
-        *(Column(each.lower(), Kind.FIGURE, fold=_FOLDS.get(each, 0)) for each in figures),
-    )
+    columns = (*_columns("for", ("in use", "new", "waiting", "max")),)
     rows = _mark_hidden(*shown_limits(limits), "limit")
-    return Section(f"{first}s", [Table(columns, rows)])
+    return Section("Limits", [Table(columns, rows)])
 
 
 def shown_limits(
