@@ -7,6 +7,7 @@ one piece stays one: `a command`, {env: NAME}.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
 from itertools import groupby
 
 from fleet.report.document import (
@@ -56,6 +57,7 @@ _IN_BRACKETS = re.compile(r"\((.+)\)([.,;:]*)\Z")
 _FOLDED = re.compile("^<details>", re.MULTILINE)
 _UNFOLDED = re.compile("^</details>", re.MULTILINE)
 _MOST_NESTED = 3
+_CODE = re.compile(r"(`+) ?(.+?) ?(?<!`)\1(?!`)")
 _PIECE = re.compile(
     r"""(?P<before>\(?)
         (?: `(?P<marked>[^`\s](?:[^`]*[^`\s])?)`          # `fleet explain pool x`
@@ -198,14 +200,16 @@ def _spans(spans: Line, strong: Callable[[str], str] = _strong) -> str:
         if found and text.startswith((":", ";", ",")):
             found, text = found + text[0], text[1:]
         said = strong(text) if is_strong else sentence(text)
-        found += " " * (bool(found) and text[:1].isspace()) + said
+        meets = found.endswith("`") and said.startswith("`")  # one fence would be longer
+        found += " " * (bool(found) and (text[:1].isspace() or meets)) + said
         found += " " * (bool(said) and text[-1:].isspace())
     return found.strip()
 
 
 def details(summary: str, body: str) -> str:
-    """Return a folded block; the summary is the caller's own text, never a value."""
-    return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
+    """Return a folded block; the summary is HTML, in which code of Markdown has no effect."""
+    text = _CODE.sub(r"<code>\2</code>", escape(sentence(summary), quote=False))
+    return f"<details><summary>{text}</summary>\n\n{body}\n\n</details>"
 
 
 def cut(text: str, most: int, note: str) -> str:

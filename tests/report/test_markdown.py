@@ -5,7 +5,8 @@ import re
 import pytest
 
 from fleet.model.plan import Release
-from fleet.report.markdown import code, sentence
+from fleet.report.document import Column, Items, Kind, Section, Span, Style, Table, line, row
+from fleet.report.markdown import code, document_to_markdown, sentence
 from fleet.report.plan import plan_to_markdown
 from tests.builders import a_create, a_delete, a_plan, a_pool_verdict
 from tests.builders.sentences import tells
@@ -210,6 +211,29 @@ def test_punctuation_after_code_means_nothing(word: str, shown: str) -> None:
 
 def test_a_sentence_is_one_line() -> None:
     assert sentence("one\n\n# two") == r"`one\n\n#` two"
+
+
+@pytest.mark.parametrize(
+    ("title", "shown"),
+    [
+        ("Budgets", "Budgets"),
+        ("Tags dropped (`otherwise`)", "Tags dropped (<code>otherwise</code>)"),
+        ("pool <b>@all", "pool <code>&lt;b&gt;@all</code>"),
+        ("pool </summary>`x", "pool <code>&lt;/summary&gt;`x</code>"),
+        ("pool a\n\n/merge", "pool <code>a\\n\\n/merge</code>"),
+    ],
+)
+def test_the_title_of_a_folded_section_does_nothing(title: str, shown: str) -> None:
+    text = document_to_markdown([Section(title, [Items(["x"] * 16)])])
+
+    assert text.startswith(f"<details><summary>{shown}</summary>\n\n- x\n")
+
+
+def test_adjacent_pieces_of_code_stay_apart() -> None:
+    cell = line(Span("a", Style.BOLD), "`b|")
+    table = Table([Column("Name", Kind.NAME)], [row(cell)])
+
+    assert document_to_markdown([table]).splitlines()[-1] == "| `a` `` `b\u2223 `` |"
 
 
 def test_no_hostile_name_adds_a_cell_or_a_line() -> None:
