@@ -456,8 +456,8 @@ def _sign(
     identity += [sorted(dropped)] if dropped else []
     identity += [timing.identity] if timing is not None and timing.identity else []
     if shape.refused or shape.differences:
-        identity.append([[r.tag, r.who, r.path, r.is_sure] for r in shape.refused])
-        identity.append([[difference.tag, difference.path] for difference in shape.differences])
+        identity.append([refusal.identity for refusal in shape.refused])
+        identity.append([difference.identity for difference in shape.differences])
     # Requests that a queue reports as one entry stay adjacent, in their own order.
     in_order = sorted(requests, key=itemgetter(0))
     return Signed(

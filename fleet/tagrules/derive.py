@@ -75,6 +75,8 @@ class Derived:
     tag: str
     index: int
     because: str
+    value: str = ""
+    """The value of the request that gives the tag; empty if the rule gives it to all requests."""
 
 
 def derive(
@@ -125,6 +127,8 @@ class UnknownTag:
     index: int
     """Index of the rule in `derive`."""
     because: str
+    value: str
+    """The value that gives no tag."""
     entry: tuple[str, ...] = ()
     """The missing key of fleet.yaml that would determine the tag: a look-up's row and its part."""
 
@@ -160,9 +164,9 @@ def find_unknown_tags(
         if is_environment and not context.any_environment:
             for value in _unknown_environments(to, rule, values):
                 because = _why_unknown(to, rule, value)
-                yield UnknownTag(index, because, _missing_entry(to, rule, value))
+                yield UnknownTag(index, because, repr(value), _missing_entry(to, rule, value))
         elif not is_environment and not context.stored:
-            yield from (UnknownTag(index, why) for why in _unusable_values(to, rule, values))
+            yield from (UnknownTag(index, *each) for each in _unusable_values(to, rule, values))
 
 
 def _unknown_environments(
@@ -188,8 +192,10 @@ def _missing_entry(to: _Input, rule: DeriveRule, value: object) -> tuple[str, ..
     return ("lookups", rule.lookup, name, next((p for p in parts if p not in row), parts[0]))
 
 
-def _unusable_values(to: _Input, rule: DeriveRule, values: Sequence[object]) -> Iterator[str]:
-    """Yield why values do not become the tag of a rule."""
+def _unusable_values(
+    to: _Input, rule: DeriveRule, values: Sequence[object]
+) -> Iterator[tuple[str, str]]:
+    """Yield why values do not become the tag of a rule, with each value."""
     needed = f"a text or number, in a tag of at most {_MOST} characters"
     if _is_number(to.fleet, rule):
         needed = "a number from 0 to 999999999999"
@@ -198,7 +204,8 @@ def _unusable_values(to: _Input, rule: DeriveRule, values: Sequence[object]) -> 
         named += [("tag", tag, [value]) for tag, value in _match_tags(rule.tag, to.known)]
     for name, value, used in named:
         if any(_tag_of(to.fleet, rule, each) == _UNUSABLE for each in used):
-            yield f"{name} {_format_value(value)} gives no tag: {rule.ask} needs {needed}"
+            because = f"{name} {_format_value(value)} gives no tag: {rule.ask} needs {needed}"
+            yield because, f"{name} {value!r}"
 
 
 def _why_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
@@ -297,29 +304,29 @@ def _applies(to: _Input, rule: DeriveRule) -> bool:
 def _apply(to: _Input, rule: DeriveRule, index: int) -> Iterator[Derived]:
     if not _applies(to, rule):
         return
-    for value, because in _values(to, rule):
+    for value, because, origin in _values(to, rule):
         tag = _tag_of(to.fleet, rule, value)
         if tag:
-            yield Derived(tag, index, because)
+            yield Derived(tag, index, because, origin)
 
 
-def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str]]:
-    """Yield each value of `{value}`, and its source."""
+def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str, str]]:
+    """Yield each value of `{value}`, its source in words, and the value that decides."""
     if rule.history is not None:
         found = needed_by_history(rule, to.request, to.context, to.known)
         if found is not None:
-            yield found
+            yield *found, f"{to.request.task} {to.request.package}"
     elif rule.tag is not None:
         for tag, rest in _match_tags(rule.tag, to.known):
-            yield rest, f"from tag {tag}"
+            yield rest, f"from tag {tag}", tag
     elif rule.from_ is not None:
         for value in _members(at_path(to.request.task_data, rule.from_)):
             for record in _lookup_records(to, rule, value):
-                yield record, f"from {rule.from_}: {_format_value(value)}"
+                yield record, f"from {rule.from_}: {_format_value(value)}", repr(value)
     elif rule.source_build is not None:
-        yield "", "source build" if rule.source_build else "not a source build"
+        yield "", "source build" if rule.source_build else "not a source build", ""
     else:
-        yield "", f"task {rule.task}" if rule.task else "every request"
+        yield "", f"task {rule.task}" if rule.task else "every request", ""
 
 
 def _match_tags(pattern: str, known: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -51,6 +51,8 @@ class TagOrigin:
     source: Source
     because: str
     path: Path = ()
+    value: str = ""
+    """The value of the request that gives a derived tag."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,13 @@ class Refusal:
     """False if it may be allowed after all, because groups cannot be read."""
     is_unknown: bool = False
     """The tag itself is unknown: it does not follow from an environment or another value."""
+    value: str = ""
+    """That value; empty if the tag is known."""
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Return the data that `because` puts into words."""
+        return self.tag, self.who, self.path, self.is_sure, self.value
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,13 @@ class Difference:
     tag: str
     because: str
     path: Path
+    value: str = ""
+    """The value of the request that gives the tag."""
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Return the data that `because` puts into words."""
+        return self.tag, self.path, self.value
 
 
 @dataclass(frozen=True)
@@ -170,7 +186,7 @@ class Judge:
         ruled = [*_rule_origins(rules)]
         good = [o for o in (*asked, *ruled) if self._refusal(request, o) is None]
         derived = [
-            TagOrigin(d.tag, "derived", d.because, ("derive", d.index))
+            TagOrigin(d.tag, "derived", d.because, ("derive", d.index), d.value)
             for d in derive(self.fleet, request, {origin.tag for origin in good}, context)
         ]
         good += [o for o in derived if self._refusal(request, o) is None]
@@ -208,7 +224,7 @@ class Judge:
             path: Path = ("derive", each.index)
             rule = self.fleet.derive[each.index]
             who = "the look-up" if is_about_environments(rule) else "the task data"
-            yield Refusal(rule.ask, who, each.because, path, is_unknown=True)
+            yield Refusal(rule.ask, who, each.because, path, is_unknown=True, value=each.value)
 
     def _needs(self, request: "Request", tag: str) -> bool:
         """Return whether a ticket requires a tag and cannot drop it."""
@@ -319,4 +335,4 @@ def _differences(origins: Sequence[TagOrigin]) -> Iterator[Difference]:
                 f"derive[{origin.path[1]}] adds {origin.tag} ({origin.because}): the queue did "
                 "not store it with the request"
             )
-        yield Difference(origin.tag, because, origin.path)
+        yield Difference(origin.tag, because, origin.path, origin.value)

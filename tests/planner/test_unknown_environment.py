@@ -113,12 +113,13 @@ def test_request_is_served_when_a_look_up_is_of_something_else() -> None:
     assert not asking({"package": "linux"}, rule, lookups={"sizes": {"gcc": {"size": "big"}}}).held
 
 
-def waiting(trial: Trial, *environments: object) -> None:
+def waiting(trial: Trial, *environments: object, stored: bool = False) -> None:
     requests = [
         {"id": str(number), "task": "lintian", "task_data": {"environment_id": each}}
         for number, each in enumerate(environments, 1)
     ]
-    demand = {"demand": {"read_at": "2026-11-21T08:00:00Z", "requests": requests}}
+    read = {"read_at": "2026-11-21T08:00:00Z", "requests": requests, "stored": stored}
+    demand = {"demand": read}
     world = {"fleet": "trial", "time": "2026-11-21T08:00:00Z", "queues": {"work": demand}}
     (trial.folder / "world.json").write_text(json.dumps(world), encoding="utf-8")
 
@@ -166,6 +167,53 @@ def test_requests_of_gone_environments_stay_apart_from_plain_ones(
     served = [each["requests"] for each in plan["signatures"] if each["by_create"]]
     assert served == [["work/2"]]
     assert sorted(each["requests"] for each in plan["unserved"]) == [["work/1"], ["work/3"]]
+
+
+@pytest.mark.parametrize(
+    ("ask", "values"),
+    [
+        (ARCH, ["99", "100", None]),
+        (ARCH, [{"odd": 1}, {"odd": 2}]),
+        (ARCH, ["x" * 99 + "1", "x" * 99 + "2"]),
+        ("cores>={value.cores}", ["many", "few"]),
+    ],
+    ids=str,
+)
+def test_signature_ids_differ_when_unknown_values_differ(
+    ask: str, values: list[object], trial: Trial, run_fleet: RunFleet
+) -> None:
+    numbers = "tags: {cores: {kind: number}}\n"
+    table = '{environments: {"77": {architecture: arm64}, many: {cores: x}, few: {cores: y}}}'
+    text = (FLEET % "").replace('{environments: {"77": {architecture: arm64}}}', table)
+    trial.write(text.replace(ARCH, ask) + (numbers if "cores" in ask else ""))
+    waiting(trial, *values)
+
+    plan = json.loads(run_fleet("plan", "--json").stdout)
+
+    ids = [each["id"] for each in plan["signatures"]]
+    assert len(ids) == len(set(ids)) == len(values)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"from": "environment_id", "ask": "big"},
+        {"from": "environment_id", "lookup": "environments", "ask": "big"},
+        {"from": "environment_id", "lookup": "environments", "ask": "big-{value.size}"},
+    ],
+    ids=str,
+)
+def test_status_counts_each_signature_when_two_values_give_one_tag(
+    rule: dict[str, str], trial: Trial, run_fleet: RunFleet
+) -> None:
+    text = (FLEET % "").replace('"77": {architecture: arm64}', "a: {size: xl}, b: {size: xl}")
+    old = next(line for line in text.splitlines() if "ask:" in line)
+    trial.write(text.replace(old, f"  - {json.dumps(rule)}").replace("max: 4", "max: 1"))
+    waiting(trial, "a", "b", stored=True)
+
+    status = json.loads(run_fleet("status", "--json").stdout)
+
+    assert sorted(each["served"] for each in status["waiting"]) == [0, 1]
 
 
 def test_explain_proposes_any_architecture(trial: Trial, run_fleet: RunFleet) -> None:
