@@ -657,9 +657,9 @@ def _find_nearest(
         if first is not None and first.code is Unfit.IMAGE_UNPROVEN:
             unfit = (first,)
             break
-    deciding = min(unfit, key=lambda each: _KEY_ORDER.get(str(each.key[-1]), len(_KEY_ORDER)))
+    deciding = min(unfit, key=lambda each: _KEY_ORDER.get(each.key[2:], len(_KEY_ORDER)))
     return _Cause(describe_nearest(unfit), deciding.key, decisions=unfit)
 
 
-_KEY_ORDER = {key: n for n, key in enumerate(("image", "machine", "provides", "requires"))}
-"""Keys of a pool that decide a mismatch: an image cannot be changed as easily as a tag."""
+_KEY_ORDER: Mapping[Path, int] = {("image",): 0, ("machine",): 1}
+"""Keys of a pool that decide a mismatch before its tags, since they are harder to change."""

@@ -156,10 +156,29 @@ def test_a_request_that_no_pool_fits_is_led_to_the_key_that_decides(asked: str, 
     assert plan.unserved[0].path == ("pools", "builders", key)
 
 
-def test_a_request_that_lacks_what_a_pool_requires_is_led_to_requires() -> None:
-    plan = reconcile(fleet_with(requires=["trusted"]), a_sim_world(requests=(a_request(),)))
+@pytest.mark.parametrize("provides", [[], ["big"]])
+def test_a_request_that_lacks_what_a_pool_requires_is_led_to_requires(
+    provides: list[str],
+) -> None:
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", requires=["trusted"], provides=provides)},
+        tags={"big": {"exclusive": True}},
+    )
+
+    plan = reconcile(fleet, a_sim_world(requests=(a_request(),)))
 
     assert plan.unserved[0].path == ("pools", "builders", "requires")
+
+
+@pytest.mark.parametrize("name", ["builders", "image", "machine"])
+def test_a_request_is_led_to_provides_when_its_pool_is_on_demand(name: str) -> None:
+    fleet = a_sim_fleet(
+        pools={name: a_pool(provider="desk", provides=["big"])}, tags={"big": {"on_demand": True}}
+    )
+
+    plan = reconcile(fleet, a_sim_world(requests=(a_request(required=("gpu",)),)))
+
+    assert plan.unserved[0].path == ("pools", name, "provides")
 
 
 def test_a_static_pool_is_led_to_what_it_provides() -> None:
