@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fleet.model.digests import config_digest, seal, world_digest
 from fleet.model.facts import World
-from fleet.model.plan import Digests, Plan
+from fleet.model.plan import Plan
 from fleet.model.price_lists import with_price_lists
 from fleet.planner.allocation import Allocation, Proof, allocate
 from fleet.planner.assembly import Decided, assemble
@@ -40,8 +40,8 @@ def reconcile(
     """Return the plan for an observed world; `inventories` are those of this world."""
     fleet = with_price_lists(fleet, world)
     plan = reconcile_unsealed(fleet, world, inventories)
-    digests = Digests(config=config_digest(fleet), world=world_digest(world), over="decisions")
-    return seal(plan.altered(digests=digests))
+    known = {"config": config_digest(fleet), "world": world_digest(world)}
+    return seal(plan.altered(digests=plan.digests.altered(**known)))
 
 
 def reconcile_unsealed(

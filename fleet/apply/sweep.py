@@ -27,6 +27,7 @@ from fleet.apply.wire import lock_owner
 from fleet.clock import utc_now
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.guard import guard
+from fleet.model.decisions import Size
 from fleet.model.digests import seal
 from fleet.model.facts import Listing, Unknown, WorkerState, World
 from fleet.model.outcome import Outcome
@@ -48,11 +49,9 @@ from fleet.report.plan import changes_section
 from fleet.report.terminal import text_for
 from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.schema.units import write_count, write_duration, write_time
+from fleet.words.sizes import size_decision
 
-_REASON_TEXTS = {
-    Reason.EXPIRED: "a sweep looks at expired machines, not at demand",
-    Reason.REQUESTED: "only the named machines are considered, not demand",
-}
+_SIZES = {Reason.EXPIRED: Size.EXPIRED_ONLY, Reason.REQUESTED: Size.REQUESTED_ONLY}
 _NO_CREATION = "a sweep creates no machine"
 _STARTED_EARLIER = "an earlier run started to delete it"
 _UNUSED = (CAPACITY - {State.STARTING, State.UNFINISHED}) | {
@@ -183,7 +182,8 @@ def _plan_deletions(
         _finish_deletions(pool_plan)
         pool_plans[name] = pool_plan
     plan = assemble(fleet, world, pool_plans, Decided((), Service()))
-    pools = tuple(pool.altered(because=_REASON_TEXTS[reason]) for pool in plan.pools)
+    sizes = [(pool, size_decision(_SIZES[reason], pool.pool)) for pool in plan.pools]
+    pools = tuple(p.altered(because=each.message, decisions=(each,)) for p, each in sizes)
     unknown = (*plan.unknown, *(f"{gone} (using its provider's list)" for gone in lost))
     # Shared parts are changed only by an apply.
     left = {"releases": (), "resumes": (), "bases": ()}

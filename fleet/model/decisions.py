@@ -73,6 +73,8 @@ class Size(Word):
     IMAGE = "image"  # its image has a problem
     OPTION_CLOSED = "option-closed"
     REMOVED = "removed"  # from fleet.yaml
+    EXPIRED_ONLY = "expired-only"  # a sweep, which looks at no demand
+    REQUESTED_ONLY = "requested-only"  # a deletion of named machines, which looks at no demand
     GUARD_WITHHOLDS = "guard-withholds"  # new machines
     GUARD_KEEPS = "guard-keeps"  # machines that it would delete
 

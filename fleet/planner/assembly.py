@@ -389,7 +389,7 @@ def assemble(
         rivals={q: r.rivals for q, r in sorted(world.queues.items()) if r.rivals},
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
-        digests=Digests(config="", world=""),
+        digests=Digests(config="", world="", over="decisions"),
         **(_explanatory_fields(fleet, world, pool_plans, decided, approvals) if explained else {}),
         rules=rules if explained else (),
     )

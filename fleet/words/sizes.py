@@ -54,6 +54,14 @@ def _removed(_: Decision) -> str:
     return "removed from fleet.yaml: its machines are deleted when their work ends"
 
 
+def _expired_only(_: Decision) -> str:
+    return "a sweep looks at expired machines, not at demand"
+
+
+def _requested_only(_: Decision) -> str:
+    return "only the named machines are considered, not demand"
+
+
 def _guard_withholds(decision: Decision) -> str:
     figures = decision.figures
     withheld = f"a guard withholds {write_count(figures.count or 0, 'new machine')}"
@@ -74,6 +82,8 @@ _WORDS: Mapping[Size, Callable[[Decision], str]] = {
     Size.DEMAND_UNKNOWN: _demand_unknown,
     Size.NO_DEMAND: _no_demand,
     Size.REMOVED: _removed,
+    Size.EXPIRED_ONLY: _expired_only,
+    Size.REQUESTED_ONLY: _requested_only,
     Size.GUARD_WITHHOLDS: _guard_withholds,
     Size.GUARD_KEEPS: _guard_keeps,
 }

@@ -103,6 +103,31 @@ def test_with_json_it_is_the_plan_or_the_outcome(dead: Trial) -> None:
     assert [(each["pool"], each["drained"]) for each in done["stacks"]] == [("builders", [FIRST])]
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("sweep", "--expired"), "expired-only"),
+        (("machine", "delete", FIRST), "requested-only"),
+        (("machine", "delete", "--pool", "builders", "--unused"), "requested-only"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("guards", [(), ("guard-keeps",)], ids=str)
+@pytest.mark.usefixtures("dead")
+def test_sweep_says_that_it_ignores_demand_when_a_guard_withholds(
+    command: tuple[str, ...], code: str, guards: tuple[str, ...], run_fleet: RunFleet
+) -> None:
+    if guards:
+        assert run_fleet("freeze", "--for", "1h", "--reason", "look").returncode == 0
+
+    plan = json.loads(run_fleet(*command, "--json").stdout)
+
+    (pool,) = plan["pools"]
+    assert [each["code"] for each in pool["decisions"]] == [code, *guards]
+    assert pool["because"] == "; ".join(each["message"] for each in pool["decisions"])
+    assert plan["digests"]["over"] == "decisions"
+
+
 def test_a_sweep_tells_of_no_shared_resources_that_an_apply_would_make(
     dead: Trial, run_fleet: RunFleet
 ) -> None:
