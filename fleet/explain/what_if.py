@@ -28,7 +28,7 @@ from fleet.planner.durations import USUAL
 from fleet.planner.fitting import Decider
 from fleet.planner.forecast import Forecast, forecast
 from fleet.planner.shortfall import Shortfalls
-from fleet.planner.step import applied, next_pause
+from fleet.planner.step import apply_plan, next_pause
 from fleet.reconcile import reconcile_unsealed
 from fleet.schema.findings import YAML_WORDS, Path
 from fleet.schema.model import Approval, Fleet, Money, Section
@@ -383,7 +383,7 @@ class Replans:
                 return None
             # Requests still wait for the workers that were created for them.
             then = run.world.time + next_pause(run.fleet)
-            world = applied(run.fleet, run.world, run.plan, then)
+            world = apply_plan(run.fleet, run.world, run.plan, then)
             plan = self.plan(run.fleet, world)
             if plan is None:
                 return None

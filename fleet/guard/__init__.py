@@ -182,7 +182,7 @@ def _withhold_observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
     observed = {verdict.pool for verdict in plan.pools if verdict.mode == "observe"}
     shown = [action for action in actions if action.pool in observed] if observed else []
     for verdict, own in pools_with(plan, shown):
-        because = words.observed(verdict.pool, len(own))
+        because = words.explain_observe_mode(verdict.pool, len(own))
         path = ("pools", verdict.pool, "mode")
         result = GuardResult(guard="mode", result="throttled", because=because, path=path)
         yield _withhold_all(result, verdict, own)
@@ -195,7 +195,7 @@ def _refuse_unregistrable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -
         registries = {action.registry for action in own}
         if None in registries and has_no_usable_queue(fleet, fleet.pools.get(verdict.pool)):
             without = [action for action in own if action.registry is None]
-            because = words.no_queue(verdict.pool, len(without))
+            because = words.explain_no_registry(verdict.pool, len(without))
             path = ("pools", verdict.pool, "provider")
             way_out = (
                 "let the pool serve a queue of kind debusine or tickets, or set `mode: observe` "
@@ -207,7 +207,7 @@ def _refuse_unregistrable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -
         for queue in sorted(filter(None, registries)):
             if not _has_admin(fleet, queue):
                 lacking = [action for action in own if action.registry == queue]
-                because = words.no_admin(queue, verdict.pool, len(lacking))
+                because = words.explain_no_admin(queue, verdict.pool, len(lacking))
                 refused = _build_refusal("unappliable", because, ("queues", queue), _ADMIN_HINT)
                 yield _withhold_all(refused, verdict, lacking)
 

@@ -38,7 +38,7 @@ def withhold_frozen(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iter
                 guard="freeze",
                 pool=pool,
                 result="throttled",
-                because=words.frozen(order.sentence, len(own)),
+                because=words.explain_freeze(order.sentence, len(own)),
                 way_out=lift(order),
                 count=len(own),
                 of=sizes.get(pool, 0),

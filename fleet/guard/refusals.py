@@ -121,7 +121,7 @@ def _throttle_kind(
 ) -> Iterator[Held]:
     def hold(pool: str | None, found: Sequence[Action], of: int) -> Held:
         count = {"count": len(found), "of": of, "withheld": len(later)}
-        because = words.throttled(kind, pool, len(found), of, len(later))
+        because = words.describe_throttle(kind, pool, len(found), of, len(later))
         return Held(blank.altered(pool=pool, because=because, **count), later)
 
     kept: list[Action] = []
@@ -236,7 +236,7 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
         left = [action for action in own if action.worker not in passing]
         queues = sorted({queue for action in own for queue in _rivals_of(plan, action)})
         pools = sorted({pool for queue in queues for pool in plan.rivals[queue]})
-        because = words.rivalled(queues, pools, verdict.pool, len(left))
+        because = words.explain_rivals(queues, pools, verdict.pool, len(left))
         because += describe_approvals(plan, "rival", verdict.pool, len(passing))
         paste = line_to_paste("rival", verdict.pool, len(left), plan.time.date())
         result = GuardResult(
@@ -282,14 +282,14 @@ def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
         if is_within(case.count, case.held):
             free.append(case)
         else:
-            because = words.removal(
+            because = words.describe_removal(
                 case.because, case.pool, case.count, case.held, ours.description
             )
             yield _refuse(plan, ours, [case], because, pool=case.pool)
     total = _count_with_unseen(plan)
     count = sum(max(0, case.open - left_for(plan, "delete", case.pool)) for case in free)
     if not is_within(count, total):
-        because = words.removal(free[0].because, None, count, total, ours.description)
+        because = words.describe_removal(free[0].because, None, count, total, ours.description)
         yield _refuse(plan, ours, free, because, pool=None)
 
 
@@ -463,7 +463,7 @@ def _cost_rises(
 
 def _describe_rise(plan: Plan, rises: Sequence[Decimal], pool: str | None, limit: _Limit) -> str:
     amount = f"{rate(sum(rises, Decimal(0)))} {plan.currency}"
-    return words.cost_rise(pool, len(rises), amount, limit.description)
+    return words.describe_cost_rise(pool, len(rises), amount, limit.description)
 
 
 def _refuse(

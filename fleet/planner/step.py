@@ -1,6 +1,6 @@
 """Move the world forward in time.
 
-`later` moves only the time. `applied` also applies a plan, and `step` follows a forecast.
+`move_time` moves only the time. `apply_plan` also applies a plan, and `step` follows a forecast.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -32,7 +32,7 @@ _Seen = TypeVar("_Seen", Demand, Worker, Machine)
 _Change = Callable[[tuple[Worker, ...]], tuple[Worker, ...]]
 
 
-def later(world: World, at: datetime) -> World:
+def move_time(world: World, at: datetime) -> World:
     """Return the world as it is read again at a later moment without any event.
 
     Machines whose workers have not registered keep their age: they still boot.
@@ -61,7 +61,7 @@ def later(world: World, at: datetime) -> World:
     return world.altered(time=at, queues=queues, providers=providers)
 
 
-def freed(world: World, names: Collection[str]) -> World:
+def free_workers(world: World, names: Collection[str]) -> World:
     """Return the world in which these busy workers have just become free."""
 
     def free(worker: Worker) -> Worker:
@@ -84,14 +84,14 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
     Machines of the plan are up. Requests with an earlier start have left the queue: their workers
     are busy with them, or idle after them. Work without a known end continues.
     """
-    after = applied(fleet, world, plan, moment)
+    after = apply_plan(fleet, world, plan, moment)
     seconds = (moment - world.time).total_seconds()
     started = {key for key, start in found.starts.items() if start < seconds}
     working = {found.workers[key]: key for key in started if found.ends.get(key, inf) > seconds}
     used = {found.workers[key] for key in started}
     ends = ((each.name, each.free_in) for each in found.standing.values() if each.works)
     free = {name for name, left in ends if left is not None and left <= seconds}
-    after = freed(after, (free | used) - working.keys())
+    after = free_workers(after, (free | used) - working.keys())
 
     waiting = {f"{queue}/{each.id}": each for queue, d in world.demands() for each in d.requests}
     signature_of = {key: each for each in plan.signatures for key in each.requests}
@@ -160,9 +160,9 @@ def _drop_started(demand: Demand, queue: str, started: Collection[str]) -> Deman
     return demand.altered(requests=tuple(kept))
 
 
-def applied(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
+def apply_plan(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
     """Return the world after this plan was applied, at a moment, with its machines up."""
-    after = later(world, at)
+    after = move_time(world, at)
     gone = {a.worker for a in plan.actions if a.action == "delete"}
     drained = {a.worker for a in plan.actions if a.action == "drain"}
     made = [a for a in plan.actions if isinstance(a, Create)]

@@ -10,17 +10,17 @@ def count_are(count: int, word: str) -> str:
     return f"{count} {word} is" if count == 1 else f"{count} {word}s are"
 
 
-def observed(pool: str, count: int) -> str:
+def explain_observe_mode(pool: str, count: int) -> str:
     """Return why a pool with mode observe has no action."""
     return f"pool {pool} has mode: observe: {count_are(count, 'action')} shown, not applied"
 
 
-def frozen(freeze: str, count: int) -> str:
+def explain_freeze(freeze: str, count: int) -> str:
     """Return the freeze that withholds actions."""
     return f"{freeze}: {count_are(count, 'action')} withheld"
 
 
-def no_queue(pool: str, count: int) -> str:
+def explain_no_registry(pool: str, count: int) -> str:
     """Return why machines of a pool could never register."""
     return (
         f"machines of pool {pool} cannot register: none of its queues issues worker tokens: "
@@ -28,7 +28,7 @@ def no_queue(pool: str, count: int) -> str:
     )
 
 
-def no_admin(queue: str, pool: str, count: int) -> str:
+def explain_no_admin(queue: str, pool: str, count: int) -> str:
     """Return why a queue gives workers of a pool no token."""
     return (
         f"queue {queue} has no `admin`, so workers of pool {pool} get no token: "
@@ -36,7 +36,7 @@ def no_admin(queue: str, pool: str, count: int) -> str:
     )
 
 
-def throttled(kind: str, pool: str | None, count: int, machines: int, later: int) -> str:
+def describe_throttle(kind: str, pool: str | None, count: int, machines: int, later: int) -> str:
     """Return the number of actions of a kind now and later; pool None: of the fleet."""
     where = f"pool {pool}" if pool else "the fleet"
     return (
@@ -45,7 +45,9 @@ def throttled(kind: str, pool: str | None, count: int, machines: int, later: int
     )
 
 
-def rivalled(queues: Sequence[str], worker_pools: Sequence[str], pool: str, count: int) -> str:
+def explain_rivals(
+    queues: Sequence[str], worker_pools: Sequence[str], pool: str, count: int
+) -> str:
     """Return the provisioners that create machines for the same requests."""
     return (
         f"queue {', '.join(queues)} creates machines for the same requests in its worker "
@@ -54,7 +56,7 @@ def rivalled(queues: Sequence[str], worker_pools: Sequence[str], pool: str, coun
     )
 
 
-def removal(causes: str, pool: str | None, count: int, machines: int, limit: str) -> str:
+def describe_removal(causes: str, pool: str | None, count: int, machines: int, limit: str) -> str:
     """Return the share of machines that a cause would remove; pool None: of the fleet."""
     share = 100 * count / machines if machines else 0
     where = f"pool {pool}" if pool else "the fleet"
@@ -64,7 +66,7 @@ def removal(causes: str, pool: str | None, count: int, machines: int, limit: str
     )
 
 
-def cost_rise(pool: str | None, machines: int, amount: str, limit: str) -> str:
+def describe_cost_rise(pool: str | None, machines: int, amount: str, limit: str) -> str:
     """Return the additional cost of machines by config; pool None: in the fleet."""
     where = f"in pool {pool}" if pool else "in the fleet"
     what = write_count(machines, "machine")

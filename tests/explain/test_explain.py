@@ -12,7 +12,7 @@ from fleet.explain.worker import explain_worker
 from fleet.guard import guard
 from fleet.model.facts import Unknown, World
 from fleet.model.plan import Plan
-from fleet.planner.step import later
+from fleet.planner.step import move_time
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -88,7 +88,7 @@ def test_a_request_that_the_next_run_would_not_serve_gets_a_suggestion() -> None
     request = a_request(
         workspace="System", package="chromium", task_data={"host_architecture": "amd64"}
     )
-    late = later(a_sim_world(requests=(request,)), NOW.replace(hour=23, minute=55))
+    late = move_time(a_sim_world(requests=(request,)), NOW.replace(hour=23, minute=55))
 
     found = of_request(fleet, late)
 

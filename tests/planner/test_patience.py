@@ -7,7 +7,7 @@ from fleet.explain.values import Explanation
 from fleet.guard import guard
 from fleet.model.decisions import Unfit
 from fleet.model.facts import Demand, World
-from fleet.planner.step import later
+from fleet.planner.step import move_time
 from fleet.reconcile import reconcile
 from fleet.report.plan import tag_notes
 from fleet.schema.model import Fleet
@@ -63,7 +63,7 @@ def test_the_plan_names_the_tags_that_requests_do_without() -> None:
 def test_the_moment_to_wait_for_is_the_same_at_each_look() -> None:
     world = waiting(10)
 
-    looks = [told(later(world, world.time + timedelta(minutes=m))) for m in (0, 3, 7)]
+    looks = [told(move_time(world, world.time + timedelta(minutes=m))) for m in (0, 3, 7)]
 
     (sentence,) = {look.suggestions[0].sentence for look in looks}
     assert tells(sentence, "2026-11-21 08:20 UTC")
