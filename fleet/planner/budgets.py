@@ -413,7 +413,7 @@ class Lifetimes:
             idle_since = max(self._now, self._ready_of(holding))
         else:
             return NEVER  # what it does is unknown, so it stays
-        is_held = is_in_sandbox(unit.worker)
+        is_held = is_in_sandbox(self._fleet, unit)
         return self._deletion_time(
             holding, idle_since, looks, is_held=is_held, is_drained=is_drained
         )

@@ -246,7 +246,7 @@ def released_at(fleet: Fleet, holding: Holding, idle_since: datetime) -> datetim
     if not isinstance(pool, Pool) or not _keeps_machines(pool) or idle_since == NEVER:
         return NEVER
     idle_since = max(idle_since, boot_of(pool).ready_at(holding.created_at))
-    in_sandbox = is_in_sandbox(holding.unit.worker if holding.unit else None)
+    in_sandbox = is_in_sandbox(fleet, holding.unit)
     life = MachineLife(fleet, pool, in_sandbox=in_sandbox, tariff=holding.tariff)
     seen = idle_since + timedelta(seconds=idle_limit(life).most + 2 * fleet.cadence)
     return paid_until(holding.tariff or _NO_TARIFF, holding.created_at, seen)

@@ -390,13 +390,16 @@ def test_a_stack_alone_is_a_machine_of_the_first_moment() -> None:
     assert 600 <= pool.seconds <= 2400
 
 
+@pytest.mark.parametrize("requires", [("sandbox:ann/one",), ()])
 @pytest.mark.parametrize(("opportunity", "idle_after"), [("10m", "3h"), ("2h", "10m")])
-def test_leaving_out_runs_keeps_the_end_of_a_sandbox(opportunity: str, idle_after: str) -> None:
+def test_leaving_out_runs_keeps_the_end_of_a_sandbox(
+    opportunity: str, idle_after: str, requires: tuple[str, ...]
+) -> None:
     """A machine that a sandbox had goes after `reuse.opportunity`, not after `idle_after`."""
     reuse = {"opportunity": opportunity, "max_age": None}
     fleet = a_trial({"kind": "tickets"}, reuse=reuse, retire={"idle_after": idle_after})
     machine = a_machine(name="trial-builders-0001", id="sim-1", created_at=NOW - EVERY)
-    sandbox = {"uses": 1, "requires": ("sandbox:ann/one",)}
+    sandbox = {"uses": 1, "requires": requires}
     worker = a_worker(name="trial-builders-0001", since=NOW - MINUTE, **sandbox)
     inputs = {"name": "trial-builders-0001", "type": "ccx33", "image": "trixie"}
     worlds = [
@@ -419,3 +422,5 @@ def test_leaving_out_runs_keeps_the_end_of_a_sandbox(opportunity: str, idle_afte
     dropped = {"after": {"runs": True}}
     assert short.model_dump(exclude=dropped) == long.model_dump(exclude=dropped)
     assert short.after.runs < long.after.runs
+    is_long = long.after.pools[0].seconds > timedelta(minutes=90).total_seconds()
+    assert is_long == (opportunity == "2h")

@@ -32,6 +32,7 @@ from tests.builders.deciding import (
     with_machines,
 )
 from tests.builders.sentences import tells
+from tests.builders.ticketing import a_ticket_fleet
 
 THIRD = "debian-ci-builders-0003"
 
@@ -224,6 +225,21 @@ def test_reuse_keeps_no_worker_that_requests_without_a_ticket_used() -> None:
     )
 
     assert drained(plan) == [FIRST]
+
+
+@pytest.mark.parametrize("on_demand", [False, True])
+@pytest.mark.parametrize(("minutes", "reasons"), [(20, []), (59, []), (61, ["ticket-returned"])])
+def test_used_machine_is_kept_for_reuse_when_its_sandbox_is_unknown(
+    minutes: int, reasons: list[str], *, on_demand: bool
+) -> None:
+    reuse = {"reuse": {"opportunity": "1h"}, "retire": {"idle_after": "5m", "at": "once"}}
+    fleet = a_ticket_fleet(pool=reuse, tag={"on_demand": on_demand})
+    worker = a_worker(name=FIRST, pool="powerful", since=ago(minutes=minutes), uses=1)
+    desk = {"tickets": a_reading(workers=None)}
+
+    plan = reconcile(fleet, a_sim_world(worker, queues=desk))
+
+    assert [each.reason for each in plan.actions] == reasons
 
 
 def test_min_holds_idle_workers_however_long_they_are_idle() -> None:

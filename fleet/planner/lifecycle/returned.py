@@ -77,7 +77,7 @@ def _keep_for_sandbox(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> Iterator
     """Keep an idle machine for the next ticket of its sandbox, unless a request gets it."""
     is_free = unit.name not in pool_plan.used and unit.name not in pool_plan.kept
     is_due = pool_plan.is_staffed and pool_plan.can_scale_down
-    if is_due and is_free and is_in_sandbox(unit.worker):
+    if is_due and is_free and is_in_sandbox(pool_plan.fleet, unit):
         held = write_duration(reuse.opportunity)
         because = f"kept for the next ticket of its sandbox, reuse.opportunity is {held}"
         yield keep(unit, Reason.IDLE_RECENTLY, because)

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import ClassVar, Literal, NamedTuple
 
-from fleet.model.facts import Worker, market_of
+from fleet.model.facts import market_of
 from fleet.model.plan import Reason
 from fleet.model.prices import Tariff, tariff_of
 from fleet.model.tickets import ALONE, SANDBOX
 from fleet.planner.pool_plan import PoolPlan, Proposal
 from fleet.planner.units import State, Unit
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.schema.units import write_duration
 
 Key = tuple[str, ...]
@@ -84,10 +84,18 @@ class LifeRule:
         return None
 
 
-def is_in_sandbox(worker: Worker | None) -> bool:
-    """Return whether a machine is in a sandbox whose next ticket may use it."""
-    requires = worker.requires if worker is not None else ()
-    own = (tag.removeprefix(SANDBOX) for tag in requires if tag.startswith(SANDBOX))
+def is_in_sandbox(fleet: Fleet, unit: Unit | None) -> bool:
+    """Return whether a machine is in a sandbox whose next ticket may use it.
+
+    A machine that a ticket used is in one, also if it is unknown in which, as in a simulation.
+    """
+    worker = unit.worker if unit is not None else None
+    if unit is None or worker is None:
+        return False
+    own = [tag.removeprefix(SANDBOX) for tag in worker.requires if tag.startswith(SANDBOX)]
+    is_desk = isinstance(fleet.queues.get(unit.registry or ""), TicketQueue)
+    if not own:
+        return is_desk and bool(worker.uses)
     return any(not sandbox.startswith(ALONE) for sandbox in own)
 
 
@@ -101,7 +109,7 @@ def life_of(fleet: Fleet, pool: object, unit: Unit, *, on_demand: bool = False) 
         fleet,
         pool,
         on_demand=on_demand,
-        in_sandbox=is_in_sandbox(unit.worker),
+        in_sandbox=is_in_sandbox(fleet, unit),
         created_at=created,
         boots_since=created if unit.state is State.STARTING else None,
         idle_since=unit.since if unit.state is State.IDLE else None,
