@@ -202,10 +202,10 @@ def _provides(vocabulary: Vocabulary, name: str, offer: Offer) -> bool:
 _LIMITS = frozenset(
     {
         *(Stopped.TAG_LIMIT, Stopped.QUEUE_LIMIT, Stopped.TAGGED_FIRST),
-        *(Stopped.OWNER_BLOCKED, Stopped.BUDGET),
+        *(Stopped.OWNER_BLOCKED, Stopped.BUDGET, Stopped.DEADLINE),
     }
 )
-"""Constraints by other requests and money, which more machines do not ease."""
+"""Constraints that more machines do not ease."""
 
 
 def _drop_partial_queues(plan: Plan, found: Forecast) -> None:
