@@ -180,7 +180,8 @@ def _blocked_requests(fleet: Fleet, plan: Plan, turns: _Schedule) -> dict[str, s
     vocabulary = Vocabulary(fleet)
     found: dict[str, str] = {}
     for unserved in plan.unserved:
-        stops = [each for each in unserved.decisions if each.code in _LIMITS]
+        # The deadline of a single request has no key.
+        stops = [each for each in unserved.decisions if each.code in _LIMITS and each.key]
         stopped = {pool for each in stops for pool in each.subject}
         if not stops or stopped != {each.pool for each in unserved.blocked}:
             continue

@@ -9,6 +9,7 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.sentences import tells
+from tests.rigs.golden_plans import PLANS, load_fleet, load_world
 
 TEN_MINUTES = {"any": "10m"}
 
@@ -174,3 +175,24 @@ def test_a_limit_of_nothing_is_never_said_to_leave_room() -> None:
 
     assert found.starts == {}
     assert tells(found.not_known["debian/3"], "tags.powerful.limits.total")
+
+
+def test_start_is_unknown_when_a_request_is_late_by_its_own_limit() -> None:
+    folder = PLANS / "a-stated-speed-and-a-build-s-own-limit-say-where-it-goes"
+
+    found = expected(load_fleet(folder), load_world(folder))
+
+    assert "debian/3" not in found.starts
+    assert "leaves no room" not in found.not_known["debian/3"]
+
+
+def test_deadline_of_the_queue_is_why_a_start_is_unknown() -> None:
+    fleet = one_worker(
+        durations={"any": "3h"},
+        queues={"debian": {"kind": "world", "path": "world.json", "deadline": "2h"}},
+    )
+
+    found = expected(fleet, a_sim_world(requests=three()))
+
+    assert {*found.not_known} == {"debian/1", "debian/2", "debian/3"}
+    assert all("queues.debian.deadline" in because for because in found.not_known.values())
