@@ -42,6 +42,10 @@ class Asked(NamedTuple):
     is_unknown: bool = False
     """The held tags are unknown, not denied."""
 
+    def is_served_by(self, pool: Pool | StaticPool) -> bool:
+        """Return whether a pool serves its queue."""
+        return self.queue is None or serves_queue(pool, self.queue)
+
     def ask_at(self, offer: Offer) -> Ask:
         """Return the requirements on a worker: a waived tag counts only if the worker has it."""
         if not self.dropped:
@@ -88,8 +92,8 @@ def find_unfit(
 ) -> Iterator[Decision]:
     """Yield every reason why a pool does not fit a request."""
     declared = fleet.pools[pool]
-    if asked.queue is not None and not serves_queue(declared, asked.queue):
-        yield _decision(Unfit.QUEUE_NOT_SERVED, pool, "serves", Figures(queue=asked.queue))
+    if not asked.is_served_by(declared):
+        yield _decision(Unfit.QUEUE_NOT_SERVED, pool, "serves", Figures(queue=asked.queue or ""))
     ask = asked.ask_at(offer)
     mismatch = find_mismatch(ask, offer)
     if unproven is not None and unproven.may_prove(mismatch):
@@ -144,17 +148,14 @@ class Decider:
 
     def fits(self, asked: Asked, pool: str) -> bool:
         """Return whether a pool serves the queue of a request and its workers may run it."""
-        is_served = asked.queue is None or serves_queue(self._fleet.pools[pool], asked.queue)
-        return is_served and asked.fits(self.offers[pool])
+        return asked.is_served_by(self._fleet.pools[pool]) and asked.fits(self.offers[pool])
 
     def find_unasked(self, asked: Asked, pool: str) -> tuple[str, ...] | None:
         """Return the tags that a request must also require for a new machine of a pool.
 
         None: the pool does not fit, whatever other tags the request requires.
         """
-        if asked.held or (
-            asked.queue is not None and not serves_queue(self._fleet.pools[pool], asked.queue)
-        ):
+        if asked.held or not asked.is_served_by(self._fleet.pools[pool]):
             return None
         offer = self.offers[pool]
         return find_unasked(asked.ask_at(offer), offer)
