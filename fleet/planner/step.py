@@ -44,12 +44,7 @@ def move_time(world: World, at: datetime) -> World:
         return tuple(_moved(w, by, "last_seen") if w.last_seen else w for w in workers)
 
     world = _with_workers(world, see_again)
-    queues = {
-        name: reading.altered(demand=_moved(reading.demand, by, "read_at"))
-        if isinstance(reading.demand, Demand)
-        else reading
-        for name, reading in world.queues.items()
-    }
+    world = _with_demands(world, lambda _, demand: _moved(demand, by, "read_at"))
     providers = dict(world.providers)
     for name, listing in providers.items():
         if isinstance(listing, Listing):
@@ -58,7 +53,7 @@ def move_time(world: World, at: datetime) -> World:
                 for m in listing.machines
             )
             providers[name] = listing.altered(machines=machines, read_at=listing.read_at + by)
-    return world.altered(time=at, queues=queues, providers=providers)
+    return world.altered(time=at, providers=providers)
 
 
 def free_workers(world: World, names: Collection[str]) -> World:
@@ -111,13 +106,7 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
         )
 
     after = _with_workers(after, give)
-    queues = {
-        name: reading.altered(demand=_drop_started(reading.demand, name, started))
-        if isinstance(reading.demand, Demand)
-        else reading
-        for name, reading in after.queues.items()
-    }
-    return after.altered(queues=queues)
+    return _with_demands(after, lambda queue, demand: _drop_started(demand, queue, started))
 
 
 def _working_on(worker: Worker, request: Request, signature: Signature, since: datetime) -> Worker:
@@ -199,6 +188,17 @@ def _moved(value: _Seen, by: timedelta, field: str) -> _Seen:
 
 def _registered_machines(world: World) -> set[str]:
     return {worker.machine or worker.name for _, worker in world.registered()}
+
+
+def _with_demands(world: World, change: Callable[[str, Demand], Demand]) -> World:
+    """Return the world with the readable demand of every queue changed."""
+    queues = {
+        name: reading.altered(demand=change(name, reading.demand))
+        if isinstance(reading.demand, Demand)
+        else reading
+        for name, reading in world.queues.items()
+    }
+    return world.altered(queues=queues)
 
 
 def _with_workers(world: World, change: _Change) -> World:
