@@ -122,6 +122,10 @@ class Row(NamedTuple):
     """Drawn before the row in a terminal."""
     form: Form = Form.ALL
 
+    def cell(self, nth: int) -> Cell:
+        """Return the cell of a column."""
+        return self.cells[nth] if nth < len(self.cells) else ""
+
 
 def row(*cells: Cell, mark: Span = NO_MARK, form: Form = Form.ALL) -> Row:
     """Return a row of a table."""

@@ -28,7 +28,7 @@ def table_cells(table: Table, title: str) -> tuple[list[HtmlCell], list[list[Htm
     for row in drawn:
         found: list[HtmlCell] = []
         for nth, column in columns:
-            cell = row.cells[nth] if nth < len(row.cells) else ""
+            cell = row.cell(nth)
             if column.kind is Kind.ID:
                 found[-1] = found[-1]._replace(id=str(cell))
             else:

@@ -168,7 +168,7 @@ def _cells(row: Row, columns: Sequence[tuple[int, Column]]) -> list[str]:
     """Return the cells of a row; ids follow the cell before them."""
     found: list[str] = []
     for nth, column in columns:
-        cell = row.cells[nth] if nth < len(row.cells) else ""
+        cell = row.cell(nth)
         if column.kind is Kind.ID:
             id_ = f"({code(str(cell))})" if cell else ""
             found.append(" ".join(filter(None, (found.pop(), id_))))

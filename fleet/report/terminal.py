@@ -230,7 +230,7 @@ class _TableLayout:
         margin = " " * (self._inner + 4)
         last = None
         for nth in self._columns:
-            column, cell = self._table.columns[nth], row.cells[nth] if nth < len(row.cells) else ""
+            column, cell = self._table.columns[nth], row.cell(nth)
             if column.kind in _ALIGNED:
                 heads[nth] = as_spans(cell, column.style)
                 if nth == self._heads[0] and row.mark.text:
