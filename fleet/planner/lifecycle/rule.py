@@ -89,12 +89,12 @@ def is_in_sandbox(fleet: Fleet, unit: Unit | None) -> bool:
 
     A machine that a ticket used is in one, also if it is unknown in which, as in a simulation.
     """
-    worker = unit.worker if unit is not None else None
-    if unit is None or worker is None:
+    if unit is None or unit.worker is None:
         return False
+    worker = unit.worker
     own = [tag.removeprefix(SANDBOX) for tag in worker.requires if tag.startswith(SANDBOX)]
-    is_desk = isinstance(fleet.queues.get(unit.registry or ""), TicketQueue)
     if not own:
+        is_desk = isinstance(fleet.queues.get(unit.registry or ""), TicketQueue)
         return is_desk and bool(worker.uses)
     return any(not sandbox.startswith(ALONE) for sandbox in own)
 

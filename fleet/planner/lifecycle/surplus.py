@@ -6,6 +6,7 @@ Only registered workers count as ready: while a replacement boots, the old worke
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from datetime import datetime
 from typing import ClassVar
 
 from fleet.model.plan import Reason
@@ -54,7 +55,7 @@ class IdleRule(LifeRule):
         ready = sum(unit.state in (State.IDLE, State.BUSY) for unit in pool_plan.staying)
         surplus = min(len(idle) - pool_plan.size.spare, ready - pool_plan.size.min)
         for unit in scale_down_order(pool_plan, idle):
-            because = self._explain_idle(pool_plan, unit, lives[unit.name])
+            because = self._explain_idle(pool, unit, lives[unit.name], pool_plan.world.time)
             if surplus <= 0 or not because:
                 continue
             surplus -= 1
@@ -67,12 +68,12 @@ class IdleRule(LifeRule):
             else:
                 yield drain(unit, self.reason, because)
 
-    def _explain_idle(self, pool_plan: PoolPlan, unit: Unit, life: MachineLife) -> str:
+    def _explain_idle(self, pool: Pool, unit: Unit, life: MachineLife, now: datetime) -> str:
         """Return why a worker is idle for too long; empty if it is not."""
-        limit = self.limit(life)
+        limit = self.limit_in(pool, life)
         if limit is None or unit.since is None:
             return ""
-        idle = int((pool_plan.world.time - unit.since).total_seconds())
+        idle = int((now - unit.since).total_seconds())
         return self.explain(idle, limit) if idle >= limit.most else ""
 
 
