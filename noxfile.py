@@ -58,10 +58,11 @@ nox.options.sessions = ["lint", "types", "tests"]
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style, import contracts, YAML, spelling, the role, the pipeline."""
+    """Style, import contracts, sizes of both halves, YAML, spelling, the role, the pipeline."""
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports", "--no-logo")
+    session.run("python", "tools/halves.py")
     session.run("yamllint", "--strict", ".")
     session.run("codespell")
     session.run(
