@@ -6,7 +6,7 @@ import resource
 import signal
 import sys
 
-from fleet.cli.main import main as run
+from fleet.program import main as run
 
 COLLECTION = (50_000_000, 20, 20)
 """How seldom cycles are searched for: a command makes few and ends, a loop collects by itself."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from argparse_manpage.manpage import Manpage
 
-from fleet.cli.main import build_parser
+from fleet.program import build_parser
 
 PAGE = Path(__file__).parent.parent / "docs/man/fleet.1"
 

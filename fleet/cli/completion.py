@@ -15,7 +15,5 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Print the script for the shell named."""
     import shtab
 
-    from fleet.cli.main import build_parser
-
-    console.out(shtab.complete(build_parser(), args.shell))
+    console.out(shtab.complete(args.build_parser(), args.shell))
     return 0

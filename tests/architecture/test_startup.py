@@ -27,7 +27,7 @@ HEAVY = {
 }
 PROBE = """
 import sys
-from fleet.cli.main import main
+from fleet.program import main
 try:
     main(sys.argv[1:])
 except SystemExit:
@@ -117,7 +117,7 @@ def test_reading_a_stack_back_loads_no_engine(tmp_path: Path) -> None:
 def test_what_the_first_order_of_a_service_needs_is_loaded_before_it(tmp_path: Path) -> None:
     program = """
 import sys
-from fleet.cli.main import main
+from fleet.program import main
 from fleet.cli.serve import load_ahead
 from fleet.schema.load import load
 from fleet.state.files import LocalFiles

@@ -16,7 +16,7 @@ import pytest
 from fleet.apply.timer import Signals
 from fleet.cli import apply
 from fleet.cli.console import TerminalConsole
-from fleet.cli.main import build_parser
+from fleet.program import build_parser
 from tests.builders.sentences import tells
 from tests.rigs.loopback import Loopback, html
 from tests.rigs.process import clean_environment

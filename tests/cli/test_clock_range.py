@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.cli import main
+from fleet import program
 from tests.rigs.trial import Trial
 
 
@@ -13,7 +13,7 @@ from tests.rigs.trial import Trial
 def test_a_clock_beyond_its_range_gives_one_line(
     trial: Trial, monkeypatch: pytest.MonkeyPatch, year: int, command: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(main, "utc_now", lambda: datetime(year, 6, 1, tzinfo=UTC))
+    monkeypatch.setattr(program, "utc_now", lambda: datetime(year, 6, 1, tzinfo=UTC))
 
     code, said = trial.do(*command)
 

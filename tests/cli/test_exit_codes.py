@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fleet.cli.main import EXIT_CODES
+from fleet.program import EXIT_CODES
 from tests.builders.sentences import tells
 from tests.rigs.process import ROOT, RunFleet
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml

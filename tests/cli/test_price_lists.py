@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleet.cli.main import main
+from fleet.program import main
 from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from simulators.hetzner.faults import Fault

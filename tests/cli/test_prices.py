@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.cli.main import main
+from fleet.program import main
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders.sentences import tells

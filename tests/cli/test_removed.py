@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.cli.main import REMOVED, VERBS
+from fleet.program import REMOVED, VERBS
 from tests.builders.sentences import tells
 from tests.rigs.process import ROOT, RunFleet
 

@@ -15,7 +15,7 @@ import pytest
 
 from fleet.apply.timer import WakeableTimer
 from fleet.cli import serve
-from fleet.cli.main import build_parser
+from fleet.program import build_parser
 from tests.builders.sentences import tells
 from tests.cli.test_ticket_local import LOCAL
 from tests.rigs.local_machines import end_machines

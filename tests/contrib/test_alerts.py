@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.cli.main import build_parser
+from fleet.program import build_parser
 from tests.rigs.process import ROOT
 
 FOLDER = ROOT / "contrib/prometheus"

@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from fleet.cli.main import main
+from fleet.program import main
 from tests.faults.hostile import FORGED, HOSTILE, NUMBERS, TIMES
 from tests.rigs.debusine import LIST, METRICS, STATUS
 from tests.rigs.loopback import Answer, Loopback, Received

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from fleet.cli.main import main as run
+from fleet.program import main as run
 from tests.rigs.trial import Trial
 
 STEPS = ("sqlite3.connect", "os.rename")

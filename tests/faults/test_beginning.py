@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from fleet.cli.main import main
+from fleet.program import main
 from tests.cli.test_init import FILES, names
 from tests.ports.stores import postgres_url
 from tests.rigs.process import RunFleet, clean_environment

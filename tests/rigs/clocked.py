@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import time_machine
 
-from fleet.cli.main import main
+from fleet.program import main
 
 
 class Clocked:

@@ -14,7 +14,7 @@ from tests.rigs.process import Completed
 
 def run_inside(*args: str | Path, cwd: Path, env: Mapping[str, str]) -> Completed:
     """Run a command to its end and return what it said, never raising for its exit code."""
-    from fleet.cli.main import main  # most tests run no command
+    from fleet.program import main  # most tests run no command
 
     arguments = [str(each) for each in args]
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))

@@ -15,11 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fleet.cli.main import main
 from fleet.clouds.sim.machines import SimCloud, SimMachine, load
 from fleet.model.facts import Listing
 from fleet.model.images import Version
 from fleet.model.log import LogEntry
+from fleet.program import main
 from fleet.state.storage import sqlite_url
 from fleet.state.store import DatabaseStore
 from tests.fakes.engine import FixedClock

@@ -202,7 +202,7 @@ def load() -> None:
             importlib.import_module(module.name)
     for name in ("highspy", "re2", "sqlalchemy.dialects.sqlite"):
         importlib.import_module(name)
-    importlib.import_module("fleet.cli.main").build_parser()
+    importlib.import_module("fleet.program").build_parser()
     http = importlib.import_module("fleet.queues.http")
     http.trusted()
     http.Reader.pause = staticmethod(lambda _: None)  # no test waits for a server

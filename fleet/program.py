@@ -1,60 +1,88 @@
 """The program: parse the arguments, run the named command, turn errors into exit codes.
 
-Only the named command's module is imported: `fleet VERB` is `fleet/cli/VERB.py`.
+It is outside the core and the satellites, and alone imports both. Only the named command's module
+is imported.
 """
 
 import argparse
 import importlib
-import keyword
 import re
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from posixpath import dirname
 from types import ModuleType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from fleet.cli.arguments import Parser
 from fleet.cli.console import TerminalConsole, prepare_streams
 from fleet.clock import FIRST_YEAR, LAST_YEAR, utc_now
 from fleet.errors import FleetError, WrongUsage
 
+
+class Command(NamedTuple):
+    """A command: its module and its line in `fleet --help`."""
+
+    module: str
+    """Its name; it has `arguments`, and `run` unless each of its actions has a function."""
+    help: str
+
+
 VERBS = {
-    "init": "begin a fleet: write fleet.yaml and what belongs beside it",
-    "validate": "check fleet.yaml and report every error at once",
-    "schema": "print a published JSON Schema",
-    "observe": "record all facts that a plan is made from, without secrets",
-    "plan": "show which machines should exist, at what cost and why",
-    "simulate": "replay recorded demand, and show what a change would have cost and saved",
-    "check": "run the policies beside fleet.yaml over the plan and the configuration",
-    "report": "report a month, or a saved plan as a comment of a merge request",
-    "apply": "plan and apply the changes",
-    "status": "show pools and workers: state, image, work, money",
-    "doctor": "check that everything fleet.yaml names works",
-    "explain": "explain why a request waits, a pool has its size, a worker stays",
-    "tags": "show where tags come from and who enforces them",
-    "image": "build, test, publish, promote and prune images",
-    "state": "create, show, repair and move the stored state",
-    "machine": "list, delete and forget machines, print their console",
-    "freeze": "stop creations or deletions for a while",
-    "unfreeze": "end a freeze before its time",
-    "hold": "keep a machine as it is for a while, without new work",
-    "release": "end the hold of a machine",
-    "approve": "let a number of machines pass a guard for a while",
-    "log": "show who changed what, when and why, and verify it",
-    "undo": "delete what runs created and that never became busy",
-    "panic": "stop creating in a pool, drain it, delete what is idle",
-    "sweep": "delete machines whose expiry has passed",
-    "adopt": "adopt existing machines into a pool (changes labels only)",
-    "prices": "check the price catalogue",
-    "ticket": "request a machine by tags, and release it",
-    "serve": "serve tickets to Resalloc clients, and apply",
-    "export": "export tag rules to the queue that assigns work",
-    "import": "write a fleet.yaml from another system's configuration",
-    "debusine": "prepare a Debusine server for fleet",
-    "completion": "print a shell completion script",
+    "init": Command(
+        "fleet.cli.init", "begin a fleet: write fleet.yaml and what belongs beside it"
+    ),
+    "validate": Command("fleet.cli.validate", "check fleet.yaml and report every error at once"),
+    "schema": Command("fleet.cli.schema", "print a published JSON Schema"),
+    "observe": Command(
+        "fleet.cli.observe", "record all facts that a plan is made from, without secrets"
+    ),
+    "plan": Command("fleet.cli.plan", "show which machines should exist, at what cost and why"),
+    "simulate": Command(
+        "fleet.cli.simulate",
+        "replay recorded demand, and show what a change would have cost and saved",
+    ),
+    "check": Command(
+        "fleet.cli.check", "run the policies beside fleet.yaml over the plan and the configuration"
+    ),
+    "report": Command(
+        "fleet.cli.report", "report a month, or a saved plan as a comment of a merge request"
+    ),
+    "apply": Command("fleet.cli.apply", "plan and apply the changes"),
+    "status": Command("fleet.cli.status", "show pools and workers: state, image, work, money"),
+    "doctor": Command("fleet.cli.doctor", "check that everything fleet.yaml names works"),
+    "explain": Command(
+        "fleet.cli.explain", "explain why a request waits, a pool has its size, a worker stays"
+    ),
+    "tags": Command("fleet.cli.tags", "show where tags come from and who enforces them"),
+    "image": Command("fleet.cli.image", "build, test, publish, promote and prune images"),
+    "state": Command("fleet.cli.state", "create, show, repair and move the stored state"),
+    "machine": Command(
+        "fleet.cli.machine", "list, delete and forget machines, print their console"
+    ),
+    "freeze": Command("fleet.cli.freeze", "stop creations or deletions for a while"),
+    "unfreeze": Command("fleet.cli.unfreeze", "end a freeze before its time"),
+    "hold": Command("fleet.cli.hold", "keep a machine as it is for a while, without new work"),
+    "release": Command("fleet.cli.release", "end the hold of a machine"),
+    "approve": Command("fleet.cli.approve", "let a number of machines pass a guard for a while"),
+    "log": Command("fleet.cli.log", "show who changed what, when and why, and verify it"),
+    "undo": Command("fleet.cli.undo", "delete what runs created and that never became busy"),
+    "panic": Command("fleet.cli.panic", "stop creating in a pool, drain it, delete what is idle"),
+    "sweep": Command("fleet.cli.sweep", "delete machines whose expiry has passed"),
+    "adopt": Command(
+        "fleet.cli.adopt", "adopt existing machines into a pool (changes labels only)"
+    ),
+    "prices": Command("fleet.cli.prices", "check the price catalogue"),
+    "ticket": Command("fleet.cli.ticket", "request a machine by tags, and release it"),
+    "serve": Command("fleet.cli.serve", "serve tickets to Resalloc clients, and apply"),
+    "export": Command("fleet.cli.export", "export tag rules to the queue that assigns work"),
+    "import": Command(
+        "fleet.cli.import_", "write a fleet.yaml from another system's configuration"
+    ),
+    "debusine": Command("fleet.cli.debusine", "prepare a Debusine server for fleet"),
+    "completion": Command("fleet.cli.completion", "print a shell completion script"),
 }
-"""Every command, with its line in `fleet --help`."""
+"""Every command, with its module and its line in `fleet --help`."""
 REMOVED = {
     "shadow": "use `mode: observe` and `fleet plan` (docs/how-to/run-beside-resalloc.md)",
     "simulate --policy": "use `python -m bench compare` in a clone of the repository"
@@ -181,18 +209,19 @@ def build_parser(verb: str | None = None, *, alone: bool = False) -> Parser:
     verbs = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=Parser
     )
-    for name, help_text in VERBS.items():
+    for name, known in VERBS.items():
         if alone and verb in VERBS and name != verb:
             continue
-        command = verbs.add_parser(name, help=help_text, description=help_text)
+        command = verbs.add_parser(name, help=known.help, description=known.help)
         if verb in (None, name):
             _command(name).arguments(command)
+    # `fleet completion` needs the arguments of all verbs, and no command imports this module.
+    parser.set_defaults(build_parser=build_parser)
     return parser
 
 
 def _command(verb: str) -> ModuleType:
-    # `import` is not a valid name of a Python module.
-    return importlib.import_module(f"fleet.cli.{verb}{'_' * keyword.iskeyword(verb)}")
+    return importlib.import_module(VERBS[verb].module)
 
 
 class _Program(Parser):
