@@ -15,13 +15,13 @@ from bench.policies import POLICIES
 from bench.report import Report
 from bench.scaling import view_of, waiting_of
 from bench.workloads import DAYS, QUEUE, START, Workload, workloads
-from fleet.explain.simulation.demand import Job
-from fleet.explain.simulation.figures import Side
-from fleet.explain.simulation.replay import Decide, Replay, Task
+from fleet.explain.recorded_demand import Job
 from fleet.model.facts import Demand, QueueReading, World
 from fleet.planner.inventory import take_inventory
 from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.schema.model import Fleet
+from fleet.simulate.figures import Side
+from fleet.simulate.replay import Decide, Replay, Task
 
 
 def measure() -> Report:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 
 from bench.scaling import View, Waiting, Wanted, scaled
-from fleet.explain.simulation.replay import Decide, decide
+from fleet.simulate.replay import Decide, decide
 
 
 def fixed(views: Sequence[View], _: Sequence[Waiting]) -> Mapping[str, Wanted]:

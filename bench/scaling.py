@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.explain.simulation.replay import Decide
 from fleet.model.facts import World
 from fleet.model.plan import Cause, Plan, Reason
 from fleet.model.price_lists import with_price_lists
@@ -18,6 +17,7 @@ from fleet.planner.pool_plan import PoolPlan, Why
 from fleet.planner.staffing import Service, find_supplies
 from fleet.planner.units import State
 from fleet.schema.model import Fleet, Pool
+from fleet.simulate.replay import Decide
 
 
 class View(NamedTuple):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from fleet.explain.simulation.demand import Job
+from fleet.explain.recorded_demand import Job
 from fleet.model.facts import Request
 from fleet.schema.model import Fleet
 

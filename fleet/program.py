@@ -14,6 +14,7 @@ from posixpath import dirname
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
+from fleet.apply.satellites import Satellites, SimulationReport, connect
 from fleet.cli.arguments import Parser
 from fleet.cli.console import TerminalConsole, prepare_streams
 from fleet.clock import FIRST_YEAR, LAST_YEAR, utc_now
@@ -39,7 +40,7 @@ VERBS = {
     ),
     "plan": Command("fleet.cli.plan", "show which machines should exist, at what cost and why"),
     "simulate": Command(
-        "fleet.cli.simulate",
+        "fleet.simulate.commands",
         "replay recorded demand, and show what a change would have cost and saved",
     ),
     "check": Command(
@@ -115,6 +116,7 @@ exit codes:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     prepare_streams()
+    connect_satellites()
     console = TerminalConsole()
     given = sys.argv[1:] if argv is None else argv
     verb = next((each for each in given if not each.startswith("-")), "")
@@ -156,6 +158,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.note(f"fleet: error: {error.filename}: {error.strerror}")
         return 1
     return code
+
+
+def connect_satellites() -> None:
+    """Connect the parts of satellites that the core calls; none is imported before its call."""
+    connect(Satellites(simulation=_simulation_report))
+
+
+def _simulation_report() -> SimulationReport:
+    from fleet.simulate.figures import Simulation
+    from fleet.simulate.report import simulation_blocks, simulation_to_block
+
+    return SimulationReport(Simulation, simulation_blocks, simulation_to_block)
 
 
 def _refuse_removed(verb: str, given: Sequence[str]) -> None:

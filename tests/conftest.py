@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fleet.program import connect_satellites
 from tests.rigs import postgres
 from tests.rigs.golden import Golden
 from tests.rigs.inside import run_inside
@@ -48,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = config.option.markexpr
     if config.args_source is config.ArgsSource.TESTPATHS and "slow" not in chosen:
         config.option.markexpr = f"({chosen}) and not slow" if chosen else "not slow"
+    # Tests of the core call it without the program.
+    connect_satellites()
     os.environ.update(TZ="UTC", LC_ALL="C.UTF-8", COLUMNS="100")
     time.tzset()
     # What a shell starts in the background ignores interrupts, and so would all that tests start.

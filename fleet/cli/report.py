@@ -12,19 +12,18 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from fleet.apply.satellites import connected
 from fleet.cli import report_month
 from fleet.cli.arguments import Parser, add_file, add_json, flag, option
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, PlanRefused, SecretMissing, WrongUsage
 from fleet.explain.changes import ComparedPlan
-from fleet.explain.simulation.figures import Simulation
 from fleet.model.values import Value, first_mistake
 from fleet.ports import Console
 from fleet.queues.gitlab import MOST_CHARACTERS, Gitlab
 from fleet.report import words
 from fleet.report.markdown import cut, document_to_markdown
 from fleet.report.plan import plan_to_markdown
-from fleet.report.simulation import simulation_blocks, simulation_to_block
 from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
 
@@ -130,12 +129,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _text(args: argparse.Namespace) -> tuple[str, str]:
     """Return the saved comparison as Markdown, and the name of its fleet."""
-    simulation = None
+    simulation, form = None, connected().simulation
     if args.simulation:
         by = "fleet simulate --json --against REF"
-        simulation = _read(args.simulation, Simulation, "simulation", by)
+        simulation = _read(args.simulation, form().model, "simulation", by)
         if args.plan is None and args.merge_request is None:
-            return document_to_markdown(simulation_blocks(simulation), level=1), simulation.fleet
+            document = form().to_document(simulation)
+            return document_to_markdown(document, level=1), simulation.fleet
     if args.plan is None:
         raise WrongUsage("name the FILE that `fleet plan --json --base FILE` printed")
     plan = _read(args.plan, ComparedPlan, "plan", "fleet plan --json --base FILE")
@@ -146,7 +146,7 @@ def _text(args: argparse.Namespace) -> tuple[str, str]:
         raise WrongUsage(
             f"{args.simulation} is of fleet {simulation.fleet}, {args.plan} of {plan.fleet}"
         )
-    return text + (f"\n{simulation_to_block(simulation)}" if simulation else ""), plan.fleet
+    return text + (f"\n{form().to_markdown(simulation)}" if simulation else ""), plan.fleet
 
 
 def keep_comment(gitlab: Gitlab, merge_request: int, marker: str, text: str) -> str:

@@ -56,9 +56,13 @@ def _document(name: str) -> tuple[Any, str, Direction]:
 
             return Report, "What fleet validate found", "written"
         case "simulation":
-            from fleet.explain.simulation.figures import Simulation
+            from fleet.apply.satellites import connected
 
-            return Simulation, "What recorded demand comes to: fleet simulate --json", "written"
+            return (
+                connected().simulation().model,
+                "What recorded demand comes to: fleet simulate --json",
+                "written",
+            )
         case _:
             from fleet.schema.model import Fleet
 

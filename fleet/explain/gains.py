@@ -15,7 +15,7 @@ from pydantic import Field
 
 from fleet.explain.options import OptionFinder, cheapest, request_of
 from fleet.explain.reach import MONTH, common_name, package_key
-from fleet.explain.simulation.demand import Job, Past, listed_workers
+from fleet.explain.recorded_demand import Job, Past, listed_workers
 from fleet.explain.values import PlaceFacts
 from fleet.model.facts import Request, Unknown, World
 from fleet.model.money import Rate

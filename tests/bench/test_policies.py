@@ -16,9 +16,9 @@ from bench.policies import (
     taskcluster,
 )
 from bench.scaling import View, Waiting, Wanted
-from fleet.explain.simulation.replay import Replay, Task
 from fleet.model.facts import Demand, QueueReading, World
 from fleet.schema.model import Fleet
+from fleet.simulate.replay import Replay, Task
 from tests.builders import NOW
 from tests.builders.recording import QUEUE, a_job
 from tests.explain.test_simulation import a_trial

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from fleet.explain.simulation.demand import Job
-from fleet.explain.simulation.replay import Replay, Task, decide
+from fleet.explain.recorded_demand import Job
 from fleet.model.facts import (
     Demand,
     Listing,
@@ -24,6 +23,7 @@ from fleet.model.facts import (
 from fleet.model.plan import Plan
 from fleet.planner.inventory import PoolInventory
 from fleet.schema.model import Fleet
+from fleet.simulate.replay import Replay, Task, decide
 from fleet.state import history
 
 QUEUE = "work"

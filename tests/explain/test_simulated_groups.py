@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.simulation.demand import Job, Past
+from fleet.explain.recorded_demand import Job, Past
 from fleet.model.facts import Demand, World
 from fleet.planner.demand import ordered
 from tests.builders import NOW

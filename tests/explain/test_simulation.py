@@ -8,13 +8,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.simulation.demand import HORIZON, Booted, Job, Lost, Past, Refused
-from fleet.explain.simulation.farm import Farm
-from fleet.explain.simulation.figures import Simulation, WaitCounter
-from fleet.explain.simulation.replay import Task, decide, read_events, simulate
+from fleet.explain.recorded_demand import HORIZON, Booted, Job, Lost, Past, Refused
 from fleet.model.facts import Ledger, Request, Unknown, Worker, WorkerState, World
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
+from fleet.simulate.farm import Farm
+from fleet.simulate.figures import Simulation, WaitCounter
+from fleet.simulate.replay import Task, decide, read_events, simulate
 from tests.builders import (
     NOW,
     a_listing,

@@ -9,13 +9,13 @@ from decimal import Decimal
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleet.explain.simulation.replay import Replay, Task, decide
 from fleet.model.facts import Demand, Entry, Ledger, Machine, QueueReading, World
 from fleet.model.plan import BudgetVerdict, Delete, Plan
 from fleet.model.prices import Life, Tariff
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.ledger import charge
 from fleet.schema.model import Fleet, Pool
+from fleet.simulate.replay import Replay, Task, decide
 from tests.builders import a_pool, a_sim_fleet
 from tests.builders.recording import a_job
 

@@ -13,18 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from fleet.explain.simulation.demand import Booted, Event, Facts, Job, Lost, Past, Refused
-from fleet.explain.simulation.farm import Box, Farm
-from fleet.explain.simulation.figures import (
-    GuardFigures,
-    Pairs,
-    PoolFigures,
-    Series,
-    Side,
-    Simulation,
-    WaitCounter,
-    owner_rows,
-)
+from fleet.explain.recorded_demand import Booted, Event, Facts, Job, Lost, Past, Refused
 from fleet.explain.tallies import ORDINARY, POWERFUL
 from fleet.guard import guard
 from fleet.model.digests import config_digest
@@ -40,6 +29,17 @@ from fleet.planner.lifecycle.table import idle_limit, limits_of
 from fleet.planner.payers import payers_of
 from fleet.reconcile import reconcile_unsealed
 from fleet.schema.model import Fleet, Pool
+from fleet.simulate.farm import Box, Farm
+from fleet.simulate.figures import (
+    GuardFigures,
+    Pairs,
+    PoolFigures,
+    Series,
+    Side,
+    Simulation,
+    WaitCounter,
+    owner_rows,
+)
 
 _NO_OWNER = "no owner"
 

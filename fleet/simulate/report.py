@@ -7,7 +7,12 @@ from functools import partial
 from typing import TypeVar
 
 from fleet.explain.history import Span
-from fleet.explain.simulation.figures import (
+from fleet.report import words
+from fleet.report.document import Block, Fold, Plots, Section, Title, bold, figures, line
+from fleet.report.markdown import document_to_markdown
+from fleet.report.plots import Key, Panel, Tick, stepped
+from fleet.schema.units import write_duration
+from fleet.simulate.figures import (
     GuardFigures,
     Point,
     PoolFigures,
@@ -15,11 +20,6 @@ from fleet.explain.simulation.figures import (
     Simulation,
     WaitFigures,
 )
-from fleet.report import words
-from fleet.report.document import Block, Fold, Plots, Section, Title, bold, figures, line
-from fleet.report.markdown import document_to_markdown
-from fleet.report.plots import Key, Panel, Tick, stepped
-from fleet.schema.units import write_duration
 
 Row = TypeVar("Row")
 _HOUR = 3600

@@ -15,7 +15,7 @@ from math import log
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
-from fleet.explain.simulation.demand import ALIKE, Booted, Job, Lost, Refused
+from fleet.explain.recorded_demand import ALIKE, Booted, Job, Lost, Refused
 from fleet.model.facts import (
     Attempt,
     AttemptResult,

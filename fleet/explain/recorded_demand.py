@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from fleet.explain.simulation.groups import Groups
+from fleet.explain.recorded_groups import Groups
 from fleet.model.facts import (
     Attempt,
     Demand,
