@@ -4,6 +4,8 @@ It is outside the core and the satellites, and alone imports both. Only the name
 is imported.
 """
 
+from __future__ import annotations
+
 import argparse
 import importlib
 import re
@@ -12,13 +14,18 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from posixpath import dirname
 from types import ModuleType
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from fleet.apply.satellites import Satellites, SimulationReport, connect
 from fleet.cli.arguments import Parser
 from fleet.cli.console import TerminalConsole, prepare_streams
 from fleet.clock import FIRST_YEAR, LAST_YEAR, utc_now
 from fleet.errors import FleetError, WrongUsage
+
+if TYPE_CHECKING:
+    from fleet.ports import RuleReader
+    from fleet.schema.model import CoprRulesFile, CoprRulesUrl
+    from fleet.schema.source import Files
 
 
 class Command(NamedTuple):
@@ -31,7 +38,7 @@ class Command(NamedTuple):
 
 VERBS = {
     "init": Command(
-        "fleet.cli.init", "begin a fleet: write fleet.yaml and what belongs beside it"
+        "fleet.migrate.init", "begin a fleet: write fleet.yaml and what belongs beside it"
     ),
     "validate": Command("fleet.cli.validate", "check fleet.yaml and report every error at once"),
     "schema": Command("fleet.cli.schema", "print a published JSON Schema"),
@@ -76,9 +83,9 @@ VERBS = {
     "prices": Command("fleet.cli.prices", "check the price catalogue"),
     "ticket": Command("fleet.cli.ticket", "request a machine by tags, and release it"),
     "serve": Command("fleet.cli.serve", "serve tickets to Resalloc clients, and apply"),
-    "export": Command("fleet.cli.export", "export tag rules to the queue that assigns work"),
+    "export": Command("fleet.migrate.export", "export tag rules to the queue that assigns work"),
     "import": Command(
-        "fleet.cli.import_", "write a fleet.yaml from another system's configuration"
+        "fleet.migrate.commands", "write a fleet.yaml from another system's configuration"
     ),
     "debusine": Command("fleet.cli.debusine", "prepare a Debusine server for fleet"),
     "completion": Command("fleet.cli.completion", "print a shell completion script"),
@@ -162,7 +169,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def connect_satellites() -> None:
     """Connect the parts of satellites that the core calls; none is imported before its call."""
-    connect(Satellites(simulation=_simulation_report))
+    connect(Satellites(copr_rules=_read_copr_rules, simulation=_simulation_report))
+
+
+def _read_copr_rules(rules: CoprRulesFile | CoprRulesUrl, name: str, files: Files) -> RuleReader:
+    from fleet.migrate.from_copr import CoprAllowList
+
+    return CoprAllowList(rules, name, files)
 
 
 def _simulation_report() -> SimulationReport:

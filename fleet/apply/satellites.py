@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 # The program imports this module to print its help.
 if TYPE_CHECKING:
+    from fleet.ports import RuleReader
     from fleet.report.document import Block
+    from fleet.schema.model import CoprRulesFile, CoprRulesUrl
+    from fleet.schema.source import Files
 
 
 class SimulationReport(NamedTuple):
@@ -28,6 +31,8 @@ class SimulationReport(NamedTuple):
 class Satellites:
     """The parts that `fleet/program.py` connects."""
 
+    copr_rules: Callable[[CoprRulesFile | CoprRulesUrl, str, Files], RuleReader]
+    """Open the rules of a Copr at their place in fleet.yaml; the text is the path of its file."""
     simulation: Callable[[], SimulationReport]
 
 

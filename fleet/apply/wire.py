@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar, assert_never
 
 from fleet.apply.observe import Concurrently, Sources, read_or_default, with_rules
+from fleet.apply.satellites import connected
 from fleet.clock import SystemClock, utc_now
 from fleet.clouds.cloud import AnyCloud, label_time
 from fleet.clouds.kinds import clouds_of
@@ -17,8 +18,6 @@ from fleet.clouds.ready import ReadyLooks, Slots, TcpProber
 from fleet.engines.embedded import EmbeddedEngine, LocalCloud
 from fleet.engines.pulumi import PulumiBase, PulumiEngine
 from fleet.errors import EngineAbsent, SecretMissing, WrongUsage
-from fleet.migrate.delivery import path_of
-from fleet.migrate.from_copr import CoprAllowList
 from fleet.model.facts import QueueReading, Unknown
 from fleet.planner.durations import Made, patterns_of
 from fleet.planner.inventory import extended
@@ -49,7 +48,7 @@ from fleet.state.files import LocalFiles
 from fleet.state.secrets import HostSecrets
 from fleet.state.storage import Storage, find_storage
 from fleet.state.store import DatabaseStore
-from fleet.tagrules.export import places_of
+from fleet.tagrules.export import entries_path, places_of
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.store import DatabaseTickets
 
@@ -291,7 +290,7 @@ def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str
         match queue:
             case CoprQueue(rules=place) if place is not None:
                 file = str(base / place.file) if isinstance(place, CoprRulesFile) else ""
-                yield name, CoprAllowList(place, file, LocalFiles())
+                yield name, connected().copr_rules(place, file, LocalFiles())
             case DebusineQueue(rules=rules) if rules is not None:
                 reference = queue.token
                 try:
@@ -300,7 +299,7 @@ def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str
                     unknown = Unknown(unknown=str(error))
                     yield name, _UnreadableSource(dict.fromkeys(places_of(fleet, name), unknown))
                 else:
-                    path = path_of(fleet)
+                    path = entries_path(fleet)
                     seconds = fleet.guards.demand_max_age
                     yield name, TaskRules(queue, rules, token, path=path, seconds=seconds)
             case _:

@@ -12,7 +12,7 @@ from typing import Any
 from fleet.errors import PlanRefused, SourceUnreachable
 from fleet.model.values import canonical_json
 from fleet.queues.debusine.task_rules import Counts, TaskRules
-from fleet.schema.model import Fleet, RefuseDelete
+from fleet.schema.model import RefuseDelete
 from fleet.schema.units import write_count
 from fleet.tagrules.export import Entry, listed
 
@@ -106,11 +106,6 @@ class Delivery:
             f"{self.place}: would delete {self.deleted} of the {known} entries that fleet wrote; "
             f"guards.refuse.delete allows {most}; to allow it: `--delete-up-to {self.deleted}`"
         )
-
-
-def path_of(fleet: Fleet) -> str:
-    """Return the path of a fleet's entries in a checkout of the task configuration."""
-    return f"fleet/{fleet.fleet}.yaml"
 
 
 def _effects(entries: Iterable[Entry]) -> Counter[str]:

@@ -456,6 +456,11 @@ def judge_rules(fleet: Fleet, world: World) -> Iterator[RulesVerdict]:
 _UNREAD = "not read"
 
 
+def entries_path(fleet: Fleet) -> str:
+    """Return the path of a fleet's entries in a checkout of the task configuration."""
+    return f"fleet/{fleet.fleet}.yaml"
+
+
 def places_of(fleet: Fleet, queue: str) -> tuple[str, ...]:
     """Return the places of a queue's rules by fleet.yaml."""
     match fleet.queues.get(queue):

@@ -1,7 +1,6 @@
 """The pages about the verbs say what the program's own help says."""
 
-from pathlib import Path
-
+from fleet.program import VERBS
 from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT
 from tools.cli_reference import FOLDER, pages
@@ -21,13 +20,16 @@ def test_the_committed_manual_page_is_that_of_the_parser(golden: Golden) -> None
 
 
 def test_every_verb_has_one_module_one_page_and_one_test_file() -> None:
-    verbs = {name.removesuffix(".md") for name in pages()} - {"index"}
+    assert {name.removesuffix(".md") for name in pages()} - {"index"} == VERBS.keys()
 
-    for folder, form in (("fleet/cli", "{}.py"), ("tests/cli", "test_{}.py")):
-        files = {
-            verb: [ROOT / folder / form.format(name) for name in (verb, f"{verb}_")]
-            for verb in verbs
-        }
-        # A word of Python, as in `import`, is no name for a module: that one ends in `_`.
-        missing = [verb for verb, either in files.items() if not any(map(Path.exists, either))]
-        assert missing == [], folder
+    modules = [command.module for command in VERBS.values()]
+    assert len({*modules}) == len(modules)
+    absent = [
+        file
+        for file in (
+            *(f"{module.replace('.', '/')}.py" for module in modules),
+            *(f"tests/cli/test_{verb}.py" for verb in VERBS),
+        )
+        if not (ROOT / file).is_file()
+    ]
+    assert absent == []

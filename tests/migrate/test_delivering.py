@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fleet.migrate.delivery import Delivery, path_of
+from fleet.migrate.delivery import Delivery
 from fleet.schema.model import RefuseDelete
-from fleet.tagrules.export import entries_of
+from fleet.tagrules.export import entries_of, entries_path
 from tests.builders import a_fleet
 from tests.builders.sentences import tells
 
@@ -19,7 +19,7 @@ LIMIT = RefuseDelete.model_validate({"count": 1, "share": "100%"})
 def a_delivery(before: list[str], after: list[str]) -> Delivery:
     """Return the delivery that follows when fleet.yaml allows other packages than before."""
     held, entries = ([*_entries(packages)] for packages in (before, after))
-    path = path_of(a_fleet())
+    path = entries_path(a_fleet())
     stored = [{**each, "path": path, "position": n} for n, each in enumerate(held)]
     return Delivery(PLACE, path, stored, entries)
 

@@ -11,7 +11,7 @@ from fleet.apply.wire import lock_owner
 from fleet.cli.arguments import Parser, add_verb, flag, option, repeated
 from fleet.clock import utc_now
 from fleet.errors import ConfigInvalid, FileUnreadable, PlanRefused, WrongUsage
-from fleet.migrate.delivery import Delivered, Delivery, deliver, path_of
+from fleet.migrate.delivery import Delivered, Delivery, deliver
 from fleet.migrate.from_copr import find_list, read_list
 from fleet.model.digests import config_digest
 from fleet.model.facts import HeldRules
@@ -29,6 +29,7 @@ from fleet.tagrules.export import (
     DEFAULT_TASKS,
     Exported,
     entries_of,
+    entries_path,
     export_copr,
     export_debusine,
     rules_for_copr,
@@ -176,10 +177,10 @@ def _deliveries(
                 f"{', '.join(queue.rules.workspaces)}"
             )
         made, _ = entries_of(fleet, today, tuple(args.task or queue.rules.tasks))
-        book = TaskRules(queue, queue.rules, secrets.read(reference), path=path_of(fleet))
+        book = TaskRules(queue, queue.rules, secrets.read(reference), path=entries_path(fleet))
         for place in queue.rules.workspaces:
             entries = [entry for _, entry in made]
-            yield name, book, Delivery(place, path_of(fleet), book.stored(place), entries)
+            yield name, book, Delivery(place, entries_path(fleet), book.stored(place), entries)
     if not named:
         raise WrongUsage(
             "no Debusine queue has `rules`: set queues.NAME.rules: {workspaces: [SCOPE/WORKSPACE]}"

@@ -10,10 +10,10 @@ from typing import Any
 
 from fleet.apply.config import load_config
 from fleet.cli.arguments import Parser, option
-from fleet.cli.import_ import check_text, import_from
 from fleet.clock import utc_now
 from fleet.errors import AlreadyThere, FleetError, WrongUsage
 from fleet.migrate import starting
+from fleet.migrate.commands import check_text, import_from
 from fleet.migrate.writing import Imported
 from fleet.ports import Console
 from fleet.schema.units import FLEET_NAME_PATTERN, follows
