@@ -17,7 +17,6 @@ from bench.report import Report
 from bench.worlds import SCOPES, Size, scene_of, world_of
 from fleet.__main__ import COLLECTION
 from fleet.explain.history import history_of
-from fleet.explain.money import RecentCharges, money_of
 from fleet.explain.request import Case
 from fleet.explain.waiting import waits_of
 from fleet.explain.worker import facts_of_workers
@@ -26,7 +25,8 @@ from fleet.model.facts import Charge, Ledger
 from fleet.model.history import Figures, Sample
 from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
-from fleet.report.site import Shown, site
+from fleet.site.charges import RecentCharges, money_of
+from fleet.site.files import Shown, site
 
 SIZE = Size(20_000, 2_000, 100, 5_000)
 PAYERS = 3_000

@@ -101,6 +101,16 @@ class RuleReader(Protocol):
         """Return the rules of each place in fleet.yaml; unreadable ones are Unknown."""
 
 
+class WebPage(NamedTuple):
+    """The response for a page."""
+
+    content: bytes
+    kind: str
+    """Media type."""
+    tag: str
+    """Identifier of the content (ETag)."""
+
+
 @runtime_checkable
 class Registry(Protocol):
     """The registry of a queue's workers; only some queues have one."""

@@ -16,15 +16,21 @@ from posixpath import dirname
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from fleet.apply.satellites import Satellites, SimulationReport, connect
+from fleet.apply.satellites import Satellites, ServedPages, SimulationReport, connect
 from fleet.cli.arguments import Parser
 from fleet.cli.console import TerminalConsole, prepare_streams
 from fleet.clock import FIRST_YEAR, LAST_YEAR, utc_now
 from fleet.errors import FleetError, WrongUsage
 
 if TYPE_CHECKING:
-    from fleet.ports import RuleReader
-    from fleet.schema.model import CoprRulesFile, CoprRulesUrl
+    from datetime import datetime
+    from pathlib import Path
+
+    from fleet.apply.decision import Decision
+    from fleet.model.due import DueReport
+    from fleet.model.images import Version
+    from fleet.ports import RuleReader, Store
+    from fleet.schema.model import CoprRulesFile, CoprRulesUrl, Fleet
     from fleet.schema.source import Files
 
 
@@ -54,7 +60,7 @@ VERBS = {
         "fleet.cli.check", "run the policies beside fleet.yaml over the plan and the configuration"
     ),
     "report": Command(
-        "fleet.cli.report", "report a month, or a saved plan as a comment of a merge request"
+        "fleet.site.commands", "report a month, or a saved plan as a comment of a merge request"
     ),
     "apply": Command("fleet.cli.apply", "plan and apply the changes"),
     "status": Command("fleet.cli.status", "show pools and workers: state, image, work, money"),
@@ -169,13 +175,42 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def connect_satellites() -> None:
     """Connect the parts of satellites that the core calls; none is imported before its call."""
-    connect(Satellites(copr_rules=_read_copr_rules, simulation=_simulation_report))
+    connect(
+        Satellites(
+            copr_rules=_read_copr_rules,
+            due_images=_find_due_images,
+            served_pages=_serve_pages,
+            simulation=_simulation_report,
+            write_site=_write_site,
+        )
+    )
 
 
 def _read_copr_rules(rules: CoprRulesFile | CoprRulesUrl, name: str, files: Files) -> RuleReader:
     from fleet.migrate.from_copr import CoprAllowList
 
     return CoprAllowList(rules, name, files)
+
+
+def _find_due_images(
+    fleet: Fleet, versions: Sequence[Version], folder: Path, now: datetime
+) -> DueReport:
+    from fleet.images.due import find_due
+    from fleet.images.role import play_digests
+
+    return find_due(fleet, versions, digests=play_digests(fleet, folder), news={}, now=now)
+
+
+def _serve_pages(store: Store) -> ServedPages:
+    from fleet.site.content import LivePages
+
+    return LivePages(store)
+
+
+def _write_site(decision: Decision, store: Store | None, folder: str) -> int:
+    from fleet.site.content import write_site
+
+    return write_site(decision, store, folder)
 
 
 def _simulation_report() -> SimulationReport:

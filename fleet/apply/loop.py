@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from traceback import format_exception
 
 from fleet.apply.config import Config, check_file, to_config
+from fleet.apply.decision import Decision
 from fleet.apply.parallel import Background
-from fleet.apply.plan import Decision
 from fleet.apply.run import Applied, RunOptions, apply_once
 from fleet.apply.timer import Signals
 from fleet.clock import SystemClock, utc_now

@@ -6,8 +6,8 @@ from threading import Lock
 
 from pydantic import ValidationError
 
+from fleet.apply.decision import Decision
 from fleet.apply.observe import read_or_default
-from fleet.apply.plan import Decision
 from fleet.model.history import LastRun
 from fleet.model.outcome import Outcome
 from fleet.ports import Store

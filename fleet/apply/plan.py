@@ -3,10 +3,11 @@
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 from fleet.apply.config import Config, check_file, load_config
+from fleet.apply.decision import Decision
 from fleet.apply.observe import Sources, observe
 from fleet.apply.timer import TRUST, find_clock_faults
 from fleet.checks import rule_of
@@ -34,7 +35,7 @@ from fleet.model.plan import CLOCK_RULE, Plan, Warning_
 from fleet.model.price_lists import with_price_lists
 from fleet.observation import Observation, observing
 from fleet.planner.inventory import PoolInventory
-from fleet.ports import Console, Store
+from fleet.ports import Console
 from fleet.queues.recorded import read_world, world_of
 from fleet.reconcile import reconcile
 from fleet.report import words
@@ -43,21 +44,6 @@ from fleet.schema.model import Fleet
 from fleet.schema.source import Document
 from fleet.state.history import EARLIER_PERIOD, MAX_EARLIER, RecordedFiles
 from fleet.state.revision import is_file_name, read_revision
-
-
-@dataclass(frozen=True)
-class Decision:
-    """The result of a read command: the plan and its inputs."""
-
-    config: Config
-    world: World
-    plan: Plan
-    recorded: str = ""
-    """File of the recorded world; empty: it was observed."""
-    unread: str = ""
-    """Why that file is unusable; then the world is unknown."""
-    store: Store | None = None
-    """The store with earlier worlds, if this one was observed."""
 
 
 @contextmanager

@@ -11,11 +11,12 @@ from functools import partial
 
 from fleet.apply.config import Config
 from fleet.apply.consoles import hold_failed
+from fleet.apply.decision import Decision
 from fleet.apply.journal import journalled
 from fleet.apply.notify import send_notices
 from fleet.apply.observe import Concurrently, Sources, remember_rules, stack_ref
 from fleet.apply.parallel import Parallelism, pool_executor
-from fleet.apply.plan import Decision, look, plan_for, priced
+from fleet.apply.plan import look, plan_for, priced
 from fleet.apply.pool import (
     Enrolling,
     PoolRun,

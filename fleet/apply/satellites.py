@@ -6,15 +6,21 @@ that imports its satellite when it is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 # The program imports this module to print its help.
 if TYPE_CHECKING:
-    from fleet.ports import RuleReader
+    from datetime import datetime
+    from pathlib import Path
+
+    from fleet.apply.decision import Decision
+    from fleet.model.due import DueReport
+    from fleet.model.images import Version
+    from fleet.ports import RuleReader, Store, WebPage
     from fleet.report.document import Block
-    from fleet.schema.model import CoprRulesFile, CoprRulesUrl
+    from fleet.schema.model import CoprRulesFile, CoprRulesUrl, Fleet
     from fleet.schema.source import Files
 
 
@@ -27,13 +33,28 @@ class SimulationReport(NamedTuple):
     """Render it below a plan: one line, and a folded part."""
 
 
+class ServedPages(Protocol):
+    """The status pages of the last run, for a web server; thread-safe."""
+
+    def show(self, decision: Decision) -> None:
+        """Use the world and plan of this run from now on."""
+
+    def read(self, path: str) -> WebPage | None:
+        """Return the page at a URL's path; None if it does not exist."""
+
+
 @dataclass(frozen=True)
 class Satellites:
     """The parts that `fleet/program.py` connects."""
 
     copr_rules: Callable[[CoprRulesFile | CoprRulesUrl, str, Files], RuleReader]
     """Open the rules of a Copr at their place in fleet.yaml; the text is the path of its file."""
+    due_images: Callable[[Fleet, Sequence[Version], Path, datetime], DueReport]
+    """Return due builds of images, without newer packages; the path is fleet.yaml's folder."""
+    served_pages: Callable[[Store], ServedPages]
     simulation: Callable[[], SimulationReport]
+    write_site: Callable[[Decision, Store | None, str], int]
+    """Write the status pages to a folder and return their number."""
 
 
 _connected: list[Satellites] = []

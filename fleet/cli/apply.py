@@ -3,10 +3,10 @@
 import argparse
 
 from fleet.apply.config import Config, load_config, read_seconds, refuse_throwaway_state
+from fleet.apply.decision import Decision
 from fleet.apply.loop import Runs, Schedule, keep_running
 from fleet.apply.metrics import metrics_of
 from fleet.apply.parallel import Parallelism, default_jobs
-from fleet.apply.plan import Decision
 from fleet.apply.run import RunOptions, apply_once
 from fleet.apply.selection import Selection
 from fleet.apply.timer import Signals

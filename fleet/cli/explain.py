@@ -4,8 +4,9 @@ import argparse
 from datetime import timedelta
 
 from fleet.apply.config import load_config
+from fleet.apply.decision import Decision
 from fleet.apply.places import with_places
-from fleet.apply.plan import Decision, note_clock, observe_and_plan
+from fleet.apply.plan import note_clock, observe_and_plan
 from fleet.cli.arguments import (
     Parser,
     add_file,

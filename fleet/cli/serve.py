@@ -12,6 +12,7 @@ from fleet.apply.loop import Run, Runs, Schedule, keep_running
 from fleet.apply.metrics import LiveMetrics
 from fleet.apply.parallel import Background, Parallelism, default_jobs
 from fleet.apply.run import RunOptions
+from fleet.apply.satellites import connected
 from fleet.apply.selection import Selection
 from fleet.apply.timer import WakeableTimer
 from fleet.apply.wire import find_desk, read_members
@@ -124,9 +125,7 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
         runs.shown.append(metrics.show)
         server.metrics = metrics.read
         if args.pages:
-            from fleet.apply.pages import LivePages
-
-            pages = LivePages(own_store())
+            pages = connected().served_pages(own_store())
             runs.shown.append(pages.show)
             server.pages = pages.read
             console.note(f"status pages at {server.url}/")

@@ -1,17 +1,15 @@
 """Show pools and workers: state, image, work, money."""
 
 import argparse
-import shutil
-from collections.abc import Mapping
-from pathlib import Path
 
 from fleet.apply.config import load_config
 from fleet.apply.metrics import metrics_of
 from fleet.apply.observe import ended_runs
 from fleet.apply.plan import note_clock, observe_and_plan
+from fleet.apply.satellites import connected
 from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag, option
 from fleet.clock import utc_now
-from fleet.errors import FileUnreadable, WrongUsage
+from fleet.errors import WrongUsage
 from fleet.explain.worker import facts_of_workers
 from fleet.planner.assembly import judge_heartbeat
 from fleet.ports import Console
@@ -55,12 +53,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.metrics:
         LocalFiles().write_text(args.metrics, metrics_of(decision, store))
     if args.site:
-        from fleet.apply.pages import shown_of
-        from fleet.report.site import site
-
-        pages = site(shown_of(decision, store))
-        _write_site(Path(args.site), pages)
-        console.note(f"wrote {len(pages)} files to {args.site}; open {args.site}/index.html")
+        count = connected().write_site(decision, store, args.site)
+        console.note(f"wrote {count} files to {args.site}; open {args.site}/index.html")
     if args.json:
         facts = facts_of_workers(decision.config.fleet, decision.world)
         console.out(status_to_json(plan, facts))
@@ -79,15 +73,3 @@ def _heartbeat(args: argparse.Namespace, console: Console) -> int:
     else:
         console.out(f"fleet {fleet.fleet} is {'alive' if beat.alive else 'DEAD'}: {beat.because}")
     return 0 if beat.alive else 1
-
-
-def _write_site(folder: Path, pages: Mapping[str, str]) -> None:
-    """Write the pages; remove those of deleted workers and pools."""
-    for link in (folder / "-", folder / "-" / "status"):
-        if link.is_symlink():
-            raise FileUnreadable(f"{link}: is a symbolic link; not replaced")
-    shutil.rmtree(folder / "-" / "status", ignore_errors=True)
-    for path, text in pages.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        LocalFiles().write_text(str(target), text)

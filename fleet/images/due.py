@@ -7,15 +7,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Literal
 
 from pydantic import Field
 
 from fleet.model.apt_sources import Source, version_key
+from fleet.model.due import DueCause, DueImage, DueReason, DueReport, Step
 from fleet.model.facts import Unknown
 from fleet.model.images import BOOTABLE, Manifest, Package, Version, WaitingVersion, recipe_digest
-from fleet.model.values import Moment, Value
+from fleet.model.values import Value
 from fleet.planner.images import describe_rebuild, find_standing
 from fleet.schema.model import Fleet
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
@@ -92,62 +91,7 @@ MAX_BACK_OFF = timedelta(hours=24)
 MAX_BUILD_TIME = timedelta(hours=6)
 """Age from which an unfinished build counts as dead."""
 
-Step = Literal["build", "test", "publish"]
 News = tuple[Update, ...] | Unknown
-
-
-class DueReason(StrEnum):
-    """The kind of cause why a step is due."""
-
-    NEVER_BUILT = "never-built"
-    RECIPE_CHANGED = "recipe-changed"
-    ROLE_CHANGED = "role-changed"
-    TOO_OLD = "too-old"
-    NEWER_WORKER = "newer-worker"
-    SECURITY_UPDATE = "security-update"
-    NOT_TESTED = "not-tested"
-    NOT_PUBLISHED = "not-published"
-
-
-class DueCause(Value):
-    """A cause, with its figures."""
-
-    reason: DueReason
-    because: str
-
-
-class DueImage(Value):
-    """The due steps of one image."""
-
-    image: str
-    steps: tuple[Step, ...] = Field((), description="What is to be done, in this order.")
-    version: str = Field(
-        "", description="The version to test or publish; empty where one is to be built."
-    )
-    causes: tuple[DueCause, ...] = ()
-    waits_until: Moment | None = Field(None, description="It is due, but not before.")
-    waits: str = Field("", description="Why it is due and nothing is done now.")
-    serving: str = Field("", description="The version that machines boot meanwhile.")
-    rebuild: str = Field(
-        "", description="Where one is to be built again: what the last build took and cost."
-    )
-    unknown: str = Field("", description="What could not be looked at, and so is not due.")
-    waiting: WaitingVersion | None = Field(
-        None, description="The newer version that not every machine boots yet, and why."
-    )
-
-    @property
-    def is_due(self) -> bool:
-        """Return whether a step is due now."""
-        return bool(self.steps) and not self.waits
-
-
-class DueReport(Value):
-    """The due steps of every image that fleet bakes, sorted by name."""
-
-    fleet: str
-    time: Moment
-    images: tuple[DueImage, ...]
 
 
 @dataclass(frozen=True)

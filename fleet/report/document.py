@@ -1,6 +1,6 @@
 """The model of every report: lines, sections, lists, tables and plots.
 
-A view builds blocks, and `terminal`, `markdown` and `site.templates` draw them: no view lays out
+A view builds blocks, and `terminal`, `markdown` and `html` draw them: no view lays out
 columns, wraps lines or writes markup.
 """
 

@@ -1,9 +1,28 @@
-"""The cells of a table of a document, for templates to draw as HTML."""
+"""Draw a document as HTML. The templates escape every text."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from __future__ import annotations
 
-from fleet.report.document import Cell, Column, Form, Kind, Line, Lines, Table, as_spans
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleet.report.document import (
+    Block,
+    Cell,
+    Column,
+    Form,
+    Kind,
+    Line,
+    Lines,
+    Table,
+    Title,
+    as_spans,
+    is_empty,
+    text_of,
+)
+from fleet.report.terminal import shown
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 class HtmlCell(NamedTuple):
@@ -49,3 +68,39 @@ _LOOKS = {Kind.FIGURE: "number", Kind.PROSE: "prose", Kind.COMMAND: "prose"}
 def _lines(cell: Cell) -> list[Line]:
     lines = cell.lines if isinstance(cell, Lines) else (cell,)
     return [as_spans(each) for each in lines if each]
+
+
+def html_environment(*packages: str) -> Environment:
+    """Return the templates of these packages and of documents; an undefined name is an error."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=ChoiceLoader([PackageLoader(each) for each in (*packages, "fleet.report")]),
+        autoescape=True,
+        auto_reload=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_visible,
+    )
+    found.globals.update(
+        as_spans=as_spans,
+        is_empty=is_empty,
+        kind_of=lambda block: type(block).__name__,
+        table_cells=table_cells,
+    )
+    return found
+
+
+def document_to_html(blocks: Iterable[Block]) -> str:
+    """Return a document as one page with its style."""
+    blocks = [*blocks]
+    title = next(each.line for each in blocks if isinstance(each, Title))
+    page = html_environment().get_template("document.html")
+    return page.render(title=text_of(title), blocks=blocks)
+
+
+def _visible(value: object) -> object:
+    """Escape invisible characters; markup made by templates passes."""
+    return shown(value) if type(value) is str else value

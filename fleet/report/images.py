@@ -9,9 +9,9 @@ from datetime import datetime
 
 import yaml
 
-from fleet.images.due import DueImage, DueReport
 from fleet.images.promote import ImageList, ListedImage, MovedVersion, Promotion, Recycled
 from fleet.images.prune import PrunedVersion, Pruning
+from fleet.model.due import DueImage, DueReport
 from fleet.model.images import (
     BuildStep,
     Manifest,
@@ -136,13 +136,7 @@ def _format_due(image: DueImage) -> Iterator[Line]:
     if image.waiting:
         yield line(f"  {image.waiting.said}; {image.waiting.command}")
     if image.is_due:
-        yield from (line(f"  $ {command}") for command in commands_of(image))
-
-
-def commands_of(image: DueImage) -> list[str]:
-    """Return the commands of the due steps, in order."""
-    named = " ".join(filter(None, [image.image, image.version]))
-    return [f"fleet image {step} {named}" for step in image.steps]
+        yield from (line(f"  $ {command}") for command in image.commands)
 
 
 def _state(image: DueImage) -> str:
@@ -179,7 +173,7 @@ def _job(image: DueImage, builds: str, file: str) -> dict[str, object]:
         "timeout": "3 hours",
         # Tokens that may publish are scoped to this environment.
         "environment": {"name": "fleet", "action": "access"},
-        "script": [f"{command} --file {shlex.quote(file)}" for command in commands_of(image)],
+        "script": [f"{command} --file {shlex.quote(file)}" for command in image.commands],
         "artifacts": {
             "when": "always",
             "expire_in": "30 days",

@@ -11,8 +11,8 @@ from fleet.cli.recorded import add_history, recorded
 from fleet.errors import FileUnreadable
 from fleet.model.facts import Unknown
 from fleet.ports import Console
+from fleet.report.html import document_to_html
 from fleet.report.markdown import document_to_markdown
-from fleet.report.site.templates import document_to_html
 from fleet.simulate.replay import Task, read_events, simulate
 from fleet.simulate.report import simulation_blocks
 from fleet.state.files import LocalFiles

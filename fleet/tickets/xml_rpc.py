@@ -24,7 +24,7 @@ from xmlrpc.client import Error, Fault, Unmarshaller, dumps
 
 from fleet.errors import FileUnreadable, FleetError, Locked
 from fleet.model.tickets import ANYBODY
-from fleet.ports import Clock
+from fleet.ports import Clock, WebPage
 from fleet.queues.http import BackgroundServer
 from fleet.state.files import LocalFiles
 from fleet.tickets.connections import (
@@ -47,17 +47,7 @@ ReadHealth = Callable[[], tuple[bool, Mapping[str, object]]]
 """Returns whether the service is healthy, and the body of /healthz."""
 
 
-class Page(NamedTuple):
-    """The response for a page."""
-
-    content: bytes
-    kind: str
-    """Media type."""
-    tag: str
-    """Identifier of the content (ETag)."""
-
-
-ReadPage = Callable[[str], Page | None]
+ReadPage = Callable[[str], WebPage | None]
 """Returns the page at a URL's path; None if it does not exist."""
 ReadMetrics = Callable[[], str]
 """Returns the body of /metrics, valid as OpenMetrics and as the older Prometheus format."""

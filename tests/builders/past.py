@@ -5,18 +5,18 @@ from datetime import timedelta
 from decimal import Decimal
 
 from fleet.explain.history import history_of
-from fleet.explain.money import RecentCharges, money_of
 from fleet.explain.powerful import PowerfulBuild
 from fleet.explain.values import PlaceFacts
-from fleet.images.due import DueCause, DueImage, DueReason, DueReport
+from fleet.model.due import DueCause, DueImage, DueReason, DueReport
 from fleet.model.facts import Charge, Ledger, World
 from fleet.model.history import Figures, Sample
 from fleet.model.images import Publication, Version
 from fleet.model.plan import Blocked, BudgetVerdict, Plan
 from fleet.planner.inventory import attempts_of
-from fleet.report.site import Shown
-from fleet.report.site.versions import image_stories
 from fleet.schema.model import Fleet
+from fleet.site.charges import RecentCharges, money_of
+from fleet.site.files import Shown
+from fleet.site.versions import image_stories
 from tests.builders import NOW, a_fleet, a_pool, a_world, ago, an_attempt
 from tests.builders.telling import a_lively_plan
 from tests.builders.versioning import a_version

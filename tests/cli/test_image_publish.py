@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from fleet.errors import SourceUnreachable
-from fleet.images.due import DueImage, DueReport
 from fleet.images.stores import Directory, StorePublisher
+from fleet.model.due import DueImage, DueReport
 from fleet.report.images import to_child_pipeline
 from tests.builders import NOW, ago
 from tests.builders.sentences import tells

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.money import PAID_BY_POOLS, Cost, Money, RecentCharges, money_of
 from fleet.model.facts import Charge, Ledger, Unknown, World
 from fleet.schema.model import Fleet
+from fleet.site.charges import PAID_BY_POOLS, Cost, Money, RecentCharges, money_of
 from tests.builders import NOW, a_fleet, a_pool, a_world, ago
 
 NINE_DAYS_16_HOURS = 232

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.images.due import DueImage, News, Update, find_due
+from fleet.images.due import News, Update, find_due
+from fleet.model.due import DueImage
 from fleet.model.facts import Unknown
 from fleet.model.images import Publication, Rental, Version, recipe_digest
 from fleet.schema.model import ImageRecipe

@@ -6,10 +6,10 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.month import Recorded, days_of, month_at, month_report
 from fleet.model.facts import Charge
 from fleet.report.document import Table
-from fleet.report.month import in_cents, month_to_csv, sections
+from fleet.site.month import Recorded, days_of, month_at, month_report
+from fleet.site.month_report import in_cents, month_to_csv, sections
 from tests.builders import a_fleet
 
 MONEY = st.decimals("-1000", "100000", places=9)

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from fleet.model.plan import Plan
 from fleet.report.json import plan_to_json, plan_to_terraform_report, status_to_json
 from fleet.report.plan import plan_to_markdown
-from fleet.report.site import Shown, site
 from fleet.report.terminal import clean
+from fleet.site.files import Shown, site
 from tests.rigs.golden_plans import FOLDERS, plan_of
 from tests.rigs.shown import plan_to_text, status_to_text, sweep_to_text
 

@@ -15,9 +15,9 @@ from tests.rigs.process import ROOT, Completed, clean_environment, run_process
 
 pytestmark = pytest.mark.slow
 
-MOST_BYTES, MOST_WITH_BYTECODE = 40_000_000, 62_000_000
+MOST_BYTES, MOST_WITH_BYTECODE = 40_000_000, 63_000_000
 """As uv unpacks it, and as pip leaves it, which compiles what it installs: 38.4 and 61.0 MB
-(58 MiB) with 0.2.0 on Python 3.11, of which 1.0 MB are the pages."""
+(58 MiB) with 0.2.0 on Python 3.11, of which 1.0 MB are the pages; 62.0 MB in November 2026."""
 HETZNER = """\
 fleet: paid
 providers: {cloud: {kind: hcloud, location: fsn1, token: {env: HCLOUD_TOKEN}}}

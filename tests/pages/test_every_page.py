@@ -14,7 +14,7 @@ import pytest
 from fleet.explain.values import Change, ExplainedReason, Explanation, Suggestion
 from fleet.explain.waiting import WaitingGroup, WaitingRequest, Waits
 from fleet.model.plan import Plan
-from fleet.report.site import Shown, site
+from fleet.site.files import Shown, site
 from tests.builders import a_worker_verdict, ago
 from tests.builders.budgeting import a_budget_verdict
 from tests.builders.past import a_shown_past

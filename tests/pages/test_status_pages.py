@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fleet.queues.http import BackgroundServer
-from fleet.report.site import site
+from fleet.site.files import site
 from tests.builders.past import a_shown_past
 
 pytestmark = pytest.mark.pages

@@ -9,9 +9,9 @@ from fleet.planner.forecast import forecast
 from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json
 from fleet.report.plan import plan_to_markdown
-from fleet.report.site import Shown, site
 from fleet.report.status import status_of
 from fleet.schema.model import Fleet
+from fleet.site.files import Shown, site
 from tests.builders import (
     NOW,
     a_reading,

@@ -7,8 +7,8 @@ from decimal import Decimal
 from fleet.model.plan import BudgetVerdict, Plan
 from fleet.report.json import plan_to_json, status_to_json
 from fleet.report.plan import plan_to_markdown
-from fleet.report.site import Shown, site
 from fleet.report.status import shown_budgets
+from fleet.site.files import Shown, site
 from tests.builders import a_plan
 from tests.builders.budgeting import a_budget_verdict
 from tests.builders.sentences import tells

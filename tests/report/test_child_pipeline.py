@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleet.images.due import DueImage, DueReport
 from fleet.images.publish import LEFT_AFTER
+from fleet.model.due import DueImage, DueReport
 from fleet.report.images import to_child_pipeline
 from tests.builders import NOW
 from tests.rigs.process import ROOT, clean_environment, run_process

@@ -1,8 +1,8 @@
 """Where notices are shown, and that nobody reads one twice."""
 
 from fleet.report.plan import plan_to_markdown
-from fleet.report.site import Shown, site
 from fleet.report.status import status_of
+from fleet.site.files import Shown, site
 from tests.builders import a_notice, a_plan, a_warning
 from tests.rigs.shown import plan_to_text, status_to_text
 

@@ -4,8 +4,8 @@ from fleet.model.digests import seal, world_digest
 from fleet.observation import Observation, observing, remark
 from fleet.reconcile import reconcile
 from fleet.report.plan import plan_to_markdown
-from fleet.report.site import Shown, site
 from fleet.report.status import status_of
+from fleet.site.files import Shown, site
 from tests.builders import a_plan, a_sim_fleet, a_sim_world
 from tests.rigs.shown import plan_to_text, status_to_text
 

@@ -17,7 +17,7 @@ from fleet.model.facts import BaseChange, Work
 from fleet.model.plan import RefusedTag
 from fleet.reconcile import reconcile
 from fleet.report.json import status_to_json
-from fleet.report.site import Shown, site
+from fleet.site.files import Shown, site
 from tests.builders import (
     a_create,
     a_fleet,
@@ -399,7 +399,7 @@ def test_status_json_is_json(files: dict[str, str]) -> None:
 
 @pytest.mark.slow
 def test_templates_are_loaded_only_when_a_site_is_made() -> None:
-    asked = "import sys, fleet.report.site; print('jinja2' in sys.modules)"
+    asked = "import sys, fleet.site.files; print('jinja2' in sys.modules)"
 
     done = subprocess.run(
         [sys.executable, "-c", asked], capture_output=True, text=True, check=True

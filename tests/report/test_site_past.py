@@ -7,11 +7,11 @@ from decimal import Decimal
 import pytest
 
 from fleet.explain.history import history_of
-from fleet.explain.money import money_of
 from fleet.model.facts import Ledger, Unknown
 from fleet.model.plan import BudgetVerdict, PoolVerdict
-from fleet.report.site import Shown, site
-from fleet.report.site.versions import image_stories
+from fleet.site.charges import money_of
+from fleet.site.files import Shown, site
+from fleet.site.versions import image_stories
 from tests.builders import (
     NOW,
     a_fleet,

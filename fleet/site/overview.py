@@ -8,12 +8,12 @@ from fleet.model.facts import Unknown
 from fleet.model.plan import Plan
 from fleet.report import words
 from fleet.report.document import Column, Kind, Section, Table, row
-from fleet.report.site.history import past_of
-from fleet.report.site.links import OVERVIEW
-from fleet.report.site.pages import Page, Shown
-from fleet.report.site.queue import late_requests
-from fleet.report.site.templates import BROKEN
 from fleet.report.status import Status, budgets_section
+from fleet.site.history import past_of
+from fleet.site.links import OVERVIEW
+from fleet.site.pages import Page, Shown
+from fleet.site.queue import late_requests
+from fleet.site.rendering import BROKEN
 
 
 def overview(shown: Shown) -> Iterator[Page]:

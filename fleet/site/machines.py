@@ -7,14 +7,14 @@ from typing import NamedTuple, TypeVar
 from fleet.model.facts import Unknown
 from fleet.report import words
 from fleet.report.document import Column, Kind, Table, row
-from fleet.report.site.history import Past, past_of
-from fleet.report.site.links import INACTIVE, WORKERS
-from fleet.report.site.money import budget_row
-from fleet.report.site.pages import MOST_LISTED, Page, Shown, in_sheets
-from fleet.report.site.templates import BROKEN
-from fleet.report.site.versions import ImageStory
 from fleet.report.status import PoolStatus
 from fleet.schema.findings import yaml_key
+from fleet.site.history import Past, past_of
+from fleet.site.links import INACTIVE, WORKERS
+from fleet.site.money import budget_row
+from fleet.site.pages import MOST_LISTED, Page, Shown, in_sheets
+from fleet.site.rendering import BROKEN
+from fleet.site.versions import ImageStory
 
 
 def workers(shown: Shown) -> Iterator[Page]:

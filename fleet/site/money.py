@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.explain.money import Cost, Money
 from fleet.model.facts import Unknown
 from fleet.model.plan import BudgetVerdict
 from fleet.report import words
-from fleet.report.site.history import past_of
-from fleet.report.site.links import MONEY
-from fleet.report.site.pages import Page, Shown
 from fleet.schema.findings import yaml_key
+from fleet.site.charges import Cost, Money
+from fleet.site.history import past_of
+from fleet.site.links import MONEY
+from fleet.site.pages import Page, Shown
 
 _MAX_ROWS = 100
 """Maximum payers with their own row in each table; the others share the last row."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from fleet.explain.waiting import WaitingGroup, WaitingRequest
 from fleet.report import words
 from fleet.report.answers import place_of, where_to_write
-from fleet.report.site.links import QUEUE, REQUESTS
-from fleet.report.site.pages import MOST_LISTED, Page, Shown, in_sheets
 from fleet.schema.findings import yaml_key
+from fleet.site.links import QUEUE, REQUESTS
+from fleet.site.pages import MOST_LISTED, Page, Shown, in_sheets
 
 _MOST_GROUPS = 300
 _MOST_LONG = 50

@@ -13,7 +13,6 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from fleet.apply.satellites import connected
-from fleet.cli import report_month
 from fleet.cli.arguments import Parser, add_file, add_json, flag, option
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, PlanRefused, SecretMissing, WrongUsage
@@ -24,6 +23,7 @@ from fleet.queues.gitlab import MOST_CHARACTERS, Gitlab
 from fleet.report import words
 from fleet.report.markdown import cut, document_to_markdown
 from fleet.report.plan import plan_to_markdown
+from fleet.site import month_command
 from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
 
@@ -65,7 +65,7 @@ def arguments(parser: Parser) -> None:
         "YYYY-MM",
         "report what this month has cost, by whom, and what bound: from the store, FILE is "
         "not needed",
-        kind=report_month.month,
+        kind=month_command.month,
     )
     option(
         parser,
@@ -77,7 +77,7 @@ def arguments(parser: Parser) -> None:
     add_file(parser)
     parser.add_argument(
         "--format",
-        choices=report_month.FORMATS,
+        choices=month_command.FORMATS,
         default="text",
         help="of --month: text, markdown, html (one page with plots) or csv (default: text)",
     )
@@ -109,7 +109,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the report, or the change of the comment."""
     if args.month is not None:
-        return report_month.run(args, console)
+        return month_command.run(args, console)
     if args.json or args.format != "text":
         raise WrongUsage("--json and --format are of --month YYYY-MM")
     if args.open_merge_requests:

@@ -12,7 +12,6 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
-from fleet.explain.money import PAID_BY_POOLS, name_payer
 from fleet.explain.tallies import ORDINARY, POWERFUL, limit_paths, most_of
 from fleet.model.facts import Charge
 from fleet.model.log import LogEntry
@@ -21,6 +20,7 @@ from fleet.model.months import Tally, TallyKind
 from fleet.model.values import Moment, Value
 from fleet.planner.ledger import Period, periods
 from fleet.schema.model import Fleet
+from fleet.site.charges import PAID_BY_POOLS, name_payer
 
 _MONTH = 2
 _TOP = 10

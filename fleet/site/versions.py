@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from fleet.images.due import DueImage, DueReport
+from fleet.model.due import DueImage, DueReport
 from fleet.model.facts import Unknown, World
 from fleet.model.images import ImageVersion, Version
 from fleet.model.plan import Plan
-from fleet.report.images import commands_of
 from fleet.schema.model import Fleet
 from fleet.schema.pools import ExistingImage
 
@@ -114,7 +113,7 @@ def _story(
         versions=tuple(kept),
         hidden=len(rows) - len(kept),
         due=due,
-        commands=tuple(commands_of(due)) if due and due.is_due else (),
+        commands=due.commands if due and due.is_due else (),
     )
 
 

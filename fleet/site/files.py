@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from fleet.report.json import value_to_json
-from fleet.report.site import links
-from fleet.report.site.images import images
-from fleet.report.site.machines import pools, workers
-from fleet.report.site.money import money
-from fleet.report.site.overview import overview
-from fleet.report.site.pages import MOST_LISTED, Page, Shown
-from fleet.report.site.queue import queue, requests
-from fleet.report.site.templates import environment
+from fleet.site import links
+from fleet.site.images import images
+from fleet.site.machines import pools, workers
+from fleet.site.money import money
+from fleet.site.overview import overview
+from fleet.site.pages import MOST_LISTED, Page, Shown
+from fleet.site.queue import queue, requests
+from fleet.site.rendering import environment
 
 __all__ = ["PARTS", "Part", "Shown", "site"]
 

@@ -3,6 +3,7 @@
 All of it comes from the store; for a recorded world without a store it is unknown.
 """
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -11,25 +12,25 @@ from pathlib import Path
 from threading import Lock
 from urllib.parse import unquote, urlsplit
 
+from fleet.apply.decision import Decision
 from fleet.apply.places import place_of, with_places
-from fleet.apply.plan import Decision
-from fleet.errors import FleetError, StoreFailed, StoreMissing
+from fleet.apply.satellites import connected
+from fleet.errors import FileUnreadable, FleetError, StoreFailed, StoreMissing
 from fleet.explain.history import DAYS, HOLDS, history_of
-from fleet.explain.money import WEEK, RecentCharges, money_of
 from fleet.explain.powerful import powerful_builds
 from fleet.explain.request import Case
 from fleet.explain.waiting import waits_of
 from fleet.explain.worker import facts_of_workers
-from fleet.images.due import DueReport, find_due
-from fleet.images.role import play_digests
+from fleet.model.due import DueReport
 from fleet.model.facts import Unknown
 from fleet.model.images import Version
 from fleet.planner.inventory import attempts_of
 from fleet.planner.ledger import periods
-from fleet.ports import Since, Store
-from fleet.report.site import Shown, site
-from fleet.report.site.versions import image_stories
-from fleet.tickets.xml_rpc import Page
+from fleet.ports import Since, Store, WebPage
+from fleet.site.charges import WEEK, RecentCharges, money_of
+from fleet.site.files import Shown, site
+from fleet.site.versions import image_stories
+from fleet.state.files import LocalFiles
 
 _RECORDED = Unknown(unknown="a recorded world holds no history")
 
@@ -89,12 +90,29 @@ def _recent(decision: Decision, store: Store) -> RecentCharges | None:
 
 def _due(decision: Decision, versions: tuple[Version, ...]) -> DueReport | None:
     """Return due builds of images, without newer packages: no mirror is read here."""
-    fleet, now = decision.config.fleet, decision.plan.time
+    folder = Path(decision.config.document.name).resolve().parent
     try:
-        digests = play_digests(fleet, Path(decision.config.document.name).resolve().parent)
+        return connected().due_images(decision.config.fleet, versions, folder, decision.plan.time)
     except FleetError:
         return None
-    return find_due(fleet, versions, digests=digests, news={}, now=now)
+
+
+def write_site(decision: Decision, store: Store | None, folder: str) -> int:
+    """Write the pages and return their number; remove those of deleted workers and pools."""
+    pages = site(shown_of(decision, store))
+    _write(Path(folder), pages)
+    return len(pages)
+
+
+def _write(folder: Path, pages: Mapping[str, str]) -> None:
+    for link in (folder / "-", folder / "-" / "status"):
+        if link.is_symlink():
+            raise FileUnreadable(f"{link}: is a symbolic link; not replaced")
+    shutil.rmtree(folder / "-" / "status", ignore_errors=True)
+    for path, text in pages.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        LocalFiles().write_text(str(target), text)
 
 
 _KINDS = {"html": "text/html; charset=utf-8", "css": "text/css", "json": "application/json"}
@@ -111,18 +129,18 @@ class LivePages:
         self._lock = Lock()
         self._last: Decision | None = None
         self._made_of: Decision | None = None
-        self._pages: Mapping[str, Page] = {}
+        self._pages: Mapping[str, WebPage] = {}
 
     def show(self, decision: Decision) -> None:
         """Use the world and plan of this run from now on; before the first run no page exists."""
         self._last = decision
 
-    def read(self, path: str) -> Page | None:
+    def read(self, path: str) -> WebPage | None:
         """Return the page at a URL's path; None if it does not exist."""
         name = unquote(urlsplit(path).path).removeprefix("/")
         return self._made().get(f"{name}index.html" if name.endswith("/") or not name else name)
 
-    def _made(self) -> Mapping[str, Page]:
+    def _made(self) -> Mapping[str, WebPage]:
         with self._lock:
             last = self._last
             if last is not None and last is not self._made_of:
@@ -132,6 +150,6 @@ class LivePages:
             return self._pages
 
 
-def _page(name: str, text: str) -> Page:
+def _page(name: str, text: str) -> WebPage:
     content = text.encode()
-    return Page(content, _KINDS[name.rpartition(".")[2]], sha256(content).hexdigest())
+    return WebPage(content, _KINDS[name.rpartition(".")[2]], sha256(content).hexdigest())

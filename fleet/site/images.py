@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from fleet.model.facts import Unknown
-from fleet.report.site.links import IMAGES
-from fleet.report.site.pages import Page, Shown
+from fleet.site.links import IMAGES
+from fleet.site.pages import Page, Shown
 
 
 def images(shown: Shown) -> Iterator[Page]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING
 
 from fleet.explain.tags import WORDS
 from fleet.report import words
-from fleet.report.document import MAX_ROWS, Block, Title, as_spans, is_empty, text_of
-from fleet.report.html import table_cells
-from fleet.report.site.links import IMAGES
-from fleet.report.terminal import shown
+from fleet.report.document import MAX_ROWS
+from fleet.report.html import html_environment
 from fleet.schema.findings import MAX_LISTED
 from fleet.schema.units import write_duration
+from fleet.site.links import IMAGES
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -32,18 +30,7 @@ _SHAPES = frozenset({"busy", "idle", "starting", "draining"})
 @cache
 def environment() -> Environment:
     """Return the templates, compiled once; an undefined name is an error."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    found = Environment(
-        loader=PackageLoader("fleet.report", "templates"),
-        autoescape=True,
-        auto_reload=False,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_visible,
-    )
+    found = html_environment("fleet.site")
     found.globals.update(
         before_after=words.before_after,
         rates=words.rates,
@@ -67,10 +54,6 @@ def environment() -> Environment:
         duration=write_duration,
         share=_share,
         images_page=IMAGES,
-        as_spans=as_spans,
-        is_empty=is_empty,
-        kind_of=lambda block: type(block).__name__,
-        table_cells=table_cells,
         enforcer=WORDS,
         max_listed=MAX_LISTED,
         max_rows=MAX_ROWS,
@@ -78,22 +61,9 @@ def environment() -> Environment:
     return found
 
 
-def document_to_html(blocks: Iterable[Block]) -> str:
-    """Return a document as one page with its style."""
-    blocks = [*blocks]
-    title = next(each.line for each in blocks if isinstance(each, Title))
-    page = environment().get_template("document.html")
-    return page.render(title=text_of(title), blocks=blocks)
-
-
 def _share(part: Decimal, whole: Decimal) -> float:
     """Return a part of a total in percent; a refund counts as zero."""
     return round(float(100 * max(Decimal(0), part) / whole), 1) if whole > 0 else 0.0
-
-
-def _visible(value: object) -> object:
-    """Escape invisible characters; markup made by templates passes."""
-    return shown(value) if type(value) is str else value
 
 
 def _css_class(state: str) -> str:

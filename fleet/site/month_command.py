@@ -10,13 +10,13 @@ from fleet.cli.output import show
 from fleet.clock import utc_now
 from fleet.errors import WrongUsage
 from fleet.explain.history import HOLDS, Slot, Span, fold
-from fleet.explain.month import MonthReport, Recorded, days_of, month_at, month_report, name_month
 from fleet.planner.ledger import Period
 from fleet.ports import Console, Since, Store
+from fleet.report.html import document_to_html
 from fleet.report.markdown import document_to_markdown
-from fleet.report.month import month_blocks, month_to_csv
-from fleet.report.site.templates import document_to_html
 from fleet.schema.model import Fleet
+from fleet.site.month import MonthReport, Recorded, days_of, month_at, month_report, name_month
+from fleet.site.month_report import month_blocks, month_to_csv
 from fleet.state.store import store_of
 
 FORMATS = ("text", "markdown", "html", "csv")

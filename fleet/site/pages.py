@@ -7,16 +7,16 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from fleet.explain.history import History
-from fleet.explain.money import Money
 from fleet.explain.powerful import PowerfulBuild
 from fleet.explain.values import WorkerFacts
 from fleet.explain.waiting import Waits
 from fleet.model.facts import Attempt, Unknown
 from fleet.model.plan import Plan
-from fleet.report.site.links import Addresses, addresses_of
-from fleet.report.site.versions import ImageStory
 from fleet.report.status import Status, status_of
 from fleet.schema.findings import Path
+from fleet.site.charges import Money
+from fleet.site.links import Addresses, addresses_of
+from fleet.site.versions import ImageStory
 
 Each = TypeVar("Each")
 MOST_LISTED = 500

@@ -11,11 +11,11 @@ from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from functools import partial
 
 from fleet.explain.history import STATES, Slot, Span
-from fleet.explain.month import CostRow, CountRow, MonthReport
 from fleet.report import words
 from fleet.report.document import Block, Plots, Section, Table, Title, bold, figures, line
 from fleet.report.plots import Key, Panel, stacked, stepped
 from fleet.report.terminal import clean
+from fleet.site.month import CostRow, CountRow, MonthReport
 
 _CENT = Decimal("0.01")
 _DAY = timedelta(days=1)

@@ -1,0 +1,71 @@
+"""Steps that are due for images, and their causes."""
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from fleet.model.images import WaitingVersion
+from fleet.model.values import Moment, Value
+
+Step = Literal["build", "test", "publish"]
+
+
+class DueReason(StrEnum):
+    """The kind of cause why a step is due."""
+
+    NEVER_BUILT = "never-built"
+    RECIPE_CHANGED = "recipe-changed"
+    ROLE_CHANGED = "role-changed"
+    TOO_OLD = "too-old"
+    NEWER_WORKER = "newer-worker"
+    SECURITY_UPDATE = "security-update"
+    NOT_TESTED = "not-tested"
+    NOT_PUBLISHED = "not-published"
+
+
+class DueCause(Value):
+    """A cause, with its figures."""
+
+    reason: DueReason
+    because: str
+
+
+class DueImage(Value):
+    """The due steps of one image."""
+
+    image: str
+    steps: tuple[Step, ...] = Field((), description="What is to be done, in this order.")
+    version: str = Field(
+        "", description="The version to test or publish; empty where one is to be built."
+    )
+    causes: tuple[DueCause, ...] = ()
+    waits_until: Moment | None = Field(None, description="It is due, but not before.")
+    waits: str = Field("", description="Why it is due and nothing is done now.")
+    serving: str = Field("", description="The version that machines boot meanwhile.")
+    rebuild: str = Field(
+        "", description="Where one is to be built again: what the last build took and cost."
+    )
+    unknown: str = Field("", description="What could not be looked at, and so is not due.")
+    waiting: WaitingVersion | None = Field(
+        None, description="The newer version that not every machine boots yet, and why."
+    )
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether a step is due now."""
+        return bool(self.steps) and not self.waits
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """Return the commands of the due steps, in order."""
+        named = " ".join(filter(None, [self.image, self.version]))
+        return tuple(f"fleet image {step} {named}" for step in self.steps)
+
+
+class DueReport(Value):
+    """The due steps of every image that fleet bakes, sorted by name."""
+
+    fleet: str
+    time: Moment
+    images: tuple[DueImage, ...]
