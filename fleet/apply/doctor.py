@@ -25,7 +25,7 @@ from fleet.schema.model import (
 )
 from fleet.schema.units import CommandSecret, EnvSecret, FileSecret
 from fleet.tagrules.export import describe_rules, has_own_rules, places_of
-from fleet.words.pools import UNPUBLISHED
+from fleet.words.images import UNPUBLISHED
 
 _STORE = "state, store"
 _NO_RUN = "no run yet"

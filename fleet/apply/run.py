@@ -60,13 +60,13 @@ from fleet.model.log import run_id
 from fleet.model.months import Counted
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Create, Plan, PoolVerdict, Promotion
-from fleet.planner.competing import format_rivals
 from fleet.planner.inventory import PoolInventory, extended, find_due, heirs_of, take_inventory
 from fleet.planner.lifecycle.held import is_all_frozen
 from fleet.planner.payers import payers_of
 from fleet.ports import Asking, Console, Store, Task, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
+from fleet.words.notes import describe_rivals
 
 
 @dataclass(frozen=True)
@@ -340,7 +340,7 @@ def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:
     refused = []
     for queue, reading in sorted(world.queues.items()):
         if queue in touched and reading.rivals:
-            refused.append(format_rivals(queue, reading.rivals))
+            refused.append(describe_rivals(queue, reading.rivals))
         elif queue in bought and isinstance(reading.workers, Unknown):
             refused.append(
                 f"cannot tell whether queue {queue} provisions machines itself: its workers are "

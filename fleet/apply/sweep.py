@@ -36,7 +36,7 @@ from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import find_types, markets_of, price_per_hour
 from fleet.planner.assembly import Decided, assemble
 from fleet.planner.inventory import PoolInventory, expired_at, take_inventory
-from fleet.planner.machine_inputs import Option
+from fleet.planner.machine_inputs import Closure, Option
 from fleet.planner.pool_plan import PoolPlan, is_going
 from fleet.planner.staffing import Service
 from fleet.planner.units import CAPACITY, State, Unit
@@ -48,12 +48,11 @@ from fleet.report.outcome import outcome_blocks
 from fleet.report.plan import changes_section
 from fleet.report.terminal import text_for
 from fleet.schema.model import Fleet, Pool, serves_queue
-from fleet.schema.units import write_count, write_duration, write_time
+from fleet.schema.units import write_count, write_time
+from fleet.words import lives
 from fleet.words.sizes import size_decision
 
 _SIZES = {Reason.EXPIRED: Size.EXPIRED_ONLY, Reason.REQUESTED: Size.REQUESTED_ONLY}
-_NO_CREATION = "a sweep creates no machine"
-_STARTED_EARLIER = "an earlier run started to delete it"
 _UNUSED = (CAPACITY - {State.STARTING, State.UNFINISHED}) | {
     *(State.DRAINING, State.DEAF, State.FAILED, State.DISABLED, State.STOPPED),
     *(State.NEVER_REGISTERED, State.UNDELETED),
@@ -170,13 +169,13 @@ def _plan_deletions(
             inventory=inventory,
             pool=pool if isinstance(pool, Pool) else None,
             names=iter(()),
-            closed=_NO_CREATION,
+            closed=Closure(lives.NO_SWEEP_CREATION, ("pools", name)),
             options=tuple(_priced(fleet, pool, name)) if isinstance(pool, Pool) else (),
         )
         for unit in inventory.known:
             because = select(inventory, unit)
             if because and (stop := why_kept(unit)):
-                pool_plan.kept[unit.name] = (reason, f"{because}; kept: {stop}")
+                pool_plan.kept[unit.name] = reason, lives.explain_stay(because, stop)
             elif because:
                 _drain_or_delete(world, pool_plan, unit, reason, because)
         _finish_deletions(pool_plan)
@@ -195,7 +194,8 @@ def _priced(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
     for known in find_types(fleet, pool):
         for market in markets_of(pool):
             price = price_per_hour(fleet, known, market)
-            yield Option(name, known.name, market, "", price, _NO_CREATION)
+            closed = Closure(lives.NO_SWEEP_CREATION, ("pools", name))
+            yield Option(name, known.name, market, "", price, closed)
 
 
 def _finish_deletions(pool_plan: PoolPlan) -> None:
@@ -203,7 +203,7 @@ def _finish_deletions(pool_plan: PoolPlan) -> None:
     if any(isinstance(action, Delete) for action in pool_plan.actions):
         for unit in pool_plan.inventory.having(State.UNDELETED):
             if unit.name not in pool_plan.leaving:
-                pool_plan.delete(unit, Reason.INTERRUPTED, _STARTED_EARLIER)
+                pool_plan.delete(unit, Reason.INTERRUPTED, lives.DELETION_STARTED)
 
 
 def _is_lost(world: World, pool: str) -> bool:
@@ -220,8 +220,7 @@ def _why_expired(fleet: Fleet, world: World, inventory: PoolInventory, unit: Uni
     end = unit.machine and expired_at(fleet, world, inventory.provider, unit.machine)
     if not end:
         return ""
-    age = write_duration(world.time - end)
-    return f"expired {age} ago (not renewed by `fleet apply`)"
+    return lives.explain_expired(world.time - end)
 
 
 def _drain_or_delete(
@@ -229,9 +228,9 @@ def _drain_or_delete(
 ) -> None:
     """Drain or delete a machine, or record why it is kept."""
     if stop := next(_reasons_to_keep(world, pool_plan, unit), ""):
-        pool_plan.kept[unit.name] = (reason, f"{because}; kept: {stop}")
+        pool_plan.kept[unit.name] = reason, lives.explain_stay(because, stop)
     elif unit.state is State.UNDELETED:
-        pool_plan.delete(unit, Reason.INTERRUPTED, _STARTED_EARLIER)
+        pool_plan.delete(unit, Reason.INTERRUPTED, lives.DELETION_STARTED)
     elif unit.worker is None or (is_going(unit) and not unit.may_run):
         pool_plan.delete(unit, reason, because)
     elif not is_going(unit):
@@ -326,7 +325,7 @@ def _kept_machines(plan: Plan, named: Collection[str]) -> Iterator[str]:
     for worker in plan.workers:
         asked = worker.reason in (Reason.EXPIRED, Reason.REQUESTED) or worker.worker in named
         if worker.verdict == "keep" and asked:
-            yield f"{worker.worker}: {worker.because}"
+            yield lives.describe_kept(worker.worker, worker.because)
 
 
 def _list_section(heading: str, sentences: Sequence[str]) -> Section:

@@ -39,7 +39,8 @@ from fleet.tagrules.export import describe_rules
 from fleet.tagrules.names import names_of, package_of
 from fleet.tagrules.sources import Claim, Enforcement, Enforcer, enforcement_of, weakest
 from fleet.tagrules.vocabulary import Vocabulary, tag_name
-from fleet.words.pools import UNPUBLISHED, describe_pool, with_messages
+from fleet.words.images import UNPUBLISHED
+from fleet.words.pools import describe_pool, with_messages
 
 FIRST_READ = "resolve the unknown first: no machine is created there until it is read again"
 _ARCHITECTURE = "worker:build-arch:"

@@ -127,7 +127,7 @@ def _find_unserved(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[
         for keys in by_guard.values():
             worker = signature.by_create[keys[0]]
             result = withheld[worker]
-            because = f"a guard withholds its machine: {result.because}"
+            because = words.explain_withheld(result.because)
             yield Unserved(
                 signature=signature.id,
                 requests=tuple(keys),

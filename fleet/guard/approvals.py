@@ -13,6 +13,7 @@ from fleet.model.plan import Action, ApprovalVerdict, GuardName, Plan, Release, 
 from fleet.model.values import digest
 from fleet.schema.limits import Approval
 from fleet.schema.model import Fleet
+from fleet.words import guards as words
 
 APPROVED_DAYS = 14
 """Days until a suggested approval expires: more than validate's warning period before expiry."""
@@ -67,11 +68,11 @@ def _explain_inert(
 ) -> str:
     """Return why an unexpired approval has no effect; empty if it has."""
     if isinstance(world.approved, Unknown):
-        return f"its use is unknown: {world.approved.unknown}"
+        return words.explain_unknown_use(world.approved.unknown)
     if _count_used(known, world) >= approval.count:
-        return "used up"
+        return words.USED_UP
     if approval.pool not in pools:
-        return f"no pool {approval.pool} in fleet.yaml or with machines"
+        return words.explain_missing_pool(approval.pool)
     return ""
 
 
@@ -81,7 +82,7 @@ def _judge(
     known = approval_digest(approval)
     inert = _explain_inert(known, approval, world, pools)
     if approval.expires < world.time.date():
-        inert = f"expired on {approval.expires}"
+        inert = words.explain_expired(approval.expires)
     return ApprovalVerdict(
         digest=known,
         path=("approvals", number),
@@ -95,14 +96,11 @@ def _judge(
     )
 
 
-def warn_of_approvals(approvals: Sequence[ApprovalVerdict]) -> Iterator[Warning_]:
+def warn_of_approvals(approvals: Sequence[ApprovalVerdict], today: date) -> Iterator[Warning_]:
     """Warn of unexpired approvals without effect, which can be removed."""
     for approval in approvals:
-        if approval.inert and not approval.by and "expired" not in approval.inert:
-            message = (
-                f"the approval of guard {approval.guard} for pool {approval.pool} "
-                f"(used {approval.used} of {approval.count}) has no effect: {approval.inert}"
-            )
+        if approval.inert and not approval.by and approval.expires >= today:
+            message = words.describe_inert(approval)
             yield Warning_(rule="inert-approval", message=message)
 
 
@@ -130,10 +128,7 @@ def describe_approvals(plan: Plan, guard: GuardName, pool: str, now: int) -> str
     ]
     if not ours:
         return ""
-    used, count = sum(approval.used for approval in ours), sum(approval.count for approval in ours)
-    more = f", {now} more now" if now else ""
-    inert = "; ".join(sorted({approval.inert for approval in ours if approval.inert}))
-    return f"; approved: used {used} of {count}{more}{f' ({inert})' if inert else ''}"
+    return words.describe_approvals(ours, now)
 
 
 def line_to_paste(guard: GuardName, pool: str, count: int, today: date) -> str:

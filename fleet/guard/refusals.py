@@ -42,6 +42,7 @@ from fleet.model.prices import convert
 from fleet.schema.limits import ThrottleCreate
 from fleet.schema.model import Fleet, Pool
 from fleet.words import guards as words
+from fleet.words.lives import NO_MACHINE, join
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,6 @@ _COUNT_ONLY_REASONS = frozenset({Reason.ORPHAN, Reason.GONE})
 """Reasons that only the count limits: a pool may have no other machines."""
 _APPROVE_HINT = "if the change is intended, add under approvals in the same merge request:"
 _RESTORE_HINT = "restore the lost data; or, to delete the machines, add under approvals:"
-_CAUSES = {Cause.CONFIG: "a config change", Cause.KNOWLEDGE: "lost data"}
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class _PoolCase:
     """Machines among these that no approval has passed yet."""
     actions: Sequence[Action | Release]
     """The part of these actions that is in this run."""
-    because: str = ""
+    causes: str = ""
     along: Sequence[Action] = ()
     """Further actions that are withheld unless all pass."""
     rises: tuple[Decimal, ...] = ()
@@ -236,8 +236,10 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
         left = [action for action in own if action.worker not in passing]
         queues = sorted({queue for action in own for queue in _rivals_of(plan, action)})
         pools = sorted({pool for queue in queues for pool in plan.rivals[queue]})
-        because = words.explain_rivals(queues, pools, verdict.pool, len(left))
-        because += describe_approvals(plan, "rival", verdict.pool, len(passing))
+        because = join(
+            words.explain_rivals(queues, pools, verdict.pool, len(left)),
+            describe_approvals(plan, "rival", verdict.pool, len(passing)),
+        )
         paste = line_to_paste("rival", verdict.pool, len(left), plan.time.date())
         result = GuardResult(
             guard="rival",
@@ -283,13 +285,13 @@ def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
             free.append(case)
         else:
             because = words.describe_removal(
-                case.because, case.pool, case.count, case.held, ours.description
+                case.causes, case.pool, case.count, case.held, ours.description
             )
             yield _refuse(plan, ours, [case], because, pool=case.pool)
     total = _count_with_unseen(plan)
     count = sum(max(0, case.open - left_for(plan, "delete", case.pool)) for case in free)
     if not is_within(count, total):
-        because = words.describe_removal(free[0].because, None, count, total, ours.description)
+        because = words.describe_removal(free[0].causes, None, count, total, ours.description)
         yield _refuse(plan, ours, free, because, pool=None)
 
 
@@ -323,10 +325,9 @@ def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
             # Replacements of workers that are only unobserved are withheld too.
             is_lost = _has_lost_data([*going, *lost])
             again = [a for a in made[verdict.pool] if is_lost and not is_begun(a)]
-            because = _join_causes([*going, *lost], unwanted=verdict.unwanted)
-            yield _PoolCase(
-                verdict, count, left, [*going, *lost], because, again, unseen=len(lost)
-            )
+            config = {Cause.CONFIG} if verdict.unwanted else set()
+            causes = words.describe_causes({*map(_cause_of, [*going, *lost]), *config})
+            yield _PoolCase(verdict, count, left, [*going, *lost], causes, again, unseen=len(lost))
 
 
 def _releases_by_pool(plan: Plan) -> dict[str, list[Release]]:
@@ -340,7 +341,7 @@ def _releases_by_pool(plan: Plan) -> dict[str, list[Release]]:
 
 def _machineless_verdict(pool: str) -> PoolVerdict:
     """Return the verdict on a pool that only has workers without machines."""
-    return PoolVerdict(pool=pool, mode="removed", because="it has no machine")
+    return PoolVerdict(pool=pool, mode="removed", because=NO_MACHINE)
 
 
 def _count_with_unseen(plan: Plan) -> int:
@@ -377,13 +378,6 @@ def _without_paced_replacements(
         replaced = [action for action in going if action.reason in REPLACEMENT_REASONS][:pace]
         return [action for action in going if action not in replaced]
     return list(going)
-
-
-def _join_causes(going: Sequence[Action | Release], *, unwanted: int) -> str:
-    causes = sorted(
-        {_cause_of(action) for action in going} | ({Cause.CONFIG} if unwanted else set())
-    )
-    return " and ".join(_CAUSES[cause] for cause in causes)
 
 
 def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
@@ -488,7 +482,7 @@ def _refuse(
         guard=limit.guard,
         pool=pool,
         result="refused" if lines else "passed",
-        because=f"{because}{used}",
+        because=join(because, used),
         way_out=_way_out(cases, lines) if lines else "",
         path=limit.path,
         count=sum(case.count for case in cases),

@@ -15,7 +15,7 @@ from typing import Any
 
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
 from fleet.model.decisions import Decision, Size
-from fleet.model.facts import Unknown, Worker, World
+from fleet.model.facts import Unknown, World
 from fleet.model.plan import (
     Action,
     ApprovalVerdict,
@@ -67,10 +67,7 @@ from fleet.planner.shared_stacks import find_base_changes
 from fleet.planner.solver import GAP, MAX_NODES
 from fleet.planner.staffing import Service, Used, find_unserved, used_of, why_stopped
 from fleet.planner.units import (
-    DEAF_MESSAGE,
     DISCONNECTED_GRACE,
-    FAILED_MESSAGE,
-    STOPPED_MESSAGE,
     State,
     Unit,
     hears_others,
@@ -78,18 +75,18 @@ from fleet.planner.units import (
     why_late,
 )
 from fleet.schema.model import Fleet, Pool
-from fleet.schema.units import write_count, write_duration
 from fleet.tagrules.export import describe_rule_at, judge_rules
+from fleet.words import limits, lives, notes
 from fleet.words.sizes import describe_size, size_decision
 
 ATTENTION_PAGE = "docs/how-to/runbook/needs-attention.md"
 ATTENTION = {
-    State.MISSING: ("in its stack, but not listed by its provider", "not-listed"),
-    State.UNRECORDED: ("listed by its provider and billed, but in no stack", "in-no-stack"),
-    State.DEAF: (f"billed, but {DEAF_MESSAGE}", "no-tags"),
-    State.STOPPED: (f"may be billed, but {STOPPED_MESSAGE}", "stopped"),
-    State.FAILED: (f"billed, but {FAILED_MESSAGE}", "failed"),
-    State.NEVER_REGISTERED: ("billed, but its worker did not register in time", "not-registered"),
+    State.MISSING: (notes.NOT_LISTED, "not-listed"),
+    State.UNRECORDED: (notes.IN_NO_STACK, "in-no-stack"),
+    State.DEAF: (notes.WITHOUT_TAGS, "no-tags"),
+    State.STOPPED: (notes.STOPPED, "stopped"),
+    State.FAILED: (notes.FAILED, "failed"),
+    State.NEVER_REGISTERED: (notes.NOT_REGISTERED, "not-registered"),
 }
 """State to the message about a machine and the section of its runbook page."""
 _IMAGE = "image-not-booted"
@@ -102,57 +99,37 @@ _TICKET_LOST = "ticket-lost"
 
 def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
     """Yield the problems that need manual action, each with its runbook section."""
-    for message, section in _find_problems(world, pool_plans):
-        yield f"{message}; see {ATTENTION_PAGE}#{section}"
+    for problem, section in _find_problems(world, pool_plans):
+        yield notes.describe_attention(problem, f"{ATTENTION_PAGE}#{section}")
 
 
 def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[tuple[str, str]]:
     for pool_plan in pool_plans.values():
         if pool_plan.choice.problem:
-            yield f"pool {pool_plan.name}: {pool_plan.choice.problem}", _IMAGE
+            yield notes.describe_image(pool_plan.name, pool_plan.choice.problem), _IMAGE
         leaving = pool_plan.leaving
         for unit in pool_plan.inventory.having(*ATTENTION):
             is_held = unit.held or pool_plan.kept.get(unit.name, ("",))[0] is Reason.HELD
             if unit.name in leaving or is_held or pool_plan.expires_later(unit):
                 continue
-            message, section = ATTENTION[unit.state]
-            yield f"{unit.name}: {message}; `fleet explain worker {unit.name}`", section
+            trouble, section = ATTENTION[unit.state]
+            yield notes.describe_machine(unit.name, trouble), section
         for unit in pool_plan.inventory.units:
             if unit.machine and unit.machine.trouble:
-                yield f"{unit.name}: {unit.machine.trouble}", _STILL_THERE
+                yield notes.describe_undeleted(unit.name, unit.machine.trouble), _STILL_THERE
             work = unit.worker.work if unit.worker else None
             if unit.worker and work and work.requester == UNKNOWN_USER and not work.required:
-                yield _describe_lost_ticket(unit, unit.worker), _TICKET_LOST
+                ticket, desk = unit.worker.running, unit.registry
+                yield notes.describe_lost_ticket(unit.name, ticket, desk), _TICKET_LOST
         for unit in pool_plan.inventory.having(State.BUSY, State.DISCONNECTED):
             away = seconds_away(world, unit.worker)
             is_silent = unit.may_run or not hears_others(world, unit.registry or "")
             if away > DISCONNECTED_GRACE and is_silent and unit.name not in leaving:
-                yield _describe_absence(unit, write_duration(away)), _NOT_CONNECTED
-
-
-def _describe_lost_ticket(unit: Unit, worker: Worker) -> str:
-    message = f"{unit.name}: billed, and kept for a ticket that a lost store knew"
-    if worker.running is None:
-        return f"{message}; the next `fleet apply` opens one in its place and names it"
-    return (
-        f"{message}; once nobody uses it: "
-        f"fleet ticket close {worker.running} --queue {unit.registry} --user {UNKNOWN_USER}"
-    )
-
-
-def _describe_absence(unit: Unit, away: str) -> str:
-    """Describe a worker that has been disconnected for long; only an operator knows its state."""
-    name = unit.worker.name if unit.worker else unit.name
-    running = unit.worker.running if unit.worker else None
-    if running is None:
-        return (
-            f"{unit.name}: its worker is not connected (last seen {away} ago), and neither is "
-            f"any other of its queue; `fleet explain worker {unit.name}`"
-        )
-    return (
-        f"{unit.name}: runs request {running}, but its worker is not connected (last seen "
-        f"{away} ago); if it does not return: debusine-admin worker disable {name}"
-    )
+                # Only an operator knows its state.
+                worker = unit.worker.name if unit.worker else unit.name
+                running = unit.worker.running if unit.worker else None
+                absent = notes.describe_absence(unit.name, worker, running, away)
+                yield absent, _NOT_CONNECTED
 
 
 def warn_of_durations(
@@ -168,17 +145,11 @@ def warn_of_durations(
             silent[signed.queue] += count if budgets else 0
             patient.update(dict.fromkeys(waits.intersection(signed.creating_pools), count))
     for queue, count in sorted((+silent).items()):  # without those of which nothing counts
-        message = (
-            f"{write_count(count, 'request')} of queue {queue} without a known duration: each "
-            "reserves budget to the end of this period and the next; set `durations` by task"
-        )
-        yield Warning_(rule="unknown-duration", message=message)
+        silence = notes.describe_reserving(queue, count)
+        yield Warning_(rule="unknown-duration", message=silence)
     for name, count in sorted(patient.items()):
-        message = (
-            f"target_wait of pool {name} has no effect on {write_count(count, 'request')} "
-            "without a known duration: each gets its own machine; set `durations` by task"
-        )
-        yield Warning_(rule="unknown-duration", message=message)
+        effect = notes.describe_target_wait(name, count)
+        yield Warning_(rule="unknown-duration", message=effect)
 
 
 def find_unknown(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
@@ -187,23 +158,19 @@ def find_unknown(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan])
     for queue in sorted(world.queues):
         trouble = demand_trouble(fleet, world, queue)
         if trouble:
-            seen.add(f"demand of queue {queue} is unknown: {trouble}")
-            yield (
-                f"demand of queue {queue} is unknown: {trouble} "
-                "(nothing is deleted in the pools that serve it)"
-            )
+            seen.add(notes.describe_unknown_demand(queue, trouble))
+            yield notes.describe_unknown_demand(queue, trouble, effect=True)
     if isinstance(world.images, Unknown) and not isinstance(world.stacks, Unknown):
-        because = world.images.unknown
-        yield f"versions of images are unknown: {because} (no machine is made or replaced)"
+        yield notes.describe_unknown_images(world.images.unknown)
     for pool_plan in pool_plans.values():
         for reason in (*pool_plan.inventory.blind, *pool_plan.inventory.frozen):
             if reason not in seen:
                 seen.add(reason)
-                what = "created or deleted" if reason in pool_plan.inventory.blind else "deleted"
-                yield f"{reason} (nothing is {what} there)"
+                is_blind = reason in pool_plan.inventory.blind
+                yield notes.describe_unknown(reason, creates=not is_blind)
         for unit in pool_plan.inventory.units:
             if unit.machine is not None and pool_plan.cost_of(unit) is None:
-                yield f"the price of {unit.machine.type} is unknown; {unit.name} counts as 0"
+                yield notes.describe_unknown_price(unit.machine.type, unit.name)
 
 
 RULE = "cadence-and-runs"
@@ -224,16 +191,11 @@ class Heartbeat(Value):
 
 def judge_heartbeat(fleet: Fleet, runs: Sequence[datetime], now: datetime) -> Heartbeat:
     """Return whether the last run is at most three times `cadence` old."""
-    cadence = f"cadence is {write_duration(fleet.cadence)}"
-    if not runs:
-        return Heartbeat(
-            alive=False, because=f"`fleet apply` has not finished a run yet; {cadence}"
-        )
-    age = int((now - max(runs)).total_seconds())
-    alive = age <= _MAX_CADENCES * fleet.cadence
-    message = f"the last finished run started {write_duration(max(age, 0))} ago"
-    more = "" if alive else "; run `fleet apply` on a schedule"
-    return Heartbeat(alive=alive, because=f"{message}; {cadence}{more}")
+    age = int((now - max(runs)).total_seconds()) if runs else None
+    alive = age is not None and age <= _MAX_CADENCES * fleet.cadence
+    return Heartbeat(
+        alive=alive, because=notes.describe_heartbeat(age, fleet.cadence, alive=alive)
+    )
 
 
 def warn_of_cadence(fleet: Fleet, world: World) -> Iterator[Warning_]:
@@ -246,29 +208,22 @@ def warn_of_cadence(fleet: Fleet, world: World) -> Iterator[Warning_]:
     since = int((world.time - latest[-1]).total_seconds())
     seen = int(median([*apart, since])) if apart else since
     if seen > _LATE_CADENCES * fleet.cadence:
-        runs = f"the last {len(latest)} runs were" if apart else "the last run was"
-        yield Warning_(
-            rule=RULE,
-            message=(
-                f"cadence is {write_duration(fleet.cadence)}, but {runs} {write_duration(seen)} "
-                f"{'apart' if apart else 'ago'}: idle times, paid hours and estimates assume the "
-                "cadence; run `fleet apply` more often, or correct `cadence`"
-            ),
-        )
+        late = notes.describe_late_runs(fleet.cadence, len(latest), seen)
+        yield Warning_(rule=RULE, message=late)
 
 
 _PLAIN: dict[State, tuple[Reason, str]] = {
-    State.STARTING: (Reason.STARTING, "its machine boots"),
-    State.ASSUMED: (Reason.NO_REGISTRY, "no queue reports whether it is busy"),
-    State.DEAF: (Reason.DEAF, DEAF_MESSAGE),
-    State.STOPPED: (Reason.STOPPED, STOPPED_MESSAGE),
+    State.STARTING: (Reason.STARTING, lives.BOOTS),
+    State.ASSUMED: (Reason.NO_REGISTRY, lives.UNREPORTED),
+    State.DEAF: (Reason.DEAF, lives.DEAF),
+    State.STOPPED: (Reason.STOPPED, lives.STOPPED),
     State.FAILED: (
         Reason.LIVECHECK_FAILED,
-        f"{FAILED_MESSAGE}; no queue reports whether it is busy",
+        lives.FAILED_UNSEEN,
     ),
-    State.DISCONNECTED: (Reason.DISCONNECTED, "its worker is not connected"),
-    State.UNRECORDED: (Reason.NOT_KNOWN, "listed by the provider, but not in its stack"),
-    State.MISSING: (Reason.NOT_KNOWN, "in its stack, but not listed by the provider"),
+    State.DISCONNECTED: (Reason.DISCONNECTED, lives.NOT_CONNECTED),
+    State.UNRECORDED: (Reason.NOT_KNOWN, lives.LISTED_ONLY),
+    State.MISSING: (Reason.NOT_KNOWN, lives.RECORDED_ONLY),
 }
 
 
@@ -276,15 +231,17 @@ def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str
     """Return why a worker is kept; `staying` is the number of kept workers of its pool."""
     if unit.state is State.BUSY:
         running = unit.worker.running if unit.worker else None
-        last = "; gets no new work and is deleted afterwards" if is_going(unit) else ""
-        last = f"; held {unit.held.said}" if unit.held else last
-        away = ", but is not connected" if unit.worker and unit.worker.away else ""
-        work = f"request {running}" if running else "something"
-        return Reason.BUSY, f"runs {work}{away}{last}"
+        return Reason.BUSY, lives.explain_busy(
+            running,
+            away=bool(unit.worker and unit.worker.away),
+            going=is_going(unit),
+            held=unit.held.said if unit.held else None,
+        )
     if unit.held:
-        return pool_plan.kept.get(unit.name) or (Reason.HELD, f"held {unit.held.said}")
+        held = Reason.HELD, lives.describe_hold(unit.held.said)
+        return pool_plan.kept.get(unit.name) or held
     if unit.name in pool_plan.used:
-        return Reason.SERVES_WAITING, f"reserved for request {pool_plan.used[unit.name]}"
+        return Reason.SERVES_WAITING, lives.explain_reserved(pool_plan.used[unit.name])
     if unit.state is State.NEVER_REGISTERED and unit.name not in pool_plan.kept:
         return Reason.NEVER_REGISTERED, why_late(pool_plan.pool)
     return (
@@ -298,33 +255,25 @@ def _explain_idle(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason
     if pool_plan.inventory.frozen:
         return Reason.NOT_KNOWN, pool_plan.inventory.frozen[0]
     if pool_plan.inventory.sampled:
-        return Reason.NOT_KNOWN, (
-            f"queue {pool_plan.inventory.sampled[0]} only partly read: scale-down paused"
-        )
+        return Reason.NOT_KNOWN, lives.explain_partly_read(pool_plan.inventory.sampled[0])
     if pool_plan.pool is not None and pool_plan.pool.mode == "pause":
-        return Reason.POOL_PAUSED, "its pool has mode: pause"
+        return Reason.POOL_PAUSED, lives.POOL_PAUSED
     if pool_plan.pool is None or pool_plan.on_demand:
-        return Reason.IDLE_RECENTLY, "idle"
+        return Reason.IDLE_RECENTLY, lives.IDLE
     return _explain_warm(pool_plan, unit, staying)
 
 
 def _explain_warm(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str]:
     size = pool_plan.size
     if staying <= size.min:
-        return Reason.KEPT_FOR_MIN, f"workers.min is {size.min}"
+        return Reason.KEPT_FOR_MIN, lives.describe_figure("min", size.min)
     if size.spare:
-        return Reason.KEPT_SPARE, f"workers.spare is {size.spare}"
+        return Reason.KEPT_SPARE, lives.describe_figure("spare", size.spare)
     limit = idle_limit(life_of(pool_plan.fleet, pool_plan.pool, unit))
-    return Reason.IDLE_RECENTLY, f"idle for less than {'.'.join(limit.key)} ({limit.stated})"
+    return Reason.IDLE_RECENTLY, lives.explain_short_idle(".".join(limit.key), limit.stated)
 
 
 _ORDER = {"create": 0, "drain": 1, "delete": 2}
-_UNSOLVED = (
-    "first come, first served, at the lowest price: the solver is not installed; add "
-    "'fleet-reconciler[solver]'"
-)
-_TOO_LARGE = "the problem is too large for an exact search"
-_AVERAGED = "requests of one group with different durations count as equally long"
 
 
 @dataclass(frozen=True)
@@ -421,7 +370,7 @@ def _explanatory_fields(
         "warnings": (
             *_warn_of_rank_gaps(decided.proof),
             *find_contradictions(fleet, world, images),
-            *warn_of_approvals(approvals),
+            *warn_of_approvals(approvals, world.time.date()),
             *_warn(fleet, world, decided),
         ),
         "unread": tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
@@ -442,13 +391,8 @@ def _warn_of_rank_gaps(proof: Proof) -> Iterator[Warning_]:
     for (classed, queued, _), count in proof.longer:
         longer[classed, -queued] += count
     for (classed, priority), count in sorted(longer.items()):
-        who = f"{write_count(count, 'request')} of priority {priority}"
-        who += " and tags of low priority" if classed else ""
-        yield Warning_(
-            rule="longer-than-necessary",
-            message=f"up to {who} may wait longer than necessary: they might fit if others of no "
-            f"lower priority were spread otherwise; {_TOO_LARGE}",
-        )
+        who = notes.describe_rank_gap(count, priority, low=bool(classed))
+        yield Warning_(rule="longer-than-necessary", message=who)
 
 
 def _all_workers(
@@ -623,15 +567,15 @@ def _optimum(decided: Decided) -> Optimum | None:
     because = ""
     if gap > 0:
         because = (
-            _UNSOLVED
+            limits.UNSOLVED
             if proof.unsolved
-            else _AVERAGED
+            else limits.AVERAGED
             if proof.averaged > 0
-            else f"the search stopped after {MAX_NODES} nodes"
+            else limits.explain_unfinished(MAX_NODES)
             if proof.unfinished
-            else _TOO_LARGE
+            else limits.TOO_LARGE
             if proof.rounded
-            else f"the search stops at a gap of {GAP:.2%}"
+            else limits.explain_gap(GAP)
         )
     return Optimum(
         cost=Decimal(0),
@@ -667,15 +611,15 @@ def _decide_size(pool_plan: PoolPlan, waiting: int, used: Used) -> Iterator[Deci
         parts.append(size_decision(Size.DEMAND_UNKNOWN if is_unsure else Size.NO_DEMAND, name))
     yield from parts
     if pool_plan.closed:
-        message = f"creates no machines: {pool_plan.closed}"
-        yield size_decision(Size.CLOSED, name, message=message)
+        closed = limits.explain_closed(pool_plan.closed.reason)
+        yield size_decision(Size.CLOSED, name, message=closed)
         return
     if pool_plan.choice.problem:
         yield size_decision(Size.IMAGE, name, message=pool_plan.choice.problem)
     for option in pool_plan.options:
         if option.closed:
-            message = f"not created: {option.type}/{option.market}: {option.closed}"
-            yield size_decision(Size.OPTION_CLOSED, name, message=message)
+            closed = limits.explain_closed_way(option.type, option.market, option.closed.reason)
+            yield size_decision(Size.OPTION_CLOSED, name, message=closed)
 
 
 def _decide_warm(pool_plan: PoolPlan, used: Used) -> Iterator[Decision]:
@@ -688,11 +632,10 @@ def _decide_warm(pool_plan: PoolPlan, used: Used) -> Iterator[Decision]:
     for code, figure, reason in told:
         # The reason of a closed pool is reported once, not per key.
         stop, limit = ("", None) if pool_plan.closed else pool_plan.short.get(reason, ("", None))
-        if limit:
-            stop += f": {why_stopped(limit.row, limit.need, 'machine', used)}"
+        by = why_stopped(limit.row, limit.need, "machine", used) if limit else ""
         if figure:
-            message = f"workers.{code} is {figure}{f', but {stop}' if stop else ''}"
-            yield size_decision(code, pool_plan.name, figure, message=message)
+            warm = limits.explain_warm(code, figure, stop, by)
+            yield size_decision(code, pool_plan.name, figure, message=warm)
 
 
 def _signatures(
@@ -734,11 +677,8 @@ def _signatures(
             differences=tuple(
                 TagDifference(
                     tag=difference.tag,
-                    because="; ".join(
-                        filter(
-                            None,
-                            (difference.because, describe_rule(signed.queue, difference.path)),
-                        )
+                    because=lives.join(
+                        difference.because, describe_rule(signed.queue, difference.path)
                     ),
                     path=difference.path,
                 )

@@ -24,7 +24,6 @@ from zoneinfo import ZoneInfo
 from fleet.model.decisions import Stopped
 from fleet.model.facts import Charge, Entry, Unknown, World
 from fleet.model.images import ImageVersion
-from fleet.model.money import rate
 from fleet.model.plan import BudgetVerdict, PeriodName, say_when
 from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import (
@@ -59,6 +58,7 @@ from fleet.planner.units import NEVER, State, Unit, is_busy
 from fleet.schema.limits import Budget
 from fleet.schema.model import Fleet, Money, Pool, TicketQueue
 from fleet.tagrules.offers import offer_of_pool
+from fleet.words import limits as words
 
 HOURS = "machine hours"
 PERIODS: tuple[PeriodName, ...] = ("hour", "day", "month")
@@ -655,14 +655,12 @@ class _Books:
             left = Decimal(round(left * 3600)) / 3600
         room = Decimal(0) if silent else max(Decimal(0), left)
         when = say_when(limit.period, coming=coming)
-        name = f"the budget of pool {limit.budget}" if limit.pool else f"budget {limit.budget}"
+        name = words.name_budget(limit.budget, of_pool=bool(limit.pool))
         because = (
-            f"what {name} has left {when} is unknown: {silent}"
+            words.explain_unknown_budget(name, when, silent)
             if silent
-            else (
-                f"{name} has no room for another machine: {room:.2f} of {rate(amount)} "
-                f"{limit.unit} left {when} "
-                f"({spent:.2f} spent, {reserved:.2f} reserved)"
+            else words.explain_budget(
+                words.BudgetUse(name, when, limit.unit, room, amount, spent, reserved)
             )
         )
         return Account(
@@ -692,11 +690,11 @@ class _Books:
     def _explain_unknown(self, limit: SpendingLimit) -> str:
         """Return why the rest of a budget is unknown; empty if known."""
         if isinstance(self._world.ledger, Unknown):
-            return f"spending is unknown: {self._world.ledger.unknown}"
+            return words.explain_unknown_spending(self._world.ledger.unknown)
         if limit.amount is None:
-            return "its currency has no exchange rate"
+            return words.NO_RATE
         unseen = [pool for pool in self._unobserved_pools if limit.pool in (None, pool)]
-        return f"the machines of pool {unseen[0]} are unknown" if unseen else ""
+        return words.explain_unseen_pool(unseen[0]) if unseen else ""
 
     def _spent(self, limit: SpendingLimit, period: Period) -> Decimal:
         """Return the spending of the current period, including time not yet charged."""

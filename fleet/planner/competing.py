@@ -14,12 +14,10 @@ from fleet.planner.demand import Signed
 from fleet.planner.inventory import PoolInventory
 from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool, TicketQueue, serves_queue
 from fleet.schema.rules import Otherwise
-from fleet.schema.units import write_count
 from fleet.tagrules.context import find_differing_records, queue_context
 from fleet.tagrules.offers import find_doubts
 from fleet.tagrules.vocabulary import Vocabulary
-
-_STOPPED_MESSAGE = "its machine is stopped"
+from fleet.words import lives, notes
 
 
 def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
@@ -32,7 +30,7 @@ def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
             yield PoolVerdict(
                 pool=name,
                 mode="static",
-                because="its machines are static: fleet does not change them",
+                because=lives.STATIC_POOL,
                 busy=states.count("busy"),
                 idle=states.count("idle"),
                 other=len(states) - states.count("busy") - states.count("idle"),
@@ -65,7 +63,7 @@ def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
                         registry=queue,
                         verdict="keep",
                         reason=Reason.STATIC,
-                        because="static machine: fleet does not change it",
+                        because=lives.STATIC,
                         state=worker.state.value,
                         running=worker.running,
                         since=worker.since,
@@ -82,7 +80,7 @@ def find_contradictions(
     """
     for queue, demand in world.demands():
         for differing in find_differing_records(fleet, queue_context(demand)):
-            yield _warning(f"queue {queue}: {differing}")
+            yield _warning(notes.describe_contradiction(f"queue {queue}", differing))
     workers = _reporting_workers(fleet, world)
     for name in sorted(fleet.pools):
         published = images.get(name, world.versions)
@@ -97,7 +95,7 @@ def find_contradictions(
         known = find_doubts(fleet, name, ()) if doubts else ()
         for who, doubt in doubts:
             if doubt not in known:
-                yield _warning(f"{who}: {doubt.because}")
+                yield _warning(notes.describe_contradiction(who, doubt.because))
 
 
 def _reporting_workers(
@@ -135,7 +133,7 @@ def unseen_workers(inventories: Iterable[PoolInventory]) -> Iterator[WorkerVerdi
                 registry=unit.registry,
                 verdict="keep",
                 reason=Reason.NOT_KNOWN,
-                because=f"its stack knows it; {inventory.blind[0]}",
+                because=lives.explain_unseen(inventory.blind[0]),
                 state=unit.state.value,
                 running=unit.worker.running if unit.worker else None,
                 since=unit.since,
@@ -161,9 +159,7 @@ def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterat
                     registry=queue,
                     verdict="keep",
                     reason=Reason.MACHINE_GONE,
-                    because=releases.get(
-                        worker.name, "its machine is gone; its registration stays as history"
-                    ),
+                    because=releases.get(worker.name, lives.MACHINE_GONE),
                     state=worker.state.value,
                     running=worker.running,
                     since=worker.since,
@@ -171,21 +167,12 @@ def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterat
                 )
 
 
-def format_rivals(queue: str, rivals: Collection[str]) -> str:
-    """Return the message about a queue that creates machines itself, with the remedy."""
-    pools = ", ".join(sorted(rivals))
-    return (
-        f"queue {queue} also creates machines, in its own worker pools {pools}: both buy "
-        "for the same requests; disable them on its server: debusine-admin worker_pool "
-        "disable NAME"
-    )
-
-
 def warn_of_queues(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iterator[Warning_]:
     """Warn about queues that also create machines, and about the effect of their stored tags."""
     for queue, reading in sorted(world.queues.items()):
         if reading.rivals:
-            yield Warning_(rule="own-provisioner", message=format_rivals(queue, reading.rivals))
+            rivals = notes.describe_rivals(queue, reading.rivals)
+            yield Warning_(rule="own-provisioner", message=rivals)
     yield from _warn_of_stored_tags(fleet, world, demand)
 
 
@@ -203,14 +190,8 @@ def _warn_of_stored_tags(
                 if isinstance(fleet.tags[name].otherwise, Otherwise):
                     waiting[signed.queue, name] += len(signed.requests)
     for (queue, name), count in sorted(waiting.items()):
-        yield Warning_(
-            rule="otherwise-without-effect",
-            message=(
-                f"tags.{name}.otherwise has no effect on {write_count(count, 'request')} of queue "
-                f"{queue}: the queue stored the tag with each, and assigns them only to workers "
-                "that have it"
-            ),
-        )
+        stored = notes.describe_stored_tags(queue, name, count)
+        yield Warning_(rule="otherwise-without-effect", message=stored)
 
 
 def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iterator[Release]:
@@ -231,9 +212,8 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
         elif not isinstance(declared, DebusineQueue) or declared.admin is None:
             continue
         for worker in sorted(known, key=lambda worker: worker.name):
-            because = _explain_release(worker, machines)
-            if isinstance(declared, TicketQueue):
-                because = because and f"its machine is gone: ticket {worker.running} fails"
+            is_ticket = isinstance(declared, TicketQueue)
+            because = _explain_release(worker, machines, ticket=is_ticket)
             pool = fleet.pools.get(worker.pool or "")
             is_left_alone = isinstance(pool, Pool) and pool.mode in ("observe", "pause")
             if because and not is_left_alone and worker.machine not in deleted:
@@ -244,7 +224,7 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
                     because=because,
                     # A ticket without a machine is only notified.
                     may_work=worker.machine not in machines
-                    and not isinstance(declared, TicketQueue)
+                    and not is_ticket
                     and worker.state not in (WorkerState.ENROLLED, WorkerState.DISABLED),
                 )
 
@@ -268,16 +248,15 @@ def known_machines(world: World) -> Mapping[str, bool] | None:
     return machines
 
 
-def _explain_release(worker: Worker, machines: Mapping[str, bool]) -> str:
+def _explain_release(worker: Worker, machines: Mapping[str, bool], *, ticket: bool) -> str:
     """Return why a worker is released; empty if it is not."""
     is_over = worker.state is WorkerState.DISABLED and worker.running is None
     is_up = machines.get(worker.machine or "", False)
     if worker.machine is None or worker.static or is_over or (is_up and not worker.stranded):
         return ""
-    gone = _STOPPED_MESSAGE if worker.machine in machines else "its machine is gone"
-    trouble = "it has no valid token" if is_up else gone
-    if worker.running is not None:
-        return f"{trouble}: request {worker.running} goes back to the queue"
-    if worker.state is WorkerState.ENROLLED and trouble is not _STOPPED_MESSAGE:
-        return "has a token, but no machine: the token is revoked"
-    return f"{trouble}: its token is disabled"
+    is_stopped = not is_up and worker.machine in machines
+    is_unused = worker.running is None and not ticket
+    if is_unused and worker.state is WorkerState.ENROLLED and not is_stopped:
+        return lives.NEVER_USED
+    trouble = lives.STOPPED if is_stopped else lives.STRANDED if is_up else lives.GONE
+    return lives.explain_release(trouble, worker.running, ticket=ticket)

@@ -29,6 +29,7 @@ from fleet.tagrules.context import QueueContext, context_of
 from fleet.tagrules.offers import Ask, Matcher, Offer
 from fleet.tagrules.requests import Asking, Difference, Judge, Memberships, Refusal
 from fleet.tagrules.vocabulary import Vocabulary, write_minimums
+from fleet.words.limits import add_pool
 
 Order = tuple[int, float, str, int, str, int]
 """Sort key of the queue.
@@ -627,7 +628,7 @@ class Row:
     @property
     def sentence(self) -> str:
         """Return the limit and its figure in a sentence: `pool arm is at workers.max (3)`."""
-        return f"pool {self.pool} {self.because}" if self.pool else self.because
+        return add_pool(self.pool, self.because)
 
     def taken(self, made: Mapping[str, int], served: Mapping[tuple[str, str], int]) -> Decimal:
         """Return the left-hand side for machines by place and requests by (group, place)."""

@@ -17,8 +17,10 @@ from typing import NamedTuple
 
 from fleet.model.facts import Attempt, AttemptResult, Machine, Market, World
 from fleet.planner.inventory import PoolInventory, attempts_of
-from fleet.planner.units import DEAF_MESSAGE, State, Unit, why_late
+from fleet.planner.units import State, Unit, why_late
 from fleet.schema.model import BootFailures, Fleet, HooksProvider, Pool
+from fleet.words import images as words
+from fleet.words.lives import DEAF
 
 MIN_BACKOFF = timedelta(minutes=3)
 """Back-off after the first failure; it doubles with each further one. Value of Karpenter."""
@@ -36,8 +38,8 @@ MAX_ATTEMPTS = 20
 """Maximum latest attempts per pool, machine type and market that are evaluated."""
 
 _WHY_FAILED: Mapping[State | None, str] = {
-    State.DEAF: DEAF_MESSAGE,
-    State.STOPPED: "its machine stopped before its worker registered",
+    State.DEAF: DEAF,
+    State.STOPPED: words.STOPPED_BEFORE,
 }
 _FAILED = frozenset({"failed", "error", "out-of-stock", "quota", "name-taken"})
 _ENDED = frozenset({"registered", "failed", "error"})
@@ -236,11 +238,7 @@ def describe_creations(memory: Memory, pool: str) -> dict[str, str]:
 
 def _describe_creation(detail: str) -> str:
     hung = _TIMED_OUT.search(detail)
-    return (
-        f"its creation timed out ({hung[0]})"
-        if hung
-        else f"its creation failed ({_shorten(detail)})"
-    )
+    return words.describe_creation(_shorten(detail), hung[0] if hung else "")
 
 
 def _shorten(detail: str) -> str:
@@ -290,24 +288,21 @@ def find_failing(memory: Memory, pool: str, kind: str, market: Market, provider:
     ][:MAX_ATTEMPTS]
     closed = _active_streak(memory, account, {"quota"})
     if closed:
-        message = f"the quota at provider {provider} is used up ({_describe_streak(closed)}"
-        return Failing(message, closed.until)
+        return Failing(words.explain_quota(provider, closed.said), closed.until)
     closed = _active_streak(memory, own, {"out-of-stock"})
     if closed:
-        where = " on the spot market" if market == "spot" else ""
-        message = f"{provider} is out of stock of {kind}{where} ({_describe_streak(closed)}"
-        return Failing(message, closed.until)
+        stock = words.explain_stock(provider, kind, closed.said, spot=market == "spot")
+        return Failing(stock, closed.until)
     streak = _active_streak(memory, own, {"name-taken"})
     if streak and streak.runs >= MAX_TAKEN_RUNS:
-        message = f"{provider} refused every name as taken ({_describe_streak(streak)}"
-        return Failing(message, streak.until)
+        return Failing(words.explain_taken(provider, streak.said), streak.until)
     ended = [a for a in own if a.result in _ENDED and memory.is_recent(a)]
     failures = sum(each.result != "registered" for each in ended)
     closed = _active_streak(memory, own, {"error", "failed"})
     if closed is None or len(ended) < MIN_ATTEMPTS or failures < MAX_FAILURE_RATE * len(ended):
         return Failing()
-    message = f"{failures} of {len(ended)} attempts failed ({_describe_streak(closed)}"
-    return Failing(message, closed.until)
+    share = words.explain_failed_attempts(failures, len(ended), closed.said)
+    return Failing(share, closed.until)
 
 
 @dataclass(frozen=True)
@@ -316,6 +311,11 @@ class _Streak:
 
     runs: int
     until: datetime
+
+    @property
+    def said(self) -> str:
+        """Return the number of runs and the retry time, as the end of a sentence."""
+        return words.describe_streak(self.runs, self.until)
 
 
 def _active_streak(
@@ -357,20 +357,8 @@ def describe_failures(memory: Memory, pool: str) -> str:
             failed.append(attempt)
     if not failed:
         return ""
-    many = "1 attempt" if len(failed) == 1 else f"{len(failed)} attempts in a row"
-    detail = failed[0].detail or failed[0].result
-    last = write_time(memory.end_of(failed[0]))
-    return f"{many} to create a machine failed, last at {last}: {_shorten(detail)}"
-
-
-def _describe_streak(streak: _Streak) -> str:
-    times = "once" if streak.runs == 1 else f"{streak.runs} runs in a row"
-    return f"{times}); retried from {write_time(streak.until)}"
-
-
-def write_time(moment: datetime) -> str:
-    """Format a time to the second, as in 2026-11-29 04:53:18 UTC."""
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    detail = _shorten(failed[0].detail or failed[0].result)
+    return words.describe_attempts(len(failed), memory.end_of(failed[0]), detail)
 
 
 @dataclass(frozen=True)
@@ -384,11 +372,12 @@ class Stopped:
     @property
     def summary(self) -> str:
         """Return the failures as the end of a sentence about the image."""
-        return f"failed {self.failures} of its last {self.boots} boots (guards.boot_failures)"
+        return words.describe_failures(self.failures, self.boots)
 
-    def __str__(self) -> str:
+    @property
+    def said(self) -> str:
         """Return the failures with the retry time."""
-        return f"{self.summary}; retried from {write_time(self.until)}"
+        return words.describe_stop(self.failures, self.boots, self.until)
 
 
 def stopped_images(

@@ -28,6 +28,7 @@ from fleet.schema.model import Fleet, serves_queue
 from fleet.schema.units import write_duration
 from fleet.tagrules.offers import Matcher, Offer, offer_of_pool, offer_of_worker
 from fleet.tagrules.vocabulary import Vocabulary
+from fleet.words.limits import explain_no_room
 
 UNTIMED = "the workers that fit run or get work of unknown duration: no history, no `durations`"
 _NONE_FITS = "no worker that fits exists or is made by this plan"
@@ -186,12 +187,11 @@ def _blocked_requests(fleet: Fleet, plan: Plan, turns: _Schedule) -> dict[str, s
         if not stops or stopped != {each.pool for each in unserved.blocked}:
             continue
         path = [stops[0].subject[0] if step == "*" else step for step in stops[0].key]
-        because = f"{'.'.join(map(str, path))} leaves no room for it"
+        until = None
         if path[0] == "tags":
             end = turns.first_end(partial(_provides, vocabulary, str(path[1])))
-            if end is not None:
-                until = plan.time + timedelta(seconds=end)
-                because += f" before {until:%Y-%m-%d %H:%M} UTC, when work that counts to it ends"
+            until = None if end is None else plan.time + timedelta(seconds=end)
+        because = explain_no_room(".".join(map(str, path)), until)
         found |= dict.fromkeys(unserved.requests, because)
     return found
 

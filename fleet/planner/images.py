@@ -25,7 +25,7 @@ from fleet.model.images import (
 )
 from fleet.model.money import rates
 from fleet.model.prices import bill, tariff_at
-from fleet.planner.failures import Memory, Stopped, recall, stopped_images, write_time
+from fleet.planner.failures import Memory, Stopped, recall, stopped_images
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.schema.model import (
     ExistingImage,
@@ -38,6 +38,8 @@ from fleet.schema.pools import ImageRecipe, Promote, Recipe
 from fleet.schema.units import write_duration
 from fleet.tagrules.offers import Mismatch
 from fleet.tagrules.sources import claimed_tags, newest_first
+from fleet.words import images as words
+from fleet.words.lives import join
 
 _MMDEBSTRAP = "worker:cap:mmdebstrap"
 """Tag of the workers whose tasks mmdebstrap and simplesystemimagebuild need no executor."""
@@ -126,14 +128,14 @@ def _explain_manual(
 ) -> str:
     """Return why an operator has to promote a version; empty if a rule does."""
     if recipe.promotion == "manual":
-        return f"images.{wanted.image}.promote is manual"
+        return words.explain_manual(wanted.image)
     if why := _explain_no_work(fleet, queues, wanted):
         return why
     if wanted.by_rule:
         return ""
     if wanted.state == "candidate":
-        return "a person made it the candidate, no rule did"
-    return "it was tested before fleet promoted versions automatically"
+        return words.UNPROMOTED_BY_PERSON
+    return words.TESTED_EARLIER
 
 
 def _newest_if_failed(ours: Sequence[ImageVersion]) -> Standing | None:
@@ -141,7 +143,7 @@ def _newest_if_failed(ours: Sequence[ImageVersion]) -> Standing | None:
     newest = _newest(ours)
     if newest is None or newest.state != "failed" or newest.since is None or not newest.why:
         return None
-    return Standing(newest, newest.since, why=f"it failed: {newest.why}")
+    return Standing(newest, newest.since, why=words.explain_failed(newest.why))
 
 
 def _explain_no_work(
@@ -161,12 +163,7 @@ def _explain_no_work(
     pools = [pool for pool in fleet.dynamic_pools.values() if pool.image == image]
     offered = {*version.provides, *claimed, *(tag for pool in pools for tag in pool.provides)}
     if not any(tag.startswith(("worker:executor:", _MMDEBSTRAP)) for tag in offered):
-        unproven = ", ".join(version.unproven) or "no executor is enabled"
-        return (
-            f"no executor of it was proven, so queue {serving[0]} gives it no work (unproven: "
-            f"{unproven}); test it on a machine that runs the jobs, or write the tags into "
-            f"images.{image}.provides"
-        )
+        return words.explain_no_executor(image, serving[0], version.unproven)
     return _other_versions(serving, queues, offered)
 
 
@@ -184,7 +181,7 @@ def _other_versions(
                 if own == tag:
                     return ""
                 if own is not None:
-                    other = other or f"queue {name} asks for {tag}, and its worker has {own}"
+                    other = other or words.explain_other_task(name, tag, own)
     return other
 
 
@@ -200,8 +197,7 @@ def _trial_standing(
     until = since + timedelta(seconds=rule.after)
     if now >= until:
         return Standing(version, since, "current")
-    after = f"images.{version.image}.promote.after is {write_duration(rule.after)}"
-    why = f"becomes current at {until:%Y-%m-%d %H:%M} UTC if its machines boot ({after})"
+    why = words.explain_trial(version.image, until, rule.after)
     return Standing(version, since, why=why, until=until)
 
 
@@ -309,8 +305,8 @@ class _ImageCase:
     def last_boot(self) -> str:
         """The version and time of the last boot, as the end of a sentence."""
         if self.booted is None:
-            return "no boot of this image is recorded"
-        return f"last booted: {self.name_of(self.booted.image)} at {write_time(self.booted.at)}"
+            return words.NO_BOOT
+        return words.describe_boot(self.name_of(self.booted.image), self.booted.at)
 
     @property
     def way_out(self) -> str:
@@ -327,7 +323,7 @@ class _ImageCase:
             if self.booted and self.booted.image in version.ids.values()
         ]
         if able:
-            return f"`fleet image promote {image} {(last or able)[0].version}`"
+            return words.describe_promotion(image, (last or able)[0].version)
         return describe_change(self.fleet, image, provider)
 
     @property
@@ -346,8 +342,8 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
     if not isinstance(pool, Pool):
         return ImageChoice(images=world.versions)
     if isinstance(world.images, Unknown):
-        because = f"the versions of its image are unknown: {world.images.unknown}"
-        return ImageChoice(closed=because, path=("pools", name, "image"))
+        unknown = words.explain_unknown_versions(world.images.unknown)
+        return ImageChoice(closed=unknown, path=("pools", name, "image"))
     case = _ImageCase(
         fleet,
         world,
@@ -463,17 +459,16 @@ def _choose_for(case: _ImageCase) -> ImageChoice:
 def _choose_pinned(case: _ImageCase, pinned: str) -> ImageChoice:
     """Return the version that fleet.yaml pins; it has no replacement."""
     image = case.pool.image
-    pin = f"image {image} is pinned to version {pinned} (images.{image}.version)"
+    pin = words.describe_pin(image, pinned)
     version = next((each for each in case.versions if each.version == pinned), None)
     path = ("images", image, "version")
     if version is None:
         return _choose_unrecorded_pin(case, pinned, pin)
     if version.state not in BOOTABLE:
-        message = f"{pin}, which is {version.state}: only tested versions boot"
-        return replace(_closed_choice(message), path=path)
+        return replace(_closed_choice(words.explain_pin_state(pin, version.state)), path=path)
     if case.pool.provider not in version.ids:
-        message = f"{pin}, which is not published at provider {case.pool.provider}"
-        return replace(_closed_choice(message), path=path)
+        unpublished = words.explain_pin_unpublished(pin, case.pool.provider)
+        return replace(_closed_choice(unpublished), path=path)
     booted = version.ids[case.pool.provider]
     if stop := case.stops(booted):
         return _closed_choice(_pin_stopped(case, pin, stop), booted, version)
@@ -488,19 +483,13 @@ def _choose_unrecorded_pin(case: _ImageCase, pinned: str, pin: str) -> ImageChoi
         if booted and (stop := case.stops(booted)):
             return _closed_choice(_pin_stopped(case, pin, stop), booted)
         return ImageChoice(booted, names={booted: f"{image} {pinned}"})
-    known = ", ".join(sorted(version.version for version in case.versions)) or "none"
-    message = f"{pin}, which is not in the store; it has: {known}"
-    if is_existing:
-        message += f"; to remember the ids of fleet.yaml as it: `fleet image promote {image}`"
-    return replace(_closed_choice(message), path=("images", image, "version"))
+    known = (version.version for version in case.versions)
+    closed = words.explain_pin_unrecorded(pin, known, promote=image if is_existing else "")
+    return replace(_closed_choice(closed), path=("images", image, "version"))
 
 
 def _pin_stopped(case: _ImageCase, pin: str, stop: Stopped) -> str:
-    image = case.pool.image
-    return (
-        f"{pin}, which {stop}; {case.last_boot}; a pinned version has no replacement: edit "
-        f"images.{image}.version in fleet.yaml"
-    )
+    return words.explain_pin_stopped(pin, stop.said, case.last_boot, case.pool.image)
 
 
 def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> ImageChoice:
@@ -511,22 +500,21 @@ def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> 
         stop = case.stops(booted)
         if stop is None:
             if stopped:
-                messages.append(f"new machines boot {version.image} {version.version} instead")
+                messages.append(words.describe_fall_back(version))
             messages += _unpromoted_ids(case)
-            problem = "; ".join(messages)
+            problem = join(*messages)
             ends = min(until, default=None)
             return ImageChoice(
                 booted, (version,), stopped=tuple(stopped), problem=problem, until=ends
             )
         until.append(stop.until)
-        messages.append(f"image {version.image} {version.version} {stop}; {case.last_boot}")
+        name = f"{version.image} {version.version}"
+        messages.append(words.explain_stopped(name, stop.said, case.last_boot))
         if not case.can_fall_back:
-            return _closed_choice(
-                "; ".join([*messages, case.way_out]), booted, version, until=stop.until
-            )
+            return _closed_choice(join(*messages, case.way_out), booted, version, until=stop.until)
         stopped.append(booted)
-    messages += ["no earlier version is published", case.way_out]
-    return _closed_choice("; ".join(messages), booted, version)
+    messages += [words.NO_EARLIER, case.way_out]
+    return _closed_choice(join(*messages), booted, version)
 
 
 def _choose_declared(case: _ImageCase) -> ImageChoice:
@@ -535,12 +523,12 @@ def _choose_declared(case: _ImageCase) -> ImageChoice:
         return _choose_first_working(case, [first])
     image = case.declared
     if stop := case.stops(image):
-        message = f"image {case.name_of(image)} {stop}; {case.last_boot}; {case.way_out}"
-        return _closed_choice(message, image, until=stop.until)
+        closed = words.explain_stopped(case.name_of(image), stop.said, case.last_boot)
+        return _closed_choice(join(closed, case.way_out), image, until=stop.until)
     if not image and any(version.state == "tested" for version in case.published):
         name = case.pool.image
         return ImageChoice(
-            closed=f"no version of image {name} is promoted: fleet image promote {name}",
+            closed=words.explain_unpromoted(name),
             path=("images", name),
         )
     return ImageChoice(image)
@@ -553,22 +541,17 @@ def _add_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
         return choice
     booted = version.ids[case.pool.provider]
     stop = case.stops(booted)
-    name = f"candidate {version.image} {version.version}"
     if stop is None:
-        message = "; ".join(
-            filter(None, [choice.problem, _missing_tags(name, choice.images, version)])
-        )
-        return replace(choice, candidate=booted, share=version.share, problem=message)
+        problem = join(choice.problem, _missing_tags(choice.images, version))
+        return replace(choice, candidate=booted, share=version.share, problem=problem)
     # A candidate on trial is retired in this run (`images.NAME.promote`) and not retried.
-    failed = (
-        f"{name} {stop.summary if version.by_rule else stop}; {case.last_boot}; no machine is "
-        "created with it"
-    )
-    message = "; ".join(filter(None, [choice.problem, failed]))
-    return replace(choice, stopped=(*choice.stopped, booted), problem=message)
+    why = stop.summary if version.by_rule else stop.said
+    failed = words.explain_candidate_stopped(version, why, case.last_boot)
+    problem = join(choice.problem, failed)
+    return replace(choice, stopped=(*choice.stopped, booted), problem=problem)
 
 
-def _missing_tags(name: str, current: Iterable[ImageVersion], candidate: ImageVersion) -> str:
+def _missing_tags(current: Iterable[ImageVersion], candidate: ImageVersion) -> str:
     """Return the tags of the current version that a candidate does not offer.
 
     Empty without any.
@@ -577,7 +560,7 @@ def _missing_tags(name: str, current: Iterable[ImageVersion], candidate: ImageVe
     lacking = sorted(offered - {*candidate.provides})
     if not (candidate.provides and lacking):
         return ""
-    return f"{name} does not report {', '.join(lacking)}, which the current version does"
+    return words.describe_missing_tags(candidate, lacking)
 
 
 def _unpromoted_ids(case: _ImageCase) -> Iterator[str]:
@@ -585,9 +568,7 @@ def _unpromoted_ids(case: _ImageCase) -> Iterator[str]:
     image = case.fleet.images[case.pool.image]
     known = {version.ids[case.pool.provider] for version in case.published}
     if isinstance(image, ExistingImage) and case.declared and case.declared not in known:
-        name = case.pool.image
-        named = f"fleet.yaml names {case.declared}, which is not promoted"
-        yield f"{named}: fleet image promote {name}"
+        yield words.describe_declared(case.pool.image, case.declared)
 
 
 def _closed_choice(

@@ -54,11 +54,11 @@ from fleet.planner.units import (
     units_of,
     workers_by_machine,
 )
-from fleet.schema.findings import some_of
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue, static_names
 from fleet.schema.remembered import remembered
 from fleet.schema.sources import Gone
-from fleet.schema.units import write_count, write_duration
+from fleet.schema.units import write_duration
+from fleet.words import lives, notes
 
 
 def desks_of(fleet: Fleet, queues: Iterable[str]) -> tuple[str, ...]:
@@ -363,32 +363,16 @@ def estimate_of(fleet: Fleet, world: World, queue: str) -> Estimate | None:
     sample = demand.sample
     if sample is None:
         listed = sum(request.count for request in demand.requests)
-        return Estimate(queue=queue, listed=listed, because="only partly read")
+        return Estimate(queue=queue, listed=listed, because=notes.PARTLY_READ)
     unlisted = sum(sample.unlisted.values())
     is_long = unlisted > len(sample.unreadable)
-    because = []
-    if sample.unreadable:
-        names = some_of([f"{id_} ({why})" for id_, why in sorted(sample.unreadable.items())])
-        count = write_count(len(sample.unreadable), "request")
-        because.append(f"{count} unreadable: {names}; correct or abort them in the queue")
-    if is_long:
-        because.append(
-            f"{sample.listed:,} of about {sample.listed + unlisted:,} pending requests read "
-            f"in time, the newest of each scope (not read: {_list_scopes(sample.unlisted)}); "
-            f"above about {sample.longest:,}, read it over SQL (queues.{queue}.read): "
-            f"guards.demand_max_age is {write_duration(fleet.guards.demand_max_age)}"
-        )
     return Estimate(
         queue=queue,
         listed=sample.listed,
         unlisted=unlisted,
         longest=sample.longest if is_long else None,
-        because="; ".join(because),
+        because=notes.describe_reading(queue, sample, fleet.guards.demand_max_age, long=is_long),
     )
-
-
-def _list_scopes(unlisted: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} in {scope}" for scope, count in sorted(unlisted.items()))
 
 
 _CLOCK_SKEW = 60
@@ -605,10 +589,7 @@ def _explain_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
     lasted = int((now - absence.since).total_seconds())
     if absence.lists < rule.lists or lasted < rule.after:
         return ""
-    return (
-        f"{absence.lists} complete lists in {write_duration(lasted)} lack it "
-        f"(providers.{absence.provider}.gone)"
-    )
+    return lives.explain_lists(absence.lists, lasted, absence.provider)
 
 
 def _apply_orders(

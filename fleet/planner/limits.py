@@ -16,21 +16,21 @@ from fleet.model.tickets import Limit
 from fleet.planner.demand import Group, Path, Payer, Place, Row, Supply, limits_of
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.teams import Teams
-from fleet.planner.units import DEAF_MESSAGE, FAILED_MESSAGE, STOPPED_MESSAGE, State, Unit
+from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
+from fleet.words import limits as words
+from fleet.words import lives, notes
 
 _ONE = Decimal(1)
-_MAX_NAMED = 3
-"""Maximum number of idle machines that a sentence names."""
 _SERVES_NOTHING: Mapping[State, str] = {
-    State.UNRECORDED: "listed by its provider, but not in its stack",
-    State.MISSING: "in its stack, but not listed by its provider",
-    State.NEVER_REGISTERED: "its worker never registered",
-    State.DEAF: DEAF_MESSAGE,
-    State.FAILED: FAILED_MESSAGE,
-    State.STOPPED: STOPPED_MESSAGE,
-    State.DISCONNECTED: "its worker is not connected",
+    State.UNRECORDED: words.UNRECORDED,
+    State.MISSING: notes.NOT_LISTED,
+    State.NEVER_REGISTERED: words.NEVER_REGISTERED,
+    State.DEAF: lives.DEAF,
+    State.FAILED: lives.FAILED,
+    State.STOPPED: lives.STOPPED,
+    State.DISCONNECTED: lives.NOT_CONNECTED,
 }
 
 
@@ -46,18 +46,18 @@ def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> It
             continue
         size = pool_plan.size
         units = pool_plan.inventory.units
+        useless = [(unit.name, why) for unit in units if (why := _explain_useless(unit))]
         row = _pool_row(name, "max", size.max, len(units), machines)
-        yield replace(row, because="; ".join((row.because, *_describe_useless(units))))
+        yield replace(row, because=words.add_useless(row.because, useless))
         if size.max_starting is not None:
-            starting = sum(is_booting(unit) for unit in pool_plan.inventory.units)
+            starting = sum(is_booting(unit) for unit in units)
             yield _pool_row(name, "max_starting", size.max_starting, starting, machines)
 
 
 def _pool_row(pool: str, key: str, most: int, held: int, machines: Mapping[str, Decimal]) -> Row:
-    with_new = " with what this plan makes" if held < most else ""
     return Row(
         path=("pools", pool, "workers", key),
-        because=f"is at workers.{key} ({most}){with_new}",
+        because=words.explain_max(key, most, held),
         room=Decimal(max(0, most - held)),
         machines=machines,
         kept=machines,
@@ -67,22 +67,13 @@ def _pool_row(pool: str, key: str, most: int, held: int, machines: Mapping[str, 
     )
 
 
-def _describe_useless(units: Iterable[Unit]) -> Iterator[str]:
-    """Yield a sentence per machine that counts to workers.max but serves no request."""
-    found = [(unit.name, why) for unit in units if (why := _explain_useless(unit))]
-    for name, why in found[:_MAX_NAMED]:
-        yield f"{name} takes a place, {why}"
-    if len(found) > _MAX_NAMED:
-        yield f"and {len(found) - _MAX_NAMED} more that serve no request"
-
-
 def _explain_useless(unit: Unit) -> str:
     """Return why a machine serves no request; empty if it may, or drains."""
     since = unit.machine.deleting_since if unit.machine else None
     if since is not None:
-        return f"deleting since {since:%Y-%m-%d %H:%M} UTC"
+        return words.explain_deleting(since)
     if unit.held is not None and unit.state is not State.BUSY:
-        return f"held {unit.held.said}"
+        return lives.describe_hold(unit.held.said)
     return "" if unit.returning else _SERVES_NOTHING.get(unit.state, "")
 
 
@@ -163,7 +154,7 @@ def tag_rows(uses: Iterable[Use]) -> Iterator[Row]:
         if use.counted:
             yield Row(
                 path=use.limit.path,
-                because=_sentence(use.limit, use.who, use.taken),
+                because=_describe_use(use),
                 room=Decimal(max(0, use.limit.most - use.taken)),
                 requests=use.counted,
                 over=Decimal(max(0, use.taken - use.limit.most)),
@@ -194,7 +185,7 @@ def blocked_rows(fleet: Fleet, groups: Sequence[Group]) -> Iterator[Row]:
         if isinstance(desk, TicketQueue) and group.payer.owner in desk.blocked:
             yield Row(
                 path=("queues", group.payer.desk or "", "blocked"),
-                because=f"queue {group.payer.desk} has {group.payer.owner} among its `blocked`",
+                because=words.explain_blocked(group.payer.desk, group.payer.owner),
                 room=Decimal(0),
                 requests={(group.id, place): _ONE for place in group.fits},
                 code=Stopped.OWNER_BLOCKED,
@@ -224,7 +215,7 @@ def last_rows(
             if first and others:
                 yield Row(
                     path=vocabulary.on_demand_at(tag),
-                    because=f"serves requests for {tag} first",
+                    because=words.explain_tagged_first(tag),
                     room=Decimal(max(0.0, places[key].room - first)),
                     requests={(g.id, key): Decimal(g.fits[key].share) for g in others},
                     code=Stopped.TAGGED_FIRST,
@@ -337,13 +328,9 @@ def _count_for(
             yield getattr(each.work, field), each.worker
 
 
-def _sentence(limit: _Limit, who: str | None, taken: int) -> str:
-    key = ".".join(map(str, limit.path[2:]))
-    holds = f"{taken} in use"
-    if taken < limit.most:
-        holds += f", {limit.most - taken} assigned by this plan"
-    of = f"queue {limit.desk}" if limit.desk else f"tag {limit.tag}"
-    whom = ""
-    if limit.of != "total":
-        whom = f" for {who.strip()}" if who else f" for an unknown {limit.of}"
-    return f"{key} of {of} is {limit.most}{whom}: {holds}"
+def _describe_use(use: Use) -> str:
+    limit, key = use.limit, ".".join(map(str, use.limit.path[2:]))
+    of = "" if limit.of == "total" else limit.of
+    who = use.who.strip() if of and use.who else ""
+    used = words.LimitUse(key, limit.tag, limit.desk, of, who, limit.most, use.taken)
+    return words.explain_limit(used)

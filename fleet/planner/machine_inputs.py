@@ -34,7 +34,8 @@ from fleet.planner.units import State
 from fleet.schema.model import Fleet, Pool, beginning_of, static_names
 from fleet.schema.pools import Market
 from fleet.schema.remembered import remembered
-from fleet.words.pools import UNPUBLISHED
+from fleet.words import images
+from fleet.words.lives import join
 
 _NUMBER_DIGITS = 4
 _MAX_NUMBER = 10**_NUMBER_DIGITS - 1
@@ -148,6 +149,17 @@ NOTHING_SHARED: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
+class Closure:
+    """The reason why a pool, or one of its options, creates no machines in this run."""
+
+    reason: str
+    path: tuple[str | int, ...]
+    """The deciding key of fleet.yaml."""
+    until: datetime | None = field(default=None, compare=False)
+    """When it ends by itself, if known."""
+
+
+@dataclass(frozen=True)
 class Option:
     """One way to create a machine for a pool: a type on a market."""
 
@@ -158,10 +170,8 @@ class Option:
     """The provider's image id; empty if no image is published."""
     price: Decimal | None
     """Price per hour in the currency of fleet.yaml; None: unknown."""
-    closed: str = ""
-    """Why the option is closed in this run; empty if open."""
-    until: datetime | None = field(default=None, compare=False)
-    """When the closure ends by itself, if known."""
+    closed: Closure | None = None
+    """Why the option is closed in this run; None if open."""
     shared: tuple[tuple[str, str], ...] = ()
     """Settings that refer to resources shared with other machines of the provider."""
 
@@ -190,10 +200,14 @@ def options_of(
     def options(memory: Memory) -> Iterator[Option]:
         for kind, market, price, unsold in offers:
             failing, until = find_failing(memory, name, kind, market, pool.provider)
-            closed = unsold or choice.closed or failing
-            ends = None if unsold else choice.until if choice.closed else until
+            machine = ("pools", name, "machine")
+            closed = Closure(failing, machine, until) if failing else None
+            if choice.closed:
+                closed = Closure(choice.closed, choice.path, choice.until)
+            if unsold:
+                closed = Closure(unsold, machine)
             own = tuple(shared.items())
-            yield Option(name, kind, market, choice.id, price, closed, ends, shared=own)
+            yield Option(name, kind, market, choice.id, price, closed, shared=own)
 
     if memory.has_failures:
         # If there is an alternative, the next run uses it, even if that run starts late.
@@ -231,21 +245,22 @@ def digest_of(fleet: Fleet, option: Option, image: str) -> str:
     return remembered(fleet, ("digest", option.key), (image, *shared), find)
 
 
-def why_closed(options: Iterable[Option]) -> str:
-    """Return why all options of a pool are closed; empty if one is open."""
-    reasons = []
-    for option in options:
-        if not option.closed:
-            return ""
-        reasons.append(option.closed)
-    return "; ".join(dict.fromkeys(reasons))
+def why_closed(options: Iterable[Option]) -> Closure | None:
+    """Return why all options of a pool are closed; None if one is open."""
+    found = [option.closed for option in options]
+    closures = [each for each in found if each is not None]
+    if not closures or len(closures) < len(found):
+        return None
+    reason = join(*dict.fromkeys(each.reason for each in closures))
+    first_end = min((each.until for each in closures if each.until), default=None)
+    return Closure(reason, closures[0].path, first_end)
 
 
 def _explain_unsold(fleet: Fleet, pool: Pool, known: MachineType, market: Market) -> str:
     """Return why a type without a price on a market is not bought there."""
     if market == "spot" and known.spot is None:
-        return f"the spot price of {known.name} at provider {pool.provider} is unknown"
-    return f"its price in {fleet.money.currency} is unknown"
+        return images.explain_spot_price(known.name, pool.provider)
+    return images.explain_price(fleet.money.currency)
 
 
 def wont_make(
@@ -253,9 +268,9 @@ def wont_make(
     inventory: PoolInventory,
     choice: ImageChoice,
     shared: Mapping[str, str] | Unknown = NOTHING_SHARED,
-) -> str:
-    """Return why a pool creates no machine in this run; empty if it may."""
-    return next(_obstacles(fleet, inventory, choice, shared), "")
+) -> Closure | None:
+    """Return why a pool creates no machine in this run; None if it may."""
+    return next(_obstacles(fleet, inventory, choice, shared), None)
 
 
 def _obstacles(
@@ -263,22 +278,24 @@ def _obstacles(
     inventory: PoolInventory,
     choice: ImageChoice,
     shared: Mapping[str, str] | Unknown,
-) -> Iterator[str]:
-    pool = fleet.pools.get(inventory.pool)
+) -> Iterator[Closure]:
+    pool, path = fleet.pools.get(inventory.pool), ("pools", inventory.pool)
     if not isinstance(pool, Pool):
-        yield "removed from fleet.yaml"
+        yield Closure(images.REMOVED, path)
         return
     if inventory.blind:
-        yield "its machines are unknown in this run"
+        yield Closure(images.MACHINES_UNKNOWN, path)
     if pool.mode in ("drain", "pause"):
-        yield f"mode is {pool.mode}"
+        yield Closure(images.explain_mode(pool.mode), path)
     if not find_types(fleet, pool):
-        yield "its machine type is not in the catalogue"
-    if not choice.id:
-        none = f"image {pool.image}{UNPUBLISHED}{pool.provider}"
-        yield choice.closed or none
+        yield Closure(images.NO_MACHINE_TYPE, path)
+    if not choice.id and choice.closed:
+        yield Closure(choice.closed, choice.path, choice.until)
+    elif not choice.id:
+        none = images.describe_unpublished(pool.image, pool.provider)
+        yield Closure(none, path)
     if isinstance(shared, Unknown):
-        yield shared.unknown
+        yield Closure(shared.unknown, path)
 
 
 def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:

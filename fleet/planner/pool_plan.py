@@ -19,11 +19,12 @@ from fleet.model.prices import price_of_type
 from fleet.planner.demand import Row
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
-from fleet.planner.machine_inputs import Option
+from fleet.planner.machine_inputs import Closure, Option
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import Market
 from fleet.tagrules.offers import Offer
+from fleet.words import lives
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,8 @@ class PoolPlan:
     pool: Pool | None
     """None if the pool was removed from fleet.yaml."""
     names: Iterator[str]
-    closed: str
-    """Why it creates no machine; empty if it may."""
+    closed: Closure | None
+    """Why it creates no machine; None if it may."""
     options: tuple[Option, ...] = ()
     """Every option to create a machine here, in fleet.yaml order."""
     failures: str = ""
@@ -316,7 +317,7 @@ class PoolPlan:
                     pool=self.name,
                     worker=unit.name,
                     registry=departure.registry,
-                    because="its hold is over, and nothing else speaks for its going",
+                    because=lives.HOLD_OVER,
                 )
 
     def cost_of(self, unit: Unit) -> Decimal | None:
@@ -466,13 +467,6 @@ def reason_of_departure(unit: Unit) -> Reason | None:
     reasons = (departure.reason for departure in unit.departures if departure.over is None)
     known = (Reason(reason) for reason in reasons if reason in _REASONS)
     return next((each for each in known if each is not Reason.HELD), None)
-
-
-def gives_back(unit: Unit) -> str:
-    """Return the message suffix of a deletion that returns its request; empty for others."""
-    if unit.worker is None or not unit.holds_in_vain:
-        return ""
-    return f"; request {unit.worker.running} goes back to the queue"
 
 
 def cause_of(reason: Reason) -> Cause:

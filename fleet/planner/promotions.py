@@ -17,7 +17,7 @@ from fleet.planner.failures import Memory, recall, stopped_images
 from fleet.planner.images import Standing, find_standing
 from fleet.planner.pool_plan import PoolPlan
 from fleet.schema.model import Fleet
-from fleet.schema.units import write_count, write_duration
+from fleet.words import images as words
 
 Found = Promotion | WaitingVersion
 
@@ -64,16 +64,12 @@ def _judge(
     if unread := [
         each.name for each in pools if not each.inventory.listed or each.inventory.blind
     ]:
-        return standing.waiting(f"the machines of pool {unread[0]} are unknown in this run")
+        return standing.waiting(words.explain_unknown_machines(unread[0]))
     tries = list(_boot_attempts(version, pools, memory))
     failed = sum(attempt.result == "failed" for attempt in tries)
     if failed == len(tries) and (tries or any(pool_plan.inventory.units for pool_plan in pools)):
-        boots = (
-            f"all of its {write_count(failed, 'boot')} failed" if failed else "no machine boots it"
-        )
-        return standing.waiting(f"{boots} yet")
-    age = write_duration(world.time - standing.since)
-    because = f"candidate for {age}: {write_count(len(tries), 'boot')}, {failed} failed"
+        return standing.waiting(words.explain_no_boots(failed))
+    because = words.explain_came_up(world.time - standing.since, len(tries), failed)
     return _promotion(version, "current", Reason.CANDIDATE_CAME_UP, because, pools)
 
 
@@ -81,7 +77,7 @@ def _explain_unchangeable(pools: list[PoolPlan]) -> str:
     """Return why no pool of an image may be changed; empty if one may."""
     modes = {pool_plan.pool.mode for pool_plan in pools if pool_plan.pool}
     is_still = modes and modes <= {"observe", "pause"}
-    return f"every pool of it is in mode {' or '.join(sorted(modes))}" if is_still else ""
+    return words.explain_modes(modes) if is_still else ""
 
 
 def _explain_stopped(
@@ -93,7 +89,7 @@ def _explain_stopped(
         booted = version.ids.get(pool_plan.inventory.provider, "")
         stop = stopped_images(rule, memory, pool_plan.name)(booted)
         if stop is not None:
-            return f"in pool {pool_plan.name} it {stop.summary}"
+            return words.explain_stop_in_pool(pool_plan.name, stop.summary)
     return ""
 
 
@@ -116,8 +112,7 @@ def _promote_newer(world: World, standing: Standing, pools: list[PoolPlan]) -> P
         for each in world.versions
         if each.image == version.image and each.state == "current"
     ]
-    than = f"is newer than {max(serving)}" if serving else "no version is current"
-    because = f"tested, published at {', '.join(sorted(version.ids))}, and {than}"
+    because = words.explain_newer(version.ids, max(serving, default=None))
     becoming = version.altered(share=standing.share)
     return _promotion(
         becoming, standing.becomes or "current", Reason.NEWER_VERSION, because, pools

@@ -26,6 +26,7 @@ from fleet.schema.model import (
     Pool,
 )
 from fleet.schema.units import write_count
+from fleet.words import images
 
 
 def settings_of(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str, str]:
@@ -157,8 +158,8 @@ def in_use(world: World, name: str) -> dict[str, int] | Unknown:
         return world.stacks
     listing = world.providers.get(name)
     if not isinstance(listing, Listing):
-        because = listing.unknown if listing else "not read"
-        return Unknown(unknown=f"provider {name} is unknown: {because}")
+        unread = listing.unknown if listing else images.NOT_READ
+        return Unknown(unknown=images.explain_unknown_provider(name, unread))
     recorded: set[str] = set()
     used = dict.fromkeys(base.ids, 0)
     for pool, stack in sorted(world.stacks.items()):

@@ -9,7 +9,6 @@ An unserved request has a reason and a deciding line of fleet.yaml.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from decimal import Decimal
 from functools import cache, partial
 from heapq import heapreplace
@@ -20,7 +19,6 @@ from typing import NamedTuple
 from fleet.model.decisions import NO_FIGURES, Decision, Figures, Served, Stopped, Unfit
 from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
 from fleet.model.images import ImageVersion
-from fleet.model.money import rate
 from fleet.model.plan import Blocked, BudgetVerdict, Cause, Reason, Unserved
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
@@ -29,13 +27,11 @@ from fleet.planner.demand import Ordered, Path, Place, Rank, Row, Signed, Supply
 from fleet.planner.durations import USUAL, kind_at
 from fleet.planner.fitting import Asked, find_unfit, fitting, held_by, held_tags
 from fleet.planner.images import Unproven, find_unproven
-from fleet.planner.machine_inputs import Option, new_inputs, renamed, why_closed
+from fleet.planner.machine_inputs import Closure, Option, new_inputs, renamed
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
 from fleet.planner.units import State, Unit, is_busy
-from fleet.schema.findings import yaml_key
 from fleet.schema.model import Fleet, StaticPool, TicketQueue, serves_queue
 from fleet.schema.remembered import remembered
-from fleet.schema.units import write_duration
 from fleet.tagrules.derive import is_about_environments
 from fleet.tagrules.offers import (
     Nearness,
@@ -44,7 +40,8 @@ from fleet.tagrules.offers import (
     offer_of_worker,
 )
 from fleet.tagrules.requests import Refusal
-from fleet.words.pools import describe_nearest
+from fleet.words import limits as words
+from fleet.words import lives, pools
 
 
 def find_supplies(
@@ -264,9 +261,7 @@ def _explain_creation(
 ) -> Why:
     """Return why a machine is created for these requests, and its bill until its deletion."""
     keys = tuple([request.key for _, request in load])
-    more = len(keys) - 1
-    others = f" and {more} more wait" if more else " waits"
-    because = f"request {keys[0]}{others} and no free worker fits {'them' if more else 'it'}"
+    because = lives.explain_requests(keys[0], len(keys) - 1)
     known = _known_durations(load, place)
     assumed = known.count(None)
     until_idle = billed(place.key, sum(filter(None, known)) + assumed * USUAL)
@@ -359,17 +354,14 @@ def _find_late_pools(
         return
     own = timing.own_deadline
     path = () if own else ("queues", signed.queue, "deadline")
-    whose = "its own deadline" if own else f"the deadline of queue {signed.queue}"
     for pool in signed.creating_pools:
         pool_plan = pool_plans.get(pool)
         kinds = [kind_at(fleet, pool, way.type) for way in pool_plan.options] if pool_plan else []
         if kinds and all(timing.is_late([kind], seconds) for kind in kinds):
             fastest = min(timing.on(kind, seconds) or 0 for kind in kinds)
-            message = (
-                f"needs {write_duration(fastest)} for it, and {whose} is "
-                f"{write_duration(timing.deadline)}"
-            )
-            blocked = Blocked(pool=pool, because=f"pool {pool} {message}", path=path, code="late")
+            message = words.explain_late(fastest, "" if own else signed.queue, timing.deadline)
+            because = words.add_pool(pool, message)
+            blocked = Blocked(pool=pool, because=because, path=path, code="late")
             yield _Stopped(blocked, Stopped.DEADLINE, message)
 
 
@@ -392,9 +384,8 @@ def _add_late(cause: _Cause, late: Sequence["_Stopped"]) -> _Cause:
     pools = {each.blocked.pool for each in late}
     others = (each for each in cause.blocked if each.pool not in pools)
     named = ((each, tuple(p for p in each.subject if p not in pools)) for each in cause.decisions)
-    message = "; ".join(filter(None, (cause.because, *(each.blocked.because for each in late))))
     return _Cause(
-        message,
+        lives.join(cause.because, *(each.blocked.because for each in late)),
         cause.path or late[0].blocked.path,
         (*others, *(each.blocked for each in late)),
         (*(each.altered(subject=left) for each, left in named if left), *_join_pools(late)),
@@ -477,14 +468,13 @@ def _find_blocked(
         if pool_plan is None:
             continue
         if pool_plan.closed:
-            message = f"creates no machines: {pool_plan.closed}"
-            path, until = _path_of_closed(pool_plan), _opening_time(pool_plan)
-            yield _closed(pool, message, path, until)
+            message = words.explain_closed(pool_plan.closed.reason)
+            yield _closed(pool, message, pool_plan.closed)
             continue
         for option in pool_plan.options:
             if option.closed:
-                message = f"creates no {option.type}: {option.closed}"
-                yield _closed(pool, message, _path_of_option(pool_plan, option), option.until)
+                message = words.explain_closed_type(option.type, option.closed.reason)
+                yield _closed(pool, message, option.closed)
             for row in rows.get(option.key, ()):
                 yield stopped_by(pool, row, option.key)
         for place in free[pool]:
@@ -493,9 +483,9 @@ def _find_blocked(
                 yield stopped_by(pool, row, place)
 
 
-def _closed(pool: str, message: str, path: Path, until: datetime | None) -> _Stopped:
-    because = f"pool {pool} {message}"
-    blocked = Blocked(pool=pool, because=because, path=path, code="closed", until=until)
+def _closed(pool: str, message: str, by: Closure) -> _Stopped:
+    because = words.add_pool(pool, message)
+    blocked = Blocked(pool=pool, because=because, path=by.path, code="closed", until=by.until)
     return _Stopped(blocked, Stopped.CLOSED, message)
 
 
@@ -513,16 +503,8 @@ def why_stopped(row: Row, need: Decimal, what: str, used: Used) -> str:
     budget = used.get((row.path, row.when))
     if budget is None:
         return row.sentence
-    whose = row.path[:2] != ("budgets", budget.budget)
-    name = f"the budget of pool {budget.budget}" if whose else f"budget {budget.budget}"
-    left = budget.left or Decimal(0)
-    # Enough decimals to show that one amount is less than the other.
-    places = next((n for n in (2, 3) if f"{left:.{n}f}" != f"{need:.{n}f}"), 4)
-    return (
-        f"{name} has {left:.{places}f} of {rate(budget.limit)} {budget.unit} left "
-        f"{budget.when} ({budget.spent:.2f} spent, {budget.reserved:.2f} reserved, "
-        f"{budget.planned:.2f} planned), and the next {what} needs {need:.{places}f}"
-    )
+    of_pool = row.path[:2] != ("budgets", budget.budget)
+    return words.explain_used_budget(budget, need, what, of_pool=of_pool)
 
 
 def _stopped_by(used: Used, pool: str, row: Row, place: str) -> _Stopped:
@@ -541,27 +523,6 @@ def _stopped_by(used: Used, pool: str, row: Row, place: str) -> _Stopped:
         until=row.until,
     )
     return _Stopped(blocked, row.code, row.because if row.pool else because, row.room)
-
-
-def _path_of_closed(pool_plan: PoolPlan) -> Path:
-    """Return the path of the line that closes a pool."""
-    if pool_plan.options and pool_plan.closed == why_closed(pool_plan.options):
-        return _path_of_option(pool_plan, pool_plan.options[0])
-    return ("pools", pool_plan.name)
-
-
-def _opening_time(pool_plan: PoolPlan) -> datetime | None:
-    """Return when the first option of a closed pool opens; None if unknown."""
-    if pool_plan.closed != why_closed(pool_plan.options):
-        return None
-    return min((option.until for option in pool_plan.options if option.until), default=None)
-
-
-def _path_of_option(pool_plan: PoolPlan, option: Option) -> Path:
-    """Return the path of the line that closes an option."""
-    if pool_plan.choice.closed and option.closed == pool_plan.choice.closed:
-        return pool_plan.choice.path
-    return ("pools", pool_plan.name, "machine")
 
 
 def _distinct(found: Sequence[_Stopped]) -> tuple[_Stopped, ...]:
@@ -615,7 +576,7 @@ def _join_causes(found: Sequence[_Stopped]) -> str:
         known = tightest.setdefault(each.what, each)
         if each.room is not None and known.room is not None and each.room < known.room:
             tightest[each.what] = each
-    return "; ".join(dict.fromkeys(each.blocked.because for each in tightest.values()))
+    return lives.join(*dict.fromkeys(each.blocked.because for each in tightest.values()))
 
 
 def _explain_held(fleet: Fleet, signed: Signed) -> _Cause | None:
@@ -631,14 +592,13 @@ def _explain_held(fleet: Fleet, signed: Signed) -> _Cause | None:
 def _describe_held(fleet: Fleet, signed: Signed, first: Refusal) -> str:
     if first.is_unknown:
         if not is_about_environments(fleet.derive[int(first.path[1])]):
-            return f"{first.because}; correct the request, or {yaml_key(first.path)}"
-        key = f"queues.{signed.queue}.unknown_environment"
-        return f"{first.because}; waits, unless {key} is any"
+            return pools.explain_unknown_value(first.because, first.path)
+        return pools.explain_unknown_environment(first.because, signed.queue)
     if not first.is_sure:
-        return f"{first.because}; waits until that can be read"
+        return pools.explain_unsure(first.because)
     if isinstance(fleet.queues.get(signed.queue), TicketQueue):
-        return f"{first.because}; the ticket gets no machine without it"
-    return f"{first.because}, and the queue stored the tag with it"
+        return pools.explain_denied_ticket(first.because)
+    return pools.explain_stored(first.because)
 
 
 def _find_nearest(
@@ -646,7 +606,7 @@ def _find_nearest(
 ) -> _Cause:
     """Return the nearest pool with its mismatches, and the deciding line."""
     if not near.offers:
-        return _Cause(f"no pool serves queue {asked.queue}", ("pools",))
+        return _Cause(pools.explain_unserved_queue(asked.queue), ("pools",))
     least = asked.ask._replace(required=asked.ask.required - asked.dropped)
     wrong, _, name = min(near.count_mismatches(least))
     code = Served.WORKERS_BUSY if isinstance(fleet.pools[name], StaticPool) else Served.FITS
@@ -658,7 +618,7 @@ def _find_nearest(
             unfit = (first,)
             break
     deciding = min(unfit, key=lambda each: _KEY_ORDER.get(each.key[2:], len(_KEY_ORDER)))
-    return _Cause(describe_nearest(unfit), deciding.key, decisions=unfit)
+    return _Cause(pools.describe_nearest(unfit), deciding.key, decisions=unfit)
 
 
 _KEY_ORDER: Mapping[Path, int] = {("image",): 0, ("machine",): 1}

@@ -29,7 +29,7 @@ from fleet.model.orders import Hold
 from fleet.model.pool_limits import boot_of
 from fleet.model.values import Word
 from fleet.schema.model import DebusineQueue, Fleet, Pool, Ready, is_at_cloud
-from fleet.schema.units import write_duration
+from fleet.words import lives
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 """Later than any other time."""
@@ -194,18 +194,17 @@ def has_failed(machine: Machine | None) -> bool:
     return is_silent or machine.state is MachineState.FAILED
 
 
-def why_late(pool: object) -> str:
-    """Return the deadline that a machine missed."""
-    ready, within = _ready(pool), write_duration(boot_of(pool).deadline)
-    if ready:
-        return f"its port {ready.port} did not answer within ready.within ({within})"
-    return f"its worker did not register within boot.deadline ({within})"
+def why_late(pool: object, *, revoked: bool = False) -> str:
+    """Return the deadline that a machine missed, and whether its token is revoked for it."""
+    ready = _ready(pool)
+    port = ready.port if ready else None
+    return lives.explain_late(boot_of(pool).deadline, port, revoked=revoked)
 
 
 def why_lost(pool: object) -> str:
     """Return the failure of a machine that was ready; empty if workers register."""
     ready = _ready(pool)
-    return f"its port {ready.port} no longer answers" if ready else ""
+    return lives.explain_lost_port(ready.port) if ready else ""
 
 
 def _ready(pool: object) -> Ready | None:
@@ -235,9 +234,6 @@ class State(Word):
 
 DEAF_GRACE = 120
 """Seconds that a connected worker has to report its tags; until then it counts as starting."""
-FAILED_MESSAGE = "failed by its provider: its livechecks or `new` failed"
-DEAF_MESSAGE = "its worker has not reported its tags, so it gets no work"
-STOPPED_MESSAGE = "its machine is stopped"
 RETURN_GRACE = DEAF_GRACE
 """Seconds that a disconnected worker still counts as capacity: most reconnect."""
 CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
@@ -289,9 +285,7 @@ class Unit:
     def failure(self) -> str:
         """Return the failure of a broken machine."""
         misses = self.machine.misses if self.machine else None
-        if misses:
-            return f"the port of its `ready` did not answer the last {misses} checks"
-        return FAILED_MESSAGE
+        return lives.explain_silent_port(misses) if misses else lives.FAILED
 
     @property
     def awaits_token(self) -> bool:
@@ -307,6 +301,11 @@ class Unit:
             return False
         is_off = self.machine is not None and self.machine.state is MachineState.STOPPED
         return is_off or self.worker.stranded
+
+    @property
+    def work_in_vain(self) -> str | None:
+        """Return the assigned work that it cannot run; None without such work."""
+        return self.worker.running if self.worker and self.holds_in_vain else None
 
     @property
     def may_run(self) -> bool:

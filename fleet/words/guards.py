@@ -1,8 +1,16 @@
 """Sentences of the results of guards."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 
+from fleet.model.plan import ApprovalVerdict, Cause
 from fleet.schema.units import write_count
+
+USED_UP = "used up"
+_CAUSES: Mapping[Cause, str] = {
+    Cause.CONFIG: "a config change",
+    Cause.KNOWLEDGE: "lost data",
+}
 
 
 def count_are(count: int, word: str) -> str:
@@ -56,6 +64,11 @@ def explain_rivals(
     )
 
 
+def describe_causes(causes: Iterable[Cause]) -> str:
+    """Return the causes of removals."""
+    return " and ".join(_CAUSES[cause] for cause in sorted(causes))
+
+
 def describe_removal(causes: str, pool: str | None, count: int, machines: int, limit: str) -> str:
     """Return the share of machines that a cause would remove; pool None: of the fleet."""
     share = 100 * count / machines if machines else 0
@@ -71,3 +84,39 @@ def describe_cost_rise(pool: str | None, machines: int, amount: str, limit: str)
     where = f"in pool {pool}" if pool else "in the fleet"
     what = write_count(machines, "machine")
     return f"{what} that config asks for would add {amount}/h {where}; limit: {limit}"
+
+
+def explain_withheld(reason: str) -> str:
+    """Return why a guard withholds the machine of a request."""
+    return f"a guard withholds its machine: {reason}"
+
+
+def explain_unknown_use(reason: str) -> str:
+    """Return why the use of an approval is unknown."""
+    return f"its use is unknown: {reason}"
+
+
+def explain_missing_pool(pool: str) -> str:
+    """Return the pool of an approval that does not exist."""
+    return f"no pool {pool} in fleet.yaml or with machines"
+
+
+def explain_expired(day: date) -> str:
+    """Return the last day of an approval."""
+    return f"expired on {day}"
+
+
+def describe_inert(approval: ApprovalVerdict) -> str:
+    """Return why an approval has no effect."""
+    return (
+        f"the approval of guard {approval.guard} for pool {approval.pool} "
+        f"(used {approval.used} of {approval.count}) has no effect: {approval.inert}"
+    )
+
+
+def describe_approvals(approvals: Sequence[ApprovalVerdict], now: int) -> str:
+    """Return the use of the approvals of a pool, and the number that they let pass now."""
+    used, count = sum(each.used for each in approvals), sum(each.count for each in approvals)
+    more = f", {now} more now" if now else ""
+    inert = "; ".join(sorted({each.inert for each in approvals if each.inert}))
+    return f"approved: used {used} of {count}{more}{f' ({inert})' if inert else ''}"

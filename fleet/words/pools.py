@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fleet.model.decisions import MISMATCHES, Code, Decision, Served, Stopped, Unfit
-from fleet.schema.findings import listed
+from fleet.model.decisions import MISMATCHES, Code, Decision, Path, Served, Stopped, Unfit
+from fleet.schema.findings import listed, yaml_key
+from fleet.words.images import describe_unpublished
 
-UNPUBLISHED = " has no published version at provider "
-"""Joins the names of an image and a provider in the reason why a pool creates no machines."""
 _Words = Callable[[Decision], str]
 
 
@@ -27,12 +26,42 @@ def describe_nearest(decisions: Sequence[Decision]) -> str:
         return f"pool {name} fits, but is on demand: only for requests that ask for it"
     if code is Unfit.IMAGE_UNPROVEN:
         figures = decisions[0].figures
-        none = f"image {figures.image}{UNPUBLISHED}{figures.provider}"
+        none = describe_unpublished(figures.image, figures.provider)
         return f"{none}; its test would prove {listed(figures.tags)}"
     shown = [each for each in decisions if each.code in MISMATCHES]
     has = ", ".join(figure for each in shown for figure in each.figures.has)
     but = f" (it has {has})" if has else ""
     return f"no pool fits; nearest is {name}, which {'; '.join(map(describe, shown))}{but}"
+
+
+def explain_unserved_queue(queue: str | None) -> str:
+    """Return the queue that no pool serves."""
+    return f"no pool serves queue {queue}"
+
+
+def explain_unknown_value(refused: str, path: Path) -> str:
+    """Return why a value of a request gives no tag, and the edits."""
+    return f"{refused}; correct the request, or {yaml_key(path)}"
+
+
+def explain_unknown_environment(refused: str, queue: str) -> str:
+    """Return why an environment of a request gives no tag, and the key that ignores it."""
+    return f"{refused}; waits, unless queues.{queue}.unknown_environment is any"
+
+
+def explain_unsure(refused: str) -> str:
+    """Return why it is unknown whether a request may ask for a tag."""
+    return f"{refused}; waits until that can be read"
+
+
+def explain_denied_ticket(refused: str) -> str:
+    """Return why a ticket may not ask for a tag."""
+    return f"{refused}; the ticket gets no machine without it"
+
+
+def explain_stored(refused: str) -> str:
+    """Return why a request may not ask for a tag that its queue stored."""
+    return f"{refused}, and the queue stored the tag with it"
 
 
 def with_messages(decisions: Iterable[Decision]) -> tuple[Decision, ...]:

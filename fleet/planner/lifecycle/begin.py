@@ -13,6 +13,7 @@ from fleet.planner.lifecycle.held import why_frozen
 from fleet.planner.lifecycle.table import apply_rules
 from fleet.planner.machine_inputs import (
     NOTHING_SHARED,
+    Closure,
     digests_of,
     known_names,
     options_of,
@@ -48,13 +49,16 @@ def _begin(
         shared = shared_settings(fleet, world, inventory.provider)
         known = NOTHING_SHARED if isinstance(shared, Unknown) else shared
         options = options_of(fleet, memory, name, choice, known)
+        frozen = why_frozen(fleet, world, name)
         pool_plan = PoolPlan(
             fleet=fleet,
             world=world,
             inventory=with_begun(fleet, inventory, options, choice, memory.by_pool.get(name, ())),
             pool=pool if isinstance(pool, Pool) else None,
             names=worker_names(fleet, name, remembered),
-            closed=why_frozen(fleet, world, name) or wont_make(fleet, inventory, choice, shared),
+            closed=Closure(frozen, ("pools", name))
+            if frozen
+            else wont_make(fleet, inventory, choice, shared),
             options=options,
             failures=describe_failures(memory, name),
             lost=find_lost(memory, inventory),

@@ -15,7 +15,7 @@ from fleet.model.prices import paid_until, tariff_of
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import NEVER, Unit
 from fleet.schema.model import DebusineQueue, TicketQueue
-from fleet.schema.units import write_duration
+from fleet.words import lives
 
 _DEFAULT_DELETE_SECONDS = 120
 """Seconds from the start of a run to the deletion of its machines, if not measured yet."""
@@ -59,11 +59,7 @@ def paid_for(pool_plan: PoolPlan, unit: Unit) -> str:
     paid, next_end = _paid_seconds(pool_plan, unit)
     if paid < next_end:
         return ""
-    return (
-        f"paid for another {write_duration(paid)}, what is billed while it is deleted included; "
-        f"a later run can delete it in time (cadence is {write_duration(pool_plan.fleet.cadence)}"
-        f", deleting takes up to {write_duration(deleting_seconds(pool_plan.world))})"
-    )
+    return lives.explain_paid(paid, pool_plan.fleet.cadence, deleting_seconds(pool_plan.world))
 
 
 def deleting_seconds(world: World) -> int:

@@ -30,16 +30,13 @@ from fleet.planner.pool_plan import (
     Why,
     delete,
     drain,
-    gives_back,
     is_going,
     keep,
     replace_by_new,
 )
 from fleet.planner.units import (
     DEAF_GRACE,
-    DEAF_MESSAGE,
     DISCONNECTED_GRACE,
-    STOPPED_MESSAGE,
     State,
     Unit,
     hears_others,
@@ -47,13 +44,7 @@ from fleet.planner.units import (
     why_late,
     why_lost,
 )
-from fleet.schema.units import write_duration
-
-_LOST = "its worker's registration is gone from its queue; its token is revoked first"
-
-_UNLISTED = "in its stack, but not listed by its provider"
-_WORKS = "; its livecheck succeeds, so it stays"
-_NEVER_CAME = "its machine stopped before its worker registered; its token is revoked first"
+from fleet.words import lives
 
 
 class DeafWorker(LifeRule):
@@ -62,8 +53,7 @@ class DeafWorker(LifeRule):
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Delete workers that are connected for long but report no tags."""
         for unit in pool_plan.inventory.having(State.DEAF):
-            because = f"{DEAF_MESSAGE}, for more than {write_duration(DEAF_GRACE)}"
-            yield delete(unit, Reason.DEAF, because)
+            yield delete(unit, Reason.DEAF, lives.explain_deaf(DEAF_GRACE))
 
 
 class StoppedMachine(LifeRule):
@@ -73,13 +63,13 @@ class StoppedMachine(LifeRule):
         """Delete stopped machines: nothing runs on them, whatever their registry reports."""
         for unit in pool_plan.inventory.having(State.STOPPED):
             if not unit.awaits_token:
-                yield delete(unit, Reason.STOPPED, f"{STOPPED_MESSAGE}{gives_back(unit)}")
+                yield delete(unit, Reason.STOPPED, lives.explain_stopped(unit.work_in_vain))
             elif pool_plan.inventory.tokens is None or not pool_plan.inventory.has_registry:
                 continue
             elif unit.name in pool_plan.lost:
-                yield delete(unit, Reason.REGISTRATION_LOST, _LOST)
+                yield delete(unit, Reason.REGISTRATION_LOST, lives.REGISTRATION_LOST)
             else:
-                yield delete(unit, Reason.BOOT_FAILED, _NEVER_CAME)
+                yield delete(unit, Reason.BOOT_FAILED, lives.NEVER_CAME)
 
 
 class DisconnectedWorker(LifeRule):
@@ -93,11 +83,7 @@ class DisconnectedWorker(LifeRule):
         for unit in pool_plan.inventory.having(State.DISCONNECTED):
             away = seconds_away(pool_plan.world, unit.worker)
             if away > DISCONNECTED_GRACE and hears_others(pool_plan.world, unit.registry or ""):
-                because = (
-                    "its worker is idle and not connected (last seen "
-                    f"{write_duration(away)} ago); other workers of its queue are connected"
-                )
-                yield delete(unit, Reason.DISCONNECTED, because)
+                yield delete(unit, Reason.DISCONNECTED, lives.explain_disconnected(away))
 
 
 class BrokenMachine(LifeRule):
@@ -108,14 +94,13 @@ class BrokenMachine(LifeRule):
         for unit in pool_plan.inventory.units:
             if not unit.has_failed or unit.name in pool_plan.leaving:
                 continue
-            message = unit.failure
+            failure = unit.failure
             if unit.state in (State.IDLE, State.BUSY, State.DRAINING):
-                yield replace_by_new(unit, Reason.LIVECHECK_FAILED, message)
+                yield replace_by_new(unit, Reason.LIVECHECK_FAILED, failure)
             if unit.state in (State.IDLE, State.BUSY) and not is_going(unit):
-                yield drain(unit, Reason.LIVECHECK_FAILED, message)
+                yield drain(unit, Reason.LIVECHECK_FAILED, failure)
             elif unit.state is State.DISCONNECTED:
-                because = f"{message}, and its worker is not connected"
-                yield delete(unit, Reason.LIVECHECK_FAILED, because)
+                yield delete(unit, Reason.LIVECHECK_FAILED, lives.explain_broken(failure))
 
 
 class FailedBoot(LifeRule):
@@ -137,13 +122,13 @@ class FailedBoot(LifeRule):
         late = pool_plan.inventory.having(State.NEVER_REGISTERED)
         if pool_plan.inventory.tokens is None or not late:
             return
-        lost, because = why_lost(pool_plan.pool), why_late(pool_plan.pool)
-        because += "" if lost else "; its token is revoked first"
+        lost = why_lost(pool_plan.pool)
+        because = why_late(pool_plan.pool, revoked=not lost)
         for unit in late:
             if unit.name in pool_plan.lost and lost:
                 yield delete(unit, Reason.LIVECHECK_FAILED, lost)
             elif unit.name in pool_plan.lost:
-                yield delete(unit, Reason.REGISTRATION_LOST, _LOST)
+                yield delete(unit, Reason.REGISTRATION_LOST, lives.REGISTRATION_LOST)
             else:
                 yield hold_or_delete(
                     pool_plan, unit, _explain_expired_token(pool_plan.world, unit) or because
@@ -155,7 +140,7 @@ def _explain_expired_token(world: World, unit: Unit) -> str:
     until = unit.worker.token_expires if unit.worker else None
     if until is None or until > world.time:
         return ""
-    return "its token expired before its worker registered"
+    return lives.CAME_TOO_LATE
 
 
 class GoneMachine(LifeRule):
@@ -173,22 +158,22 @@ class GoneMachine(LifeRule):
         rule = rule_of_absence(pool_plan.fleet, provider)
         for unit in pool_plan.inventory.having(State.MISSING):
             if absence := absences.get(unit.name):
-                since, after = f"{absence.since:%Y-%m-%d %H:%M}", write_duration(rule.after)
-                message = (
-                    f"{_UNLISTED} since {since} UTC: {absence.lists} complete lists lack it; gone "
-                    f"after {rule.lists} in {after} (providers.{provider}.gone)"
-                    f"{_WORKS if absence.works else ''}"
+                because = lives.explain_absent(
+                    absence.since,
+                    absence.lists,
+                    (rule.lists, rule.after),
+                    provider,
+                    works=bool(absence.works),
                 )
-                yield keep(unit, Reason.NOT_KNOWN, message)
-        for unit, because in pool_plan.inventory.gone:
-            message = f"{_UNLISTED}: {because}"
+                yield keep(unit, Reason.NOT_KNOWN, because)
+        for unit, gone in pool_plan.inventory.gone:
             if unit.may_run and unit.worker is not None:
-                message = f"{message}; ticket {unit.worker.running} fails"
-                yield delete(unit, Reason.GONE, message, forgets=True, absent="gone")
+                because = lives.explain_gone(gone, unit.worker.running)
+                yield delete(unit, Reason.GONE, because, forgets=True, absent="gone")
             else:
                 has_ended = unit.worker is not None and unit.worker.uses
                 reason = Reason.TICKET_RETURNED if has_ended else Reason.GONE
-                yield delete(unit, reason, message, absent="gone")
+                yield delete(unit, reason, lives.explain_gone(gone), absent="gone")
 
 
 class InterruptedRun(LifeRule):
@@ -206,13 +191,11 @@ class InterruptedRun(LifeRule):
 
 def _explain_undeleted(unit: Unit) -> str:
     if unit.machine is None:
-        return "an earlier apply began to delete it, and its provider no longer lists it"
+        return lives.DELETED_UNLISTED
     since = unit.machine.deleting_since
     if since is None and unit.machine.trouble:
-        return "its deletion failed and is tried again"
-    if since is None:
-        return "an earlier apply was interrupted while deleting it"
-    return f"deleting since {since:%Y-%m-%d %H:%M} UTC: its provider still lists it"
+        return lives.DELETION_FAILED
+    return lives.DELETION_INTERRUPTED if since is None else lives.explain_undeleted(since)
 
 
 _TABLES = "labels", "settings"
@@ -222,7 +205,7 @@ def _explain_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
     """Return why the pool's option for these inputs is closed; empty if open."""
     way = inputs.type, market_of(inputs)
     ways = (option for option in pool_plan.options if (option.type, option.market) == way)
-    return next((each.closed for each in ways), "")
+    return next((each.closed.reason if each.closed else "" for each in ways), "")
 
 
 def _finish_creations(pool_plan: PoolPlan) -> Iterator[Proposal]:
@@ -237,15 +220,12 @@ def _finish_creations(pool_plan: PoolPlan) -> Iterator[Proposal]:
         # A creation that fails in every run would keep its request from pools that work.
         closed = _explain_closed(pool_plan, unit.inputs)
         if unit.machine is None and (closed or held >= most):
-            began = failed or "an earlier apply was interrupted before creating it"
-            because = f"{began}; no machine is listed; {closed or 'no longer needed'}"
+            because = lives.explain_unmade(failed, closed)
             yield delete(unit, Reason.INTERRUPTED, because, absent="unmade")
             continue
         held += unit.machine is None
         exists = unit.machine is not None
-        because = "an earlier apply was interrupted while creating it"
-        if failed:
-            because = f"{failed}; {'its provider lists it now' if exists else 'tried again'}"
+        because = lives.explain_again(failed, exists=exists)
         why = Why(Reason.INTERRUPTED, Cause.KNOWLEDGE, because, exists=exists)
         # The listing order of a stack must not change the bytes of a plan.
         tables = {name: dict(sorted(getattr(unit.inputs, name).items())) for name in _TABLES}

@@ -15,7 +15,7 @@ from fleet.planner.lifecycle.rule import LifeRule
 from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, keep
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet
-from fleet.schema.units import write_duration
+from fleet.words import lives
 
 HOLD_SECONDS = 86400
 """Seconds that a machine which failed to boot is held."""
@@ -31,8 +31,7 @@ def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
     """
     freeze = Freeze(by=FLEET, at=world.time, until=world.time, reason="")
     if isinstance(world.orders, Unknown):
-        because = f"what operators ordered is unknown: {world.orders.unknown}"
-        return (freeze.altered(reason=because),)
+        return (freeze.altered(reason=lives.explain_unread_orders(world.orders.unknown)),)
     takers = takers_of(fleet, world)
     orders = (
         order
@@ -43,9 +42,9 @@ def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
     )
     unread = (
         freeze.altered(
-            reason=f"{record} are unknown: {because}", stops=(_FROZEN_BY_UNREAD[record],)
+            reason=lives.explain_unread(record, why), stops=(_FROZEN_BY_UNREAD[record],)
         )
-        for record, because in sorted(world.unread.items())
+        for record, why in sorted(world.unread.items())
     )
     return (*orders, *unread)
 
@@ -73,7 +72,7 @@ def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> Proposal:
     is_held = wanted is not None and room > 0 and is_new and pool_plan.may_remove
     if wanted is None or not is_held or unit.machine is None or unit.held:
         return delete(unit, Reason.BOOT_FAILED, because)
-    message = f"did not boot: {because}"
+    message = lives.explain_failed_boot(because)
     holding = Holding(
         pool=pool_plan.name,
         worker=unit.name,
@@ -83,7 +82,7 @@ def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> Proposal:
         log=wanted.log,
         because=message,
     )
-    held_for = f"held for {write_duration(HOLD_SECONDS)}: {message}"
+    held_for = lives.explain_held_boot(HOLD_SECONDS, message)
     return Proposal("keep", unit, Reason.HELD, held_for, holding=holding)
 
 
@@ -100,7 +99,7 @@ class HeldMachine(LifeRule):
         for unit in pool_plan.inventory.units:
             if unit.held is None:
                 continue
-            because = f"held {unit.held.said}"
+            because = lives.describe_hold(unit.held.said)
             yield keep(unit, Reason.HELD, because)
             is_drained = unit.worker is not None and unit.worker.draining
             if unit.state in (State.IDLE, State.BUSY, State.DISCONNECTED) and not is_drained:

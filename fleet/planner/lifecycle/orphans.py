@@ -15,7 +15,7 @@ from fleet.planner.lifecycle.rule import LifeRule
 from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, keep
 from fleet.planner.units import State, Unit
 from fleet.schema.model import TicketQueue, is_named_by_fleet
-from fleet.schema.units import write_duration
+from fleet.words import lives
 
 CONFIRMATION_DELAY = timedelta(minutes=10)
 """Minimum time between the first listing and the one that confirms it."""
@@ -29,29 +29,21 @@ class OrphanMachine(LifeRule):
         for unit in _orphans(pool_plan):
             since = unit.worker.since if unit.worker and unit.worker.draining else None
             if unit.worker is not None and unit.may_run:
-                because = f"in no stack: deleted when ticket {unit.worker.running} ends"
+                because = lives.explain_busy_orphan(unit.worker.running)
                 yield keep(unit, Reason.ORPHAN, because)
-            elif since is None:
-                again = f"deleted if a listing in {write_duration(CONFIRMATION_DELAY)} confirms it"
+                continue
+            drained = None if since is None else pool_plan.world.time - since
+            # A stopped machine is of no use to its ticket.
+            because = lives.explain_orphan(unit.work_in_vain, CONFIRMATION_DELAY, drained)
+            if drained is None:
                 told = replace(unit, registry=pool_plan.inventory.tokens)
-                yield drain(told, Reason.ORPHAN, f"{_explain_orphan(unit)}; {again}")
-            elif pool_plan.world.time < since + CONFIRMATION_DELAY:
-                ago = f"drained {write_duration(pool_plan.world.time - since)} ago"
-                wait = f"{ago}, deleted after {write_duration(CONFIRMATION_DELAY)}"
-                yield keep(unit, Reason.ORPHAN, f"{_explain_orphan(unit)}; {wait}")
+                yield drain(told, Reason.ORPHAN, because)
+            elif drained < CONFIRMATION_DELAY:
+                yield keep(unit, Reason.ORPHAN, because)
             else:
                 # Idle since a listing reported it, or since its last ticket ended. It was listed
                 # when assigned to that ticket and is for no other one: it is deleted in any case.
-                idle = f"drained {write_duration(pool_plan.world.time - since)} ago"
-                yield delete(unit, Reason.ORPHAN, f"{_explain_orphan(unit)}; {idle}")
-
-
-def _explain_orphan(unit: Unit) -> str:
-    """Return why a machine is an orphan; a stopped one is of no use to its ticket."""
-    whose = "no ticket uses it"
-    if unit.worker is not None and unit.holds_in_vain:
-        whose = f"held by ticket {unit.worker.running}, but the machine is stopped"
-    return f"listed by its provider, but in no stack, and {whose}"
+                yield delete(unit, Reason.ORPHAN, because)
 
 
 def _orphans(pool_plan: PoolPlan) -> list[Unit]:

@@ -37,7 +37,7 @@ from fleet.planner.pool_plan import (
     replace_by_new,
 )
 from fleet.planner.units import State, Unit
-from fleet.schema.units import write_count, write_duration
+from fleet.words import lives
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY_MINUTES = 24 * 60
@@ -108,11 +108,9 @@ def why_closed(windows: Iterable[Window], now: datetime) -> str:
         return ""
     openings = [(moment, w.zone) for w in windows if (moment := w.next_opening(now))]
     if not openings:
-        zones = ", ".join(sorted({window.zone for window in windows}))
-        return f"no window of replace.windows opens: time zone {zones} is unknown here"
+        return lives.explain_unknown_zones({window.zone for window in windows})
     moment, zone = min(openings)
-    local = moment.astimezone(_zone(zone))
-    return f"the next of replace.windows opens {local:%Y-%m-%d %H:%M} {zone}"
+    return lives.explain_window(moment.astimezone(_zone(zone)), zone)
 
 
 def _zone(name: str) -> tzinfo | None:
@@ -148,12 +146,12 @@ class Replacement(LifeRule):
         windows = [parse_window(text, zone) for text in pace.windows]
         closed = why_closed(windows, pool_plan.world.time)
         turns = 0 if closed else _count_free_slots(pool_plan, pace)
-        wait = closed or f"waits for its turn (replace.at_a_time is {pace.at_a_time}%)"
+        wait = closed or lives.explain_turn(pace.at_a_time)
         stock = _take_stock(pool_plan)
         for number, unit in enumerate(due):
             stays = (yield from _replace(pool_plan, stock, unit)) if number < turns else wait
             if stays:
-                because = f"{pool_plan.due[unit.name][1]}; {stays}"
+                because = lives.join(pool_plan.due[unit.name][1], stays)
                 yield keep(unit, Reason.WAITS_FOR_WINDOW, because)
 
 
@@ -232,21 +230,21 @@ def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit) -> Generator[Propos
         yield drain(unit, reason, because)
         return ""
     if stock.is_enough(unit, with_coming=True):
-        return "its replacement boots"
+        return lives.REPLACEMENT_BOOTS
     why = Why(
         Reason.REPLACEMENT,
         cause_of(reason),
-        f"replaces {unit.name}: {because}",
+        lives.explain_replacement(unit.name, because),
         turn=pool_plan.turn,
     )
     if not make_one(pool_plan, why):
         stock.coming += 1
         stock.coming_free += 1
-        return "its replacement is created first"
+        return lives.REPLACEMENT_FIRST
     if pool_plan.is_full and not stock.started and not _is_capacity_coming(pool_plan):
-        yield drain(unit, reason, f"{because}; workers.max leaves no room to replace it first")
+        yield drain(unit, reason, lives.explain_no_room(because))
         return ""
-    return "no room yet for its replacement"
+    return lives.NO_ROOM_YET
 
 
 def _is_capacity_coming(pool_plan: PoolPlan) -> bool:
@@ -273,8 +271,7 @@ class OutdatedMachine(LifeRule):
         for unit in pool_plan.inventory.units:
             if pool_plan.is_outdated(unit):
                 yield replace_by_new(unit, Reason.OUTDATED, _describe_difference(pool_plan, unit))
-        share = pool_plan.choice.share
-        because = f"a candidate of its image takes {share}% of the pool's workers"
+        because = lives.explain_canary(pool_plan.choice.share)
         for unit in _canary_candidates(pool_plan):
             yield replace_by_new(unit, Reason.OUTDATED, because)
 
@@ -299,12 +296,11 @@ def _describe_difference(pool_plan: PoolPlan, unit: Unit) -> str:
     images = sorted({option.image for option in pool_plan.options})
     if unit.machine and unit.machine.image and unit.machine.image not in images:
         name_of = pool_plan.choice.name_of
-        today = " or ".join(map(name_of, images))
-        return f"boots image {name_of(unit.machine.image)}, current is {today}"
+        return lives.explain_other_image(name_of(unit.machine.image), map(name_of, images))
     types = list(dict.fromkeys(option.type for option in pool_plan.options))
     if unit.machine and unit.machine.type not in types:
-        return f"machine type is {unit.machine.type}, current is {' or '.join(types)}"
-    return "created from an older configuration"
+        return lives.explain_other_type(unit.machine.type, types)
+    return lives.OLDER_CONFIG
 
 
 class MaximumAge(LifeRule):
@@ -326,8 +322,7 @@ class MaximumAge(LifeRule):
             created = unit.machine.created_at if unit.machine else None
             age = int((pool_plan.world.time - created).total_seconds()) if created else -1
             if limit and age >= limit.most:
-                because = f"machine is {write_duration(age)} old, retire.max_age is {limit.stated}"
-                yield replace_by_new(unit, Reason.MAX_AGE, because)
+                yield replace_by_new(unit, Reason.MAX_AGE, lives.explain_age(age, limit.stated))
 
 
 class MaximumUses(LifeRule):
@@ -348,6 +343,4 @@ class MaximumUses(LifeRule):
         for unit in pool_plan.inventory.units if limit else ():
             uses = unit.worker.uses if unit.worker else None
             if limit and uses is not None and uses >= limit.most:
-                finished = write_count(uses, "request")
-                because = f"finished {finished}, retire.max_uses is {limit.stated}"
-                yield replace_by_new(unit, Reason.MAX_USES, because)
+                yield replace_by_new(unit, Reason.MAX_USES, lives.explain_uses(uses, limit.stated))

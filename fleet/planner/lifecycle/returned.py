@@ -16,7 +16,7 @@ from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife, decla
 from fleet.planner.pool_plan import PoolPlan, Proposal, delete, keep
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Reuse, TicketQueue
-from fleet.schema.units import write_duration
+from fleet.words import lives
 
 
 class ReturnedMachine(LifeRule):
@@ -63,14 +63,10 @@ class ReturnedMachine(LifeRule):
             elif unit.name in pool_plan.used or unit.name in pool_plan.kept:
                 continue
             elif paid and short <= 0:
-                yield keep(unit, Reason.PAID_FOR, f"{because}; {paid}")
+                yield keep(unit, Reason.PAID_FOR, lives.join(because, paid))
                 continue
             short -= 1
-            yield delete(
-                unit,
-                Reason.TICKET_RETURNED,
-                f"its ticket ended and `reuse` no longer allows another: {because}",
-            )
+            yield delete(unit, Reason.TICKET_RETURNED, lives.explain_no_reuse(because))
 
 
 def _keep_for_sandbox(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> Iterator[Proposal]:
@@ -78,9 +74,7 @@ def _keep_for_sandbox(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> Iterator
     is_free = unit.name not in pool_plan.used and unit.name not in pool_plan.kept
     is_due = pool_plan.is_staffed and pool_plan.can_scale_down
     if is_due and is_free and is_in_sandbox(pool_plan.fleet, unit):
-        held = write_duration(reuse.opportunity)
-        because = f"kept for the next ticket of its sandbox, reuse.opportunity is {held}"
-        yield keep(unit, Reason.IDLE_RECENTLY, because)
+        yield keep(unit, Reason.IDLE_RECENTLY, lives.explain_sandbox(reuse.opportunity))
 
 
 def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
@@ -91,9 +85,7 @@ def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
     idle = int((pool_plan.world.time - unit.since).total_seconds())
     if idle < reuse.opportunity:
         return ""
-    most = write_duration(reuse.opportunity)
-    since = write_duration(idle)
-    return f"no ticket of its sandbox came for {since}, reuse.opportunity is {most}"
+    return lives.explain_reuse_over(idle, reuse.opportunity)
 
 
 def _match_sandboxes(pool_plan: PoolPlan, unit: Unit) -> list[bool]:

@@ -22,7 +22,7 @@ from fleet.planner.lifecycle.rule import (
 from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, keep
 from fleet.planner.units import State, Unit
 from fleet.schema.model import Pool, TicketQueue
-from fleet.schema.units import write_duration
+from fleet.words import lives
 
 
 class IdleRule(LifeRule):
@@ -42,7 +42,7 @@ class IdleRule(LifeRule):
 
     def explain(self, idle: int, limit: LifeLimit) -> str:
         """Return why a worker that was idle for these seconds is not needed."""
-        return f"idle for {write_duration(idle)}, {'.'.join(limit.key)} is {limit.stated}"
+        return lives.explain_idle(idle, ".".join(limit.key), limit.stated)
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Drain workers beyond min and spare that are idle for too long."""
@@ -50,19 +50,19 @@ class IdleRule(LifeRule):
             return
         unused = [unit for unit in pool_plan.unused if unit.state is State.IDLE]
         fleet, pool, on_demand = pool_plan.fleet, pool_plan.pool, pool_plan.on_demand
-        lives = {u.name: life_of(fleet, pool, u, on_demand=on_demand) for u in unused}
-        idle = [unit for unit in unused if not _is_kept(lives[unit.name])]
+        facts = {u.name: life_of(fleet, pool, u, on_demand=on_demand) for u in unused}
+        idle = [unit for unit in unused if not _is_kept(facts[unit.name])]
         ready = sum(unit.state in (State.IDLE, State.BUSY) for unit in pool_plan.staying)
         surplus = min(len(idle) - pool_plan.size.spare, ready - pool_plan.size.min)
         for unit in scale_down_order(pool_plan, idle):
-            because = self._explain_idle(pool, unit, lives[unit.name], pool_plan.world.time)
+            because = self._explain_idle(pool, unit, facts[unit.name], pool_plan.world.time)
             if surplus <= 0 or not because:
                 continue
             surplus -= 1
             # A queue of fleet itself assigns no work during a run, so its workers need no drain.
             is_ours = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
             if paid := _explain_paid(pool_plan, unit):
-                yield from _keep_paid(pool_plan, unit, f"{because}; {paid}")
+                yield from _keep_paid(pool_plan, unit, lives.join(because, paid))
             elif is_ours:
                 yield delete(unit, self.reason, because)
             else:
@@ -90,7 +90,7 @@ class OnDemandIdle(IdleRule):
 
     def explain(self, idle: int, limit: LifeLimit) -> str:  # noqa: ARG002 - it has no limit
         """Return why a worker is not needed."""
-        return "idle, and no request asks for this on-demand pool"
+        return lives.ON_DEMAND_IDLE
 
 
 class IdleTimeout(IdleRule):
@@ -148,8 +148,8 @@ class UnneededBoot(LifeRule):
         free = [u for u in fresh if u.state is not State.BUSY and u.name not in pool_plan.used]
         surplus = min(len(free) - pool_plan.size.spare, len(fresh) - pool_plan.size.min)
         for unit in youngest_first(unused)[: max(0, surplus)]:
-            because = "no waiting request fits it; its request was withdrawn or served"
+            because = lives.REQUEST_WITHDRAWN
             if paid := _explain_paid(pool_plan, unit):
-                yield from _keep_paid(pool_plan, unit, f"{because}; {paid}")
+                yield from _keep_paid(pool_plan, unit, lives.join(because, paid))
             else:
                 yield delete(unit, Reason.NOT_WANTED, because)

@@ -6,9 +6,10 @@ from typing import ClassVar
 from fleet.model.plan import Reason
 from fleet.planner.lifecycle.deletion_order import scale_down_order, youngest_first
 from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife, declared
-from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, gives_back, is_going
+from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, is_going
 from fleet.planner.units import State, Unit
 from fleet.schema.model import TicketQueue
+from fleet.words import lives
 
 
 class DrainedWorker(LifeRule):
@@ -36,10 +37,10 @@ class DrainedWorker(LifeRule):
             idle = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
             otherwise = Reason.ABOVE_MAX if above > 0 else idle
             reason = pool_plan.unwanted or (due[0] if due else otherwise)
-            yield delete(unit, reason, "drained and idle")
+            yield delete(unit, reason, lives.DRAINED)
             above -= 1
         for unit in pool_plan.inventory.having(State.DISABLED):
-            because = f"its worker is disabled{gives_back(unit)}"
+            because = lives.explain_disabled(unit.work_in_vain)
             yield delete(unit, Reason.DISABLED, because)
 
 
@@ -49,8 +50,7 @@ def _explain_returned(pool_plan: PoolPlan, unit: Unit) -> str:
     if not is_desk or unit.worker is None or not unit.worker.uses:
         return ""
     reuse = pool_plan.pool.reuse if pool_plan.pool else None
-    rule = "`reuse` is over" if reuse else "its pool has no `reuse`"
-    return f"its ticket ended and no other may use this machine: {rule}"
+    return lives.explain_returned(reusable=reuse is not None)
 
 
 class UnwantedPool(LifeRule):
@@ -70,11 +70,7 @@ class UnwantedPool(LifeRule):
         reason = pool_plan.unwanted
         if reason is None:
             return
-        because = (
-            "its pool was removed from fleet.yaml"
-            if reason is Reason.POOL_REMOVED
-            else "its pool has mode: drain"
-        )
+        because = lives.POOL_REMOVED if reason is Reason.POOL_REMOVED else lives.POOL_DRAINING
         for unit in pool_plan.booting:
             yield delete(unit, reason, because)
         for unit in pool_plan.inventory.having(State.DISCONNECTED, State.IDLE, State.BUSY):
@@ -96,7 +92,7 @@ class ExcessSize(LifeRule):
         above = _count_above_max(pool_plan, seen)
         if above <= 0:
             return
-        because = f"the pool holds {len(seen)}, workers.max is {len(seen) - above}"
+        because = lives.explain_excess(len(seen), len(seen) - above)
         booting = youngest_first(pool_plan.booting)[:above]
         for unit in booting:
             yield delete(unit, Reason.ABOVE_MAX, because)

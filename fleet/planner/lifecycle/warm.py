@@ -12,6 +12,7 @@ from fleet.model.plan import Cause, Reason
 from fleet.planner.lifecycle.rule import LifeRule
 from fleet.planner.machine_inputs import new_inputs
 from fleet.planner.pool_plan import PoolPlan, Proposal, Stopped, Why
+from fleet.words import lives
 
 
 class WarmWorkers(LifeRule):
@@ -32,17 +33,16 @@ class WarmWorkers(LifeRule):
         if not size.permanent:
             return
         lacking = size.min - len(pool_plan.staying) - pool_plan.made
-        because = f"workers.min is {size.min}"
+        because = lives.describe_figure("min", size.min)
         why = Why(Reason.BELOW_MIN, Cause.CONFIG, because, turn=pool_plan.turn)
         made_for_min = _create_machines(pool_plan, lacking, why)
         lacking = size.spare - len(pool_plan.unused) - made_for_min
         if pool_plan.awaited:
             # A waiting request would take the spare machine immediately, past its blocking limit.
             if lacking > 0:
-                message = "none is created while requests wait for this pool"
-                pool_plan.short[Reason.BELOW_SPARE] = message, None
+                pool_plan.short[Reason.BELOW_SPARE] = lives.NO_SPARE_CREATED, None
             return
-        because = f"workers.spare is {size.spare}"
+        because = lives.describe_figure("spare", size.spare)
         why = Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=pool_plan.turn)
         _create_machines(pool_plan, lacking, why)
         yield from ()  # creations are no proposals
@@ -54,7 +54,7 @@ def make_one(pool_plan: PoolPlan, why: Why) -> Stopped | str:
     Return why not if that fails.
     """
     if pool_plan.closed:
-        return pool_plan.closed
+        return pool_plan.closed.reason
     stop: Stopped | str = ""
     ways = [option for option in pool_plan.options if not option.closed]
     for option in sorted(ways, key=lambda way: way.price or Decimal(0)):
@@ -72,10 +72,7 @@ def _create_machines(pool_plan: PoolPlan, number: int, why: Why) -> int:
     for made in range(max(0, number)):
         stop = make_one(pool_plan, why)
         if stop:
-            lacking = number - made
-            are = "is" if lacking == 1 else "are"
-            message = f"{lacking} {are} not created"
-            limit = stop if isinstance(stop, Stopped) else None
-            pool_plan.short[why.reason] = (message if limit else f"{message}: {stop}"), limit
+            limit, closed = (stop, "") if isinstance(stop, Stopped) else (None, stop)
+            pool_plan.short[why.reason] = lives.explain_lacking(number - made, closed), limit
             return made
     return max(0, number)

@@ -1,0 +1,183 @@
+"""Sentences of limits, budgets, closed pools and the end of the search for an allocation."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+from fleet.model.money import rate
+from fleet.model.plan import BudgetVerdict
+from fleet.schema.units import write_duration
+
+UNSOLVED = (
+    "first come, first served, at the lowest price: the solver is not installed; add "
+    "'fleet-reconciler[solver]'"
+)
+TOO_LARGE = "the problem is too large for an exact search"
+AVERAGED = "requests of one group with different durations count as equally long"
+ROUNDING = "rounding to whole machines"
+NO_RATE = "its currency has no exchange rate"
+UNRECORDED = "listed by its provider, but not in its stack"
+NEVER_REGISTERED = "its worker never registered"
+_MAX_NAMED = 3
+"""Maximum number of idle machines that a sentence names."""
+
+
+def explain_unfinished(nodes: int) -> str:
+    """Return the number of nodes after which the search stopped."""
+    return f"the search stopped after {nodes} nodes"
+
+
+def explain_gap(gap: float) -> str:
+    """Return the gap at which the search stops."""
+    return f"the search stops at a gap of {gap:.2%}"
+
+
+def explain_closed(reason: str) -> str:
+    """Return why a pool creates no machines, without the pool."""
+    return f"creates no machines: {reason}"
+
+
+def explain_closed_type(kind: str, reason: str) -> str:
+    """Return why a pool creates no machine of a type, without the pool."""
+    return f"creates no {kind}: {reason}"
+
+
+def explain_closed_way(kind: str, market: str, reason: str) -> str:
+    """Return why no machine of a type and market is created."""
+    return f"not created: {kind}/{market}: {reason}"
+
+
+def explain_warm(key: str, count: int, stop: str, by: str) -> str:
+    """Return `workers.min` or `workers.spare`, and the limit that blocks more machines for it."""
+    stopped = f"{stop}: {by}" if by else stop
+    return f"workers.{key} is {count}{f', but {stopped}' if stopped else ''}"
+
+
+def add_pool(pool: str, reason: str) -> str:
+    """Return a reason about a pool with its subject; pool empty: the reason has one."""
+    return f"pool {pool} {reason}" if pool else reason
+
+
+def explain_max(key: str, most: int, held: int) -> str:
+    """Return the use of a limit on the machines of a pool, without the pool."""
+    with_new = " with what this plan makes" if held < most else ""
+    return f"is at workers.{key} ({most}){with_new}"
+
+
+def add_useless(full: str, useless: Iterable[tuple[str, str]]) -> str:
+    """Add the machines that count to a limit but serve no request, each with the reason."""
+    found = [*useless]
+    named = [f"{name} takes a place, {why}" for name, why in found[:_MAX_NAMED]]
+    if len(found) > _MAX_NAMED:
+        named.append(f"and {len(found) - _MAX_NAMED} more that serve no request")
+    return "; ".join([full, *named])
+
+
+def explain_deleting(since: datetime) -> str:
+    """Return since when a machine is being deleted."""
+    return f"deleting since {since:%Y-%m-%d %H:%M} UTC"
+
+
+class LimitUse(NamedTuple):
+    """The use of a limit of a tag or a queue by one payer."""
+
+    key: str
+    tag: str
+    desk: str
+    """The queue; empty for the limit of a tag."""
+    of: str
+    """Kind of its payers; empty for a total."""
+    who: str
+    """The payer; empty if unknown."""
+    most: int
+    taken: int
+    """Machines in use."""
+
+
+def explain_limit(use: LimitUse) -> str:
+    """Return the use of a limit of a tag or a queue."""
+    holds = f"{use.taken} in use"
+    if use.taken < use.most:
+        holds += f", {use.most - use.taken} assigned by this plan"
+    what = f"queue {use.desk}" if use.desk else f"tag {use.tag}"
+    whom = f" for {use.who or f'an unknown {use.of}'}" if use.of else ""
+    return f"{use.key} of {what} is {use.most}{whom}: {holds}"
+
+
+def explain_blocked(desk: str | None, owner: str | None) -> str:
+    """Return the owner whose tickets a queue blocks."""
+    return f"queue {desk} has {owner} among its `blocked`"
+
+
+def explain_tagged_first(tag: str) -> str:
+    """Return the tag whose requests come first, without the pool."""
+    return f"serves requests for {tag} first"
+
+
+def name_budget(budget: str, *, of_pool: bool) -> str:
+    """Return the name of a budget."""
+    return f"the budget of pool {budget}" if of_pool else f"budget {budget}"
+
+
+def explain_unknown_budget(name: str, when: str, reason: str) -> str:
+    """Return why the rest of a budget is unknown."""
+    return f"what {name} has left {when} is unknown: {reason}"
+
+
+def explain_unknown_spending(reason: str) -> str:
+    """Return why spending is unknown."""
+    return f"spending is unknown: {reason}"
+
+
+def explain_unseen_pool(pool: str) -> str:
+    """Return the pool whose machines are unknown."""
+    return f"the machines of pool {pool} are unknown"
+
+
+class BudgetUse(NamedTuple):
+    """The use of a budget before this plan."""
+
+    name: str
+    when: str
+    unit: str
+    left: Decimal
+    limit: Decimal
+    spent: Decimal
+    reserved: Decimal
+
+
+def explain_budget(use: BudgetUse) -> str:
+    """Return the use of a budget before this plan."""
+    return (
+        f"{use.name} has no room for another machine: {use.left:.2f} of {rate(use.limit)} "
+        f"{use.unit} left {use.when} ({use.spent:.2f} spent, {use.reserved:.2f} reserved)"
+    )
+
+
+def explain_used_budget(budget: BudgetVerdict, need: Decimal, what: str, *, of_pool: bool) -> str:
+    """Return the use of a budget with this plan, and the amount for one more `what`."""
+    left = budget.left or Decimal(0)
+    # Enough decimals to show that one amount is less than the other.
+    places = next((n for n in (2, 3) if f"{left:.{n}f}" != f"{need:.{n}f}"), 4)
+    return (
+        f"{name_budget(budget.budget, of_pool=of_pool)} has {left:.{places}f} of "
+        f"{rate(budget.limit)} {budget.unit} left "
+        f"{budget.when} ({budget.spent:.2f} spent, {budget.reserved:.2f} reserved, "
+        f"{budget.planned:.2f} planned), and the next {what} needs {need:.{places}f}"
+    )
+
+
+def explain_late(fastest: int, queue: str, deadline: int) -> str:
+    """Return the seconds that a pool needs and the deadline; queue empty: of the request."""
+    whose = f"the deadline of queue {queue}" if queue else "its own deadline"
+    needs = write_duration(fastest)
+    return f"needs {needs} for it, and {whose} is {write_duration(deadline)}"
+
+
+def explain_no_room(key: str, until: datetime | None) -> str:
+    """Return the limit that leaves no room, and when work that counts to it ends."""
+    ends = ""
+    if until is not None:
+        ends = f" before {until:%Y-%m-%d %H:%M} UTC, when work that counts to it ends"
+    return f"{key} leaves no room for it{ends}"
