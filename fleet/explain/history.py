@@ -5,7 +5,7 @@ unknown. Figures that a run could not read are unknown too. Unknown time does no
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -18,7 +18,6 @@ from fleet.schema.model import Fleet
 DAYS = 7
 FINE, COARSE = timedelta(minutes=30), timedelta(hours=4)
 """Slots of plots, and of the tables beneath them; many of the first make one of the second."""
-TEN = timedelta(minutes=10)
 HOLDS = 3
 """Maximum validity of a sample, as a multiple of `cadence`: after that the runs have stopped."""
 
@@ -114,35 +113,49 @@ def span_of(fleet: Fleet, now: datetime, *, days: int, length: timedelta) -> Spa
 
 def fold(samples: Sequence[tuple[datetime, Figures]], span: Span) -> tuple[Slot, ...]:
     """Fold samples, sorted by time, into slots."""
+    parts = [*_split_at_slots([at for at, _ in samples], span)]
+    return _fold_parts([figures for _, figures in samples], parts, span)
+
+
+class _Part(NamedTuple):
+    """The part of a slot that one sample covers."""
+
+    slot: int
+    seconds: float
+    sample: int
+
+
+def _fold_parts(
+    figures: Sequence[Figures], parts: Iterable[_Part], span: Span
+) -> tuple[Slot, ...]:
     sums = [[0.0] * len(Figures._fields) for _ in range(span.slots)]
     known = [[0.0] * len(Figures._fields) for _ in range(span.slots)]
     most: list[int | None] = [None] * span.slots
-    for nth, seconds, figures in _split_at_slots(samples, span):
-        for column, figure in enumerate(figures):
+    for nth, seconds, sample in parts:
+        found, total, time = figures[sample], sums[nth], known[nth]
+        for column, figure in enumerate(found):
             if figure is not None:
-                sums[nth][column] += seconds * figure
-                known[nth][column] += seconds
-        if figures.waiting is not None:
-            most[nth] = max(most[nth] or 0, figures.waiting)
+                total[column] += seconds * figure
+                time[column] += seconds
+        if found.waiting is not None:
+            most[nth] = max(most[nth] or 0, found.waiting)
     return tuple(
         _slot(span.start + nth * span.length, sums[nth], known[nth], most[nth])
         for nth in range(span.slots)
     )
 
 
-def _split_at_slots(
-    samples: Sequence[tuple[datetime, Figures]], span: Span
-) -> Iterator[tuple[int, float, Figures]]:
-    """Yield the parts of slots that samples cover: slot number, seconds, figures."""
+def _split_at_slots(times: Sequence[datetime], span: Span) -> Iterator[_Part]:
+    """Yield the parts of slots that samples of these times cover."""
     length = span.length.total_seconds()
-    for nth, (at, figures) in enumerate(samples):
-        following = samples[nth + 1][0] if nth + 1 < len(samples) else span.end
+    for nth, at in enumerate(times):
+        following = times[nth + 1] if nth + 1 < len(times) else span.end
         begin = (max(at, span.start) - span.start).total_seconds()
         end = (min(following, at + span.hold, span.end) - span.start).total_seconds()
         while begin < end:
             slot = int(begin // length)
             until = min(end, (slot + 1) * length)
-            yield slot, until - begin, figures
+            yield _Part(slot, until - begin, nth)
             begin = until
 
 
@@ -175,24 +188,20 @@ class History:
 
 
 def history_of(fleet: Fleet, plan: Plan, samples: Sequence[Sample]) -> History:
-    """Return the last days up to a plan, from samples that are sorted by time.
-
-    Only the first sample in ten minutes counts: a fleet of a hundred pools records a million
-    figures a week.
-    """
+    """Return the last days up to a plan, from samples that are sorted by time."""
     span = span_of(fleet, plan.time, days=DAYS, length=FINE)
-    samples = [next(group) for _, group in groupby(samples, lambda each: (each.at - _ZERO) // TEN)]
     now = sample_of(fleet, plan)
+    # The time after this plan is unknown, also within the last slot.
+    parts = [*_split_at_slots([*(each.at for each in samples), plan.time], span)]
 
-    def trend(points: Sequence[tuple[datetime, Figures]], current: Figures) -> Trend:
-        # The time after this plan is unknown, also within the last slot.
-        fine = fold([*points, (plan.time, _ABSENT)], span)
+    def trend(figures: Iterable[Figures], current: Figures) -> Trend:
+        fine = _fold_parts([*figures, _ABSENT], parts, span)
         return Trend(span, fine, tuple(_merge_slots(fine)), current)
 
     return History(
-        fleet=trend([(each.at, each.fleet) for each in samples], now.fleet),
+        fleet=trend((each.fleet for each in samples), now.fleet),
         pools={
-            name: trend([(each.at, each.pools.get(name, _ABSENT)) for each in samples], current)
+            name: trend((each.pools.get(name, _ABSENT) for each in samples), current)
             for name, current in now.pools.items()
         },
     )

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,16 +126,27 @@ def test_a_history_ends_with_the_plan_and_holds_each_pool_of_it() -> None:
     assert found.fleet.fine[-1].busy == 0.0
 
 
-def test_of_the_samples_in_ten_minutes_the_first_counts() -> None:
+@pytest.mark.parametrize(
+    ("minutes", "average"),
+    [
+        ([(0, 4), (5, 9), (12, 4)], 5.75),
+        ([(18, 0), (19, 26)], 13.0),  # the first run of a young fleet creates its machines
+        ([(10, 0), (11, 20), (12, 20)], 18.0),
+        ([(0, 10), (1, None), (19, 10)], 10.0),
+    ],
+)
+def test_every_sample_counts_when_runs_are_minutes_apart(
+    minutes: list[tuple[int, int | None]], average: float
+) -> None:
     minute = timedelta(minutes=1)
     samples = [
-        Sample(at=NOW + nth * minute, fleet=NOTHING._replace(busy=busy))
-        for nth, busy in [(0, 4), (5, 9), (12, 4)]
+        Sample(at=NOW + nth * minute, fleet=NOTHING._replace(busy=busy)) for nth, busy in minutes
     ]
 
     found = history_of(a_fleet(), a_plan(time=NOW + 20 * minute), samples)
 
-    assert found.fleet.fine[-1].busy == 4.0
+    assert found.fleet.fine[-1].busy == average
+    assert found.fleet.coarse[-1].busy == average
 
 
 figures = st.builds(Figures, *[st.none() | st.integers(0, 10**6)] * len(Figures._fields))
