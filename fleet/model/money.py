@@ -1,7 +1,7 @@
 """Types of money in a plan, and their formats for people."""
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from functools import lru_cache
 from typing import Annotated
 
@@ -20,18 +20,19 @@ def _bounded(amount: Decimal) -> Decimal:
 
 
 @lru_cache(maxsize=10_000)  # many machines, few prices
-def _money(amount: Decimal) -> Decimal:
+def as_rate(amount: Decimal) -> Decimal:
+    """Return money per hour as plans show it: sums add rounded rates, so that they add up."""
     return _bounded(amount).quantize(_PLACES) + 0  # no negative zero: equal values, equal JSON
 
 
 @lru_cache(maxsize=10_000)
 def _written(amount: Decimal) -> str:
-    return format(_money(amount), "f")
+    return format(as_rate(amount), "f")
 
 
 Rate = Annotated[
     Decimal,
-    AfterValidator(_money),
+    AfterValidator(as_rate),
     PlainSerializer(_written, return_type=str),
 ]
 """Money per hour in the currency of the plan, four places, a string in JSON."""
@@ -61,3 +62,17 @@ def rate(amount: Decimal) -> str:
 def _decimals(amount: Decimal) -> int:
     exponent = amount.normalize().as_tuple().exponent
     return max(2, -exponent) if isinstance(exponent, int) else 2
+
+
+CENT = Decimal("0.01")
+
+
+def in_cents(amounts: Sequence[Decimal]) -> list[Decimal]:
+    """Round amounts to whole cents that add up to the rounded sum."""
+    total = sum(amounts, Decimal(0)).quantize(CENT, ROUND_HALF_EVEN)
+    cents = [amount.quantize(CENT, ROUND_FLOOR) for amount in amounts]
+    left = int((total - sum(cents, Decimal(0))) / CENT)
+    by_rest = sorted(range(len(cents)), key=lambda nth: (cents[nth] - amounts[nth], nth))
+    for nth in by_rest[: max(0, left)]:
+        cents[nth] += CENT
+    return cents

@@ -457,6 +457,19 @@ def tariff_at(fleet: Fleet, provider: str, kind: str, market: Market) -> Tariff 
     return _tariff(fleet, provider, price_of_type(fleet, provider, kind, market))
 
 
+def tariff_of_machine(
+    fleet: Fleet, pool: str, provider: str, kind: str, market: Market
+) -> Tariff | None:
+    """Return the tariff of a machine of a pool at the provider that bills it.
+
+    fleet.yaml may no longer declare the pool, or declare it at another provider.
+    """
+    declared = fleet.pools.get(pool)
+    if isinstance(declared, Pool) and declared.provider == provider:
+        return tariff_of(fleet, declared, kind, market)
+    return tariff_at(fleet, provider, kind, market)
+
+
 def _tariff(fleet: Fleet, provider: str, price: Decimal | None) -> Tariff | None:
     if price is None:
         return None

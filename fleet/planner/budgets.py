@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 from fleet.model.decisions import Stopped
-from fleet.model.facts import Charge, Entry, Unknown, World
+from fleet.model.facts import Charge, Unknown, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import BudgetVerdict, PeriodName, say_when
 from fleet.model.pool_limits import boot_of, size_of
@@ -38,12 +38,12 @@ from fleet.model.prices import (
 from fleet.planner.demand import Group, Path, Place, Row
 from fleet.planner.durations import Durations, kind_of
 from fleet.planner.images import images_by_pool
-from fleet.planner.inventory import PoolInventory, charges_of
+from fleet.planner.inventory import PoolInventory
 from fleet.planner.ledger import Account as LedgerAccount
 from fleet.planner.ledger import (
     Holding,
     Period,
-    charge,
+    charges_until_now,
     holdings,
     owners_of,
     periods,
@@ -79,7 +79,7 @@ class SpendingLimit:
     only: Budget | None = None
     """The filter of the counted machine time; None: all."""
 
-    def counts(self, of: Charge | Entry | LedgerAccount) -> bool:
+    def counts(self, of: Charge | LedgerAccount) -> bool:
         """Return whether a charge to this payer counts."""
         if self.pool is not None:
             return of.pool == self.pool
@@ -526,7 +526,7 @@ _Costs = Callable[[Length], Decimal]
 
 
 _K = TypeVar("_K")
-_T = TypeVar("_T", Place, Charge, Entry)
+_T = TypeVar("_T", Place, Charge)
 
 
 @dataclass(frozen=True)
@@ -635,10 +635,8 @@ class _Books:
         self._short = {name for name in self._places_of if self._lives.is_short(name)}
         self._paid_by: dict[str, frozenset[int]] = {}
         self._periods = {period.name: period for period in periods(fleet, world.time)}
-        self._charges = charges_of(fleet, world)
+        self._charges = charges_until_now(fleet, world, inventory)
         self._charges_of = _group_by_pool(self._charges)
-        self._uncharged = charge(fleet, world, inventory)
-        self._uncharged_of = _group_by_pool(self._uncharged)
 
     def open(self, limit: SpendingLimit, *, coming: bool) -> Account:
         """Open one limit's account for the current or the next period."""
@@ -697,22 +695,15 @@ class _Books:
         return words.explain_unseen_pool(unseen[0]) if unseen else ""
 
     def _spent(self, limit: SpendingLimit, period: Period) -> Decimal:
-        """Return the spending of the current period, including time not yet charged."""
+        """Return the spending of the current period until now."""
         nth = PERIODS.index(period.name)
         charges: Iterable[Charge] = self._charges
-        uncharged: Iterable[Entry] = self._uncharged
         if limit.pool is not None:
             charges = self._charges_of.get(limit.pool, ())
-            uncharged = self._uncharged_of.get(limit.pool, ())
-        before = [(c.seconds[nth], c.money[nth]) for c in charges if limit.counts(c)]
-        since = [
-            (entry.seconds, entry.money)
-            for entry in uncharged
-            if entry.hour >= period.start and limit.counts(entry)
-        ]
+        counted = [each for each in charges if limit.counts(each)]
         if limit.unit == HOURS:
-            return Decimal(sum(seconds for seconds, _ in (*before, *since))) / 3600
-        return sum((money for _, money in (*before, *since)), Decimal(0))
+            return Decimal(sum(each.seconds[nth] for each in counted)) / 3600
+        return sum((each.money[nth] for each in counted), _NONE)
 
     def _sum_reserved(self, limit: SpendingLimit, window: Window) -> Decimal:
         """Return the expected cost of existing machines and work in a window."""

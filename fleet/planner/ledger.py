@@ -7,7 +7,7 @@ sums do not depend on how often the ledger is charged.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from fleet.model.facts import (
+    Charge,
     Entry,
     Ledger,
     MachinePayer,
@@ -27,8 +28,8 @@ from fleet.model.facts import (
 from fleet.model.months import Tally, TallyKind
 from fleet.model.plan import PeriodName
 from fleet.model.pool_limits import boot_of, size_of
-from fleet.model.prices import Life, Tariff, billed_seconds, paid_until, tariff_at, tariff_of
-from fleet.planner.inventory import PoolInventory, takers_of
+from fleet.model.prices import Life, Tariff, billed_seconds, paid_until, tariff_of_machine
+from fleet.planner.inventory import PoolInventory, charges_of, takers_of
 from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
 from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.teams import teams_of
@@ -142,10 +143,7 @@ def _tariff(
     fleet: Fleet, inventory: PoolInventory, kind: str, inputs: WorkerInputs | None
 ) -> Tariff | None:
     market = market_of(inputs)
-    pool = fleet.pools.get(inventory.pool)
-    if isinstance(pool, Pool):
-        return tariff_of(fleet, pool, kind, market)
-    return tariff_at(fleet, inventory.provider, kind, market)
+    return tariff_of_machine(fleet, inventory.pool, inventory.provider, kind, market)
 
 
 class Account(NamedTuple):
@@ -228,6 +226,33 @@ def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory
         if (own is not None and not own.listed) or world.time - each.since < _MAX_GAP:
             payers.setdefault(name, each)
     return Charged(sums.entries(), sums.tallies(), tuple(payers[name] for name in sorted(payers)))
+
+
+def charges_until_now(
+    fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
+) -> tuple[Charge, ...]:
+    """Return the charges of this hour, day and month, with the time since the last charge.
+
+    Pools have their current names. Empty if the ledger is unknown.
+    """
+    starts = [period.start for period in periods(fleet, world.time)]
+    since = charge(fleet, world, inventory)
+    return (*charges_of(fleet, world), *(as_charge(entry, starts) for entry in since))
+
+
+def as_charge(entry: Entry, starts: Sequence[datetime]) -> Charge:
+    """Return an entry as a charge of the hour, day and month that started then."""
+    hour, day, month = (entry.hour >= start for start in starts)
+    seconds, money = entry.seconds, entry.money
+    return Charge.model_construct(
+        pool=entry.pool,
+        scope=entry.scope,
+        team=entry.team,
+        owner=entry.owner,
+        tags=entry.tags,
+        seconds=(seconds * hour, seconds * day, seconds * month),
+        money=(money * hour, money * day, money * month),
+    )
 
 
 def owners_of(fleet: Fleet, world: World, found: Iterable[Holding]) -> tuple[Owner, ...]:

@@ -12,10 +12,11 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from fleet.model.facts import WorkerInputs, World, market_of
+from fleet.model.money import as_rate
 from fleet.model.orders import FLEET
 from fleet.model.plan import Action, Cause, Create, Delete, Drain, Holding, Reason, Resume
 from fleet.model.pool_limits import PoolSize, size_of
-from fleet.model.prices import price_of_type
+from fleet.model.prices import tariff_of_machine
 from fleet.planner.demand import Row
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
@@ -326,10 +327,9 @@ class PoolPlan:
         return self._price_of(kind, market_of(unit.inputs))
 
     def _price_of(self, kind: str, market: Market) -> Decimal | None:
-        for option in self.options:
-            if (option.type, option.market) == (kind, market):
-                return option.price
-        return price_of_type(self.fleet, self.inventory.provider, kind, market)
+        """Return the hourly price of a machine, rounded as it is shown; None if unknown."""
+        tariff = tariff_of_machine(self.fleet, self.name, self.inventory.provider, kind, market)
+        return None if tariff is None else as_rate(tariff.price)
 
     def create(self, inputs: WorkerInputs, why: "Why") -> None:
         """Add the creation of a worker."""

@@ -20,7 +20,7 @@ from fleet.model.digests import config_digest
 from fleet.model.facts import Charge, Ledger, MachinePayer, Market, Unknown, World
 from fleet.model.plan import Create, Plan, Reason, WorkerVerdict
 from fleet.model.price_lists import with_price_lists
-from fleet.model.prices import Life, Tariff, tariff_at, tariff_of
+from fleet.model.prices import Life, Tariff, tariff_of_machine
 from fleet.planner.failures import FAILURE_MEMORY
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.ledger import charge_all, periods
@@ -534,10 +534,5 @@ class _Sums:
     def _tariff(self, box: Box) -> Tariff | None:
         key = (box.pool, box.provider, box.type, box.market)
         if key not in self._tariffs:
-            pool = self._fleet.pools.get(box.pool)
-            self._tariffs[key] = (
-                tariff_of(self._fleet, pool, box.type, box.market)
-                if isinstance(pool, Pool)
-                else tariff_at(self._fleet, box.provider, box.type, box.market)
-            )
+            self._tariffs[key] = tariff_of_machine(self._fleet, *key)
         return self._tariffs[key]

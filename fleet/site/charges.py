@@ -1,28 +1,29 @@
 """The cost of the month so far by pool, scope and team, with budgets and a projection.
 
-The sums are exactly those of the ledger: every row is a sum of its charges, and the rows of each
-grouping add up to the total.
+The sums are those of the ledger and of the time since its last charge, as budgets count them:
+every row is a sum of its charges, and the rows of each grouping add up to the total.
 
 The projection adds, for each remaining hour of the month, the average cost of an hour in the last
 seven days; if these are unknown, the average of this month.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from fleet.model.facts import Charge, Ledger, Unknown, World
-from fleet.planner.budgets import HOURS, SpendingLimit, spending_limits
-from fleet.planner.inventory import charges_of
-from fleet.planner.ledger import periods
+from fleet.planner.budgets import HOURS, PERIODS, SpendingLimit, spending_limits
+from fleet.planner.inventory import PoolInventory, charges_of, take_inventory
+from fleet.planner.ledger import as_charge, charge, charges_until_now, periods
 from fleet.schema.model import Fleet
 
 WEEK = timedelta(days=7)
 _MIN_BASIS = timedelta(hours=6)
 """Minimum time that a projection is based on."""
-_HOUR, _DAY, _MONTH = range(3)
+_DAY, _MONTH = 1, 2
+_HOUR = timedelta(hours=1)
 PAID_BY_POOLS = "paid by pools"
 
 
@@ -59,7 +60,7 @@ class Money:
     end: datetime
     """Start of the next month."""
     until: datetime
-    """Time of the last charge of the ledger."""
+    """The time until which the cost is counted."""
     week_since: datetime | None
     """Start of the recent charges; None: unknown."""
     total: Cost
@@ -78,13 +79,14 @@ def money_of(fleet: Fleet, world: World, recent: RecentCharges | None = None) ->
     if ledger.charged_until is None:
         return Unknown(unknown="nothing was charged yet; `fleet apply` does it")
     month = periods(fleet, world.time)[_MONTH]
-    charges = charges_of(fleet, world)
+    inventory = take_inventory(fleet, world)
+    charges = charges_until_now(fleet, world, inventory)
+    until = max(ledger.charged_until, world.time)
     last: tuple[Charge, ...] | None = None
     if recent is not None:
-        kept = Ledger(charged_until=recent.until, charges=recent.charges)
-        last = charges_of(fleet, world.altered(ledger=kept))
-    until = min(max(ledger.charged_until, month.start), month.end)
-    project = _projection(recent, month.start, until, month.end)
+        last = _charges_since(fleet, world, inventory, recent)
+    length = min(until, month.end) - month.start if recent is None else until - recent.since
+    project = _projection(length, month.end - min(until, month.end), is_month=recent is None)
 
     def by(name_of: Callable[[Charge], str]) -> tuple[Cost, ...]:
         names = sorted({name_of(each) for each in (*charges, *(last or ()))})
@@ -98,7 +100,7 @@ def money_of(fleet: Fleet, world: World, recent: RecentCharges | None = None) ->
     return Money(
         start=month.start,
         end=month.end,
-        until=ledger.charged_until,
+        until=until,
         week_since=recent.since if recent else None,
         total=_cost("", charges, last, project),
         pools=by(lambda charge: charge.pool),
@@ -113,21 +115,28 @@ def money_of(fleet: Fleet, world: World, recent: RecentCharges | None = None) ->
     )
 
 
+def _charges_since(
+    fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory], recent: RecentCharges
+) -> tuple[Charge, ...]:
+    """Return the recent charges until now, in the second place of each."""
+    kept = Ledger(charged_until=recent.until, charges=recent.charges)
+    before = charges_of(fleet, world.altered(ledger=kept))
+    since = charge(fleet, world, inventory)
+    return (*before, *(as_charge(entry, [recent.since] * len(PERIODS)) for entry in since))
+
+
 _Projection = Callable[[Decimal, Decimal | None], Decimal | None]
 """Maps the cost of the month and of the last days to the projected cost of the month."""
 
 
-def _projection(
-    recent: RecentCharges | None, start: datetime, until: datetime, end: datetime
-) -> _Projection:
-    basis = until - start if recent is None else recent.until - recent.since
-    left = Decimal((end - until) / timedelta(hours=1))
+def _projection(basis: timedelta, left: timedelta, *, is_month: bool) -> _Projection:
+    """Return the projection from the cost of a time; `is_month`: of the month so far."""
 
     def project(month: Decimal, last: Decimal | None) -> Decimal | None:
-        known = month if recent is None else last
+        known = month if is_month else last
         if known is None or basis < _MIN_BASIS:
             return None
-        return month + known / Decimal(basis / timedelta(hours=1)) * left
+        return month + known / Decimal(basis / _HOUR) * Decimal(left / _HOUR)
 
     return project
 
@@ -136,8 +145,8 @@ def _group_charges(
     charges: Iterable[Charge], name_of: Callable[[Charge], str]
 ) -> defaultdict[str, list[Charge]]:
     found: defaultdict[str, list[Charge]] = defaultdict(list)
-    for charge in charges:
-        found[name_of(charge)].append(charge)
+    for each in charges:
+        found[name_of(each)].append(each)
     return found
 
 

@@ -74,9 +74,9 @@ def shown_of(decision: Decision, store: Store | None) -> Shown:
 def _recent(decision: Decision, store: Store) -> RecentCharges | None:
     """Return the charges of the last seven days; None if unknown."""
     ledger = decision.world.ledger
-    first = store.charged_since()
-    if isinstance(ledger, Unknown) or ledger.charged_until is None or first is None:
+    if isinstance(ledger, Unknown) or ledger.charged_until is None:
         return None
+    first = store.charged_since() or ledger.charged_until
     fleet = decision.config.fleet
     hour = periods(fleet, ledger.charged_until)[0].start
     since = max(first, hour - WEEK)

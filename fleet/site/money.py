@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.model.facts import Unknown
+from fleet.model.money import in_cents
 from fleet.model.plan import BudgetVerdict
 from fleet.report import words
 from fleet.schema.findings import yaml_key
@@ -36,11 +37,21 @@ class BudgetRow(NamedTuple):
     """The current or expected problem; empty without one."""
 
 
+class PayerRow(NamedTuple):
+    """The cost of one payer, in cents that add up to the total of each column."""
+
+    cost: Cost
+    month: str
+    projected: str
+    week: str
+    today: str
+
+
 class Grouping(NamedTuple):
     """The month by one kind of payer; the rows add up to the total."""
 
     noun: str
-    rows: tuple[Cost, ...]
+    rows: tuple[PayerRow, ...]
     hidden: int
     """Number of payers in the last row."""
 
@@ -112,7 +123,7 @@ def _note(budget: BudgetVerdict, projected: Decimal | None) -> str:
 def _grouping(noun: str, costs: Sequence[Cost]) -> Grouping:
     rest = costs[_MAX_ROWS:]
     if not rest:
-        return Grouping(noun, tuple(costs), 0)
+        return Grouping(noun, _payer_rows(costs), 0)
     others = Cost(
         name=f"{len(rest):,} other {noun}s",
         seconds=sum(each.seconds for each in rest),
@@ -121,7 +132,18 @@ def _grouping(noun: str, costs: Sequence[Cost]) -> Grouping:
         week=_total([each.week for each in rest]),
         projected=_total([each.projected for each in rest]),
     )
-    return Grouping(noun, (*costs[:_MAX_ROWS], others), len(rest))
+    return Grouping(noun, _payer_rows([*costs[:_MAX_ROWS], others]), len(rest))
+
+
+def _payer_rows(costs: Sequence[Cost]) -> tuple[PayerRow, ...]:
+    columns = (_column([getattr(each, name) for each in costs]) for name in PayerRow._fields[1:])
+    return tuple(PayerRow(*cells) for cells in zip(costs, *columns, strict=True))
+
+
+def _column(amounts: Sequence[Decimal | None]) -> list[str]:
+    """Return amounts in cents that add up; unknown ones stay unknown."""
+    shown = iter(in_cents([amount for amount in amounts if amount is not None]))
+    return [words.cents(None if amount is None else next(shown)) for amount in amounts]
 
 
 def _total(amounts: Sequence[Decimal | None]) -> Decimal | None:

@@ -7,29 +7,18 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from functools import partial
 
 from fleet.explain.history import STATES, Slot, Span
+from fleet.model.money import CENT, in_cents
 from fleet.report import words
 from fleet.report.document import Block, Plots, Section, Table, Title, bold, figures, line
 from fleet.report.plots import Key, Panel, stacked, stepped
 from fleet.report.terminal import clean
 from fleet.site.month import CostRow, CountRow, MonthReport
 
-_CENT = Decimal("0.01")
 _DAY = timedelta(days=1)
-
-
-def in_cents(amounts: Sequence[Decimal]) -> list[Decimal]:
-    """Round amounts to whole cents that add up to the rounded sum."""
-    total = sum(amounts, Decimal(0)).quantize(_CENT, ROUND_HALF_EVEN)
-    cents = [amount.quantize(_CENT, ROUND_FLOOR) for amount in amounts]
-    left = int((total - sum(cents, Decimal(0))) / _CENT)
-    by_rest = sorted(range(len(cents)), key=lambda nth: (cents[nth] - amounts[nth], nth))
-    for nth in by_rest[: max(0, left)]:
-        cents[nth] += _CENT
-    return cents
 
 
 def month_blocks(
@@ -69,7 +58,7 @@ def _values(section: Section) -> Iterator[tuple[str, ...]]:
 
 def _headline(report: MonthReport) -> Iterator[str]:
     """Yield the cost of the month and its completeness, the shortest first."""
-    cost = report.money.quantize(_CENT, ROUND_HALF_EVEN)
+    cost = report.money.quantize(CENT, ROUND_HALF_EVEN)
     figure = f"{cost:,.2f} {report.currency}" if report.charged_until else "cost unknown"
     yield f"{report.fleet}, {report.month}: {'no data' if report.is_empty else figure}"
     if report.charged_until is None:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 from fleet.model.facts import Unknown, World, market_of
-from fleet.model.prices import paid_until, tariff_of
+from fleet.model.prices import paid_until, tariff_of_machine
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import NEVER, Unit
 from fleet.schema.model import DebusineQueue, TicketQueue
@@ -78,7 +78,8 @@ def _paid_seconds(pool_plan: PoolPlan, unit: Unit) -> tuple[int, int]:
     created = machine.created_at if machine else None
     if machine is None or created is None or pool_plan.pool is None or created > now:
         return 0, 1
-    tariff = tariff_of(pool_plan.fleet, pool_plan.pool, machine.type, market_of(unit.inputs))
+    provider, market = pool_plan.inventory.provider, market_of(unit.inputs)
+    tariff = tariff_of_machine(pool_plan.fleet, pool_plan.name, provider, machine.type, market)
     if tariff is None:
         return 0, 1
     apart = _seconds_between_runs(pool_plan)

@@ -1,0 +1,109 @@
+"""One amount of money or time is one figure, whichever command or page shows it."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.clocked import Clocked, moved_clock
+
+FLEET = """\
+fleet: trial
+cadence: 10m
+providers:
+  desk: {kind: sim, boot: 30s, billing: {increment: STEP}}
+queues:
+  work: {kind: world, path: world.json}
+durations: {any: 3h}
+images:
+  trixie: {suite: trixie, architecture: amd64}
+pools:
+  builders: {provider: desk, machine: ccx33, image: trixie, workers: {max: 9}}
+  second: {provider: desk, machine: ccx63, image: trixie, provides: [big], workers: {max: 9}}
+  third: {provider: desk, machine: ccx13, image: trixie, provides: [small], workers: {max: 9}}
+budgets:
+  all: {per_month: 900 EUR, per_day: 60 EUR}
+"""
+
+
+@pytest.fixture
+def story(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Clocked]:
+    """Yield a fleet in an empty folder, at a clock that a test moves."""
+    monkeypatch.chdir(tmp_path)
+    with moved_clock() as clock:
+        yield Clocked(clock, capsys)
+
+
+def let_wait(**tags: str) -> None:
+    """Write the waiting requests: name to the required tag; empty: none."""
+    requests = [
+        {"id": name, "task": "sbuild", "scope": name[0], "required": [tag] if tag else []}
+        for name, tag in tags.items()
+    ]
+    world = {
+        "format": "fleet-world-1",
+        "fleet": "trial",
+        "time": "2026-11-23T08:00:00Z",
+        "queues": {"work": {"demand": {"read_at": "2026-11-23T08:00:00Z", "requests": requests}}},
+    }
+    Path("world.json").write_text(json.dumps(world))
+
+
+def money_page(story: Clocked) -> str:
+    story.run("status", "--site", "site")
+    return Path("site/-/status/money/index.html").read_text()
+
+
+def figures_of(page: str) -> list[str]:
+    """Return the figures at the top of the page of money."""
+    return re.findall(r"<li><strong>([^<]*)</strong>", page)
+
+
+def cells_of(page: str, label: str) -> list[str]:
+    return re.findall(rf'data-label="{label}"[^>]*>([^<]*)<', page)
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+@pytest.mark.parametrize(("step", "minutes"), [("1s", 3), ("1h", 3), ("1h", 70), ("1m", 700)])
+def test_money_page_equals_budget_when_time_passed_since_a_run(
+    story: Clocked, step: str, minutes: int, runs: int
+) -> None:
+    story.write(FLEET, step=step)
+    let_wait(a1="", b2="", c3="big")
+    for _ in range(runs):
+        story.run("apply")
+        story.later(minutes)
+
+    page = money_page(story)
+
+    status = json.loads(story.run("status", "--json"))
+    spent = {
+        each["period"]: f"{float(each['spent']):,.2f}"
+        for each in status["budgets"]
+        if not each["coming"]
+    }
+    month, _, lately, today = figures_of(page)
+    assert (month, today) == (spent["month"], spent["day"])
+    assert lately == month != "0.00"  # the fleet is younger than a week
+
+
+@pytest.mark.parametrize("minutes", [1, 2, 3, 4, 5, 6])
+def test_money_page_rows_add_up_to_the_cent(story: Clocked, minutes: int) -> None:
+    story.write(FLEET, step="1s")
+    let_wait(a1="", b2="small", c3="big", d4="small")
+    for _ in range(2):
+        story.run("apply")
+        story.later(minutes)
+
+    page = money_page(story)
+
+    tables = re.findall(r"<h2 id=\"by-.*?</table>", page, re.DOTALL)
+    assert len(tables) == 3
+    for table in tables:
+        for label in ("This month", "Today"):
+            *rows, total = [float(each) for each in cells_of(table, label)]
+            assert round(sum(rows), 2) == total

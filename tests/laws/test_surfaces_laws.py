@@ -1,0 +1,163 @@
+"""Laws of figures: surfaces show one amount of money or time alike, and sums equal their parts.
+
+Each law draws a priced world, plans it, and compares the figures of the surfaces that show it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from decimal import Decimal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.explain.costs import BuildCosts
+from fleet.explain.options import way_of, way_to
+from fleet.guard import guard
+from fleet.model.facts import Ledger, World
+from fleet.model.plan import Create, Plan
+from fleet.planner.inventory import take_inventory
+from fleet.planner.ledger import charges_until_now, periods
+from fleet.reconcile import reconcile
+from fleet.report import words
+from fleet.report.status import status_of
+from fleet.schema.model import Fleet
+from fleet.site.charges import Cost, Money, money_of
+from fleet.site.money import money as money_page
+from fleet.site.month import Recorded, month_report
+from fleet.site.pages import Shown
+from tests.laws.priced import priced_fleets, priced_worlds
+
+EXAMPLES = 300 if settings.get_current_profile_name() == "laws" else 20
+_RATE = Decimal("0.0001")
+"""Precision of a rate in a plan."""
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Fleet, World, Plan]:
+    """Return a fleet, a world and the plan for it."""
+    fleet = draw(priced_fleets())
+    world = draw(priced_worlds(fleet))
+    return fleet, world, guard(fleet, reconcile(fleet, world))
+
+
+def creations(plan: Plan) -> list[Create]:
+    return [each for each in plan.actions if isinstance(each, Create)]
+
+
+def total(amounts: Iterable[Decimal | None]) -> Decimal:
+    return sum((each for each in amounts if each is not None), Decimal(0))
+
+
+@settings(max_examples=EXAMPLES)
+@given(cases())
+def test_explain_and_comparison_cost_equals_the_planned_machine(
+    case: tuple[Fleet, World, Plan],
+) -> None:
+    fleet, world, plan = case
+    costs = BuildCosts(fleet, world, plan)
+    requests = {f"{queue}/{r.id}": r for queue, d in world.demands() for r in d.requests}
+    made = [each for each in creations(plan) if len(each.serves) == 1 and not each.assumed]
+    planned: Counter[str] = Counter()
+    for create in made:
+        key = create.serves[0].partition("#")[0]
+        planned[key] += 1
+        queue, _, _ = key.partition("/")
+        places = {
+            way_to(each): each for each in costs.options_for(queue, requests[key]) if not each.asks
+        }
+        place = places[way_of(create)]
+        assert place.is_chosen
+        assert place.cost == create.until_idle
+        assert place.end is not None
+    for key, count in planned.items():
+        if count == requests[key].count:
+            placement = costs.placement_of(key.partition("/")[0], requests[key])
+            own = (c.until_idle for c in made if c.serves[0].partition("#")[0] == key)
+            assert placement.cost == total(own)
+
+
+@settings(max_examples=EXAMPLES)
+@given(cases())
+def test_plan_and_status_sums_equal_their_parts(case: tuple[Fleet, World, Plan]) -> None:
+    _, _, plan = case
+    made = creations(plan)
+    there = [each for each in plan.workers if each.verdict != "create"]
+    gone = {each.worker for each in plan.actions if each.action == "delete"}
+
+    serving = [each for each in made if each.serves]
+    if plan.optimum:
+        assert plan.optimum.cost == total(c.until_idle for c in serving).quantize(_RATE)
+    for pool in plan.pools:
+        own = [each for each in there if each.pool == pool.pool]
+        added = total(each.cost for each in made if each.pool == pool.pool)
+        assert pool.cost_before == total(each.cost for each in own)
+        saved = total(each.cost for each in own if each.worker in gone)
+        assert pool.cost_after == pool.cost_before + added - saved
+    assert plan.cost_before == total(pool.cost_before for pool in plan.pools)
+    assert plan.cost_after == total(pool.cost_after for pool in plan.pools)
+    status = status_of(plan, {})
+    assert status.cost_per_hour_at_least == total(map(words.cost_of, status.workers))
+
+
+@settings(max_examples=EXAMPLES)
+@given(cases())
+def test_money_page_equals_budgets_month_report_and_its_rows(
+    case: tuple[Fleet, World, Plan],
+) -> None:
+    fleet, world, plan = case
+    money = money_of(fleet, world)
+    assert isinstance(money, Money)
+
+    own = [each for each in plan.budgets if each.budget == "all" and not each.coming]
+    spent = {(each.period, each.unit): each.spent for each in own}
+    month, day = money.total.month, money.total.today
+    assert spent.get(("month", "EUR"), month).quantize(_RATE) == month.quantize(_RATE)
+    assert spent.get(("day", "EUR"), day).quantize(_RATE) == day.quantize(_RATE)
+    hours = spent.get(("month", "machine hours"))
+    assert hours is None or abs(hours * 3600 - money.total.seconds) < 1
+    charges = charges_until_now(fleet, world, take_inventory(fleet, world))
+    recorded = Recorded(charges=charges, charged_until=world.time)
+    report = month_report(fleet, periods(fleet, world.time)[2], recorded)
+    assert (report.money, report.seconds) == (money.total.month, money.total.seconds)
+    for rows, others in (
+        (money.pools, report.pools),
+        (money.scopes, report.scopes),
+        (money.teams, report.teams),
+    ):
+        assert {each.name: each.month for each in rows} == {r.name: r.money for r in others}
+        assert_columns_add_up(rows, money.total)
+    (page,) = money_page(Shown(plan, money=money))
+    for grouping in page.values["groupings"]:  # type: ignore[attr-defined]
+        for name in ("month", "today", "projected"):
+            cells = [getattr(row, name) for row in grouping.rows]
+            whole = words.cents(getattr(money.total, name))
+            if cells and whole != words.UNKNOWN:
+                parts = total(Decimal(cell.replace(",", "")) for cell in cells)
+                assert parts == Decimal(whole.replace(",", ""))
+
+
+def assert_columns_add_up(rows: Iterable[Cost], whole: Cost) -> None:
+    rows = [*rows]
+    assert sum(each.seconds for each in rows) == whole.seconds
+    for name in ("month", "today"):
+        assert total(getattr(each, name) for each in rows) == getattr(whole, name)
+
+
+@settings(max_examples=EXAMPLES)
+@given(cases())
+def test_pool_budget_spends_what_the_money_page_shows_of_the_pool(
+    case: tuple[Fleet, World, Plan],
+) -> None:
+    fleet, world, plan = case
+    money = money_of(fleet, world)
+    assert isinstance(money, Money)
+    today = {each.name: each.today for each in money.pools}
+
+    for budget in plan.budgets:
+        if budget.path[0] == "pools" and budget.period == "day" and not budget.coming:
+            assert budget.spent == today.get(budget.budget, Decimal(0)).quantize(_RATE)
+    by_scope = {each.name: each.month for each in money.scopes}
+    for budget in plan.budgets:
+        if budget.budget == "kali" and budget.period == "month" and not budget.coming:
+            assert budget.spent == by_scope.get("kali", Decimal(0)).quantize(_RATE)
+    assert isinstance(world.ledger, Ledger)
