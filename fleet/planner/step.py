@@ -3,6 +3,7 @@
 `move_time` moves only the time. `apply_plan` also applies a plan, and `step` follows a forecast.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from math import inf
@@ -16,20 +17,30 @@ from fleet.model.facts import (
     Request,
     Stack,
     Unknown,
-    Work,
     Worker,
     WorkerState,
     World,
 )
-from fleet.model.plan import Create, Plan, Signature
+from fleet.model.plan import Create, Plan
 from fleet.model.pool_limits import boot_of
 from fleet.planner.forecast import Forecast
 from fleet.planner.inventory import departures_after
+from fleet.planner.transitions import (
+    boot,
+    change_stack,
+    create_machine,
+    drain,
+    end_work,
+    register,
+    resume,
+    start_work,
+    work_on,
+)
 from fleet.schema.model import Fleet, Pool, serves_queue
-from fleet.tagrules.names import names_of, package_of
+from fleet.tagrules.names import names_of
 
 _Seen = TypeVar("_Seen", Demand, Worker, Machine)
-_Change = Callable[[tuple[Worker, ...]], tuple[Worker, ...]]
+_Change = Callable[[str, tuple[Worker, ...]], tuple[Worker, ...]]
 
 
 def move_time(world: World, at: datetime) -> World:
@@ -40,7 +51,7 @@ def move_time(world: World, at: datetime) -> World:
     by = at - world.time
     booting = {machine.name for _, machine in world.machines()} - _registered_machines(world)
 
-    def see_again(workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
+    def see_again(_: str, workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
         return tuple(_moved(w, by, "last_seen") if w.last_seen else w for w in workers)
 
     world = _with_workers(world, see_again)
@@ -54,17 +65,6 @@ def move_time(world: World, at: datetime) -> World:
             )
             providers[name] = listing.altered(machines=machines, read_at=listing.read_at + by)
     return world.altered(time=at, providers=providers)
-
-
-def free_workers(world: World, names: Collection[str]) -> World:
-    """Return the world in which these busy workers have just become free."""
-
-    def free(worker: Worker) -> Worker:
-        if worker.name not in names:
-            return worker
-        return worker.altered(state=WorkerState.IDLE, running=None, work=None, since=world.time)
-
-    return _with_workers(world, lambda workers: tuple(map(free, workers)))
 
 
 def next_pause(fleet: Fleet) -> timedelta:
@@ -82,51 +82,31 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
     after = apply_plan(fleet, world, plan, moment)
     seconds = (moment - world.time).total_seconds()
     started = {key for key, start in found.starts.items() if start < seconds}
-    working = {found.workers[key]: key for key in started if found.ends.get(key, inf) > seconds}
-    used = {found.workers[key] for key in started}
-    ends = ((each.name, each.free_in) for each in found.standing.values() if each.works)
-    free = {name for name, left in ends if left is not None and left <= seconds}
-    after = free_workers(after, (free | used) - working.keys())
-
+    turns: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    for key in started:
+        turns[found.workers[key]].append((found.starts[key], key))
     waiting = {f"{queue}/{each.id}": each for queue, d in world.demands() for each in d.requests}
     signature_of = {key: each for each in plan.signatures for key in each.requests}
 
-    def give(workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
-        return tuple(
-            _working_on(
-                worker,
-                request,
-                signature_of[key],
-                world.time + timedelta(seconds=found.starts[key]),
-            )
-            if (key := working.get(worker.name))
-            and (request := waiting.get(key) or waiting.get(key.rpartition("#")[0]))
-            else worker
-            for worker in workers
-        )
+    def let_work(worker: Worker) -> Worker:
+        """Return a worker after the work that it ends and starts until the moment."""
+        standing = found.standing.get(worker.name)
+        left = standing.free_in if standing and standing.works else None
+        events = sorted(turns.get(worker.name, ()))
+        if left is not None and left <= seconds:
+            worker = end_work(worker, world.time + timedelta(seconds=left))
+        for start, key in events:
+            request = waiting.get(key) or waiting[key.rpartition("#")[0]]
+            since = world.time + timedelta(seconds=start)
+            required = signature_of[key].required
+            work = work_on(request, required, since, names=names_of(request))
+            worker = start_work(worker, request.id, work, since)
+            if (ends := found.ends.get(key, inf)) <= seconds:
+                worker = end_work(worker, world.time + timedelta(seconds=ends))
+        return worker.altered(last_seen=moment) if worker.last_seen else worker
 
-    after = _with_workers(after, give)
+    after = _with_workers(after, lambda _, workers: tuple(map(let_work, workers)))
     return _with_demands(after, lambda queue, demand: _drop_started(demand, queue, started))
-
-
-def _working_on(worker: Worker, request: Request, signature: Signature, since: datetime) -> Worker:
-    """Return a worker that runs a request, with the tags that rules add."""
-    work = Work(
-        task=request.task,
-        required=signature.required,
-        started_at=since,
-        expected_seconds=request.expected_seconds,
-        requester=request.requester,
-        owner=request.owner,
-        package=package_of(request),
-        names=names_of(request),
-        scope=request.scope,
-        workspace=request.workspace,
-        groups=request.groups,
-        team=request.team,
-        sandbox=request.sandbox,
-    )
-    return worker.altered(state=WorkerState.BUSY, running=request.id, work=work, since=since)
 
 
 def _drop_started(demand: Demand, queue: str, started: Collection[str]) -> Demand:
@@ -151,28 +131,71 @@ def _drop_started(demand: Demand, queue: str, started: Collection[str]) -> Deman
 
 def apply_plan(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
     """Return the world after this plan was applied, at a moment, with its machines up."""
-    after = move_time(world, at)
+    now = world.time
     gone = {a.worker for a in plan.actions if a.action == "delete"}
     drained = {a.worker for a in plan.actions if a.action == "drain"}
     made = [a for a in plan.actions if isinstance(a, Create)]
     resumed = {each.worker for each in plan.resumes}
 
-    def settle(workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
+    def settle(_: str, workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
         return tuple(
-            worker.altered(draining=worker.name in drained)
-            if worker.name in drained or worker.name in resumed
+            drain(worker, now)
+            if worker.name in drained
+            else resume(worker, now)
+            if worker.name in resumed
             else worker
             for worker in workers
             if (worker.machine or worker.name) not in gone
         )
 
-    after = after.altered(departures=departures_after(world.departures, plan))
+    after = world.altered(departures=departures_after(world.departures, plan))
     after = _with_machines(_with_workers(after, settle), fleet, made, gone)
-    registered = _registered_machines(after)
-    for _, machine in [*after.machines()]:
-        if machine.name not in registered and _boots(fleet, after, machine):
-            after = _register(fleet, after, machine)
-    return after
+    return move_time(_boot_machines(fleet, after, made, at), at)
+
+
+def _boot_machines(fleet: Fleet, world: World, made: Sequence[Create], at: datetime) -> World:
+    """Return the world whose machines have booted until a moment; their workers are idle."""
+    registered = _registered_machines(world)
+    booting = {
+        machine.name: machine
+        for _, machine in world.machines()
+        if machine.name not in registered and _boots(fleet, world, machine)
+    }
+    registries = {create.worker: create.registry for create in made}
+    registries |= {w.machine or w.name: registry for registry, w in world.registered()}
+    new: defaultdict[str, list[Worker]] = defaultdict(list)
+    for name, machine in booting.items():
+        ready = boot_of(fleet.pools[machine.pool]).ready_at(machine.created_at or world.time)
+        worker = register(machine, min(at, max(world.time, ready)))
+        registry = registries.get(name) or _registry_of(fleet, world, machine)
+        # Later, `move_time` moves the time when it was last seen.
+        new[registry].append(worker.altered(last_seen=world.time))
+
+    def register_all(registry: str, workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
+        kept = (w for w in workers if (w.machine or w.name) not in booting)
+        return (*kept, *new[registry])
+
+    world = _with_workers(world, register_all)
+    providers = {
+        name: listing.altered(
+            machines=tuple(boot(m) if m.name in booting else m for m in listing.machines)
+        )
+        if isinstance(listing, Listing)
+        else listing
+        for name, listing in world.providers.items()
+    }
+    return world.altered(providers=providers)
+
+
+def _registry_of(fleet: Fleet, world: World, machine: Machine) -> str:
+    """Return where the worker of a machine registers; empty: nowhere that is read."""
+    pool = fleet.pools[machine.pool]
+    provider = pool.provider if isinstance(pool, Pool) else ""
+    listing = world.providers.get(provider)
+    if isinstance(listing, Listing) and listing.workers is not None:
+        return provider
+    readable = (n for n, each in sorted(world.queues.items()) if isinstance(each.workers, tuple))
+    return next((name for name in readable if serves_queue(pool, name)), "")
 
 
 def _boots(fleet: Fleet, world: World, machine: Machine) -> bool:
@@ -187,7 +210,11 @@ def _moved(value: _Seen, by: timedelta, field: str) -> _Seen:
 
 
 def _registered_machines(world: World) -> set[str]:
-    return {worker.machine or worker.name for _, worker in world.registered()}
+    return {
+        worker.machine or worker.name
+        for _, worker in world.registered()
+        if worker.state is not WorkerState.ENROLLED
+    }
 
 
 def _with_demands(world: World, change: Callable[[str, Demand], Demand]) -> World:
@@ -204,13 +231,13 @@ def _with_demands(world: World, change: Callable[[str, Demand], Demand]) -> Worl
 def _with_workers(world: World, change: _Change) -> World:
     """Return the world with the workers of every registry changed."""
     queues = {
-        name: reading.altered(workers=change(reading.workers))
+        name: reading.altered(workers=change(name, reading.workers))
         if isinstance(reading.workers, tuple)
         else reading
         for name, reading in world.queues.items()
     }
     providers = {
-        name: listing.altered(workers=change(listing.workers))
+        name: listing.altered(workers=change(name, listing.workers))
         if isinstance(listing, Listing) and listing.workers is not None
         else listing
         for name, listing in world.providers.items()
@@ -230,10 +257,7 @@ def _with_machines(
             providers[name] = listing.altered(machines=kept)
     for name, stack in stacks.items():
         if isinstance(stack, Stack):
-            stacks[name] = stack.altered(
-                workers=tuple(w for w in stack.workers if w.name not in gone),
-                ids={n: i for n, i in stack.ids.items() if n not in gone},
-            )
+            stacks[name] = change_stack(stack, gone=gone)
     for create in made:
         pool = fleet.pools.get(create.pool)
         if isinstance(pool, Pool):
@@ -253,43 +277,8 @@ def _make(
     stack = stacks.get(create.pool) or Stack(engine="embedded", provider=provider, serial=0)
     if not isinstance(listing, Listing) or not isinstance(stack, Stack):
         return
-    id_ = f"expected-{create.worker}"
+    machine_id = f"expected-{create.worker}"
     if all(machine.name != create.worker for machine in listing.machines):
-        machine = Machine(
-            name=create.worker,
-            id=id_,
-            pool=create.pool,
-            type=create.inputs.type,
-            state=MachineState.RUNNING,
-            created_at=now,
-            image=create.inputs.image,
-            digest=create.inputs.labels.get("digest"),
-        )
+        machine = create_machine(create.inputs, create.pool, machine_id, now)
         providers[provider] = listing.altered(machines=(*listing.machines, machine))
-    known = tuple(w for w in stack.workers if w.name != create.worker)
-    stacks[create.pool] = stack.altered(
-        workers=(*known, create.inputs), ids={**stack.ids, create.worker: id_}
-    )
-
-
-def _register(fleet: Fleet, world: World, machine: Machine) -> World:
-    """Return the world in which a machine's worker has registered and is idle."""
-    pool = fleet.pools[machine.pool]
-    worker = Worker(
-        name=machine.name,
-        machine=machine.name,
-        pool=machine.pool,
-        state=WorkerState.IDLE,
-        since=world.time,
-        last_seen=world.time,
-    )
-    provider = pool.provider if isinstance(pool, Pool) else ""
-    listing = world.providers.get(provider)
-    if isinstance(listing, Listing) and listing.workers is not None:
-        listing = listing.altered(workers=(*listing.workers, worker))
-        return world.altered(providers={**world.providers, provider: listing})
-    for name, reading in sorted(world.queues.items()):
-        if isinstance(reading.workers, tuple) and serves_queue(pool, name):
-            told = reading.altered(workers=(*reading.workers, worker))
-            return world.altered(queues={**world.queues, name: told})
-    return world
+    stacks[create.pool] = change_stack(stack, created=[(create.inputs, machine_id)])

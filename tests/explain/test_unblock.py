@@ -38,6 +38,7 @@ from tests.builders import (
     an_attempt,
     an_unserved,
 )
+from tests.builders.queue_worlds import a_debusine_fleet, a_debusine_world
 from tests.builders.sentences import tells
 
 KEY = "debian/101"
@@ -124,6 +125,14 @@ def test_a_request_waits_for_a_busy_worker_of_a_full_pool_until_it_is_free() -> 
         "wait debian-ci-builders-0001 08:10",
         "pools.builders.workers.max: 1 -> 2",
     ]
+
+
+def test_the_next_run_is_awaited_while_an_enrolled_worker_boots() -> None:
+    enrolled = a_worker(state="enrolled", since=None, last_seen=None)
+    asking = tuple(a_request(id=str(n), pending_since=ago(minutes=9 - n)) for n in (1, 2))
+    world = a_debusine_world(enrolled, requests=asking, age=60)
+
+    assert steps(a_debusine_fleet(max_starting=1), world, "debian/2")[0].endswith("1 runs")
 
 
 def test_a_busy_worker_that_nobody_can_time_is_waited_for_without_a_moment() -> None:

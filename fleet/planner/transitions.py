@@ -1,0 +1,134 @@
+"""The events in the life of a machine and its worker, as changes of the facts about them.
+
+The steps of a world, a simulation and the simulated cloud share these. They cost no validation,
+and this module loads only the facts: the plugin of the simulated cloud has to start fast.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from fleet.model.facts import (
+    Machine,
+    MachineState,
+    Request,
+    Stack,
+    Work,
+    Worker,
+    WorkerInputs,
+    WorkerState,
+)
+from fleet.tagrules.names import package_of
+
+SHARED = Request.model_fields.keys() & Work.model_fields.keys()
+"""Fields that work shares with its request."""
+
+
+def create_machine(
+    inputs: WorkerInputs, pool: str, machine_id: str, at: datetime, *, address: str | None = None
+) -> Machine:
+    """Return a machine that a provider has just created; it boots."""
+    return Machine.model_construct(
+        name=inputs.name,
+        id=machine_id,
+        pool=pool,
+        type=inputs.type,
+        state=MachineState.STARTING,
+        created_at=at,
+        image=inputs.image,
+        digest=inputs.labels.get("digest"),
+        address=address,
+    )
+
+
+def boot(machine: Machine) -> Machine:
+    """Return a machine that has booted; its port answers."""
+    return machine.altered(state=MachineState.RUNNING, misses=0, was_ready=True)
+
+
+def enroll(machine: Machine) -> Worker:
+    """Return the worker of a machine whose token a queue knows before the worker registers."""
+    return Worker.model_construct(
+        name=machine.name, machine=machine.name, pool=machine.pool, state=WorkerState.ENROLLED
+    )
+
+
+def register(machine: Machine, at: datetime) -> Worker:
+    """Return the worker of a machine when it registers; it is idle."""
+    return Worker.model_construct(
+        name=machine.name,
+        machine=machine.name,
+        pool=machine.pool,
+        state=WorkerState.IDLE,
+        uses=0,
+        since=at,
+        last_seen=at,
+        connected_since=at,
+    )
+
+
+def work_on(
+    request: Request, required: Iterable[str], since: datetime, *, names: Sequence[str] = ()
+) -> Work:
+    """Return the work on a request that requires these tags of its worker."""
+    shared = {key: getattr(request, key) for key in SHARED}
+    shared |= {"required": tuple(required), "package": package_of(request) or None}
+    return Work.model_construct(started_at=since, names=tuple(names), **shared)
+
+
+def start_work(worker: Worker, running: str, work: Work | None, at: datetime) -> Worker:
+    """Return a worker that starts a request."""
+    return worker.altered(
+        state=WorkerState.BUSY, running=running, work=work, since=at, last_seen=at
+    )
+
+
+def end_work(worker: Worker, at: datetime) -> Worker:
+    """Return a worker that has ended its work; a worker that is off stays off."""
+    is_on = worker.state is WorkerState.BUSY
+    return worker.altered(
+        state=WorkerState.IDLE if is_on else worker.state,
+        running=None,
+        work=None,
+        since=at,
+        last_seen=at if is_on else worker.last_seen,
+        uses=None if worker.uses is None else worker.uses + 1,
+    )
+
+
+def drain(worker: Worker, at: datetime) -> Worker:
+    """Return a worker that gets no new work; without work, it is in that state since then."""
+    return _set_draining(worker, at, draining=True)
+
+
+def resume(worker: Worker, at: datetime) -> Worker:
+    """Return a worker that gets work again; without work, it is idle since then."""
+    return _set_draining(worker, at, draining=False)
+
+
+def _set_draining(worker: Worker, at: datetime, *, draining: bool) -> Worker:
+    if worker.draining == draining:
+        return worker
+    since = at if worker.running is None else worker.since
+    return worker.altered(draining=draining, since=since)
+
+
+def disable(worker: Worker, at: datetime) -> Worker:
+    """Return a worker that is switched off for good."""
+    if worker.state is WorkerState.DISABLED:
+        return worker
+    return worker.altered(state=WorkerState.DISABLED, since=at)
+
+
+def change_stack(
+    stack: Stack, created: Iterable[tuple[WorkerInputs, str]] = (), gone: Iterable[str] = ()
+) -> Stack:
+    """Return a stack with new machines and their ids, and without deleted ones."""
+    made = {inputs.name: (inputs, machine_id) for inputs, machine_id in created}
+    removed = {*gone, *made}
+    kept = tuple(each for each in stack.workers if each.name not in removed)
+    ids = {name: machine_id for name, machine_id in stack.ids.items() if name not in removed}
+    return stack.altered(
+        serial=stack.serial + 1,
+        workers=(*kept, *(inputs for inputs, _ in made.values())),
+        ids=ids | {name: machine_id for name, (_, machine_id) in made.items()},
+    )

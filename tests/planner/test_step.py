@@ -1,0 +1,116 @@
+"""One step of the world: what machines, workers and queues are at a later moment."""
+
+from datetime import timedelta
+
+from fleet.guard import guard
+from fleet.model.facts import MachineState, Unknown, Worker, WorkerState, World
+from fleet.model.plan import Plan
+from fleet.planner.forecast import forecast
+from fleet.planner.step import apply_plan, step
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders.queue_worlds import QUEUE
+
+FIRST = "debian-ci-builders-0001"
+WORK = {"task": "sbuild", "started_at": ago(minutes=10), "expected_seconds": 1200}
+ENDS = NOW + timedelta(minutes=10)
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+def stepped(fleet: Fleet, world: World, minutes: int) -> World:
+    plan = planned(fleet, world)
+    at = world.time + timedelta(minutes=minutes)
+    return step(fleet, world, plan, at, forecast(fleet, world, plan))
+
+
+def worker(world: World, name: str = FIRST) -> tuple[str, Worker]:
+    return next((registry, each) for registry, each in world.registered() if each.name == name)
+
+
+def one_pool(**pool: object) -> Fleet:
+    return a_sim_fleet(pools={"builders": a_pool(provider="desk", **pool)})
+
+
+def at_queue(world: World, *workers: Worker) -> World:
+    """Return the world whose workers register at the queue."""
+    desk = world.providers["desk"]
+    assert not isinstance(desk, Unknown)
+    reading = world.queues["debian"].altered(workers=workers)
+    return world.altered(
+        queues={"debian": reading}, providers={"desk": desk.altered(workers=None)}
+    )
+
+
+def test_a_worker_that_ended_its_work_has_one_more_use_since_then() -> None:
+    world = a_sim_world(a_worker(busy=True, work=WORK, uses=2))
+
+    _, after = worker(stepped(one_pool(), world, minutes=30))
+
+    assert (after.state, after.uses, after.since) == (WorkerState.IDLE, 3, ENDS)
+
+
+def test_every_request_that_a_worker_ended_is_a_use() -> None:
+    short = tuple(a_request(id=str(n), expected_seconds=60) for n in (1, 2, 3))
+    world = a_sim_world(a_worker(busy=True, work=WORK, uses=0), requests=short)
+
+    _, after = worker(stepped(one_pool(max=1), world, minutes=12))
+
+    assert (after.running, after.uses, after.since) == (None, 3, ENDS + timedelta(minutes=2))
+
+
+def test_a_worker_that_runs_the_next_request_counts_the_one_before() -> None:
+    long = a_request(id="1", expected_seconds=7200)
+    world = a_sim_world(a_worker(busy=True, work=WORK, uses=0), requests=(long,))
+
+    _, after = worker(stepped(one_pool(max=1), world, minutes=30))
+
+    assert (after.running, after.uses, after.since) == ("1", 1, ENDS)
+
+
+def test_a_machine_with_an_enrolled_worker_boots() -> None:
+    enrolled = a_worker(state=WorkerState.ENROLLED, since=None)
+    world = at_queue(a_sim_world(enrolled), enrolled)
+    ((name, machine),) = world.machines()
+    desk = world.providers[name]
+    assert not isinstance(desk, Unknown)
+    booting = machine.altered(state=MachineState.STARTING, created_at=ago(minutes=1))
+    world = world.altered(providers={name: desk.altered(machines=(booting,))})
+
+    after = apply_plan(one_pool(), world, planned(one_pool(), world), NOW + timedelta(minutes=5))
+
+    assert [each.state for _, each in after.registered()] == [WorkerState.IDLE]
+    assert [each.state for _, each in after.machines()] == [MachineState.RUNNING]
+    assert [each.created_at for _, each in after.machines()] == [ago(minutes=1)]
+
+
+def test_a_created_machine_is_as_old_as_its_creation() -> None:
+    world = a_sim_world(requests=(a_request(),))
+    fleet = one_pool(boot={"expected": "2m"})
+
+    after = apply_plan(fleet, world, planned(fleet, world), NOW + timedelta(minutes=10))
+
+    assert [each.created_at for _, each in after.machines()] == [NOW]
+    assert [each.since for _, each in after.registered()] == [NOW + timedelta(minutes=2)]
+
+
+def test_a_created_worker_registers_where_it_has_its_token() -> None:
+    queues = {name: QUEUE | {"scopes": [name]} for name in ("a", "b")}
+    fleet = a_sim_fleet(queues=queues)
+    empty = a_sim_world()
+    reading = empty.queues["debian"].altered(workers=())
+    desk = empty.providers["desk"]
+    assert not isinstance(desk, Unknown)
+    asking = reading.altered(demand=a_sim_world(requests=(a_request(),)).queues["debian"].demand)
+    world = empty.altered(
+        queues={"a": reading, "b": asking}, providers={"desk": desk.altered(workers=None)}
+    )
+    plan = planned(fleet, world)
+    (create,) = plan.actions
+
+    after = apply_plan(fleet, world, plan, NOW + timedelta(minutes=10))
+
+    assert worker(after, create.worker)[0] == create.registry
