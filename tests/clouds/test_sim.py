@@ -154,6 +154,21 @@ def test_a_draining_worker_is_busy_since_it_took_its_work(
     assert (worker.running, worker.since) == ("7", NOW + timedelta(hours=1))
 
 
+def test_a_draining_worker_is_idle_since_the_end_of_its_work(
+    cloud: SimCloud, clock: FixedClock
+) -> None:
+    cloud.create(ONE)
+    cloud.assign(ONE.name, "7")
+    clock.moment += timedelta(hours=1)
+    cloud.drain(ONE.name)
+    clock.moment += timedelta(hours=1)
+    cloud.assign(ONE.name, None)
+
+    (worker,) = workers(cloud)
+
+    assert (worker.draining, worker.uses, worker.since) == (True, 1, NOW + timedelta(hours=2))
+
+
 def test_a_worker_is_disabled_since_then(cloud: SimCloud, clock: FixedClock) -> None:
     cloud.create(ONE)
     clock.moment += timedelta(hours=1)

@@ -19,13 +19,21 @@ from fleet.model.facts import (
     Found,
     Listing,
     Machine,
-    MachineState,
     Unknown,
     Worker,
     WorkerInputs,
     WorkerState,
 )
 from fleet.model.values import Moment, Value, first_mistake
+from fleet.planner.transitions import (
+    boot,
+    create_machine,
+    disable,
+    drain,
+    end_work,
+    resume,
+    start_work,
+)
 from fleet.ports import Clock, Tell
 from fleet.state.files import LocalFiles, replace_file
 
@@ -57,10 +65,12 @@ class SimMachine(Value):
     running: str | None = None
     uses: int = Field(0, description="Requests that it has finished.")
     since: Moment | None = Field(
-        None, description="Since when it runs what it runs, or is disabled."
+        None, description="Since when its worker is in its state; None: since it has booted."
     )
     draining: bool = False
-    drained_at: Moment | None = Field(None, description="Since when it gets nothing new.")
+    drained_at: Moment | None = Field(
+        None, description="Since when it gets nothing new; only in files of earlier versions."
+    )
     disabled: bool = False
     revoked: bool = Field(False, description="Its token was taken back: it never registers.")
     expires: Moment | None = Field(None, description="Its expiry, extended by each run.")
@@ -249,40 +259,34 @@ class SimCloud:
     def assign(self, machine: str, request: str | None) -> None:
         """Assign a request to the worker on a machine, or None."""
         now = self._clock.now()
-        self._set(
-            machine,
-            lambda each: {
-                "running": request,
-                "uses": each.uses + (each.running not in (None, request)),
-                "since": now,
-            },
-        )
+
+        def assign(worker: Worker) -> Worker:
+            if worker.running not in (None, request):
+                worker = end_work(worker, now)
+            return worker if request is None else start_work(worker, request, None, now)
+
+        self._change_worker(machine, assign)
 
     def drain(self, worker: str) -> None:
         """Drain a worker: it gets no new work."""
         now = self._clock.now()
-        self._set(worker, lambda each: {"draining": True, "drained_at": each.drained_at or now})
+        self._change_worker(worker, lambda each: drain(each, now))
 
     def resume(self, worker: str) -> None:
         """Resume a drained worker."""
         now = self._clock.now()
-        self._set(
-            worker,
-            lambda each: {
-                "draining": False,
-                "drained_at": None,
-                "since": each.since if each.running else now,
-            },
-        )
+        self._change_worker(worker, lambda each: resume(each, now))
 
     def disable(self, worker: str) -> None:
         """Disable a worker permanently; raises WorkerBusy while it runs a request."""
         now = self._clock.now()
-        self._set(
-            worker,
-            lambda each: {"disabled": True, "since": each.since if each.disabled else now},
-            unless_busy=True,
-        )
+
+        def disable_idle(each: Worker) -> Worker:
+            if each.running:
+                raise WorkerBusy(f"worker {worker} runs {each.running}; it was not disabled")
+            return disable(each, now)
+
+        self._change_worker(worker, disable_idle)
 
     def revoke(self, worker: str) -> None:
         """Revoke the token of a worker that never registered, so that it cannot register."""
@@ -301,21 +305,28 @@ class SimCloud:
     def confirm(self, tell: Tell) -> None:
         """Do nothing: changes here take effect immediately."""
 
-    def _set(
-        self,
-        name: str,
-        update: Callable[[SimMachine], Mapping[str, object]],
-        *,
-        unless_busy: bool = False,
-    ) -> None:
+    def _change_worker(self, name: str, change: Callable[[Worker], Worker]) -> None:
+        """Record an event in the life of a worker."""
+
+        def record(machine: SimMachine) -> Mapping[str, object]:
+            after = change(_worker(machine, self._clock.now()))
+            return {
+                "running": after.running,
+                "uses": after.uses,
+                "since": after.since,
+                "draining": after.draining,
+                "drained_at": None,
+                "disabled": machine.disabled or after.state is WorkerState.DISABLED,
+            }
+
+        self._set(name, record)
+
+    def _set(self, name: str, update: Callable[[SimMachine], Mapping[str, object]]) -> None:
         with changing(self.path) as contents:
             for machine_id, machine in contents.machines.items():
-                if machine.inputs.name != name:
-                    continue
-                if unless_busy and machine.running:
-                    raise WorkerBusy(f"worker {name} runs {machine.running}; it was not disabled")
-                contents.machines[machine_id] = machine.altered(**update(machine))
-                return
+                if machine.inputs.name == name:
+                    contents.machines[machine_id] = machine.altered(**update(machine))
+                    return
         raise SourceUnreachable(f"{self.path}: no machine is named {name!r}")
 
     def _check_creation(self, contents: Contents, inputs: WorkerInputs) -> None:
@@ -355,17 +366,9 @@ def _is_booted(machine: SimMachine, now: datetime) -> bool:
 
 def _machine(machine_id: str, machine: SimMachine, now: datetime) -> Machine:
     inputs = machine.inputs
-    return Machine(
-        name=inputs.name,
-        id=machine_id,
-        pool=inputs.labels.get("pool", ""),
-        type=inputs.type,
-        state=MachineState.RUNNING if _is_booted(machine, now) else MachineState.STARTING,
-        created_at=machine.created_at,
-        image=inputs.image,
-        digest=inputs.labels.get("digest"),
-        expires=machine.expires,
-    )
+    made = create_machine(inputs, inputs.labels.get("pool", ""), machine_id, machine.created_at)
+    made = made.altered(expires=machine.expires)
+    return boot(made) if _is_booted(machine, now) else made
 
 
 def _worker(machine: SimMachine, now: datetime) -> Worker:
