@@ -26,12 +26,11 @@ from fleet.model.facts import (
     World,
     market_of,
 )
+from fleet.planner.transitions import SHARED
 from fleet.planner.units import is_busy
 
 HORIZON = timedelta(days=3)
 """A job is passed on after this time even if its end is still unknown."""
-ALIKE = Request.model_fields.keys() & Work.model_fields.keys()
-"""Fields that work shares with its request."""
 _TRIED_FOR_NOTHING = ("out-of-stock", "quota")
 
 
@@ -411,7 +410,7 @@ def _find_unseen_run(
 
 def _request_of(own: str, work: Work, started: datetime) -> Request:
     """Return the request of work that was never seen waiting."""
-    return Request(id=own, pending_since=started, **{key: getattr(work, key) for key in ALIKE})
+    return Request(id=own, pending_since=started, **{key: getattr(work, key) for key in SHARED})
 
 
 def _end_time(worker: Worker | None, before: datetime, now: datetime) -> datetime:

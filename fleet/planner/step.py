@@ -23,19 +23,9 @@ from fleet.model.facts import (
 )
 from fleet.model.plan import Create, Plan
 from fleet.model.pool_limits import boot_of
+from fleet.planner import transitions
 from fleet.planner.forecast import Forecast
 from fleet.planner.inventory import departures_after
-from fleet.planner.transitions import (
-    boot,
-    change_stack,
-    create_machine,
-    drain,
-    end_work,
-    register,
-    resume,
-    start_work,
-    work_on,
-)
 from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.tagrules.names import names_of
 
@@ -94,15 +84,15 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
         left = standing.free_in if standing and standing.works else None
         events = sorted(turns.get(worker.name, ()))
         if left is not None and left <= seconds:
-            worker = end_work(worker, world.time + timedelta(seconds=left))
+            worker = transitions.end_work(worker, world.time + timedelta(seconds=left))
         for start, key in events:
             request = waiting.get(key) or waiting[key.rpartition("#")[0]]
             since = world.time + timedelta(seconds=start)
             required = signature_of[key].required
-            work = work_on(request, required, since, names=names_of(request))
-            worker = start_work(worker, request.id, work, since)
+            work = transitions.work_on(request, required, since, names=names_of(request))
+            worker = transitions.start_work(worker, request.id, work, since)
             if (ends := found.ends.get(key, inf)) <= seconds:
-                worker = end_work(worker, world.time + timedelta(seconds=ends))
+                worker = transitions.end_work(worker, world.time + timedelta(seconds=ends))
         return worker.altered(last_seen=moment) if worker.last_seen else worker
 
     after = _with_workers(after, lambda _, workers: tuple(map(let_work, workers)))
@@ -139,9 +129,9 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
 
     def settle(_: str, workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
         return tuple(
-            drain(worker, now)
+            transitions.drain(worker, now)
             if worker.name in drained
-            else resume(worker, now)
+            else transitions.resume(worker, now)
             if worker.name in resumed
             else worker
             for worker in workers
@@ -166,7 +156,7 @@ def _boot_machines(fleet: Fleet, world: World, made: Sequence[Create], at: datet
     new: defaultdict[str, list[Worker]] = defaultdict(list)
     for name, machine in booting.items():
         ready = boot_of(fleet.pools[machine.pool]).ready_at(machine.created_at or world.time)
-        worker = register(machine, min(at, max(world.time, ready)))
+        worker = transitions.register(machine, min(at, max(world.time, ready)))
         registry = registries.get(name) or _registry_of(fleet, world, machine)
         # Later, `move_time` moves the time when it was last seen.
         new[registry].append(worker.altered(last_seen=world.time))
@@ -178,7 +168,9 @@ def _boot_machines(fleet: Fleet, world: World, made: Sequence[Create], at: datet
     world = _with_workers(world, register_all)
     providers = {
         name: listing.altered(
-            machines=tuple(boot(m) if m.name in booting else m for m in listing.machines)
+            machines=tuple(
+                transitions.boot(m) if m.name in booting else m for m in listing.machines
+            )
         )
         if isinstance(listing, Listing)
         else listing
@@ -257,7 +249,7 @@ def _with_machines(
             providers[name] = listing.altered(machines=kept)
     for name, stack in stacks.items():
         if isinstance(stack, Stack):
-            stacks[name] = change_stack(stack, gone=gone)
+            stacks[name] = transitions.change_stack(stack, gone=gone)
     for create in made:
         pool = fleet.pools.get(create.pool)
         if isinstance(pool, Pool):
@@ -279,6 +271,6 @@ def _make(
         return
     machine_id = f"expected-{create.worker}"
     if all(machine.name != create.worker for machine in listing.machines):
-        machine = create_machine(create.inputs, create.pool, machine_id, now)
+        machine = transitions.create_machine(create.inputs, create.pool, machine_id, now)
         providers[provider] = listing.altered(machines=(*listing.machines, machine))
-    stacks[create.pool] = change_stack(stack, created=[(create.inputs, machine_id)])
+    stacks[create.pool] = transitions.change_stack(stack, created=[(create.inputs, machine_id)])

@@ -1,21 +1,23 @@
 """The scripted world that executes a plan: machines boot, a queue assigns, work ends.
 
-Only systems outside of fleet are simulated. Unchanged facts since the last observation are the
-same objects, so that the cost of observing is proportional to the changes.
+Only systems outside of fleet are simulated. `planner/transitions.py` changes the facts; here is
+when each event occurs, by the history. Unchanged facts since the last observation are the same
+objects, so that the cost of observing is proportional to the changes.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from heapq import heappop, heappush
 from itertools import count
 from math import log
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from fleet.explain.recorded_demand import ALIKE, Booted, Job, Lost, Refused
+from fleet.explain.recorded_demand import Booted, Job, Lost, Refused
 from fleet.model.facts import (
     Attempt,
     AttemptResult,
@@ -23,100 +25,46 @@ from fleet.model.facts import (
     Ledger,
     Listing,
     Machine,
-    MachineState,
-    Market,
     QueueReading,
     Request,
     Stack,
     Unknown,
-    Work,
     Worker,
     WorkerInputs,
-    WorkerState,
     World,
     market_of,
 )
 from fleet.model.plan import Create, Delete, Drain, Plan
 from fleet.model.pool_limits import boot_of
-from fleet.planner.demand import Order, judge_of, ordered
 from fleet.planner.durations import USUAL, Durations, Kind, kind_at
-from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import departures_after
-from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue, serves_queue
-from fleet.tagrules.context import context_of, queue_context
-from fleet.tagrules.names import names_of
-from fleet.tagrules.offers import (
-    Ask,
-    Offer,
-    offer_of_pool,
-    offer_of_tags,
-    offer_of_worker,
-    satisfies,
+from fleet.planner.transitions import (
+    boot,
+    change_stack,
+    create_machine,
+    drain,
+    end_work,
+    enroll,
+    register,
+    resume,
+    start_work,
+    work_on,
 )
+from fleet.planner.units import is_busy
+from fleet.schema.model import Fleet, Pool
+from fleet.simulate.queueing import Box, Queueing
+from fleet.tagrules.names import names_of
 
 _LATEST_TRIES = 20
+_LATEST_RUNS = 5
 _LATEST_BOOTS = 50
 _NO_STOCK_FOR = timedelta(minutes=30)
 """Assumed duration of a shortage after a refusal; fleet retries within this time."""
-_RUNS = 5
-_MOST_FITS = 200_000
-_OFF = frozenset({WorkerState.DISABLED, WorkerState.DISCONNECTED, WorkerState.DEAF})
 _SECOND = timedelta(seconds=1)
-
-
-@dataclass(slots=True, eq=False)
-class Box:
-    """A machine with its worker, or a worker alone (of a static pool, or without a pool)."""
-
-    name: str
-    pool: str
-    registry: str
-    """The queue or provider where its worker registers."""
-    since: datetime
-    """Start of the worker's current state."""
-    provider: str = ""
-    type: str = ""
-    market: Market = "on-demand"
-    inputs: WorkerInputs | None = None
-    machine: Machine | None = None
-    worker: Worker | None = None
-    """Its last observed state."""
-    is_registered: bool = False
-    takes_work: bool = True
-    draining: bool = False
-    uses: int | None = 0
-    running: str | None = None
-    job: Job | None = None
-    without: Collection[str] = ()
-    """Tags of the job that it drops here (`otherwise`)."""
-    began: datetime | None = None
-    alike: int = -1
-    """Index in `Farm.classes`; -1: no class, and no work."""
-    busy_seconds: int = 0
-    """Total busy time, up to the end of its last work."""
-
-    @property
-    def is_free(self) -> bool:
-        """Return whether it accepts work now."""
-        is_idle = self.is_registered and self.running is None
-        return is_idle and self.takes_work and not self.draining and self.alike >= 0
-
-
-class Class(NamedTuple):
-    """Interchangeable workers: each fits the same requests."""
-
-    queues: frozenset[str]
-    offer: Offer
-
-
-@dataclass
-class Line:
-    """Requests of one queue with equal requirements, in the order of the queue."""
-
-    queue: str
-    ask: Ask
-    heap: list[tuple[Order, str]] = field(default_factory=list)
-    """Entries of requests that no longer wait are stale."""
+_NO_REQUEST = Request(id="unknown")
+_ADDRESS = "192.0.2.1"
+"""An address reserved for documentation: a cloud machine has an address once it runs."""
+Fate = Literal["deleted", "taken"]
 
 
 class Starting(NamedTuple):
@@ -128,90 +76,76 @@ class Starting(NamedTuple):
 
 @dataclass
 class Noted:
-    """Observations since the last call of `forget`."""
+    """Events since they were last forgotten."""
 
     starts: list[Starting] = field(default_factory=list)
     withdrawn: list[Job] = field(default_factory=list)
-    gone: list[tuple[Box, datetime, Literal["deleted", "taken"]]] = field(default_factory=list)
+    gone: list[tuple[Box, datetime, Fate]] = field(default_factory=list)
     created: list[Box] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     """Pool and machine type of creations that the provider refused."""
-    assumed: int = 0
-    """Jobs assumed to run for an hour."""
-    scaled: int = 0
-    """Jobs whose time was computed for another machine type."""
-    unscaled: int = 0
-    """Jobs assumed to have equal durations on another machine type."""
 
 
 class Farm:
-    """All systems outside of fleet."""
+    """All systems outside of fleet, from the moment of a first world on."""
 
     def __init__(self, fleet: Fleet, world: World, seed: int) -> None:
         self.fleet = fleet
         self.now = self._start = world.time
-        self._again: set[str] = set()
-        """Jobs that started once and wait or run again: their machine was taken back."""
-        self._today: date | None = None
         self.noted = Noted()
         self.boxes: dict[str, Box] = {}
         self.changed = True
         """A change was observed since this was last set to False."""
+        self.assumed = 0
+        """Number of jobs assumed to run for an hour."""
+        self.scaled = 0
+        """Number of jobs whose time was computed for another machine type."""
+        self.unscaled = 0
+        """Number of jobs assumed to have equal durations on another machine type."""
         self._seed = seed
-        self._world = world
-        self._heap: list[tuple[datetime, int, str, object, object]] = []
-        self._numbers = count()
-        self._waiting: dict[str, dict[str, Job]] = {name: {} for name in fleet.queues}
-        self._orders: dict[str, Order] = {}
-        self._lines: dict[tuple[str, Ask], Line] = {}
-        self._free: defaultdict[int, dict[str, Box]] = defaultdict(dict)
-        self._classes: list[Class] = []
-        self._numbers_of: dict[object, int] = {}
-        self._fits: dict[tuple[Ask, int], bool] = {}
-        self._attempts: dict[tuple[str, str, str], deque[Attempt]] = {}
         self._boots: defaultdict[tuple[str, str], deque[int]] = defaultdict(
             lambda: deque(maxlen=_LATEST_BOOTS)
         )
         self._booted: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._out: dict[tuple[str, str, str], datetime] = {}
         self._spot_seconds = self._spot_lost = 0
+        self._queues = Queueing(fleet)
+        self._heap: list[tuple[datetime, int, Callable[[], None]]] = []
+        self._turns = count()
+        self._again: set[str] = set()
+        """Requests that started once and wait or run again: their machine was taken back."""
+        self._attempts: dict[tuple[str, str, str], deque[Attempt]] = {}
         self._stacks: dict[str, Stack] = {}
-        self._serials: defaultdict[str, int] = defaultdict(int)
         self._made = 0
         self._approved = dict(world.approved) if isinstance(world.approved, dict) else {}
         self._departures = world.departures
         self._runs = list(() if isinstance(world.runs, Unknown) else world.runs)
         self._kinds: dict[tuple[str, str], Kind] = {}
-        self._desks = {n for n, q in fleet.queues.items() if isinstance(q, TicketQueue)}
         self.learn(world)
         self._take_over(world)
 
-    # External events
+    # Events of the outside
 
     def learn(self, facts: World) -> None:
         """Apply facts that fleet does not decide."""
         self._facts = facts
         self._durations = Durations(self.fleet, facts)
-        self._contexts = {
-            name: context_of(self.fleet, name, demand) for name, demand in facts.demands()
-        }
-        self._nothing = queue_context(Demand(read_at=facts.time))
-        self._images = images_by_pool(self.fleet, facts, {})
-        self._today = None  # rules are reloaded
-        self._numbers_of.clear()
+        self._queues.learn(facts)
         for box in self.boxes.values():
-            self._classify(box)
-        self._queue_again()
+            self._queues.classify(box)
+        self._queues.queue_again(self.now)
+        for box in [*self._queues.free]:
+            self._queues.remove_free(box)
+            self._give(box)
         self.changed = True
 
-    def boot_took(self, boot: Booted) -> None:
+    def boot_took(self, took: Booted) -> None:
         """Record the boot time of a machine."""
-        self._boots[boot.pool, boot.type].append(boot.seconds)
+        self._boots[took.pool, took.type].append(took.seconds)
 
     def refuse(self, refused: Refused) -> None:
         """Record that a provider had no machine of a type, or has them again."""
-        provider = self._provider_of(refused.pool)
-        key = (provider, refused.type, refused.market)
+        key = (self._provider_of(refused.pool), refused.type, refused.market)
         if refused.is_over:
             self._out.pop(key, None)
         else:
@@ -227,59 +161,98 @@ class Farm:
         self.changed = True
         box = self.boxes.get(job.worker) if job.started and job.started <= self.now else None
         if box is not None and box.job is None and box.running is not None:
-            box.job = job
-            ends = (box.began or self.now) + timedelta(seconds=self._seconds_on(job, box))
-            self._at(max(self.now + _SECOND, ends), "end", box, job)
-            return
-        if job.queue not in self._waiting:
+            ends = self._began(box) + timedelta(seconds=self._seconds_on(job, box))
+            self._end_at(box, job, max(self.now + _SECOND, ends))
+        elif job.queue not in self.fleet.queues:
             self.noted.withdrawn.append(job)
-            return
-        if job.withdrawn is not None:
-            self._at(job.withdrawn, "withdraw", None, job)
-        self._wait(job)
+        else:
+            if job.withdrawn is not None:
+                self._at(job.withdrawn, partial(self._withdraw, job))
+            self._enter(job)
 
-    def _wait(self, job: Job) -> None:
-        """Queue a job for the first worker that fits."""
-        self._waiting[job.queue][job.key] = job
-        line = self._line_of(job)
-        if line is None:
-            return
-        heappush(line.heap, (self._orders[job.key], job.key))
-        number = self._first_free(line)
-        if number is not None:
-            name = min(self._free[number])
-            self._begin(self._free[number][name], job)
+    def end_unexplained(self) -> None:
+        """End work without a known job that runs at the start, after an hour."""
+        for box in self.boxes.values():
+            if box.worker and is_busy(box.worker) and box.job is None and box.takes_work:
+                job = Job(box.running or "", "", _NO_REQUEST, self.now)
+                self._end_at(box, job, self.now + timedelta(seconds=USUAL))
+
+    def _enter(self, job: Job) -> None:
+        """Queue a request for the first worker that fits."""
+        self.changed = True
+        box = self._queues.enter(job, self.now)
+        if box is not None:
+            self._begin(box, job)
 
     def advance(self, until: datetime) -> None:
-        """Advance the time: machines boot, work ends, spot machines are taken back."""
+        """Advance the time with all events until then."""
         while self._heap and self._heap[0][0] <= until:
-            at, _, kind, box, job = heappop(self._heap)
-            self.now = at
-            match kind:
-                case "boot" if isinstance(box, Box) and self.boxes.get(box.name) is box:
-                    self._register(box)
-                case "end" if isinstance(box, Box) and box.job is job and job is not None:
-                    self._end(box)
-                case "take" if isinstance(box, Box) and self.boxes.get(box.name) is box:
-                    self._take_back(box)
-                case "withdraw" if isinstance(job, Job):
-                    self._withdraw(job)
+            self.now, _, occur = heappop(self._heap)
+            occur()
         self.now = until
 
     def forget(self) -> None:
-        """Clear the observations."""
+        """Forget the noted events."""
         self.noted = Noted()
 
     @property
     def never_started(self) -> Iterator[Job]:
-        """Yield the waiting jobs that never started."""
-        for jobs in self._waiting.values():
+        """Yield the waiting requests that never started."""
+        for jobs in self._queues.waiting.values():
             yield from (job for key, job in jobs.items() if key not in self._again)
 
     @property
     def waits(self) -> int:
-        """Return the number of waiting jobs."""
-        return sum(map(len, self._waiting.values()))
+        """Return the number of waiting requests."""
+        return sum(map(len, self._queues.waiting.values()))
+
+    # How long things take, and what a provider has
+
+    def _is_sold_out(self, box: Box) -> bool:
+        """Return whether the provider had no machine of this type at this time."""
+        until = self._out.get((box.provider, box.type, box.market))
+        return until is not None and self.now < until
+
+    def _boot_seconds(self, box: Box) -> int:
+        """Return the next recorded boot time of the pool and type, else the usual one."""
+        recorded = self._boots.get((box.pool, box.type))
+        if not recorded:
+            pool = self.fleet.pools.get(box.pool)
+            return boot_of(pool).expected if isinstance(pool, Pool) else 0
+        turn = self._booted[box.pool, box.type]
+        self._booted[box.pool, box.type] += 1
+        return recorded[turn % len(recorded)]
+
+    def _seconds_on(self, job: Job, box: Box) -> int:
+        """Return the duration of a job on a machine, possibly of another type than its own."""
+        expected, timing = self._durations.of(job.queue, job.request)
+        kind = self._kind(box.pool, box.type)
+        if job.seconds is None:
+            if timing is not None:
+                expected = timing.on(kind, expected)
+            if expected is None:
+                self.assumed += 1
+                expected = USUAL
+            seconds = max(expected, job.least)
+        else:
+            seconds = job.seconds
+            if job.type and box.type and job.type != box.type:
+                there = timing.on(kind, seconds) if timing else None
+                here = timing.on(self._kind(job.pool, job.type), seconds) if timing else None
+                if there and here and there != here:
+                    self.scaled += 1
+                    seconds = max(1, -(-seconds * there // here))
+                else:
+                    self.unscaled += 1
+        if timing is not None and timing.deadline is not None:
+            seconds = min(seconds, timing.deadline)
+        return max(1, seconds)
+
+    def _kind(self, pool: str, name: str) -> Kind:
+        key = (pool, name)
+        if key not in self._kinds:
+            self._kinds[key] = kind_at(self.fleet, pool, name)
+        return self._kinds[key]
 
     # Observations of fleet
 
@@ -298,7 +271,7 @@ class Farm:
             format="fleet-world-1",
             fleet=self.fleet.fleet,
             time=now,
-            queues={name: self._reading(name, tuple(by_registry[name])) for name in self._waiting},
+            queues={n: self._reading(n, tuple(by_registry[n])) for n in self._queues.waiting},
             providers={
                 name: self._listing(name, by_provider[name], by_registry[name])
                 for name in sorted({*self.fleet.providers, *by_provider})
@@ -317,10 +290,27 @@ class Farm:
             prices=facts.prices,
         )
 
+    def _reading(self, name: str, workers: tuple[Worker, ...]) -> QueueReading:
+        known = self._facts.queues.get(name)
+        requests = tuple(map(attrgetter("request"), self._queues.waiting[name].values()))
+        if known is None or isinstance(known.demand, Unknown):
+            demand = Demand.model_construct(read_at=self.now, requests=requests)
+            return QueueReading.model_construct(demand=demand, workers=workers)
+        has_registry = bool(workers) or name in self._registries or name in self._queues.desks
+        demand = known.demand.altered(read_at=self.now, requests=requests)
+        return known.altered(demand=demand, workers=workers if has_registry else None)
+
+    def _listing(self, name: str, machines: list[Machine], workers: list[Worker]) -> Listing:
+        return Listing.model_construct(
+            read_at=self.now,
+            machines=tuple(machines),
+            workers=tuple(workers) if name in self._own_registries else None,
+        )
+
     # Actions of fleet
 
     def carry_out(self, plan: Plan) -> None:
-        """Carry out a plan, as far as the external systems allow."""
+        """Carry out a plan, as far as the outside allows."""
         departures = departures_after(self._departures, plan)
         for action in plan.actions:
             match action:
@@ -332,35 +322,37 @@ class Farm:
                     self._remove(action.worker, "deleted")
         for release in plan.releases:
             self._remove(release.worker, "deleted")
-        for resume in plan.resumes:
-            self._resume(resume.worker)
+        for each in plan.resumes:
+            self._resume(each.worker)
         self._departures = tuple(each for each in departures if each.worker in self.boxes)
         for approval in plan.approvals:
             if approval.passes:
                 used = self._approved.get(approval.digest, 0)
                 self._approved[approval.digest] = used + len(approval.passes)
-        if self._desks:
+        if self._queues.desks:
             self._assign_tickets(plan)
-        self._runs = [*self._runs[-_RUNS + 1 :], self.now]
+        self._runs = [*self._runs[-_LATEST_RUNS + 1 :], self.now]
 
     def _assign_tickets(self, plan: Plan) -> None:
         """Assign the plan's machines to tickets: fleet itself assigns these."""
         for signature in plan.signatures:
-            if signature.queue not in self._desks:
+            if signature.queue not in self._queues.desks:
                 continue
             for key, worker in signature.by_worker.items():
-                job, box = self._waiting[signature.queue].get(key), self.boxes.get(worker)
+                job = self._queues.waiting[signature.queue].get(key)
+                box = self.boxes.get(worker)
                 if job is not None and box is not None and box.is_free:
-                    provides = self._classes[box.alike].offer.provides
-                    self._begin(box, job, without={*signature.dropped} - provides)
+                    without = {*signature.dropped} - {*self._queues.tags_of(box)}
+                    self._begin(box, job, without=without)
 
     def _create(self, action: Create) -> None:
         inputs, market = action.inputs, market_of(action.inputs)
         provider = self._provider_of(action.pool)
-        key = (action.pool, inputs.type, market)
-        out_until = self._out.get((provider, inputs.type, market))
-        is_out = out_until is not None and self.now < out_until
+        registry = action.registry or provider
+        box = Box(action.worker, action.pool, registry, provider, inputs.type, market, inputs)
+        is_out = self._is_sold_out(box)
         result: AttemptResult = "out-of-stock" if is_out else "starting"
+        key = (action.pool, inputs.type, market)
         tries = self._attempts.setdefault(key, deque(maxlen=_LATEST_TRIES))
         tries.append(
             Attempt.model_construct(
@@ -378,352 +370,151 @@ class Farm:
             self.noted.refused.append((action.pool, inputs.type))
             return
         self._made += 1
-        registry = action.registry or provider
-        box = Box(action.worker, action.pool, registry, self.now, provider, inputs.type, market)
-        box.inputs = inputs
-        box.machine = Machine.model_construct(
-            name=action.worker,
-            id=f"simulated-{self._made}",
-            pool=action.pool,
-            type=inputs.type,
-            state=MachineState.STARTING,
-            created_at=self.now,
-            image=inputs.image,
-            digest=inputs.labels.get("digest"),
-            address=_ADDRESS,
+        box.machine = create_machine(
+            inputs, action.pool, f"simulated-{self._made}", self.now, address=_ADDRESS
         )
         if action.registry:
-            box.worker = self._worker_of(box, WorkerState.ENROLLED)
+            box.worker = enroll(box.machine)
         self.boxes[box.name] = box
-        self._restack(box.pool)
+        declared = self.fleet.providers.get(provider)
+        engine = declared.engine if declared else "embedded"
+        stack = self._stacks.get(box.pool) or Stack(engine=engine, provider=provider, serial=0)
+        self._stacks[box.pool] = change_stack(stack, created=[(inputs, box.machine.id)])
         self.noted.created.append(box)
-        self._at(self.now + timedelta(seconds=self._boot_seconds(box)), "boot", box, None)
-        if market == "spot":
-            self._schedule_loss(box)
-
-    def _schedule_loss(self, box: Box) -> None:
-        """Schedule the loss of a spot machine: by the rate of the history, and the seed."""
-        if not self._spot_lost:
-            return
-        said = f"{self._seed} {box.name} {self.now.isoformat()}".encode()
-        share = (int.from_bytes(sha256(said).digest()[:8]) + 1) / (2**64 + 1)
-        mean = self._spot_seconds / self._spot_lost
-        self._at(self.now + timedelta(seconds=int(-log(share) * mean) + 1), "take", box, None)
-
-    def _boot_seconds(self, box: Box) -> int:
-        recorded = self._boots.get((box.pool, box.type))
-        if recorded:
-            turn = self._booted[box.pool, box.type]
-            self._booted[box.pool, box.type] += 1
-            return recorded[turn % len(recorded)]
-        pool = self.fleet.pools.get(box.pool)
-        return boot_of(pool).expected if isinstance(pool, Pool) else 0
+        self._boot_at(box, self.now + timedelta(seconds=self._boot_seconds(box)))
+        if market == "spot" and self._spot_lost:
+            said = f"{self._seed} {box.name} {self.now.isoformat()}".encode()
+            share = (int.from_bytes(sha256(said).digest()[:8]) + 1) / (2**64 + 1)
+            mean = self._spot_seconds / self._spot_lost
+            lost = self.now + timedelta(seconds=int(-log(share) * mean) + 1)
+            self._at(lost, partial(self._lose, box))
 
     def _drain(self, name: str) -> None:
         box = self.boxes.get(name)
-        if box is not None and not box.draining:
-            self._busy(box)
-            box.draining = True
-            if box.running is None:
-                box.since = self.now
-            self._record_state(box)
+        if box is not None and box.worker is not None and not box.worker.draining:
+            self._queues.remove_free(box)
+            box.worker = drain(box.worker, self.now)
+            self.changed = True
 
     def _resume(self, name: str) -> None:
         box = self.boxes.get(name)
-        if box is not None and box.draining:
-            box.draining = False
-            if box.running is None:
-                box.since = self.now
-            self._classify(box)
-            self._record_state(box)
+        if box is not None and box.worker is not None and box.worker.draining:
+            box.worker = resume(box.worker, self.now)
+            self._queues.classify(box)
+            self.changed = True
 
-    def _remove(self, name: str, how: Literal["deleted", "taken"]) -> None:
+    def _remove(self, name: str, how: Fate) -> None:
         box = self.boxes.pop(name, None)
         if box is None:
             return
         self.changed = True
-        self._busy(box)
-        self._restack(box.pool)
+        self._queues.remove_free(box)
+        if stack := self._stacks.get(box.pool):
+            self._stacks[box.pool] = change_stack(stack, gone=[name])
         self.noted.gone.append((box, self.now, how))
 
-    # Transitions of machines and work
+    # Life of machines and work
+
+    def _at(self, at: datetime, occur: Callable[[], None]) -> None:
+        heappush(self._heap, (at, next(self._turns), occur))
+
+    def _boot_at(self, box: Box, at: datetime) -> None:
+        self._at(at, partial(self._register, box))
+
+    def _end_at(self, box: Box, job: Job, at: datetime) -> None:
+        """Let a worker's current work, on a request, end at a moment."""
+        box.job = job
+        self._at(at, partial(self._end, box, job))
+
+    def _is_here(self, box: Box) -> bool:
+        return self.boxes.get(box.name) is box
 
     def _register(self, box: Box) -> None:
-        box.is_registered, box.since = True, self.now
-        if box.machine is not None:
-            box.machine = box.machine.altered(state=MachineState.RUNNING, misses=0, was_ready=True)
+        if not self._is_here(box) or box.machine is None:
+            return
+        is_draining = box.worker is not None and box.worker.draining
+        box.machine = boot(box.machine)
+        box.worker = register(box.machine, self.now).altered(draining=is_draining)
         tries = self._attempts.get((box.pool, box.type, box.market), deque[Attempt]())
         for nth, each in enumerate(tries):
             if each.worker == box.name and each.result == "starting":
                 tries[nth] = each.altered(result="registered")
-        self._classify(box)
-        self._idle(box)
+        self.changed = True
+        self._queues.classify(box)
+        self._queues.remove_free(box)
+        self._give(box)
 
-    def _end(self, box: Box) -> None:
-        if box.job is not None:
-            self._again.discard(box.job.key)
+    def _give(self, box: Box) -> None:
+        """Assign to a worker the first fitting request in its queues, or let it wait."""
+        if not box.is_free:
+            return
+        job = self._queues.first_for(box)
+        if job is None:
+            self._queues.add_free(box)
+        else:
+            self._begin(box, job)
+
+    def _begin(self, box: Box, job: Job, without: Collection[str] = ()) -> None:
+        self._queues.remove_free(box)
+        self._queues.leave(job)
+        required = [tag for tag in job.request.required if tag not in without]
+        names = names_of(job.request) if self.fleet.durations else ()
+        work = work_on(job.request, required, self.now, names=names)
+        if box.worker is not None:
+            box.worker = start_work(box.worker, job.request.id, work, self.now)
+            box.worker = box.worker.altered(last_seen=self.now)
+        self.changed = True
+        self._end_at(box, job, self.now + timedelta(seconds=self._seconds_on(job, box)))
+        if job.key not in self._again:
+            self.noted.starts.append(Starting(job, self.now))
+
+    def _end(self, box: Box, job: Job) -> None:
+        if box.job is not job:
+            return
+        self._again.discard(job.key)
         self._stop(box)
-        box.since = self.now
-        box.uses = None if box.uses is None else box.uses + 1
-        self._idle(box)
+        self.changed = True
+        self._give(box)
 
     def _stop(self, box: Box) -> None:
-        since = max(box.began or self.now, self._start)
-        box.busy_seconds += int((self.now - since).total_seconds())
-        box.job = box.began = box.running = None
+        box.busy_seconds = self.busy_since_start(box)
+        box.job = None
+        if box.worker is not None:
+            box.worker = end_work(box.worker, self.now).altered(last_seen=self.now)
 
-    def _take_back(self, box: Box) -> None:
-        """Take a spot machine back; its job waits again, and restarts from the beginning."""
+    def _began(self, box: Box) -> datetime:
+        """Return when the current work of a worker began; now if it is idle."""
+        worker = box.worker
+        if worker is None or not is_busy(worker):
+            return self.now
+        return (worker.work.started_at if worker.work else None) or worker.since or self._start
+
+    def busy_since_start(self, box: Box) -> int:
+        """Return the busy seconds of a worker until now."""
+        since = max(self._began(box), self._start)
+        return box.busy_seconds + int((self.now - since).total_seconds())
+
+    def _lose(self, box: Box) -> None:
+        """Take a machine back; its request waits again, and restarts from the beginning."""
+        if not self._is_here(box):
+            return
         job = box.job
         self._stop(box)
         self._remove(box.name, "taken")
         if job is not None and job.queue:
             self._again.add(job.key)
-            self._wait(job)
+            self._enter(job)
 
     def _withdraw(self, job: Job) -> None:
-        if self._waiting[job.queue].pop(job.key, None) is not None:
-            self._orders.pop(job.key, None)
+        if self._queues.leave(job):
             self.changed = True
             if job.key not in self._again:
                 self.noted.withdrawn.append(job)
 
-    def _idle(self, box: Box) -> None:
-        """Assign to a worker the first fitting request in its queues, or let it wait."""
-        job = self._first_for(box.alike) if box.is_free else None
-        if job is not None:
-            self._begin(box, job)
-            return
-        self._record_state(box)
-        if box.is_free:
-            self._free[box.alike][box.name] = box
-
-    def _begin(self, box: Box, job: Job, without: Collection[str] = ()) -> None:
-        self._busy(box)
-        del self._waiting[job.queue][job.key]
-        self._orders.pop(job.key, None)
-        box.job, box.running, box.began, box.since = job, job.request.id, self.now, self.now
-        box.without = without
-        self._record_state(box)
-        self._at(self.now + timedelta(seconds=self._seconds_on(job, box)), "end", box, job)
-        if job.key not in self._again:
-            self.noted.starts.append(Starting(job, self.now))
-
-    def _busy(self, box: Box) -> None:
-        if box.alike >= 0:
-            self._free[box.alike].pop(box.name, None)
-
-    def _at(self, at: datetime, kind: str, box: Box | None, job: Job | None) -> None:
-        heappush(self._heap, (at, next(self._numbers), kind, box, job))
-
-    def _seconds_on(self, job: Job, box: Box) -> int:
-        """Return the duration of a job on a machine, possibly of another type than its own."""
-        expected, timing = self._durations.of(job.queue, job.request)
-        kind = self._kind(box.pool, box.type)
-        if job.seconds is None:
-            if timing is not None:
-                expected = timing.on(kind, expected)
-            if expected is None:
-                self.noted.assumed += 1
-                expected = USUAL
-            seconds = max(expected, job.least)
-        else:
-            seconds = job.seconds
-            if job.type and box.type and job.type != box.type:
-                there = timing.on(kind, seconds) if timing else None
-                here = timing.on(self._kind(job.pool, job.type), seconds) if timing else None
-                if there and here and there != here:
-                    self.noted.scaled += 1
-                    seconds = max(1, -(-seconds * there // here))
-                else:
-                    self.noted.unscaled += 1
-        if timing is not None and timing.deadline is not None:
-            seconds = min(seconds, timing.deadline)
-        return max(1, seconds)
-
-    def _kind(self, pool: str, name: str) -> Kind:
-        key = (pool, name)
-        if key not in self._kinds:
-            self._kinds[key] = kind_at(self.fleet, pool, name)
-        return self._kinds[key]
-
-    # Matching of requests and workers
-
-    def _line_of(self, job: Job) -> Line | None:
-        """Return the line of a job; None if its queue assigns it to no worker."""
-        if self._today != self.now.date():
-            self._today = self.now.date()
-            facts = self._facts.altered(time=self.now)
-            self._judge = judge_of(self.fleet, facts)
-        self._orders[job.key] = ordered(job.queue, job.request)[0].order
-        asking = self._judge.ask_of_alike(
-            job.request, self._contexts.get(job.queue, self._nothing)
-        )
-        if asking.held or job.queue in self._desks:
-            return None
-        key = (job.queue, asking.ask)
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = Line(job.queue, asking.ask)
-        return line
-
-    def _queue_again(self) -> None:
-        """Queue all waiting jobs again after a change of rules or images."""
-        self._lines.clear()
-        self._fits.clear()
-        for job in [job for jobs in self._waiting.values() for job in jobs.values()]:
-            line = self._line_of(job)
-            if line is not None:
-                heappush(line.heap, (self._orders[job.key], job.key))
-        for box in [box for boxes in self._free.values() for box in boxes.values()]:
-            if box.is_free:
-                self._busy(box)
-                self._idle(box)
-
-    def _fitting(self, ask: Ask, queue: str, number: int) -> bool:
-        found = self._fits.get((ask, number))
-        if found is None:
-            if len(self._fits) > _MOST_FITS:
-                self._fits.clear()
-            found = self._fits[ask, number] = satisfies(ask, self._classes[number].offer)
-        return found and queue in self._classes[number].queues
-
-    def _first_free(self, line: Line) -> int | None:
-        """Return the class whose first free worker is first by name; None: no worker fits."""
-        fitting = (
-            number
-            for number, boxes in self._free.items()
-            if boxes and self._fitting(line.ask, line.queue, number)
-        )
-        return min(fitting, key=lambda number: min(self._free[number]), default=None)
-
-    def _first_for(self, number: int) -> Job | None:
-        """Return the first job in the queues for workers of a class; None: no job fits."""
-        first: tuple[Order, str] | None = None
-        found: Line | None = None
-        for key, line in list(self._lines.items()):
-            heap = line.heap
-            waiting = self._waiting[line.queue]
-            while heap and heap[0][1] not in waiting:
-                heappop(heap)
-            if not heap:
-                del self._lines[key]
-            elif (first is None or heap[0] < first) and self._fitting(
-                line.ask, line.queue, number
-            ):
-                first, found = heap[0], line
-        return None if first is None or found is None else self._waiting[found.queue][first[1]]
-
-    def _classify(self, box: Box) -> None:
-        """Determine the offer of a worker, and its queues."""
-        self._busy(box)
-        provides = box.worker.provides if box.worker else ()
-        requires = box.worker.requires if box.worker else ()
-        shape = (box.pool, box.registry, provides, requires)
-        if shape not in self._numbers_of:
-            self._numbers_of[shape] = self._class_of(box, provides, requires)
-        box.alike = self._numbers_of[shape]
-        if box.is_free:
-            self._free[box.alike][box.name] = box
-
-    def _class_of(self, box: Box, provides: tuple[str, ...], requires: tuple[str, ...]) -> int:
-        pool = self.fleet.pools.get(box.pool)
-        if pool is not None:
-            queues = frozenset(q for q in self.fleet.queues if serves_queue(pool, q))
-        else:
-            queues = frozenset(self.fleet.queues)
-        if box.registry in self.fleet.queues and box.registry not in self._desks:
-            queues &= {box.registry}
-        if pool is None or isinstance(pool, StaticPool):
-            offer = offer_of_tags(self.fleet, provides, requires)
-        elif box.worker is not None and provides:
-            offer = offer_of_worker(self.fleet, box.pool, self._images[box.pool], box.worker)
-        else:
-            offer = offer_of_pool(self.fleet, box.pool, self._images[box.pool])
-        found = Class(queues, offer)
-        if found not in self._classes:
-            self._classes.append(found)
-        return self._classes.index(found)
-
-    # Values
-
-    def _record_state(self, box: Box) -> None:
-        """Record the visible state of a worker."""
-        self.changed = True
-        if not box.is_registered:
-            return
-        if box.worker is not None and not box.takes_work:
-            return
-        state = WorkerState.IDLE if box.running is None else WorkerState.BUSY
-        if box.worker is None or box.worker.state is WorkerState.ENROLLED:
-            box.worker = self._worker_of(box, state)
-        else:
-            box.worker = box.worker.altered(**self._registry_fields(box, state))
-
-    def _worker_of(self, box: Box, state: WorkerState) -> Worker:
-        return Worker.model_construct(
-            name=box.name,
-            machine=box.name,
-            pool=box.pool,
-            connected_since=self.now if state is not WorkerState.ENROLLED else None,
-            **self._registry_fields(box, state),
-        )
-
-    def _registry_fields(self, box: Box, state: WorkerState) -> dict[str, Any]:
-        """Return the changing fields of a worker in its registry."""
-        return {
-            "state": state,
-            "draining": box.draining,
-            "running": box.running,
-            "work": self._work_of(box),
-            "uses": box.uses,
-            "since": box.since,
-            "last_seen": self.now,
-        }
-
-    def _work_of(self, box: Box) -> Work | None:
-        if box.job is None:
-            return box.worker.work if box.worker and box.running is not None else None
-        request = box.job.request
-        said = {key: getattr(request, key) for key in ALIKE}
-        said["required"] = tuple(t for t in request.required if t not in box.without)
-        names = tuple(names_of(request)) if self.fleet.durations else ()
-        return Work.model_construct(started_at=box.began, names=names, **said)
-
-    def _reading(self, name: str, workers: tuple[Worker, ...]) -> QueueReading:
-        known = self._facts.queues.get(name)
-        requests = tuple(map(attrgetter("request"), self._waiting[name].values()))
-        if known is None or isinstance(known.demand, Unknown):
-            demand = Demand.model_construct(read_at=self.now, requests=requests)
-            return QueueReading.model_construct(demand=demand, workers=workers)
-        has_registry = bool(workers) or name in self._registries or name in self._desks
-        demand = known.demand.altered(read_at=self.now, requests=requests)
-        return known.altered(demand=demand, workers=workers if has_registry else None)
-
-    def _listing(self, name: str, machines: list[Machine], workers: list[Worker]) -> Listing:
-        return Listing.model_construct(
-            read_at=self.now,
-            machines=tuple(machines),
-            workers=tuple(workers) if name in self._own_registries else None,
-        )
-
-    def _restack(self, pool: str) -> None:
-        """Record the state of a pool as the engine would."""
-        own = [b for b in self.boxes.values() if b.pool == pool and b.inputs and b.machine]
-        provider = self._provider_of(pool)
-        self._serials[pool] += 1
-        before = self._stacks.get(pool)
-        declared = self.fleet.providers.get(provider)
-        self._stacks[pool] = Stack.model_construct(
-            engine=before.engine if before else (declared.engine if declared else "embedded"),
-            provider=before.provider if before else provider,
-            serial=self._serials[pool],
-            name=before.name if before else "",
-            workers=tuple(b.inputs for b in own if b.inputs),
-            ids={b.name: b.machine.id for b in own if b.machine},
-        )
+    # The first world
 
     def _provider_of(self, pool: str) -> str:
+        """Return the provider of a pool, also of a removed one with a stack."""
         declared = self.fleet.pools.get(pool)
         if isinstance(declared, Pool):
             return declared.provider
@@ -745,19 +536,17 @@ class Farm:
             for name, declared in self.fleet.providers.items()
             if declared.kind == "sim" and name not in world.providers
         }
-        inputs: dict[str, WorkerInputs] = {}
-        for pool, stack in world.known_stacks.items():
-            self._stacks[pool], self._serials[pool] = stack, stack.serial
-            inputs |= {each.name: each for each in stack.workers}
+        self._stacks = dict(world.known_stacks)
+        inputs: dict[str, WorkerInputs] = {
+            each.name: each for stack in self._stacks.values() for each in stack.workers
+        }
         for attempt in world.attempts:
             key = (attempt.pool, attempt.type, attempt.market)
             self._attempts.setdefault(key, deque(maxlen=_LATEST_TRIES)).append(attempt)
         for provider, machine in world.machines():
             made = inputs.get(machine.name)
             box = Box(
-                *(machine.name, machine.pool, "", machine.created_at or self.now),
-                *(provider, machine.type, market_of(made)),
-                inputs=made,
+                *(machine.name, machine.pool, "", provider, machine.type, market_of(made), made),
                 machine=machine.altered(expires=None),
             )
             self.boxes[box.name] = box
@@ -766,44 +555,21 @@ class Farm:
         for box in self.boxes.values():
             if box.machine is not None and not box.is_registered and box.inputs is not None:
                 box.registry = box.registry or self._registry_of(box)
-                took = timedelta(seconds=self._boot_seconds(box))
-                self._at(
-                    max(self.now, (box.machine.created_at or self.now) + took), "boot", box, None
-                )
-            self._classify(box)
+                created = box.machine.created_at or self.now
+                boots = timedelta(seconds=self._boot_seconds(box))
+                self._boot_at(box, max(self.now, created + boots))
+            self._queues.classify(box)
 
     def _registry_of(self, box: Box) -> str:
         known = (each.registry for each in self.boxes.values() if each.pool == box.pool)
         return next((each for each in known if each), box.provider)
 
     def _take_over_worker(self, registry: str, worker: Worker) -> None:
-        name = worker.machine or worker.name
-        box = self.boxes.get(name)
+        box = self.boxes.get(worker.machine or worker.name)
         if box is None:
             if worker.machine is not None and not worker.static:
                 return  # its machine is gone: it is only remembered
-            pool = worker.pool or ""
-            box = Box(worker.name, pool, registry, worker.since or self.now)
-            self.boxes[worker.name] = box
-        elif box.worker is not None and box.worker.state is not WorkerState.ENROLLED:
+            box = self.boxes[worker.name] = Box(worker.name, worker.pool or "", registry)
+        elif box.is_registered:
             return
-        box.registry, box.worker, box.draining = registry, worker, worker.draining
-        box.is_registered = worker.state is not WorkerState.ENROLLED
-        box.takes_work = worker.state not in _OFF
-        box.since = worker.since or self.now
-        box.uses, box.running = worker.uses, worker.running
-        if worker.running is not None:
-            box.began = (worker.work.started_at if worker.work else None) or box.since
-
-    def end_unexplained(self) -> None:
-        """End work without a known job that runs at the start, after an hour."""
-        for box in self.boxes.values():
-            if box.running is not None and box.job is None and box.takes_work:
-                job = Job(box.running, "", _NO_REQUEST, self.now, seconds=USUAL)
-                box.job = job
-                self._at(self.now + timedelta(seconds=USUAL), "end", box, job)
-
-
-_NO_REQUEST = Request(id="unknown")
-_ADDRESS = "192.0.2.1"
-"""An address reserved for documentation: a cloud machine has an address once it runs."""
+        box.registry, box.worker = registry, worker

@@ -29,7 +29,7 @@ from fleet.planner.lifecycle.table import idle_limit, limits_of
 from fleet.planner.payers import payers_of
 from fleet.reconcile import reconcile_unsealed
 from fleet.schema.model import Fleet, Pool
-from fleet.simulate.farm import Box, Farm
+from fleet.simulate.farm import Farm
 from fleet.simulate.figures import (
     GuardFigures,
     Pairs,
@@ -40,6 +40,7 @@ from fleet.simulate.figures import (
     WaitCounter,
     owner_rows,
 )
+from fleet.simulate.queueing import Box
 
 _NO_OWNER = "no owner"
 
@@ -418,7 +419,7 @@ class _Sums:
         self._tariffs: dict[tuple[str, str, str, Market], Tariff | None] = {}
         self._series = Series(start, timedelta(seconds=fleet.cadence))
         self.config = ""
-        self.runs = self.assumed = self.scaled = self.unscaled = 0
+        self.runs = 0
 
     def wait(self, job: Job, seconds: int | None) -> None:
         """Count a wait; None: it never ended."""
@@ -453,16 +454,12 @@ class _Sums:
             self._taken[box.pool] += how == "taken"
         for pool, _ in noted.refused:
             self._refused[pool] += 1
-        self.assumed += noted.assumed
-        self.scaled += noted.scaled
-        self.unscaled += noted.unscaled
         farm.forget()
 
     def side(self, farm: Farm, end: datetime) -> Side:
         """Return all figures; existing machines are counted up to the end."""
         for box in farm.boxes.values():
-            if box.began is not None:
-                box.busy_seconds += int((end - max(box.began, self._start)).total_seconds())
+            box.busy_seconds = farm.busy_since_start(box)
             self._add_totals(box, end)
         known = {*self._fleet.pools, *self._seconds}
         names = [
@@ -502,9 +499,9 @@ class _Sums:
             ),
             runs=self.runs,
             points=self._series.points(end),
-            assumed=self.assumed,
-            scaled=self.scaled,
-            unscaled=self.unscaled,
+            assumed=farm.assumed,
+            scaled=farm.scaled,
+            unscaled=farm.unscaled,
         )
 
     def _count(self, farm: Farm) -> None:

@@ -25,15 +25,7 @@ from fleet.model.facts import (
     WorkerState,
 )
 from fleet.model.values import Moment, Value, first_mistake
-from fleet.planner.transitions import (
-    boot,
-    create_machine,
-    disable,
-    drain,
-    end_work,
-    resume,
-    start_work,
-)
+from fleet.planner import transitions
 from fleet.ports import Clock, Tell
 from fleet.state.files import LocalFiles, replace_file
 
@@ -258,33 +250,31 @@ class SimCloud:
 
     def assign(self, machine: str, request: str | None) -> None:
         """Assign a request to the worker on a machine, or None."""
-        now = self._clock.now()
 
-        def assign(worker: Worker) -> Worker:
+        def assign(worker: Worker, now: datetime) -> Worker:
             if worker.running not in (None, request):
-                worker = end_work(worker, now)
-            return worker if request is None else start_work(worker, request, None, now)
+                worker = transitions.end_work(worker, now)
+            if request is None:
+                return worker
+            return transitions.start_work(worker, request, None, now)
 
         self._change_worker(machine, assign)
 
     def drain(self, worker: str) -> None:
         """Drain a worker: it gets no new work."""
-        now = self._clock.now()
-        self._change_worker(worker, lambda each: drain(each, now))
+        self._change_worker(worker, transitions.drain)
 
     def resume(self, worker: str) -> None:
         """Resume a drained worker."""
-        now = self._clock.now()
-        self._change_worker(worker, lambda each: resume(each, now))
+        self._change_worker(worker, transitions.resume)
 
     def disable(self, worker: str) -> None:
         """Disable a worker permanently; raises WorkerBusy while it runs a request."""
-        now = self._clock.now()
 
-        def disable_idle(each: Worker) -> Worker:
+        def disable_idle(each: Worker, now: datetime) -> Worker:
             if each.running:
                 raise WorkerBusy(f"worker {worker} runs {each.running}; it was not disabled")
-            return disable(each, now)
+            return transitions.disable(each, now)
 
         self._change_worker(worker, disable_idle)
 
@@ -305,11 +295,12 @@ class SimCloud:
     def confirm(self, tell: Tell) -> None:
         """Do nothing: changes here take effect immediately."""
 
-    def _change_worker(self, name: str, change: Callable[[Worker], Worker]) -> None:
+    def _change_worker(self, name: str, change: Callable[[Worker, datetime], Worker]) -> None:
         """Record an event in the life of a worker."""
+        now = self._clock.now()
 
         def record(machine: SimMachine) -> Mapping[str, object]:
-            after = change(_worker(machine, self._clock.now()))
+            after = change(_worker(machine, now), now)
             return {
                 "running": after.running,
                 "uses": after.uses,
@@ -366,9 +357,11 @@ def _is_booted(machine: SimMachine, now: datetime) -> bool:
 
 def _machine(machine_id: str, machine: SimMachine, now: datetime) -> Machine:
     inputs = machine.inputs
-    made = create_machine(inputs, inputs.labels.get("pool", ""), machine_id, machine.created_at)
+    made = transitions.create_machine(
+        inputs, inputs.labels.get("pool", ""), machine_id, machine.created_at
+    )
     made = made.altered(expires=machine.expires)
-    return boot(made) if _is_booted(machine, now) else made
+    return transitions.boot(made) if _is_booted(machine, now) else made
 
 
 def _worker(machine: SimMachine, now: datetime) -> Worker:
