@@ -726,9 +726,7 @@ def _after_work(run: Run, key: str, replans: Replans) -> Wait | None:
         wait = _for_limit(run, key, found) or _for_limit(run, key, run.assumed)
     if wait is None or (wait.assumed and not _all_exist(run, wait.workers)):
         return None
-    seen = awaited(run.fleet, run.world, wait, run.plan, replans)
-    plan = replans.plan(run.fleet, seen, of=("wait", wait)) if seen else None
-    return wait if plan is not None and is_served(plan, key) else None
+    return wait if _run_after_wait(run, key, wait, replans) else None
 
 
 def _all_exist(run: Run, workers: Iterable[str]) -> bool:
@@ -795,11 +793,8 @@ def _after_time(run: Run, key: str, replans: Replans, *, attempts: bool) -> Wait
     moments = sorted(set(_moments(run, key, attempts=attempts)))
     for moment in islice(moments, MAX_MOMENTS):
         wait = Wait(until=moment)
-        seen = awaited(run.fleet, run.world, wait, run.plan, replans)
-        plan = replans.plan(run.fleet, seen, of=("wait", wait)) if seen else None
-        if seen is not None and plan is not None and is_served(plan, key):
-            start = Run(run.fleet, seen, plan).forecast.start_of(key)
-            return wait.altered(start=start)
+        if then := _run_after_wait(run, key, wait, replans):
+            return wait.altered(start=then.forecast.start_of(key))
     return None
 
 
@@ -820,13 +815,21 @@ def _moments(run: Run, key: str, *, attempts: bool) -> Iterator[datetime]:
             yield moment
 
 
-def awaited(fleet: Fleet, world: World, wait: Wait, plan: Plan, replans: Replans) -> World | None:
+def awaited(run: Run, wait: Wait, replans: Replans) -> World | None:
     """Return the world after a wait."""
-    run: Run | None = Run(fleet, world, plan)
+    later: Run | None = run
     for _ in range(wait.runs):
-        run = replans.run_after(run) if run else None
-    if run is None or wait.runs:
-        return run.world if run else None
-    if wait.assumed:
-        return step(fleet, world, plan, wait.assumed, run.assumed)
-    return step(fleet, world, plan, wait.until or world.time, run.forecast)
+        later = replans.run_after(later) if later else None
+    if later is None or wait.runs:
+        return later.world if later else None
+    found = run.assumed if wait.assumed else run.forecast
+    moment = wait.assumed or wait.until or run.world.time
+    return step(run.fleet, run.world, run.plan, moment, found)
+
+
+def _run_after_wait(run: Run, key: str, wait: Wait, replans: Replans) -> Run | None:
+    """Return the run after a wait that serves a request; None: it still waits."""
+    if (seen := awaited(run, wait, replans)) is None:
+        return None
+    plan = replans.plan(run.fleet, seen, of=("wait", wait))
+    return Run(run.fleet, seen, plan) if plan is not None and is_served(plan, key) else None

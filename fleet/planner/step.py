@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from math import inf
-from typing import TypeVar
 
 from fleet.model.facts import (
     Demand,
@@ -18,6 +17,7 @@ from fleet.model.facts import (
     Stack,
     Unknown,
     Worker,
+    WorkerInputs,
     WorkerState,
     World,
 )
@@ -29,7 +29,6 @@ from fleet.planner.inventory import departures_after
 from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.tagrules.names import names_of
 
-_Seen = TypeVar("_Seen", Demand, Worker, Machine)
 _Change = Callable[[str, tuple[Worker, ...]], tuple[Worker, ...]]
 
 
@@ -42,15 +41,17 @@ def move_time(world: World, at: datetime) -> World:
     booting = {machine.name for _, machine in world.machines()} - _registered_machines(world)
 
     def see_again(_: str, workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
-        return tuple(_moved(w, by, "last_seen") if w.last_seen else w for w in workers)
+        return tuple(w.altered(last_seen=w.last_seen + by) if w.last_seen else w for w in workers)
 
     world = _with_workers(world, see_again)
-    world = _with_demands(world, lambda _, demand: _moved(demand, by, "read_at"))
+    world = _with_demands(world, lambda _, demand: demand.altered(read_at=demand.read_at + by))
     providers = dict(world.providers)
     for name, listing in providers.items():
         if isinstance(listing, Listing):
             machines = tuple(
-                _moved(m, by, "created_at") if m.name in booting and m.created_at else m
+                m.altered(created_at=m.created_at + by)
+                if m.name in booting and m.created_at
+                else m
                 for m in listing.machines
             )
             providers[name] = listing.altered(machines=machines, read_at=listing.read_at + by)
@@ -78,14 +79,13 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
     waiting = {f"{queue}/{each.id}": each for queue, d in world.demands() for each in d.requests}
     signature_of = {key: each for each in plan.signatures for key in each.requests}
 
-    def let_work(worker: Worker) -> Worker:
+    def let_work(before: Worker) -> Worker:
         """Return a worker after the work that it ends and starts until the moment."""
-        standing = found.standing.get(worker.name)
+        worker, standing = before, found.standing.get(before.name)
         left = standing.free_in if standing and standing.works else None
-        events = sorted(turns.get(worker.name, ()))
         if left is not None and left <= seconds:
             worker = transitions.end_work(worker, world.time + timedelta(seconds=left))
-        for start, key in events:
+        for start, key in sorted(turns[worker.name]):
             request = waiting.get(key) or waiting[key.rpartition("#")[0]]
             since = world.time + timedelta(seconds=start)
             required = signature_of[key].required
@@ -93,7 +93,7 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
             worker = transitions.start_work(worker, request.id, work, since)
             if (ends := found.ends.get(key, inf)) <= seconds:
                 worker = transitions.end_work(worker, world.time + timedelta(seconds=ends))
-        return worker.altered(last_seen=moment) if worker.last_seen else worker
+        return worker if worker is before else worker.altered(last_seen=moment)
 
     after = _with_workers(after, lambda _, workers: tuple(map(let_work, workers)))
     return _with_demands(after, lambda queue, demand: _drop_started(demand, queue, started))
@@ -103,10 +103,8 @@ def _drop_started(demand: Demand, queue: str, started: Collection[str]) -> Deman
     """Return the demand without started requests; the rest of a group keeps its names."""
     kept: list[Request] = []
     for request in demand.requests:
-        if request.count == 1:
-            kept += [request] if f"{queue}/{request.id}" not in started else []
-            continue
-        ids = [f"{request.id}#{nth}" for nth in range(1, request.count + 1)]
+        names = [f"{request.id}#{nth}" for nth in range(1, request.count + 1)]
+        ids = names if request.count > 1 else [request.id]
         left = [each for each in ids if f"{queue}/{each}" not in started]
         if len(left) == len(ids):
             kept.append(request)
@@ -123,17 +121,15 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
     """Return the world after this plan was applied, at a moment, with its machines up."""
     now = world.time
     gone = {a.worker for a in plan.actions if a.action == "delete"}
-    drained = {a.worker for a in plan.actions if a.action == "drain"}
     made = [a for a in plan.actions if isinstance(a, Create)]
-    resumed = {each.worker for each in plan.resumes}
+    draining = {a.worker: True for a in plan.actions if a.action == "drain"}
+    draining |= {each.worker: False for each in plan.resumes}
 
     def settle(_: str, workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
         return tuple(
-            transitions.drain(worker, now)
-            if worker.name in drained
-            else transitions.resume(worker, now)
-            if worker.name in resumed
-            else worker
+            transitions.set_draining(
+                worker, now, draining=draining.get(worker.name, worker.draining)
+            )
             for worker in workers
             if (worker.machine or worker.name) not in gone
         )
@@ -149,7 +145,10 @@ def _boot_machines(fleet: Fleet, world: World, made: Sequence[Create], at: datet
     booting = {
         machine.name: machine
         for _, machine in world.machines()
-        if machine.name not in registered and _boots(fleet, world, machine)
+        if machine.name not in registered
+        and machine.state in (MachineState.STARTING, MachineState.RUNNING)
+        and isinstance(pool := fleet.pools.get(machine.pool), Pool)
+        and world.time <= boot_of(pool).fails_at(machine.created_at or world.time)
     }
     registries = {create.worker: create.registry for create in made}
     registries |= {w.machine or w.name: registry for registry, w in world.registered()}
@@ -188,17 +187,6 @@ def _registry_of(fleet: Fleet, world: World, machine: Machine) -> str:
         return provider
     readable = (n for n, each in sorted(world.queues.items()) if isinstance(each.workers, tuple))
     return next((name for name in readable if serves_queue(pool, name)), "")
-
-
-def _boots(fleet: Fleet, world: World, machine: Machine) -> bool:
-    pool = fleet.pools.get(machine.pool)
-    created = machine.created_at or world.time
-    boots = machine.state in (MachineState.STARTING, MachineState.RUNNING)
-    return isinstance(pool, Pool) and boots and world.time <= boot_of(pool).fails_at(created)
-
-
-def _moved(value: _Seen, by: timedelta, field: str) -> _Seen:
-    return value.altered(**{field: getattr(value, field) + by})
 
 
 def _registered_machines(world: World) -> set[str]:
@@ -241,36 +229,33 @@ def _with_machines(
     world: World, fleet: Fleet, made: Sequence[Create], gone: Collection[str]
 ) -> World:
     """Return the world with new machines, and without deleted ones, in listings and stacks."""
-    providers = dict(world.providers)
+    listed = {machine.name for _, machine in world.machines()}
+    machines: defaultdict[str, list[Machine]] = defaultdict(list)
+    created: defaultdict[str, list[tuple[WorkerInputs, str]]] = defaultdict(list)
     stacks = {} if isinstance(world.stacks, Unknown) else dict(world.stacks)
-    for name, listing in providers.items():
-        if isinstance(listing, Listing):
-            kept = tuple(m for m in listing.machines if m.name not in gone)
-            providers[name] = listing.altered(machines=kept)
-    for name, stack in stacks.items():
-        if isinstance(stack, Stack):
-            stacks[name] = transitions.change_stack(stack, gone=gone)
-    for create in made:
-        pool = fleet.pools.get(create.pool)
-        if isinstance(pool, Pool):
-            _make(providers, stacks, create, pool.provider, world.time)
-    known = world.stacks if isinstance(world.stacks, Unknown) else stacks
+    for each in made:
+        pool, inputs, name = fleet.pools.get(each.pool), each.inputs, f"expected-{each.worker}"
+        if isinstance(pool, Pool) and isinstance(world.providers.get(pool.provider), Listing):
+            stacks.setdefault(
+                each.pool, Stack(engine="embedded", provider=pool.provider, serial=0)
+            )
+            created[each.pool].append((inputs, name))
+            if each.worker not in listed:
+                machine = transitions.create_machine(inputs, each.pool, name, world.time)
+                machines[pool.provider].append(machine)
+    providers = {
+        name: listing.altered(
+            machines=(*(m for m in listing.machines if m.name not in gone), *machines[name])
+        )
+        if isinstance(listing, Listing)
+        else listing
+        for name, listing in world.providers.items()
+    }
+    after = {
+        name: transitions.change_stack(stack, created=created[name], gone=gone)
+        if isinstance(stack, Stack)
+        else stack
+        for name, stack in stacks.items()
+    }
+    known = world.stacks if isinstance(world.stacks, Unknown) else after
     return world.altered(providers=providers, stacks=known)
-
-
-def _make(
-    providers: dict[str, Listing | Unknown],
-    stacks: dict[str, Stack | Unknown],
-    create: Create,
-    provider: str,
-    now: datetime,
-) -> None:
-    listing = providers.get(provider)
-    stack = stacks.get(create.pool) or Stack(engine="embedded", provider=provider, serial=0)
-    if not isinstance(listing, Listing) or not isinstance(stack, Stack):
-        return
-    machine_id = f"expected-{create.worker}"
-    if all(machine.name != create.worker for machine in listing.machines):
-        machine = transitions.create_machine(create.inputs, create.pool, machine_id, now)
-        providers[provider] = listing.altered(machines=(*listing.machines, machine))
-    stacks[create.pool] = transitions.change_stack(stack, created=[(create.inputs, machine_id)])

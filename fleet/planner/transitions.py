@@ -45,13 +45,6 @@ def boot(machine: Machine) -> Machine:
     return machine.altered(state=MachineState.RUNNING, misses=0, was_ready=True)
 
 
-def enroll(machine: Machine) -> Worker:
-    """Return the worker of a machine whose token a queue knows before the worker registers."""
-    return Worker.model_construct(
-        name=machine.name, machine=machine.name, pool=machine.pool, state=WorkerState.ENROLLED
-    )
-
-
 def register(machine: Machine, at: datetime) -> Worker:
     """Return the worker of a machine when it registers; it is idle."""
     return Worker.model_construct(
@@ -95,28 +88,11 @@ def end_work(worker: Worker, at: datetime) -> Worker:
     )
 
 
-def drain(worker: Worker, at: datetime) -> Worker:
-    """Return a worker that gets no new work; without work, it is in that state since then."""
-    return _set_draining(worker, at, draining=True)
-
-
-def resume(worker: Worker, at: datetime) -> Worker:
-    """Return a worker that gets work again; without work, it is idle since then."""
-    return _set_draining(worker, at, draining=False)
-
-
-def _set_draining(worker: Worker, at: datetime, *, draining: bool) -> Worker:
+def set_draining(worker: Worker, at: datetime, *, draining: bool) -> Worker:
+    """Return a worker that gets no new work, or that gets work again; idle since then."""
     if worker.draining == draining:
         return worker
-    since = at if worker.running is None else worker.since
-    return worker.altered(draining=draining, since=since)
-
-
-def disable(worker: Worker, at: datetime) -> Worker:
-    """Return a worker that is switched off for good."""
-    if worker.state is WorkerState.DISABLED:
-        return worker
-    return worker.altered(state=WorkerState.DISABLED, since=at)
+    return worker.altered(draining=draining, since=worker.since if worker.running else at)
 
 
 def change_stack(

@@ -31,6 +31,7 @@ from fleet.model.facts import (
     Unknown,
     Worker,
     WorkerInputs,
+    WorkerState,
     World,
     market_of,
 )
@@ -42,11 +43,9 @@ from fleet.planner.transitions import (
     boot,
     change_stack,
     create_machine,
-    drain,
     end_work,
-    enroll,
     register,
-    resume,
+    set_draining,
     start_work,
     work_on,
 )
@@ -374,7 +373,9 @@ class Farm:
             inputs, action.pool, f"simulated-{self._made}", self.now, address=_ADDRESS
         )
         if action.registry:
-            box.worker = enroll(box.machine)
+            box.worker = register(box.machine, self.now).altered(
+                state=WorkerState.ENROLLED, uses=None, since=None, connected_since=None
+            )
         self.boxes[box.name] = box
         declared = self.fleet.providers.get(provider)
         engine = declared.engine if declared else "embedded"
@@ -393,13 +394,13 @@ class Farm:
         box = self.boxes.get(name)
         if box is not None and box.worker is not None and not box.worker.draining:
             self._queues.remove_free(box)
-            box.worker = drain(box.worker, self.now)
+            box.worker = set_draining(box.worker, self.now, draining=True)
             self.changed = True
 
     def _resume(self, name: str) -> None:
         box = self.boxes.get(name)
         if box is not None and box.worker is not None and box.worker.draining:
-            box.worker = resume(box.worker, self.now)
+            box.worker = set_draining(box.worker, self.now, draining=False)
             self._queues.classify(box)
             self.changed = True
 
@@ -462,7 +463,6 @@ class Farm:
         work = work_on(job.request, required, self.now, names=names)
         if box.worker is not None:
             box.worker = start_work(box.worker, job.request.id, work, self.now)
-            box.worker = box.worker.altered(last_seen=self.now)
         self.changed = True
         self._end_at(box, job, self.now + timedelta(seconds=self._seconds_on(job, box)))
         if job.key not in self._again:
@@ -480,7 +480,7 @@ class Farm:
         box.busy_seconds = self.busy_since_start(box)
         box.job = None
         if box.worker is not None:
-            box.worker = end_work(box.worker, self.now).altered(last_seen=self.now)
+            box.worker = end_work(box.worker, self.now)
 
     def _began(self, box: Box) -> datetime:
         """Return when the current work of a worker began; now if it is idle."""

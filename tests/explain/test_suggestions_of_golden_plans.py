@@ -49,7 +49,7 @@ def test_what_is_suggested_about_a_golden_plan_gets_the_request_served(
             _, then = edited(fleet, world, key, of_request)
             wait = remedy.suggestion.wait
             if wait is not None:
-                seen = awaited(after, then, wait, planned(after, then), Replans())
+                seen = awaited(Run(after, then, planned(after, then)), wait, Replans())
                 assert seen is not None
                 then = seen
 

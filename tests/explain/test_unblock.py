@@ -56,7 +56,7 @@ def remedies(fleet: Fleet, world: World, key: str = KEY) -> list[Remedy]:
         after = edited(fleet, world, key, remedy.edits)
         wait = remedy.suggestion.wait
         if wait is not None:
-            then = awaited(*after, wait, planned(*after), Replans())
+            then = awaited(Run(*after, planned(*after)), wait, Replans())
             assert then is not None
             after = after[0], then
         assert is_served(planned(*after), key)

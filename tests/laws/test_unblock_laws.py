@@ -79,7 +79,7 @@ def works(fleet: Fleet, world: World, key: str, remedy: Remedy) -> bool:
         paste(document, change)
     then = Fleet.model_validate(document)
     if wait is not None:
-        seen = awaited(then, after, wait, planned(then, after), Replans())
+        seen = awaited(Run(then, after, planned(then, after)), wait, Replans())
         return seen is not None and is_served(planned(then, seen), key)
     return is_served(planned(then, after), key)
 

@@ -8,6 +8,7 @@ import fcntl
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -262,11 +263,11 @@ class SimCloud:
 
     def drain(self, worker: str) -> None:
         """Drain a worker: it gets no new work."""
-        self._change_worker(worker, transitions.drain)
+        self._change_worker(worker, partial(transitions.set_draining, draining=True))
 
     def resume(self, worker: str) -> None:
         """Resume a drained worker."""
-        self._change_worker(worker, transitions.resume)
+        self._change_worker(worker, partial(transitions.set_draining, draining=False))
 
     def disable(self, worker: str) -> None:
         """Disable a worker permanently; raises WorkerBusy while it runs a request."""
@@ -274,7 +275,8 @@ class SimCloud:
         def disable_idle(each: Worker, now: datetime) -> Worker:
             if each.running:
                 raise WorkerBusy(f"worker {worker} runs {each.running}; it was not disabled")
-            return transitions.disable(each, now)
+            is_off = each.state is WorkerState.DISABLED
+            return each if is_off else each.altered(state=WorkerState.DISABLED, since=now)
 
         self._change_worker(worker, disable_idle)
 
