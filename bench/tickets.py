@@ -22,7 +22,6 @@ from bench.report import Report
 from bench.resalloc import assign_tickets, filled
 from fleet.__main__ import COLLECTION
 from fleet.apply.observe import Sources
-from fleet.apply.tickets import hand_out_all
 from fleet.errors import FleetError
 from fleet.model.facts import Listing, Machine, MachineState, Stack, WorkerInputs, World
 from fleet.model.tickets import Ticket
@@ -31,6 +30,7 @@ from fleet.schema.model import Fleet
 from fleet.state.database import TENANCIES, TICKETS
 from fleet.state.store import DatabaseStore
 from fleet.tickets.desk import StoredTicketDesk
+from fleet.tickets.rounds import hand_out_all
 from fleet.tickets.store import DatabaseTickets
 from tests.fakes.asking import FakeAsking
 from tests.rigs import postgres
@@ -132,7 +132,7 @@ def _pass(
 
     def once() -> None:
         read = world.model_copy(update={"queues": {"tickets": desk.read(NOW)}})
-        hand_out_all(fleet, read, sources, lambda _: None, lambda _: None)
+        hand_out_all(fleet, read, sources.of_tickets, lambda _: None, lambda _: None)
 
     took = _timed(once)
     given = sum(1 for ticket in book.tickets() if ticket.machine)

@@ -4,7 +4,7 @@ Each implementation raises only errors of fleet.errors. Each protocol has a fake
 suite in tests/ports/.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,6 +33,7 @@ from fleet.model.facts import (
     Unknown,
     Worker,
     WorkerInputs,
+    World,
 )
 from fleet.model.history import Observed, Sample
 from fleet.model.images import (
@@ -49,8 +50,10 @@ from fleet.model.log import Chain, LogEntry, Mark
 from fleet.model.months import Counted, Tally
 from fleet.model.orders import Order
 from fleet.model.outcome import StackOutcome
+from fleet.model.plan import Plan
 from fleet.model.tickets import Given, Leased, Ticket
 from fleet.model.values import Moment, Tags, Value
+from fleet.schema.model import Fleet
 
 T = TypeVar("T")
 Told_co = TypeVar("Told_co", covariant=True)
@@ -765,3 +768,66 @@ class PoolExecutor(Protocol):
 
     def ended(self) -> Sequence[StackOutcome]:
         """Return the results of finished tasks, each once; includes tasks of earlier runs."""
+
+
+@dataclass(frozen=True)
+class TicketSources:
+    """The parts of a run that give machines to tickets."""
+
+    desks: Mapping[str, TicketDesk]
+    cleaners: Mapping[str, MachineCleaner]
+    """Providers that clean machines between tickets."""
+    store: Store
+    executor: PoolExecutor
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The observation of a run, used to assign machines while the next run observes."""
+
+    fleet: Fleet
+    world: World
+    sources: TicketSources
+    started: datetime
+    besides: Collection[str] = ()
+    """Machines that get no ticket: the run deleted or is changing them."""
+
+
+class MachineRecords(NamedTuple):
+    """Records of the store and of the stacks about machines."""
+
+    attempts: Callable[[], Iterable[Attempt]]
+    """Returns the attempts to create machines, oldest first."""
+    names: Collection[str]
+    """The machines recorded in stacks."""
+    now: datetime
+
+
+class HandOut(Protocol):
+    """Gives machines to tickets in a run, under the fleet's lock."""
+
+    def hand_out_all(
+        self, fleet: Fleet, world: World, sources: TicketSources, tell: Tell, note: Tell
+    ) -> World:
+        """Assign free machines and return the new world; `note` writes the journal."""
+
+    def hand_out_again(
+        self, seen: Seen, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell
+    ) -> bool:
+        """Give machines that are still free to waiting tickets; return whether any got one."""
+
+    def note_waits(self, fleet: Fleet, world: World, plan: Plan, sources: TicketSources) -> None:
+        """Record why tickets wait according to the plan, for clients that ask."""
+
+    def with_forgotten(
+        self,
+        fleet: Fleet,
+        queues: Mapping[str, QueueReading],
+        listings: Mapping[str, Listing | Unknown],
+        since: Mapping[str, datetime | None],
+        records: MachineRecords,
+    ) -> Iterable[tuple[str, QueueReading]]:
+        """Yield the ticket queues, with machines older than the store added as busy.
+
+        `since` maps queue to the creation time of its store.
+        """

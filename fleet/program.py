@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleet.apply.decision import Decision
+    from fleet.apply.satellites import Begin, OpenDesk
     from fleet.model.due import DueReport
     from fleet.model.images import Version
-    from fleet.ports import RuleReader, Store
+    from fleet.planner.durations import Made
+    from fleet.ports import HandOut, RuleReader, Store
     from fleet.schema.model import CoprRulesFile, CoprRulesUrl, Fleet
     from fleet.schema.source import Files
 
@@ -87,8 +89,8 @@ VERBS = {
         "fleet.cli.adopt", "adopt existing machines into a pool (changes labels only)"
     ),
     "prices": Command("fleet.cli.prices", "check the price catalogue"),
-    "ticket": Command("fleet.cli.ticket", "request a machine by tags, and release it"),
-    "serve": Command("fleet.cli.serve", "serve tickets to Resalloc clients, and apply"),
+    "ticket": Command("fleet.tickets.commands", "request a machine by tags, and release it"),
+    "serve": Command("fleet.tickets.serve", "serve tickets to Resalloc clients, and apply"),
     "export": Command("fleet.migrate.export", "export tag rules to the queue that assigns work"),
     "import": Command(
         "fleet.migrate.commands", "write a fleet.yaml from another system's configuration"
@@ -179,6 +181,8 @@ def connect_satellites() -> None:
         Satellites(
             copr_rules=_read_copr_rules,
             due_images=_find_due_images,
+            hand_out=_hand_out,
+            open_desk=_open_desk,
             served_pages=_serve_pages,
             simulation=_simulation_report,
             write_site=_write_site,
@@ -199,6 +203,20 @@ def _find_due_images(
     from fleet.images.role import play_digests
 
     return find_due(fleet, versions, digests=play_digests(fleet, folder), news={}, now=now)
+
+
+def _hand_out() -> HandOut:
+    from fleet.tickets.rounds import TicketHandOut
+
+    return TicketHandOut()
+
+
+def _open_desk(fleet: Fleet, queue: str, begin: Begin, made: Made) -> OpenDesk:
+    from fleet.clock import SystemClock
+    from fleet.tickets.desk import StoredTicketDesk
+    from fleet.tickets.store import DatabaseTickets
+
+    return StoredTicketDesk(fleet, DatabaseTickets(begin, queue), SystemClock(), made)
 
 
 def _serve_pages(store: Store) -> ServedPages:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from fleet.apply.absences import find_absences
+from fleet.apply.satellites import connected
 from fleet.apply.spending import used_so_far
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.model.facts import (
@@ -41,6 +42,7 @@ from fleet.ports import (
     Enroller,
     MachineApi,
     MachineCleaner,
+    MachineRecords,
     Members,
     Messenger,
     PoolExecutor,
@@ -56,10 +58,10 @@ from fleet.ports import (
     Store,
     Task,
     TicketDesk,
+    TicketSources,
 )
 from fleet.schema.model import CoprQueue, Fleet, Pool
 from fleet.tagrules.export import places_of
-from fleet.tickets.forgotten import Records, with_forgotten
 
 REMEMBERED = 50
 """Latest attempts per pool, machine type and market that decisions use."""
@@ -132,6 +134,11 @@ class Sources:
     executor: PoolExecutor = field(default_factory=Sequential)
     """Runs the work on several pools, one task each."""
 
+    @property
+    def of_tickets(self) -> TicketSources:
+        """Return the parts that give machines to tickets."""
+        return TicketSources(self.desks, self.cleaners, self.store, self.executor)
+
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     """Return the world as reported by all sources; unreadable parts are Unknown."""
@@ -187,8 +194,8 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
             since[name] = began
     every_attempt = partial(read_or_default, (), partial(sources.store.attempts, _MAX_ATTEMPTS))
     recorded = {name for stack in world.known_stacks.values() for name in stack.names}
-    known = Records(every_attempt, recorded, now)
-    queues |= dict(with_forgotten(fleet, queues, listings, since, known))
+    known = MachineRecords(every_attempt, recorded, now)
+    queues |= dict(connected().hand_out().with_forgotten(fleet, queues, listings, since, known))
     queues |= dict(_with_packages(fleet, queues))
     world = world.altered(queues=dict(sorted(queues.items())))
     # If the use of approvals is unreadable, no approval may be used.

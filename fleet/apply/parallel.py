@@ -17,7 +17,6 @@ from time import monotonic
 from typing import NamedTuple
 
 from fleet.apply.observe import Sources
-from fleet.apply.tickets import Seen
 from fleet.clouds.ready import Slots
 from fleet.engines.parallel import (
     HelperEngine,
@@ -28,7 +27,7 @@ from fleet.engines.parallel import (
 )
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action
-from fleet.ports import Engine, SupportsConcurrency, Task
+from fleet.ports import Engine, Seen, SupportsConcurrency, Task
 from fleet.schema.model import Fleet
 from fleet.state.store import DatabaseStore
 

@@ -14,7 +14,7 @@ from fleet.apply.consoles import hold_failed
 from fleet.apply.decision import Decision
 from fleet.apply.journal import journalled
 from fleet.apply.notify import send_notices
-from fleet.apply.observe import Concurrently, Sources, remember_rules, stack_ref
+from fleet.apply.observe import REMEMBERED, Concurrently, Sources, remember_rules, stack_ref
 from fleet.apply.parallel import Parallelism, pool_executor
 from fleet.apply.plan import look, plan_for, priced
 from fleet.apply.pool import (
@@ -30,6 +30,7 @@ from fleet.apply.pool import (
     stagger,
 )
 from fleet.apply.record import RunLog, actions_of
+from fleet.apply.satellites import connected
 from fleet.apply.selection import (
     Selection,
     check_selection,
@@ -39,7 +40,6 @@ from fleet.apply.selection import (
 )
 from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.apply.spending import charge_ledger
-from fleet.apply.tickets import Seen, hand_out_all, note_failures, note_waits
 from fleet.apply.timer import (
     Signals,
     find_faults_at_start,
@@ -60,10 +60,11 @@ from fleet.model.log import run_id
 from fleet.model.months import Counted
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Create, Plan, PoolVerdict, Promotion
+from fleet.planner.failures import describe_failures, recall
 from fleet.planner.inventory import PoolInventory, extended, find_due, heirs_of, take_inventory
 from fleet.planner.lifecycle.held import is_all_frozen
 from fleet.planner.payers import payers_of
-from fleet.ports import Asking, Console, Store, Task, Tell
+from fleet.ports import Asking, Console, Seen, Store, Task, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
 from fleet.words.notes import describe_rivals
@@ -154,14 +155,15 @@ class _Run:
         fleet, note = run.fleet, self.console.note
         with signals.changing():
             sources.store.record_absences(world.absences)
-            world = hand_out_all(fleet, world, sources, note, run.note)
+            hand_out = connected().hand_out()
+            world = hand_out.hand_out_all(fleet, world, sources.of_tickets, note, run.note)
             remember_rules(world, sources.store)
             world, troubles = run.apply_shared_stacks(world)
         inventories = take_inventory(fleet, world)
         whole = plan_for(run.config, world, inventories)
         plan = selected_part(options.selection, whole)
         plan = part_at_rest(sources.executor.under_way, plan)
-        note_waits(fleet, world, plan, sources)
+        hand_out.note_waits(fleet, world, plan, sources.of_tickets)
         show(plan)
         with signals.changing(kill):
             outcome = run.execute(world, inventories, plan, troubles)
@@ -226,7 +228,8 @@ class _Run:
         def hand_out() -> None:
             with signals.changing():
                 now = utc_now()
-                if seen.hand_out(self.sources.executor, now, self.console.note, self.note):
+                executor, tell = self.sources.executor, self.console.note
+                if connected().hand_out().hand_out_again(seen, executor, now, tell, self.note):
                     background.given()
             signals.end_if_asked()
 
@@ -298,7 +301,26 @@ class _Run:
         """Return the observation that the next run can use while it observes."""
         leaving = {each.worker for each in plan.actions if not isinstance(each, Create)}
         leaving = leaving.union(*self.sources.executor.under_way.values())
-        return Seen(self.fleet, world, self.sources, self.started, leaving)
+        return Seen(self.fleet, world, self.sources.of_tickets, self.started, leaving)
+
+
+def note_failures(
+    fleet: Fleet,
+    world: World,
+    inventories: Mapping[str, PoolInventory],
+    plan: Plan,
+    sources: Sources,
+) -> None:
+    """Record again why tickets wait, with the attempts that failed in this run."""
+    attempts = sources.store.attempts(REMEMBERED) if sources.desks else ()
+    if {*attempts} <= {*world.attempts}:
+        return
+    memory = recall(fleet, world.altered(attempts=attempts), inventories)
+    pools = tuple(
+        each.altered(failures=describe_failures(memory, each.pool)) for each in plan.pools
+    )
+    noted = plan.altered(pools=pools)
+    connected().hand_out().note_waits(fleet, world, noted, sources.of_tickets)
 
 
 def _progress_teller(plan: Plan, console: Console) -> Callable[[str], None]:

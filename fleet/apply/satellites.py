@@ -12,16 +12,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 # The program imports this module to print its help.
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
 
     from fleet.apply.decision import Decision
     from fleet.model.due import DueReport
+    from fleet.model.facts import Work
     from fleet.model.images import Version
-    from fleet.ports import RuleReader, Store, WebPage
+    from fleet.planner.durations import Made
+    from fleet.ports import HandOut, Registry, RuleReader, Store, TicketDesk, WebPage
     from fleet.report.document import Block
     from fleet.schema.model import CoprRulesFile, CoprRulesUrl, Fleet
     from fleet.schema.source import Files
+
+    Begin = Callable[[], AbstractContextManager[Any]]
+
+    class OpenDesk(TicketDesk, Registry, Protocol):
+        """A queue of tickets."""
+
+        def closed(self, since: datetime) -> tuple[Work, ...]:
+            """Return the work of tickets that clients closed since a time."""
 
 
 class SimulationReport(NamedTuple):
@@ -51,6 +62,9 @@ class Satellites:
     """Open the rules of a Copr at their place in fleet.yaml; the text is the path of its file."""
     due_images: Callable[[Fleet, Sequence[Version], Path, datetime], DueReport]
     """Return due builds of images, without newer packages; the path is fleet.yaml's folder."""
+    hand_out: Callable[[], HandOut]
+    open_desk: Callable[[Fleet, str, Begin, Made], OpenDesk]
+    """Open a queue of tickets by its name; `Made` returns the attempts to create machines."""
     served_pages: Callable[[Store], ServedPages]
     simulation: Callable[[], SimulationReport]
     write_site: Callable[[Decision, Store | None, str], int]

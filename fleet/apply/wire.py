@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import Generic, TypeVar, assert_never
+from typing import TYPE_CHECKING, Generic, TypeVar, assert_never
 
 from fleet.apply.observe import Concurrently, Sources, read_or_default, with_rules
 from fleet.apply.satellites import connected
@@ -17,7 +17,7 @@ from fleet.clouds.kinds import clouds_of
 from fleet.clouds.ready import ReadyLooks, Slots, TcpProber
 from fleet.engines.embedded import EmbeddedEngine, LocalCloud
 from fleet.engines.pulumi import PulumiBase, PulumiEngine
-from fleet.errors import EngineAbsent, SecretMissing, WrongUsage
+from fleet.errors import EngineAbsent, SecretMissing
 from fleet.model.facts import QueueReading, Unknown
 from fleet.planner.durations import Made, patterns_of
 from fleet.planner.inventory import extended
@@ -49,8 +49,9 @@ from fleet.state.secrets import HostSecrets
 from fleet.state.storage import Storage, find_storage
 from fleet.state.store import DatabaseStore
 from fleet.tagrules.export import entries_path, places_of
-from fleet.tickets.desk import StoredTicketDesk
-from fleet.tickets.store import DatabaseTickets
+
+if TYPE_CHECKING:
+    from fleet.apply.satellites import OpenDesk
 
 
 def wire(
@@ -75,7 +76,7 @@ def wire(
     # Without a store, the attributes of created machines are unknown.
     made = partial(read_or_default, (), partial(store.attempts, _MAX_KNOWN_MACHINES))
     desks = {
-        name: StoredTicketDesk(fleet, DatabaseTickets(store.begin, name), SystemClock(), made)
+        name: connected().open_desk(fleet, name, store.begin, made)
         for name, queue in fleet.queues.items()
         if isinstance(queue, TicketQueue)
     }
@@ -258,7 +259,7 @@ def _queue(
     fleet: Fleet,
     queue: QueueModel,
     secrets: HostSecrets,
-    desks: Mapping[str, StoredTicketDesk],
+    desks: Mapping[str, "OpenDesk"],
     made: Made,
 ) -> Queue:
     match queue:
@@ -320,23 +321,6 @@ def _with_path_from(queue: QueueModel, base: Path) -> QueueModel:
     if isinstance(queue, WorldQueueModel):
         return queue.model_copy(update={"path": str(base / queue.path)})
     return queue
-
-
-def find_desk(fleet: Fleet, asked: str | None) -> tuple[str, TicketQueue]:
-    """Return the named ticket queue, or the only one; raises WrongUsage if it is missing."""
-    desks = {name: q for name, q in fleet.queues.items() if isinstance(q, TicketQueue)}
-    said = ", ".join(desks) or "none"
-    if asked is None:
-        if not desks:
-            raise WrongUsage("fleet.yaml has no queue of kind tickets; add one under `queues`")
-        if len(desks) != 1:
-            raise WrongUsage(f"choose a queue with --queue: {said}")
-        (asked,) = desks
-    if asked in desks:
-        return asked, desks[asked]
-    if asked not in fleet.queues:
-        raise WrongUsage(f"fleet.yaml has no queue {asked}; queues of kind tickets: {said}")
-    raise WrongUsage(f"queue {asked} is of kind {fleet.queues[asked].kind}: it has no tickets")
 
 
 def read_members(fleet: Fleet, file: str) -> Mapping[str, tuple[str, ...]] | Unknown:

@@ -2,6 +2,7 @@
 
 `model/tickets.py` has the ticket. Start with `desk` (a queue of tickets), then `handout` (free
 machines, and why tickets wait) and `assignment` (the order of tickets, and reuse of machines).
-`store` reads and writes tickets in the tables of `state/database.py`; `service` and `xml_rpc`
-serve clients.
+`rounds` is the part of a run that gives machines to tickets. `store` reads and writes tickets in
+the tables of `state/database.py`. `service` and `xml_rpc` serve clients; `commands` is
+`fleet ticket`, `serve` is `fleet serve`.
 """

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from fleet.errors import StoreFailed, StoreMissing, WorkerBusy
+from fleet.errors import StoreFailed, StoreMissing, WorkerBusy, WrongUsage
 from fleet.model.facts import Demand, Ended, QueueReading, Unknown, Work, Worker
 from fleet.model.tickets import (
     Given,
@@ -192,6 +192,23 @@ class StoredTicketDesk:
 
     def confirm(self, tell: Tell) -> None:
         """Do nothing: no other process reverts these changes."""
+
+
+def find_desk(fleet: Fleet, asked: str | None) -> tuple[str, TicketQueue]:
+    """Return the named ticket queue, or the only one; raises WrongUsage if it is missing."""
+    desks = {name: q for name, q in fleet.queues.items() if isinstance(q, TicketQueue)}
+    said = ", ".join(desks) or "none"
+    if asked is None:
+        if not desks:
+            raise WrongUsage("fleet.yaml has no queue of kind tickets; add one under `queues`")
+        if len(desks) != 1:
+            raise WrongUsage(f"choose a queue with --queue: {said}")
+        (asked,) = desks
+    if asked in desks:
+        return asked, desks[asked]
+    if asked not in fleet.queues:
+        raise WrongUsage(f"fleet.yaml has no queue {asked}; queues of kind tickets: {said}")
+    raise WrongUsage(f"queue {asked} is of kind {fleet.queues[asked].kind}: it has no tickets")
 
 
 def read_desk(

@@ -1,11 +1,9 @@
 """Machines of a lost store's tickets: they count as busy until an operator frees them."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from fleet.model.facts import (
-    Attempt,
     Listing,
     Machine,
     QueueReading,
@@ -14,6 +12,7 @@ from fleet.model.facts import (
     WorkerState,
 )
 from fleet.model.tickets import unknown_ticket
+from fleet.ports import MachineRecords
 from fleet.schema.model import Fleet, is_named_by_fleet, serves_queue
 from fleet.tickets.assignment import Tenancy, keep, worker_of
 
@@ -21,22 +20,12 @@ _MAX_SKEW = timedelta(minutes=5)
 """Maximum difference between the clocks of a provider and of the store."""
 
 
-class Records(NamedTuple):
-    """Records of the store and of the stacks about machines."""
-
-    attempts: Callable[[], Iterable[Attempt]]
-    """Returns the attempts to create machines, oldest first."""
-    names: Collection[str]
-    """The machines recorded in stacks."""
-    now: datetime
-
-
 def with_forgotten(
     fleet: Fleet,
     queues: Mapping[str, QueueReading],
     listings: Mapping[str, Listing | Unknown],
     since: Mapping[str, datetime | None],
-    records: Records,
+    records: MachineRecords,
 ) -> Iterator[tuple[str, QueueReading]]:
     """Yield the ticket queues, with machines older than the store added as busy.
 

@@ -261,7 +261,7 @@ def _offers(fleet: Fleet, queue: str) -> Iterator[tuple[str, Offer]]:
             yield name, offer_of_pool(fleet, name, ())
 
 
-class HandOut:
+class TicketAssigner:
     """Assigns free machines to the tickets of each queue in turn, from one inventory.
 
     Machines taken by a queue are not available to later queues; those in `besides` to none.

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from fleet.apply.observe import Sources
-from fleet.apply.tickets import fill, hand_out_all
 from fleet.model.facts import Listing, Stack, Unknown, World
 from fleet.model.tickets import Given, Leased, TicketState, close
 from fleet.ports import Engine
+from fleet.tickets.rounds import fill, hand_out_all
 from tests.builders import NOW, a_listing, a_stack, some_inputs
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, listing_of
@@ -73,7 +73,9 @@ class Farm:
             desks={"tickets": self.desk},
             cleaners={"desk": self.cleaner},
         )
-        return hand_out_all(self.fleet, world, sources, self.said.append, self.noted.append)
+        return hand_out_all(
+            self.fleet, world, sources.of_tickets, self.said.append, self.noted.append
+        )
 
     def use(self) -> None:
         """Have alice use the machine and close her ticket; bob, of another sandbox, waits then."""

@@ -118,7 +118,7 @@ def test_what_the_first_order_of_a_service_needs_is_loaded_before_it(tmp_path: P
     program = """
 import sys
 from fleet.program import main
-from fleet.cli.serve import load_ahead
+from fleet.tickets.serve import load_ahead
 from fleet.schema.load import load
 from fleet.state.files import LocalFiles
 load_ahead(load("fleet.yaml", LocalFiles()).fleet)

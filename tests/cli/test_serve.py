@@ -14,8 +14,8 @@ from xmlrpc.client import ProtocolError
 import pytest
 
 from fleet.apply.timer import WakeableTimer
-from fleet.cli import serve
 from fleet.program import build_parser
+from fleet.tickets import serve
 from tests.builders.sentences import tells
 from tests.cli.test_ticket_local import LOCAL
 from tests.rigs.local_machines import end_machines

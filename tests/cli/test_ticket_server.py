@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.cli.ticket import run
 from fleet.errors import FleetError, SourceUnreachable, WrongUsage
 from fleet.program import build_parser
+from fleet.tickets.commands import run
 from tests.builders import NOW
 from tests.cli.test_serve import Heard
 from tests.fakes.engine import FixedClock

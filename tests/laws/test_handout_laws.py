@@ -6,12 +6,12 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.apply.tickets import hand_out_all
 from fleet.model.facts import World
 from fleet.model.tickets import close
 from fleet.planner.budgets import open_accounts
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
+from fleet.tickets.rounds import hand_out_all
 from tests.builders.ticketing import a_ticket_fleet
 from tests.laws.machine import Farm
 from tests.laws.ticket_farm import TicketFarm
@@ -114,7 +114,7 @@ class BudgetFarm(TicketFarm):
     def observe(self) -> World:
         """Return the world once machines are given out, which may have passed no budget."""
         seen = Farm.observe(self)
-        world = hand_out_all(self.fleet, seen, self.sources(), quiet, quiet)
+        world = hand_out_all(self.fleet, seen, self.sources().of_tickets, quiet, quiet)
         before, after = judged(self.fleet, seen), judged(self.fleet, world)
         for key, used in after.used.items():
             assert used <= max(before.used[key], after.allowed[key]), (key, before, after)

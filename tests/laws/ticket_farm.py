@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from fleet.apply.observe import Sources
-from fleet.apply.tickets import hand_out_all
 from fleet.errors import StoreFailed, WorkerBusy
 from fleet.model.facts import Listing, MachineState, QueueReading, Unknown, World
 from fleet.model.plan import Plan
@@ -13,6 +12,7 @@ from fleet.model.tickets import Given, Leased, Ticket, fail
 from fleet.ports import Tell
 from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Tenancy, touch
+from fleet.tickets.rounds import hand_out_all
 from tests.builders.ticketing import a_ticket
 from tests.fakes.asking import FakeAsking
 from tests.fakes.machine_cleaner import FakeMachineCleaner
@@ -157,7 +157,7 @@ class TicketFarm(Farm):
 
     def observe(self) -> World:
         """Return the world as a run sees it: once what is free was given out."""
-        return hand_out_all(self.fleet, super().observe(), self.sources(), quiet, quiet)
+        return hand_out_all(self.fleet, super().observe(), self.sources().of_tickets, quiet, quiet)
 
     def told(self, plan: Plan) -> dict[str, str]:
         """Return what a plan says of each ticket that waited: who serves it, or why nobody."""

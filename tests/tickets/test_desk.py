@@ -23,7 +23,7 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
-from fleet.tickets.handout import HandOut
+from fleet.tickets.handout import TicketAssigner
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, listing_of, used
@@ -188,7 +188,7 @@ def test_a_desk_that_cannot_be_read_freezes_its_pools() -> None:
 def given_out(*tickets: Ticket, tenancies: tuple[Tenancy, ...] = ()) -> list[tuple[int, str]]:
     """Return what is given out of one machine that runs."""
     world = world_of(a_reading(*tickets, tenancies=tenancies), listing_of())
-    leases = HandOut(FLEET, world).assign("tickets", tickets).leases
+    leases = TicketAssigner(FLEET, world).assign("tickets", tickets).leases
     return [(lease.ticket, lease.machine) for lease in leases]
 
 
@@ -199,7 +199,7 @@ def test_a_free_machine_is_given_to_who_waits() -> None:
 def test_a_ticket_that_the_world_does_not_tell_of_waits_for_the_next_time() -> None:
     world = world_of(a_reading(), listing_of())
 
-    assert HandOut(FLEET, world).assign("tickets", [a_ticket(7)]).leases == []
+    assert TicketAssigner(FLEET, world).assign("tickets", [a_ticket(7)]).leases == []
 
 
 def test_a_machine_that_no_tag_fits_is_not_given() -> None:
@@ -237,7 +237,7 @@ def test_priorities_of_pools_add_up_over_the_tags_that_are_asked_for() -> None:
     ticket = a_ticket(7, tags=("arch_x86_64", "extra_powerful"))
     world = with_another(world_of(a_reading(ticket), listing_of()), "a-plain")
 
-    assert HandOut(fleet, world).assign("tickets", [ticket]).leases == [(7, NAME)]
+    assert TicketAssigner(fleet, world).assign("tickets", [ticket]).leases == [(7, NAME)]
 
 
 def test_a_ticket_without_a_sandbox_is_named_by_its_number_at_a_limit() -> None:
@@ -257,7 +257,7 @@ def test_a_ticket_gets_a_machine_on_demand_only_where_no_usual_one_is_free() -> 
     first, second = a_ticket(7), a_ticket(8)
     world = with_another(world_of(a_reading(first, second), listing_of()), "usual")
 
-    leases = HandOut(fleet, world).assign("tickets", [first, second]).leases
+    leases = TicketAssigner(fleet, world).assign("tickets", [first, second]).leases
 
     assert leases == [(7, "debian-ci-usual-0001"), (8, NAME)]
 
@@ -294,8 +294,8 @@ def test_a_machine_that_a_rule_gave_a_ticket_counts_to_the_limit_of_its_tag() ->
     waits = a_ticket(8, **build)
     world = world_of(a_reading(other, waits), listing_of())
 
-    assert HandOut(fleet, world).assign("tickets", [other, waits]).leases == []
-    assert HandOut(fleet, world).assign("tickets", [waits]).leases == [(8, NAME)]
+    assert TicketAssigner(fleet, world).assign("tickets", [other, waits]).leases == []
+    assert TicketAssigner(fleet, world).assign("tickets", [waits]).leases == [(8, NAME)]
 
 
 def test_the_work_of_a_ticket_has_the_names_that_the_ticket_had_while_it_waited() -> None:
@@ -321,7 +321,7 @@ def one_of_each(fleet: Fleet, world: World) -> list[tuple[int, str]]:
     """Return what is given to a ticket of one queue, then to one of another."""
     first, second = a_ticket(7), a_ticket(8)
     queues = {"tickets": a_reading(first), "others": a_reading(second)}
-    hand_out = HandOut(fleet, world.altered(queues=queues))
+    hand_out = TicketAssigner(fleet, world.altered(queues=queues))
     given = hand_out.assign("tickets", [first]).leases
     hand_out.take("tickets", given)
     return [*given, *hand_out.assign("others", [second]).leases]

@@ -12,7 +12,7 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
-from fleet.tickets.handout import HandOut
+from fleet.tickets.handout import TicketAssigner
 from tests.builders import NOW, a_listing, a_machine, a_stack, ago, an_attempt, some_inputs
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
@@ -152,7 +152,9 @@ def test_a_machine_that_answers_gets_the_first_ticket() -> None:
     tickets = (a_ticket(1), a_ticket(2))
     world = a_world(fleet, a_server(misses=0, was_ready=True))
 
-    assert [each.ticket for each in HandOut(fleet, world).assign("tickets", tickets).leases] == [1]
+    assert [
+        each.ticket for each in TicketAssigner(fleet, world).assign("tickets", tickets).leases
+    ] == [1]
 
 
 @pytest.mark.parametrize("misses", [1, 2, 3])
@@ -160,7 +162,7 @@ def test_a_machine_that_does_not_answer_any_more_is_not_given_out(misses: int) -
     fleet = a_cloud_fleet()
     world = a_world(fleet, a_server(misses=misses, was_ready=True))
 
-    assert not HandOut(fleet, world).assign("tickets", (a_ticket(1),)).leases
+    assert not TicketAssigner(fleet, world).assign("tickets", (a_ticket(1),)).leases
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_a_machine_kept_for_its_sandbox_is_given_out_only_while_it_answers(
 
     def leased(machine: Machine) -> int:
         world = a_world(fleet, machine, tickets=(next_one,), tenancies=(kept,))
-        return len(HandOut(fleet, world).assign("tickets", (next_one,)).leases)
+        return len(TicketAssigner(fleet, world).assign("tickets", (next_one,)).leases)
 
     assert leased(a_server(was_ready=True, misses=0)) == 1
     assert leased(a_server(was_ready=True, **seen)) == 0

@@ -7,18 +7,12 @@ from datetime import timedelta
 
 from fleet.apply.config import Config, load_config, read_seconds
 from fleet.apply.timer import Signals
-from fleet.apply.wire import find_desk, read_members
+from fleet.apply.wire import read_members
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
 from fleet.clock import SystemClock
 from fleet.errors import TicketRefused, WrongUsage
 from fleet.model.tickets import Ticket, TicketState, close, expire, hear
 from fleet.ports import Clock, Console, Waiter
-from fleet.report.tickets import (
-    ticket_shown,
-    ticket_shown_to_json,
-    ticket_to_text,
-    tickets_to_json,
-)
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.state.database import name_user
@@ -26,7 +20,14 @@ from fleet.state.store import store_of
 from fleet.tagrules.names import PARTS
 from fleet.tagrules.requests import Memberships
 from fleet.tickets.client import run as ask_server
+from fleet.tickets.desk import find_desk
 from fleet.tickets.handout import Judged, judge, why_all_wait, why_refused, why_waits
+from fleet.tickets.report import (
+    ticket_shown,
+    ticket_shown_to_json,
+    ticket_to_text,
+    tickets_to_json,
+)
 from fleet.tickets.store import DatabaseTickets
 
 

@@ -15,7 +15,7 @@ from fleet.apply.run import RunOptions
 from fleet.apply.satellites import connected
 from fleet.apply.selection import Selection
 from fleet.apply.timer import WakeableTimer
-from fleet.apply.wire import find_desk, read_members
+from fleet.apply.wire import read_members
 from fleet.cli.arguments import Parser, add_file, flag, option
 from fleet.clock import SystemClock
 from fleet.engines.projects import evaluate
@@ -25,6 +25,7 @@ from fleet.ports import Console
 from fleet.schema.model import Fleet
 from fleet.state.store import store_of
 from fleet.tickets.connections import Bounds
+from fleet.tickets.desk import find_desk
 from fleet.tickets.service import TicketCalls
 from fleet.tickets.store import DatabaseTickets
 from fleet.tickets.xml_rpc import CredentialFiles, Health, XmlRpcServer, has_hung_up

@@ -7,24 +7,24 @@ livechecks fails its ticket.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from fleet.apply.observe import REMEMBERED, Sources
 from fleet.model.facts import Machine, MachineState, QueueReading, Unknown, World
 from fleet.model.plan import Plan
 from fleet.model.tickets import UNKNOWN_USER, Given, Ticket
 from fleet.planner.competing import known_machines
-from fleet.planner.failures import describe_failures, recall
-from fleet.planner.inventory import PoolInventory, holds_of
-from fleet.ports import MachineCleaner, PoolExecutor, Task, Tell, TicketDesk
+from fleet.planner.inventory import holds_of
+from fleet.ports import MachineCleaner, PoolExecutor, Seen, Task, Tell, TicketDesk, TicketSources
 from fleet.schema.model import Fleet, TicketQueue
-from fleet.tickets.forgotten import find_forgotten
-from fleet.tickets.handout import HandOut, find_held
+from fleet.tickets.forgotten import find_forgotten, with_forgotten
+from fleet.tickets.handout import TicketAssigner, find_held
 
 
-def hand_out_all(fleet: Fleet, world: World, sources: Sources, tell: Tell, note: Tell) -> World:
+def hand_out_all(
+    fleet: Fleet, world: World, sources: TicketSources, tell: Tell, note: Tell
+) -> World:
     """Assign free machines and return the new world; `note` writes the journal."""
     if not sources.desks:
         return world
@@ -41,7 +41,7 @@ def hand_out_all(fleet: Fleet, world: World, sources: Sources, tell: Tell, note:
     _clean(world, sources, tell, note)
     if broken or sources.cleaners:
         world = _with_workers(world, sources)
-    given = Seen(fleet, world, sources, world.time).give(open_tickets, tell, note)
+    given = _give(Seen(fleet, world, sources, world.time), open_tickets, tell, note)
     if not given:
         return world
     queues = {queue: _without_tickets(world.queues[queue], got) for queue, got in given.items()}
@@ -49,67 +49,58 @@ def hand_out_all(fleet: Fleet, world: World, sources: Sources, tell: Tell, note:
     return _with_workers(world, sources)
 
 
-@dataclass(frozen=True)
-class Seen:
-    """The observation of a run, used to assign machines while the next run observes."""
-
-    fleet: Fleet
-    world: World
-    sources: Sources
-    started: datetime
-    besides: Collection[str] = ()
-    """Machines that get no ticket: the run deleted or is changing them."""
-
-    def hand_out(self, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell) -> bool:
-        """Give machines that are still free to waiting tickets; return whether any got one."""
-        sources = replace(self.sources, executor=executor)
-        desks = {queue: desk.read(now) for queue, desk in sorted(sources.desks.items())}
-        queues = {**self.world.queues, **desks}
-        orders = sources.store.orders(now)
-        world = self.world.altered(time=now, queues=queues, orders=orders)
-        waiting = {
-            queue: sources.desks[queue].settle(now, None, ())
-            for queue, reading in desks.items()
-            if not isinstance(reading.demand, Unknown) and reading.demand.requests
-        }
-        return bool(replace(self, world=world, sources=sources).give(waiting, tell, note))
-
-    def give(
-        self, waiting: Mapping[str, Sequence[Ticket]], tell: Tell, note: Tell
-    ) -> dict[str, frozenset[int]]:
-        """Give free machines to tickets; return the tickets that got one, by queue."""
-        if all(ticket.machine for tickets in waiting.values() for ticket in tickets):
-            return {}
-        sources, listed = self.sources, _listed(self.world)
-        besides = {*_withheld(listed, sources), *self.besides}
-        hand_out = HandOut(self.fleet, self.world, besides)
-        given = {}
-        for queue, tickets in waiting.items():
-            assigned = hand_out.assign(queue, tickets)
-            leases = [lease for lease in assigned.leases if lease.machine in listed]
-            for lease in leases:
-                note(f"queue {queue}: give {lease.machine} to ticket {lease.ticket}")
-            got = _lease(
-                queue,
-                [
-                    replace(
-                        _to_given(self.fleet, queue, lease.ticket, listed[lease.machine], sources),
-                        tags=assigned.tags[lease.ticket],
-                        note=assigned.notes.get(lease.ticket, ""),
-                    )
-                    for lease in leases
-                ],
-                self.world,
-                sources,
-                tell,
-            )
-            if got:
-                given[queue] = got
-                hand_out.take(queue, [lease for lease in leases if lease.ticket in got])
-        return given
+def hand_out_again(
+    seen: Seen, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell
+) -> bool:
+    """Give machines that are still free to waiting tickets; return whether any got one."""
+    sources = replace(seen.sources, executor=executor)
+    desks = {queue: desk.read(now) for queue, desk in sorted(sources.desks.items())}
+    queues = {**seen.world.queues, **desks}
+    orders = sources.store.orders(now)
+    world = seen.world.altered(time=now, queues=queues, orders=orders)
+    waiting = {
+        queue: sources.desks[queue].settle(now, None, ())
+        for queue, reading in desks.items()
+        if not isinstance(reading.demand, Unknown) and reading.demand.requests
+    }
+    return bool(_give(replace(seen, world=world, sources=sources), waiting, tell, note))
 
 
-def _keep_forgotten(world: World, sources: Sources, tell: Tell) -> World:
+def _give(
+    seen: Seen, waiting: Mapping[str, Sequence[Ticket]], tell: Tell, note: Tell
+) -> dict[str, frozenset[int]]:
+    """Give free machines to tickets; return the tickets that got one, by queue."""
+    if all(ticket.machine for tickets in waiting.values() for ticket in tickets):
+        return {}
+    sources, listed = seen.sources, _listed(seen.world)
+    assigner = TicketAssigner(seen.fleet, seen.world, {*_withheld(listed, sources), *seen.besides})
+    given = {}
+    for queue, tickets in waiting.items():
+        assigned = assigner.assign(queue, tickets)
+        leases = [lease for lease in assigned.leases if lease.machine in listed]
+        for lease in leases:
+            note(f"queue {queue}: give {lease.machine} to ticket {lease.ticket}")
+        got = _lease(
+            queue,
+            [
+                replace(
+                    _to_given(seen.fleet, queue, lease.ticket, listed[lease.machine], sources),
+                    tags=assigned.tags[lease.ticket],
+                    note=assigned.notes.get(lease.ticket, ""),
+                )
+                for lease in leases
+            ],
+            seen.world,
+            sources,
+            tell,
+        )
+        if got:
+            given[queue] = got
+            assigner.take(queue, [lease for lease in leases if lease.ticket in got])
+    return given
+
+
+def _keep_forgotten(world: World, sources: TicketSources, tell: Tell) -> World:
     """Open a ticket for each busy machine whose ticket was in a lost store."""
     kept = False
     for queue, desk in sorted(sources.desks.items()):
@@ -127,28 +118,10 @@ def _keep_forgotten(world: World, sources: Sources, tell: Tell) -> World:
     return _with_workers(world, sources) if kept else world
 
 
-def note_waits(fleet: Fleet, world: World, plan: Plan, sources: Sources) -> None:
+def note_waits(fleet: Fleet, world: World, plan: Plan, sources: TicketSources) -> None:
     """Record why tickets wait according to the plan, for clients that ask."""
     for queue, desk in sources.desks.items():
         desk.note(find_held(fleet, world, plan, queue))
-
-
-def note_failures(
-    fleet: Fleet,
-    world: World,
-    inventories: Mapping[str, PoolInventory],
-    plan: Plan,
-    sources: Sources,
-) -> None:
-    """Record again why tickets wait, with the attempts that failed in this run."""
-    attempts = sources.store.attempts(REMEMBERED) if sources.desks else ()
-    if {*attempts} <= {*world.attempts}:
-        return
-    memory = recall(fleet, world.altered(attempts=attempts), inventories)
-    pools = tuple(
-        each.altered(failures=describe_failures(memory, each.pool)) for each in plan.pools
-    )
-    note_waits(fleet, world, plan.altered(pools=pools), sources)
 
 
 _Listed = Mapping[str, tuple[str, Machine]]
@@ -159,7 +132,7 @@ def _listed(world: World) -> _Listed:
     return {machine.name: (provider, machine) for provider, machine in world.machines()}
 
 
-def _clean(world: World, sources: Sources, tell: Tell, note: Tell) -> None:
+def _clean(world: World, sources: TicketSources, tell: Tell, note: Tell) -> None:
     """Clean the machines that tickets released, except those held by an operator."""
     if not sources.cleaners:
         return
@@ -194,7 +167,7 @@ def _clean(world: World, sources: Sources, tell: Tell, note: Tell) -> None:
     )
 
 
-def _withheld(listed: _Listed, sources: Sources) -> Collection[str]:
+def _withheld(listed: _Listed, sources: TicketSources) -> Collection[str]:
     """Return the machines that get no ticket now: doubted, dirty or being changed."""
     going = {name for names in sources.executor.under_way.values() for name in names}
     if not sources.cleaners:
@@ -204,7 +177,7 @@ def _withheld(listed: _Listed, sources: Sources) -> Collection[str]:
     return going | doubted | {n for n in dirty if n in listed and listed[n][0] in sources.cleaners}
 
 
-def _with_workers(world: World, sources: Sources) -> World:
+def _with_workers(world: World, sources: TicketSources) -> World:
     """Return the world with the current workers of the desks.
 
     The last work of a machine must still be charged, even if another ticket just got the machine.
@@ -226,7 +199,7 @@ def _with_workers(world: World, sources: Sources) -> World:
 
 
 def _to_given(
-    fleet: Fleet, queue: str, ticket: int, listed: tuple[str, Machine], sources: Sources
+    fleet: Fleet, queue: str, ticket: int, listed: tuple[str, Machine], sources: TicketSources
 ) -> Given:
     provider, machine = listed
     cleaner = sources.cleaners.get(provider)
@@ -249,7 +222,7 @@ def _to_given(
 
 
 def _lease(
-    queue: str, given: Iterable[Given], world: World, sources: Sources, tell: Tell
+    queue: str, given: Iterable[Given], world: World, sources: TicketSources, tell: Tell
 ) -> frozenset[int]:
     """Give machines to tickets, and return the tickets that got one."""
     given = [*given]
@@ -280,3 +253,12 @@ def fill(template: str, particulars: Mapping[str, str]) -> str:
     """Fill a template in one pass, so that values are not expanded again."""
     known = {"port": _SSH_PORT, **{key: text for key, text in particulars.items() if text}}
     return _PLACEHOLDER.sub(lambda found: known.get(found[1], ""), template).strip()
+
+
+class TicketHandOut:
+    """The steps of a run that give machines to tickets: HandOut."""
+
+    hand_out_all = staticmethod(hand_out_all)
+    hand_out_again = staticmethod(hand_out_again)
+    note_waits = staticmethod(note_waits)
+    with_forgotten = staticmethod(with_forgotten)
