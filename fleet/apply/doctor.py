@@ -9,6 +9,7 @@ from fleet.apply.timer import find_clock_faults
 from fleet.errors import FleetError, SecretMissing, StoreFailed, StoreMissing
 from fleet.explain.doctor import find_steps, find_waits, judge_demand
 from fleet.explain.request import Case
+from fleet.model.decisions import Size
 from fleet.model.doctor import Diagnosis, Finding, Summary, judge_clock, wrong
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
 from fleet.planner.assembly import IMAGE_PAGE
@@ -25,7 +26,6 @@ from fleet.schema.model import (
 )
 from fleet.schema.units import CommandSecret, EnvSecret, FileSecret
 from fleet.tagrules.export import describe_rules, has_own_rules, places_of
-from fleet.words.images import UNPUBLISHED
 
 _STORE = "state, store"
 _NO_RUN = "no run yet"
@@ -269,7 +269,7 @@ def _images(case: Case) -> Iterator[Finding]:
     for name, said in describe_troubles(case.fleet, case.world, case.inventory).items():
         yield wrong(f"pool {name}, image", said, f"see {IMAGE_PAGE}")
     for pool in case.plan.pools:
-        if UNPUBLISHED in pool.because:
+        if any(each.code is Size.UNPUBLISHED for each in pool.decisions):
             about = f"pool {pool.pool}, image"
             fix = "build, test and publish the image (docs/how-to/bake-an-image.md)"
             yield Finding(about=about, result="notice", said=pool.because, fix=fix)

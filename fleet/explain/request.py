@@ -39,12 +39,13 @@ from fleet.tagrules.export import describe_rules
 from fleet.tagrules.names import names_of, package_of
 from fleet.tagrules.sources import Claim, Enforcement, Enforcer, enforcement_of, weakest
 from fleet.tagrules.vocabulary import Vocabulary, tag_name
-from fleet.words.images import UNPUBLISHED
 from fleet.words.pools import describe_pool, with_messages
 
 FIRST_READ = "resolve the unknown first: no machine is created there until it is read again"
 _ARCHITECTURE = "worker:build-arch:"
 ENDED = "no change found within the search limit; the queue is large"
+_UNPUBLISHED = frozenset({Unfit.IMAGE_UNPROVEN, Stopped.UNPUBLISHED})
+"""Reasons by an image without a published version."""
 MOST_REPLANS = 100
 """Maximum plans for all groups together, in the order of service."""
 FEWEST_PLANS = 1
@@ -191,7 +192,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         steps += [f"resolve the guard's refusal: {way}" for way in ways if way]
         if not any(edit.path[0] == "lookups" for each in remedies for edit in each.edits):
             steps += _missing_entries(case, signature, key)
-        if UNPUBLISHED in unserved.because:
+        if not _UNPUBLISHED.isdisjoint(each.code for each in unserved.decisions):
             steps.append("build, test and publish its image: `fleet image due` lists the commands")
         if not remedies and not steps:
             steps += _nothing_found(case, unserved, replans, never=never)

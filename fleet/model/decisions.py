@@ -54,6 +54,7 @@ class Stopped(Word):
     TAGGED_FIRST = "tagged-first"  # requests for its on-demand tag come first
     BUDGET = "budget"
     CLOSED = "closed"
+    UNPUBLISHED = "unpublished"  # no version of its image is published
     DEADLINE = "deadline"
     GUARD = "guard"
 
@@ -70,6 +71,7 @@ class Size(Word):
     DEMAND_UNKNOWN = "demand-unknown"
     NO_DEMAND = "no-demand"
     CLOSED = "closed"
+    UNPUBLISHED = "unpublished"  # no version of its image is published
     IMAGE = "image"  # its image has a problem
     OPTION_CLOSED = "option-closed"
     REMOVED = "removed"  # from fleet.yaml

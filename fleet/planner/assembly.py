@@ -611,8 +611,8 @@ def _decide_size(pool_plan: PoolPlan, waiting: int, used: Used) -> Iterator[Deci
         parts.append(size_decision(Size.DEMAND_UNKNOWN if is_unsure else Size.NO_DEMAND, name))
     yield from parts
     if pool_plan.closed:
-        closed = limits.explain_closed(pool_plan.closed.reason)
-        yield size_decision(Size.CLOSED, name, message=closed)
+        code = Size.UNPUBLISHED if pool_plan.closed.unpublished else Size.CLOSED
+        yield size_decision(code, name, message=limits.explain_closed(pool_plan.closed.reason))
         return
     if pool_plan.choice.problem:
         yield size_decision(Size.IMAGE, name, message=pool_plan.choice.problem)

@@ -157,6 +157,8 @@ class Closure:
     """The deciding key of fleet.yaml."""
     until: datetime | None = field(default=None, compare=False)
     """When it ends by itself, if known."""
+    unpublished: bool = False
+    """No version of the image is published."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +295,7 @@ def _obstacles(
         yield Closure(choice.closed, choice.path, choice.until)
     elif not choice.id:
         none = images.describe_unpublished(pool.image, pool.provider)
-        yield Closure(none, path)
+        yield Closure(none, path, unpublished=True)
     if isinstance(shared, Unknown):
         yield Closure(shared.unknown, path)
 

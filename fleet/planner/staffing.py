@@ -486,7 +486,8 @@ def _find_blocked(
 def _closed(pool: str, message: str, by: Closure) -> _Stopped:
     because = words.add_pool(pool, message)
     blocked = Blocked(pool=pool, because=because, path=by.path, code="closed", until=by.until)
-    return _Stopped(blocked, Stopped.CLOSED, message)
+    code = Stopped.UNPUBLISHED if by.unpublished else Stopped.CLOSED
+    return _Stopped(blocked, code, message)
 
 
 Used = Mapping[tuple[Path, str], BudgetVerdict]

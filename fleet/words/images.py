@@ -17,10 +17,6 @@ NO_MACHINE_TYPE = "its machine type is not in the catalogue"
 NOT_READ = "not read"
 
 
-UNPUBLISHED = " has no published version at provider "
-"""Joins the names of an image and a provider in the reason why a pool creates no machines."""
-
-
 def write_time(moment: datetime) -> str:
     """Format a time to the second, as in 2026-11-29 04:53:18 UTC."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
@@ -28,7 +24,7 @@ def write_time(moment: datetime) -> str:
 
 def describe_unpublished(image: str, provider: str) -> str:
     """Return the image without a published version at a provider."""
-    return f"image {image}{UNPUBLISHED}{provider}"
+    return f"image {image} has no published version at provider {provider}"
 
 
 def explain_unknown_versions(reason: str) -> str:

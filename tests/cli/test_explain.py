@@ -56,6 +56,27 @@ def test_a_request_for_an_image_that_is_not_published_is_told_what_comes_next(
     assert tells(explained.stdout.splitlines()[-1], "build", "publish", "`fleet image due`")
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "image trixie has no published version at provider desk",
+        "mirror down; arm has no published version at provider desk either",
+    ],
+)
+def test_explain_offers_no_build_when_a_freeze_quotes_it(
+    trial: Trial, run_fleet: RunFleet, reason: str
+) -> None:
+    trial.wait_for("1")
+    run_fleet("freeze", "--for", "2h", "--reason", reason)
+
+    explained = run_fleet("explain", "request", "1")
+    doctor = run_fleet("doctor")
+
+    assert tells(explained.stdout, reason)
+    assert "fleet image due" not in explained.stdout
+    assert "bake-an-image" not in doctor.stdout
+
+
 def test_no_change_is_suggested_that_validate_refuses(trial: Trial, run_fleet: RunFleet) -> None:
     warm = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 3, spare: 1}}"
     cold = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 3}}"
