@@ -39,9 +39,9 @@ from fleet.planner.units import State
 from fleet.ports import Adopter, Engine, StackRecord, StackRef, Step, Tell
 from fleet.reconcile import reconcile
 from fleet.report.document import Line, Span, Style, line
-from fleet.report.words import many
 from fleet.schema.model import Fleet, Pool, serves_queue, static_names
 from fleet.schema.units import write_count
+from fleet.words.figures import many
 
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9.-]{{0,{LONGEST - 1}}}")
 _CAPACITY = (State.IDLE, State.BUSY, State.ASSUMED, State.DISCONNECTED)

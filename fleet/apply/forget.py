@@ -15,8 +15,8 @@ from fleet.model.facts import Stack, WorkerState, World
 from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
 from fleet.planner.units import State, Unit
 from fleet.ports import Engine, Store
-from fleet.report.words import many
 from fleet.schema.model import Fleet
+from fleet.words.figures import many
 
 _CONNECTED = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF)
 

@@ -38,12 +38,12 @@ from fleet.planner.inventory import PoolInventory
 from fleet.ports import Console
 from fleet.queues.recorded import read_world, world_of
 from fleet.reconcile import reconcile
-from fleet.report import words
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import Fleet
 from fleet.schema.source import Document
 from fleet.state.history import EARLIER_PERIOD, MAX_EARLIER, RecordedFiles
 from fleet.state.revision import is_file_name, read_revision
+from fleet.words import figures as words
 
 
 @contextmanager

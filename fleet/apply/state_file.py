@@ -33,12 +33,12 @@ from fleet.model.saved_plan import LIMIT_BYTES
 from fleet.model.tickets import highest_id_of_lost
 from fleet.model.values import Moment, Value, first_mistake
 from fleet.ports import Console, StackRecord
-from fleet.report.words import many
 from fleet.schema.model import Fleet
 from fleet.state.database import Cell, complete, find_invalid_row
 from fleet.state.files import LocalFiles, replace_file
 from fleet.state.storage import Storage, shipped_folder
 from fleet.state.store import DatabaseStore
+from fleet.words.figures import many
 
 _NO_EXPORT = "not a file of `fleet state export`"
 _NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"

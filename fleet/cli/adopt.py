@@ -22,8 +22,8 @@ from fleet.model.outcome import Outcome
 from fleet.ports import Adopter, Console
 from fleet.report.json import value_to_json
 from fleet.report.terminal import text_for
-from fleet.report.words import many
 from fleet.schema.model import Fleet
+from fleet.words.figures import many
 
 
 def arguments(parser: Parser) -> None:

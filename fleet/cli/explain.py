@@ -28,11 +28,11 @@ from fleet.explain.values import Explanation
 from fleet.explain.worker import explain_worker
 from fleet.model.facts import Unknown
 from fleet.ports import Console
-from fleet.report import words
 from fleet.report.answers import everything_blocks, explanation_blocks
 from fleet.report.gains import gains_blocks
 from fleet.report.terminal import shown
 from fleet.schema.findings import nearest, some_of
+from fleet.words import figures as words
 
 
 def arguments(parser: Parser) -> None:

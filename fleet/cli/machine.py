@@ -23,11 +23,11 @@ from fleet.model.plan import Plan
 from fleet.model.values import Moment, Value
 from fleet.planner.units import State
 from fleet.ports import Console
-from fleet.report import words
 from fleet.report.document import Block, Span, Style, line
 from fleet.report.status import Status, WorkerStatus, status_of, worker_table
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet
+from fleet.words import figures as words
 
 STATES = ("up", "ready", *(state.value for state in State), "unknown")
 

@@ -6,12 +6,12 @@ from fleet.apply.plan import compare_with, load_base, observe_and_plan, reading_
 from fleet.cli.arguments import Parser, add_base, add_file, add_world, flag, option
 from fleet.clock import utc_now
 from fleet.ports import Console
-from fleet.report import words
 from fleet.report.json import plan_to_lines, plan_to_terraform_report
 from fleet.report.markdown import document_to_markdown
 from fleet.report.plan import plan_blocks
 from fleet.report.terminal import text_for, visible
 from fleet.state.files import LocalFiles
+from fleet.words import figures as words
 
 
 def arguments(parser: Parser) -> None:

@@ -39,10 +39,10 @@ from fleet.planner.inventory import desks_of
 from fleet.ports import Console
 from fleet.report.outcome import run_to_text, run_to_value
 from fleet.report.terminal import clean
-from fleet.report.words import many
 from fleet.schema.model import Fleet
 from fleet.state.storage import Storage, find_storage, sqlite_url
 from fleet.state.store import DatabaseStore
+from fleet.words.figures import many
 
 
 def arguments(parser: Parser) -> None:

@@ -22,9 +22,9 @@ from fleet.explain.tags import (
 from fleet.model.facts import Request, World
 from fleet.planner.demand import judge_of
 from fleet.ports import Console
-from fleet.report import words
 from fleet.report.answers import tag_list_to_lines, tags_blocks
 from fleet.tagrules.context import NOTHING, context_of
+from fleet.words import figures as words
 
 
 def arguments(parser: Parser) -> None:

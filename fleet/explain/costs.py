@@ -22,8 +22,8 @@ from fleet.explain.options import (
     way_of,
     way_to,
 )
-from fleet.explain.values import PlaceFacts
 from fleet.model.facts import Request, World
+from fleet.model.machine_facts import PlaceFacts
 from fleet.model.money import Bill
 from fleet.model.plan import Create, Plan
 from fleet.model.values import Value

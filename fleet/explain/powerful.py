@@ -10,9 +10,9 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.explain.options import OptionFinder, cheapest, request_of
-from fleet.explain.values import PlaceFacts, WorkerFacts
 from fleet.explain.worker import cost_of_span
 from fleet.model.facts import Worker, World
+from fleet.model.machine_facts import PlaceFacts, WorkerFacts
 from fleet.model.plan import Plan, WorkerVerdict
 from fleet.model.prices import tariff_of
 from fleet.planner.durations import Durations, kind_at

@@ -14,12 +14,12 @@ from fleet.explain.values import (
     ExplainedReason,
     Explanation,
     Group,
-    PlaceFacts,
     Suggestion,
 )
 from fleet.explain.what_if import MOST_PLANS, Replans, Run, count_plans, is_served
 from fleet.model.decisions import MISMATCHES, Code, Decision, Served, Stopped, Unfit
 from fleet.model.facts import Request, World
+from fleet.model.machine_facts import PlaceFacts
 from fleet.model.plan import Create, Plan, Signature, Unserved
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import USUAL

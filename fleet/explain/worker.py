@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from fleet.explain.values import ExplainedReason, Explanation, WorkerFacts
+from fleet.explain.values import ExplainedReason, Explanation
 from fleet.model.facts import World, market_of
+from fleet.model.machine_facts import WorkerFacts
 from fleet.model.money import rate
 from fleet.model.plan import Plan, Reason, WorkerVerdict
 from fleet.model.pool_limits import boot_of

@@ -19,7 +19,6 @@ from fleet.model.outcome import Outcome
 from fleet.ports import Console
 from fleet.queues.debusine.task_rules import TaskRules
 from fleet.report.findings import to_summary, to_text
-from fleet.report.words import many
 from fleet.schema.findings import has_errors
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.state.files import LocalFiles
@@ -34,6 +33,7 @@ from fleet.tagrules.export import (
     export_debusine,
     rules_for_copr,
 )
+from fleet.words.figures import many
 
 
 def arguments(parser: Parser) -> None:

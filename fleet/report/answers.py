@@ -19,11 +19,10 @@ from fleet.explain.values import (
     ExplainedReason,
     Explanation,
     Group,
-    PlaceFacts,
     Suggestion,
 )
 from fleet.model.doctor import Diagnosis, Result, Wait
-from fleet.report import words
+from fleet.model.machine_facts import PlaceFacts
 from fleet.report.document import (
     MAX_ROWS,
     Block,
@@ -41,6 +40,7 @@ from fleet.report.document import (
 )
 from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
+from fleet.words import figures as words
 
 _Item = TypeVar("_Item")
 

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from fleet.explain.costs import BuildsCost, ComparedBuild, MovedBuilds
 from fleet.explain.options import way_to
-from fleet.explain.values import PlaceFacts
-from fleet.report import words
+from fleet.model.machine_facts import PlaceFacts
 from fleet.report.document import (
     Column,
     Form,
@@ -21,6 +20,7 @@ from fleet.report.document import (
     row,
 )
 from fleet.schema.units import write_duration
+from fleet.words import figures as words
 
 _MAX_BUILDS = 20
 """Maximum builds in a report: the JSON has more."""

@@ -20,7 +20,6 @@ from fleet.explain.changes import (
 )
 from fleet.explain.config_changes import ConfigChange
 from fleet.model.facts import Unknown
-from fleet.report import words
 from fleet.report.builds import builds_section, describe_moved
 from fleet.report.document import (
     Block,
@@ -39,6 +38,7 @@ from fleet.report.document import (
 from fleet.report.sensitive import rule_facts, sensitive_edit
 from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
+from fleet.words import figures as words
 
 _MOST_ROWS = 40
 _MORE = "{} more, all in the JSON"

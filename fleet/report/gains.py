@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from fleet.explain.gains import UNUSED_AFTER, Gain, Gains, UnusedRule
-from fleet.report import words
 from fleet.report.document import Block, Line, Section, Span, Style, figures, line
 from fleet.schema.units import write_duration
+from fleet.words import figures as words
 
 _HEADINGS = ("package", "a month", "here", "there", "cost here", "there", "h/{}")
 

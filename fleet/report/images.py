@@ -36,7 +36,7 @@ from fleet.report.document import (
     line,
     row,
 )
-from fleet.report.words import many, named, since, time
+from fleet.words.figures import many, named, since, time
 
 _STYLES = {"current": Style.GREEN, "candidate": Style.CYAN, "failed": Style.RED}
 _NOT_DECLARED = {"no": "not in fleet.yaml", "existing": "baked elsewhere", "recipe": ""}

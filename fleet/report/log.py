@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from fleet.model.log import LogEntry
-from fleet.report import words
 from fleet.report.document import Line, Span, Style, line
+from fleet.words import figures as words
 
 _STYLES = {"done": Style.GREEN, "failed": Style.RED, "killed": Style.RED, "partly": Style.RED}
 _SHOWN_COMMIT = 12

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Plan
-from fleet.report import words
 from fleet.report.document import Line, Span, Style, line
 from fleet.schema.findings import some_of
+from fleet.words import figures as words
 
 _STYLES = {
     "applied": Style.GREEN,

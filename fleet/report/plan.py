@@ -27,7 +27,6 @@ from fleet.model.plan import (
     Unserved,
     Warning_,
 )
-from fleet.report import words
 from fleet.report.comparison import comparison_blocks, comparison_headline
 from fleet.report.document import (
     BLANK,
@@ -54,6 +53,7 @@ from fleet.report.markdown import document_to_markdown
 from fleet.report.status import budgets_section, count_cell, limits_section, pool_status
 from fleet.schema.findings import MAX_LISTED, some_of, yaml_key
 from fleet.tagrules.export import describe_rules
+from fleet.words import figures as words
 
 _MOST_ALIKE = 5
 _MOST_CHANGED = 5

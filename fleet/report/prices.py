@@ -25,9 +25,9 @@ from fleet.model.prices import (
 )
 from fleet.model.values import Value
 from fleet.report.document import Line, Span, Style, line
-from fleet.report.words import many
 from fleet.schema.model import Fleet
 from fleet.schema.pools import Market
+from fleet.words.figures import many
 
 _TOLERANCE = Decimal("0.02")
 """Monthly prices are rounded, and only approximately a multiple of the hourly price."""

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import Kind, SensitiveEdit
-from fleet.report import words
 from fleet.schema.findings import some_of, yaml_key
 from fleet.schema.units import write_duration
+from fleet.words import figures as words
 
 _SENSITIVE: dict[Kind, tuple[str, str]] = {
     "secret-source-changed": ("a secret comes from or goes to another place", "removed"),

@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from fleet.explain.values import WorkerFacts
 from fleet.model.decisions import Decision
 from fleet.model.facts import BaseChange
 from fleet.model.images import WaitingVersion
+from fleet.model.machine_facts import WorkerFacts
 from fleet.model.money import Rate
 from fleet.model.notices import Notice
 from fleet.model.orders import Order, sentences
@@ -33,7 +33,6 @@ from fleet.model.plan import (
 )
 from fleet.model.values import Moment, Value, later
 from fleet.planner import assembly
-from fleet.report import words
 from fleet.report.document import (
     Block,
     Column,
@@ -51,6 +50,7 @@ from fleet.report.document import (
     row,
 )
 from fleet.schema.findings import yaml_key
+from fleet.words import figures as words
 
 _MAX_SHOWN = 12
 """Maximum budgets or limits in a terminal."""

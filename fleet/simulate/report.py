@@ -7,7 +7,6 @@ from functools import partial
 from typing import TypeVar
 
 from fleet.explain.history import Span
-from fleet.report import words
 from fleet.report.document import Block, Fold, Plots, Section, Title, bold, figures, line
 from fleet.report.markdown import document_to_markdown
 from fleet.report.plots import Key, Panel, Tick, stepped
@@ -20,6 +19,7 @@ from fleet.simulate.figures import (
     Simulation,
     WaitFigures,
 )
+from fleet.words import figures as words
 
 Row = TypeVar("Row")
 _HOUR = 3600

@@ -20,12 +20,12 @@ from fleet.explain.changes import ComparedPlan
 from fleet.model.values import Value, first_mistake
 from fleet.ports import Console
 from fleet.queues.gitlab import MOST_CHARACTERS, Gitlab
-from fleet.report import words
 from fleet.report.markdown import cut, document_to_markdown
 from fleet.report.plan import plan_to_markdown
 from fleet.site import month_command
 from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
+from fleet.words import figures as words
 
 _TOKEN = "FLEET_GITLAB_TOKEN"  # noqa: S105 - the name of a variable
 _Saved = TypeVar("_Saved", bound=Value)

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from fleet.explain.history import DAYS, FINE, STATES, Slot, Trend
 from fleet.model.history import NANO
-from fleet.report import words
 from fleet.report.document import Table, figures
 from fleet.report.plots import Key, Panel, Plot, stacked, stepped
+from fleet.words import figures as words
 
 
 class Past(NamedTuple):

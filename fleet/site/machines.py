@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from fleet.model.facts import Unknown
-from fleet.report import words
 from fleet.report.document import Column, Kind, Table, row
 from fleet.report.status import PoolStatus
 from fleet.schema.findings import yaml_key
@@ -15,6 +14,7 @@ from fleet.site.money import budget_row
 from fleet.site.pages import MOST_LISTED, Page, Shown, in_sheets
 from fleet.site.rendering import BROKEN
 from fleet.site.versions import ImageStory
+from fleet.words import figures as words
 
 
 def workers(shown: Shown) -> Iterator[Page]:

@@ -7,12 +7,12 @@ from typing import NamedTuple
 from fleet.model.facts import Unknown
 from fleet.model.money import in_cents
 from fleet.model.plan import BudgetVerdict
-from fleet.report import words
 from fleet.schema.findings import yaml_key
 from fleet.site.charges import Cost, Money
 from fleet.site.history import past_of
 from fleet.site.links import MONEY
 from fleet.site.pages import Page, Shown
+from fleet.words import figures as words
 
 _MAX_ROWS = 100
 """Maximum payers with their own row in each table; the others share the last row."""

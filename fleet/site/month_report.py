@@ -12,11 +12,11 @@ from functools import partial
 
 from fleet.explain.history import STATES, Slot, Span
 from fleet.model.money import CENT, in_cents
-from fleet.report import words
 from fleet.report.document import Block, Plots, Section, Table, Title, bold, figures, line
 from fleet.report.plots import Key, Panel, stacked, stepped
 from fleet.report.terminal import clean
 from fleet.site.month import CostRow, CountRow, MonthReport
+from fleet.words import figures as words
 
 _DAY = timedelta(days=1)
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from fleet.model.facts import Unknown
 from fleet.model.plan import Plan
-from fleet.report import words
 from fleet.report.document import Column, Kind, Section, Table, row
 from fleet.report.status import Status, budgets_section
 from fleet.site.history import past_of
@@ -14,6 +13,7 @@ from fleet.site.links import OVERVIEW
 from fleet.site.pages import Page, Shown
 from fleet.site.queue import late_requests
 from fleet.site.rendering import BROKEN
+from fleet.words import figures as words
 
 
 def overview(shown: Shown) -> Iterator[Page]:

@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeVar
 
 from fleet.explain.history import History
 from fleet.explain.powerful import PowerfulBuild
-from fleet.explain.values import WorkerFacts
 from fleet.explain.waiting import Waits
 from fleet.model.facts import Attempt, Unknown
+from fleet.model.machine_facts import WorkerFacts
 from fleet.model.plan import Plan
 from fleet.report.status import Status, status_of
 from fleet.schema.findings import Path

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fleet.explain.waiting import WaitingGroup, WaitingRequest
-from fleet.report import words
 from fleet.report.answers import place_of, where_to_write
 from fleet.schema.findings import yaml_key
 from fleet.site.links import QUEUE, REQUESTS
 from fleet.site.pages import MOST_LISTED, Page, Shown, in_sheets
+from fleet.words import figures as words
 
 _MOST_GROUPS = 300
 _MOST_LONG = 50

@@ -7,12 +7,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from fleet.explain.tags import WORDS
-from fleet.report import words
 from fleet.report.document import MAX_ROWS
 from fleet.report.html import html_environment
 from fleet.schema.findings import MAX_LISTED
 from fleet.schema.units import write_duration
 from fleet.site.links import IMAGES
+from fleet.words import figures as words
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -9,7 +9,7 @@ import fleet.errors
 from fleet.errors import FleetError
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.planner.assembly import ATTENTION_PAGE
-from fleet.report.words import OUTDATED_PAGE, REFUSED_PAGE, page_of_guard
+from fleet.words.figures import OUTDATED_PAGE, REFUSED_PAGE, page_of_guard
 from tests.builders import a_plan
 from tests.rigs.process import ROOT
 from tests.rigs.shown import outcome_to_text

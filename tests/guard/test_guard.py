@@ -9,7 +9,7 @@ from fleet.guard import guard
 from fleet.model.decisions import Size
 from fleet.model.plan import Cause, Reason
 from fleet.reconcile import reconcile
-from fleet.report.words import waiting
+from fleet.words.figures import waiting
 from fleet.words.sizes import size_decision
 from tests.builders import (
     a_create,

@@ -18,13 +18,13 @@ from fleet.model.plan import Create, Plan
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import charges_until_now, periods
 from fleet.reconcile import reconcile
-from fleet.report import words
 from fleet.report.status import status_of
 from fleet.schema.model import Fleet
 from fleet.site.charges import Cost, Money, money_of
 from fleet.site.money import money as money_page
 from fleet.site.month import Recorded, month_report
 from fleet.site.pages import Shown
+from fleet.words import figures as words
 from tests.laws.priced import priced_fleets, priced_worlds
 
 EXAMPLES = 300 if settings.get_current_profile_name() == "laws" else 20

@@ -5,8 +5,8 @@ import pytest
 from fleet.model.facts import Request, Worker, World
 from fleet.model.plan import Optimum
 from fleet.reconcile import reconcile
-from fleet.report import words
 from fleet.schema.model import Fleet
+from fleet.words import figures as words
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 
 SHORT, LONG = 900, 9_000

@@ -20,13 +20,13 @@ from fleet.explain.config_changes import ConfigChange
 from fleet.explain.costs import BuildsCost, ComparedBuild, MovedBuilds
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import Kind, SensitiveEdit
-from fleet.explain.values import PlaceFacts
 from fleet.model.facts import Unknown
+from fleet.model.machine_facts import PlaceFacts
 from fleet.model.plan import Plan, Reason
 from fleet.planner.forecast import Waits
-from fleet.report import words
 from fleet.report.json import plan_to_json, value_to_json
 from fleet.report.plan import plan_to_markdown
+from fleet.words import figures as words
 from tests.builders import NOW, a_plan, ago
 from tests.builders.sentences import tells
 from tests.report.conftest import Golden

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fleet.explain.values import PlaceFacts
+from fleet.model.machine_facts import PlaceFacts
 from fleet.model.plan import Optimum, Unserved
-from fleet.report import words
 from fleet.schema.findings import some_of, yaml_key
+from fleet.words import figures as words
 from tests.builders import NOW, a_create, a_drain, a_plan, a_signature, ago
 from tests.builders.sentences import tells
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from fleet.explain.values import PlaceFacts, WorkerFacts
 from fleet.model import money
 from fleet.model.facts import WorkerInputs, market_of
+from fleet.model.machine_facts import PlaceFacts, WorkerFacts
 from fleet.model.plan import (
     CLOCK_RULE,
     Action,
