@@ -13,6 +13,7 @@ from typing import Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_chec
 
 from pydantic import Field
 
+from fleet.model.disks import ImageDisk
 from fleet.model.doctor import Summary
 from fleet.model.facts import (
     Absence,
@@ -41,8 +42,7 @@ from fleet.model.images import (
     BuildStep,
     Manifest,
     Move,
-    Publication,
-    Transfer,
+    Rental,
     Upload,
     Version,
 )
@@ -396,34 +396,48 @@ class ImageBuilder(Protocol, Generic[Told_co]):
 
 
 class Publisher(Protocol):
-    """A provider or a store of image versions.
+    """A place that takes the disks of images: a provider or a store.
 
     It touches only objects with this fleet's mark, compared exactly.
     """
 
-    def uploads(self) -> tuple[Upload, ...]:
-        """Return all uploads, complete or not, sorted by image and version.
+    @property
+    def fleet(self) -> str:
+        """Return the fleet whose mark it reads and writes."""
+
+    @property
+    def kind(self) -> str:
+        """Return the name of the lock that the runs of one computer share."""
+
+    @property
+    def place(self) -> str:
+        """Return the name of the place in messages."""
+
+    @property
+    def noun(self) -> str:
+        """Return the word for one upload in messages."""
+
+    def find(self, version: tuple[str, str] | None = None) -> Iterable[Upload]:
+        """Return the uploads with this fleet's mark, optionally of one image and version.
 
         Raises SourceUnreachable if the list may be incomplete.
         """
 
-    def publish(
-        self, manifest: Manifest, folder: str, tell: Callable[[Transfer], None]
-    ) -> Publication:
-        """Upload a version from the folder of its build, and read all of it back.
+    def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, Rental | None]:
+        """Complete a new or the known upload, and read all of it back.
 
-        Continues an earlier run's upload; existing content is kept. Raises PublicationRefused if
-        the version exists with other content.
+        Returns it with the rented machine, if any. Raises PublicationRefused if the version
+        exists with other content.
         """
 
-    def delete(self, upload_id: str) -> None:
-        """Delete an upload, complete or not, if it exists."""
+    def owner(self, upload_id: str) -> str | None:
+        """Return the fleet in an upload's mark; "" without a mark, None if it does not exist."""
 
-    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
-        """Remove leftovers of dead runs started before a time; return their names.
+    def remove(self, upload_id: str) -> None:
+        """Remove an upload of this fleet, complete or not."""
 
-        The upload of `but_for`, an image and its version, is kept to be continued.
-        """
+    def clean_others(self, before: datetime) -> tuple[str, ...]:
+        """Remove other objects that runs before a time left, and return their names."""
 
 
 class StackRecord(StackRef):
@@ -830,4 +844,16 @@ class HandOut(Protocol):
         """Yield the ticket queues, with machines older than the store added as busy.
 
         `since` maps queue to the creation time of its store.
+        """
+
+
+class Promoter(Protocol):
+    """Moves versions of images as a plan says."""
+
+    def promote_all(
+        self, plan: Plan, store: Store, now: datetime, note: Tell, tell: Tell
+    ) -> tuple[str, ...]:
+        """Apply promotions and return the applied ones; the next run retries failures.
+
+        `note` writes the journal.
         """

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fleet.model.due import DueReport
     from fleet.model.images import Version
     from fleet.planner.durations import Made
-    from fleet.ports import HandOut, RuleReader, Store
+    from fleet.ports import HandOut, Promoter, RuleReader, Store
     from fleet.schema.model import CoprRulesFile, CoprRulesUrl, Fleet
     from fleet.schema.source import Files
 
@@ -71,7 +71,7 @@ VERBS = {
         "fleet.cli.explain", "explain why a request waits, a pool has its size, a worker stays"
     ),
     "tags": Command("fleet.cli.tags", "show where tags come from and who enforces them"),
-    "image": Command("fleet.cli.image", "build, test, publish, promote and prune images"),
+    "image": Command("fleet.images.commands", "build, test, publish, promote and prune images"),
     "state": Command("fleet.cli.state", "create, show, repair and move the stored state"),
     "machine": Command(
         "fleet.cli.machine", "list, delete and forget machines, print their console"
@@ -183,6 +183,7 @@ def connect_satellites() -> None:
             due_images=_find_due_images,
             hand_out=_hand_out,
             open_desk=_open_desk,
+            promoter=_promoter,
             served_pages=_serve_pages,
             simulation=_simulation_report,
             write_site=_write_site,
@@ -217,6 +218,12 @@ def _open_desk(fleet: Fleet, queue: str, begin: Begin, made: Made) -> OpenDesk:
     from fleet.tickets.store import DatabaseTickets
 
     return StoredTicketDesk(fleet, DatabaseTickets(begin, queue), SystemClock(), made)
+
+
+def _promoter() -> Promoter:
+    from fleet.images.promoter import ImagePromoter
+
+    return ImagePromoter()
 
 
 def _serve_pages(store: Store) -> ServedPages:

@@ -49,22 +49,20 @@ from fleet.apply.timer import (
 from fleet.apply.unrecorded import by_pool, with_orphans
 from fleet.apply.wire import lock_owner, wire
 from fleet.clock import utc_now
-from fleet.errors import FleetError, PlanRefused, PromotionRefused, VersionMoved
+from fleet.errors import FleetError, PlanRefused
 from fleet.explain.history import sample_of
 from fleet.explain.tallies import tallies_of, waiting_of
-from fleet.images.promote import promote, retire
 from fleet.model.facts import Unknown, World
 from fleet.model.history import Observed, Sample
-from fleet.model.images import Move
 from fleet.model.log import run_id
 from fleet.model.months import Counted
 from fleet.model.outcome import Outcome, StackOutcome
-from fleet.model.plan import Create, Plan, PoolVerdict, Promotion
+from fleet.model.plan import Create, Plan, PoolVerdict
 from fleet.planner.failures import describe_failures, recall
 from fleet.planner.inventory import PoolInventory, extended, find_due, heirs_of, take_inventory
 from fleet.planner.lifecycle.held import is_all_frozen
 from fleet.planner.payers import payers_of
-from fleet.ports import Asking, Console, Seen, Store, Task, Tell
+from fleet.ports import Asking, Console, Seen, Task, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
 from fleet.words.notes import describe_rivals
@@ -267,7 +265,8 @@ class _Run:
         extend_expiries(self.fleet, world, self.sources, self.console.note)
         promoted: tuple[str, ...] = ()
         if not competing_provisioners(world, plan):
-            promoted = promote_all(plan, store, utc_now(), self.note, tell)
+            promoter = connected().promoter()
+            promoted = promoter.promote_all(plan, store, utc_now(), self.note, tell)
         sources = journalled(self.sources, self.note)
         hold_failed(plan, sources, run_id(self.started), self.note, tell)
         settle_accounts(self.fleet, world, inventories, sources, tell)
@@ -439,35 +438,3 @@ def _forget_emptied(
     for pool, stack in world.known_stacks.items():
         if pool not in fleet.pools and pool not in planned and is_empty(stack):
             sources.store.forget_stack(stack_ref(fleet, pool, "", stack).name)
-
-
-def promote_all(
-    plan: Plan, store: Store, now: datetime, note: Callable[[str], None], tell: Tell
-) -> tuple[str, ...]:
-    """Apply promotions and return the applied ones; the next run retries failures."""
-    done = []
-    for each in plan.promotions:
-        said = f"image {each.image}: {each.verb} {each.version}"
-        try:
-            moves = _moves(each, store, now)
-            note(said)
-            store.move_image_versions(moves)
-        except (PromotionRefused, VersionMoved) as trouble:
-            tell(f"{said} failed: {trouble}")
-        else:
-            tell(f"{said}: {each.because}")
-            done.append(f"{each.image} {each.version}")
-    return tuple(done)
-
-
-def _moves(step: Promotion, store: Store, now: datetime) -> tuple[Move, ...]:
-    versions = [each for each in store.image_versions() if each.image == step.image]
-    wanted = next(
-        (each for each in versions if (each.version, each.state) == (step.version, step.was)),
-        None,
-    )
-    if wanted is None:
-        raise VersionMoved(f"image {step.image} {step.version} is no longer {step.was}")
-    if step.now == "retired":
-        return retire(wanted, now, step.because)
-    return promote(versions, wanted, now, share=step.share or None)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fleet.model.facts import Work
     from fleet.model.images import Version
     from fleet.planner.durations import Made
-    from fleet.ports import HandOut, Registry, RuleReader, Store, TicketDesk, WebPage
+    from fleet.ports import HandOut, Promoter, Registry, RuleReader, Store, TicketDesk, WebPage
     from fleet.report.document import Block
     from fleet.schema.model import CoprRulesFile, CoprRulesUrl, Fleet
     from fleet.schema.source import Files
@@ -65,6 +65,7 @@ class Satellites:
     hand_out: Callable[[], HandOut]
     open_desk: Callable[[Fleet, str, Begin, Made], OpenDesk]
     """Open a queue of tickets by its name; `Made` returns the attempts to create machines."""
+    promoter: Callable[[], Promoter]
     served_pages: Callable[[Store], ServedPages]
     simulation: Callable[[], SimulationReport]
     write_site: Callable[[Decision, Store | None, str], int]

@@ -14,7 +14,7 @@ from fleet.cli.arguments import Parser, add_file, add_json, flag
 from fleet.clock import SystemClock, utc_now
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError
-from fleet.images.publish import LEFT_AFTER
+from fleet.model.images import LEFT_AFTER
 from fleet.ports import Console
 from fleet.schema.model import Fleet
 

@@ -15,9 +15,8 @@ from fleet.clouds.ready import Slots
 from fleet.engines.projects import Account
 from fleet.errors import SecretMissing, SourceUnreachable
 from fleet.model.facts import Listing, Unknown
-from fleet.model.images import Publication
 from fleet.model.values import moment_or_none
-from fleet.ports import Clock, ImageBuilder, PriceReader, Provider, Publisher
+from fleet.ports import Clock, PriceReader, Provider, Publisher
 from fleet.schema.model import Fleet, secrets_in
 from fleet.schema.units import EnvSecret
 from fleet.state.secrets import HostSecrets
@@ -115,8 +114,9 @@ class Cloud(ABC, Generic[P]):
         """Return the uploader of images; None if the provider stores no images."""
         return None
 
-    def builder(self) -> ImageBuilder[Publication] | None:
-        """Return the builder that bakes images on the provider's machines; None without one."""
+    @property
+    def image_folder(self) -> Path | None:
+        """The folder of published images, if the provider keeps them as files."""
         return None
 
     def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:  # noqa: ARG002 - for kinds that make some

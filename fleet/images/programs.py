@@ -9,13 +9,12 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 from fleet.errors import FileUnreadable, FleetError, touching
-from fleet.model.images import Transfer
 
 _SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Folders that are missing in the PATH of an ordinary user."""
@@ -143,26 +142,6 @@ def _proxy_environment() -> dict[str, str]:
 
 def _search_path() -> str:
     return os.pathsep.join((os.environ.get("PATH", os.defpath), *_SYSTEM_PATHS))
-
-
-Tell = Callable[[Transfer], None]
-
-
-class Total:
-    """The progress of one phase of an upload, in bytes."""
-
-    def __init__(
-        self, tell: Tell, phase: Literal["prepare", "upload", "read back"], total: int
-    ) -> None:
-        self.total = total
-        self._tell = tell
-        self._phase = phase
-        self._done = 0
-
-    def move(self, count: int) -> None:
-        """Add moved bytes; the count is negative when a transfer restarts."""
-        self._done = max(0, min(self._done + count, self.total))
-        self._tell(Transfer(phase=self._phase, done=self._done, total=self.total))
 
 
 @contextmanager

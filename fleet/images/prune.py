@@ -11,12 +11,13 @@ from pydantic import Field
 
 from fleet.errors import FleetError, PublicationRefused
 from fleet.guard.approvals import judge_approvals
+from fleet.images.pipeline import Pipeline
 from fleet.images.promote import change_version
 from fleet.model.facts import Listing, Unknown, World
 from fleet.model.images import BOOTABLE, State, Upload, Version
 from fleet.model.plan import Create, Plan
 from fleet.model.values import Moment, Value
-from fleet.ports import Publisher, Store
+from fleet.ports import Store
 from fleet.schema.model import ExistingImage, Fleet, Pool
 from fleet.schema.pools import Recipe
 
@@ -242,7 +243,7 @@ class Pruner:
     """The means to delete a version: its record, its uploads, and its local folder."""
 
     store: Store
-    publisher_of: Callable[[str], Publisher]
+    publisher_of: Callable[[str], Pipeline]
     drop_build: Callable[[str, str], None]
     """Deletes the local folder of an image's version, if it exists; raises FleetError."""
 
@@ -253,7 +254,7 @@ def prune_versions(judged: Sequence[PrunedVersion], pruner: Pruner) -> tuple[Pru
 
 
 def list_uploads(
-    places: Iterable[str], publisher_of: Callable[[str], Publisher]
+    places: Iterable[str], publisher_of: Callable[[str], Pipeline]
 ) -> tuple[dict[str, tuple[Upload, ...]], dict[str, str]]:
     """Return the uploads of each place, and the error of each unreadable place."""
     listed: dict[str, tuple[Upload, ...]] = {}
@@ -282,7 +283,7 @@ def name_forgotten(found: Iterable[Forgotten], named: Collection[str]) -> tuple[
 
 
 def delete_forgotten(
-    judged: Iterable[Forgotten], publisher_of: Callable[[str], Publisher]
+    judged: Iterable[Forgotten], publisher_of: Callable[[str], Pipeline]
 ) -> tuple[Forgotten, ...]:
     """Delete the selected uploads; return all, with the error if a deletion failed."""
 
@@ -318,9 +319,7 @@ def _prune_version(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:
     return judged
 
 
-def _delete_everywhere(
-    places: Mapping[str, str], publisher_of: Callable[[str], Publisher]
-) -> None:
+def _delete_everywhere(places: Mapping[str, str], publisher_of: Callable[[str], Pipeline]) -> None:
     """Delete a version at all places; raises FleetError with the places that failed."""
     left = []
     for place, upload in sorted(places.items()):

@@ -5,15 +5,17 @@ that the next run does not repeat it if this one dies.
 """
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from fleet.errors import FleetError, PublicationRefused
 from fleet.images.folder import read_manifest
+from fleet.images.pipeline import Pipeline
 from fleet.images.promote import change_version, find_version
 from fleet.model.images import (
+    LEFT_AFTER,
     BuildOrder,
     Manifest,
     Publication,
@@ -25,18 +27,13 @@ from fleet.model.images import (
     after_tests,
     recipe_digest,
 )
-from fleet.ports import Clock, Publisher, Store
+from fleet.ports import Clock, Store
 
-LEFT_AFTER = timedelta(hours=6)
-"""Age from which an upload, or the machine of an upload, counts as left by a dead run.
-
-No run takes as long: the pipeline of images stops its jobs earlier.
-"""
 _PUBLISHABLE: tuple[State, ...] = ("built", "tested", "candidate", "current", "previous")
 _PASSED: tuple[State, ...] = ("tested", "candidate", "current")
 
 
-Publishers = Mapping[str, Callable[[], Publisher]]
+Publishers = Mapping[str, Callable[[], Pipeline]]
 """Place to a function that opens its publisher, or raises FleetError."""
 
 
@@ -71,7 +68,7 @@ def publish_version(
     """Publish a build to each place, record the publications, and return all results."""
     manifest = read_manifest(folder)
 
-    def publish(place: str, publisher: Publisher) -> Published:
+    def publish(place: str, publisher: Pipeline) -> Published:
         removed = publisher.clean(now - LEFT_AFTER, (manifest.image, manifest.version))
         publication = publisher.publish(manifest, str(folder), partial(tell, place))
         remember_publication(store, manifest, place, publication)
@@ -94,14 +91,14 @@ def remember_publication(
 def clean_places(image: str, publishers: Publishers, now: datetime) -> Publishing:
     """Remove uploads of dead runs at each place, without publishing."""
 
-    def clean(place: str, publisher: Publisher) -> Published:
+    def clean(place: str, publisher: Pipeline) -> Published:
         return Published(place=place, removed=publisher.clean(now - LEFT_AFTER))
 
     return Publishing(image=image, places=_act_at_each(publishers, clean))
 
 
 def _act_at_each(
-    publishers: Publishers, act: Callable[[str, Publisher], Published]
+    publishers: Publishers, act: Callable[[str, Pipeline], Published]
 ) -> tuple[Published, ...]:
     """Act at each place; record errors and continue."""
     done = []

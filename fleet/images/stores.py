@@ -25,8 +25,7 @@ from pydantic import ValidationError
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, PublicationRefused, SourceUnreachable
 from fleet.images.folder import MANIFEST
-from fleet.images.pipeline import Pipeline, Work
-from fleet.images.programs import Tell, Total
+from fleet.model.disks import ImageDisk, Tell, Total
 from fleet.model.images import Manifest, Upload
 from fleet.model.values import Value
 from fleet.state.files import replace_file
@@ -83,13 +82,13 @@ def _mark_key(mark: _Mark) -> str:
     return f"{mark.image}/{mark.version}/{MARK}"
 
 
-class StorePublisher(Pipeline):
+class StorePublisher:
     """Publisher to one store."""
 
     kind, noun = "store", "upload"
 
     def __init__(self, shelf: Shelf, fleet: str, *, now: Callable[[], datetime] = utc_now) -> None:
-        super().__init__(fleet)
+        self.fleet = fleet
         self.place = shelf.address
         self._shelf = shelf
         self._now = now
@@ -103,14 +102,14 @@ class StorePublisher(Pipeline):
             if mark and mark.fleet == self.fleet and key == _mark_key(mark):
                 yield self._describe_upload(mark)
 
-    def upload(self, work: Work, known: Upload | None) -> tuple[Upload, None]:  # noqa: ARG002 - what is there is compared
+    def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, None]:  # noqa: ARG002 - what is there is compared
         """Write the folder of a version, read every file back and mark it as whole."""
-        manifest = work.manifest
+        manifest = disk.manifest
         before = f"{manifest.image}/{manifest.version}/"
         # List before reading the mark: a concurrent publisher writes its mark before its files.
         there = [key for key in self._shelf.keys(before) if "/." not in key]
         mark = self._read_mark(before + MARK)
-        if there and (not mark or (mark.fleet, mark.sha256) != (self.fleet, work.content)):
+        if there and (not mark or (mark.fleet, mark.sha256) != (self.fleet, disk.content)):
             owner = f"has another disk, of fleet {mark.fleet}" if mark else f"has no mark {MARK}"
             raise PublicationRefused(
                 f"{self.place}/{before} {owner}: it is another upload than fleet {self.fleet}'s; "
@@ -120,11 +119,11 @@ class StorePublisher(Pipeline):
             fleet=self.fleet,
             image=manifest.image,
             version=manifest.version,
-            sha256=work.content,
+            sha256=disk.content,
             state="partial",
             at=self._now(),
         )
-        self._write_version(wanted, manifest, work.folder, work.tell)
+        self._write_version(wanted, manifest, Path(disk.folder), disk.tell)
         return self._describe_upload(wanted.altered(state="whole")), None
 
     def owner(self, upload_id: str) -> str | None:
@@ -140,6 +139,10 @@ class StorePublisher(Pipeline):
         """Remove the folder of an upload, its mark last."""
         if before := self._folder_key(upload_id):  # an empty prefix would match all keys
             self._remove_folder(before)
+
+    def clean_others(self, before: datetime) -> tuple[str, ...]:  # noqa: ARG002 - the port's own argument
+        """Return nothing: an upload rents no machine."""
+        return ()
 
     def _folder_key(self, upload_id: str) -> str:
         """Return the key prefix of an upload's folder; empty if it is in another store."""

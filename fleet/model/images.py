@@ -6,7 +6,7 @@ lists every other file there with its checksum.
 
 import re
 from collections.abc import Collection, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
@@ -285,6 +285,13 @@ class Version(Value):
             why=self.why if self.state == "failed" else "",
             rentals=tuple(filter(None, rented)),
         )
+
+
+LEFT_AFTER = timedelta(hours=6)
+"""Age from which an upload, or the machine of an upload, counts as left by a dead run.
+
+No run takes as long: the pipeline of images stops its jobs earlier.
+"""
 
 
 class Upload(Value):

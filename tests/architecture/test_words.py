@@ -20,7 +20,6 @@ OTHER_TEXT = frozenset(
         "fleet/apply/policy_plugin.py",
         "fleet/model/apt_sources.py",  # findings about fleet.yaml
         "fleet/cli/arguments.py",  # mistakes in a command
-        "fleet/cli/main.py",
     }
 )
 """Modules whose messages are about no decision."""
@@ -33,7 +32,6 @@ LEFT: Mapping[str, int] = {
     "fleet/apply/plan.py": 3,
     "fleet/apply/pool.py": 2,
     "fleet/apply/rebuild.py": 2,
-    "fleet/apply/run.py": 1,
     "fleet/apply/shared.py": 6,
     "fleet/cli/doctor.py": 1,
     "fleet/cli/prices.py": 3,
@@ -54,7 +52,6 @@ LEFT: Mapping[str, int] = {
     "fleet/report/answers.py": 1,
     "fleet/report/comparison.py": 2,
     "fleet/report/findings.py": 2,
-    "fleet/report/images.py": 1,
     "fleet/report/log.py": 1,
     "fleet/report/outcome.py": 1,
     "fleet/report/plan.py": 5,

@@ -2,9 +2,9 @@
 
 import pytest
 
+from fleet.images.report import BuildResult, built_to_text, step_to_text
 from fleet.model import images
 from fleet.model.images import BuildStep
-from fleet.report.images import BuildResult, built_to_text, step_to_text
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.builders.versioning import a_manifest, a_version

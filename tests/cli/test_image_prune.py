@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from fleet.images.pipeline import Pipeline
 from fleet.images.stores import Directory, StorePublisher
 from fleet.model.images import Publication, Version
 from tests.builders import NOW
@@ -102,12 +103,12 @@ def shelf(baked: Trial) -> Directory:
     source = baked.folder / "build"
     manifest = a_build(source, version=V0)
     shelf = Directory(baked.folder / ".fleet/sim-desk-images")
-    StorePublisher(shelf, "trial").publish(manifest, str(source), lambda _: None)
+    Pipeline(StorePublisher(shelf, "trial")).publish(manifest, str(source), lambda _: None)
     return shelf
 
 
 def id_at(shelf: Directory) -> str:
-    (upload,) = StorePublisher(shelf, "trial").uploads()
+    (upload,) = Pipeline(StorePublisher(shelf, "trial")).uploads()
     return upload.id
 
 

@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from fleet.errors import SourceUnreachable
+from fleet.images.pipeline import Pipeline
+from fleet.images.report import to_child_pipeline
 from fleet.images.stores import Directory, StorePublisher
 from fleet.model.due import DueImage, DueReport
-from fleet.report.images import to_child_pipeline
 from tests.builders import NOW, ago
 from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
@@ -76,9 +77,8 @@ def test_the_job_of_a_child_pipeline_does_what_is_due(built: Trial) -> None:
 
 
 def test_a_partial_upload_of_that_version_is_gone_on_with_however_old(built: Trial) -> None:
-    store = StorePublisher(
-        Directory(built.folder / "published"), "trial", now=lambda: ago(days=9000)
-    )
+    shelf = Directory(built.folder / "published")
+    store = Pipeline(StorePublisher(shelf, "trial", now=lambda: ago(days=9000)))
     folder = built.folder / ".fleet/images/trixie" / VERSION
     with pytest.raises(SourceUnreachable):
         store.publish(a_build(folder), str(folder), Watcher(breaks_at=0.5))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.cli import image_test
+from fleet.images import command_test
 from fleet.images.folder import finish_build, open_build, read_manifest, verify
 from fleet.model.images import Job, Manifest, Version, recipe_digest
 from fleet.model.images import Test as Found
@@ -147,7 +147,7 @@ def run_jobs(monkeypatch: pytest.MonkeyPatch, *jobs: Job, provides: tuple[str, .
     """Have the jobs of an image end so."""
     problems = tuple(f"{each.name} failed: {each.problem}" for each in jobs if each.problem)
     test = Found(kind="jobs", at=NOW, seconds=48, problems=problems, provides=provides, jobs=jobs)
-    monkeypatch.setattr(image_test, "prove", lambda *_: test)
+    monkeypatch.setattr(command_test, "prove", lambda *_: test)
 
 
 def remembered(trial: Trial) -> Version:

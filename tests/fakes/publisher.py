@@ -1,13 +1,13 @@
 """A fake of the port Publisher: a store in memory."""
 
 import threading
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from fleet.errors import PublicationRefused
 from fleet.images.disk import disk_of
-from fleet.images.programs import Tell, Total
-from fleet.model.images import Manifest, Publication, Upload
+from fleet.model.disks import ImageDisk, Tell, Total
+from fleet.model.images import Upload
 from tests.builders import NOW
 
 _PIECE = 1 << 20
@@ -25,47 +25,51 @@ class Account:
 class FakePublisher:
     """One fleet's view of an account."""
 
+    kind, place, noun = "fake", "a made-up place", "upload"
+
     def __init__(self, account: Account, fleet: str, now: datetime = NOW) -> None:
         self._account = account
         self._fleet = fleet
         self._now = now
 
-    def uploads(self) -> tuple[Upload, ...]:
-        found = self._account.uploads.items()
-        return tuple(each for (fleet, _, _), each in sorted(found) if fleet == self._fleet)
+    @property
+    def fleet(self) -> str:
+        return self._fleet
 
-    def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
-        name, file = disk_of(manifest)
+    def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
+        for (fleet, _, _), each in sorted(self._account.uploads.items()):
+            if fleet == self._fleet and version in (None, (each.image, each.version)):
+                yield each
+
+    def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, None]:
+        manifest = disk.manifest
+        name, _ = disk_of(manifest)
         key = (self._fleet, manifest.image, manifest.version)
         with self._account.lock:
-            upload = self._account.uploads.get(key) or Upload(
+            upload = known or Upload(
                 id=f"made-up-{len(self._account.uploads) + 1}",
                 image=manifest.image,
                 version=manifest.version,
-                sha256=file.sha256,
+                sha256=disk.content,
                 whole=False,
                 since=self._now,
             )
-            if upload.sha256 != file.sha256:
-                raise PublicationRefused(f"{upload.id} holds another disk")
-            if not upload.whole:
-                self._account.uploads[key] = upload
-                self._move(upload, (Path(folder) / name).read_bytes(), tell)
-                self._account.uploads[key] = upload.altered(whole=True)
-        return Publication(id=upload.id, at=upload.since, verified=True)
+            self._account.uploads[key] = upload
+            self._move(upload, Path(disk.folder, name).read_bytes(), disk.tell)
+            self._account.uploads[key] = whole = upload.altered(whole=True)
+        return whole, None
 
-    def delete(self, upload_id: str) -> None:
+    def owner(self, upload_id: str) -> str | None:
         found = [key for key, each in self._account.uploads.items() if each.id == upload_id]
-        for key in found:
-            if key[0] != self._fleet:
-                raise PublicationRefused(f"{upload_id} is of fleet {key[0]}")
-            del self._account.uploads[key]
+        return found[0][0] if found else None
 
-    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
-        old = [each for each in self.uploads() if each.was_left(before, but_for)]
-        for each in old:
-            self.delete(each.id)
-        return tuple(each.id for each in old)
+    def remove(self, upload_id: str) -> None:
+        for key, each in [*self._account.uploads.items()]:
+            if each.id == upload_id:
+                del self._account.uploads[key]
+
+    def clean_others(self, before: datetime) -> tuple[str, ...]:  # noqa: ARG002 - it rents nothing
+        return ()
 
     def _move(self, upload: Upload, content: bytes, tell: Tell) -> None:
         there = self._account.content.setdefault(upload.id, bytearray())

@@ -8,10 +8,11 @@ import signal
 import sys
 from pathlib import Path
 
-from fleet.clouds.hcloud.bake import InstanceBuilder
 from fleet.clouds.hcloud.images import Entry, HcloudPublisher, HcloudSite, Hetzner
 from fleet.clouds.hcloud.ssh import Ssh, Writing
 from fleet.images.folder import read_manifest
+from fleet.images.instance import InstanceBuilder
+from fleet.images.pipeline import Pipeline
 from fleet.model.images import BuildOrder, BuildStep, Transfer
 from fleet.schema.pools import ImageRecipe
 from simulators.hetzner.server import TOKEN
@@ -36,7 +37,7 @@ def publish(endpoint: str, folder: str, device: str) -> None:
     writing = Writing(device=device, piece_mib=1, pause=_do_not_wait)
     entry = Entry(connect=Shell, pause=_do_not_wait)
     site = HcloudSite("debian-ci", "fsn1", entry=entry, writing=writing)
-    publisher = HcloudPublisher(site, TOKEN, base_url=endpoint)
+    publisher = Pipeline(HcloudPublisher(site, TOKEN, base_url=endpoint))
     publisher.publish(read_manifest(Path(folder)), folder, _die_of_transfer)
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.hcloud.bake import CLEAN, READY, SYSTEM
 from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite
 from fleet.errors import BuildFailed
 from fleet.images import folder
+from fleet.images.instance import CLEAN, READY, SYSTEM
 from fleet.images.jobs import COPY_ROOT
 from fleet.images.packages import LIST_INSTALLED, read_packages
+from fleet.images.pipeline import Pipeline
 from fleet.images.role import RoleFailed
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
@@ -34,9 +35,8 @@ def test_a_version_is_a_snapshot_with_the_mark_and_a_folder_without_a_disk(
 ) -> None:
     rig.build()
 
-    publisher = HcloudPublisher(
-        HcloudSite("debian-ci", "fsn1"), rig.api.token, base_url=rig.api.endpoint
-    )
+    site = HcloudSite("debian-ci", "fsn1")
+    publisher = Pipeline(HcloudPublisher(site, rig.api.token, base_url=rig.api.endpoint))
     (upload,) = publisher.uploads()
     assert (upload.id, upload.whole) == (rig.publication.id, True)
     assert (upload.image, upload.version) == ("trixie", VERSION)

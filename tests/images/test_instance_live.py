@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from fleet.clouds.hcloud.bake import InstanceBuilder
 from fleet.clouds.hcloud.images import Entry, HcloudSite, Hetzner
 from fleet.clouds.hcloud.ssh import Door, Ssh
 from fleet.images.due import sources_of
+from fleet.images.instance import InstanceBuilder
 from fleet.images.role import Host, run_role
 from fleet.images.roots import kept
 from fleet.model.images import BuildOrder, BuildStep

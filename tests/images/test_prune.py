@@ -1,6 +1,9 @@
 """What is pruned is deleted everywhere, or stays remembered until it is."""
 
+from collections.abc import Iterator
+
 from fleet.errors import FileUnreadable, FleetError, PublicationRefused, SourceUnreachable
+from fleet.images.pipeline import Pipeline
 from fleet.images.prune import (
     Forgotten,
     PrunedVersion,
@@ -10,7 +13,6 @@ from fleet.images.prune import (
     prune_versions,
 )
 from fleet.model.images import Publication, State, Upload, Version
-from fleet.ports import Publisher
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
@@ -30,8 +32,8 @@ def published(state: State, *places: str) -> Version:
 class Sticky(FakePublisher):
     """A publisher that cannot delete."""
 
-    def delete(self, upload_id: str) -> None:
-        """Fail to delete."""
+    def owner(self, upload_id: str) -> str | None:
+        """Fail."""
         raise SourceUnreachable(f"{upload_id}: the provider does not answer")
 
 
@@ -47,9 +49,9 @@ class Trial:
             self.account.uploads["debian-ci", "trixie", place] = Upload(
                 id=place, image="trixie", version=V1, sha256="0", whole=True, since=NOW
             )
-        self.publishers: dict[str, Publisher | FleetError] = {
-            "aws": FakePublisher(self.account, "debian-ci"),
-            "hetzner": FakePublisher(self.account, "debian-ci"),
+        self.publishers: dict[str, Pipeline | FleetError] = {
+            "aws": Pipeline(FakePublisher(self.account, "debian-ci")),
+            "hetzner": Pipeline(FakePublisher(self.account, "debian-ci")),
         }
         self.folders = [V1]
 
@@ -66,7 +68,7 @@ class Trial:
         (pruned,) = prune_versions([judged], pruner)
         return pruned
 
-    def publisher_of(self, place: str) -> Publisher:
+    def publisher_of(self, place: str) -> Pipeline:
         """Return the publisher of a place, or raise what stands there."""
         found = self.publishers[place]
         if isinstance(found, FleetError):
@@ -99,7 +101,7 @@ def test_what_stays_is_not_touched() -> None:
 
 def test_a_place_that_fails_stops_no_other_and_the_version_stays_remembered() -> None:
     trial = Trial(published("retired"))
-    trial.publishers["aws"] = Sticky(trial.account, "debian-ci")
+    trial.publishers["aws"] = Pipeline(Sticky(trial.account, "debian-ci"))
 
     pruned = trial.prune()
 
@@ -174,10 +176,10 @@ def test_images_are_listed_but_where_places_take_none_or_do_not_answer() -> None
 
 def test_a_place_with_an_unreadable_mark_counts_as_not_listed() -> None:
     class Marred(FakePublisher):
-        def uploads(self) -> tuple[Upload, ...]:
+        def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:  # noqa: ARG002 - the port's own argument
             raise PublicationRefused("trixie/1/mark is no mark of fleet; move it away")
 
-    marred = Marred(Account(), "debian-ci")
+    marred = Pipeline(Marred(Account(), "debian-ci"))
 
     assert list_uploads(("store",), {"store": marred}.__getitem__) == (
         {},
@@ -198,7 +200,7 @@ def test_of_what_nobody_remembers_only_what_was_named_is_deleted() -> None:
     other = a_forgotten(kept="nobody named it").altered(id="ami-2")
 
     gone = delete_forgotten(
-        [a_forgotten(kept=""), other], lambda _: FakePublisher(account, "debian-ci")
+        [a_forgotten(kept=""), other], lambda _: Pipeline(FakePublisher(account, "debian-ci"))
     )
 
     assert [each.kept for each in gone] == ["", "nobody named it"]
@@ -206,6 +208,8 @@ def test_of_what_nobody_remembers_only_what_was_named_is_deleted() -> None:
 
 
 def test_what_was_named_and_could_not_be_deleted_stays_with_the_reason() -> None:
-    (left,) = delete_forgotten([a_forgotten(kept="")], lambda _: Sticky(Account(), "debian-ci"))
+    (left,) = delete_forgotten(
+        [a_forgotten(kept="")], lambda _: Pipeline(Sticky(Account(), "debian-ci"))
+    )
 
     assert tells(left.kept, "deleted", "aws", "ami-1", "answer")

@@ -11,6 +11,7 @@ from botocore.awsrequest import AWSResponse
 
 from fleet.clouds.aws.images import BLOCK, AwsPublisher
 from fleet.errors import PublicationRefused, SourceUnreachable
+from fleet.images.pipeline import Pipeline
 from tests.builders import NOW
 from tests.fakes.aws import Amazon
 from tests.fakes.ebs import REGION, Registrar, StrictAccount
@@ -33,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "images" / "trixie" / VERSION
 
 
-def publisher(there: Registrar, calls: set[str] | None = None) -> AwsPublisher:
+def publisher(there: Registrar, calls: set[str] | None = None) -> Pipeline:
     account = StrictAccount(REGION, there, NOW)
     seen = set() if calls is None else calls
 
@@ -41,7 +42,7 @@ def publisher(there: Registrar, calls: set[str] | None = None) -> AwsPublisher:
         seen.add(f"{model.service_model.service_name}:{model.name}")
 
     account.session.events.register("before-call", note)
-    return AwsPublisher("debian-ci", REGION, account=account, pause=lambda _: None)
+    return Pipeline(AwsPublisher("debian-ci", REGION, account=account, pause=lambda _: None))
 
 
 def statements() -> list[dict[str, Any]]:
@@ -124,7 +125,7 @@ def test_a_call_that_is_refused_for_now_is_made_again(
         return AWSResponse(request.url, status, {}, Empty()) if len(refused) == 1 else None
 
     account.session.events.register("before-send.ebs.PutSnapshotBlock", refuse)
-    publisher = AwsPublisher("debian-ci", REGION, account=account, pause=lambda _: None)
+    publisher = Pipeline(AwsPublisher("debian-ci", REGION, account=account, pause=lambda _: None))
 
     published = publisher.publish(a_build(folder), str(folder), Watcher())
 

@@ -14,6 +14,7 @@ import pytest
 from fleet.clouds.hcloud.images import Entry, HcloudPublisher, HcloudSite, Hetzner
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.errors import PublicationRefused, SourceUnreachable
+from fleet.images.pipeline import Pipeline
 from fleet.model.facts import Listing
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
@@ -200,7 +201,7 @@ def test_uploads_are_unreachable_when_an_image_has_another_shape(image: object) 
         site = HcloudSite("debian-ci", "fsn1", entry=Entry(pause=lambda _: None))
 
         with pytest.raises(SourceUnreachable, match="image"):
-            HcloudPublisher(site, "x", base_url=server.url).uploads()
+            Pipeline(HcloudPublisher(site, "x", base_url=server.url)).uploads()
 
 
 def test_another_type_is_taken_where_the_smallest_is_out_of_stock(

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.hcloud.ssh import KeyPair, RemoteTree, Ssh, new_key
+from fleet.clouds.hcloud.ssh import KeyPair, Ssh, new_key
 from fleet.errors import PublicationRefused, SourceUnreachable
+from fleet.images.remote_tree import RemoteTree
 from tests.rigs.sshd import Sshd
 
 

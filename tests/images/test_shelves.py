@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import FileUnreadable, SourceUnreachable
+from fleet.images.pipeline import Pipeline
 from fleet.images.stores import Directory, StorePublisher
 from tests.builders import NOW
 from tests.rigs.publishing import MIB, VERSION, Watcher, a_build, some_disk
@@ -16,8 +17,8 @@ from tests.rigs.publishing import MIB, VERSION, Watcher, a_build, some_disk
 HOUR = timedelta(hours=1)
 
 
-def a_store(root: Path) -> StorePublisher:
-    return StorePublisher(Directory(root), "debian-ci", now=lambda: NOW)
+def a_store(root: Path) -> Pipeline:
+    return Pipeline(StorePublisher(Directory(root), "debian-ci", now=lambda: NOW))
 
 
 def test_a_copy_of_a_partial_folder_does_not_have_the_whole_one_deleted(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleet.images.publish import LEFT_AFTER
+from fleet.images.report import to_child_pipeline
 from fleet.model.due import DueImage, DueReport
-from fleet.report.images import to_child_pipeline
+from fleet.model.images import LEFT_AFTER
 from tests.builders import NOW
 from tests.rigs.process import ROOT, clean_environment, run_process
 from tests.rigs.repeats import slow_but

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.clouds.hcloud.bake import CLEAN, SYSTEM, InstanceBuilder
 from fleet.clouds.hcloud.images import Entry, HcloudSite, Hetzner
 from fleet.clouds.hcloud.ssh import KeyPair, Ssh
 from fleet.errors import PublicationRefused, SourceUnreachable
+from fleet.images.instance import CLEAN, SYSTEM, InstanceBuilder
 from fleet.images.jobs import ABLE, COPY_ROOT
 from fleet.images.packages import LIST_INSTALLED
 from fleet.images.role import Host
@@ -84,10 +84,12 @@ class MachineRig:
         self.steps: list[BuildStep] = []
         self.role: Callable[[], None] = lambda: None
         self.hetzner = RescueRig(images.parent / "hetzner", api)
-        entry = Entry(self._connect, lambda _: self.files, lambda _: None)
+        entry = Entry(self._connect, lambda _: None)
         site = HcloudSite(fleet, "fsn1", "hetzner", entry)
         hetzner = Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None)
-        self.builder = InstanceBuilder(images, site, hetzner, self._run_role, beside)
+        self.builder = InstanceBuilder(
+            images, site, hetzner, self._run_role, beside, lambda _: self.files
+        )
 
     def build(self, *, suite: str = "trixie", **keys: Any) -> None:  # noqa: ANN401 - YAML
         """Build a version."""

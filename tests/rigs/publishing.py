@@ -12,9 +12,9 @@ import pytest
 
 from fleet.clouds.aws.images import BLOCK, AwsPublisher
 from fleet.errors import SourceUnreachable
+from fleet.images.pipeline import Pipeline
 from fleet.images.stores import Bucket, Directory, StorePublisher
 from fleet.model.images import File, Manifest, Publication, Transfer
-from fleet.ports import Publisher
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
 from tests.fakes.aws import Amazon
@@ -88,7 +88,7 @@ class Watcher:
 class Place:
     """Somewhere to publish to."""
 
-    open: Callable[..., Publisher]
+    open: Callable[..., Pipeline]
     """Open it for a fleet; `later` is how much later than NOW."""
     holds: Callable[[Publication], bytes]
     """Tell what machines would boot."""
@@ -102,7 +102,7 @@ def fake_place(_: pytest.FixtureRequest, __: ExitStack, ___: Path) -> Place:
     """Return a place in memory."""
     account = Account()
     return Place(
-        lambda fleet, later=timedelta(0): FakePublisher(account, fleet, NOW + later),
+        lambda fleet, later=timedelta(0): Pipeline(FakePublisher(account, fleet, NOW + later)),
         lambda published: bytes(account.content[published.id]),
         lambda: None,
     )
@@ -112,8 +112,8 @@ def directory_place(_: pytest.FixtureRequest, __: ExitStack, folder: Path) -> Pl
     """Return a directory."""
     root = folder / "published"
 
-    def opened(fleet: str, later: timedelta = timedelta(0)) -> Publisher:
-        return StorePublisher(Directory(root), fleet, now=lambda: NOW + later)
+    def opened(fleet: str, later: timedelta = timedelta(0)) -> Pipeline:
+        return Pipeline(StorePublisher(Directory(root), fleet, now=lambda: NOW + later))
 
     def spoil() -> None:
         for disk in root.rglob("disk.raw"):
@@ -137,9 +137,9 @@ def _bucket_place(request: pytest.FixtureRequest, kind: str) -> Place:
 
     url = backend_url(request, kind).replace("?", "/images?")
 
-    def opened(fleet: str, later: timedelta = timedelta(0)) -> Publisher:
+    def opened(fleet: str, later: timedelta = timedelta(0)) -> Pipeline:
         shelf = Bucket(url, part_bytes=PART)
-        return StorePublisher(shelf, fleet, now=lambda: NOW + later)
+        return Pipeline(StorePublisher(shelf, fleet, now=lambda: NOW + later))
 
     def holds(it: Publication) -> bytes:
         bucket = Bucket(url)
@@ -175,9 +175,9 @@ def aws_place(_: pytest.FixtureRequest, stack: ExitStack, __: Path) -> Place:
     stack.enter_context(Amazon())
     there = Registrar()
 
-    def opened(fleet: str, later: timedelta = timedelta(0)) -> Publisher:
+    def opened(fleet: str, later: timedelta = timedelta(0)) -> Pipeline:
         account = StrictAccount(REGION, there, NOW + later)
-        return AwsPublisher(fleet, REGION, account=account, pause=lambda _: None)
+        return Pipeline(AwsPublisher(fleet, REGION, account=account, pause=lambda _: None))
 
     def spoil() -> None:
         for blocks in amazon_blocks():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fleet.clouds.hcloud.images import Entry, HcloudPublisher, HcloudSite
 from fleet.clouds.hcloud.ssh import Ssh, Writing
+from fleet.images.pipeline import Pipeline
 from simulators.hetzner.server import SimulatedHetzner
 from simulators.hetzner.wire import Request
 from tests.rigs.sshd import Sshd
@@ -43,11 +44,11 @@ class RescueRig:
             return Entry(connect=Shell, pause=self.paused.append)
         return Entry(connect=partial(Ssh, door=self._sshd.door), pause=self.paused.append)
 
-    def publisher(self, fleet: str = "debian-ci") -> HcloudPublisher:
+    def publisher(self, fleet: str = "debian-ci") -> Pipeline:
         """Return what publishes there for a fleet."""
         writing = Writing(device=str(self.disk), piece_mib=1, pause=self.paused.append)
         site = HcloudSite(fleet, "fsn1", "hetzner", entry=self.entry, writing=writing)
-        return HcloudPublisher(site, self.api.token, base_url=self.api.endpoint)
+        return Pipeline(HcloudPublisher(site, self.api.token, base_url=self.api.endpoint))
 
     def left(self) -> list[str]:
         """Return the names of the servers and keys that there are."""

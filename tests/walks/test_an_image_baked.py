@@ -9,6 +9,7 @@ import pytest
 
 from fleet.clouds.aws.images import AwsPublisher
 from fleet.images.folder import read_manifest
+from fleet.images.pipeline import Pipeline
 from fleet.model.images import is_open
 from simulators.hetzner.server import SimulatedHetzner
 from tests.fakes.aws import Amazon
@@ -99,7 +100,9 @@ def reaches_aws(folder: Path) -> None:
     there = Registrar()
     with Amazon():
         account = StrictAccount(REGION, there)
-        publisher = AwsPublisher("debian-ci", REGION, account=account, pause=lambda _: None)
+        publisher = Pipeline(
+            AwsPublisher("debian-ci", REGION, account=account, pause=lambda _: None)
+        )
 
         published = publisher.publish(read_manifest(folder), str(folder), Watcher())
 

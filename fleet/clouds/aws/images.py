@@ -20,9 +20,7 @@ from typing import Any
 
 from fleet.clouds.aws.account import MARK, AwsAccount, code_of
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.images.disk import raw_disk
-from fleet.images.pipeline import Pipeline, Work
-from fleet.images.programs import Tell, Total
+from fleet.model.disks import ImageDisk, Tell, Total
 from fleet.model.images import Manifest, Upload
 
 BLOCK = 512 * 1024
@@ -178,10 +176,10 @@ _GONE_CODES = frozenset(
 Tags = dict[str, str]
 
 
-class AwsPublisher(Pipeline):
+class AwsPublisher:
     """The Publisher of one account and region."""
 
-    kind, place = "aws", "AWS"
+    kind, place, noun = "aws", "AWS", "snapshot"
 
     def __init__(
         self,
@@ -191,7 +189,7 @@ class AwsPublisher(Pipeline):
         account: AwsAccount | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        super().__init__(fleet)
+        self.fleet = fleet
         self._account = account or AwsAccount(region, connections=16, tries=_MAX_ATTEMPTS)
         self._pause = pause
 
@@ -206,15 +204,14 @@ class AwsPublisher(Pipeline):
             if _version(each) not in finished:
                 yield _upload(each, each["SnapshotId"], each["StartTime"])
 
-    def upload(self, work: Work, known: Upload | None) -> tuple[Upload, None]:
+    def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, None]:
         """Register an AMI of the disk of a version."""
-        manifest = work.manifest
+        manifest = disk.manifest
         _architecture(manifest)
-        sha256 = {f"{MARK}:sha256": work.content}
+        sha256 = {f"{MARK}:sha256": disk.content}
         tags = {MARK: self.fleet, **_marks(manifest.image, manifest.version), **sha256}
-        with raw_disk(manifest, work.folder) as raw:
-            disk = read_disk(raw, work.tell)
-            snapshot = self._snapshot(disk, tags, known, work)
+        with disk.raw() as raw:
+            snapshot = self._snapshot(read_disk(Path(raw), disk.tell), tags, known, disk)
         image = self._register(snapshot, manifest, tags)
         return _upload(image, image["ImageId"], image["CreationDate"]), None
 
@@ -236,18 +233,22 @@ class AwsPublisher(Pipeline):
         for each in snapshots:
             self._delete_snapshot(each)
 
-    def _snapshot(self, disk: Disk, tags: Tags, known: Upload | None, work: Work) -> str:
+    def clean_others(self, before: datetime) -> tuple[str, ...]:  # noqa: ARG002 - the port's own argument
+        """Return nothing: an upload rents no machine."""
+        return ()
+
+    def _snapshot(self, disk: Disk, tags: Tags, known: Upload | None, image: ImageDisk) -> str:
         """Return a snapshot of the disk that was read back."""
         begun = self._describe(known.id) if known else None
         if begun is None or begun["State"] == "error":
             begun = {"SnapshotId": self._start_snapshot(disk, tags), "State": "pending"}
         snapshot = str(begun["SnapshotId"])
-        noted = work.folder.parent / f".publish-{snapshot}.blocks"
+        noted = Path(image.folder).parent / f".publish-{snapshot}.blocks"
         with self._account.asked("ebs", "writing a snapshot") as ebs:
             if begun["State"] == "pending":
-                put_blocks(ebs, snapshot, disk, Noted(noted), work.tell)
+                put_blocks(ebs, snapshot, disk, Noted(noted), image.tell)
                 self._seal(ebs, snapshot, disk)
-            wrong = differing_blocks(ebs, snapshot, disk, work.tell)
+            wrong = differing_blocks(ebs, snapshot, disk, image.tell)
         noted.unlink(missing_ok=True)
         if wrong:
             self._delete_snapshot(snapshot)

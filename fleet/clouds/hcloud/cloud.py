@@ -4,15 +4,18 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from fleet.clouds.cloud import Cloud
 from fleet.clouds.hcloud.machines import HcloudMachines, HcloudShared
 from fleet.clouds.hcloud.prices import HcloudPrices
 from fleet.errors import SourceUnreachable, needing
 from fleet.model.facts import Unknown
-from fleet.model.images import Publication
-from fleet.ports import ImageBuilder, PriceReader, Publisher
+from fleet.ports import PriceReader, Publisher
 from fleet.schema.model import HcloudProvider
+
+if TYPE_CHECKING:
+    from fleet.clouds.hcloud.images import HcloudSite, Hetzner
 
 _MAX_SWEEP_ATTEMPTS = 2
 """Maximum attempts of a sweep to list temporary machines."""
@@ -48,16 +51,13 @@ class Hcloud(Cloud[HcloudProvider]):
         site = HcloudSite(self.site.fleet.fleet, self.declared.location, self.site.name)
         return HcloudPublisher(site, self._token)
 
-    def builder(self) -> ImageBuilder[Publication]:
-        """Return the builder on a temporary server."""
+    def temporary_servers(self) -> "tuple[HcloudSite, Hetzner]":
+        """Return the location and the client for temporary servers."""
         with self._needing_client():
-            from fleet.clouds.hcloud.bake import InstanceBuilder
             from fleet.clouds.hcloud.images import HcloudSite, Hetzner
 
         site = HcloudSite(self.site.fleet.fleet, self.declared.location, self.site.name)
-        folder = self.site.storage.images.resolve()
-        api = Hetzner(self._token, pause=time.sleep)
-        return InstanceBuilder(folder, site, api, beside=self.site.folder)
+        return site, Hetzner(self._token, pause=time.sleep)
 
     def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:
         """Yield servers and keys of dead builds and uploads."""

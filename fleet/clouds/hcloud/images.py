@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from hcloud import APIException, Client, HCloudException
@@ -40,11 +41,9 @@ from fleet.clouds.hcloud.api import (
     endpoint,
 )
 from fleet.clouds.hcloud.machines import TEMPORARY
-from fleet.clouds.hcloud.ssh import KeyPair, RemoteTree, Ssh, Writing, new_key, write_disk
+from fleet.clouds.hcloud.ssh import KeyPair, Ssh, Writing, new_key, write_disk
 from fleet.errors import FleetError, PublicationRefused, SourceUnreachable
-from fleet.images.checks import Tree
-from fleet.images.disk import raw_disk
-from fleet.images.pipeline import Pipeline, Work
+from fleet.model.disks import ImageDisk
 from fleet.model.images import Manifest, Rental, Upload
 
 _MAX_ATTEMPTS = 8
@@ -326,10 +325,9 @@ _HETZNER_ARCHITECTURES = {ours: theirs for theirs, ours in ARCHITECTURES.items()
 
 @dataclass(frozen=True)
 class Entry:
-    """Functions to connect to machines, to read their files and to wait."""
+    """Functions to connect to machines and to wait."""
 
     connect: Callable[[str, KeyPair], Ssh] = Ssh
-    tree: Callable[[Ssh], Tree] = RemoteTree
     pause: Callable[[float], None] = time.sleep
 
 
@@ -532,13 +530,13 @@ class HcloudSite:
     writing: Writing = field(default_factory=Writing)
 
 
-class HcloudPublisher(Pipeline):
+class HcloudPublisher:
     """The Publisher of one project."""
 
-    kind, place = "hcloud", "Hetzner"
+    kind, place, noun = "hcloud", "Hetzner", "snapshot"
 
     def __init__(self, site: HcloudSite, token: str, *, base_url: str | None = None) -> None:
-        super().__init__(site.fleet)
+        self.fleet = site.fleet
         self._site = site
         self._api = Hetzner(token, base_url=base_url, pause=site.entry.pause)
 
@@ -551,12 +549,12 @@ class HcloudPublisher(Pipeline):
             marks = {"fleet": self.fleet}
             yield from map(_upload, self._api.images(marks, "image", "version"))
 
-    def upload(self, work: Work, known: Upload | None) -> tuple[Upload, Rental | None]:
+    def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, Rental | None]:
         """Take a snapshot of the disk and label it as complete; return it and the rental."""
         if known:
             taken, rental = self._api.image(known.id), None
         else:
-            taken, rental = self._take(work)
+            taken, rental = self._take(disk)
         if taken is None:
             raise SourceUnreachable("a snapshot is gone from Hetzner; publish again")
         taken = self._api.await_image(taken)
@@ -576,10 +574,11 @@ class HcloudPublisher(Pipeline):
         """Delete temporary servers and their keys."""
         return left_temporary(self._api, self.fleet, before, delete=True)
 
-    def _take(self, work: Work) -> tuple[BoundImage, Rental]:
+    def _take(self, disk: ImageDisk) -> tuple[BoundImage, Rental]:
         """Return a snapshot of the disk, and the rental of the server."""
-        site, manifest = self._site, work.manifest
-        with raw_disk(manifest, work.folder) as raw:
+        site, manifest = self._site, disk.manifest
+        with disk.raw() as path:
+            raw = Path(path)
             order = Order(
                 purpose="publish",
                 fleet=site.fleet,
@@ -587,13 +586,13 @@ class HcloudPublisher(Pipeline):
                 version=manifest.version,
                 architecture=manifest.architecture,
                 location=site.location,
-                holder=work.holder,
+                holder=disk.holder,
                 disk_bytes=raw.stat().st_size,
             )
             with temporary_machine(self._api, order, site.entry) as rented:
-                write_disk(rented.ssh, raw, work.tell, site.writing)
+                write_disk(rented.ssh, raw, disk.tell, site.writing)
                 taken = take_snapshot(
-                    *(self._api, rented.server, site.fleet, manifest, work.content)
+                    *(self._api, rented.server, site.fleet, manifest, disk.content)
                 )
                 return taken, rented.rental(site.provider)
 

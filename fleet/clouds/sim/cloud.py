@@ -6,7 +6,6 @@ from pathlib import Path
 from fleet.clouds.cloud import Cloud
 from fleet.clouds.sim.machines import SimCloud, menu_of
 from fleet.engines.projects import Account
-from fleet.ports import Publisher
 from fleet.schema.model import SimProvider
 
 
@@ -26,12 +25,10 @@ class Sim(Cloud[SimProvider]):
         config = {"sim:path": str(self._path)}
         return Account(self.machines, config=config, environment=self.environment)
 
-    def publisher(self) -> Publisher:
-        """Return a publisher into a folder; simulated machines accept any image name."""
-        from fleet.images.stores import Directory, StorePublisher
-
-        folder = self.site.storage.folder / f"sim-{self.site.name}-images"
-        return StorePublisher(Directory(folder), self.site.fleet.fleet)
+    @property
+    def image_folder(self) -> Path:
+        """The folder of published images; simulated machines accept any image name."""
+        return self.site.storage.folder / f"sim-{self.site.name}-images"
 
     @property
     def _path(self) -> Path:

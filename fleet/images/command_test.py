@@ -19,6 +19,7 @@ from fleet.images.checks import check_image, open_disk
 from fleet.images.folder import QCOW2, find_build, list_versions, measure, verify, write_manifest
 from fleet.images.jobs import LOG, judge, prove
 from fleet.images.promote import change_version, find_version, recipe_of
+from fleet.images.report import tested_to_lines
 from fleet.model.images import (
     Manifest,
     Test,
@@ -29,7 +30,6 @@ from fleet.model.images import (
     recipe_digest,
 )
 from fleet.ports import Console, Enrolment, Registry
-from fleet.report.images import tested_to_lines
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.pools import ImageRecipe, Recipe
 from fleet.state.secrets import HostSecrets

@@ -28,6 +28,7 @@ from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.jobs import judge, prove_on
 from fleet.images.packages import LIST_INSTALLED, read_packages
 from fleet.images.programs import held
+from fleet.images.remote_tree import RemoteTree
 from fleet.images.role import Host, RoleFailed, run_role, ssh_host, why_not
 from fleet.images.roots import FORGET
 from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_variables
@@ -80,6 +81,8 @@ class InstanceBuilder:
     role: Role = run_role
     beside: Path = Path()
     """The folder of fleet.yaml, which has the playbooks."""
+    tree: Callable[[Ssh], Tree] = RemoteTree
+    """Function that reads the files of a machine."""
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Publication]:
         """Bake a version and return its snapshot; its folder has all files except a disk."""
@@ -130,7 +133,7 @@ class _Run:
             proven = tuple(self._jobs(ssh, manifest.worker))
             with draft.phase("clean"):
                 self._run(ssh, CLEAN)
-            tests = (self._test(site.entry.tree(ssh)), *proven)
+            tests = (self._test(self.builder.tree(ssh)), *proven)
             manifest = manifest.altered(tests=tests)
             with draft.phase("snapshot"):
                 snapshot = take_snapshot(api, server, site.fleet, manifest, manifest.digest)

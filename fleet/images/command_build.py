@@ -12,18 +12,18 @@ from fleet.apply.config import load_config
 from fleet.apply.timer import Signals
 from fleet.apply.wire import lock_owner
 from fleet.clock import SystemClock
-from fleet.clouds.kinds import builder_at
 from fleet.errors import FleetError, WrongUsage
 from fleet.images.bake import Baked
 from fleet.images.debusine_build import RequestBuilder
 from fleet.images.disk import DiskBuilder
 from fleet.images.folder import version_at
+from fleet.images.places import builder_at
 from fleet.images.promote import recipe_of
 from fleet.images.publish import give_up_dead, remember_build, remember_publication
+from fleet.images.report import BuildResult, built_to_text, step_to_text
 from fleet.images.role import play_digest
 from fleet.model.images import BuildOrder, BuildStep, Manifest
 from fleet.ports import Console
-from fleet.report.images import BuildResult, built_to_text, step_to_text
 from fleet.report.json import value_to_json
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.pools import SERVER_PATTERN, PlaybookRecipe, Recipe

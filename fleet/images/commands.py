@@ -20,7 +20,6 @@ from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option, repeated
 from fleet.cli.output import show
 from fleet.clock import SystemClock, utc_now
-from fleet.clouds.kinds import publisher_of
 from fleet.errors import (
     FileUnreadable,
     FleetError,
@@ -29,8 +28,10 @@ from fleet.errors import (
     WrongUsage,
 )
 from fleet.images import promote, prune
+from fleet.images import report as text
 from fleet.images.due import News, find_due, find_updates, latest_built, sources_of
 from fleet.images.folder import delete_build, find_build, verify
+from fleet.images.places import publisher_of
 from fleet.images.publish import choose_version, clean_places, publish_version
 from fleet.images.role import play_digests
 from fleet.images.sources import read_index
@@ -41,7 +42,6 @@ from fleet.model.log import LogEntry
 from fleet.model.saved_plan import LIMIT_BYTES, read_plan
 from fleet.planner.images import describe_change, describe_troubles, find_waiting
 from fleet.ports import Console
-from fleet.report import images
 from fleet.report.json import value_to_json
 from fleet.schema.model import ExistingImage, Fleet
 from fleet.schema.pools import PLACE_PATTERN, Image
@@ -254,13 +254,13 @@ def _named(action: Parser, which: str = "the version, as in 20261121T203000Z") -
 
 def _own_module(args: argparse.Namespace, console: Console) -> int:
     """Build or test an image, with a module that only these commands import."""
-    code: int = importlib.import_module(f"fleet.cli.image_{args.action}").run(args, console)
+    code: int = importlib.import_module(f"fleet.images.command_{args.action}").run(args, console)
     return code
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
     listed = _listed(args, console)
-    show(args, console, listed, images.list_blocks(listed, utc_now()), piped=None)
+    show(args, console, listed, text.list_blocks(listed, utc_now()), piped=None)
     return 0
 
 
@@ -273,7 +273,7 @@ def _show(args: argparse.Namespace, console: Console) -> int:
     if args.version:
         version = promote.find_version(shown.versions, args.image, args.version)
         shown = shown.altered(versions=(version,))
-    show(args, console, shown, images.image_blocks(shown), piped=None)
+    show(args, console, shown, text.image_blocks(shown), piped=None)
     return 0
 
 
@@ -341,7 +341,7 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
     if not args.dry_run:
         sources.store.move_image_versions(moves, [_logged(args, each) for each in moves])
     promotion = promote.foresee(priced(config, world).fleet, world, moves, done=not args.dry_run)
-    show(args, console, promotion, images.promotion_to_lines(promotion), piped=None)
+    show(args, console, promotion, text.promotion_to_lines(promotion), piped=None)
     return 0
 
 
@@ -379,7 +379,7 @@ def _publish(args: argparse.Namespace, console: Console) -> int:
     fleet = load_config(args, console).fleet
     storage = find_storage(fleet, args.file)
     publishing = _upload(fleet, storage, args, console)
-    console.out(value_to_json(publishing) if args.json else images.publishing_to_text(publishing))
+    console.out(value_to_json(publishing) if args.json else text.publishing_to_text(publishing))
     return publishing.exit_code
 
 
@@ -435,8 +435,8 @@ class _UploadProgress:
         """Report one step of an upload."""
         if self._phase != (place, transfer.phase):
             self._phase = (place, transfer.phase)
-            self._console.note(images.phase_to_text(place, transfer))
-        self._console.progress(images.transfer_to_text(place, transfer))
+            self._console.note(text.phase_to_text(place, transfer))
+        self._console.progress(text.transfer_to_text(place, transfer))
 
 
 def _prune(args: argparse.Namespace, console: Console) -> int:
@@ -448,7 +448,7 @@ def _prune(args: argparse.Namespace, console: Console) -> int:
         lock = sources.store.lock(lock_owner(), utc_now())
     with lock:
         pruning = _find_and_prune(args, config, sources, console)
-    show(args, console, pruning, images.pruning_to_lines(pruning), piped=None)
+    show(args, console, pruning, text.pruning_to_lines(pruning), piped=None)
     return pruning.exit_code
 
 
@@ -523,9 +523,9 @@ def _due(args: argparse.Namespace, console: Console) -> int:
     if args.gitlab_child_pipeline:
         builds = _from_checkout(storage.images)
         job = _gitlab_job(args.gitlab_job) if args.gitlab_job else {}
-        pipeline = images.to_child_pipeline(report, builds, file=args.file, job=job)
+        pipeline = text.to_child_pipeline(report, builds, file=args.file, job=job)
         LocalFiles().write_text(args.gitlab_child_pipeline, pipeline)
-    show(args, console, report, images.due_to_lines(report), piped=None)
+    show(args, console, report, text.due_to_lines(report), piped=None)
     return 0
 
 
