@@ -42,6 +42,7 @@ from fleet.report.document import Line, Span, Style, line
 from fleet.schema.model import Fleet, Pool, serves_queue, static_names
 from fleet.schema.units import write_count
 from fleet.words.figures import many
+from fleet.words.runs import add_code, add_reason
 
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9.-]{{0,{LONGEST - 1}}}")
 _CAPACITY = (State.IDLE, State.BUSY, State.ASSUMED, State.DISCONNECTED)
@@ -288,7 +289,8 @@ def _refuse_lost_workers(case: _AdoptionState, after: PoolInventory) -> None:
 
 def _with_next(adopted: Adopted, plan: Plan) -> Adopted:
     verdict = next(each for each in plan.workers if each.worker == adopted.machine.name)
-    return adopted.altered(next=f"{verdict.verdict}: {verdict.because} [{verdict.reason}]")
+    what = add_reason(verdict.verdict, verdict.because)
+    return adopted.altered(next=add_code(what, verdict.reason))
 
 
 def adopt_machines(

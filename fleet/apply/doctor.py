@@ -26,6 +26,7 @@ from fleet.schema.model import (
 )
 from fleet.schema.units import CommandSecret, EnvSecret, FileSecret
 from fleet.tagrules.export import describe_rules, has_own_rules, places_of
+from fleet.words.images import describe_waiting
 
 _STORE = "state, store"
 _NO_RUN = "no run yet"
@@ -265,7 +266,7 @@ def _state(case: Case, asked: Asked) -> Iterator[Finding]:
 def _images(case: Case) -> Iterator[Finding]:
     for each in case.plan.waiting_versions:
         about = f"image {each.image}, promotion"
-        yield Finding(about=about, result="notice", said=each.said, fix=each.command)
+        yield Finding(about=about, result="notice", said=describe_waiting(each), fix=each.command)
     for name, said in describe_troubles(case.fleet, case.world, case.inventory).items():
         yield wrong(f"pool {name}, image", said, f"see {IMAGE_PAGE}")
     for pool in case.plan.pools:

@@ -26,6 +26,7 @@ from fleet.report.plan import plan_blocks
 from fleet.report.terminal import text_for
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_count, write_duration
+from fleet.words.runs import describe_retry
 
 _MAX_DEFECTS = 6
 """Consecutive runs ended by a defect after which the loop ends too."""
@@ -149,11 +150,11 @@ class _Tally:
     defect: str = ""
     """Traceback of the last reported defect."""
 
-    def fails(self, code: int, because: str, tell: Tell) -> None:
+    def fails(self, code: int, trouble: str, tell: Tell) -> None:
         """Count and report a run that failed for a reason outside fleet."""
         self.code = code
         self.failed += 1
-        tell(f"run failed, the next one retries: {because}")
+        tell(describe_retry(trouble))
 
     def back_off(self, every: int) -> int:
         """Return the extra seconds before the next run after consecutive defects."""

@@ -44,6 +44,7 @@ from fleet.schema.source import Document
 from fleet.state.history import EARLIER_PERIOD, MAX_EARLIER, RecordedFiles
 from fleet.state.revision import is_file_name, read_revision
 from fleet.words import figures as words
+from fleet.words.runs import add_reason, describe_clock
 
 
 @contextmanager
@@ -69,7 +70,7 @@ def load_base(args: argparse.Namespace, fleet: str) -> Config | Unknown:
         is_read = errors[0].rule != "unreadable-file"
         place = errors[0].span if is_read and errors[0].span else name
         more = f" (and {words.many(len(errors) - 1, 'more error')})" if errors[1:] else ""
-        return Unknown(unknown=f"{place}: {errors[0].message}{more}")
+        return Unknown(unknown=add_reason(str(place), errors[0].message) + more)
     if checked.fleet.fleet != fleet:
         return Unknown(unknown=f"{name} is of fleet {checked.fleet.fleet}, not of fleet {fleet}")
     return Config(checked.fleet, checked.document, ())
@@ -164,10 +165,7 @@ def _warn_of_clock(decision: Decision) -> Decision:
         # If the store fails, an apply does not reach this check either.
         with suppress(StoreFailed, StoreMissing):
             faults = find_clock_faults(fleet, store, world)
-    warnings = (
-        Warning_(rule=CLOCK_RULE, message=f"`fleet apply` refuses this clock: {each}{TRUST}")
-        for each in faults
-    )
+    warnings = (Warning_(rule=CLOCK_RULE, message=describe_clock(each, TRUST)) for each in faults)
     plan = decision.plan
     return replace(decision, plan=plan.altered(warnings=(*warnings, *plan.warnings)))
 
@@ -210,10 +208,12 @@ def priced(config: Config, world: World) -> Config:
     if fleet is config.fleet:
         return config
     still = {
-        each.message for check in (unknown_machine_type, missing_price) for each in check(fleet)
+        config.document.place(each.path, each.at)
+        for check in (unknown_machine_type, missing_price)
+        for each in check(fleet)
     }
     answered = {rule_of(unknown_machine_type), rule_of(missing_price)}
-    kept = [w for w in config.warnings if w.rule not in answered or w.message in still]
+    kept = [w for w in config.warnings if w.rule not in answered or w.place in still]
     return replace(config, fleet=fleet, warnings=tuple(kept))
 
 

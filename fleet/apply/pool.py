@@ -54,6 +54,7 @@ from fleet.ports import (
 )
 from fleet.schema.model import DebusineQueue, Fleet, Pool, is_at_cloud
 from fleet.tagrules.debusine import static_tags
+from fleet.words.runs import describe_release, describe_return
 
 _LINE_LIMIT = 300
 APART = 2
@@ -643,7 +644,7 @@ def _release(plan: Plan, each: Release, sources: Sources, tell: Tell) -> bool:
     except FleetError as trouble:
         tell(f"{each.worker} not released: {trouble}")
         return False
-    tell(f"{each.pool}: release {each.worker}: {each.because}")
+    tell(describe_release(each.pool, each.worker, each.because))
     return True
 
 
@@ -671,7 +672,7 @@ def _resume(world: World, each: Resume, sources: Sources, tell: Tell) -> bool:
     except FleetError as trouble:
         tell(f"{each.worker} not given back: {trouble}")
         return False
-    tell(f"{each.pool}: give back {each.worker}: {each.because}")
+    tell(describe_return(each.pool, each.worker, each.because))
     return True
 
 

@@ -31,6 +31,8 @@ from fleet.planner.units import State
 from fleet.ports import Charging, StackRecord
 from fleet.schema.model import Fleet, Pool
 from fleet.state.storage import Storage
+from fleet.words import runs
+from fleet.words.lives import join
 
 _KINDS: dict[State, Literal["unrecorded", "missing"]] = {
     State.UNRECORDED: "unrecorded",
@@ -159,7 +161,7 @@ def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
             if inputs is not None:
                 pools[name].append(inputs)
             else:
-                left.append(Left(name=unit.name, pool=name, because=because or _OTHER_DIGEST))
+                left.append(Left(name=unit.name, pool=name, because=because or runs.OTHER_DIGEST))
     return Rebuild(
         fleet=fleet.fleet,
         pools={name: tuple(workers) for name, workers in pools.items()},
@@ -168,19 +170,10 @@ def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
     )
 
 
-_OTHER_DIGEST = (
-    "it was not created from this fleet.yaml (the digests differ): rebuild with the fleet.yaml "
-    "of its label `commit`, or delete it by hand"
-)
-
-
 def _why_left(fleet: Fleet, inventory: PoolInventory, shared: Mapping[str, str] | Unknown) -> str:
     if not isinstance(fleet.pools.get(inventory.pool), Pool):
-        return (
-            f"pool {inventory.pool} is not in fleet.yaml: restore it, for example with "
-            "`mode: drain`"
-        )
-    return shared.unknown if isinstance(shared, Unknown) else "; ".join(inventory.blind)
+        return runs.explain_missing_pool(inventory.pool)
+    return shared.unknown if isinstance(shared, Unknown) else join(*inventory.blind)
 
 
 def carry_out(

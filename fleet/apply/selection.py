@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
+from fleet.apply.saved_plan import find_drift
 from fleet.errors import PlanOutdated, WrongUsage
 from fleet.model.plan import Plan
-from fleet.model.saved_plan import find_drift
 from fleet.ports import Store
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet

@@ -89,9 +89,9 @@ def _find_wanted(fleet: Fleet, world: World, name: str, tell: Tell) -> tuple[Par
     if isinstance(base, Unknown):
         return None  # new machines that need it are not planned
     used = in_use(world, name)
-    because = f"its users are unknown ({used.unknown})" if isinstance(used, Unknown) else "in use"
+    why = f"its users are unknown ({used.unknown})" if isinstance(used, Unknown) else "in use"
     for kept in _undeclared_parts(fleet, name, parts):
-        tell(f"{kept} is no longer in fleet.yaml, but kept: {because}")
+        tell(f"{kept} is no longer in fleet.yaml, but kept: {why}")
     if (base is None and not parts) or (base is not None and is_laid(base, parts)):
         return None
     return parts
@@ -124,19 +124,19 @@ def _check(world: World, name: str, steps: Sequence[Step], parts: Sequence[Part]
     taking = [step for step in steps if step.operation in {"replace", "delete"}]
     if isinstance(used, Unknown):
         blocked = {step.worker for step in steps}
-        because = f"its users are unknown: {used.unknown}"
+        why = f"its users are unknown: {used.unknown}"
     else:
         blocked = _resource_names(key for key in ids if key in used)
-        because = "machines use it; drain their pools first, or revert the change"
+        why = "machines use it; drain their pools first, or revert the change"
     ours = _resource_names([*ids, *(part.key for part in parts)])
     if any(step.worker not in ours for step in taking):
         blocked = {step.worker for step in taking} - ours
-        because = "fleet did not create it; move it to another stack"
+        why = "fleet did not create it; move it to another stack"
     wrong = [step for step in taking if step.worker in blocked]
     if wrong:
         what = "; ".join(f"{step.operation} {step.worker}" for step in wrong)
         raise PlanRefused(
-            f"refused, the base of provider {name} was not changed: it would {what}, and {because}"
+            f"refused, the base of provider {name} was not changed: it would {what}, and {why}"
         )
 
 

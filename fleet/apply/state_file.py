@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, ValidationError
 
 from fleet.apply.observe import base_ref, stack_ref
+from fleet.apply.saved_plan import LIMIT_BYTES
 from fleet.apply.wire import lock_owner
 from fleet.clock import utc_now
 from fleet.engines.embedded import Records, StackRows
@@ -29,7 +30,6 @@ from fleet.errors import (
     WrongUsage,
     touching,
 )
-from fleet.model.saved_plan import LIMIT_BYTES
 from fleet.model.tickets import highest_id_of_lost
 from fleet.model.values import Moment, Value, first_mistake
 from fleet.ports import Console, StackRecord

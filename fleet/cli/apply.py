@@ -8,12 +8,12 @@ from fleet.apply.loop import Runs, Schedule, keep_running
 from fleet.apply.metrics import metrics_of
 from fleet.apply.parallel import Parallelism, default_jobs
 from fleet.apply.run import RunOptions, apply_once
+from fleet.apply.saved_plan import LIMIT_BYTES, read_plan
 from fleet.apply.selection import Selection
 from fleet.apply.timer import Signals
 from fleet.cli.arguments import Parser, add_file, count, flag, option, repeated
 from fleet.errors import FileUnreadable, WrongUsage
 from fleet.model.plan import Plan
-from fleet.model.saved_plan import LIMIT_BYTES, read_plan
 from fleet.ports import Console
 from fleet.report.json import value_to_json
 from fleet.report.outcome import outcome_blocks

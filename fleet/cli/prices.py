@@ -78,7 +78,7 @@ def _why_unchecked(declared: Provider) -> str:
     return f"{own}, others are made up, for trials" if made_up else own
 
 
-def _unchecked(fleet: Fleet, name: str, because: str, *, failed: bool = False) -> PriceCheck:
+def _unchecked(fleet: Fleet, name: str, reason: str, *, failed: bool = False) -> PriceCheck:
     declared = fleet.providers[name]
     shipped = table_of(declared) if source_of(declared.kind) else Table()
     return PriceCheck(
@@ -87,6 +87,6 @@ def _unchecked(fleet: Fleet, name: str, because: str, *, failed: bool = False) -
         as_of=shipped.as_of,
         age=age_in_days(shipped.as_of, utc_now().date()),
         source=shipped.source,
-        unchecked=because,
+        unchecked=reason,
         failed=failed,
     )

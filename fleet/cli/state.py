@@ -43,6 +43,7 @@ from fleet.schema.model import Fleet
 from fleet.state.storage import Storage, find_storage, sqlite_url
 from fleet.state.store import DatabaseStore
 from fleet.words.figures import many
+from fleet.words.runs import describe_left
 
 
 def arguments(parser: Parser) -> None:
@@ -118,16 +119,16 @@ def _init(
 ) -> int:
     try:
         with store.begin():
-            because = ""
+            lost = ""
     except StoreMissing:
-        because = find_predecessor(fleet, args.file, storage)
+        lost = find_predecessor(fleet, args.file, storage)
     now = utc_now()
     made = store.init(now)
     console.out(f"store {store.address} {'created' if made else 'already exists'}")
-    if made and because:
+    if made and lost:
         store.number_tickets_after(highest_id_of_lost(now))
         if desks_of(fleet, fleet.queues):
-            console.out(f"ticket ids start after {highest_id_of_lost(now)}: {because}")
+            console.out(f"ticket ids start after {highest_id_of_lost(now)}: {lost}")
     if args.forget_stack:
         forget_stack(store, wire(fleet, args.file).engine_of, args.forget_stack)
         console.out(
@@ -271,9 +272,7 @@ def _shown(
     for pool, workers in found.pools.items():
         names = ", ".join(worker.name for worker in workers)
         lines.append(f"pool {pool}: {many(len(workers), 'machine')} into its stack: {names}")
-    lines += [
-        (f"{left.name} (pool {left.pool}) not rebuilt: {left.because}") for left in found.left
-    ]
+    lines += [describe_left(left.name, left.pool, left.because) for left in found.left]
     lines += [f"? {reason}" for reason in found.unknown]
     if money:
         lines.append(

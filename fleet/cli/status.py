@@ -18,6 +18,7 @@ from fleet.report.status import status_blocks
 from fleet.report.terminal import text_for
 from fleet.state.files import LocalFiles
 from fleet.state.store import store_of
+from fleet.words.runs import describe_heartbeat
 
 
 def arguments(parser: Parser) -> None:
@@ -71,5 +72,5 @@ def _heartbeat(args: argparse.Namespace, console: Console) -> int:
     if args.json:
         console.out(value_to_json(beat))
     else:
-        console.out(f"fleet {fleet.fleet} is {'alive' if beat.alive else 'DEAD'}: {beat.because}")
+        console.out(describe_heartbeat(fleet.fleet, beat.because, alive=beat.alive))
     return 0 if beat.alive else 1

@@ -83,8 +83,8 @@ def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, Tag
     if found is None:
         plan = decision.plan
         unsure = (*plan.unknown, *map(words.estimated, plan.estimates))
-        because = f"; {unsure[0]}" if unsure else " (it may be running, done or blocked)"
-        raise FleetError(f"no waiting request {args.request}{because}")
+        hint = f"; {unsure[0]}" if unsure else " (it may be running, done or blocked)"
+        raise FleetError(f"no waiting request {args.request}{hint}")
     queue, request, demand = found
     asking = judge_of(fleet, world).ask_of(request, context_of(fleet, queue, demand))
     subject = Subject(f"{queue}/{request.id}", request, (queue,), queue)

@@ -10,6 +10,7 @@ from fleet.model.doctor import Finding, Machinery, Step, Summary, Wait, wrong
 from fleet.model.facts import Demand, Request, Unknown
 from fleet.model.plan import Signature
 from fleet.schema.units import write_duration
+from fleet.words.answers import describe_unservable
 
 ANY = "any"
 """The architecture of work that names none."""
@@ -90,7 +91,7 @@ def _unservable_requests(case: Case, queue: str) -> Iterator[Finding]:
         yield Finding(
             about=f"queue {queue}, requests",
             result="notice",
-            said=f"no worker of this fleet can ever run {_names(keys)}: {because}",
+            said=describe_unservable(_names(keys), because),
             fix=f"fleet explain request {keys[0]}",
         )
 

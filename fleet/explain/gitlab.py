@@ -30,9 +30,9 @@ def judge_gitlab(fleet: Fleet, project: CiProject) -> Iterator[Finding]:
     yield _configuration(project)
 
 
-def unchecked_gitlab(because: str) -> Finding:
+def unchecked_gitlab(said: str) -> Finding:
     """Return the finding that GitLab was not queried, with the reason."""
-    return Finding(about=f"{_ABOUT}variables", result="unchecked", said=because)
+    return Finding(about=f"{_ABOUT}variables", result="unchecked", said=said)
 
 
 def _variables(fleet: Fleet, project: CiProject) -> Iterator[Finding]:

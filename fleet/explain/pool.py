@@ -12,12 +12,10 @@ from fleet.model.money import rate, rates
 from fleet.model.plan import Plan, PoolVerdict
 from fleet.model.pool_limits import size_of
 from fleet.planner.inventory import take_inventory
-from fleet.schema.findings import listed
 from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.schema.units import write_count
 from fleet.tagrules.sources import enforcement_of, pools_providing
-
-_NAMED = 3
+from fleet.words import answers
 
 
 def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
@@ -36,8 +34,7 @@ def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanati
     return Explanation(
         kind="pool",
         name=name,
-        headline=f"pool {name} wants {write_count(wanted, 'machine')} (max {verdict.max}): "
-        f"{verdict.because}",
+        headline=answers.describe_pool_size(name, wanted, verdict.max, verdict.because),
         facts=(*_pool_facts(plan, verdict, blind), *_enforced(fleet, name)),
         reasons=(*_pool_reasons(plan, name), *margins),
         next_steps=(*([FIRST_READ] if blind else ()), *_next_for_pool(fleet, plan, name)),
@@ -56,12 +53,11 @@ def _explain_fewer(
     waiting = [key for s in plan.signatures for key in s.requests if is_served(plan, key)]
     lost = [key for key in waiting if without is not None and not is_served(without, key)]
     if lost:
-        named = ", ".join(lost[:_NAMED]) + (" and others" if len(lost) > _NAMED else "")
-        because = f"not {fewer}: with workers.max {fewer}, {_lose(len(lost))}: {named}"
-        return ExplainedReason(because=because, path=(*workers, "max"))
+        would_wait = answers.explain_lost(fewer, lost)
+        return ExplainedReason(because=would_wait, path=(*workers, "max"))
     if fewer < least:
-        because = f"not {fewer}: workers.min is {least}"
-        return ExplainedReason(because=because, path=(*workers, "min"))
+        minimum = answers.explain_least(fewer, least)
+        return ExplainedReason(because=minimum, path=(*workers, "min"))
     held = {action.worker for action in plan.withheld if action.action != "create"}
     kept = [
         each
@@ -71,9 +67,9 @@ def _explain_fewer(
     kept += [v for v in plan.workers if v.pool == name and v.worker in held]
     last = next((each for each in kept if each.state != "busy"), kept[-1] if kept else None)
     if last is None:
-        return ExplainedReason(because=f"not {fewer}: its machines are leaving", path=workers)
-    because = f"not {fewer}, although no more requests would wait: {last.worker}: {last.because}"
-    return ExplainedReason(because=because, path=workers)
+        return ExplainedReason(because=answers.explain_leaving(fewer), path=workers)
+    kept_for = answers.explain_kept(fewer, last.worker, last.because)
+    return ExplainedReason(because=kept_for, path=workers)
 
 
 def _explain_more(
@@ -90,19 +86,19 @@ def _explain_more(
     claims = enforcement_of(fleet) if stopped else ()
     queues = [queue for queue in fleet.queues if serves_queue(pool, queue)]
     for path, (count, why) in stopped.items():
-        because = f"not {more}, though {_format_count(count)} that would fit: {why}"
+        because = answers.explain_stopped(more, count, why)
         by = enforcer_of_limit(claims, path, queues)
         yield ExplainedReason(because=because, path=path, by=by)
-    for because in blind:
-        yield ExplainedReason(because=f"not {more}: {because}")
+    for why in blind:
+        yield ExplainedReason(because=answers.explain_blind(more, why))
     if not stopped and not blind:
         price = verdict.price if "price" not in verdict.not_known else Decimal(0)
-        cost = f", for {rate(price)} {plan.currency}/h" if price else ""
-        full = f"workers.max is {verdict.max}, and " if more > verdict.max else ""
+        cost = f"{rate(price)} {plan.currency}/h" if price else ""
+        full = verdict.max if more > verdict.max else None
         unsure = (*plan.unread, *(estimate.queue for estimate in plan.estimates))
-        known = "known request" if any(serves_queue(pool, q) for q in unsure) else "request"
-        because = f"not {more}: {full}it would be idle{cost}; no {known} waits that it could serve"
-        path = ("pools", name, "workers", *(["max"] if full else []))
+        is_sure = not any(serves_queue(pool, q) for q in unsure)
+        because = answers.explain_idle(more, cost, full, sure=is_sure)
+        path = ("pools", name, "workers", *([] if full is None else ["max"]))
         yield ExplainedReason(because=because, path=path)
 
 
@@ -148,12 +144,8 @@ def _pool_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:
         made = [worker for worker in signature.by_create.values() if worker in ours]
         used = [worker for worker in signature.by_worker.values() if worker in ours]
         if made or used:
-            because = (
-                f"queue {signature.queue}: {_format_count(signature.count)} with priority "
-                f"{signature.priority} for {listed(signature.required) or 'no tags'}: "
-                f"{len(used)} served by existing workers, {len(made)} by new machines"
-            )
-            yield ExplainedReason(because=because)
+            of = signature.queue, signature.count, signature.priority, signature.required
+            yield ExplainedReason(because=answers.explain_group(*of, (len(used), len(made))))
     for guard in plan.guards:
         if guard.pool == name and guard.result != "passed":
             yield ExplainedReason(because=guard.because, path=guard.path, by="capacity")
@@ -168,12 +160,3 @@ def _next_for_pool(fleet: Fleet, plan: Plan, name: str) -> Iterator[str]:
         yield f"one more needs pools.{name}.workers.max above {size_of(pool).max}"
     if any(each.pool == name for each in plan.workers):
         yield "`fleet explain worker NAME` explains each worker"
-
-
-def _format_count(count: int) -> str:
-    return "1 request waits" if count == 1 else f"{count} requests wait"
-
-
-def _lose(count: int) -> str:
-    many = "1 request that is" if count == 1 else f"{count} requests that are"
-    return f"{many} served now would wait"

@@ -24,6 +24,7 @@ from fleet.schema.findings import Path
 from fleet.schema.model import PowerfulRule
 from fleet.tagrules.allow import AllowList, read_pattern, takes_all_of
 from fleet.tagrules.names import names_of, without_directory
+from fleet.words.answers import SHORT_RECORD
 
 MONTH = timedelta(hours=730)
 _LEAST = timedelta(days=1)
@@ -173,8 +174,7 @@ class _Seen:
         total, not_known = _sum(placed)
         before, _ = _sum(found)
         if total is None or self._span < _LEAST:
-            because = not_known or "recorded for less than a day"
-            return _Cost(total, before, not_known=because)
+            return _Cost(total, before, not_known=not_known or SHORT_RECORD)
         later = [each for build, each in zip(matched, placed, strict=True) if build.is_later]
         month = (_sum(later)[0] or Decimal(0)) * Decimal(MONTH / self._span)
         return _Cost(total, before, month)

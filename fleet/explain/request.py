@@ -39,6 +39,7 @@ from fleet.tagrules.export import describe_rules
 from fleet.tagrules.names import names_of, package_of
 from fleet.tagrules.sources import Claim, Enforcement, Enforcer, enforcement_of, weakest
 from fleet.tagrules.vocabulary import Vocabulary, tag_name
+from fleet.words import answers
 from fleet.words.pools import describe_pool, with_messages
 
 FIRST_READ = "resolve the unknown first: no machine is created there until it is read again"
@@ -229,10 +230,8 @@ def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
             f"request {key} gets a new machine: {worker}{_dropped_tags(case, signature, worker)}"
         )
     unserved = case.unserved.get(key)
-    because = unserved.because if unserved else "no reason recorded"
-    if never:
-        return f"request {key} waits: no worker of this fleet can ever run it: {because}"
-    return f"request {key} waits: {because}"
+    because = unserved.because if unserved else answers.NO_REASON
+    return answers.describe_wait(key, because, never=never)
 
 
 def _dropped_tags(case: Case, signature: Signature, worker: str) -> str:
@@ -275,10 +274,10 @@ def expectation(case: Case, key: str, start: datetime | None) -> str:
     assumed = case.assumed_start(key) if start is None else None
     moment = start or assumed
     if moment is None:
-        because = case.forecast.not_known.get(key, "its queue could not be read")
+        why = case.forecast.not_known.get(key, answers.UNREAD_QUEUE)
         if unknown_of(case, case.unserved.get(key)):
-            because = "which workers there are is unknown"
-        return f"expected start: unknown ({because})"
+            why = answers.UNKNOWN_WORKERS
+        return answers.describe_unknown_start(why)
     seconds = int((moment - case.world.time).total_seconds())
     soon = f"in {write_duration(seconds)}" if seconds else "now"
     said = f"expected start: {write_time(moment)} ({soon}), in queue order"
@@ -373,10 +372,9 @@ def _rules(case: Case, key: str) -> Iterator[ExplainedReason]:
         return
     for origin in judge_of(case.fleet, case.world).ask_of(found[0], NOTHING).origins:
         if origin.path:
-            because = f"asks for {origin.tag} by {origin.path[0]}[{origin.path[1]}]"
-            yield ExplainedReason(
-                because=f"{because}: {origin.because}", path=origin.path, by="scheduler"
-            )
+            rule = f"{origin.path[0]}[{origin.path[1]}]"
+            because = answers.explain_ruled_tag(origin.tag, rule, origin.because)
+            yield ExplainedReason(because=because, path=origin.path, by="scheduler")
 
 
 def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> bool:
@@ -418,16 +416,12 @@ def _otherwise_reasons(case: Case, signature: Signature, key: str) -> Iterator[E
     if found is None or since is None:
         return
     for tag, name, seconds in Drops(case.fleet, case.world.time).delays(signature.required):
-        after, until = write_duration(seconds), write_time(since + timedelta(seconds=seconds))
-        if found[1].stored:
-            because = (
-                f"otherwise.drop of tag {name} has no effect: queue {signature.queue} stored "
-                f"{tag} with the request and assigns it only to workers that provide {tag}"
-            )
-        elif tag in signature.dropped:
-            because = f"waited {after} for {tag}: may run without {tag} since {until}"
-        else:
-            because = f"may run without {tag} from {until}, after waiting {after}"
+        after, until = write_duration(seconds), since + timedelta(seconds=seconds)
+        because = (
+            answers.explain_stored_tag(tag, name, signature.queue)
+            if found[1].stored
+            else answers.explain_waived_tag(tag, after, until, waived=tag in signature.dropped)
+        )
         yield ExplainedReason(because=because, path=("tags", name, "otherwise"))
 
 

@@ -30,6 +30,8 @@ from fleet.tagrules.sources import (
     weakest,
 )
 from fleet.tagrules.vocabulary import tag_name
+from fleet.words import answers
+from fleet.words.lives import join
 from fleet.words.pools import describe_pool, with_messages
 
 WORDS: dict[Enforcer, str] = {
@@ -92,8 +94,9 @@ def enforcement_facts(
     for each in claims:
         plain = each.claim == "tag" and each.by != "capacity"
         if each.tag in wanted and each.tag in declared and each.queue in queues and not plain:
-            claim = "" if each.claim == "tag" else f" {each.claim},"
-            yield f"{each.tag}:{claim} {WORDS[each.by]} at {each.queue}: {each.because}"
+            yield answers.describe_enforcement(
+                each.tag, each.claim, WORDS[each.by], each.queue, each.because
+            )
 
 
 def enforcer_of_limit(
@@ -258,8 +261,10 @@ _RULES: Sequence[Path] = (("powerful",), ("derive",))
 def _tags(asking: Asking, acts: Callable[[Path], str]) -> Iterator[ExplainedTag]:
     found: dict[str, list[ExplainedReason]] = {}
     for origin in asking.origins:
-        because = f"{origin.source}: {origin.because}" if origin.path else origin.because
-        because = "; ".join(filter(None, (because, acts(origin.path))))
+        known = origin.because
+        if origin.path:
+            known = answers.explain_origin(origin.source, origin.because)
+        because = join(known, acts(origin.path))
         reason = ExplainedReason(because=because, path=origin.path)
         found.setdefault(origin.tag, []).append(reason)
     for tag, reasons in sorted(found.items()):
@@ -268,7 +273,7 @@ def _tags(asking: Asking, acts: Callable[[Path], str]) -> Iterator[ExplainedTag]
         reason = ExplainedReason(because=refusal.because, path=refusal.path)
         yield ExplainedTag(tag=refusal.tag, verdict="refused", reasons=(reason,))
     for difference in asking.differences:
-        because = "; ".join(filter(None, (difference.because, acts(difference.path))))
+        because = join(difference.because, acts(difference.path))
         reason = ExplainedReason(because=because, path=difference.path)
         yield ExplainedTag(tag=difference.tag, verdict="not-stored", reasons=(reason,))
 
@@ -277,9 +282,8 @@ def _other_tasks(fleet: Fleet, today: date, request: Request) -> Iterator[Explai
     matches = [each for name in names_of(request) for each in rules_for_name(fleet, name, today)]
     for each in matches:
         if not is_for_task(each.rule, request.task):
-            because = (
-                f"pattern {each.rule.match!r} matches {each.name}, but the rule is for task "
-                f"{each.rule.task}, not for {request.task or 'a request without a task'}"
+            because = answers.explain_other_task(
+                each.rule.match, each.name, each.rule.task, request.task
             )
             yield ExplainedReason(because=because, path=("powerful", each.index))
 

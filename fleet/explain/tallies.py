@@ -14,6 +14,7 @@ from fleet.model.prices import find_type
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.tagrules.allow import AllowList
 from fleet.tagrules.names import names_of, tasks_by_name
+from fleet.words.limits import ROUNDING
 
 POWERFUL, ORDINARY = "powerful", "ordinary"
 FAR_BELOW = 4
@@ -184,8 +185,7 @@ def _optimum(plan: Plan, tally: Callable[..., Tally]) -> Iterator[Tally]:
     yield tally("optimum", "planned", nanos=_nanos(best.model))
     yield tally("optimum", "bound", nanos=_nanos(best.bound))
     if best.model > best.bound:
-        because = best.because or "rounding to whole machines"
-        yield tally("gap", because, nanos=_nanos(best.model - best.bound))
+        yield tally("gap", best.because or ROUNDING, nanos=_nanos(best.model - best.bound))
 
 
 def _nanos(amount: Decimal) -> int:

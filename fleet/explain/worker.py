@@ -20,6 +20,7 @@ from fleet.planner.lifecycle.table import idle_limit, key_of_reason, limits_of
 from fleet.planner.units import Unit
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.schema.units import write_count, write_time
+from fleet.words import answers
 
 _EXACT = Decimal("0.0001")
 
@@ -117,7 +118,9 @@ def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explana
     return Explanation(
         kind="worker",
         name=name,
-        headline=_headline(verdict, held=held),
+        headline=answers.describe_worker(
+            verdict.worker, verdict.verdict, verdict.because, held=held
+        ),
         facts=tuple(_describe(plan, verdict, facts_of_workers(fleet, world).get(name))),
         reasons=tuple(reasons),
         next_steps=tuple(g.way_out or "a later run continues" for g in guards)
@@ -155,25 +158,21 @@ def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[Exp
     for limit in limits_of(life, "boot"):
         if life.boots_since and (failed := limit.until(life)):
             up = boot_of(pool).ready_at(life.boots_since)
-            because = f"expected up at {write_time(up)}; failed if not up at {write_time(failed)}"
+            because = answers.explain_boot(up, failed)
             yield ExplainedReason(because=because, path=(*path, limit.key[0]))
     is_kept = verdict.reason is Reason.PAID_FOR
     if life.idle_since is not None and not is_kept:
         limit = idle_limit(life)
         over = limit.until(life) or world.time
-        tense = "was" if over <= world.time else "is"
-        because = (
-            f"{'.'.join(limit.key)} ({limit.stated}) {tense} reached at {write_time(over)}; "
-            "then deleted unless needed"
-        )
+        key, is_past = ".".join(limit.key), over <= world.time
+        because = answers.explain_idle_end(key, limit.stated, over, past=is_past)
         yield ExplainedReason(because=because, path=(*path, *limit.key))
     for limit in limits_of(life, "age"):
         if old := limit.until(life):
-            because = f"{limit.key[-1]} ({limit.stated}) reached at {write_time(old)}"
+            because = answers.explain_age_end(limit.key[-1], limit.stated, old)
             yield ExplainedReason(because=because, path=(*path, *limit.key))
     for limit in limits_of(life, "uses") if registered_workers(world).get(verdict.worker) else ():
-        uses = "unknown" if life.uses is None else life.uses
-        because = f"deleted after {write_count(limit.most, 'request')}; finished so far: {uses}"
+        because = answers.explain_uses_end(limit.most, life.uses)
         yield ExplainedReason(because=because, path=(*path, *limit.key))
 
 
@@ -181,19 +180,12 @@ def _work_end_reason(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Expl
     worker = registered_workers(world).get(verdict.worker)
     left = left_of(fleet, world, worker) if worker else None
     if left is None:
-        because = "end of its work unknown: no history, and no `durations` for its task"
-        if isinstance(fleet.queues.get(verdict.registry or ""), TicketQueue):
-            # A ticket has no task.
-            because = "end of its ticket unknown: `durations` has no `any`"
+        # A ticket has no task.
+        is_ticket = isinstance(fleet.queues.get(verdict.registry or ""), TicketQueue)
+        because = answers.UNKNOWN_TICKET_END if is_ticket else answers.UNKNOWN_WORK_END
         return ExplainedReason(because=because, path=("durations",))
     done = world.time + timedelta(seconds=left)
-    return ExplainedReason(because=f"expected end of its work: {write_time(done)}")
-
-
-def _headline(verdict: WorkerVerdict, *, held: bool) -> str:
-    words = {"keep": "stays", "create": "is created", "drain": "drains", "delete": "is deleted"}
-    suffix = " (withheld by a guard in this run)" if held else ""
-    return f"worker {verdict.worker} {words[verdict.verdict]}: {verdict.because}{suffix}"
+    return ExplainedReason(because=answers.explain_work_end(done))
 
 
 def _describe(plan: Plan, verdict: WorkerVerdict, known: WorkerFacts | None) -> Iterator[str]:

@@ -15,6 +15,7 @@ from fleet.apply.config import Config, load_config
 from fleet.apply.observe import REMEMBERED, Sources
 from fleet.apply.plan import look, priced
 from fleet.apply.record import order_entry
+from fleet.apply.saved_plan import LIMIT_BYTES, read_plan
 from fleet.apply.timer import Signals
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option, repeated
@@ -39,7 +40,6 @@ from fleet.model.apt_sources import Source
 from fleet.model.facts import Unknown, World
 from fleet.model.images import Manifest, Move, Publishing, Transfer, Version
 from fleet.model.log import LogEntry
-from fleet.model.saved_plan import LIMIT_BYTES, read_plan
 from fleet.planner.images import describe_change, describe_troubles, find_waiting
 from fleet.ports import Console
 from fleet.report.json import value_to_json

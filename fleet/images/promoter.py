@@ -7,6 +7,7 @@ from fleet.images.promote import promote, retire
 from fleet.model.images import Move
 from fleet.model.plan import Plan, Promotion
 from fleet.ports import Store, Tell
+from fleet.words.runs import add_reason
 
 
 def promote_all(
@@ -23,7 +24,7 @@ def promote_all(
         except (PromotionRefused, VersionMoved) as trouble:
             tell(f"{said} failed: {trouble}")
         else:
-            tell(f"{said}: {each.because}")
+            tell(add_reason(said, each.because))
             done.append(f"{each.image} {each.version}")
     return tuple(done)
 

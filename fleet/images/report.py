@@ -37,6 +37,8 @@ from fleet.report.document import (
     row,
 )
 from fleet.words.figures import many, named, since, time
+from fleet.words.images import describe_waiting
+from fleet.words.runs import add_code
 
 _STYLES = {"current": Style.GREEN, "candidate": Style.CYAN, "failed": Style.RED}
 _NOT_DECLARED = {"no": "not in fleet.yaml", "existing": "baked elsewhere", "recipe": ""}
@@ -60,7 +62,7 @@ def image_blocks(image: ListedImage) -> Iterator[Block]:
     if not image.versions:
         yield line("no version yet")
     if image.waiting:
-        yield line(f"{image.waiting.said}; {image.waiting.command}")
+        yield line(f"{describe_waiting(image.waiting)}; {image.waiting.command}")
     yield from _troubles(image)
 
 
@@ -126,7 +128,7 @@ def _format_due(image: DueImage) -> Iterator[Line]:
     style = Style.YELLOW if image.is_due else Style.GREEN
     yield line(f"image {image.image}: ", Span(_state(image), style))
     for cause in image.causes:
-        yield line(f"  {cause.because} [{cause.reason}]")
+        yield line("  ", add_code(cause.because, cause.reason))
     if image.rebuild:
         yield line(f"  {image.rebuild}")
     if image.unknown:
@@ -134,7 +136,7 @@ def _format_due(image: DueImage) -> Iterator[Line]:
     if image.steps and image.serving:
         yield line(f"  machines boot {image.serving} meanwhile")
     if image.waiting:
-        yield line(f"  {image.waiting.said}; {image.waiting.command}")
+        yield line(f"  {describe_waiting(image.waiting)}; {image.waiting.command}")
     if image.is_due:
         yield from (line(f"  $ {command}") for command in image.commands)
 

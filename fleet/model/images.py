@@ -204,16 +204,6 @@ class WaitingVersion(Value):
     )
     command: str = Field(description="What makes it current now.")
 
-    @property
-    def said(self) -> str:
-        """Return one sentence with the version, its waiting time and the reason."""
-        since = f"since {self.since:%Y-%m-%d %H:%M} UTC"
-        if self.state == "failed":
-            return f"version {self.version} is not promoted: {self.because}, {since}"
-        if self.until is None:
-            return f"version {self.version} waits for promotion {since}: {self.because}"
-        return f"version {self.version} is the candidate ({self.share}%) {since}: {self.because}"
-
 
 class Publication(Value):
     """The upload of a version at a place."""

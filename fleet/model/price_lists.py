@@ -4,14 +4,12 @@ The lists are part of the world, so that a plan is a function of fleet.yaml and 
 that is missing in its provider's list keeps its sizes, but has no price.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
-from datetime import date
 
 from pydantic import Field
 
-from fleet.model.facts import PriceList, Unknown, World
-from fleet.model.prices import Listed, MachineType, Table, source_of, table
+from fleet.model.facts import PriceList, World
+from fleet.model.prices import Listed, MachineType, Table, table
 from fleet.model.values import ForPeople, Value
 from fleet.schema.model import Fleet, Provider
 from fleet.schema.remembered import remembered
@@ -29,7 +27,7 @@ class PriceSource(Value):
 
 def with_price_lists(fleet: Fleet, world: World) -> Fleet:
     """Return the fleet with the price lists of its providers; idempotent."""
-    lists = {name: _own(declared, world, name) for name, declared in fleet.providers.items()}
+    lists = {name: own_prices(declared, world, name) for name, declared in fleet.providers.items()}
     if not any(lists.values()):
         return fleet
 
@@ -51,20 +49,8 @@ def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
     return fleet.model_copy(update={"providers": fleet.providers | listed})
 
 
-def find_price_sources(fleet: Fleet, world: World) -> Iterator[PriceSource]:
-    """Yield the source of prices of each cloud with pools, sorted by name."""
-    used = {pool.provider for pool in fleet.dynamic_pools.values()}
-    for name, declared in sorted(fleet.providers.items()):
-        if name not in used:
-            continue
-        prices = _own(declared, world, name)
-        if prices is not None:
-            yield _own_source(world, name, prices)
-        elif source_of(declared.kind):
-            yield _shipped_source(world, name, table(declared.kind, declared.price_location))
-
-
-def _own(declared: Provider, world: World, name: str) -> PriceList | None:
+def own_prices(declared: Provider, world: World, name: str) -> PriceList | None:
+    """Return a provider's own price list; None without one of its location."""
     read = world.prices.get(name)
     return (
         read if isinstance(read, PriceList) and read.location == declared.price_location else None
@@ -87,34 +73,3 @@ def _table_of_list(kind: str, prices: PriceList) -> Table:
     }
     gone = {name: replace(known, price=None) for name, known in shipped.items()}
     return Table(prices.read_at.date().isoformat(), "its own price list", gone | sold)
-
-
-def _own_source(world: World, name: str, prices: PriceList) -> PriceSource:
-    return PriceSource(
-        provider=name,
-        own=True,
-        as_of=f"{prices.read_at:%Y-%m-%d %H:%M} UTC",
-        age_seconds=_seconds(prices.read_at, world.time),
-        because=prices.stale,
-    )
-
-
-def _shipped_source(world: World, name: str, shipped: Table) -> PriceSource:
-    read = world.prices.get(name)
-    because = ""
-    if isinstance(read, Unknown):
-        because = read.unknown
-    elif read is not None:
-        because = f"its own list is that of {read.location}"
-    day = date.fromisoformat(shipped.as_of) if shipped.as_of else None
-    return PriceSource(
-        provider=name,
-        own=False,
-        as_of=shipped.as_of,
-        age_seconds=None if day is None else _seconds(day, world.time.date()),
-        because=because,
-    )
-
-
-def _seconds(since: date, until: date) -> int:
-    return max(0, int((until - since).total_seconds()))

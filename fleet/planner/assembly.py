@@ -39,7 +39,6 @@ from fleet.model.plan import (
     WorkerVerdict,
 )
 from fleet.model.pool_limits import size_of
-from fleet.model.price_lists import find_price_sources
 from fleet.model.prices import type_names
 from fleet.model.tickets import UNKNOWN_USER
 from fleet.model.values import Value
@@ -62,6 +61,7 @@ from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.limits import is_booting
 from fleet.planner.notices import find_notices
 from fleet.planner.pool_plan import PoolPlan, is_going
+from fleet.planner.price_sources import find_price_sources
 from fleet.planner.promotions import find_promotions
 from fleet.planner.shared_stacks import find_base_changes
 from fleet.planner.solver import GAP, MAX_NODES

@@ -11,9 +11,9 @@ from fleet.model.facts import World
 from fleet.model.images import BOOTABLE, ImageVersion
 from fleet.model.notices import Notice
 from fleet.model.plan import ApprovalVerdict
-from fleet.model.price_lists import find_price_sources
 from fleet.model.prices import OLD_AFTER
 from fleet.model.values import digest
+from fleet.planner.price_sources import find_price_sources
 from fleet.schema.model import Fleet
 from fleet.schema.pools import Recipe
 from fleet.schema.units import write_duration

@@ -213,7 +213,7 @@ def _describe_tag(tag: ListedTag) -> str:
 def _claim(each: EnforcedClaim) -> Iterator[Line]:
     style = Style.PLAIN if each.by == "scheduler" else Style.YELLOW
     yield line(
-        f"  {each.claim} at {each.queue}: ", Span(WORDS[each.by], style), f" ({each.because})"
+        f"  {each.claim} at {each.queue}: ", Span(WORDS[each.by], style), " (", each.because, ")"
     )
     if each.place and each.claim != "tag":
         yield line(Span(f"      see {each.place}", Style.DIM))

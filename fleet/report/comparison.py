@@ -39,6 +39,7 @@ from fleet.report.sensitive import rule_facts, sensitive_edit
 from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
 from fleet.words import figures as words
+from fleet.words.runs import explain_guard, explain_place
 
 _MOST_ROWS = 40
 _MORE = "{} more, all in the JSON"
@@ -360,11 +361,11 @@ def _merge_by_cause(changes: Iterable[RequestsChange]) -> Iterator[RequestsChang
 def _requests(change: RequestsChange, included: Mapping[str, str]) -> _Row:
     many = words.many(len(change.requests), "request")
     fate = "served" if change.served else "no longer served"
-    place = f"; see {words.cited([change.path], included)}" if change.path else ""
+    place = words.cited([change.path], included) if change.path else ""
     return _Row(
         *("queue", change.queue, "+" if change.served else "!"),
         what=f"{many} {fate}: {some_of(change.requests)}",
-        why=change.because + place,
+        why=explain_place(change.because, place),
     )
 
 
@@ -373,8 +374,8 @@ def _guard(change: GuardChange, included: Mapping[str, str]) -> _Row:
         what = f"no longer {_GUARDS[change.before]}"
     else:
         what = f"newly {_GUARDS[change.after]}"
-    place = f"; limit: {words.cited([change.path], included)}" if change.path else ""
-    why = change.because + place + (f"; to proceed: {change.way_out}" if change.way_out else "")
+    limit = words.cited([change.path], included) if change.path else ""
+    why = explain_guard(change.because, limit, change.way_out)
     where = "guard of pool" if change.pool else "guard of"
     return _Row(where, change.pool or "the whole fleet", "!", what, why, change.guard)
 

@@ -6,6 +6,7 @@ from itertools import groupby
 from fleet.model.log import LogEntry
 from fleet.report.document import Line, Span, Style, line
 from fleet.words import figures as words
+from fleet.words.runs import add_code
 
 _STYLES = {"done": Style.GREEN, "failed": Style.RED, "killed": Style.RED, "partly": Style.RED}
 _SHOWN_COMMIT = 12
@@ -45,7 +46,7 @@ def _entry(entry: LogEntry, currency: str) -> Line:
     if entry.outcome:
         parts += [": ", Span(entry.outcome, _STYLES.get(entry.outcome, Style.YELLOW))]
     more = [f"{entry.cost:+f} {currency}/h"] if entry.cost else []
-    more += [f"{entry.because} [{entry.reason}]" if entry.reason else entry.because]
+    more += [add_code(entry.because, entry.reason)]
     more += [f"plan {words.short(entry.plan)}"] if entry.plan and entry.kind == "run" else []
     more += [f"{key} {value}" for key, value in entry.details.items()]
     said = "; ".join(filter(None, more))

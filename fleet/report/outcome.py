@@ -40,7 +40,7 @@ def outcome_blocks(
     yield from _format_pools("in progress", outcome.under_way, "applied")
     yield from _format_pools("not started", outcome.left, "refused")
     for because in outcome.refused:
-        yield line("  ", Span("refused", _STYLES["refused"]), f": {because}")
+        yield line("  ", Span("refused", _STYLES["refused"]), ": ", because)
     yield from _outdated(outcome)
     yield from _next(outcome, plan, command)
 

@@ -54,6 +54,9 @@ from fleet.report.status import budgets_section, count_cell, limits_section, poo
 from fleet.schema.findings import MAX_LISTED, some_of, yaml_key
 from fleet.tagrules.export import describe_rules
 from fleet.words import figures as words
+from fleet.words.answers import explain_dropped, explain_tag_rule
+from fleet.words.images import describe_waiting
+from fleet.words.lives import describe_served
 
 _MOST_ALIKE = 5
 _MOST_CHANGED = 5
@@ -342,7 +345,7 @@ def _action_rows(plan: Plan) -> Iterator[Row]:
                     action.worker,
                     _type(action, types),
                     f"{amount} {plan.currency}/h" if amount else "",
-                    _format_served(action),
+                    describe_served(action),
                     action.because,
                     action.reason.value,
                 )
@@ -387,15 +390,12 @@ def _difference_of(action: Action) -> Decimal:
             assert_never(never)
 
 
-def _format_served(action: Action) -> str:
-    if not isinstance(action, Create) or all(name in action.because for name in action.serves):
-        return ""  # it serves no request, or its reason names them
-    return f"for {some_of(action.serves, shown=2)}"
-
-
 def _waiting_versions(plan: Plan) -> Section:
     rows = [
-        row(line(Span(f"image {each.image}", Style.BOLD), f": {each.said}"), each.command)
+        row(
+            line(Span(f"image {each.image}", Style.BOLD), ": ", describe_waiting(each)),
+            each.command,
+        )
         for each in plan.waiting_versions
     ]
     columns = (Column("Version"), Column("Command", Kind.COMMAND, lead="now: ", style=Style.DIM))
@@ -422,7 +422,7 @@ def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
     dropped = tuple(
         TagNote(
             tag,
-            f"waited longer than `otherwise.after` of tag {tag}, so it may run without it",
+            explain_dropped(tag),
             (),
             len(signature.requests),
             signature.requests,
@@ -459,7 +459,9 @@ def _group_notes(plan: Plan, kind: str) -> tuple[TagNote, ...]:
     return tuple(
         TagNote(
             each.tag,
-            f"{each.tag} by {yaml_key(each.path)}" if isinstance(each, RuledTag) else each.because,
+            explain_tag_rule(each.tag, yaml_key(each.path))
+            if isinstance(each, RuledTag)
+            else each.because,
             each.path,
             len(requests),
             tuple(requests),
@@ -536,7 +538,7 @@ def _guards(plan: Plan) -> Section:
 def _guard(guard: GuardResult, included: Mapping[str, str]) -> Row:
     steps = guard.way_out.partition(guard.approve[0])[0] if guard.approve else guard.way_out
     return row(
-        line(Span(guard.result, _RESULTS[guard.result]), f": {guard.because}"),
+        line(Span(guard.result, _RESULTS[guard.result]), ": ", guard.because),
         guard.guard,
         guard.pool or "whole fleet",
         words.cited([guard.path], included) if guard.path else "",
@@ -583,7 +585,7 @@ def _warnings(plan: Plan) -> Iterator[Section]:
 
 def _format_warning(warning: Warning_) -> Line:
     where = f"{warning.place}: " if warning.place else ""
-    return line(where, Span(f"warning[{warning.rule}]", Style.YELLOW), f" {warning.message}")
+    return line(where, Span(f"warning[{warning.rule}]", Style.YELLOW), " ", warning.message)
 
 
 def _digests(plan: Plan) -> Iterator[Line]:

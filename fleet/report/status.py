@@ -51,6 +51,7 @@ from fleet.report.document import (
 )
 from fleet.schema.findings import yaml_key
 from fleet.words import figures as words
+from fleet.words.images import describe_waiting
 
 _MAX_SHOWN = 12
 """Maximum budgets or limits in a terminal."""
@@ -409,7 +410,8 @@ def _unknown(status: Status) -> Iterator[Line]:
             f"next `fleet apply`: {moving.verb} {moving.version}",
         )
     for each in status.waiting_versions:
-        yield line(Span(f"image {each.image}: ", Style.YELLOW), f"{each.said}; `{each.command}`")
+        waiting = f"{describe_waiting(each)}; `{each.command}`"
+        yield line(Span(f"image {each.image}: ", Style.YELLOW), waiting)
     for guard in status.guards:
         if guard.result == "refused":
             yield line(Span("refused: ", Style.RED), guard.because)

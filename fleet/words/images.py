@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from fleet.model.images import ImageVersion
+from fleet.model.images import ImageVersion, WaitingVersion
 from fleet.schema.units import write_count, write_duration
 
 UNPROMOTED_BY_PERSON = "a person made it the candidate, no rule did"
@@ -236,3 +236,13 @@ def explain_mode(mode: str) -> str:
 def explain_unknown_provider(provider: str, reason: str) -> str:
     """Return why the listing of a provider is unknown."""
     return f"provider {provider} is unknown: {reason}"
+
+
+def describe_waiting(each: WaitingVersion) -> str:
+    """Return a version that waits for promotion, its waiting time and the reason."""
+    since = f"since {each.since:%Y-%m-%d %H:%M} UTC"
+    if each.state == "failed":
+        return f"version {each.version} is not promoted: {each.because}, {since}"
+    if each.until is None:
+        return f"version {each.version} waits for promotion {since}: {each.because}"
+    return f"version {each.version} is the candidate ({each.share}%) {since}: {each.because}"

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from fleet.model.plan import Action, Create
+from fleet.schema.findings import some_of
 from fleet.schema.units import write_count, write_duration
 
 FAILED = "failed by its provider: its livechecks or `new` failed"
@@ -56,6 +58,14 @@ def explain_requests(first: str, more: int) -> str:
     """Return the requests that a machine is created for."""
     others = f" and {more} more wait" if more else " waits"
     return f"request {first}{others} and no free worker fits {'them' if more else 'it'}"
+
+
+def describe_served(action: Action) -> str:
+    """Return the requests that a new machine serves; empty if its reason names all of them."""
+    serves = action.serves if isinstance(action, Create) else ()
+    if set(serves) <= {*action.because.split()}:
+        return ""
+    return f"for {some_of(serves, shown=2)}"
 
 
 def describe_figure(key: str, count: int) -> str:

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from fleet.apply.saved_plan import find_drift
 from fleet.apply.selection import Selection, selected_part
 from fleet.model.facts import Base, BaseChange, Unknown
 from fleet.model.plan import Plan
-from fleet.model.saved_plan import find_drift
 from fleet.planner.shared_stacks import parts_of
 from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json

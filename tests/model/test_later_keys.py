@@ -14,7 +14,7 @@ from pathlib import Path
 from fleet.model.digests import world_digest
 from fleet.model.facts import World
 from fleet.model.plan import Plan
-from fleet.model.saved_plan import read_plan
+from fleet.apply.saved_plan import read_plan
 from fleet.model.values import Value, later
 
 def values_in(kind):

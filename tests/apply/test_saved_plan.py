@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from fleet.apply.saved_plan import find_drift, read_plan
 from fleet.errors import FileUnreadable, PlanOutdated
 from fleet.guard import guard
 from fleet.model.digests import seal
 from fleet.model.plan import Digests, Plan
-from fleet.model.saved_plan import find_drift, read_plan
 from fleet.model.values import FOR_PEOPLE, Value
 from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json

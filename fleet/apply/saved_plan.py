@@ -13,6 +13,7 @@ from pydantic_core import from_json
 from fleet.errors import FileUnreadable, PlanOutdated
 from fleet.model.digests import seal
 from fleet.model.plan import Action, Create, Plan, PoolVerdict, WorkerVerdict
+from fleet.words.runs import add_reason
 
 LIMIT_BYTES = 500_000_000
 _FORMAT = Plan.model_fields["format"].default
@@ -123,7 +124,7 @@ def _compare_actions(saved: Plan, now: Plan) -> Iterator[str]:
         if new is None and old is not None:
             yield f"{_OLD}: {_describe(old)}"
         elif old is None and new is not None:
-            yield f"{_NEW}: {_describe(new)}: {new.because}"
+            yield add_reason(f"{_NEW}: {_describe(new)}", new.because)
         elif old is not None and new is not None:
             yield from _another(old, new)
     released = [{(each.pool, each.worker) for each in plan.releases} for plan in (saved, now)]
@@ -172,8 +173,8 @@ def _compare_verdicts(saved: Plan, now: Plan, acted_on: set[tuple[str, str]]) ->
         if old and new and old.verdict == new.verdict:
             continue
         was, is_ = (each.verdict if each else "absent" for each in (old, new))
-        why = f": {new.because}" if new else ""
-        yield f"worker {key[1]} of pool {key[0]}: {was} then, {is_} now{why}"
+        what = f"worker {key[1]} of pool {key[0]}: {was} then, {is_} now"
+        yield add_reason(what, new.because) if new else what
 
 
 def _list_machines(plan: Plan) -> dict[tuple[str, str], WorkerVerdict]:
