@@ -7,7 +7,6 @@ that imports its satellite when it is called.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 # The program imports this module to print its help.
@@ -54,8 +53,7 @@ class ServedPages(Protocol):
         """Return the page at a URL's path; None if it does not exist."""
 
 
-@dataclass(frozen=True)
-class Satellites:
+class Satellites(NamedTuple):
     """The parts that `fleet/program.py` connects."""
 
     copr_rules: Callable[[CoprRulesFile | CoprRulesUrl, str, Files], RuleReader]

@@ -35,18 +35,18 @@ class DueImage(Value):
     """The due steps of one image."""
 
     image: str
-    steps: tuple[Step, ...] = Field((), description="What is to be done, in this order.")
+    steps: tuple[Step, ...] = Field((), description="The due steps, in this order.")
     version: str = Field(
-        "", description="The version to test or publish; empty where one is to be built."
+        "", description="The version to test or publish; empty if one is to be built."
     )
     causes: tuple[DueCause, ...] = ()
     waits_until: Moment | None = Field(None, description="It is due, but not before.")
-    waits: str = Field("", description="Why it is due and nothing is done now.")
+    waits: str = Field("", description="Why a due step is not done now.")
     serving: str = Field("", description="The version that machines boot meanwhile.")
     rebuild: str = Field(
-        "", description="Where one is to be built again: what the last build took and cost."
+        "", description="Duration and cost of the last build, if it is to be built again."
     )
-    unknown: str = Field("", description="What could not be looked at, and so is not due.")
+    unknown: str = Field("", description="Facts that could not be read; no step is due for them.")
     waiting: WaitingVersion | None = Field(
         None, description="The newer version that not every machine boots yet, and why."
     )
