@@ -21,7 +21,7 @@ from fleet.schema.model import Fleet
 from fleet.simulate.replay import Replay, Task
 from tests.builders import NOW
 from tests.builders.recording import QUEUE, a_job
-from tests.explain.test_simulation import a_trial
+from tests.simulate.test_simulation import a_trial
 
 BOTH = ("small", "big")
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.test_site import SitePage
 from tests.rigs.canary import find_leaks, in_files
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
+from tests.site.test_site import SitePage
 
 HOSTILE = (
     "<script>alert(1)</script>\"'&",

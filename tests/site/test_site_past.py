@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -34,12 +35,13 @@ from tests.builders.past import (
     versions,
 )
 from tests.builders.sentences import tells
-from tests.report.conftest import Golden
-from tests.report.test_site import HOSTILE, SitePage
+from tests.rigs.golden import Golden
+from tests.site.test_site import HOSTILE, SitePage
 
 BUILDERS = "-/status/pools/builders/index.html"
 MONEY = "-/status/money/index.html"
 IMAGES = "-/status/images/index.html"
+GOLDEN = Path(__file__).parent / "golden/plots.html"
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,7 @@ def test_a_plot_is_drawn_as_committed(golden: Golden) -> None:
     page = site(Shown(plan, history=history))[BUILDERS]
 
     start = page.index('<h2 id="past">')
-    golden("plots.html", page[start : page.index("<h3>Waiting", start)])
+    golden.compare(GOLDEN, page[start : page.index("<h3>Waiting", start)])
 
 
 def test_the_table_holds_the_last_week_in_steps_of_four_hours(files: dict[str, str]) -> None:
