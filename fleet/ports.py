@@ -796,7 +796,7 @@ class TicketSources:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenRun:
     """The observation of a run, used to assign machines while the next run observes."""
 
     fleet: Fleet
@@ -826,7 +826,7 @@ class HandOut(Protocol):
         """Assign free machines and return the new world; `note` writes the journal."""
 
     def hand_out_again(
-        self, seen: Seen, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell
+        self, seen: SeenRun, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell
     ) -> bool:
         """Give machines that are still free to waiting tickets; return whether any got one."""
 

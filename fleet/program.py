@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fleet.schema.source import Files
 
 
-class Command(NamedTuple):
+class Verb(NamedTuple):
     """A command: its module and its line in `fleet --help`."""
 
     module: str
@@ -45,58 +45,54 @@ class Command(NamedTuple):
 
 
 VERBS = {
-    "init": Command(
+    "init": Verb(
         "fleet.migrate.init", "begin a fleet: write fleet.yaml and what belongs beside it"
     ),
-    "validate": Command("fleet.cli.validate", "check fleet.yaml and report every error at once"),
-    "schema": Command("fleet.cli.schema", "print a published JSON Schema"),
-    "observe": Command(
+    "validate": Verb("fleet.cli.validate", "check fleet.yaml and report every error at once"),
+    "schema": Verb("fleet.cli.schema", "print a published JSON Schema"),
+    "observe": Verb(
         "fleet.cli.observe", "record all facts that a plan is made from, without secrets"
     ),
-    "plan": Command("fleet.cli.plan", "show which machines should exist, at what cost and why"),
-    "simulate": Command(
+    "plan": Verb("fleet.cli.plan", "show which machines should exist, at what cost and why"),
+    "simulate": Verb(
         "fleet.simulate.commands",
         "replay recorded demand, and show what a change would have cost and saved",
     ),
-    "check": Command(
+    "check": Verb(
         "fleet.cli.check", "run the policies beside fleet.yaml over the plan and the configuration"
     ),
-    "report": Command(
+    "report": Verb(
         "fleet.site.commands", "report a month, or a saved plan as a comment of a merge request"
     ),
-    "apply": Command("fleet.cli.apply", "plan and apply the changes"),
-    "status": Command("fleet.cli.status", "show pools and workers: state, image, work, money"),
-    "doctor": Command("fleet.cli.doctor", "check that everything fleet.yaml names works"),
-    "explain": Command(
+    "apply": Verb("fleet.cli.apply", "plan and apply the changes"),
+    "status": Verb("fleet.cli.status", "show pools and workers: state, image, work, money"),
+    "doctor": Verb("fleet.cli.doctor", "check that everything fleet.yaml names works"),
+    "explain": Verb(
         "fleet.cli.explain", "explain why a request waits, a pool has its size, a worker stays"
     ),
-    "tags": Command("fleet.cli.tags", "show where tags come from and who enforces them"),
-    "image": Command("fleet.images.commands", "build, test, publish, promote and prune images"),
-    "state": Command("fleet.cli.state", "create, show, repair and move the stored state"),
-    "machine": Command(
-        "fleet.cli.machine", "list, delete and forget machines, print their console"
-    ),
-    "freeze": Command("fleet.cli.freeze", "stop creations or deletions for a while"),
-    "unfreeze": Command("fleet.cli.unfreeze", "end a freeze before its time"),
-    "hold": Command("fleet.cli.hold", "keep a machine as it is for a while, without new work"),
-    "release": Command("fleet.cli.release", "end the hold of a machine"),
-    "approve": Command("fleet.cli.approve", "let a number of machines pass a guard for a while"),
-    "log": Command("fleet.cli.log", "show who changed what, when and why, and verify it"),
-    "undo": Command("fleet.cli.undo", "delete what runs created and that never became busy"),
-    "panic": Command("fleet.cli.panic", "stop creating in a pool, drain it, delete what is idle"),
-    "sweep": Command("fleet.cli.sweep", "delete machines whose expiry has passed"),
-    "adopt": Command(
-        "fleet.cli.adopt", "adopt existing machines into a pool (changes labels only)"
-    ),
-    "prices": Command("fleet.cli.prices", "check the price catalogue"),
-    "ticket": Command("fleet.tickets.commands", "request a machine by tags, and release it"),
-    "serve": Command("fleet.tickets.serve", "serve tickets to Resalloc clients, and apply"),
-    "export": Command("fleet.migrate.export", "export tag rules to the queue that assigns work"),
-    "import": Command(
+    "tags": Verb("fleet.cli.tags", "show where tags come from and who enforces them"),
+    "image": Verb("fleet.images.commands", "build, test, publish, promote and prune images"),
+    "state": Verb("fleet.cli.state", "create, show, repair and move the stored state"),
+    "machine": Verb("fleet.cli.machine", "list, delete and forget machines, print their console"),
+    "freeze": Verb("fleet.cli.freeze", "stop creations or deletions for a while"),
+    "unfreeze": Verb("fleet.cli.unfreeze", "end a freeze before its time"),
+    "hold": Verb("fleet.cli.hold", "keep a machine as it is for a while, without new work"),
+    "release": Verb("fleet.cli.release", "end the hold of a machine"),
+    "approve": Verb("fleet.cli.approve", "let a number of machines pass a guard for a while"),
+    "log": Verb("fleet.cli.log", "show who changed what, when and why, and verify it"),
+    "undo": Verb("fleet.cli.undo", "delete what runs created and that never became busy"),
+    "panic": Verb("fleet.cli.panic", "stop creating in a pool, drain it, delete what is idle"),
+    "sweep": Verb("fleet.cli.sweep", "delete machines whose expiry has passed"),
+    "adopt": Verb("fleet.cli.adopt", "adopt existing machines into a pool (changes labels only)"),
+    "prices": Verb("fleet.cli.prices", "check the price catalogue"),
+    "ticket": Verb("fleet.tickets.commands", "request a machine by tags, and release it"),
+    "serve": Verb("fleet.tickets.serve", "serve tickets to Resalloc clients, and apply"),
+    "export": Verb("fleet.migrate.export", "export tag rules to the queue that assigns work"),
+    "import": Verb(
         "fleet.migrate.commands", "write a fleet.yaml from another system's configuration"
     ),
-    "debusine": Command("fleet.cli.debusine", "prepare a Debusine server for fleet"),
-    "completion": Command("fleet.cli.completion", "print a shell completion script"),
+    "debusine": Verb("fleet.cli.debusine", "prepare a Debusine server for fleet"),
+    "completion": Verb("fleet.cli.completion", "print a shell completion script"),
 }
 """Every command, with its module and its line in `fleet --help`."""
 REMOVED = {

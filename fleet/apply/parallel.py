@@ -27,7 +27,7 @@ from fleet.engines.parallel import (
 )
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action
-from fleet.ports import Engine, Seen, SupportsConcurrency, Task
+from fleet.ports import Engine, SeenRun, SupportsConcurrency, Task
 from fleet.schema.model import Fleet
 from fleet.state.store import DatabaseStore
 
@@ -192,7 +192,7 @@ class Background:
         self.store = store
         self._tasks: dict[str, _RunningTask] = {}
         self.cuts: list[Callable[[], None]] = []
-        self.seen: Seen | None = None
+        self.seen: SeenRun | None = None
         """The observation of the run before this one, if it completed."""
         self.actions: Mapping[tuple[str, str], Action] = {}
         """Actions of earlier plans that are still running, by verb and machine."""

@@ -62,7 +62,7 @@ from fleet.planner.failures import describe_failures, recall
 from fleet.planner.inventory import PoolInventory, extended, find_due, heirs_of, take_inventory
 from fleet.planner.lifecycle.held import is_all_frozen
 from fleet.planner.payers import payers_of
-from fleet.ports import Asking, Console, Seen, Task, Tell
+from fleet.ports import Asking, Console, SeenRun, Task, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
 from fleet.words.notes import describe_rivals
@@ -296,11 +296,11 @@ class _Run:
             begun = {**earlier, **actions_of(plan)}
             background.actions = {key: begun[key] for key in begun if key[1] in going}
 
-    def seen(self, world: World, plan: Plan) -> Seen:
+    def seen(self, world: World, plan: Plan) -> SeenRun:
         """Return the observation that the next run can use while it observes."""
         leaving = {each.worker for each in plan.actions if not isinstance(each, Create)}
         leaving = leaving.union(*self.sources.executor.under_way.values())
-        return Seen(self.fleet, world, self.sources.of_tickets, self.started, leaving)
+        return SeenRun(self.fleet, world, self.sources.of_tickets, self.started, leaving)
 
 
 def note_failures(

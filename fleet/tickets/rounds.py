@@ -16,7 +16,15 @@ from fleet.model.plan import Plan
 from fleet.model.tickets import UNKNOWN_USER, Given, Ticket
 from fleet.planner.competing import known_machines
 from fleet.planner.inventory import holds_of
-from fleet.ports import MachineCleaner, PoolExecutor, Seen, Task, Tell, TicketDesk, TicketSources
+from fleet.ports import (
+    MachineCleaner,
+    PoolExecutor,
+    SeenRun,
+    Task,
+    Tell,
+    TicketDesk,
+    TicketSources,
+)
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tickets.forgotten import find_forgotten, with_forgotten
 from fleet.tickets.handout import TicketAssigner, find_held
@@ -41,7 +49,7 @@ def hand_out_all(
     _clean(world, sources, tell, note)
     if broken or sources.cleaners:
         world = _with_workers(world, sources)
-    given = _give(Seen(fleet, world, sources, world.time), open_tickets, tell, note)
+    given = _give(SeenRun(fleet, world, sources, world.time), open_tickets, tell, note)
     if not given:
         return world
     queues = {queue: _without_tickets(world.queues[queue], got) for queue, got in given.items()}
@@ -50,7 +58,7 @@ def hand_out_all(
 
 
 def hand_out_again(
-    seen: Seen, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell
+    seen: SeenRun, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell
 ) -> bool:
     """Give machines that are still free to waiting tickets; return whether any got one."""
     sources = replace(seen.sources, executor=executor)
@@ -67,7 +75,7 @@ def hand_out_again(
 
 
 def _give(
-    seen: Seen, waiting: Mapping[str, Sequence[Ticket]], tell: Tell, note: Tell
+    seen: SeenRun, waiting: Mapping[str, Sequence[Ticket]], tell: Tell, note: Tell
 ) -> dict[str, frozenset[int]]:
     """Give free machines to tickets; return the tickets that got one, by queue."""
     if all(ticket.machine for tickets in waiting.values() for ticket in tickets):

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from fleet.model.facts import Listing, QueueReading, Unknown, World
 from fleet.model.plan import Plan
-from fleet.ports import MachineRecords, PoolExecutor, Seen, Tell, TicketSources
+from fleet.ports import MachineRecords, PoolExecutor, SeenRun, Tell, TicketSources
 from fleet.schema.model import Fleet
 
 
@@ -24,7 +24,7 @@ class FakeHandOut:
 
     def hand_out_again(
         self,
-        seen: Seen,  # noqa: ARG002 - same
+        seen: SeenRun,  # noqa: ARG002 - same
         executor: PoolExecutor,  # noqa: ARG002 - same
         now: datetime,  # noqa: ARG002 - same
         tell: Tell,  # noqa: ARG002 - same

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.apply.observe import Sequential
 from fleet.model.facts import Unknown, World
-from fleet.ports import HandOut, MachineRecords, Seen, TicketSources
+from fleet.ports import HandOut, MachineRecords, SeenRun, TicketSources
 from fleet.reconcile import reconcile
 from fleet.tickets.rounds import TicketHandOut
 from tests.builders import NOW
@@ -43,7 +43,7 @@ def test_no_ticket_gets_a_machine_when_none_waits(
     hand_out: HandOut, sources: TicketSources
 ) -> None:
     said: list[str] = []
-    seen = Seen(FLEET, WORLD, sources, NOW)
+    seen = SeenRun(FLEET, WORLD, sources, NOW)
 
     given = hand_out.hand_out_again(seen, Sequential(), NOW, said.append, said.append)
 
