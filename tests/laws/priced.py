@@ -55,7 +55,9 @@ def billings(draw: st.DrawFn) -> dict[str, object]:
 def priced_pools(draw: st.DrawFn) -> dict[str, object]:
     """Return pools of one or two types with their own life, disk and price."""
     made: dict[str, object] = {}
-    for name in draw(st.sets(st.sampled_from(["builders", "second", "tagged"]), min_size=1)):
+    for name in sorted(
+        draw(st.sets(st.sampled_from(["builders", "second", "tagged"]), min_size=1))
+    ):
         kinds = draw(st.lists(st.sampled_from([*TYPES]), min_size=1, max_size=2, unique=True))
         machine: dict[str, object] = {"type": kinds}
         if draw(st.booleans()):
