@@ -5,12 +5,15 @@ each on the fitting worker that is free first. The start is unknown if a limit o
 request, and on workers whose work has no known end.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
+from itertools import chain
+from math import inf
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -19,7 +22,7 @@ from fleet.model.facts import Listing, Worker, World
 from fleet.model.plan import Plan, WorkerVerdict
 from fleet.model.pool_limits import boot_of
 from fleet.model.values import Value
-from fleet.planner.demand import Ordered, ordered
+from fleet.planner.demand import Drops, Ordered, ordered
 from fleet.planner.durations import NO_KIND, Durations, Kind, kind_at
 from fleet.planner.fitting import asked_by
 from fleet.planner.images import images_by_pool
@@ -105,29 +108,53 @@ def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = No
             turns.start(found, request, own[request.key])
     lines = turns.lines()
     fits = _fitting_lines(fleet, world, plan, lines)
+    waived = _waived_lines(fleet, world, plan, lines)
     number_of = {key: n for n, s in enumerate(plan.signatures) for key in s.requests}
     stopped = _blocked_requests(fleet, plan, turns)
     for request in requests:
         if request.key in own:
             continue
+        number = number_of.get(request.key)
         if request.key in stopped:
             found.not_known[request.key] = stopped[request.key]
-            continue
-        fitting = fits[number_of[request.key]] if request.key in number_of else []
-        able = [line for line in fitting if line.ends_in_time(request)]
-        first = _first_free(able, turns.free)
-        if first is None:
-            is_untimed = any(line.untimed for line in able)
-            found.not_known[request.key] = UNTIMED if is_untimed else _NONE_FITS
-            continue
-        turns.start(found, request, first[1])
-        line = lines[standing[first[1]].alike]
-        if first[1] in turns.free:
-            heappush(line.heap, (turns.free[first[1]], first[1]))
+        elif number is None:
+            found.not_known[request.key] = _NONE_FITS
         else:
-            line.untimed = True
+            turns.queue(found, request, number, fits[number], waived.get(number, ()))
+    turns.start_all_waiving(found)
     _drop_partial_queues(plan, found)
     return found
+
+
+_Waits = Sequence[tuple[int, Sequence[_Line]]]
+"""Seconds of a wait after which a tag is waived, and the lines that fit then."""
+
+
+class _Waiving(NamedTuple):
+    """A request that will fit other workers once it waives a tag (`otherwise`)."""
+
+    request: Ordered
+    stages: _Waits
+    """Seconds from now, and the lines that fit from then on."""
+
+    @classmethod
+    def of(
+        cls, request: Ordered, now: datetime, lines: Sequence[_Line], waits: _Waits
+    ) -> "_Waiving":
+        """Return a request that fits these lines, and others after these waits."""
+        since = request.since
+        waited = 0 if since is None else int((now - since).total_seconds())
+        known = waits if since is not None else ()
+        return cls(request, [(0, lines), *((seconds - waited, then) for seconds, then in known)])
+
+    def first(self, free: Mapping[str, int]) -> tuple[int, str] | None:
+        """Return its first start by a waived tag, and the worker."""
+        able = (
+            (after, [line for line in lines if line.ends_in_time(self.request)])
+            for after, lines in self.stages
+        )
+        firsts = ((after, _first_free(lines, free)) for after, lines in able)
+        return min(((max(after, f[0]), f[1]) for after, f in firsts if f), default=None)
 
 
 class _Schedule:
@@ -138,15 +165,17 @@ class _Schedule:
         self._assumed = assumed
         self.free = {n: each.free_in for n, each in standing.items() if each.free_in is not None}
         self._working = {name for name, each in standing.items() if each.works}
+        self._lines: defaultdict[Class, _Line] = defaultdict(_Line)
+        self._waiving: defaultdict[int, deque[_Waiving]] = defaultdict(deque)
 
-    def start(self, found: Forecast, request: Ordered, name: str) -> None:
-        """Start a request on a worker as soon as the worker is free."""
+    def start(self, found: Forecast, request: Ordered, name: str, at: int = 0) -> None:
+        """Start a request on a worker as soon as the worker is free, not before a moment."""
         if name not in self._standing:
             found.not_known[request.key] = f"worker {name}, which it is next for, is not seen now"
         elif name not in self.free:
             found.not_known[request.key] = UNTIMED
         else:
-            start = found.starts[request.key] = self.free.pop(name)
+            start = found.starts[request.key] = max(at, self.free.pop(name))
             found.workers[request.key] = name
             seconds = request.seconds_on(self._standing[name].alike[2])
             seconds = self._assumed if seconds is None else seconds
@@ -156,17 +185,57 @@ class _Schedule:
 
     def lines(self) -> dict[Class, _Line]:
         """Return the busy workers by class; the plan already uses the free ones."""
-        lines: defaultdict[Class, _Line] = defaultdict(_Line)
         for name in self._working & self._standing.keys():
-            line = lines[self._standing[name].alike]
-            line.kind = self._standing[name].alike[2]
-            if name in self.free:
-                line.heap.append((self.free[name], name))
-            else:
-                line.untimed = True
-        for line in lines.values():
-            heapify(line.heap)
-        return dict(lines)
+            self._add_free(name)
+        return dict(self._lines)
+
+    def _add_free(self, name: str) -> None:
+        line = self._lines[self._standing[name].alike]
+        line.kind = self._standing[name].alike[2]
+        if name in self.free:
+            heappush(line.heap, (self.free[name], name))
+        else:
+            line.untimed = True
+
+    def queue(
+        self, found: Forecast, request: Ordered, number: int, lines: Sequence[_Line], waits: _Waits
+    ) -> None:
+        """Start a request of a signature on the fitting worker that is free first.
+
+        Earlier requests that waive a tag until then start before it.
+        """
+        able = [line for line in lines if line.ends_in_time(request)]
+        first = _first_free(able, self.free)
+        while first is not None and self.start_waiving(found, first[0]):
+            first = _first_free(able, self.free)
+        later = _Waiving.of(request, found.now, lines, waits)
+        then = later.first(self.free)
+        if then is not None and (first is None or then < first):
+            self._waiving[number].append(later)
+        elif first is not None:
+            self.start(found, request, first[1])
+            self._add_free(first[1])
+        else:
+            is_untimed = any(line.untimed for line in able)
+            found.not_known[request.key] = UNTIMED if is_untimed else _NONE_FITS
+
+    def start_waiving(self, found: Forecast, until: float) -> bool:
+        """Start the first request that waives a tag; return whether it starts until then."""
+        firsts = [(each[0].first(self.free), n) for n, each in self._waiving.items() if each]
+        known = [(first, n) for first, n in firsts if first is not None and first[0] <= until]
+        if not known:
+            return False
+        (at, name), number = min(known)
+        self.start(found, self._waiving[number].popleft().request, name, at)
+        self._add_free(name)
+        return True
+
+    def start_all_waiving(self, found: Forecast) -> None:
+        """Start all requests that waive a tag."""
+        while self.start_waiving(found, inf):
+            pass
+        for each in chain.from_iterable(self._waiving.values()):
+            found.not_known[each.request.key] = UNTIMED
 
     def first_end(self, counts: Callable[[Offer], bool]) -> int | None:
         """Return the seconds until the first matching worker ends its work; None: unknown."""
@@ -250,6 +319,29 @@ def _fitting_lines(
             own = ((name, offer) for name, (at, offer, _) in names.items() if asked.queue in at)
             able = [name for name, offer in own if asked.fits(offer)]
         found.append([lines[names[name]] for name in (() if asked.held else able)])
+    return found
+
+
+def _waived_lines(
+    fleet: Fleet, world: World, plan: Plan, lines: Mapping[Class, _Line]
+) -> dict[int, list[tuple[int, list[_Line]]]]:
+    """Map signatures to the waits after which they waive tags, and the lines that fit then."""
+    drops = Drops(fleet, world.time)
+    stored = {queue for queue, demand in world.demands() if demand.stored}
+    found: defaultdict[int, list[tuple[int, list[_Line]]]] = defaultdict(list)
+    for number, signature in enumerate(plan.signatures if drops.are_stated else ()):
+        asked = asked_by(fleet, signature)
+        if asked.queue in stored or asked.held:
+            continue
+        for seconds in sorted({seconds for *_, seconds in drops.delays(signature.required)}):
+            then = asked._replace(dropped=drops.within(signature.required, seconds))
+            if then.dropped != asked.dropped:
+                fitting = [
+                    line
+                    for (at, offer, _), line in lines.items()
+                    if asked.queue in at and then.fits(offer)
+                ]
+                found[number].append((seconds, fitting))
     return found
 
 

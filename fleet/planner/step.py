@@ -24,6 +24,7 @@ from fleet.model.facts import (
 from fleet.model.plan import Create, Plan
 from fleet.model.pool_limits import boot_of
 from fleet.planner import transitions
+from fleet.planner.demand import Drops
 from fleet.planner.forecast import Forecast
 from fleet.planner.inventory import departures_after
 from fleet.schema.model import Fleet, Pool, serves_queue
@@ -78,6 +79,7 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
         turns[found.workers[key]].append((found.starts[key], key))
     waiting = {f"{queue}/{each.id}": each for queue, d in world.demands() for each in d.requests}
     signature_of = {key: each for each in plan.signatures for key in each.requests}
+    drops = Drops(fleet, world.time)
 
     def let_work(before: Worker) -> Worker:
         """Return a worker after the work that it ends and starts until the moment."""
@@ -89,7 +91,10 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
             request = waiting.get(key) or waiting[key.rpartition("#")[0]]
             since = world.time + timedelta(seconds=start)
             required = signature_of[key].required
-            work = transitions.work_on(request, required, since, names=names_of(request))
+            waited = (since - (request.pending_since or since)).total_seconds()
+            waived = drops.within(required, waited) - found.standing[worker.name].alike[1].provides
+            tags = [tag for tag in required if tag not in waived]
+            work = transitions.work_on(request, tags, since, names=names_of(request))
             worker = transitions.start_work(worker, request.id, work, since)
             if (ends := found.ends.get(key, inf)) <= seconds:
                 worker = transitions.end_work(worker, world.time + timedelta(seconds=ends))
