@@ -18,8 +18,9 @@ from tests.builders import NOW
 from tests.laws.strategies import fleets, worlds
 from tests.rigs.pasted import paste
 
-EXAMPLES = max(3, settings().max_examples // (2 if settings().max_examples > 100 else 3))
-"""A waiting request takes up to ten plans to explain: of each world one is drawn."""
+EXAMPLES = max(20, settings().max_examples // 2)
+"""Worlds per law: 20 every day, 1,000 in the session of laws. One waiting request of each world is
+explained, which takes up to ten plans."""
 
 
 def planned(fleet: Fleet, world: World) -> Plan:

@@ -36,38 +36,38 @@ YOUNG = a_request(id="2", pending_since=ago(minutes=1))
 TWO_BUSY = (busy(FIRST, 60), busy(SECOND, 600))
 
 
-def test_a_request_starts_on_a_worker_that_fits_once_it_waives_its_tag() -> None:
+def test_start_is_on_a_busy_worker_when_its_tag_is_waived_by_then() -> None:
     world = a_sim_world(*TWO_BUSY, requests=(OLD,))
 
     assert starts(a_fleet_that_waives(fast="30m"), world) == {"1": 60}
 
 
-def test_a_request_that_waives_its_tag_in_time_goes_before_a_younger_one() -> None:
+def test_older_request_starts_first_when_it_waives_its_tag_in_time() -> None:
     world = a_sim_world(*TWO_BUSY, requests=(OLD, YOUNG))
 
     assert starts(a_fleet_that_waives(fast="30m"), world) == {"1": 60, "2": 70}
 
 
-def test_a_request_that_waives_its_tag_too_late_goes_after_a_younger_one() -> None:
+def test_younger_request_starts_first_when_the_tag_is_waived_late() -> None:
     world = a_sim_world(*TWO_BUSY, requests=(OLD, YOUNG))
 
     assert starts(a_fleet_that_waives(fast="75m"), world) == {"2": 60, "1": 70}
 
 
-def test_a_request_starts_when_it_waives_its_tag_on_a_worker_that_is_idle_by_then() -> None:
+def test_start_is_the_waiver_when_the_worker_is_idle_by_then() -> None:
     world = a_sim_world(*TWO_BUSY, requests=(OLD, YOUNG))
 
     assert starts(a_fleet_that_waives(fast="100m"), world) == {"2": 60, "1": 90}
 
 
-def test_a_request_waits_for_the_last_tag_that_it_has_to_waive() -> None:
+def test_start_follows_the_last_waiver_when_two_tags_are_missing() -> None:
     both = OLD.altered(required=("fast", "near"))
     world = a_sim_world(*TWO_BUSY, requests=(both,))
 
     assert starts(a_fleet_that_waives(fast="30m", near="2h"), world) == {"1": 110}
 
 
-def test_a_queue_that_stored_the_tag_starts_no_request_without_it() -> None:
+def test_start_is_unknown_when_the_queue_stored_the_tag() -> None:
     world = a_sim_world(*TWO_BUSY, requests=(OLD,))
     reading = world.queues["debian"]
     assert isinstance(reading.demand, Demand)
@@ -76,7 +76,7 @@ def test_a_queue_that_stored_the_tag_starts_no_request_without_it() -> None:
     assert starts(a_fleet_that_waives(fast="30m"), world.altered(queues={"debian": stored})) == {}
 
 
-def test_a_request_runs_without_the_tag_that_it_waived() -> None:
+def test_work_has_no_tag_when_its_request_waived_it() -> None:
     fleet, world = a_fleet_that_waives(fast="30m"), a_sim_world(*TWO_BUSY, requests=(OLD,))
     plan = guard(fleet, reconcile(fleet, world))
     found = forecast(fleet, world, plan)
@@ -86,13 +86,13 @@ def test_a_request_runs_without_the_tag_that_it_waived() -> None:
     assert [w.work.required for _, w in after.registered() if w.running == "1" and w.work] == [()]
 
 
-def test_a_request_of_unknown_age_has_no_expected_start() -> None:
+def test_start_is_unknown_when_the_age_is_unknown() -> None:
     world = a_sim_world(*TWO_BUSY, requests=(OLD.altered(pending_since=None),))
 
     assert starts(a_fleet_that_waives(fast="30m"), world) == {}
 
 
-def test_equal_requests_waive_their_tag_one_after_the_other() -> None:
+def test_starts_are_in_turn_when_equal_requests_waive_their_tag() -> None:
     world = a_sim_world(*TWO_BUSY, requests=(OLD.altered(count=3), YOUNG))
 
     assert starts(a_fleet_that_waives(fast="30m"), world) == {
