@@ -114,9 +114,7 @@ def _fewest(run: Run, key: str, replans: Replans, *, patient: bool = True) -> li
     """Return the fewest edits that get a request served, the smallest figures first."""
     patient = patient and not is_throttled(run.plan, key)
     search = _Search(run.fleet, run.world, key, replans, patient=patient)
-    wide = search.run(run.plan)
-    small = map(search.minimised, sorted(wide, key=_size))
-    every = {_edits_key(edits): edits for edits in small}.values()
+    every = search.run(run.plan)
     fewest = min(map(_user_edit_count, every), default=(0, 0))
     found = [
         (edits, search.harms(run.plan, edits))
@@ -169,7 +167,8 @@ class _Search:
         """Return sets of the fewest edits that serve the request, each proven by a plan.
 
         This is a best-first search: if a plan does not serve the request yet, figures rise by the
-        shortfall in that plan.
+        shortfall in that plan. At the limit of plans, a set that may be too large is dropped if
+        another one is known.
         """
         frontier = _Frontier(is_few=self.replans.left <= FEW_PLANS)
         found: list[tuple[Edit, ...]] = []
@@ -187,7 +186,10 @@ class _Search:
                 heappush(frontier.heap, first)
                 break
             if self._is_reached(after):
-                found.append(edits)
+                least, is_proven = self._minimize(edits)
+                is_new = _edits_key(least) not in map(_edits_key, found)
+                if is_new and (is_proven or not found):
+                    found.append(least)
             elif self.replans.left:
                 self._extend(frontier, edits, after)
         if frontier.heap and not self.replans.left and not found:
@@ -203,20 +205,23 @@ class _Search:
             if each:
                 frontier.add(each)
 
-    def minimised(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
-        """Drop the edits and steps that the remaining plans prove needless."""
+    def _minimize(self, edits: tuple[Edit, ...]) -> tuple[tuple[Edit, ...], bool]:
+        """Drop needless edits and steps; return whether there were plans to try each."""
+        is_proven = True
         for edit in edits if len(edits) > 1 else ():
             fewer = tuple(each for each in edits if each.path != edit.path)
-            if fewer and self.replans.left and self._serves(fewer):
-                edits = fewer
+            serves = self._serves(fewer) if fewer else False
+            is_proven &= serves is not None
+            edits = fewer if serves else edits
         for number, edit in enumerate(edits):
-            steps = edit.steps - 1
-            while steps > 0 and self.replans.left:
+            for steps in range(edit.steps - 1, 0, -1):
                 less = (*edits[:number], edit.turned(steps), *edits[number + 1 :])
-                if not self._serves(less):
+                serves = self._serves(less)
+                is_proven &= serves is not None
+                if not serves:
                     break
-                edits, steps = less, steps - 1
-        return edits
+                edits = less
+        return edits, is_proven
 
     def harms(self, plan: Plan, edits: tuple[Edit, ...]) -> tuple[str, ...]:
         """Return the requests that a plan serves and that these edits would leave unserved."""
@@ -242,9 +247,10 @@ class _Search:
         """Return the cache key of these edits' plan; an edit may be of the request itself."""
         return self.key if any(edit.path == REQUEST for edit in edits) else "", _edits_key(edits)
 
-    def _serves(self, edits: tuple[Edit, ...]) -> bool:
+    def _serves(self, edits: tuple[Edit, ...]) -> bool | None:
+        """Return whether edits serve the request; None at the limit of plans."""
         plan = self._plan(edits)
-        return plan is not None and self._is_reached(plan)
+        return None if plan is None else self._is_reached(plan)
 
     def _is_reached(self, plan: Plan) -> bool:
         return is_served(plan, self.key) or (self.patient and is_throttled(plan, self.key))

@@ -108,9 +108,13 @@ def test_a_suggestion_gets_a_request_served_and_one_step_less_does_not(
     assume(waiting)
     key = data.draw(st.sampled_from(waiting))
 
-    for remedy in find_remedies(Run(fleet, world, plan), key, Replans()):
+    replans = Replans()
+    remedies = find_remedies(Run(fleet, world, plan), key, replans)
+    # At its limit of plans, a search returns what works although less may do, if it has no other.
+    is_least = not replans.is_spent or sum(bool(remedy.edits) for remedy in remedies) > 1
+    for remedy in remedies:
         assert works(fleet, world, key, remedy), remedy.suggestion.sentence
-        for less in (*one_step_less(remedy.edits), *without_one(remedy.edits)):
+        for less in (*one_step_less(remedy.edits), *without_one(remedy.edits)) if is_least else ():
             assert not is_served(planned(*edited(fleet, world, key, less)), key)
 
 
