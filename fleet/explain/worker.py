@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.model.facts import World, market_of
+from fleet.model.figures import amount_of
 from fleet.model.machine_facts import WorkerFacts
 from fleet.model.money import rate
 from fleet.model.plan import Plan, Reason, WorkerVerdict
@@ -192,7 +193,8 @@ def _describe(plan: Plan, verdict: WorkerVerdict, known: WorkerFacts | None) -> 
     since = f" since {write_time(verdict.since)}" if verdict.since else ""
     runs = f", runs request {verdict.running}" if verdict.running else ""
     yield f"pool {verdict.pool}, {verdict.state}{since}{runs}"
-    price = f"{rate(verdict.cost)} {plan.currency}/h" if verdict.cost_known else "price unknown"
+    hourly = amount_of(verdict.cost)
+    price = "price unknown" if hourly is None else f"{rate(hourly)} {plan.currency}/h"
     image = verdict.image or "unknown"
     yield f"machine type {verdict.type or 'unknown'}, image {image}, {price}"
     if known is None:

@@ -22,6 +22,7 @@ from fleet.guard.approvals import (
     left_for,
     line_to_paste,
 )
+from fleet.model.figures import amount_of
 from fleet.model.money import rate
 from fleet.model.plan import (
     REPLACEMENT_REASONS,
@@ -451,7 +452,9 @@ def _cost_rises(
         return [], [], []
     price = made[0].cost if made else verdict.price
     old = [worker for worker in plan.workers if worker.pool == verdict.pool and worker.outdated]
-    rises = sorted((price - each.cost for each in old if each.cost < price), reverse=True)
+    # A machine of unknown cost may cost nothing: then the new one adds its whole price.
+    costs = (amount_of(each.cost) or Decimal(0) for each in old)
+    rises = sorted((price - cost for cost in costs if cost < price), reverse=True)
     return (made, drained, rises) if rises else ([], [], [])
 
 

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from fleet.model.decisions import Decision
 from fleet.model.facts import BaseChange, WorkerInputs
+from fleet.model.figures import Figure
 from fleet.model.images import State, WaitingVersion
 from fleet.model.money import Bill, Rate
 from fleet.model.notices import Notice
@@ -116,13 +117,14 @@ class BudgetVerdict(Value):
     period: PeriodName
     unit: str = Field(description="A currency, or `machine hours`.")
     limit: Rate
-    spent: Rate = Field(description="So far in this period.")
+    spent: Figure = Field(description="So far in this period.")
     reserved: Rate = Field(description="What existing machines and work are expected to add.")
     planned: Rate = Field(description="What this plan adds.")
     exceeded: bool = Field(False, description="Spent and reserved alone pass the limit already.")
     coming: bool = Field(False, description="It is about the next hour, day or month.")
-    known: bool = Field(
-        True, description="False: what was spent could not be read, and nothing more is bought."
+    known: bool = Field(True, description="Whether `spent` is known; the next release omits it.")
+    left: Figure | None = later(
+        None, "The rest after this plan, at least 0. While it is unknown, nothing more is bought."
     )
 
     @property
@@ -130,11 +132,12 @@ class BudgetVerdict(Value):
         """Return a phrase for the period of this budget."""
         return say_when(self.period, coming=self.coming)
 
-    @property
-    def left(self) -> Decimal | None:
-        """Return the remaining budget after this plan, at least zero; None if unknown."""
-        left = self.limit - self.spent - self.reserved - self.planned
-        return max(Decimal(0), left) if self.known else None
+    def with_rest(self) -> "BudgetVerdict":
+        """Return a copy with the rest of the budget; unknown if `spent` is unknown."""
+        left: Figure = self.spent
+        if isinstance(left, Decimal):
+            left = max(Decimal(0), self.limit - left - self.reserved - self.planned)
+        return self.altered(left=left, known=isinstance(left, Decimal))
 
 
 class Optimum(Value):
@@ -430,8 +433,10 @@ class WorkerVerdict(Value):
     since: Moment | None = None
     image: str | None = None
     type: str | None = None
-    cost: Rate = Decimal(0)
-    cost_known: bool = Field(True, description="False: no price is known, so that `cost` is 0.")
+    cost: Figure = Field(Decimal(0), description="Money per hour.")
+    cost_known: bool = Field(
+        True, description="Whether `cost` is known; the next release omits it."
+    )
     outdated: bool = Field(False, description="Made from something else than today's config.")
     inactive: bool = Field(
         False, description="Its machine is gone or its token disabled; status leaves it out."

@@ -16,6 +16,7 @@ from typing import Any
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
 from fleet.model.decisions import Decision, Size
 from fleet.model.facts import Unknown, World
+from fleet.model.figures import UnknownFigure
 from fleet.model.plan import (
     Action,
     ApprovalVerdict,
@@ -441,7 +442,7 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             since=unit.since,
             image=unit.machine.image if unit.machine else None,
             type=unit.machine.type if unit.machine else None,
-            cost=cost or Decimal(0),
+            cost=UnknownFigure(unknown=lives.UNKNOWN_PRICE) if cost is None else cost,
             cost_known=cost is not None,
             outdated=pool_plan.needs_update(unit),
             inactive=unit.state is State.DISABLED,

@@ -23,6 +23,7 @@ from zoneinfo import ZoneInfo
 
 from fleet.model.decisions import Stopped
 from fleet.model.facts import Charge, Unknown, World
+from fleet.model.figures import Figure, UnknownFigure
 from fleet.model.images import ImageVersion
 from fleet.model.plan import BudgetVerdict, PeriodName, say_when
 from fleet.model.pool_limits import boot_of, size_of
@@ -538,11 +539,10 @@ class Account:
     coming: bool
     unit: str
     limit: Decimal
-    spent: Decimal
+    spent: Figure
     reserved: Decimal
     exceeded: bool
     row: Row
-    known: bool = True
 
 
 def open_accounts(
@@ -583,8 +583,7 @@ def judge_budgets(
             planned=_amount_used(account.row, made, kept, served),
             exceeded=account.exceeded,
             coming=account.coming,
-            known=account.known,
-        )
+        ).with_rest()
         for account in accounts
     )
 
@@ -667,7 +666,7 @@ class _Books:
             coming=coming,
             unit=limit.unit,
             limit=amount,
-            spent=spent,
+            spent=UnknownFigure(unknown=silent) if silent else spent,
             reserved=reserved,
             exceeded=left < 0,
             row=replace(
@@ -677,7 +676,6 @@ class _Books:
                 unit=limit.unit,
                 over=None if silent else max(Decimal(0), -left),
             ),
-            known=not silent,
         )
 
     def _window(self, period: Period, *, coming: bool) -> Window:

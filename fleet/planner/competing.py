@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fleet.model.facts import Demand, Listing, MachineState, Unknown, Worker, WorkerState, World
+from fleet.model.figures import UnknownFigure
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Action, Delete, PoolVerdict, Reason, Release, Warning_, WorkerVerdict
 from fleet.planner.demand import Signed
@@ -137,6 +138,7 @@ def unseen_workers(inventories: Iterable[PoolInventory]) -> Iterator[WorkerVerdi
                 state=unit.state.value,
                 running=unit.worker.running if unit.worker else None,
                 since=unit.since,
+                cost=UnknownFigure(unknown=inventory.blind[0]),
                 cost_known=False,
             )
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from fleet.model.decisions import NO_FIGURES, Decision, Figures, Served, Stopped, Unfit
 from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
+from fleet.model.figures import amount_of
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Blocked, BudgetVerdict, Cause, Reason, Unserved
 from fleet.planner.allocation import Allocation
@@ -496,7 +497,11 @@ Used = Mapping[tuple[Path, str], BudgetVerdict]
 
 def used_of(budgets: Iterable[BudgetVerdict]) -> Used:
     """Return the verdicts of budgets with known use, by key and period."""
-    return {(budget.path, budget.when): budget for budget in budgets if budget.known}
+    return {
+        (budget.path, budget.when): budget
+        for budget in budgets
+        if amount_of(budget.spent) is not None
+    }
 
 
 def why_stopped(row: Row, need: Decimal, what: str, used: Used) -> str:
@@ -513,7 +518,7 @@ def _stopped_by(used: Used, pool: str, row: Row, place: str) -> _Stopped:
     need = row.machines.get(place, Decimal(0)) + row.least.get(place, Decimal(0))
     because = why_stopped(row, need, "request", used)
     budget = used.get((row.path, row.when))
-    left = Decimal(0) if budget is None else budget.left or Decimal(0)
+    left = (amount_of(budget.left) if budget else None) or Decimal(0)
     blocked = Blocked(
         pool=pool,
         because=because,

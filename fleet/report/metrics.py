@@ -15,6 +15,7 @@ from typing import NamedTuple
 from fleet.checks.limits import dated
 from fleet.explain.history import STATES, sample_of
 from fleet.model.facts import AttemptResult, World
+from fleet.model.figures import amount_of
 from fleet.model.history import LastRun
 from fleet.model.images import Version
 from fleet.model.notices import NOTICE_KINDS
@@ -243,7 +244,7 @@ def _queue_families(fleet: Fleet, plan: Plan) -> Iterator[_Family]:
 def _money_families(plan: Plan) -> Iterator[_Family]:
     now = [each for each in plan.budgets if not each.coming]
     for name, said, amounts in (
-        ("spent", "Spent under a budget so far.", [b.spent if b.known else None for b in now]),
+        ("spent", "Spent under a budget so far.", [amount_of(b.spent) for b in now]),
         ("reserved", "What existing machines and work will add to it.", [b.reserved for b in now]),
         ("limit", "The limit of a budget.", [b.limit for b in now]),
     ):

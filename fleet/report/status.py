@@ -13,6 +13,7 @@ from pydantic import Field
 
 from fleet.model.decisions import Decision
 from fleet.model.facts import BaseChange
+from fleet.model.figures import amount_of
 from fleet.model.images import WaitingVersion
 from fleet.model.machine_facts import WorkerFacts
 from fleet.model.money import Rate
@@ -25,7 +26,6 @@ from fleet.model.plan import (
     GuardResult,
     LimitVerdict,
     NotKnown,
-    PeriodName,
     Plan,
     PoolVerdict,
     Promotion,
@@ -110,30 +110,27 @@ def shown_budgets(
 
 
 def _use(budget: BudgetVerdict) -> Decimal:
-    if budget.exceeded or not budget.known or not budget.limit:
+    spent = amount_of(budget.spent)
+    if budget.exceeded or spent is None or not budget.limit:
         return Decimal("Infinity")
-    return (budget.spent + budget.reserved + budget.planned) / budget.limit
+    return (spent + budget.reserved + budget.planned) / budget.limit
 
 
 def _format_budget(budget: BudgetVerdict) -> ShownBudget:
     return ShownBudget(
         budget=yaml_key(budget.path),
         when=budget.when,
-        spent=_figure(budget.spent if budget.known else None),
-        reserved=_figure(budget.reserved),
-        planned=_figure(budget.planned),
-        left=_figure(budget.left),
+        spent=words.amount(budget.spent),
+        reserved=words.amount(budget.reserved),
+        planned=words.amount(budget.planned),
+        left=words.amount(budget.left),
         limit=f"{words.rate(budget.limit)} {budget.unit}",
         note=_note(budget),
     )
 
 
-def _figure(amount: Decimal | None) -> str:
-    return words.UNKNOWN if amount is None else f"{amount:.2f}"
-
-
 def _note(budget: BudgetVerdict) -> str:
-    if not budget.known:
+    if amount_of(budget.spent) is None:
         return "spending unknown: no new machines under this budget"
     if budget.exceeded:
         return "exceeded: no new machines under this budget, running work ends normally"
@@ -237,22 +234,6 @@ class PoolStatus(Value):
     )
 
 
-class BudgetStatus(Value):
-    """The use of one budget in one of its periods, including this plan."""
-
-    budget: str
-    path: tuple[str | int, ...]
-    period: PeriodName
-    coming: bool = Field(description="It is about the next hour, day or month.")
-    unit: str
-    limit: Rate
-    spent: Rate | None
-    reserved: Rate
-    planned: Rate
-    left: Rate | None
-    exceeded: bool
-
-
 class WorkerStatus(WorkerVerdict, WorkerFacts):
     """A worker: its machine, its work, and the decision about it."""
 
@@ -260,7 +241,7 @@ class WorkerStatus(WorkerVerdict, WorkerFacts):
 class Status(Value):
     """Existing machines and waiting requests, as of one plan; null: unknown."""
 
-    format: Literal["fleet-status-1"] = "fleet-status-1"
+    format: Literal["fleet-status-2"] = "fleet-status-2"
     fleet: str
     time: Moment
     currency: str
@@ -270,7 +251,7 @@ class Status(Value):
     pools: tuple[PoolStatus, ...]
     workers: tuple[WorkerStatus, ...]
     unlisted: tuple[str, ...] = Field(description="Pools whose machines are unknown.")
-    budgets: tuple[BudgetStatus, ...] = Field(description="Each in its current and next period.")
+    budgets: tuple[BudgetVerdict, ...] = Field(description="Each in its current and next period.")
     hidden: int = Field(description="Inactive workers that are left out.")
     waiting: tuple[Waiting, ...]
     unread: tuple[str, ...] = Field(description="Queues that could not be read.")
@@ -322,7 +303,7 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
             for each in sorted(active, key=lambda worker: (worker.pool, worker.worker))
         ),
         unlisted=tuple(pool.pool for pool in pools if pool.machines is None),
-        budgets=tuple(map(_budget, plan.budgets)),
+        budgets=plan.budgets,
         hidden=len(exists) - len(active),
         waiting=_waiting(plan),
         clock=words.clock(plan),
@@ -337,12 +318,6 @@ def pool_status(verdict: PoolVerdict) -> PoolStatus:
     for missing in verdict.not_known:
         figures |= dict.fromkeys(_FIGURES[missing])
     return PoolStatus.model_validate(figures)
-
-
-def _budget(verdict: BudgetVerdict) -> BudgetStatus:
-    figures = verdict.model_dump(exclude={"known"})
-    figures["spent"] = verdict.spent if verdict.known else None
-    return BudgetStatus(**figures, left=verdict.left)
 
 
 def _waiting(plan: Plan) -> tuple[Waiting, ...]:
@@ -483,7 +458,7 @@ def _workers(status: Status) -> Iterator[Block]:
 
 def worker_table(status: Status) -> Table:
     """Return the workers of a status as a table, by pool."""
-    money = words.rates([words.cost_of(worker) for worker in status.workers])
+    money = words.rates([amount_of(worker.cost) for worker in status.workers])
     columns = (
         Column("Pool", Kind.GROUP),
         Column("WORKER", Kind.NAME),

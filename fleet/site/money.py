@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.model.facts import Unknown
+from fleet.model.figures import amount_of
 from fleet.model.money import in_cents
 from fleet.model.plan import BudgetVerdict
 from fleet.schema.findings import yaml_key
@@ -87,31 +88,31 @@ def money(shown: Shown) -> Iterator[Page]:
 def budget_row(budget: BudgetVerdict, money: Money | None) -> BudgetRow:
     """Return a budget as a row."""
     projected = money.projected.get(budget.path) if money else None
-    is_month = budget.period == "month"
+    is_month, spent = budget.period == "month", amount_of(budget.spent)
     return BudgetRow(
         name=budget.budget,
         path=yaml_key(budget.path),
         when=budget.when,
-        spent=words.figure(None) if not budget.known else f"{budget.spent:.2f}",
-        reserved=f"{budget.reserved + budget.planned:.2f}" if budget.known else words.UNKNOWN,
-        used=_share(budget) if budget.known else None,
+        spent=words.amount(budget.spent),
+        reserved=words.UNKNOWN
+        if spent is None
+        else words.amount(budget.reserved + budget.planned),
+        used=None if spent is None else _share(spent, budget.limit),
         projected=("" if not is_month else words.UNKNOWN)
         if projected is None
         else f"{projected:.2f}",
-        left=words.UNKNOWN if budget.left is None else f"{budget.left:.2f}",
+        left=words.amount(budget.left),
         limit=f"{words.rate(budget.limit)} {budget.unit}",
         note=_note(budget, projected),
     )
 
 
-def _share(budget: BudgetVerdict) -> float:
-    if not budget.limit:
-        return 100.0
-    return round(float(min(Decimal(100), 100 * budget.spent / budget.limit)), 1)
+def _share(spent: Decimal, limit: Decimal) -> float:
+    return round(float(min(Decimal(100), 100 * spent / limit)), 1) if limit else 100.0
 
 
 def _note(budget: BudgetVerdict, projected: Decimal | None) -> str:
-    if not budget.known:
+    if amount_of(budget.spent) is None:
         return "spending unknown: no new machines under this budget"
     if budget.exceeded:
         return "exceeded: no new machines under this budget"

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from fleet.explain.tags import WORDS
+from fleet.model.figures import amount_of
 from fleet.report.document import MAX_ROWS
 from fleet.report.html import html_environment
 from fleet.schema.findings import MAX_LISTED
@@ -42,9 +43,9 @@ def environment() -> Environment:
         time=words.time,
         bar=_bar,
         look=_css_class,
-        cost_of=words.cost_of,
+        cost_of=lambda worker: amount_of(worker.cost),
         size_of=words.size_of,
-        costs_of=lambda workers: [words.cost_of(worker) for worker in workers],
+        costs_of=lambda workers: [amount_of(worker.cost) for worker in workers],
         named=words.named,
         state_of=words.state,
         cents=words.cents,

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from fleet.model.decisions import MISMATCHES, Decision
 from fleet.model.facts import Machine, World
+from fleet.model.figures import amount_of
 from fleet.model.plan import BudgetVerdict, Create, Plan, Unserved
 from fleet.model.price_lists import with_price_lists
 from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, find_fault, to_request
@@ -49,6 +50,7 @@ from fleet.tickets.assignment import (
     assign,
     in_order,
 )
+from fleet.words.figures import amount
 from fleet.words.pools import describe_pool
 
 _MAX_SHOWN_NAMES = 12
@@ -422,9 +424,9 @@ def _why_held(
     parts = []
     for path in dict.fromkeys(each.path for each in accounts):
         key, own = ".".join(map(str, path)), [each for each in accounts if each.path == path]
-        left, at = min((each.left or Decimal(0), n) for n, each in enumerate(own))
+        left, at = min((amount_of(each.left) or Decimal(0), n) for n, each in enumerate(own))
         each = own[at]
-        if each.left is None:
+        if amount_of(each.left) is None:
             parts.append(f"{key}: spending is unknown")
             continue
         planned = f", {each.planned:.2f} planned for others" if each.planned else ""
@@ -438,7 +440,7 @@ def _why_held(
             )
         parts.append(
             f"{key}: {left:.2f} of {each.limit:.2f} {each.unit} left {each.when} "
-            f"({each.spent:.2f} spent, {each.reserved:.2f} reserved{planned}), {lasts}"
+            f"({amount(each.spent)} spent, {each.reserved:.2f} reserved{planned}), {lasts}"
         )
     paths = {each.path for each in accounts}
     others = [b.because for b in unserved.blocked if b.path not in paths]

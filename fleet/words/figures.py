@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from fleet.model import money
 from fleet.model.facts import WorkerInputs, market_of
+from fleet.model.figures import Figure, amount_of
 from fleet.model.machine_facts import PlaceFacts, WorkerFacts
 from fleet.model.plan import (
     CLOCK_RULE,
@@ -55,6 +56,12 @@ def rate(amount: Decimal | None, *, sign: bool = False) -> str:
 def cents(amount: Decimal | None) -> str:
     """Return an amount of money to the cent."""
     return UNKNOWN if amount is None else f"{amount:,.2f}"
+
+
+def amount(figure: Figure | None) -> str:
+    """Return an amount of a budget with two places, without separators; `unknown` without one."""
+    known = amount_of(figure)
+    return UNKNOWN if known is None else f"{known:.2f}"
 
 
 _MIN_IN_CENTS = Decimal("0.1")
@@ -124,11 +131,6 @@ def plan_cost(plan: Plan, *, arrow: str = "->") -> str:
 def figure(count: int | None) -> str:
     """Return a count, or `unknown`."""
     return UNKNOWN if count is None else str(count)
-
-
-def cost_of(worker: WorkerVerdict) -> Decimal | None:
-    """Return the cost of a worker per hour; None if its price is unknown."""
-    return worker.cost if worker.cost_known else None
 
 
 def size_of(facts: WorkerFacts) -> str:
@@ -363,8 +365,10 @@ _NEAR = 80
 
 def near_limit(budget: BudgetVerdict) -> str:
     """Return a note if little of a budget is left; empty below 80 % of its limit."""
-    used = budget.spent + budget.reserved + budget.planned
-    share = int(100 * used / budget.limit) if budget.limit else 0
+    spent = amount_of(budget.spent)
+    if spent is None or not budget.limit:
+        return ""
+    share = int(100 * (spent + budget.reserved + budget.planned) / budget.limit)
     return f"near its limit: {share}% is spent, reserved or planned" if share >= _NEAR else ""
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
+from fleet.model.figures import amount_of
 from fleet.model.money import rate
 from fleet.model.plan import BudgetVerdict
 from fleet.schema.units import write_duration
@@ -157,13 +158,13 @@ def explain_budget(use: BudgetUse) -> str:
 
 def explain_used_budget(budget: BudgetVerdict, need: Decimal, what: str, *, of_pool: bool) -> str:
     """Return the use of a budget with this plan, and the amount for one more `what`."""
-    left = budget.left or Decimal(0)
+    left, spent = (amount_of(each) or Decimal(0) for each in (budget.left, budget.spent))
     # Enough decimals to show that one amount is less than the other.
     places = next((n for n in (2, 3) if f"{left:.{n}f}" != f"{need:.{n}f}"), 4)
     return (
         f"{name_budget(budget.budget, of_pool=of_pool)} has {left:.{places}f} of "
         f"{rate(budget.limit)} {budget.unit} left "
-        f"{budget.when} ({budget.spent:.2f} spent, {budget.reserved:.2f} reserved, "
+        f"{budget.when} ({spent:.2f} spent, {budget.reserved:.2f} reserved, "
         f"{budget.planned:.2f} planned), and the next {what} needs {need:.{places}f}"
     )
 

@@ -90,4 +90,4 @@ def a_budget_verdict(**overrides: object) -> BudgetVerdict:
         "reserved": Decimal("1.5"),
         "planned": Decimal(1),
     }
-    return BudgetVerdict.model_validate(defaults | overrides)
+    return BudgetVerdict.model_validate(defaults | overrides).with_rest()

@@ -84,7 +84,7 @@ def a_past_plan() -> Plan:
     )
     first, *rest = plan.unserved
     return plan.altered(
-        budgets=tuple(BudgetVerdict.model_validate(month | each) for each in budgets),
+        budgets=tuple(BudgetVerdict.model_validate(month | each).with_rest() for each in budgets),
         unserved=(first.altered(blocked=(held,)), *rest),
     )
 

@@ -4,6 +4,7 @@ from decimal import Decimal
 
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.model.facts import BaseChange
+from fleet.model.figures import UnknownFigure
 from fleet.model.images import WaitingVersion
 from fleet.model.plan import (
     CLOCK_RULE,
@@ -185,8 +186,7 @@ def a_half_blind_plan() -> Plan:
         registry=None,
         state="assumed",
         running=None,
-        cost=Decimal(0),
-        cost_known=False,
+        cost=UnknownFigure(unknown="no price is known"),
         reason=Reason.NO_REGISTRY,
         because="no queue reports whether it is busy",
     )

@@ -6,6 +6,7 @@ from fleet.explain.pool import explain_pool
 from fleet.explain.request import FIRST_READ
 from fleet.explain.worker import explain_worker
 from fleet.model.facts import Unknown
+from fleet.model.figures import UnknownFigure
 from fleet.model.plan import NotKnown
 from fleet.reconcile import reconcile
 from tests.builders import (
@@ -64,7 +65,7 @@ def test_without_a_store_a_pool_s_machines_and_demand_are_unknown() -> None:
 
 
 def test_a_worker_without_a_price_costs_what_is_not_known() -> None:
-    plan = a_plan(workers=(a_worker_verdict(cost=0, cost_known=False),))
+    plan = a_plan(workers=(a_worker_verdict(cost=UnknownFigure(unknown="no price is known")),))
     explained = explain_worker(a_fleet(), a_world(), plan, "debian-ci-builders-0001")
 
     assert explained is not None

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from fleet.guard import guard
 from fleet.model.facts import Listing, Request, Stack, Unknown, WorkerState
+from fleet.model.figures import amount_of
 from fleet.model.plan import Action, Create, Plan, Reason, Signature
 from fleet.reconcile import reconcile
 from fleet.schema.model import Pool
@@ -86,8 +87,9 @@ def _who(of: str, request: Request) -> str | None:
 def _check_budgets(run: Run) -> None:
     for verdict in run.before.budgets:
         if verdict.planned > 0:
-            assert verdict.known, verdict
-            assert verdict.spent + verdict.reserved + verdict.planned <= verdict.limit, verdict
+            spent = amount_of(verdict.spent)
+            assert spent is not None, verdict
+            assert spent + verdict.reserved + verdict.planned <= verdict.limit, verdict
     for name, pool in run.fleet.pools.items():
         shut = [b for b in run.before.budgets if b.path[:2] == ("pools", name) and b.exceeded]
         fresh = {a.worker for a in _creates(run.before) if a.pool == name}

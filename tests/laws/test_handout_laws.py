@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.model.facts import World
+from fleet.model.figures import amount_of
 from fleet.model.tickets import close
 from fleet.planner.budgets import open_accounts
 from fleet.planner.inventory import take_inventory
@@ -103,7 +104,7 @@ def judged(fleet: Fleet, world: World) -> Judged:
     found = Judged()
     for account in open_accounts(fleet, world, take_inventory(fleet, world), (), ()):
         key = account.row.path, account.coming
-        found.used[key] = account.spent + account.reserved
+        found.used[key] = (amount_of(account.spent) or Decimal(0)) + account.reserved
         found.allowed[key] = account.limit
     return found
 

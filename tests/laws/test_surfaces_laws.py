@@ -14,6 +14,7 @@ from fleet.explain.costs import BuildCosts
 from fleet.explain.options import way_of, way_to
 from fleet.guard import guard
 from fleet.model.facts import Ledger, World
+from fleet.model.figures import amount_of
 from fleet.model.plan import Create, Plan
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import charges_until_now, periods
@@ -90,13 +91,13 @@ def test_plan_and_status_sums_equal_their_parts(case: tuple[Fleet, World, Plan])
     for pool in plan.pools:
         own = [each for each in there if each.pool == pool.pool]
         added = total(each.cost for each in made if each.pool == pool.pool)
-        assert pool.cost_before == total(each.cost for each in own)
-        saved = total(each.cost for each in own if each.worker in gone)
+        assert pool.cost_before == total(amount_of(each.cost) for each in own)
+        saved = total(amount_of(e.cost) for e in own if e.worker in gone)
         assert pool.cost_after == pool.cost_before + added - saved
     assert plan.cost_before == total(pool.cost_before for pool in plan.pools)
     assert plan.cost_after == total(pool.cost_after for pool in plan.pools)
     status = status_of(plan, {})
-    assert status.cost_per_hour_at_least == total(map(words.cost_of, status.workers))
+    assert status.cost_per_hour_at_least == total(amount_of(each.cost) for each in status.workers)
 
 
 @settings(max_examples=EXAMPLES)
@@ -109,7 +110,9 @@ def test_money_page_equals_budgets_month_report_and_its_rows(
     assert isinstance(money, Money)
 
     own = [each for each in plan.budgets if each.budget == "all" and not each.coming]
-    spent = {(each.period, each.unit): each.spent for each in own}
+    found = {(each.period, each.unit): amount_of(each.spent) for each in own}
+    spent = {key: amount for key, amount in found.items() if amount is not None}
+    assert len(spent) == len(found)
     month, day = money.total.month, money.total.today
     assert spent.get(("month", "EUR"), month).quantize(_RATE) == month.quantize(_RATE)
     assert spent.get(("day", "EUR"), day).quantize(_RATE) == day.quantize(_RATE)

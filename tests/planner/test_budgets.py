@@ -5,6 +5,7 @@ from decimal import Decimal
 import pytest
 
 from fleet.model.facts import Ledger, Unknown
+from fleet.model.figures import amount_of
 from fleet.planner.budgets import HOURS
 from tests.builders import a_pool, a_worker, ago
 from tests.builders.budgeting import (
@@ -106,7 +107,7 @@ def test_an_unknown_ledger_leaves_nothing_and_says_so() -> None:
 
     found = accounts(fleet, world)
 
-    assert [these(a.row.room, a.known) for a in found] == [(0, False)] * 4
+    assert [these(a.row.room, amount_of(a.spent)) for a in found] == [(0, None)] * 4
     assert tells(found[0].row.because, "pool builders", "unknown", "unknown")
     assert all(a.row.machines or a.coming for a in found)
 

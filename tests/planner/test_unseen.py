@@ -2,6 +2,7 @@
 
 from fleet.guard import guard
 from fleet.model.facts import Unknown, Worker, World
+from fleet.model.figures import amount_of
 from fleet.model.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -138,4 +139,4 @@ def test_an_unseen_worker_is_not_said_to_be_gone() -> None:
 def test_what_an_unseen_machine_costs_is_not_known() -> None:
     plan = planned(a_fleet_of_two(), a_dark_world(waiting=0))
 
-    assert [verdict.cost_known for verdict in plan.workers] == [False, False]
+    assert [amount_of(verdict.cost) for verdict in plan.workers] == [None, None]

@@ -25,7 +25,7 @@ PASSED = a_budget_verdict(
     coming=True,
     exceeded=True,
 )
-SILENT = a_budget_verdict(period="month", spent=0, known=False)
+SILENT = a_budget_verdict(period="month", spent={"unknown": "no store"})
 
 
 def plan_with(*budgets: BudgetVerdict) -> Plan:
@@ -81,7 +81,7 @@ def test_unknown_spending_is_zero_in_no_form() -> None:
         assert text.count("unknown") >= 3
         assert shown_budgets([SILENT])[0][0].note in text
     (told,) = json.loads(status_to_json(plan))["budgets"]
-    assert (told["spent"], told["left"]) == (None, None)
+    assert told["spent"] == told["left"] == {"unknown": "no store"}
 
 
 def test_of_many_budgets_the_tightest_are_shown_in_order() -> None:
@@ -139,4 +139,4 @@ def test_json_holds_every_period_and_reads_back_equal() -> None:
 
     assert Plan.model_validate_json(plan_to_json(plan)) == plan
     told = json.loads(status_to_json(plan))["budgets"]
-    assert [each["left"] for each in told] == ["4.0000", "4.0000", None]
+    assert [each["left"] for each in told] == ["4.0000", "4.0000", {"unknown": "no store"}]

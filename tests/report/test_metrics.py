@@ -99,7 +99,9 @@ def test_the_last_run_is_told_with_how_it_went(*, succeeded: bool) -> None:
 
 
 def test_what_is_unknown_is_left_out_and_is_not_zero() -> None:
-    plan = a_blind_plan().altered(unread=("debian",), budgets=(a_budget_verdict(known=False),))
+    plan = a_blind_plan().altered(
+        unread=("debian",), budgets=(a_budget_verdict(spent={"unknown": "x"}),)
+    )
 
     metrics = metrics_of(a_fleet(), plan)
 

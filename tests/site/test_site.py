@@ -394,7 +394,7 @@ def test_the_same_plan_gives_the_same_site() -> None:
 
 
 def test_status_json_is_json(files: dict[str, str]) -> None:
-    assert json.loads(files["status.json"])["format"] == "fleet-status-1"
+    assert json.loads(files["status.json"])["format"] == "fleet-status-2"
 
 
 @pytest.mark.slow

@@ -213,7 +213,7 @@ def test_what_was_spent_and_could_not_be_read_is_unknown() -> None:
     budget = BudgetVerdict.model_validate(
         {"budget": "all", "path": ("budgets", "all", "per_month"), "period": "month"}
         | {"unit": "EUR", "limit": "9", "spent": "0", "reserved": "0", "planned": "0"}
-        | {"known": False}
+        | {"spent": {"unknown": "the store does not answer"}}
     )
     world = a_world(ledger=Unknown(unknown="the store does not answer"))
     shown = Shown(a_plan(budgets=(budget,)), money=money_of(a_fleet(), world))
