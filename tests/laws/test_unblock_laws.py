@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from fleet.explain.unblock import Remedy, awaited, find_remedies
 from fleet.explain.what_if import Edit, Replans, Run, edited, is_served
 from fleet.guard import guard
-from fleet.model.facts import Demand, World
+from fleet.model.facts import Demand, Unknown, Work, Worker, WorkerState, World
 from fleet.model.plan import Plan
 from fleet.planner.forecast import forecast
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Guards, PowerfulRule
-from tests.builders import NOW
+from tests.builders import NOW, ago
 from tests.laws.strategies import fleets, worlds
 from tests.rigs.pasted import paste
 
@@ -69,6 +69,39 @@ def asking_worlds(draw: st.DrawFn) -> World:
     demand = reading.demand.altered(requests=requests, stored=draw(st.booleans()))
     queue = reading.altered(demand=demand)
     return world.altered(queues={"debian": queue})
+
+
+@st.composite
+def working_worlds(draw: st.DrawFn) -> World:
+    """Return a readable world whose workers are at work of mostly known duration."""
+    world = draw(asking_worlds())
+    desk, reading = world.providers["desk"], world.queues["debian"]
+    assume(not isinstance(desk, Unknown) and not isinstance(reading.demand, Unknown))
+    assume(world.known_stacks == world.stacks)
+    assert not isinstance(desk, Unknown)
+    workers = tuple(draw(at_work(worker)) for worker in desk.workers or ())
+    if draw(st.booleans()):
+        return world.altered(providers={"desk": desk.altered(workers=workers)})
+    # They register at the queue.
+    return world.altered(
+        providers={"desk": desk.altered(workers=None)},
+        queues={"debian": reading.altered(workers=workers)},
+    )
+
+
+@st.composite
+def at_work(draw: st.DrawFn, worker: Worker) -> Worker:
+    """Return a worker, with its work if it is busy."""
+    if worker.state is not WorkerState.BUSY:
+        return worker
+    work = Work(
+        task="sbuild",
+        required=draw(st.sampled_from([(), ("amd64",), ("powerful",)])),
+        requester=draw(st.sampled_from([None, "ada"])),
+        started_at=ago(seconds=draw(st.integers(0, 3600))),
+        expected_seconds=draw(st.sampled_from([None, 600, 3600, 7200])),
+    )
+    return worker.altered(work=work, uses=draw(st.integers(0, 3)))
 
 
 def works(fleet: Fleet, world: World, key: str, remedy: Remedy) -> bool:
