@@ -24,7 +24,7 @@ from fleet.model.plan import Create, Plan, Signature, Unserved
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import USUAL
 from fleet.planner.fitting import asked_by
-from fleet.planner.forecast import UNTIMED, Class
+from fleet.planner.forecast import Class
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.units import State
 from fleet.schema.findings import Path, listed, yaml_key
@@ -62,8 +62,7 @@ class Case(Run):
 
     def assumed_start(self, key: str) -> datetime | None:
         """Return the start of a request by assumed durations, if only durations are unknown."""
-        is_untimed = self.forecast.not_known.get(key) == UNTIMED
-        return self.assumed.start_of(key) if is_untimed else None
+        return self.assumed.start_of(key) if key in self.forecast.untimed else None
 
     def named(self, name: str) -> list[str]:
         """Return the request with this id, else the requests of this package."""

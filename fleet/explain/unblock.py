@@ -39,7 +39,7 @@ from fleet.model.facts import Demand, Request, World
 from fleet.model.plan import Create, GuardResult, Plan, Reason, Signature, Unserved
 from fleet.planner.demand import Drops
 from fleet.planner.fitting import asked_by
-from fleet.planner.forecast import UNTIMED, Forecast
+from fleet.planner.forecast import Forecast
 from fleet.planner.images import choose_images
 from fleet.planner.step import next_pause, step
 from fleet.schema.findings import Path, yaml_key
@@ -723,7 +723,7 @@ def wait_for_runs(run: Run, key: str, replans: Replans) -> Wait | None:
 def _after_work(run: Run, key: str, replans: Replans) -> Wait | None:
     """Return the workers whose work ends before a request starts, by the forecast of the plan."""
     found = run.forecast
-    if found.not_known.get(key) == UNTIMED:
+    if key in found.untimed:
         found = run.assumed
     wait: Wait | None
     if key in found.starts:

@@ -28,13 +28,11 @@ from fleet.planner.fitting import asked_by
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import is_of_older, joined
 from fleet.schema.model import Fleet, serves_queue
-from fleet.schema.units import write_duration
 from fleet.tagrules.offers import Matcher, Offer, offer_of_pool, offer_of_worker
 from fleet.tagrules.vocabulary import Vocabulary
+from fleet.words import answers
 from fleet.words.limits import explain_no_room
 
-UNTIMED = "the workers that fit run or get work of unknown duration: no history, no `durations`"
-_NONE_FITS = "no worker that fits exists or is made by this plan"
 _WORKING = frozenset({"idle", "busy", "starting", "assumed", "planned", "unfinished"})
 Class = tuple[frozenset[str], Offer, Kind]
 """Key of interchangeable workers: their queues, offer and machine kind."""
@@ -64,8 +62,20 @@ class Forecast:
     """Request to the worker that it starts on, for those whose start is known."""
     not_known: dict[str, str] = field(default_factory=dict)
     """Request to the reason why its start is unknown."""
+    untimed: set[str] = field(default_factory=set)
+    """Requests whose start depends only on work of unknown duration."""
     standing: dict[str, Standing] = field(default_factory=dict)
     """The workers that take work, by name."""
+
+    def leave(self, key: str, reason: str) -> None:
+        """Record why the start of a request is unknown."""
+        self.not_known[key] = reason
+        self.untimed.discard(key)
+
+    def leave_untimed(self, key: str) -> None:
+        """Record that the start of a request depends on work of unknown duration."""
+        self.leave(key, answers.UNTIMED)
+        self.untimed.add(key)
 
     def start_of(self, key: str) -> datetime | None:
         """Return the expected start of a request; None if unknown."""
@@ -116,9 +126,9 @@ def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = No
             continue
         number = number_of.get(request.key)
         if request.key in stopped:
-            found.not_known[request.key] = stopped[request.key]
+            found.leave(request.key, stopped[request.key])
         elif number is None:
-            found.not_known[request.key] = _NONE_FITS
+            found.leave(request.key, answers.NONE_FITS)
         else:
             turns.queue(found, request, number, fits[number], waived.get(number, ()))
     turns.start_all_waiving(found)
@@ -171,9 +181,9 @@ class _Schedule:
     def start(self, found: Forecast, request: Ordered, name: str, at: int = 0) -> None:
         """Start a request on a worker as soon as the worker is free, not before a moment."""
         if name not in self._standing:
-            found.not_known[request.key] = f"worker {name}, which it is next for, is not seen now"
+            found.leave(request.key, answers.explain_unseen_worker(name))
         elif name not in self.free:
-            found.not_known[request.key] = UNTIMED
+            found.leave_untimed(request.key)
         else:
             start = found.starts[request.key] = max(at, self.free.pop(name))
             found.workers[request.key] = name
@@ -217,7 +227,10 @@ class _Schedule:
             self._add_free(first[1])
         else:
             is_untimed = any(line.untimed for line in able)
-            found.not_known[request.key] = UNTIMED if is_untimed else _NONE_FITS
+            if is_untimed:
+                found.leave_untimed(request.key)
+            else:
+                found.leave(request.key, answers.NONE_FITS)
 
     def start_waiving(self, found: Forecast, until: float) -> bool:
         """Start the first request that waives a tag; return whether it starts until then."""
@@ -235,7 +248,7 @@ class _Schedule:
         while self.start_waiving(found, inf):
             pass
         for each in chain.from_iterable(self._waiving.values()):
-            found.not_known[each.request.key] = UNTIMED
+            found.leave_untimed(each.request.key)
 
     def first_end(self, counts: Callable[[Offer], bool]) -> int | None:
         """Return the seconds until the first matching worker ends its work; None: unknown."""
@@ -282,12 +295,9 @@ def _drop_partial_queues(plan: Plan, found: Forecast) -> None:
     """Remove the starts in partly read queues: unread requests may precede them."""
     sampled = {estimate.queue for estimate in plan.estimates}
     for key in [key for key in found.starts if key.partition("/")[0] in sampled]:
-        turn = write_duration(found.starts.pop(key))
+        turn = found.starts.pop(key)
         del found.workers[key]
-        found.not_known[key] = (
-            f"of what was listed its turn would come in {turn}, but its queue was only "
-            "sampled, and others may go first"
-        )
+        found.leave(key, answers.explain_sampled_turn(turn))
 
 
 def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] | None:

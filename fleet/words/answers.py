@@ -5,8 +5,10 @@ from datetime import datetime
 from typing import Literal
 
 from fleet.schema.findings import listed
-from fleet.schema.units import write_count, write_time
+from fleet.schema.units import write_count, write_duration, write_time
 
+UNTIMED = "the workers that fit run or get work of unknown duration: no history, no `durations`"
+NONE_FITS = "no worker that fits exists or is made by this plan"
 NO_REASON = "no reason recorded"
 UNREAD_QUEUE = "its queue could not be read"
 UNKNOWN_WORKERS = "which workers there are is unknown"
@@ -32,6 +34,19 @@ def describe_unservable(requests: str, reason: str) -> str:
 def describe_unknown_start(reason: str) -> str:
     """Return why the start of a request is unknown."""
     return f"expected start: unknown ({reason})"
+
+
+def explain_unseen_worker(worker: str) -> str:
+    """Return the worker that a request is next for."""
+    return f"worker {worker}, which it is next for, is not seen now"
+
+
+def explain_sampled_turn(seconds: int) -> str:
+    """Return when a request would start if the listed requests were the whole queue."""
+    return (
+        f"of what was listed its turn would come in {write_duration(seconds)}, but its queue was "
+        "only sampled, and others may go first"
+    )
 
 
 def explain_ruled_tag(tag: str, rule: str, origin: str) -> str:
