@@ -15,7 +15,6 @@ from pydantic import Field
 from fleet.explain.options import (
     OptionFinder,
     Options,
-    Way,
     cheapest,
     is_possible,
     mark_chosen,
@@ -27,6 +26,7 @@ from fleet.model.machine_facts import PlaceFacts
 from fleet.model.money import Bill
 from fleet.model.plan import Create, Plan
 from fleet.model.values import Value
+from fleet.planner.costs import Way
 from fleet.schema.model import Fleet
 from fleet.tagrules.names import names_of, package_of
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from itertools import product
-from typing import NamedTuple
 
 from fleet.explain.what_if import write_value
 from fleet.model.facts import Request, Worker, World, market_of
@@ -20,10 +19,10 @@ from fleet.model.machine_facts import PlaceFacts
 from fleet.model.plan import Create
 from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import find_types, markets_of
+from fleet.planner.costs import Way, build_at, new_place
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import Durations, Expected
 from fleet.planner.fitting import Asked, Decider
-from fleet.planner.layout import new_place
 from fleet.schema.model import DebusineQueue, Fleet, PowerfulRule
 from fleet.tagrules.context import NOTHING, QueueContext, context_of
 from fleet.tagrules.export import provided_by_rules
@@ -34,14 +33,6 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 Options = tuple[PlaceFacts, ...]
 """The places of a build: the fitting ones, then those that a rule would open."""
-
-
-class Way(NamedTuple):
-    """The pool, type and market of a planned machine or of a place."""
-
-    pool: str
-    type: str
-    market: str
 
 
 class OptionFinder:
@@ -125,25 +116,27 @@ class OptionFinder:
 
     def _places(self, name: str, expected: Expected) -> Iterator[PlaceFacts]:
         """Yield each machine type and market of a pool."""
-        fleet, (seconds, timing) = self._fleet, expected
+        fleet, world, (_, timing) = self._fleet, self._world, expected
         pool = self._pools[name]
-        start = boot_of(pool).ready_at(self._world.time)
+        start = boot_of(pool).ready_at(world.time)
+        on_demand = bool(self._decider.offers[name].on_demand)
         for known, market in product(find_types(fleet, pool), markets_of(pool)):
-            on_demand = bool(self._decider.offers[name].on_demand)
-            place = new_place(fleet, name, known.name, market, on_demand=on_demand)
-            takes = timing.slowest(place.kinds, seconds) if timing else seconds
+            way = Way(name, known.name, market)
+            place = new_place(fleet, world, way, on_demand=on_demand)
+            build = build_at(place, expected)
+            seconds = build.seconds
             yield PlaceFacts(
                 pool=name,
                 type=known.name,
                 market=market,
                 start=start,
-                end=None if takes is None else start + timedelta(seconds=takes),
-                seconds=takes,
-                cost=None if takes is None else place.billed(takes),
-                source=timing.source_on(place.kinds[0]) if timing and takes is not None else "",
+                end=None if seconds is None else start + timedelta(seconds=seconds),
+                seconds=seconds,
+                cost=build.cost,
+                source=build.source,
                 deadline=timing.deadline if timing else None,
                 own_deadline=bool(timing and timing.own_deadline),
-                is_late=bool(timing and timing.is_late(place.kinds, seconds)),
+                is_late=build.is_late,
             )
 
     def _with_rule_tags(self, queue: str, request: Request, tags: Iterable[str]) -> Request:

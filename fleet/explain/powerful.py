@@ -10,14 +10,14 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.explain.options import OptionFinder, cheapest, request_of
-from fleet.explain.worker import cost_of_span
 from fleet.model.facts import Worker, World
 from fleet.model.machine_facts import PlaceFacts, WorkerFacts
 from fleet.model.plan import Plan, WorkerVerdict
-from fleet.model.prices import tariff_of
+from fleet.model.prices import tariff_of_machine
 from fleet.planner.durations import Durations, kind_at
 from fleet.planner.forecast import registered_workers
-from fleet.schema.model import Fleet, Pool
+from fleet.planner.ledger import cost_of_span
+from fleet.schema.model import Fleet
 
 
 class PowerfulBuild(NamedTuple):
@@ -63,15 +63,17 @@ def _build(
     search: "_Search", verdict: WorkerVerdict, worker: Worker, known: WorkerFacts | None
 ) -> PowerfulBuild:
     fleet, now = search.fleet, search.world.time
-    pool, work = fleet.pools.get(verdict.pool), worker.work
+    work = worker.work
     since = work.started_at if work else None
     kind = kind_at(fleet, verdict.pool, verdict.type)
     left = search.durations.remaining(worker, now, kind)
     ends = None if left is None else now + timedelta(seconds=left)
     expected = None
-    if isinstance(pool, Pool) and verdict.type and known and known.created_at and since and ends:
-        tariff = tariff_of(fleet, pool, verdict.type, known.market or "on-demand")
-        expected = cost_of_span(fleet, tariff, known.created_at, (since, ends), work=True)
+    if verdict.type and known and known.provider and known.created_at and since and ends:
+        market = known.market or "on-demand"
+        tariff = tariff_of_machine(fleet, verdict.pool, known.provider, verdict.type, market)
+        if tariff is not None:
+            expected = cost_of_span(fleet, tariff, known.created_at, (since, ends), work=True)
     return PowerfulBuild(
         worker=verdict,
         package=work.package if work else None,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from fleet.explain.options import OptionFinder, Way, mark_chosen, way_of
+from fleet.explain.options import OptionFinder, mark_chosen, way_of
 from fleet.explain.tags import enforcement_facts, enforcer_of_limit
 from fleet.explain.unblock import find_missing_entries, find_remedies
 from fleet.explain.values import (
@@ -21,6 +21,7 @@ from fleet.model.decisions import MISMATCHES, Code, Decision, Served, Stopped, U
 from fleet.model.facts import Request, World
 from fleet.model.machine_facts import PlaceFacts
 from fleet.model.plan import Create, Plan, Signature, Unserved
+from fleet.planner.costs import Way
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import USUAL
 from fleet.planner.fitting import asked_by

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
-from zoneinfo import ZoneInfo
 
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.model.facts import World, market_of
@@ -12,18 +11,16 @@ from fleet.model.machine_facts import WorkerFacts
 from fleet.model.money import rate
 from fleet.model.plan import Plan, Reason, WorkerVerdict
 from fleet.model.pool_limits import boot_of
-from fleet.model.prices import Life, MachineType, Tariff, find_types
+from fleet.model.prices import MachineType, find_types
 from fleet.planner.forecast import left_of, registered_workers
 from fleet.planner.inventory import take_inventory
-from fleet.planner.ledger import Holding, holdings
+from fleet.planner.ledger import Holding, cost_of_span, holdings
 from fleet.planner.lifecycle.rule import MachineLife, life_of
 from fleet.planner.lifecycle.table import idle_limit, key_of_reason, limits_of
 from fleet.planner.units import Unit
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.schema.units import write_count, write_time
 from fleet.words import answers
-
-_EXACT = Decimal("0.0001")
 
 
 def facts_of_workers(fleet: Fleet, world: World) -> dict[str, WorkerFacts]:
@@ -75,33 +72,9 @@ def _cost(
     fleet: Fleet, world: World, held: Holding | None, since: datetime | None, *, work: bool
 ) -> Decimal | None:
     """Return the cost of a machine, or of the work on it, since a moment; None: unknown."""
-    if held is None or since is None or since > world.time:
+    if held is None or held.tariff is None or since is None or since > world.time:
         return None
     return cost_of_span(fleet, held.tariff, held.created_at, (since, world.time), work=work)
-
-
-def cost_of_span(
-    fleet: Fleet,
-    tariff: Tariff | None,
-    created_at: datetime,
-    span: tuple[datetime, datetime],
-    *,
-    work: bool,
-) -> Decimal | None:
-    """Return the cost of a machine, or of the work on it, between two moments; None: unknown."""
-    if tariff is None:
-        return None
-    zone = ZoneInfo(fleet.money.time_zone)
-    (start, until), cost = span, Decimal(0)
-    while start < until:
-        # A provider caps its bill per month.
-        local = start.astimezone(zone)
-        month = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-        end = min(until, (month + timedelta(days=32)).replace(day=1))
-        life = Life(tariff, created_at, month)
-        cost += life.accrued(start, end) if work else life.billed(start, end)
-        start = end
-    return cost.quantize(_EXACT)
 
 
 def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:

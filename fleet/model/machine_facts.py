@@ -12,7 +12,7 @@ class PlaceFacts(Value):
 
     pool: str
     type: str
-    market: str
+    market: Market
     start: Moment
     end: Moment | None = None
     """None: the duration is unknown."""

@@ -436,6 +436,8 @@ class Tariff(NamedTuple):
         return self.increment == 1 and self.minimum <= seconds and self.cap is None
 
 
+FREE = Tariff(price=Decimal(0))
+"""Tariff of a machine whose price is unknown: it costs nothing."""
 MACHINE_HOURS = Tariff(price=Decimal(1))
 """Tariff that counts machine hours: 1 per hour, billed by the second."""
 

@@ -1,7 +1,7 @@
 """Budgets as limits: per period the amount, the counted machine time, and the rest.
 
-The expected end of a machine is the end of its work, plus its idle time-out, two runs (one drains,
-one deletes) and the rest of the billed increment. An unknown end counts as never.
+The expected end of a machine is the end of its work, plus its idle time-out, its removal by runs
+(`costs.py`) and the rest of the billed increment. An unknown end counts as never.
 
 A budget has two rows per period: the current hour, day or month, with its spending, and the next
 one, so that no purchase exceeds a limit after midnight. In each row, existing machines and work
@@ -28,14 +28,14 @@ from fleet.model.images import ImageVersion
 from fleet.model.plan import BudgetVerdict, PeriodName, say_when
 from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import (
+    FREE,
     MACHINE_HOURS,
     Life,
     Tariff,
-    billed_seconds,
     convert,
-    paid_until,
     tariff_of,
 )
+from fleet.planner.costs import deletion_time, removal_seconds
 from fleet.planner.demand import Group, Path, Place, Row
 from fleet.planner.durations import Durations, kind_of
 from fleet.planner.images import images_by_pool
@@ -52,6 +52,7 @@ from fleet.planner.ledger import (
     unused,
     work_of,
 )
+from fleet.planner.lifecycle.deletion_order import deletion_age
 from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
 from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.pool_plan import is_going
@@ -161,7 +162,6 @@ def find_counting_budgets(
 
 _GOING = frozenset({State.DRAINING, State.DISABLED, State.STOPPED, State.UNDELETED})
 _NONE = Decimal(0)
-_NO_PRICE = Tariff(price=_NONE)
 
 
 class Window(NamedTuple):
@@ -221,7 +221,8 @@ class Lifetimes:
         self._images = images
         self._now = world.time
         self._durations = Durations(fleet, world)
-        self._removal_delay = 2 * timedelta(seconds=fleet.cadence)
+        self._removal_delay = timedelta(seconds=removal_seconds(fleet, world))
+        self._world = world
         self._holdings = holdings
         self._demanded: dict[str, bool] = {}
         self._staying = Counter(h.pool for h in holdings if not (h.unit and is_going(h.unit)))
@@ -265,7 +266,7 @@ class Lifetimes:
         """Return when the payer of an existing machine is expected to stop paying."""
         holding, until = self._holdings[number], self.owners[number].until
         if work_of(holding) is not None:
-            until = released_at(self._fleet, holding, self._free_at(holding))
+            until = released_at(self._fleet, self._world, holding, self._free_at(holding))
         return self._ends[number] if until == NEVER else until
 
     def _owned_until_if_idle(self, number: int) -> datetime:
@@ -278,7 +279,7 @@ class Lifetimes:
         Requests that share a machine finish within that time, including boot.
         """
         pool = self._pool(place.pool)
-        tariff = tariff_of(self._fleet, pool, place.type, place.market) or _NO_PRICE
+        tariff = tariff_of(self._fleet, pool, place.type, place.market) or FREE
         made = Holding(place.pool, tariff, self._now)
         ready = idle_since = boot_of(pool).ready_at(self._now)
         if any(length.shared for length in self._lengths[place.key]):
@@ -327,7 +328,8 @@ class Lifetimes:
 
     def _added(self, place: Place, bills: Sequence["_Bill"]) -> "_Costs":
         """Return the maximum addition to these bills for one request of a length."""
-        most_wait = 0 if place.makes else self._pool(place.pool).target_wait or 0
+        pool = self._pool(place.pool)
+        most_wait = 0 if place.makes else pool.target_wait or 0
 
         def find(length: Length) -> Decimal:
             wait, most = most_wait if length.shared else 0, _NONE
@@ -336,7 +338,7 @@ class Lifetimes:
                 is_assigned_later = length.is_ticket and (wait or bill.machine.ready > self._now)
                 seen = bill.ready + work + bill.machine.idle[length.is_held]
                 seen += self._fleet.cadence if is_assigned_later else 0
-                added = bill.until(billed_seconds(bill.tariff, max(1, seen)))
+                added = bill.until(deletion_age(pool, bill.tariff, seen))
                 added += (bill.rest if wait >= bill.gap else _NONE) - bill.before
                 most = max(most, added)
             return most
@@ -384,14 +386,14 @@ class Lifetimes:
         deletes the machine, unless the request keeps it. Increments shorter than two runs are
         reserved as they are.
         """
-        tariff, unit = holding.tariff or _NO_PRICE, holding.unit
+        tariff, unit = holding.tariff or FREE, holding.unit
         if end == NEVER or unit is None or tariff.increment < self._removal_delay.total_seconds():
             return end
         is_drained = not isinstance(self._fleet.queues.get(unit.registry or ""), TicketQueue)
         return min(
             end,
             self._deletion_time_of(
-                holding, self._removal_delay / 2 if is_drained else timedelta()
+                holding, timedelta(seconds=self._fleet.cadence if is_drained else 0)
             ),
         )
 
@@ -444,11 +446,12 @@ class Lifetimes:
         """Return the deletion time of a machine that is idle from `idle_since`."""
         if idle_since == NEVER:
             return NEVER
-        tariff = holding.tariff or _NO_PRICE
         idle = self._idle_time(
             holding.pool, holding.tariff, is_held=is_held, is_drained=is_drained
         )
-        return paid_until(tariff, holding.created_at, max(self._now, idle_since + idle) + looks)
+        seen = max(self._now, idle_since + idle) + looks
+        pool = self._fleet.pools.get(holding.pool)
+        return deletion_time(pool, holding.tariff, holding.created_at, seen)
 
     def _ready_of(self, holding: Holding) -> datetime:
         """Return when an existing machine can take more work."""
@@ -500,7 +503,7 @@ class _Bill:
 
     def __init__(self, machine: _Machine, window: Window, *, hours: bool) -> None:
         self.machine = machine
-        self.tariff = machine.holding.tariff or _NO_PRICE
+        self.tariff = machine.holding.tariff or FREE
         created_at, ready = machine.holding.created_at, machine.ready
         self.ready = _FOREVER if ready == NEVER else -((created_at - ready) // _SECOND)
         """Its age when it can take a request."""

@@ -12,13 +12,12 @@ from math import gcd
 
 from fleet.model.facts import Demand, World
 from fleet.model.pool_limits import boot_of
-from fleet.model.prices import Tariff, bill, tariff_of
+from fleet.model.prices import Tariff, bill
 from fleet.model.tickets import SANDBOX
 from fleet.planner.budgets import Account, open_accounts, spending_limits
+from fleet.planner.costs import Way, new_place
 from fleet.planner.demand import Fit, Group, Ordered, Payer, Place, Rank, Row, Signed, Supply
-from fleet.planner.durations import USUAL, Durations, Kind, Timing, kind_at, kind_of
-from fleet.planner.lifecycle.rule import MachineLife
-from fleet.planner.lifecycle.table import idle_limit
+from fleet.planner.durations import USUAL, Durations, Kind, Timing, kind_of
 from fleet.planner.limits import (
     Use,
     blocked_rows,
@@ -32,8 +31,6 @@ from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.teams import teams_of
 from fleet.planner.units import NEVER, State, Unit
 from fleet.schema.model import Fleet, Pool, TicketQueue
-from fleet.schema.pools import Market
-from fleet.schema.remembered import remembered
 from fleet.tagrules.vocabulary import Vocabulary
 
 _AGE_STEP = timedelta(minutes=10)
@@ -103,7 +100,8 @@ def _places(
         for option in pool_plan.options if not pool_plan.closed else ():
             if not option.closed:
                 name, on_demand = pool_plan.name, pool_plan.on_demand
-                yield new_place(fleet, name, option.type, option.market, on_demand=on_demand)
+                way = Way(name, option.type, option.market)
+                yield new_place(fleet, world, way, on_demand=on_demand)
 
 
 def _remaining_share(
@@ -123,34 +121,6 @@ def _remaining_share(
     kind = kind_of(fleet, pool_plan.name, unit)
     left = durations.remaining(unit.worker, now, kind) if unit.worker else None
     return max(0.0, 1 - left / wait) if wait and left is not None else 0.0
-
-
-def new_place(fleet: Fleet, name: str, kind: str, market: Market, *, on_demand: bool) -> Place:
-    """Return the place of new machines of one type and market of a pool."""
-    pool = fleet.pools.get(name)
-    if not isinstance(pool, Pool):
-        raise TypeError(name)
-    key = f"{name}/{kind}/{market}"
-
-    def find() -> Place:
-        tariff = tariff_of(fleet, pool, kind, market)
-        life = MachineLife(fleet, pool, on_demand=on_demand, tariff=tariff)
-        # A new machine boots, is idle for its time-out, and takes two runs to drain and delete.
-        seconds = boot_of(pool).expected + idle_limit(life).most + 2 * fleet.cadence
-        return Place(
-            key=key,
-            pool=name,
-            makes=True,
-            type=kind,
-            market=market,
-            setup=bill(tariff, seconds) if tariff else Decimal(0),
-            setup_seconds=seconds,
-            price=tariff.price if tariff else Decimal(0),
-            kinds=(kind_at(fleet, name, kind),),
-            tariff=tariff,
-        )
-
-    return remembered(fleet, ("place", key), (pool, on_demand), find)
 
 
 _Preferred = tuple[bool, tuple[tuple[str, int], ...]]

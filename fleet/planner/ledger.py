@@ -28,16 +28,15 @@ from fleet.model.facts import (
 from fleet.model.months import Tally, TallyKind
 from fleet.model.plan import PeriodName
 from fleet.model.pool_limits import boot_of, size_of
-from fleet.model.prices import Life, Tariff, billed_seconds, paid_until, tariff_of_machine
+from fleet.model.prices import FREE, Life, Tariff, billed_seconds, tariff_of_machine
+from fleet.planner.costs import deletion_time, idle_seconds
 from fleet.planner.inventory import PoolInventory, charges_of, takers_of
 from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
-from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.teams import teams_of
 from fleet.planner.units import NEVER, State, Unit, is_busy
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
 
-_NO_TARIFF = Tariff(price=Decimal(0))
 _MAX_GAP = timedelta(days=1)
 _DECIMALS = 9
 
@@ -261,20 +260,21 @@ def owners_of(fleet: Fleet, world: World, found: Iterable[Holding]) -> tuple[Own
     return tuple(reader.owner(holding) for holding in found)
 
 
-def released_at(fleet: Fleet, holding: Holding, idle_since: datetime) -> datetime:
+def released_at(fleet: Fleet, world: World, holding: Holding, idle_since: datetime) -> datetime:
     """Return when its pool pays for a machine that is idle since `idle_since`; NEVER: not at all.
 
     A pool that keeps machines (`workers.min`, `workers.spare`, `mode: pause`) pays for them once
-    they could have been deleted: after the idle time-out, two runs and the rest of the increment.
+    they could have been deleted.
     """
     pool = fleet.pools.get(holding.pool)
     if not isinstance(pool, Pool) or not _keeps_machines(pool) or idle_since == NEVER:
         return NEVER
-    idle_since = max(idle_since, boot_of(pool).ready_at(holding.created_at))
+    created = holding.created_at
+    idle_since = max(idle_since, boot_of(pool).ready_at(created))
     in_sandbox = is_in_sandbox(fleet, holding.unit)
     life = MachineLife(fleet, pool, in_sandbox=in_sandbox, tariff=holding.tariff)
-    seen = idle_since + timedelta(seconds=idle_limit(life).most + 2 * fleet.cadence)
-    return paid_until(holding.tariff or _NO_TARIFF, holding.created_at, seen)
+    seen = idle_since + timedelta(seconds=idle_seconds(world, life))
+    return deletion_time(pool, holding.tariff, created, seen)
 
 
 def _keeps_machines(pool: Pool) -> bool:
@@ -286,7 +286,7 @@ def unused(
     zone: ZoneInfo, tariff: Tariff | None, created_at: datetime, moment: datetime
 ) -> Decimal:
     """Return the cost of the time that is billed but unused at a moment."""
-    tariff = tariff or _NO_TARIFF
+    tariff = tariff or FREE
     age = (moment - created_at) // timedelta(seconds=1)
     left = billed_seconds(tariff, age) - age
     if left <= 0:
@@ -299,11 +299,33 @@ def unused(
     return (step * left / (left + age - begun)).quantize(step)
 
 
+def cost_of_span(
+    fleet: Fleet,
+    tariff: Tariff,
+    created_at: datetime,
+    span: tuple[datetime, datetime],
+    *,
+    work: bool = False,
+) -> Decimal:
+    """Return the bill of a machine between two moments; `work`: the cost of work on it.
+
+    A provider caps its bill per month.
+    """
+    (start, until), cost = span, Decimal(0)
+    while start < until:
+        month = periods(fleet, start)[2]
+        end = min(until, month.end)
+        life = Life(tariff, created_at, month.start)
+        cost += life.accrued(start, end) if work else life.billed(start, end)
+        start = end
+    return cost
+
+
 class _TurnReader:
     """Finds the payers of machines since the last charge of the ledger."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
-        self._fleet, self._until = fleet, world.time
+        self._fleet, self._world, self._until = fleet, world, world.time
         self._teams = teams_of(fleet, world)
         ledger = world.ledger if isinstance(world.ledger, Ledger) else Ledger()
         self._since = ledger.charged_until or periods(fleet, world.time)[2].start
@@ -351,7 +373,7 @@ class _TurnReader:
         """Return the payer of a machine from now on."""
         *_, last = self.turns(holding)
         idle_since = NEVER if last.worked is None else self._idle_since(holding, last.worked)
-        return Owner(last.payer, released_at(self._fleet, holding, idle_since))
+        return Owner(last.payer, released_at(self._fleet, self._world, holding, idle_since))
 
     def _idle_turns(
         self, holding: Holding, before: _Turn | None, begin: datetime, end: datetime
@@ -362,7 +384,7 @@ class _TurnReader:
             yield pool
             return
         idle_since = self._idle_since(holding, before.worked or begin)
-        released = max(begin, released_at(self._fleet, holding, idle_since))
+        released = max(begin, released_at(self._fleet, self._world, holding, idle_since))
         if released > begin or begin == end:
             yield before._replace(start=begin, end=min(released, end), worked=idle_since)
         if released < end:
@@ -400,9 +422,7 @@ class _Sums:
     def add(self, holding: Holding, turn: _Turn) -> None:
         """Charge a turn for the bill of its machine."""
         for hour, begin, stop in _split_by_hour(self._zone, turn.start, turn.end):
-            life = Life(
-                holding.tariff or _NO_TARIFF, holding.created_at, _month_of(self._zone, hour)
-            )
+            life = Life(holding.tariff or FREE, holding.created_at, _month_of(self._zone, hour))
             seconds, money = life.seconds(begin, stop), life.billed(begin, stop)
             used = 0 if turn.worked else seconds
             worth = Decimal(0) if turn.worked else life.accrued(begin, stop)

@@ -330,6 +330,10 @@ class Farm:
                 self._approved[approval.digest] = used + len(approval.passes)
         if self._queues.desks:
             self._assign_tickets(plan)
+        self.note_run()
+
+    def note_run(self) -> None:
+        """Record a run; a skipped run without actions counts like any other."""
         self._runs = [*self._runs[-_LATEST_RUNS + 1 :], self.now]
 
     def _assign_tickets(self, plan: Plan) -> None:

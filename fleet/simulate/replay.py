@@ -20,10 +20,11 @@ from fleet.model.digests import config_digest
 from fleet.model.facts import Charge, Ledger, MachinePayer, Market, Unknown, World
 from fleet.model.plan import Create, Plan, Reason, WorkerVerdict
 from fleet.model.price_lists import with_price_lists
-from fleet.model.prices import Life, Tariff, tariff_of_machine
+from fleet.model.prices import Tariff, tariff_of_machine
 from fleet.planner.failures import FAILURE_MEMORY
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.ledger import charge_all, periods
+from fleet.planner.ledger import charge_all, cost_of_span, periods
+from fleet.planner.lifecycle.deletion_order import deleting_seconds
 from fleet.planner.lifecycle.rule import MachineLife, life_of
 from fleet.planner.lifecycle.table import idle_limit, limits_of
 from fleet.planner.payers import payers_of
@@ -229,6 +230,8 @@ class Replay:
             is_due = self._farm.changed or self._rest.is_over(self._farm.now)
             if is_due or not self._skips:
                 self._run()
+            else:
+                self._farm.note_run()
             self._next += self._step
 
     def _run(self) -> None:
@@ -239,7 +242,7 @@ class Replay:
         self._ledger.charge(world, inventories)
         plan = self._decide(self._fleet, world, inventories)
         self._ledger.order(world, inventories, plan)
-        self._sums.see(plan, farm)
+        self._sums.see(world, plan, farm)
         farm.carry_out(plan)
         self._rest.after(world, inventories, plan, farm)
         self._note()
@@ -416,6 +419,8 @@ class _Sums:
         self._most: Counter[str] = Counter()
         self._most_of_all = 0
         self._guards: dict[tuple[str, str | None, str], list[int]] = {}
+        self._deleting = timedelta()
+        """Time that the deletion of a machine takes, which is billed."""
         self._tariffs: dict[tuple[str, str, str, Market], Tariff | None] = {}
         self._series = Series(start, timedelta(seconds=fleet.cadence))
         self.config = ""
@@ -431,8 +436,9 @@ class _Sums:
         ):
             counter.add(seconds)
 
-    def see(self, plan: Plan, farm: Farm) -> None:
+    def see(self, world: World, plan: Plan, farm: Farm) -> None:
         """Record the decisions of a run."""
+        self._deleting = timedelta(seconds=deleting_seconds(world))
         for result in plan.guards:
             if result.result != "passed" and result.withheld:
                 key = (result.guard, result.pool, result.result)
@@ -450,7 +456,7 @@ class _Sums:
         for box in noted.created:
             self._created[box.pool] += 1
         for box, at, how in noted.gone:
-            self._add_totals(box, at)
+            self._add_totals(box, at + self._deleting if how == "deleted" else at)
             self._taken[box.pool] += how == "taken"
         for pool, _ in noted.refused:
             self._refused[pool] += 1
@@ -522,11 +528,7 @@ class _Sums:
         if tariff is None:
             self._unpriced.add(box.pool)
             return
-        while since < end:
-            month = periods(self._fleet, since)[2]
-            until = min(end, month.end)
-            self._money[box.pool] += Life(tariff, created, month.start).billed(since, until)
-            since = until
+        self._money[box.pool] += cost_of_span(self._fleet, tariff, created, (since, end))
 
     def _tariff(self, box: Box) -> Tariff | None:
         key = (box.pool, box.provider, box.type, box.market)

@@ -30,6 +30,7 @@ TYPES = {
         "speed": "230%",
     },
 }
+CADENCES = {60: "1m", 300: "5m", 600: "10m"}
 STARTS = datetime(2026, 10, 20, tzinfo=UTC)
 """Around a change of the clock, and the end of a month."""
 MOMENTS = st.integers(0, 20 * 86400).map(lambda second: STARTS + timedelta(seconds=second))
@@ -52,8 +53,12 @@ def billings(draw: st.DrawFn) -> dict[str, object]:
 
 
 @st.composite
-def priced_pools(draw: st.DrawFn) -> dict[str, object]:
-    """Return pools of one or two types with their own life, disk and price."""
+def priced_pools(draw: st.DrawFn, *, is_warm: bool) -> dict[str, object]:
+    """Return pools of one or two types with their own life, disk and price.
+
+    `is_warm`: some keep machines without work.
+    """
+    warm = st.sampled_from([0, 0, 0, 1] if is_warm else [0])
     made: dict[str, object] = {}
     for name in sorted(
         draw(st.sets(st.sampled_from(["builders", "second", "tagged"]), min_size=1))
@@ -67,9 +72,9 @@ def priced_pools(draw: st.DrawFn) -> dict[str, object]:
         made[name] = a_pool(
             provider="desk",
             machine=machine,
-            max=draw(st.integers(0, 6)),
-            min=draw(st.sampled_from([0, 0, 0, 1])),
-            spare=draw(st.sampled_from([0, 0, 0, 1])),
+            max=draw(st.integers(0 if is_warm else 1, 6)),
+            min=draw(warm),
+            spare=draw(warm),
             target_wait=draw(st.sampled_from([None, None, "30m", "3h"])),
             retire={
                 "idle_after": draw(st.sampled_from(["1s", "10m", "15m", "2h"])),
@@ -91,16 +96,16 @@ DURATIONS: list[dict[str, object]] = [
 
 
 @st.composite
-def priced_fleets(draw: st.DrawFn) -> Fleet:
+def priced_fleets(draw: st.DrawFn, *, is_warm: bool = True) -> Fleet:
     """Return a fleet whose prices, speeds, lives and budgets differ."""
     return a_sim_fleet(
         providers={"desk": {"kind": "sim", "types": TYPES, "billing": draw(billings())}},
         queues={"debian": {"kind": "world", "path": "world.json", "deadline": "20h"}}
         if draw(st.booleans())
         else {"debian": {"kind": "world", "path": "world.json"}},
-        pools=draw(priced_pools()),
+        pools=draw(priced_pools(is_warm=is_warm)),
         durations=draw(st.sampled_from(DURATIONS)),
-        cadence=draw(st.sampled_from(["1m", "5m", "10m"])),
+        cadence=draw(st.sampled_from([*CADENCES.values()])),
         money={
             "currency": "EUR",
             "exchange": {"USD": {"rate": 0.93719, "as_of": "2026-10-01"}},

@@ -5,28 +5,34 @@ Each law draws a priced world, plans it, and compares the figures of the surface
 
 from collections import Counter
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.explain.costs import BuildCosts
 from fleet.explain.options import way_of, way_to
+from fleet.explain.recorded_demand import Job
 from fleet.guard import guard
 from fleet.model.facts import Ledger, World
 from fleet.model.figures import amount_of
 from fleet.model.plan import Create, Plan
+from fleet.model.prices import billing_of
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import charges_until_now, periods
 from fleet.reconcile import reconcile
 from fleet.report.status import status_of
 from fleet.schema.model import Fleet
+from fleet.simulate.figures import Simulation
+from fleet.simulate.replay import Read, Task, simulate
 from fleet.site.charges import Cost, Money, money_of
 from fleet.site.money import money as money_page
 from fleet.site.month import Recorded, month_report
 from fleet.site.pages import Shown
 from fleet.words import figures as words
-from tests.laws.priced import priced_fleets, priced_worlds
+from tests.builders import a_listing, a_request, a_world
+from tests.laws.priced import CADENCES, LENGTHS, PACKAGES, priced_fleets, priced_worlds
 
 EXAMPLES = 300 if settings.get_current_profile_name() == "laws" else 20
 _RATE = Decimal("0.0001")
@@ -164,3 +170,83 @@ def test_pool_budget_spends_what_the_money_page_shows_of_the_pool(
         if budget.budget == "kali" and budget.period == "month" and not budget.coming:
             assert budget.spent == by_scope.get("kali", Decimal(0)).quantize(_RATE)
     assert isinstance(world.ledger, Ledger)
+
+
+@st.composite
+def lone_builds(draw: st.DrawFn) -> tuple[Fleet, World, Plan]:
+    """Return a fleet without other machines and one request, at a moment long before a month ends.
+
+    A provider caps its bill per month.
+    """
+    fleet = draw(priced_fleets(is_warm=False))
+    now = datetime(2026, 10, 5, draw(st.integers(0, 23)), draw(st.integers(0, 59)), tzinfo=UTC)
+    request = a_request(
+        id="1",
+        package=draw(st.sampled_from(PACKAGES)),
+        expected_seconds=draw(LENGTHS),
+        pending_since=now,
+    )
+    world = a_world(
+        time=now,
+        queues={"debian": {"demand": {"read_at": now, "requests": [request]}, "workers": None}},
+        providers={"desk": a_listing(read_at=now, workers=())},
+        ledger=Ledger(charged_until=now),
+    )
+    return fleet, world, guard(fleet, reconcile(fleet, world))
+
+
+def simulated(fleet: Fleet, world: World, *, skips: bool = True) -> Simulation:
+    """Return what the fleet makes of the one request that waits in a world."""
+    (request,) = next(demand.requests for _, demand in world.demands())
+    job = Job("debian/1", "debian", request, world.time, seconds=None)
+    end = world.time + timedelta(days=1 if not skips else 5)
+    found = simulate(Task(fleet, skips=skips), iter([world, job, Read(1, end, 0)]))
+    assert isinstance(found, Simulation)
+    return found
+
+
+@settings(max_examples=EXAMPLES)
+@given(lone_builds())
+def test_simulation_of_one_build_costs_what_its_plan_says(
+    case: tuple[Fleet, World, Plan],
+) -> None:
+    fleet, world, plan = case
+    made = creations(plan)
+    assume(len(made) == 1 and made[0].until_idle is not None)
+    planned = total([made[0].until_idle])
+    billing = billing_of(fleet, "desk")
+
+    cost = simulated(fleet, world).after.money
+
+    assert cost is not None
+    if billing.increment % fleet.cadence == 0 and billing.minimum % billing.increment == 0:
+        assert abs(cost - planned) < _RATE
+    else:
+        # A run comes at most `cadence` after the end of the idle time, a deletion takes seconds.
+        step = made[0].cost / 3600 * (fleet.cadence + billing.increment + 1)
+        assert abs(cost - planned) <= step + _RATE
+
+
+@settings(max_examples=EXAMPLES)
+@given(lone_builds())
+def test_budget_plans_for_a_machine_its_cost_and_simulated_hours(
+    case: tuple[Fleet, World, Plan],
+) -> None:
+    fleet, world, plan = case
+    made = creations(plan)
+    assume(len(made) == 1 and not made[0].assumed)
+    assume(not fleet.dynamic_pools[made[0].pool].target_wait)
+    planned = {
+        each.unit: each.planned
+        for each in plan.budgets
+        if (each.budget, each.period, each.coming) == ("all", "month", False)
+    }
+    assume(planned)
+
+    seconds = simulated(fleet, world).after.seconds
+
+    if fleet.cadence == max(CADENCES) and seconds < max(CADENCES) * 20:
+        assert simulated(fleet, world, skips=False).after.seconds == seconds
+    assert planned["EUR"] == total([made[0].until_idle]).quantize(_RATE)
+    # In the last two runs of a paid step a machine is drained and deleted.
+    assert abs(planned["machine hours"] * 3600 - seconds) <= 2 * fleet.cadence + 120

@@ -11,10 +11,10 @@ from datetime import timedelta
 from itertools import pairwise
 
 from fleet.model.facts import Unknown, World, market_of
-from fleet.model.prices import paid_until, tariff_of_machine
+from fleet.model.prices import Tariff, billed_seconds, paid_until, tariff_of_machine
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import NEVER, Unit
-from fleet.schema.model import DebusineQueue, TicketQueue
+from fleet.schema.model import DebusineQueue, Pool, TicketQueue
 from fleet.words import lives
 
 _DEFAULT_DELETE_SECONDS = 120
@@ -54,12 +54,27 @@ def paid_for(pool_plan: PoolPlan, unit: Unit) -> str:
     it is kept until the last run that can delete it before the end of that increment. With
     `retire.at: once` it is not kept.
     """
-    if pool_plan.pool is None or pool_plan.pool.retire.at == "once":
+    if pool_plan.pool is None or not _is_kept_while_paid(pool_plan.pool):
         return ""
     paid, next_end = _paid_seconds(pool_plan, unit)
     if paid < next_end:
         return ""
     return lives.explain_paid(paid, pool_plan.fleet.cadence, deleting_seconds(pool_plan.world))
+
+
+def deletion_age(pool: object, tariff: Tariff, seconds: int) -> int:
+    """Return the age at which a surplus machine is deleted that runs may delete at this age.
+
+    It is the end of a billing step, or the same age with `retire.at: once`.
+    """
+    age = max(1, seconds)
+    if isinstance(pool, Pool) and not _is_kept_while_paid(pool):
+        return age
+    return billed_seconds(tariff, age)
+
+
+def _is_kept_while_paid(pool: Pool) -> bool:
+    return pool.retire.at != "once"
 
 
 def deleting_seconds(world: World) -> int:

@@ -1,0 +1,109 @@
+"""The time and cost of a machine, and of a build on a new machine.
+
+The plan, budgets, the ledger, explain, comparisons and pages take these figures from here.
+
+A new machine boots, works, is idle for its time-out, and is then deleted. One run drains it and a
+later run deletes it. A deletion counts in whole runs: a bill by whole steps then equals that of a
+fleet whose runs keep to `cadence`, if a step is a multiple of it.
+"""
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import NamedTuple
+
+from fleet.model.facts import World
+from fleet.model.pool_limits import boot_of
+from fleet.model.prices import FREE, Tariff, bill, tariff_of
+from fleet.planner.demand import Place
+from fleet.planner.durations import Expected, kind_at
+from fleet.planner.lifecycle.deletion_order import deleting_seconds, deletion_age
+from fleet.planner.lifecycle.rule import MachineLife
+from fleet.planner.lifecycle.table import idle_limit
+from fleet.schema.model import Fleet, Pool
+from fleet.schema.pools import Market
+from fleet.schema.remembered import remembered
+
+
+def removal_seconds(fleet: Fleet, world: World) -> int:
+    """Return the seconds from the end of the idle time-out to the deletion of a machine."""
+    deletion_runs = -(-deleting_seconds(world) // fleet.cadence)
+    return (1 + deletion_runs) * fleet.cadence
+
+
+def idle_seconds(world: World, life: MachineLife) -> int:
+    """Return the seconds from the end of the work on a machine to its deletion."""
+    return idle_limit(life).most + removal_seconds(life.fleet, world)
+
+
+def deletion_time(
+    pool: object, tariff: Tariff | None, created_at: datetime, moment: datetime
+) -> datetime:
+    """Return when a surplus machine of a pool is deleted that runs may delete from a moment on."""
+    age = -((created_at - moment) // timedelta(seconds=1))
+    seconds = deletion_age(pool, tariff or FREE, age)
+    return created_at + timedelta(seconds=seconds)
+
+
+class Way(NamedTuple):
+    """The pool, type and market of a planned machine or of a place."""
+
+    pool: str
+    type: str
+    market: Market
+
+
+class Build(NamedTuple):
+    """The time and cost of a build on a new machine."""
+
+    seconds: int | None
+    """Its duration; None if unknown."""
+    cost: Decimal | None
+    """Bill of the machine until its deletion; None if the duration or price is unknown."""
+    source: str
+    """Source of the duration there; empty if stated or general."""
+    is_late: bool
+    """It cannot end before its deadline."""
+
+
+def build_at(place: Place, expected: Expected) -> Build:
+    """Return the time and cost of a build at a place."""
+    reference, timing = expected
+    if timing is None:
+        return Build(reference, _cost(place, reference), "", is_late=False)
+    seconds = timing.slowest(place.kinds, reference)
+    source = "" if seconds is None else timing.source_on(place.kinds[0])
+    is_late = timing.is_late(place.kinds, reference)
+    return Build(seconds, _cost(place, seconds), source, is_late)
+
+
+def _cost(place: Place, seconds: int | None) -> Decimal | None:
+    return None if seconds is None else place.billed(seconds)
+
+
+def new_place(fleet: Fleet, world: World, way: Way, *, on_demand: bool) -> Place:
+    """Return the place of new machines of one type and market of a pool."""
+    name, kind, market = way
+    pool = fleet.pools.get(name)
+    if not isinstance(pool, Pool):
+        raise TypeError(name)
+    key = f"{name}/{kind}/{market}"
+
+    def find() -> Place:
+        tariff = tariff_of(fleet, pool, kind, market)
+        life = MachineLife(fleet, pool, on_demand=on_demand, tariff=tariff)
+        seconds = boot_of(pool).expected + idle_seconds(world, life)
+        return Place(
+            key=key,
+            pool=name,
+            makes=True,
+            type=kind,
+            market=market,
+            setup=bill(tariff, seconds) if tariff else Decimal(0),
+            setup_seconds=seconds,
+            price=tariff.price if tariff else Decimal(0),
+            kinds=(kind_at(fleet, name, kind),),
+            tariff=tariff,
+        )
+
+    about = "place", key, removal_seconds(fleet, world)
+    return remembered(fleet, about, (pool, on_demand), find)
