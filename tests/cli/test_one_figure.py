@@ -3,11 +3,14 @@
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.builders.recording import a_job, record, write
 from tests.rigs.clocked import Clocked, moved_clock
+from tests.rigs.golden_plans import load_fleet
 
 FLEET = """\
 fleet: trial
@@ -107,3 +110,97 @@ def test_money_page_rows_add_up_to_the_cent(story: Clocked, minutes: int) -> Non
         for label in ("This month", "Today"):
             *rows, total = [float(each) for each in cells_of(table, label)]
             assert round(sum(rows), 2) == total
+
+
+REPLAYED = """\
+fleet: trial
+cadence: CADENCE
+providers:
+  desk: {kind: sim, boot: 30s, billing: {increment: 1h}}
+queues:
+  work: {kind: world, path: world.json}
+images:
+  trixie: {suite: trixie, architecture: amd64}
+pools:
+  builders:
+    provider: desk
+    machine: {type: ccx33, price: 1 EUR/h}
+    image: trixie
+    workers: {max: 2}
+    retire: {idle_after: IDLE, at: AT}
+"""
+START = datetime(2026, 11, 23, 8, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("at", "cadence", "idle", "minutes"),
+    [
+        ("once", "10m", "10m", 30),
+        ("once", "1m", "10m", 47),
+        ("once", "5m", "1s", 49),
+        ("paid-end", "1m", "10m", 47),
+        ("paid-end", "10m", "10m", 30),
+    ],
+)
+def test_simulation_costs_what_the_plan_says_when_billed_by_hour(
+    story: Clocked, at: str, cadence: str, idle: str, minutes: int
+) -> None:
+    story.write(REPLAYED, at=at, cadence=cadence, idle=idle)
+    fleet = load_fleet(Path())
+    job = a_job(1, START, minutes * 60, expected_seconds=minutes * 60)
+    worlds = [*record(fleet, [job], START, START + timedelta(hours=9))]
+    write(Path("history.jsonl"), worlds)
+    first = next(w for w in worlds if any(demand.requests for _, demand in w.demands()))
+    Path("first.json").write_text(first.model_dump_json())
+
+    simulation = json.loads(story.run("simulate", "--history", "history.jsonl", "--json"))
+
+    plan = json.loads(story.run("plan", "--world", "first.json", "--json"))
+    assert float(simulation["after"]["money"]) == float(plan["optimum"]["cost"]) > 0
+
+
+HOURS = """\
+fleet: trial
+cadence: 10m
+providers:
+  desk: {kind: sim, boot: 30s, billing: {increment: 1h}}
+queues:
+  work: {kind: world, path: world.json}
+durations: {any: 2h}
+images:
+  trixie: {suite: trixie, architecture: amd64}
+pools:
+  builders:
+    provider: desk
+    machine: ccx33
+    image: trixie
+    workers: {max: 2}
+    boot: {expected: 30s}
+    retire: {idle_after: 15m, at: AT}
+budgets:
+  all: {machine_hours_per_month: 900}
+  mine: {scope: a, machine_hours_per_month: 900}
+"""
+
+
+@pytest.mark.parametrize("budget", ["all", "mine"])
+@pytest.mark.parametrize(
+    ("at", "planned", "reserved"), [("once", 2.59, 0.51), ("paid-end", 3, 0.92)]
+)
+def test_budget_of_hours_ends_when_the_machine_is_deleted(
+    story: Clocked, at: str, planned: float, reserved: float, budget: str
+) -> None:
+    def hours() -> tuple[float, float]:
+        """Return the planned and the reserved machine hours of this month."""
+        budgets = json.loads(story.run("plan", "--json"))["budgets"]
+        own = next(b for b in budgets if b["budget"] == budget and not b["coming"])
+        return float(own["planned"]), float(own["reserved"])
+
+    story.write(HOURS, at=at)
+    let_wait(a1="")
+    assert hours() == pytest.approx((planned, 0), abs=0.01)
+    story.run("apply")
+    let_wait()
+    story.later(5)
+
+    assert hours() == pytest.approx((0, reserved), abs=0.01)
