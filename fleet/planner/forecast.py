@@ -118,7 +118,7 @@ def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = No
             turns.start(found, request, own[request.key])
     lines = turns.lines()
     fits = _fitting_lines(fleet, world, plan, lines)
-    waived = _waived_lines(fleet, world, plan, lines)
+    waived = _waived_lines(fleet, world, plan, [*lines.items(), *turns.idle_lines().items()])
     number_of = {key: n for n, s in enumerate(plan.signatures) for key in s.requests}
     stopped = _blocked_requests(fleet, plan, turns)
     for request in requests:
@@ -176,6 +176,7 @@ class _Schedule:
         self.free = {n: each.free_in for n, each in standing.items() if each.free_in is not None}
         self._working = {name for name, each in standing.items() if each.works}
         self._lines: defaultdict[Class, _Line] = defaultdict(_Line)
+        self._idle: defaultdict[Class, _Line] = defaultdict(_Line)
         self._waiving: defaultdict[int, deque[_Waiving]] = defaultdict(deque)
 
     def start(self, found: Forecast, request: Ordered, name: str, at: int = 0) -> None:
@@ -196,11 +197,17 @@ class _Schedule:
     def lines(self) -> dict[Class, _Line]:
         """Return the busy workers by class; the plan already uses the free ones."""
         for name in self._working & self._standing.keys():
-            self._add_free(name)
+            self._add_free(self._lines, name)
         return dict(self._lines)
 
-    def _add_free(self, name: str) -> None:
-        line = self._lines[self._standing[name].alike]
+    def idle_lines(self) -> dict[Class, _Line]:
+        """Return the workers by class that the plan does not use."""
+        for name in self.free.keys() - self._working:
+            self._add_free(self._idle, name)
+        return dict(self._idle)
+
+    def _add_free(self, lines: defaultdict[Class, _Line], name: str) -> None:
+        line = lines[self._standing[name].alike]
         line.kind = self._standing[name].alike[2]
         if name in self.free:
             heappush(line.heap, (self.free[name], name))
@@ -224,7 +231,7 @@ class _Schedule:
             self._waiving[number].append(later)
         elif first is not None:
             self.start(found, request, first[1])
-            self._add_free(first[1])
+            self._add_free(self._lines, first[1])
         else:
             is_untimed = any(line.untimed for line in able)
             if is_untimed:
@@ -240,7 +247,8 @@ class _Schedule:
             return False
         (at, name), number = min(known)
         self.start(found, self._waiving[number].popleft().request, name, at)
-        self._add_free(name)
+        for lines in (self._lines, self._idle):
+            self._add_free(lines, name)
         return True
 
     def start_all_waiving(self, found: Forecast) -> None:
@@ -333,9 +341,9 @@ def _fitting_lines(
 
 
 def _waived_lines(
-    fleet: Fleet, world: World, plan: Plan, lines: Mapping[Class, _Line]
+    fleet: Fleet, world: World, plan: Plan, lines: Sequence[tuple[Class, _Line]]
 ) -> dict[int, list[tuple[int, list[_Line]]]]:
-    """Map signatures to the waits after which they waive tags, and the lines that fit then."""
+    """Map signatures to the waits that waive tags, and the lines that fit only then."""
     drops = Drops(fleet, world.time)
     stored = {queue for queue, demand in world.demands() if demand.stored}
     found: defaultdict[int, list[tuple[int, list[_Line]]]] = defaultdict(list)
@@ -348,8 +356,8 @@ def _waived_lines(
             if then.dropped != asked.dropped:
                 fitting = [
                     line
-                    for (at, offer, _), line in lines.items()
-                    if asked.queue in at and then.fits(offer)
+                    for (at, offer, _), line in lines
+                    if asked.queue in at and then.fits(offer) and not asked.fits(offer)
                 ]
                 found[number].append((seconds, fitting))
     return found

@@ -88,7 +88,9 @@ def test_a_request_starts_on_its_own_worker_or_on_a_free_one_that_fits(
         asks = [every, _without(case, signature, key, start)]
         assert signature.queue in queues
         assert any(satisfies(ask, offer) for ask in asks)
-        assert before or name in busy, "a worker that is free now would serve it in the plan"
+        fits_now = any(satisfies(x, offer) for x in (every, _without(case, signature, key, 0)))
+        free_now = not before and name not in busy
+        assert not (fits_now and free_now), "a worker that is free now would serve it in the plan"
         assert key not in limits
     assert found.starts.keys() == found.workers.keys()
     assert found.starts.keys().isdisjoint(found.not_known)

@@ -60,6 +60,12 @@ def test_start_is_the_waiver_when_the_worker_is_idle_by_then() -> None:
     assert starts(a_fleet_that_waives(fast="100m"), world) == {"2": 60, "1": 90}
 
 
+def test_start_is_the_waiver_when_an_idle_worker_fits_then() -> None:
+    world = a_sim_world(a_worker(), requests=(OLD.altered(count=2),))
+
+    assert starts(a_fleet_that_waives(fast="30m"), world) == {"1#1": 20, "1#2": 30}
+
+
 def test_start_follows_the_last_waiver_when_two_tags_are_missing() -> None:
     both = OLD.altered(required=("fast", "near"))
     world = a_sim_world(*TWO_BUSY, requests=(both,))
