@@ -6,14 +6,15 @@ minimised. Ties go to the pool with the higher priority, then to the earlier nam
 
 A small component is solved exactly. A large one is solved in five steps:
 
-1. Relaxation: the maximum of each rank in turn, with fractional requests and machines.
-2. Rounding of each rank in turn: integer parts stay, fractional ones go to the column of least
-   reduced cost.
-3. Fill: every request that nothing stops is served (`fleet.planner.assignment`).
+1. Relaxation, with fractional requests and machines: most requests of each rank in turn, five
+   ranks at a time, then the least cost.
+2. Rounding in the order of ranks: integer parts stay, every other request that nothing stops goes
+   to the column of least reduced cost (`fleet.planner.assignment`).
+3. Raise: large neighbourhood search around the relaxation (RINS: E. Danna, E. Rothberg, C. Le
+   Pape, Mathematical Programming 102, 2005) for more requests of earlier ranks.
 4. Repair: where a rank is short of its maximum, a mixed-integer search raises it. Later ranks
-   yield.
-5. Search: large neighbourhood search around the relaxation of the same served requests (RINS:
-   E. Danna, E. Rothberg, C. Le Pape, Mathematical Programming 102, 2005).
+   yield, and are raised again.
+5. Search: the same neighbourhoods, for a lower cost.
 """
 
 from collections import Counter, defaultdict, deque
@@ -40,6 +41,7 @@ from fleet.planner.solver import (
     TOLERANCE,
     Array,
     Objective,
+    Program,
     Relaxation,
     Relaxed,
     Solution,
@@ -49,19 +51,26 @@ from fleet.planner.solver import (
 _MAX_WEIGHT = 100
 """Weight at which an exact search begins another objective for earlier ranks. With one objective
 for each rank, limited worlds of 60 to 400 requests take 1.3 to 2 times as long."""
-_RANK_WEIGHT = 2.0
-"""Weight of a request against one of the next rank while ranks are rounded."""
-_WEIGHTED_RANKS = 8
-"""Number of ranks with different weights: 2^8 keeps the numbers of the solver moderate."""
-_FIRST_ITERATIONS = 8
-"""Column generation iterations before the first rank is rounded."""
-_ITERATIONS = 3
-"""Column generation iterations before each later rank is rounded: it starts near its end."""
-_SMALL_RANK = 0.02
-"""Part of all requests up to which ranks are rounded from one relaxation: it halves the time."""
-_REPAIR_COLUMNS = 1_000
-"""Maximum pairs of a repair among those that are used: a tenth of a second each. With 1,500 the
-ranks of 10,000 requests in 100 limited pools take 9 s instead of 5."""
+_RANKS_TOGETHER = 5
+"""Maximum ranks of one relaxation: in the weights of more, the solver loses the small ones."""
+_RANK_WEIGHT = 10.0
+"""Weight of a request against one of the next rank in the same relaxation. With 4, 10,000 requests
+in 400 limited pools serve 16 fewer of one rank, for 88 more of the next."""
+_COST_PROGRESS = 3e-3
+"""Part of the cost at which column generation ends: the search does not come nearer to it."""
+_RANK_PROGRESS = 3e-3
+"""Part of a rank at which column generation ends, if it adds no more to any rank. Four iterations
+always would lose 70 requests of an early rank of 100,000."""
+_COUNT_ERROR = 1e-4
+"""Error of a sum of served requests of a relaxation."""
+_RAISED_RANKS = 10
+"""Number of ranks with different weights while short ranks are raised: 2^10 keeps the numbers of
+the solver moderate."""
+_RAISE_GAP = 1e-9
+"""Relative gap of a search that raises ranks: weights of early ranks hide those of later ones."""
+_REPAIR_COLUMNS = 1_300
+"""Maximum pairs of a repair among those that are used: a quarter of a second each. With 3,000 the
+later ranks of 10,000 requests in 100 limited pools take 12 s, and serve hardly more."""
 _RANK_PIVOTS = 25_000
 """Maximum simplex iterations for the maxima of a repair. 10,000 requests in 400 limited pools
 would take 45,000, which is nine seconds."""
@@ -80,8 +89,8 @@ class Neighbourhoods(NamedTuple):
     """Number of free columns, about."""
     between: bool = False
     """Each column stays between its value and that of the relaxation: three times as fast."""
-    cheapest: int = 0
-    """Number of columns of least reduced cost that are free in each block besides."""
+    is_whole: bool = False
+    """All columns are free."""
     max_columns: float = inf
     """Maximum columns of a component for this pass."""
     nodes: int = 5
@@ -91,14 +100,13 @@ class Neighbourhoods(NamedTuple):
 _PASSES = (
     Neighbourhoods(200, between=True),
     Neighbourhoods(400, max_columns=300_000),
-    Neighbourhoods(800, cheapest=3, max_columns=50_000),
-    Neighbourhoods(4_000, cheapest=4_000, max_columns=4_000, nodes=100),
+    Neighbourhoods(4_000, is_whole=True, max_columns=4_000, nodes=100),
 )
-"""Measured on the worlds of `bench/`, the passes gain 1 to 4 %, 0.5 to 5 % and 0.5 to 1.5 %. The
-last searches a component whole: it gains up to 1.3 % in up to half a second. `max_columns` bounds
-the time of each pass to about a second on two cores. Without the first, a limited world of
-10,000 requests and 100 pools serves 46 fewer requests of one rank, and one of 1,000 requests and
-40 pools costs 0.8 % more."""
+"""Measured on the worlds of `bench/`, the first two passes gain 1 to 4 % and 0.5 to 5 %. The last
+searches a component whole: it gains up to 1.3 % in up to half a second. `max_columns` bounds the
+time of each pass to about a second on two cores. Without the first, a limited world of 1,000
+requests and 400 pools costs 3 % more. A third pass of 800 columns would gain 1 % at 10,000
+requests, in four times the time."""
 
 
 ShortRanks = tuple[tuple[Rank, int], ...]
@@ -205,20 +213,30 @@ def _allocate_component(
         assignment = Assignment.rounded(model, model.counts(solution.values) if solution else {})
         prove = partial(_prove_exact, model, solution)
     else:
-        if model.by_rank:
-            relaxation, maxima = _maximize_ranks(model)
-            is_full = sum(maxima) == sum(len(block.requests) for block in model.blocks)
-            served = _serve_all(model) if is_full else None
-        elif (served := _serve_all(model)) is None:
-            model = Model(component, by_rank=True, exact=0)
-            relaxation, maxima = _maximize_ranks(model)
-        short: ShortRanks = ()
-        if served is None:
-            served, short = _repair(model, _round_by_rank(model, relaxation, maxima))
-        assignment = _search(model, served)
-        prove = partial(_prove_large, model, assignment.values(), short)
+        model, assignment, prove = _allocate_large(component, model)
     allocation.proofs.append(partial(_prove, component, assignment, prove))
     _record(model, assignment, allocation)
+
+
+def _allocate_large(
+    component: Component, model: Model
+) -> tuple[Model, Assignment, Callable[[float], Proof]]:
+    """Return the assignment of a large component, with its model and its proof."""
+    short: ShortRanks = ()
+    columns: Array = ()
+    relaxed, served = None, None
+    if model.by_rank:
+        relaxed, columns = _relax_ranks(model)
+        if relaxed and model.program.served(model.program.uppers - relaxed.values).sum() < EPSILON:
+            served = _serve_all(model)
+            relaxed = None if served else relaxed
+    elif (served := _serve_all(model)) is None:
+        model = Model(component, by_rank=True, exact=0)
+        relaxed, columns = _relax_ranks(model)
+    if served is None:
+        served, short = _round_ranks(model, relaxed, columns)
+    assignment = _search(model, served, columns, relaxed)
+    return model, assignment, partial(_prove_large, model, assignment.values(), columns, short)
 
 
 def _objectives(model: Model) -> Iterator[Objective]:
@@ -252,10 +270,10 @@ def _rank_costs(model: Model) -> Iterator[Array]:
 
 def _serve_all(model: Model) -> Assignment | None:
     """Return an assignment of all requests near the relaxation; None if rounding leaves any."""
-    program, relaxation = model.program, Relaxation(model.program)
+    program, relaxation = model.program, Relaxation(model.program, ())
     costs, every = program.count_costs(range(len(model.blocks))), program.uppers[program.totals]
     least = 0.5 - every.sum()
-    most = relaxation.minimize(costs, stop=lambda cost, bound: cost < least or bound > least)
+    most = relaxation.minimize(costs, stop=lambda cost, bound, _: cost < least or bound > least)
     if most is None or costs @ most.values > least:
         return None
     relaxation.bound_columns(program.totals, every, every)
@@ -268,57 +286,108 @@ def _serve_all(model: Model) -> Assignment | None:
     return None if any(assignment.unserved) else assignment
 
 
-def _maximize_ranks(model: Model) -> tuple[Relaxation, list[int]]:
-    """Return the maximum of each rank in turn, and the relaxation that serves them."""
-    relaxation, maxima = Relaxation(model.program), list[int]()
-    for blocks, row in zip(model.blocks_by_rank, model.program.rank_rows, strict=True):
-        maxima.append(_maximum(relaxation, model.program.count_costs(blocks)))
-        relaxation.bound_row(row, maxima[-1], inf)
-    return relaxation, maxima
+def _relax_ranks(model: Model) -> tuple[Relaxed | None, Array]:
+    """Return the relaxation that serves the most requests of each rank in turn, at least cost.
 
-
-def _round_by_rank(model: Model, relaxation: Relaxation, maxima: Sequence[int]) -> Assignment:
-    """Return an assignment near the relaxation in which each rank is at its maximum.
-
-    This is a dive (T. Achterberg, Constraint Integer Programming, 2007, 9.2): one rank is fixed,
-    and the relaxation of those after it is solved again.
+    One relaxation maximises several ranks: a request weighs as much as `_RANK_WEIGHT` requests of
+    the next one. Return the active columns too.
     """
     import numpy as np
 
-    program = model.program
-    for row, most in zip(program.rank_rows, maxima, strict=True):
-        relaxation.bound_row(row, 0, most)
+    program, relaxed, columns = model.program, None, None
+    every = np.arange(len(program.costs))
+    ranks, served = range(len(program.rank_rows)), list[int]()
+    for together in [ranks[n : n + _RANKS_TOGETHER] for n in ranks[::_RANKS_TOGETHER]]:
+        last = together[-1]
+        relaxation = Relaxation(program, columns)
+        relaxation.bound_columns(every, 0.0 * every, program.uppers * program.is_until(last))
+        for row, most in zip(program.rank_rows, served, strict=False):
+            relaxation.bound_row(row, most, inf)
+        weights = np.where(program.rank < together[0], 0.0, _RANK_WEIGHT ** (last - program.rank))
+        costs = 0.0 * every
+        costs[program.totals] = -weights
+        relaxed = relaxation.minimize(costs, stop=_is_steady(program, together))
+        columns = relaxation.active
+        if relaxed is None:
+            break
+        served += [floor(n + _COUNT_ERROR) for n in program.served(relaxed.values)[together]]
+    relaxation = Relaxation(program, columns)
+    for row, most in zip(program.rank_rows, served, strict=False):
+        relaxation.bound_row(row, most, inf)
+    costs = program.costs + program.penalties
+    relaxed = relaxation.minimize(costs, stop=_is_slow()) or relaxed
+    return relaxed, relaxation.active
+
+
+def _is_steady(program: Program, ranks: range) -> Callable[[float, float, Array], bool]:
+    """Return whether these ranks serve hardly more requests than when it was asked before."""
+    sizes, before = program.served(program.uppers)[ranks], 0.0
+
+    def is_steady(_cost: float, _bound: float, values: Array) -> bool:
+        nonlocal before
+        served = program.served(values)[ranks]
+        more, before = served - before, served
+        return bool((more <= _RANK_PROGRESS * sizes).all())
+
+    return is_steady
+
+
+def _is_slow() -> Callable[[float, float, Array], bool]:
+    """Return whether the cost has fallen hardly since it was asked before."""
+    before = inf
+
+    def is_slow(cost: float, _bound: float, _values: Array) -> bool:
+        nonlocal before
+        fallen, before = before - cost, cost
+        return fallen <= _COST_PROGRESS * cost
+
+    return is_slow
+
+
+def _round_ranks(
+    model: Model, relaxed: Relaxed | None, columns: Array
+) -> tuple[Assignment, ShortRanks]:
+    """Return an assignment near the relaxation, and the ranks that are short of their maximum."""
+    if relaxed is None:
+        return _repair(model, Assignment.rounded(model, {}), columns)
+    rounded = Assignment.rounded(model, model.counts(relaxed.values), relaxed.reduced_costs)
+    raised = _raise_ranks(model, rounded, relaxed)
+    repaired, short = _repair(model, raised, columns)
+    # A repair leaves room to later ranks.
+    return (raised if repaired is raised else _raise_ranks(model, repaired, relaxed)), short
+
+
+def _raise_ranks(model: Model, assignment: Assignment, relaxed: Relaxed) -> Assignment:
+    """Serve more requests of earlier ranks around the relaxation (RINS); later ranks yield."""
+    import numpy as np
+
+    program, between, values = model.program, _PASSES[0], assignment.values()
+    is_short = program.served(relaxed.values - values) > EPSILON
+    if not is_short.any():
+        return assignment
+    # Numbers of short ranks from the last one on, the first ones in one weight.
+    level = np.cumsum(is_short[::-1])[::-1]
     costs = program.costs + program.penalties
     costs /= costs.max() or 1.0
-    machines = program.machines[program.machines >= 0]
-    assignment, relaxed, requests = Assignment(model), None, 0
-    for rank, blocks in enumerate(model.blocks_by_rank):
-        requests += maxima[rank]
-        if relaxed is None or requests > _SMALL_RANK * sum(maxima):
-            values, requests = assignment.values(), 0
-            uppers: Array = np.where(program.is_until(rank - 1), values, program.uppers)
-            uppers[machines] = program.uppers[machines]
-            relaxation.bound_columns(np.arange(len(values)), values, uppers)
-            weights = np.clip(_WEIGHTED_RANKS - program.rank + rank, 0, _WEIGHTED_RANKS)
-            weighted = costs.copy()
-            weighted[program.totals] -= _RANK_WEIGHT**weights
-            iterations = _ITERATIONS if relaxed else _FIRST_ITERATIONS
-            relaxed = relaxation.minimize(weighted, iterations=iterations) or relaxed
-        if relaxed is not None:
-            counts = model.counts(relaxed.values)
-            assignment.add(blocks, counts, relaxed.reduced_costs)
-    return assignment
+    costs[program.totals] -= 2.0 ** (level - level.max() + _RAISED_RANKS).clip(0)[program.rank]
+    found = program.search(
+        _neighbourhoods(model, values, relaxed, between, by_rank=True),
+        values, costs, program.row_bounds(),
+        nodes=between.nodes, gap=_RAISE_GAP, toward=relaxed.values,
+    )  # fmt: skip
+    raised = Assignment.rounded(model, model.counts(found))
+    return min(assignment, raised, key=Assignment.sort_key)
 
 
 def _maximum(relaxation: Relaxation, costs: Array) -> int:
     """Return the maximum of requests that the relaxation serves, rounded down."""
     found = relaxation.minimize(
-        costs, stop=lambda cost, bound: floor(TOLERANCE - cost) == floor(TOLERANCE - bound)
+        costs, stop=lambda cost, bound, _: floor(TOLERANCE - cost) == floor(TOLERANCE - bound)
     )
     return floor(TOLERANCE - found.bound) if found else 0
 
 
-def _repair(model: Model, assignment: Assignment) -> tuple[Assignment, ShortRanks]:
+def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assignment, ShortRanks]:
     """Raise each rank that is short of its maximum, given what earlier ranks have.
 
     Return the ranks that stay short too. Later ranks yield: their columns are left out of the
@@ -328,8 +397,8 @@ def _repair(model: Model, assignment: Assignment) -> tuple[Assignment, ShortRank
     import numpy as np
 
     program, pairs, short = model.program, len(model.program.block), []
-    relaxation = Relaxation(program, assignment.values().nonzero()[0])
     lower, upper = program.row_bounds()
+    relaxation = Relaxation(program, columns)
     for rank, (blocks, row) in enumerate(
         zip(model.blocks_by_rank, program.rank_rows, strict=True)
     ):
@@ -360,14 +429,17 @@ def _repair(model: Model, assignment: Assignment) -> tuple[Assignment, ShortRank
     return assignment, tuple(short)
 
 
-def _search(model: Model, assignment: Assignment) -> Assignment:
+def _search(
+    model: Model, assignment: Assignment, columns: Array, first: Relaxed | None = None
+) -> Assignment:
     """Return an assignment of equal counts by rank for less, or with more of an earlier rank."""
     program, costs = model.program, model.program.costs + model.program.penalties
     for each in _PASSES:
         if len(program.block) > each.max_columns:
             continue
         key, values, by_rank = assignment.sort_key(), assignment.values(), any(assignment.unserved)
-        relaxed = _relax(model, values, costs, by_rank=by_rank)
+        relaxed = first or _relax(model, values, costs, columns, by_rank=by_rank)
+        first = None
         if relaxed is None or key[1] - model.money(relaxed.bound) <= _SEARCH_GAP * key[1]:
             break
         lower, upper = program.row_bounds()
@@ -384,10 +456,15 @@ def _search(model: Model, assignment: Assignment) -> Assignment:
     return assignment
 
 
-def _relax(model: Model, values: Array, costs: Array, *, by_rank: bool) -> Relaxed | None:
+def _relax(
+    model: Model, values: Array, costs: Array, columns: Array = (), *, by_rank: bool
+) -> Relaxed | None:
     """Return the relaxation that serves as many requests of each rank, or else of each block."""
+    import numpy as np
+
     program = model.program
-    relaxation = Relaxation(program, values.nonzero()[0])
+    active = np.append(values.nonzero()[0], columns).astype(int)
+    relaxation = Relaxation(program, active)
     if by_rank:
         sums = program.row_sums(values).round()
         for row in program.rank_rows:
@@ -402,8 +479,8 @@ def _neighbourhoods(
 ) -> Iterator[Array]:
     """Yield the free columns of places near each other, the largest possible gain first.
 
-    Free are the columns whose value differs from the relaxation, and the cheapest ones of each
-    block. Two places are near if a block has free columns at both.
+    Free are the columns whose value differs from the relaxation, or all. Two places are near if a
+    block has free columns at both.
     """
     import numpy as np
 
@@ -411,10 +488,7 @@ def _neighbourhoods(
     blocks, places, pairs = program.block, program.place, len(program.block)
     prices = relaxed.reduced_costs[:pairs]
     differences = abs(values - relaxed.values)[:pairs]
-    is_free = differences > EPSILON
-    order = np.lexsort((prices, blocks))
-    is_free[order[np.arange(pairs) - np.searchsorted(blocks, blocks) < each.cheapest]] = True
-    free = np.flatnonzero(is_free)
+    free = np.flatnonzero((differences > EPSILON) | each.is_whole)
     free = free[np.argsort(-differences[free], kind="stable")]
     columns_at: defaultdict[int, list[int]] = defaultdict(list)
     places_of: defaultdict[int, list[int]] = defaultdict(list)
@@ -481,8 +555,10 @@ def _prove_exact(model: Model, solution: Solution | None, cost: float) -> Proof:
     return Proof(cost, bound, min(bound, model.money(least)), unfinished=is_unfinished)
 
 
-def _prove_large(model: Model, values: Array, short: ShortRanks, cost: float) -> Proof:
-    relaxed = _relax(model, values, model.program.costs, by_rank=False)
+def _prove_large(
+    model: Model, values: Array, columns: Array, short: ShortRanks, cost: float
+) -> Proof:
+    relaxed = _relax(model, values, model.program.costs, columns, by_rank=False)
     bound = _without_tie_breaks(model.money(relaxed.bound) if relaxed else 0.0, cost)
     return Proof(cost, bound, bound, rounded=cost > (1 + GAP) * bound, longer=short)
 
