@@ -121,8 +121,9 @@ def _charges_since(
     """Return the recent charges until now, in the second place of each."""
     kept = Ledger(charged_until=recent.until, charges=recent.charges)
     before = charges_of(fleet, world.altered(ledger=kept))
+    # The hour of an entry may have started before the first run of a new fleet.
     since = charge(fleet, world, inventory)
-    return (*before, *(as_charge(entry, [recent.since] * len(PERIODS)) for entry in since))
+    return (*before, *(as_charge(entry, [entry.hour] * len(PERIODS)) for entry in since))
 
 
 _Projection = Callable[[Decimal, Decimal | None], Decimal | None]

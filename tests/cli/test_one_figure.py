@@ -94,6 +94,21 @@ def test_money_page_equals_budget_when_time_passed_since_a_run(
     assert lately == month != "0.00"  # the fleet is younger than a week
 
 
+@pytest.mark.parametrize("minute", [1, 10, 59])
+def test_money_page_has_recent_cost_when_first_run_is_in_an_hour(
+    story: Clocked, minute: int
+) -> None:
+    story.write(FLEET, step="1s")
+    let_wait(a1="", b2="", c3="big")
+    story.later(minute)
+    story.run("apply")
+    story.later(5)
+
+    month, _, lately, today = figures_of(money_page(story))
+
+    assert lately == month == today != "0.00"
+
+
 @pytest.mark.parametrize("minutes", [1, 2, 3, 4, 5, 6])
 def test_money_page_rows_add_up_to_the_cent(story: Clocked, minutes: int) -> None:
     story.write(FLEET, step="1s")
