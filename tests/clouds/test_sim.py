@@ -181,6 +181,18 @@ def test_a_worker_is_disabled_since_then(cloud: SimCloud, clock: FixedClock) -> 
     assert (worker.state, worker.since) == (WorkerState.DISABLED, NOW + timedelta(hours=2))
 
 
+def test_a_booted_machine_has_no_result_of_a_port_check(
+    cloud: SimCloud, clock: FixedClock
+) -> None:
+    cloud.create(ONE)
+    clock.moment += timedelta(hours=1)
+
+    (machine,) = listed(cloud).machines
+
+    assert machine.state is MachineState.RUNNING
+    assert (machine.misses, machine.was_ready, machine.looked_since) == (None, False, None)
+
+
 def test_a_worker_whose_token_was_revoked_never_registers(
     cloud: SimCloud, clock: FixedClock
 ) -> None:

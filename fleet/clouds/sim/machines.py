@@ -20,6 +20,7 @@ from fleet.model.facts import (
     Found,
     Listing,
     Machine,
+    MachineState,
     Unknown,
     Worker,
     WorkerInputs,
@@ -362,8 +363,9 @@ def _machine(machine_id: str, machine: SimMachine, now: datetime) -> Machine:
     made = transitions.create_machine(
         inputs, inputs.labels.get("pool", ""), machine_id, machine.created_at
     )
-    made = made.altered(expires=machine.expires)
-    return transitions.boot(made) if _is_booted(machine, now) else made
+    # Not `boot`: a simulated machine has no port that was checked.
+    state = MachineState.RUNNING if _is_booted(machine, now) else MachineState.STARTING
+    return made.altered(expires=machine.expires, state=state)
 
 
 def _worker(machine: SimMachine, now: datetime) -> Worker:
