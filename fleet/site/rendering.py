@@ -14,6 +14,7 @@ from fleet.schema.findings import MAX_LISTED
 from fleet.schema.units import write_duration
 from fleet.site.links import IMAGES
 from fleet.words import figures as words
+from fleet.words.images import describe_waiting
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -52,6 +53,7 @@ def environment() -> Environment:
         bill=words.bill,
         place_note=words.place_note,
         rules_to_allow=words.rules_to_allow,
+        waiting_version=describe_waiting,
         duration=write_duration,
         share=_share,
         images_page=IMAGES,
