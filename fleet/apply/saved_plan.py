@@ -5,17 +5,21 @@ with their places and inputs. The requests that the machines serve may differ.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import from_json
 
 from fleet.errors import FileUnreadable, PlanOutdated
 from fleet.model.digests import seal
+from fleet.model.figures import UnknownFigure
 from fleet.model.plan import Action, Create, Plan, PoolVerdict, WorkerVerdict
+from fleet.words.limits import UNKNOWN_WHEN_SAVED
+from fleet.words.lives import UNKNOWN_PRICE
 from fleet.words.runs import add_reason
 
 LIMIT_BYTES = 500_000_000
+_Saved = TypeVar("_Saved", bound=Plan)
 _FORMAT = Plan.model_fields["format"].default
 _ADVICE = "create one with `fleet plan --out FILE`"
 _NO_DIFFERENCE = {"assumed", "because", "serves", "turn", "until_idle"}
@@ -36,6 +40,25 @@ def read_plan(name: str, content: bytes) -> Plan:
             f"or another version of fleet saved it; {_ADVICE}"
         )
     return plan
+
+
+def with_unknown_amounts(saved: _Saved) -> _Saved:
+    """Return a saved plan in which no unknown amount is 0, and each budget has its rest.
+
+    Version 0.2.0 saved an unknown amount as 0, and no rest. The digests stay as saved.
+    """
+    spending = UnknownFigure(unknown=UNKNOWN_WHEN_SAVED)
+    price = UnknownFigure(unknown=UNKNOWN_PRICE)
+    return saved.altered(
+        budgets=tuple(
+            (each if each.known or each.left else each.altered(spent=spending)).with_rest()
+            for each in saved.budgets
+        ),
+        workers=tuple(
+            each if each.cost_known or each.cost else each.altered(cost=price)
+            for each in saved.workers
+        ),
+    )
 
 
 def find_drift(saved: Plan, now: Plan) -> tuple[str, ...]:

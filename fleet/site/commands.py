@@ -13,6 +13,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from fleet.apply.satellites import connected
+from fleet.apply.saved_plan import with_unknown_amounts
 from fleet.cli.arguments import Parser, add_file, add_json, flag, option
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, PlanRefused, SecretMissing, WrongUsage
@@ -138,7 +139,8 @@ def _text(args: argparse.Namespace) -> tuple[str, str]:
             return document_to_markdown(document, level=1), simulation.fleet
     if args.plan is None:
         raise WrongUsage("name the FILE that `fleet plan --json --base FILE` printed")
-    plan = _read(args.plan, ComparedPlan, "plan", "fleet plan --json --base FILE")
+    saved = _read(args.plan, ComparedPlan, "plan", "fleet plan --json --base FILE")
+    plan = with_unknown_amounts(saved)
     now, cadence = utc_now(), plan.cadence
     age = "" if cadence is None else words.age(plan.time, now, cadence)
     text = plan_to_markdown(plan, plan.change, age)

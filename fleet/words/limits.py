@@ -17,6 +17,7 @@ UNSOLVED = (
 TOO_LARGE = "the problem is too large for an exact search"
 AVERAGED = "requests of one group with different durations count as equally long"
 ROUNDING = "rounding to whole machines"
+UNKNOWN_WHEN_SAVED = "it was unknown when the plan was saved"
 NO_RATE = "its currency has no exchange rate"
 UNRECORDED = "listed by its provider, but not in its stack"
 NEVER_REGISTERED = "its worker never registered"

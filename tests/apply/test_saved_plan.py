@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from fleet.apply.saved_plan import find_drift, read_plan
+from fleet.apply.saved_plan import find_drift, read_plan, with_unknown_amounts
 from fleet.errors import FileUnreadable, PlanOutdated
 from fleet.guard import guard
 from fleet.model.digests import seal
+from fleet.model.figures import UnknownFigure
 from fleet.model.plan import Digests, Plan
 from fleet.model.values import FOR_PEOPLE, Value
 from fleet.reconcile import reconcile
@@ -27,6 +28,7 @@ from tests.builders import (
     an_idle_verdict,
     some_inputs,
 )
+from tests.builders.budgeting import a_budget_verdict
 from tests.builders.sentences import tells
 
 DIGESTS = Digests(config="c" * 64, world="w" * 64)
@@ -34,6 +36,24 @@ DIGESTS = Digests(config="c" * 64, world="w" * 64)
 
 def sealed(**overrides: object) -> Plan:
     return seal(a_plan(**({"digests": DIGESTS} | overrides)))
+
+
+def test_unknown_amounts_keep_their_reason_when_they_have_one() -> None:
+    unread = UnknownFigure(unknown="the store does not answer")
+    plan = a_plan(
+        budgets=(a_budget_verdict(spent=unread),),
+        workers=(a_worker_verdict(cost=unread, cost_known=False), a_worker_verdict()),
+    )
+
+    assert with_unknown_amounts(plan) == plan
+
+
+def test_worker_cost_of_an_older_plan_is_unknown_when_it_was() -> None:
+    old = a_worker_verdict(cost=Decimal(0), cost_known=False)
+
+    (worker,) = with_unknown_amounts(a_plan(workers=(old,))).workers
+
+    assert isinstance(worker.cost, UnknownFigure)
 
 
 def test_a_plan_that_is_read_back_is_the_plan_that_was_saved() -> None:

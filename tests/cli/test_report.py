@@ -67,6 +67,35 @@ def test_a_saved_comparison_is_the_markdown_of_its_plan(run_fleet: RunFleet) -> 
     assert _without_age(printed.stdout) == _without_age(planned.stdout)
 
 
+def budget_of_0_2_0(name: str, **more: object) -> dict[str, object]:
+    """Return a budget of 10 EUR as version 0.2.0 saved it."""
+    amounts = dict.fromkeys(("spent", "reserved", "planned"), "0.0000")
+    of = {"budget": name, "path": ["budgets", name, "per_day"], "period": "day", "unit": "EUR"}
+    return {**of, "limit": "10.0000", **amounts, **more}
+
+
+@pytest.mark.parametrize(
+    ("budget", "cells"),
+    [
+        (budget_of_0_2_0("unread", known=False), ("unknown", "0.00", "0.00", "unknown")),
+        (budget_of_0_2_0("read", spent="4.0000"), ("4.00", "0.00", "0.00", "6.00")),
+        (budget_of_0_2_0("over", spent="12.0000", exceeded=True), ("12.00", *3 * ("0.00",))),
+        (budget_of_0_2_0("unused", planned="0.5000"), ("0.00", "0.00", "0.50", "9.50")),
+    ],
+)
+def test_budget_of_an_older_plan_is_as_it_was_saved(
+    trial: Trial, run_fleet: RunFleet, budget: dict[str, object], cells: tuple[str, ...]
+) -> None:
+    keep(trial, saved(trial) | {"budgets": [budget]})
+
+    printed = run_fleet("report", "plan.json")
+
+    (shown,) = [
+        each for each in printed.stdout.splitlines() if f"budgets.{budget['budget']}." in each
+    ]
+    assert tuple(map(str.strip, shown.split("|")))[3:7] == cells
+
+
 def _without_age(text: str) -> list[str]:
     return [line for line in text.splitlines() if "Observed" not in line]
 
