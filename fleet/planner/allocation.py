@@ -303,9 +303,9 @@ def _relax_ranks(model: Model) -> tuple[Relaxed | None, Array]:
         relaxation.bound_columns(every, 0.0 * every, program.uppers * program.is_until(last))
         for row, most in zip(program.rank_rows, served, strict=False):
             relaxation.bound_row(row, most, inf)
-        weights = np.where(program.rank < together[0], 0.0, _RANK_WEIGHT ** (last - program.rank))
+        powers = np.where(program.rank < together[0], -inf, last - program.rank)
         costs = 0.0 * every
-        costs[program.totals] = -weights
+        costs[program.totals] = -(_RANK_WEIGHT**powers)
         relaxed = relaxation.minimize(costs, stop=_is_steady(program, together))
         columns = relaxation.active
         if relaxed is None:

@@ -77,6 +77,16 @@ def test_earlier_ranks_are_served_first_and_that_nothing_is_cheaper_is_proven() 
     assert allocation.proof.bound == pytest.approx(400)
 
 
+@pytest.mark.parametrize("ranks", [200, 320, 400, SIZE])
+def test_earlier_ranks_are_served_first_when_there_are_hundreds(ranks: int) -> None:
+    groups = many(1.0, CHEAP, DEAR, ranks=ranks)
+
+    allocation = solved(groups, a_limit(500, CHEAP), a_limit(100, DEAR))
+
+    first = sorted(group.rank[0] for group in groups)[:600]
+    assert served_by_rank(allocation) == Counter(first)
+
+
 def test_of_one_rank_those_who_came_first_are_served() -> None:
     allocation = solved(many(0.5, CHEAP, DEAR), a_limit(100, CHEAP), a_limit(50, DEAR))
 
