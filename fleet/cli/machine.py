@@ -73,7 +73,7 @@ def arguments(parser: Parser) -> None:
 class Machines(Value):
     """Machines, as `fleet machine list --json` prints them."""
 
-    format: Literal["fleet-machines-1"] = "fleet-machines-1"
+    format: Literal["fleet-machines-2"] = "fleet-machines-2"
     fleet: str
     time: Moment
     machines: tuple[WorkerStatus, ...]

@@ -1,6 +1,7 @@
 """`fleet machine`: lists machines by pool and state, and deletes those that a person names."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from tests.builders.sentences import tells
 from tests.cli.test_state import lose
 from tests.cli.test_ticket import open_ticket, ticket_yaml
 from tests.rigs.hook_machines import write_hooks
-from tests.rigs.process import RunFleet
+from tests.rigs.process import ROOT, RunFleet
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 ONE, TWO = "trial-builders-0001", "trial-builders-0002"
@@ -51,6 +52,20 @@ def test_machines_are_listed_by_pool_and_state(two: Trial, run_fleet: RunFleet) 
     assert names(two, "--state", "ready") == [TWO]
     assert names(two, "--pool", "builders", "--state", "busy") == [ONE]
     assert names(two, "--state", "draining", "--state", "starting") == []
+
+
+def test_cost_of_a_machine_is_unknown_when_its_provider_is_unread(
+    project: Path, run_fleet: RunFleet
+) -> None:
+    folder = ROOT / "tests/plans/what-unseen-machines-may-serve-is-not-bought-elsewhere"
+    for name in ("fleet.yaml", "world.json"):
+        shutil.copy(folder / name, project)
+
+    listed = json.loads(run_fleet("machine", "list", "--world", "world.json", "--json").stdout)
+
+    # `fleet-machines-1` had 0 there.
+    assert listed["format"] == "fleet-machines-2"
+    assert [[*each["cost"]] for each in listed["machines"]] == [["unknown"]] * 2
 
 
 def test_a_pool_that_there_is_none_of_is_told(two: Trial) -> None:
