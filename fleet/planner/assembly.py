@@ -82,7 +82,7 @@ from fleet.words.sizes import describe_size, size_decision
 
 ATTENTION_PAGE = "docs/how-to/runbook/needs-attention.md"
 ATTENTION = {
-    State.MISSING: (notes.NOT_LISTED, "not-listed"),
+    State.MISSING: (lives.RECORDED_ONLY, "not-listed"),
     State.UNRECORDED: (notes.IN_NO_STACK, "in-no-stack"),
     State.DEAF: (notes.WITHOUT_TAGS, "no-tags"),
     State.STOPPED: (notes.STOPPED, "stopped"),

@@ -20,12 +20,12 @@ from fleet.planner.units import State, Unit
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import limits as words
-from fleet.words import lives, notes
+from fleet.words import lives
 
 _ONE = Decimal(1)
 _SERVES_NOTHING: Mapping[State, str] = {
-    State.UNRECORDED: words.UNRECORDED,
-    State.MISSING: notes.NOT_LISTED,
+    State.UNRECORDED: lives.LISTED_ONLY,
+    State.MISSING: lives.RECORDED_ONLY,
     State.NEVER_REGISTERED: words.NEVER_REGISTERED,
     State.DEAF: lives.DEAF,
     State.FAILED: lives.FAILED,

@@ -19,7 +19,6 @@ AVERAGED = "requests of one group with different durations count as equally long
 ROUNDING = "rounding to whole machines"
 UNKNOWN_WHEN_SAVED = "it was unknown when the plan was saved"
 NO_RATE = "its currency has no exchange rate"
-UNRECORDED = "listed by its provider, but not in its stack"
 NEVER_REGISTERED = "its worker never registered"
 _MAX_NAMED = 3
 """Maximum number of idle machines that a sentence names."""

@@ -40,13 +40,12 @@ STRANDED = "it has no valid token"
 NEVER_USED = "has a token, but no machine: the token is revoked"
 UNKNOWN_PRICE = "no price is known"
 NO_MACHINE = "it has no machine"
-LISTED_ONLY = "listed by the provider, but not in its stack"
-RECORDED_ONLY = "in its stack, but not listed by the provider"
+LISTED_ONLY = "listed by its provider, but not in its stack"
+RECORDED_ONLY = "in its stack, but not listed by its provider"
 BOOTS = "its machine boots"
 UNREPORTED = "no queue reports whether it is busy"
 NOT_CONNECTED = "its worker is not connected"
 FAILED_UNSEEN = f"{FAILED}; {UNREPORTED}"
-_UNLISTED = "in its stack, but not listed by its provider"
 _REVOKED = "; its token is revoked first"
 
 
@@ -186,7 +185,7 @@ def explain_absent(
     least, after = rule
     stays = "; its livecheck succeeds, so it stays" if works else ""
     return (
-        f"{_UNLISTED} since {since:%Y-%m-%d %H:%M} UTC: {lists} complete lists lack it; gone "
+        f"{RECORDED_ONLY} since {since:%Y-%m-%d %H:%M} UTC: {lists} complete lists lack it; gone "
         f"after {least} in {write_duration(after)} (providers.{provider}.gone){stays}"
     )
 
@@ -194,7 +193,7 @@ def explain_absent(
 def explain_gone(reason: str, ticket: str | None = None) -> str:
     """Return why a machine counts as deleted; `ticket` is the one that fails with it."""
     fails = f"; ticket {ticket} fails" if ticket is not None else ""
-    return f"{_UNLISTED}: {reason}{fails}"
+    return f"{RECORDED_ONLY}: {reason}{fails}"
 
 
 def explain_lists(lists: int, lasted: int, provider: str) -> str:

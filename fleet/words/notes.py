@@ -9,7 +9,6 @@ from fleet.schema.units import write_count, write_duration
 from fleet.words import lives
 from fleet.words.limits import TOO_LARGE
 
-NOT_LISTED = "in its stack, but not listed by its provider"
 IN_NO_STACK = "listed by its provider and billed, but in no stack"
 WITHOUT_TAGS = f"billed, but {lives.DEAF}"
 STOPPED = f"may be billed, but {lives.STOPPED}"
