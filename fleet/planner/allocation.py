@@ -320,7 +320,7 @@ def _relax_ranks(model: Model) -> tuple[Relaxed | None, Array]:
 
 
 def _is_steady(program: Program, ranks: range) -> Callable[[float, float, Array], bool]:
-    """Return whether these ranks serve hardly more requests than when it was asked before."""
+    """Return the stop rule of ranks: the gain of each since the last check is small."""
     sizes, before = program.served(program.uppers)[ranks], 0.0
 
     def is_steady(_cost: float, _bound: float, values: Array) -> bool:
@@ -333,7 +333,7 @@ def _is_steady(program: Program, ranks: range) -> Callable[[float, float, Array]
 
 
 def _is_slow() -> Callable[[float, float, Array], bool]:
-    """Return whether the cost has fallen hardly since it was asked before."""
+    """Return the stop rule of the cost: the gain since the last check is small."""
     before = inf
 
     def is_slow(cost: float, _bound: float, _values: Array) -> bool:
