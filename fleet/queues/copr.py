@@ -44,7 +44,7 @@ PUBLISHED = timedelta(minutes=10)
 
 An equal build, which Copr already knows, requests a machine by its own ticket at the latest."""
 _ANY_MACHINE = "copr_builder"
-"""The tag that Copr's backend requests for every build."""
+"""The tag that Copr's backend requests for each build."""
 
 _SANDBOX = re.compile(r"[^/]+/.+--.+")
 """The backend's name for the sandbox of a build: OWNER/PROJECT--SUBMITTER."""

@@ -1,14 +1,13 @@
-"""Change rows of workers in Debusine's database, each function in one transaction.
+"""Change workers' rows in Debusine's database, each function in one transaction.
 
-It is given a way to execute SQL, and may be sent to the server as text to run there: it imports
-the standard library only. Each change locks the worker's row first, as
-Debusine's scheduler does before it gives a worker something, and looks at its requests only then:
-what was given to the worker before is seen, and nothing is given to it until the end. A row that
-does not carry the fleet's mark is refused: names prove nothing.
+fleet may send this file to the server and run it there, so it imports only the standard library.
+Each change locks the worker's row before it reads the worker's requests. Debusine's scheduler
+takes the same lock, so the change sees every assigned request and no request is assigned until the
+transaction ends. A row without the fleet's mark is refused: a name proves no owner.
 
-Facts of Debusine 0.16: a worker that registers with an activation token gets a token of its own
-in place of what it had, and a token may belong to nobody only until the transaction ends. So old
-tokens go when a row is used again; the row itself, which its history hangs on, never does.
+In Debusine 0.16, a worker that registers with an activation token gets a new token, and each token
+needs an owner when a transaction ends. So fleet deletes the old tokens of a reused row. It never
+deletes a row: the worker's history refers to it.
 """
 
 import hashlib
@@ -16,17 +15,17 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-# What fleet writes into a worker's static metadata. Logged-in users of the server can read it:
-# nothing in it is secret. A row is ours only where FLEET holds the name of this fleet.
+# Keys that fleet writes into a worker's static metadata. They are not secret: logged-in users of
+# the server can read them. A row is ours only if the value of FLEET is the name of this fleet.
 
 FLEET = "fleet:fleet"
-"""Name of the fleet whose worker it is, compared whole."""
+"""Name of the worker's fleet, compared whole."""
 POOL = "fleet:pool"
 """Name of the worker's pool when it was enrolled."""
 MACHINE = "fleet:machine"
 """Name of the machine that the worker runs on."""
 BEFORE_DRAIN = "fleet:before-drain"
-"""While fleet drains a worker: what it overwrote for that; empty where nothing was there."""
+"""The keys that a drain overwrote, with their values; present while fleet drains a worker."""
 
 TASKS_ALLOWLIST = "tasks_allowlist"
 """Debusine's own list of the tasks that a worker takes; fleet drains by emptying it."""
@@ -77,7 +76,7 @@ UPDATE db_workrequest SET status = 'pending', worker_id = NULL, started_at = NUL
 
 
 class Refusal(Exception):
-    """What was asked for would lose work or take a row that is not ours; nothing was changed."""
+    """A refused change: it would lose work, or change a row that is not ours."""
 
     def __init__(self, kind: str, because: str) -> None:
         super().__init__(because)
@@ -91,7 +90,7 @@ def digest_of(columns: Sequence[tuple[object, ...]]) -> str:
 
 
 def check_version(execute: Execute, tables: Sequence[str], known: Collection[str]) -> None:
-    """Refuse a database whose tables are none of these that are known."""
+    """Refuse a database whose tables have no known digest."""
     found = digest_of(execute(COLUMNS, {"tables": list(tables)}))
     if found not in known:
         raise Refusal(
@@ -102,7 +101,7 @@ def check_version(execute: Execute, tables: Sequence[str], known: Collection[str
 
 
 def look(execute: Execute, name: str) -> dict[str, Any] | None:
-    """Return a worker's row as it is once whoever was changing it is done; None: there is none."""
+    """Lock a worker's row and return it with its requests; None if no row has this name."""
     rows = execute(_LOOK, {"name": name})
     if not rows:
         return None
@@ -115,7 +114,7 @@ def look(execute: Execute, name: str) -> dict[str, Any] | None:
 def enrol(  # noqa: PLR0913, PLR0917 - what a row is made of
     execute: Execute, name: str, fleet: str, static: Mapping[str, Any], digest: str, expires: str
 ) -> None:
-    """Make a row that waits for a token with this digest, or have one wait again that was used."""
+    """Add a row, or reuse one, that waits for a worker with the token of this digest."""
     seen = look(execute, name)
     if seen is not None:
         _check_free(seen, name, fleet)
@@ -127,7 +126,7 @@ def enrol(  # noqa: PLR0913, PLR0917 - what a row is made of
         return
     kept = {key: value for key, value in undrained(seen["static"]).items() if key not in _TAGS}
     if kept.get(TASKS_ALLOWLIST) == []:
-        # Somebody drained it by hand: that was meant for the machine which is gone.
+        # An administrator drained the deleted machine of this row; the new machine shall work.
         del kept[TASKS_ALLOWLIST]
     again = json.dumps(kept | dict(static))
     execute(_AGAIN, {"id": seen["id"], "token": token, "static": again})
@@ -137,19 +136,19 @@ def enrol(  # noqa: PLR0913, PLR0917 - what a row is made of
 
 
 def drain(execute: Execute, name: str, fleet: str) -> None:
-    """Have a worker be given nothing new."""
+    """Drain a worker: Debusine assigns it no further request."""
     seen = _own(execute, name, fleet)
     execute(_TELL, {"id": seen["id"], "static": json.dumps(drained(seen["static"]))})
 
 
 def resume(execute: Execute, name: str, fleet: str) -> None:
-    """Have a worker be given work again that `drain` kept from it."""
+    """End the drain of a worker."""
     seen = _own(execute, name, fleet)
     execute(_TELL, {"id": seen["id"], "static": json.dumps(undrained(seen["static"]))})
 
 
 def disable(execute: Execute, name: str, fleet: str) -> None:
-    """Switch off every token of a worker that has nothing to do."""
+    """Disable the tokens of a worker; refuse a worker with requests."""
     seen = _own(execute, name, fleet)
     if seen["held"]:
         raise Refusal("busy", f"worker {name} has request {seen['held'][0]}; it was not disabled")
@@ -157,7 +156,7 @@ def disable(execute: Execute, name: str, fleet: str) -> None:
 
 
 def revoke(execute: Execute, name: str, fleet: str) -> None:
-    """Switch off the token of a worker that never registered; without a row there is none."""
+    """Disable the activation token of a worker that never registered, if it has a row."""
     if look(execute, name) is None:
         return
     seen = _own(execute, name, fleet)
@@ -167,9 +166,9 @@ def revoke(execute: Execute, name: str, fleet: str) -> None:
 
 
 def release(execute: Execute, name: str, fleet: str) -> None:
-    """Switch off every token of a worker and give back to the queue what it was given.
+    """Disable the tokens of a worker and return its requests to the queue.
 
-    Refused while it is connected with a token that works: then its machine is not gone.
+    Refuse a worker that is connected with an enabled token: its machine still exists.
     """
     seen = _own(execute, name, fleet)
     if seen["connected"] and seen["enabled"]:
@@ -199,7 +198,7 @@ def undrained(static: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own(execute: Execute, name: str, fleet: str) -> dict[str, Any]:
-    """Return a worker's row; refused where it does not carry the fleet's mark."""
+    """Lock and return a worker's row; refuse a row without the fleet's mark."""
     seen = look(execute, name)
     if seen is None:
         raise Refusal("strange", f"no worker is called {name}")
@@ -209,9 +208,9 @@ def _own(execute: Execute, name: str, fleet: str) -> dict[str, Any]:
 
 
 def _check_free(seen: Mapping[str, Any], name: str, fleet: str) -> None:
-    """Refuse a row that somebody else made, or whose worker may be at work."""
+    """Refuse a row of another owner, and a worker that may have work."""
     is_ours = seen["static"].get(FLEET) == fleet
-    # One that never registered and carries no mark may be what a killed run left.
+    # A killed run may leave a row that never registered and has no mark.
     is_nobodys = seen["token"] is None and FLEET not in seen["static"]
     if seen["in_pool"] or seen["type"] != "external" or not (is_ours or is_nobodys):
         raise Refusal(

@@ -37,7 +37,7 @@ _GRANTS = "`fleet debusine grants` prints what it needs, `--check` what it lacks
 
 @contextmanager
 def reading(dsn: str) -> "Iterator[Connection]":
-    """Connect read-only; raises SourceUnreachable for every error of the database.
+    """Connect read-only; raises SourceUnreachable for all errors of the database.
 
     One transaction with its own settings: a pooler such as pgbouncer refuses settings at the start
     of a connection, and may assign each transaction a different one.

@@ -45,7 +45,7 @@ class DebusineDatabase:
         self._made = made
 
     def read(self, now: datetime) -> QueueReading:
-        """Return the demand, in groups that this fleet.yaml treats alike, and every worker."""
+        """Return all workers and the demand, grouped by the fields that fleet.yaml uses."""
         try:
             with reading(self._dsn) as connection:
                 identify(connection)

@@ -1,7 +1,7 @@
 """Parse a page of Debusine's work requests.
 
-Of a request's task data, only the fields of TASK_FIELDS and those that rules of `derive` use are
-kept, and of these only plain values and lists of them.
+The task data keeps only the fields of TASK_FIELDS and the fields in rules of `derive`, and only
+plain values and lists of them.
 """
 
 from collections.abc import Iterable, Mapping
