@@ -9,29 +9,28 @@ import sys
 from fleet.program import main as run
 
 COLLECTION = (50_000_000, 20, 20)
-"""How seldom cycles are searched for: a command makes few and ends, a loop collects by itself."""
+"""Thresholds of the garbage collector: a command creates few cycles; a loop collects by itself."""
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
     gc.set_threshold(*COLLECTION)
-    # A CI system cancels a job with SIGTERM: to leave as after Ctrl-C is to release the lock.
+    # A CI system cancels a job with SIGTERM. The exit after Ctrl-C releases the lock.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     _leave_no_core()
-    # A plugin of pydantic, of whatever else is installed, would be shown every token that is read.
+    # A pydantic plugin of any other installed package would receive every token that is read.
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
-    # numpy would start a thread for each core to multiply matrices, of which there are none here.
+    # numpy would start a thread per core for matrix products, which fleet does not use.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = run()
-    gc.freeze()  # the process ends: what it holds need not be searched for cycles first
+    gc.freeze()  # no search for cycles at the end of the process
     sys.exit(code)
 
 
 def _leave_no_core() -> None:
-    """Have a crash, of this process or of an engine that it starts, leave no image of its memory.
+    """Disable core dumps of this process and of the engines that it starts: they contain tokens.
 
-    Tokens are in it. One byte, not none: with that Linux does not even start a program that
-    `core_pattern` names, which is asked whatever the limit is.
+    The limit is 1, not 0: Linux starts a program in `core_pattern` at any limit except 1.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     if hard != 0:

@@ -149,7 +149,7 @@ class TicketRefused(FleetError):
 
 
 def add_extra(extra: str) -> str:
-    """Return what to do where a library is missing that an extra of fleet brings."""
+    """Return the command that installs an extra of fleet."""
     wanted = f"'fleet-reconciler[{extra}]'"
     if "pipx" in sys.prefix.split("/"):
         return f"run `pipx runpip fleet-reconciler install {wanted}`"

@@ -172,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def connect_satellites() -> None:
-    """Connect the parts of satellites that the core calls; none is imported before its call."""
+    """Connect the parts of satellites that the core calls; each is imported at its first call."""
     connect(
         Satellites(
             copr_rules=_read_copr_rules,

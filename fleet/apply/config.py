@@ -1,4 +1,4 @@
-"""Load fleet.yaml for every command: read it, validate it, check it across keys."""
+"""Load fleet.yaml for all commands: read it, validate it, check it across keys."""
 
 import argparse
 import os

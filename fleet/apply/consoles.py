@@ -16,7 +16,7 @@ _MAX_CHARS = 200_000
 
 
 def hold_failed(plan: Plan, sources: Sources, run: str, note: Tell, tell: Tell) -> None:
-    """Record each hold of a plan, and revoke the machine's token.
+    """Hold the failed machines of a plan, and revoke their tokens.
 
     `run` is the run's id in the log; `note` writes its journal.
     """

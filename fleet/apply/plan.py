@@ -1,4 +1,4 @@
-"""Load fleet.yaml, observe the world and plan, for every command that shows a plan."""
+"""Load fleet.yaml, observe the world and plan, for all commands that show a plan."""
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping

@@ -251,7 +251,7 @@ def _gib(mebibytes: int) -> str:
 
 
 def unknown_currency(fleet: Fleet) -> Iterator[Finding]:
-    """Require an exchange rate for every foreign currency."""
+    """Require an exchange rate for each foreign currency."""
     for path, currency in _currencies(fleet):
         if currency != fleet.money.currency and currency not in fleet.money.exchange:
             yield wrong(

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _named(fleet: Fleet) -> set[str]:
-    """Return the users named in fleet.yaml, about whom the world reveals no more."""
+    """Return the users named in fleet.yaml: a recording with pseudonyms keeps their names."""
     askers = [asker for rule in fleet.tags.values() for asker in rule.asked_by or ()]
     named = {user for asker in askers if isinstance(asker, Askers) for user in asker.users}
     return named.union(*(team.users for team in fleet.teams.values()))

@@ -1,4 +1,4 @@
-"""End the hold of a machine before its time."""
+"""Release a held machine before its hold expires."""
 
 import argparse
 

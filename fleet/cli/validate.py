@@ -77,7 +77,7 @@ def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
 
 
 def _most_alike(path: str, folder: Path) -> str:
-    """Return the file with the most similar name to a missing one; "" if none is similar.
+    """Return the existing file with the most similar name; "" if no name is similar.
 
     Only below this folder: a merge request must not learn about other files.
     """

@@ -35,7 +35,7 @@ from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_var
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
-"""Suite to Hetzner's image that the build starts from; there is none for sid."""
+"""Suite to Hetzner's image, the start of a build; Hetzner has no image of sid."""
 READY = """set -e
 export DEBIAN_FRONTEND=noninteractive
 if command -v cloud-init >/dev/null; then cloud-init status --wait >/dev/null || true; fi

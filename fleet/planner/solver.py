@@ -367,7 +367,7 @@ class Relaxation:
         return values
 
     def _select(self, columns: Array, costs: Array, count: int) -> Array:
-        """Return the cheapest of these columns, so many of each block."""
+        """Return the cheapest of these columns, at most `count` per block."""
         np, blocks = self._numpy, self._program.block[columns]
         order = np.lexsort((self._turns[columns], costs, blocks))
         position = np.arange(len(columns)) - np.searchsorted(blocks, blocks)

@@ -128,7 +128,7 @@ def _totals(plan: Plan) -> Iterator[Line]:
 
 
 def _orders(plan: Plan) -> tuple[str, ...]:
-    """Return the active freezes and holds, and the holds of this run."""
+    """Return the active freezes and holds, and the machines that this run holds."""
     return (*sentences(plan.orders), *map(words.holding, plan.holds))
 
 

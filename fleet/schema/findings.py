@@ -103,7 +103,7 @@ def has_errors(findings: Iterable[Finding]) -> bool:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the most similar known word; "" if none is similar."""
+    """Return the most similar known word; "" if no word is similar."""
     import difflib
 
     word = word.lower()[:100]

@@ -4,7 +4,7 @@ In Debusine 0.16 a worker's tags are those it reports (except classes and types)
 administrator set (except types), and one for its type. Only the administrator can set its
 requirements on requests.
 
-Debusine has no numbers, so a worker provides a class tag for every rung that it reaches, and a
+Debusine has no numbers, so a worker provides a class tag for each rung that it reaches, and a
 request requires the lowest rung that is not below its minimum. A minimum between two rungs is
 rounded up.
 """

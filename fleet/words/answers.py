@@ -122,7 +122,7 @@ def explain_blind(more: int, reason: str) -> str:
 
 
 def explain_idle(more: int, cost: str, full: int | None, *, sure: bool) -> str:
-    """Return that a further machine would be idle; `full`: the maximum that it would exceed."""
+    """Explain that another machine would be idle; `full`: the maximum that it would exceed."""
     limit = "" if full is None else f"workers.max is {full}, and "
     price = f", for {cost}" if cost else ""
     known = "request" if sure else "known request"

@@ -157,7 +157,7 @@ def explain_budget(use: BudgetUse) -> str:
 
 
 def explain_used_budget(budget: BudgetVerdict, need: Decimal, what: str, *, of_pool: bool) -> str:
-    """Return the use of a budget with this plan, and the amount for one more `what`."""
+    """Return the use of a budget with this plan, and the amount that the next `what` needs."""
     left, spent = (amount_of(each) or Decimal(0) for each in (budget.left, budget.spent))
     # Enough decimals to show that one amount is less than the other.
     places = next((n for n in (2, 3) if f"{left:.{n}f}" != f"{need:.{n}f}"), 4)

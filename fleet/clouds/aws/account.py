@@ -85,7 +85,7 @@ class AwsAccount:
         """Return a client of a service; the caller closes its connections."""
         from botocore.config import Config
 
-        # A client has a method for every operation; creating one takes as long as a request.
+        # Creating a client takes as long as a request: it gets a method per operation.
         if service in self._clients:
             return self._clients[service]
         patience = Config(
