@@ -263,7 +263,7 @@ class Reason(Word):
     PAID_FOR = "paid-for"  # idle, but paid for until after the next run
     WAITS_FOR_WINDOW = "waits-for-window"  # outdated; replaced in its turn or its window
     # promote
-    NEWER_VERSION = "newer-version"  # tested, published, newer than what machines boot
+    NEWER_VERSION = "newer-version"  # tested, published, newer than the version that machines boot
     CANDIDATE_CAME_UP = "candidate-came-up"  # for as long as `promote.after` says
 
 
