@@ -1,8 +1,8 @@
 """Formulate allocation as mixed-integer programs, one for each component of the fleet.
 
-Components share no demand and no limit, so that a change in one corner of a fleet never moves
-what is decided in another. `docs/explanation/allocation.md` writes the program out; `formulate`
-builds its variables and constraints.
+Components share no demand and no limit, so a change in one component never affects the decisions
+in another. `docs/explanation/allocation.md` writes the program out; `formulate` builds its
+variables and constraints.
 """
 
 from collections import defaultdict

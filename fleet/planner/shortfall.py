@@ -44,7 +44,7 @@ class Missing:
 
 
 class Lack(NamedTuple):
-    """A place that fits a request, and what each limit there is short of."""
+    """A place that fits a request, with the missing capacity of its limits."""
 
     place: str
     missing: tuple[Missing, ...]
