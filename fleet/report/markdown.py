@@ -118,7 +118,7 @@ def _blocks(blocks: Iterable[Block], level: int, title: str) -> Iterator[str]:
 
 
 def _title(title: Title, level: int) -> Iterator[str]:
-    """Yield a heading with the result, then what a terminal shows before it."""
+    """Yield a heading with the result, then the line that a terminal shows first."""
     first, result = (sentence(text_of(each)) for each in (title.line, title.result))
     if result:
         yield f"{'#' * level} {code(title.subject)}: {result}"

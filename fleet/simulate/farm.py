@@ -205,7 +205,7 @@ class Farm:
         """Return the number of waiting requests."""
         return sum(map(len, self._queues.waiting.values()))
 
-    # How long things take, and what a provider has
+    # Durations, and the stock of providers
 
     def _is_sold_out(self, box: Box) -> bool:
         """Return whether the provider had no machine of this type at this time."""
@@ -487,7 +487,7 @@ class Farm:
             box.worker = end_work(box.worker, self.now)
 
     def _began(self, box: Box) -> datetime:
-        """Return when the current work of a worker began; now if it is idle."""
+        """Return the start time of a worker's current work; now if it is idle."""
         worker = box.worker
         if worker is None or not is_busy(worker):
             return self.now

@@ -300,10 +300,10 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Call:
-    """A command, where it runs, and what it gets: it may hang, flood, or print secrets.
+    """A command with its folder, environment and limits: it may hang, flood, or print secrets.
 
-    It gets no more of our environment than it is given, and no more of our time and memory. Any
-    exit status but 0 is a failure, told with the last it wrote to standard error, masked.
+    It gets only this environment, and limited time and memory. Any exit status but 0 is a failure;
+    the message has the last lines of standard error, masked.
     """
 
     what: str
