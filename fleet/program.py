@@ -44,57 +44,79 @@ class Verb(NamedTuple):
     help: str
 
 
-VERBS = {
-    "init": Verb(
-        "fleet.migrate.init", "begin a fleet: write fleet.yaml and what belongs beside it"
-    ),
-    "validate": Verb("fleet.cli.validate", "check fleet.yaml and report every error at once"),
-    "schema": Verb("fleet.cli.schema", "print a published JSON Schema"),
-    "observe": Verb(
-        "fleet.cli.observe", "record all facts that a plan is made from, without secrets"
-    ),
-    "plan": Verb("fleet.cli.plan", "show which machines should exist, at what cost and why"),
-    "simulate": Verb(
-        "fleet.simulate.commands",
-        "replay recorded demand, and show what a change would have cost and saved",
-    ),
-    "check": Verb(
-        "fleet.cli.check", "run the policies beside fleet.yaml over the plan and the configuration"
-    ),
-    "report": Verb(
-        "fleet.site.commands", "report a month, or a saved plan as a comment of a merge request"
-    ),
-    "apply": Verb("fleet.cli.apply", "plan and apply the changes"),
-    "status": Verb("fleet.cli.status", "show pools and workers: state, image, work, money"),
-    "doctor": Verb("fleet.cli.doctor", "check that everything fleet.yaml names works"),
-    "explain": Verb(
-        "fleet.cli.explain", "explain why a request waits, a pool has its size, a worker stays"
-    ),
-    "tags": Verb("fleet.cli.tags", "show where tags come from and who enforces them"),
-    "image": Verb("fleet.images.commands", "build, test, publish, promote and prune images"),
-    "state": Verb("fleet.cli.state", "create, show, repair and move the stored state"),
-    "machine": Verb("fleet.cli.machine", "list, delete and forget machines, print their console"),
-    "freeze": Verb("fleet.cli.freeze", "stop creations or deletions for a while"),
-    "unfreeze": Verb("fleet.cli.unfreeze", "end a freeze before its time"),
-    "hold": Verb("fleet.cli.hold", "keep a machine as it is for a while, without new work"),
-    "release": Verb("fleet.cli.release", "end the hold of a machine"),
-    "approve": Verb("fleet.cli.approve", "let a number of machines pass a guard for a while"),
-    "log": Verb("fleet.cli.log", "show who changed what, when and why, and verify it"),
-    "undo": Verb("fleet.cli.undo", "delete what runs created and that never became busy"),
-    "panic": Verb("fleet.cli.panic", "stop creating in a pool, drain it, delete what is idle"),
-    "sweep": Verb("fleet.cli.sweep", "delete machines whose expiry has passed"),
-    "adopt": Verb("fleet.cli.adopt", "adopt existing machines into a pool (changes labels only)"),
-    "prices": Verb("fleet.cli.prices", "check the price catalogue"),
-    "ticket": Verb("fleet.tickets.commands", "request a machine by tags, and release it"),
-    "serve": Verb("fleet.tickets.serve", "serve tickets to Resalloc clients, and apply"),
-    "export": Verb("fleet.migrate.export", "export tag rules to the queue that assigns work"),
-    "import": Verb(
-        "fleet.migrate.commands", "write a fleet.yaml from another system's configuration"
-    ),
-    "debusine": Verb("fleet.cli.debusine", "prepare a Debusine server for fleet"),
-    "completion": Verb("fleet.cli.completion", "print a shell completion script"),
+GROUPS = {
+    "start": {
+        "init": Verb("fleet.migrate.init", "write fleet.yaml and the files beside it"),
+        "import": Verb(
+            "fleet.migrate.commands", "write a fleet.yaml from another system's configuration"
+        ),
+        "validate": Verb("fleet.cli.validate", "check fleet.yaml and report every error at once"),
+        "doctor": Verb("fleet.cli.doctor", "check that everything fleet.yaml names works"),
+        "schema": Verb("fleet.cli.schema", "print a published JSON Schema"),
+        "completion": Verb("fleet.cli.completion", "print a shell completion script"),
+        "help": Verb(
+            "fleet.cli.help", "print the help of a command, or a page of the documentation"
+        ),
+    },
+    "every day": {
+        "plan": Verb("fleet.cli.plan", "show which machines should exist, at what cost and why"),
+        "apply": Verb("fleet.cli.apply", "plan and apply the changes"),
+        "status": Verb("fleet.cli.status", "show pools and workers: state, image, work, money"),
+        "explain": Verb(
+            "fleet.cli.explain", "explain why a request waits, a pool has its size, a worker stays"
+        ),
+        "simulate": Verb(
+            "fleet.simulate.commands",
+            "replay recorded demand, and show what a change would have cost and saved",
+        ),
+        "check": Verb(
+            "fleet.cli.check",
+            "run the policies beside fleet.yaml over the plan and the configuration",
+        ),
+        "report": Verb(
+            "fleet.site.commands",
+            "report a month, or a saved plan as a comment of a merge request",
+        ),
+    },
+    "machines": {
+        "machine": Verb(
+            "fleet.cli.machine", "list, delete and forget machines, print their console"
+        ),
+        "hold": Verb("fleet.cli.hold", "keep a machine as it is for a while, without new work"),
+        "release": Verb("fleet.cli.release", "end the hold of a machine"),
+        "adopt": Verb(
+            "fleet.cli.adopt", "adopt existing machines into a pool (changes labels only)"
+        ),
+        "undo": Verb("fleet.cli.undo", "delete what runs created and that never became busy"),
+        "sweep": Verb("fleet.cli.sweep", "delete machines whose expiry has passed"),
+    },
+    "stop and permit changes": {
+        "freeze": Verb("fleet.cli.freeze", "stop creations or deletions for a while"),
+        "unfreeze": Verb("fleet.cli.unfreeze", "end a freeze before its time"),
+        "approve": Verb("fleet.cli.approve", "let a number of machines pass a guard for a while"),
+        "panic": Verb("fleet.cli.panic", "stop creating in a pool, drain it, delete what is idle"),
+    },
+    "images": {
+        "image": Verb("fleet.images.commands", "build, test, publish, promote and prune images"),
+    },
+    "queues and tickets": {
+        "tags": Verb("fleet.cli.tags", "show where tags come from and who enforces them"),
+        "export": Verb("fleet.migrate.export", "export tag rules to the queue that assigns work"),
+        "debusine": Verb("fleet.cli.debusine", "prepare a Debusine server for fleet"),
+        "ticket": Verb("fleet.tickets.commands", "request a machine by tags, and release it"),
+        "serve": Verb("fleet.tickets.serve", "serve tickets to Resalloc clients, and apply"),
+    },
+    "records": {
+        "log": Verb("fleet.cli.log", "show who changed what, when and why, and verify it"),
+        "state": Verb("fleet.cli.state", "create, show, repair and move the stored state"),
+        "observe": Verb(
+            "fleet.cli.observe", "record all facts that a plan is made from, without secrets"
+        ),
+        "prices": Verb("fleet.cli.prices", "check the price catalogue"),
+    },
 }
-"""Every command, with its module and its line in `fleet --help`."""
+"""Heading in `fleet --help` to its commands, with their modules and lines."""
+VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 REMOVED = {
     "shadow": "use `mode: observe` and `fleet plan` (docs/how-to/run-beside-resalloc.md)",
     "simulate --policy": "use `python -m bench compare` in a clone of the repository"
@@ -109,8 +131,8 @@ The release after that one removes the row.
 _SURROGATES = re.compile("[\udc80-\udcff]")
 """Bytes of a name or an argument that are not UTF-8, as Python stores them."""
 FIRST = """\
-begin with `fleet init`; pages that messages name, as docs/how-to/begin.md, are in
-share/doc/fleet-reconciler of the environment that fleet is installed in
+start with `fleet init`; `fleet COMMAND --help` describes a command, and
+`fleet help docs/how-to/begin.md` prints a page that a message names
 """
 EXIT_CODES = """\
 exit codes:
@@ -289,7 +311,7 @@ def build_parser(verb: str | None = None, *, alone: bool = False) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, help="print the version and exit")
-    verbs = parser.add_subparsers(
+    verbs = parser.verbs = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=Parser
     )
     for name, known in VERBS.items():
@@ -298,8 +320,8 @@ def build_parser(verb: str | None = None, *, alone: bool = False) -> Parser:
         command = verbs.add_parser(name, help=known.help, description=known.help)
         if verb in (None, name):
             _command(name).arguments(command)
-    # `fleet completion` needs the arguments of all verbs, and no command imports this module.
-    parser.set_defaults(build_parser=build_parser)
+    # `completion` and `help` need the arguments of other verbs; no command imports this module.
+    parser.set_defaults(build_parser=build_parser, commands=[*VERBS])
     return parser
 
 
@@ -308,7 +330,25 @@ def _command(verb: str) -> ModuleType:
 
 
 class _Program(Parser):
-    """Prints a short usage for errors about a missing or unknown command."""
+    """Prints commands in groups, and a short usage for errors about a missing or unknown one."""
+
+    verbs: argparse._SubParsersAction[Parser]
+
+    def format_help(self) -> str:
+        """Return the help: usage, the commands of each group, options."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        lines = {each.dest: each for each in self.verbs._choices_actions}  # noqa: SLF001 - argparse has no groups of commands
+        for heading, group in GROUPS.items():
+            formatter.start_section(heading)
+            formatter.add_arguments([lines[name] for name in group if name in lines])
+            formatter.end_section()
+        formatter.start_section("options")
+        formatter.add_arguments([each for each in self._actions if each.option_strings])
+        formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
 
     def format_usage(self) -> str:
         """Return the usage line of errors; the help itself omits it."""

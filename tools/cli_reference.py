@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from fleet.program import build_parser
+from fleet.program import GROUPS, build_parser
 
 FOLDER = Path(__file__).parent.parent / "docs/reference/cli"
 _MARK = (
@@ -21,9 +21,12 @@ _MARK = (
 def pages() -> dict[str, str]:
     """Return every verb's page and their index by its file's name."""
     verbs = _verbs(build_parser())
-    rows = [f"| [fleet {name}]({name}.md) | {_sentence(verb)} |" for name, verb in verbs.items()]
-    table = "\n".join(["| command | what it does |", "| --- | --- |", *rows])
-    index = f"# Commands\n\n{_MARK}\n\n{table}\n"
+    parts = ["# Commands", _MARK]
+    for heading, group in GROUPS.items():
+        rows = [f"| [fleet {name}]({name}.md) | {_sentence(verbs[name])} |" for name in group]
+        table = ["| command | what it does |", "| --- | --- |", *rows]
+        parts += [f"## {heading.capitalize()}", "\n".join(table)]
+    index = "\n\n".join(parts) + "\n"
     return {"index.md": index} | {f"{name}.md": _page(name, verb) for name, verb in verbs.items()}
 
 

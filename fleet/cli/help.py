@@ -1,0 +1,112 @@
+"""Print the help of a command, or a page of the documentation that came with fleet."""
+
+import argparse
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+from fleet.cli.arguments import Parser
+from fleet.errors import FleetError, WrongUsage
+from fleet.ports import Console
+
+_REASONS = "docs/reference/reasons.md"
+
+
+def arguments(parser: Parser) -> None:
+    """Declare the arguments of `fleet help`."""
+    parser.add_argument(
+        "topic",
+        nargs="?",
+        metavar="COMMAND|PAGE|RULE|REASON",
+        help="a command, a page as docs/how-to/begin.md or begin, a rule of `fleet validate`, or "
+        "a reason of `fleet plan`; default: the list of commands",
+    )
+    parser.add_argument("--list", action="store_true", help="list all pages, by their paths")
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print the help that the topic names."""
+    if args.list:
+        root = _find_root()
+        pages = ((path, (root / path).read_text(encoding="utf-8")) for path in _page_paths(root))
+        console.out("\n".join(f"{path}  {text.partition(chr(10))[0][2:]}" for path, text in pages))
+        return 0
+    parser: argparse.ArgumentParser = args.build_parser(args.topic or "")
+    if not args.topic:
+        console.out(parser.format_help())
+    elif args.topic in args.commands:
+        parser.parse_args([args.topic, "--help"])
+    else:
+        console.out(_find_text(_find_root(), args.topic))
+    return 0
+
+
+def _find_text(root: Path, topic: str) -> str:
+    """Return the page, the section of a page (`page#section`), or the section of a reason."""
+    name, _, anchor = topic.partition("#")
+    paths = _page_paths(root)
+    text = next(
+        (
+            (root / path).read_text(encoding="utf-8")
+            for path in paths
+            if name.removesuffix(".md") in _names(path)
+        ),
+        "",
+    )
+    reasons = (root / _REASONS).read_text(encoding="utf-8")
+    found = _section(text, anchor) if text else _section(reasons, topic)
+    if not found:
+        known = {name for path in paths for name in _names(path)} | {
+            _anchor(line) for line in reasons.splitlines() if line.startswith("### ")
+        }
+        close = get_close_matches(topic, sorted(known), 3)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise WrongUsage(f"help {topic!r} not found{hint} (`fleet help --list` names all pages)")
+    return found
+
+
+def _section(text: str, anchor: str) -> str:
+    """Return a page from a heading to the next of its level; the whole page without an anchor."""
+    lines = text.splitlines()
+    if not anchor:
+        return text
+    start = next((n for n, line in enumerate(lines) if _anchor(line) == anchor), None)
+    if start is None:
+        return ""
+    level = len(lines[start]) - len(lines[start].lstrip("#"))
+    ends = (
+        n
+        for n, line in enumerate(lines)
+        if n > start and line.startswith("#") and len(line) - len(line.lstrip("#")) <= level
+    )
+    return "\n".join(lines[start : next(ends, None)]).rstrip() + "\n"
+
+
+def _anchor(line: str) -> str:
+    """Return the anchor of a heading, as MkDocs makes it; empty for another line."""
+    if not line.startswith("#"):
+        return ""
+    words = "".join(each for each in line.lower() if each.isalnum() or each in " -_").split()
+    return "-".join(words)
+
+
+def _names(path: str) -> Iterator[str]:
+    """Yield the names of a page: each end of its path, without `.md`."""
+    parts = path.removesuffix(".md").split("/")
+    for start in range(len(parts)):
+        yield "/".join(parts[start:])
+
+
+def _page_paths(root: Path) -> list[str]:
+    """Return the paths of all pages, those of tasks first; `index` names the first."""
+    paths = (path.relative_to(root).as_posix() for path in root.glob("docs/**/*.md"))
+    return sorted(paths, key=lambda path: (path != "docs/index.md", "how-to" not in path, path))
+
+
+def _find_root() -> Path:
+    """Return the folder that has `docs/`: of the clone, or of the environment of the package."""
+    for folder in Path(__file__).resolve().parents:
+        for root in (folder, folder / "share/doc/fleet-reconciler"):
+            if (root / _REASONS).is_file():
+                return root
+    raise FleetError("the pages are not installed: this package of fleet has no docs/")
