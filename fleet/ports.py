@@ -359,6 +359,10 @@ class Console(Protocol):
     def note(self, text: str) -> None:
         """Write a line to standard error."""
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether a user is present."""
+
     def ask(self, question: str) -> str:
         """Return a user's answer; empty if no user is present."""
 

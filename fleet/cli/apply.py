@@ -1,15 +1,17 @@
 """Plan and apply the changes, once or repeatedly."""
 
 import argparse
+from dataclasses import replace
 
 from fleet.apply.config import Config, load_config, read_seconds, refuse_throwaway_state
 from fleet.apply.decision import Decision
 from fleet.apply.loop import Runs, Schedule, keep_running
 from fleet.apply.metrics import metrics_of
 from fleet.apply.parallel import Parallelism, default_jobs
+from fleet.apply.plan import observe_and_plan
 from fleet.apply.run import RunOptions, apply_once
 from fleet.apply.saved_plan import LIMIT_BYTES, read_plan
-from fleet.apply.selection import Selection
+from fleet.apply.selection import Selection, selected_part
 from fleet.apply.timer import Signals
 from fleet.cli.arguments import Parser, add_file, count, flag, option, repeated
 from fleet.errors import FileUnreadable, WrongUsage
@@ -45,6 +47,7 @@ def arguments(parser: Parser) -> None:
         "change at most N pools of the real engine at once (default: one per CPU, 2 to 8)",
         kind=count(1, 1_000),
     )
+    flag(parser, "--yes", "in a terminal too, apply without asking")
     flag(parser, "--json", "print the outcome as JSON; with --every, one line per run")
     option(
         parser,
@@ -74,6 +77,7 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, console: Console, signals: Signals | None = None) -> int:
     """Apply and print the outcome; return the exit code."""
+    args.world = None
     schedule, selection = _schedule(args), _selection(args)
     config = load_config(args, console)
     refuse_throwaway_state(config.fleet, args.file)
@@ -113,9 +117,18 @@ def _apply_once(
     config: Config, args: argparse.Namespace, console: Console, options: RunOptions
 ) -> int:
     """Apply once and return the exit code."""
+    # A user does not see a plan that goes into a pipe.
+    is_seen = console.can_ask and console.columns(None) is not None
+    asks = is_seen and not (args.yes or args.json or args.plan)
+    if asks:
+        saved = _ask(args, console, options.selection)
+        if saved is None:
+            console.note("nothing was changed")
+            return 1
+        options = replace(options, selection=saved)
 
     def show(plan: Plan) -> None:
-        if not args.json:
+        if not (args.json or asks):
             console.out(text_for(console, plan_blocks(plan)))
 
     with options.signals.heard():
@@ -128,6 +141,20 @@ def _apply_once(
         console.out(text_for(console, outcome_blocks(applied.outcome, applied.plan)))
     options.signals.end_if_asked()
     return applied.exit_code
+
+
+def _ask(args: argparse.Namespace, console: Console, selection: Selection) -> Selection | None:
+    """Show the plan; return the selection that applies this plan only, None if the user declines.
+
+    The lock is not held meanwhile: as with a saved plan, `apply` refuses if the plan changes.
+    """
+    plan = observe_and_plan(args, console).plan
+    part = selected_part(selection, plan)
+    console.out(text_for(console, plan_blocks(part)))
+    if part.is_quiet:
+        return selection
+    answer = console.ask("Apply this plan? yes/no: ").lower()
+    return replace(selection, saved=plan) if answer in {"y", "yes"} else None
 
 
 def _write_metrics(decision: Decision, args: argparse.Namespace, console: Console) -> None:

@@ -58,9 +58,14 @@ class TerminalConsole:
         self._clear()
         self._tell("\n".join(map(clean, text.rstrip("\n").split("\n"))) + "\n")
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether a user is at the terminal, not CI or a pipe."""
+        return self.watched and sys.stdin is not None and sys.stdin.isatty()
+
     def ask(self, question: str) -> str:
         """Return a user's answer at the terminal; empty if there is no terminal."""
-        if not (self.watched and sys.stdin is not None and sys.stdin.isatty()):
+        if not self.can_ask:
             return ""
         self._clear()
         self._tell(question)

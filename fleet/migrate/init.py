@@ -123,7 +123,7 @@ def _choose(args: argparse.Namespace, console: Console) -> starting.Choice:
             f"--queue recorded --cloud {given['cloud']}: a recording buys no machines; choose "
             "another queue, or --cloud sim or local"
         )
-    asks = sys.stdin is not None and sys.stdin.isatty() and console.watched
+    asks = console.can_ask
     for name, (question, choices, usual) in _KINDS.items():
         default = usual
         if given[name] is not None:

@@ -56,7 +56,11 @@ def test_help_of_a_reason_is_its_section_alone(run_fleet: RunFleet, topic: str) 
 
 @pytest.mark.parametrize(
     ("topic", "close"),
-    [("idle-to-long", "idle-too-long"), ("docs/how-to/begn.md", "docs/how-to/begin"), ("\x1b", "")],
+    [
+        ("idle-to-long", "idle-too-long"),
+        ("docs/how-to/begn.md", "docs/how-to/begin"),
+        ("\x1b", ""),
+    ],
 )
 def test_help_refuses_an_unknown_topic_with_close_ones(
     run_fleet: RunFleet, topic: str, close: str

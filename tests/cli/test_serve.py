@@ -36,6 +36,7 @@ class Heard:
 
     colour: bool = False
     watched: bool = False
+    can_ask: bool = False
     said: list[str] = field(default_factory=list)
     _new: threading.Condition = field(default_factory=threading.Condition)
 

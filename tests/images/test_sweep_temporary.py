@@ -31,7 +31,7 @@ class Notes:
     """A console that keeps what it is told."""
 
     colour = False
-    watched = False
+    watched = can_ask = False
 
     def __init__(self) -> None:
         self.notes: list[str] = []
