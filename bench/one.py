@@ -13,7 +13,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
@@ -176,6 +176,9 @@ def _price(n: int) -> float:
     return 0.1 * n + 0.1 * 2 * n * _GIB
 
 
+_LAST_LINES = 100
+
+
 def decide(case: Mapping[str, object], limit: int) -> Answer:
     """Return what a process of its own says about a case."""
     return run_alone([sys.executable, "-m", "bench.one", json.dumps(case)], limit)
@@ -184,14 +187,15 @@ def decide(case: Mapping[str, object], limit: int) -> Answer:
 def run_alone(
     command: Sequence[str], limit: int, environment: Mapping[str, str] | None = None
 ) -> Answer:
-    """Return what a program says after `bench:`, how long it ran, and the most that it held."""
+    """Return what a program says after `bench:` at its end, how long it ran, and its memory."""
     began, own = perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | (environment or {})
     )
     resource.prlimit(process.pid, resource.RLIMIT_CPU, (limit, limit))
     with process.stdout or nullcontext() as told:
-        printed = told.read() if told else ""
+        # A whole plan would stay in this program: see `own`.
+        printed = "".join(deque(told or (), maxlen=_LAST_LINES))
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     took = perf_counter() - began
