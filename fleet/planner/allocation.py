@@ -38,7 +38,6 @@ from fleet.planner.solver import (
     COUNT_GAP,
     GAP,
     MAX_NODES,
-    TOLERANCE,
     Array,
     Objective,
     Program,
@@ -68,8 +67,8 @@ _RAISED_RANKS = 10
 the solver moderate."""
 _RAISE_GAP = 1e-9
 """Relative gap of a search that raises ranks: weights of early ranks hide those of later ones."""
-_REPAIR_COLUMNS = 1_300
-"""Maximum pairs of a repair among those that are used: a quarter of a second each. With 3,000 the
+_REPAIR_COLUMNS = 1_500
+"""Maximum pairs of the search of a repair: a quarter of a second each. With 3,000 the
 later ranks of 10,000 requests in 100 limited pools take 12 s, and serve hardly more."""
 _RANK_PIVOTS = 15_000
 """Maximum simplex iterations for the maxima of a repair. 10,000 requests in 400 limited pools
@@ -223,7 +222,7 @@ def _allocate_large(
     component: Component, model: Model
 ) -> tuple[Model, Assignment, Callable[[float], Proof]]:
     """Return the assignment of a large component, with its model and its proof."""
-    short: ShortRanks = ()
+    maxima = list[int]()
     columns: Array = ()
     relaxed, served = None, None
     if model.by_rank:
@@ -235,9 +234,12 @@ def _allocate_large(
         model = Model(component, by_rank=True, exact=0)
         relaxed, columns = _relax_ranks(model)
     if served is None:
-        served, short = _round_ranks(model, relaxed, columns)
+        served, maxima = _round_ranks(model, relaxed, columns)
     assignment = _search(model, served, columns, relaxed)
-    return model, assignment, partial(_prove_large, model, assignment.values(), columns, short)
+    values = assignment.values()
+    every = zip(model.every_rank, maxima, model.program.served(values).tolist(), strict=False)
+    short = tuple((rank, most - round(count)) for rank, most, count in every if count < most)
+    return model, assignment, partial(_prove_large, model, values, columns, short)
 
 
 def _objectives(model: Model) -> Iterator[Objective]:
@@ -347,15 +349,15 @@ def _is_slow() -> Callable[[float, float, Array], bool]:
 
 def _round_ranks(
     model: Model, relaxed: Relaxed | None, columns: Array
-) -> tuple[Assignment, ShortRanks]:
-    """Return an assignment near the relaxation, and the ranks that are short of their maximum."""
+) -> tuple[Assignment, list[int]]:
+    """Return an assignment near the relaxation, and the maximum of each rank."""
     if relaxed is None:
         return _repair(model, Assignment.rounded(model, {}), columns)
     rounded = Assignment.rounded(model, model.counts(relaxed.values), relaxed.reduced_costs)
     raised = _raise_ranks(model, rounded, relaxed)
-    repaired, short = _repair(model, raised, columns)
+    repaired, maxima = _repair(model, raised, columns)
     # A repair leaves room to later ranks.
-    return (raised if repaired is raised else _raise_ranks(model, repaired, relaxed)), short
+    return (raised if repaired is raised else _raise_ranks(model, repaired, relaxed)), maxima
 
 
 def _raise_ranks(model: Model, assignment: Assignment, relaxed: Relaxed) -> Assignment:
@@ -366,7 +368,7 @@ def _raise_ranks(model: Model, assignment: Assignment, relaxed: Relaxed) -> Assi
     is_short = program.served(relaxed.values - values) > EPSILON
     if not is_short.any():
         return assignment
-    # Numbers of short ranks from the last one on, the first ones in one weight.
+    # Each short rank doubles the weight of those before it; beyond ten, the last share one.
     level = np.cumsum(is_short[::-1])[::-1]
     costs = program.costs + program.penalties
     costs /= costs.max() or 1.0
@@ -380,24 +382,26 @@ def _raise_ranks(model: Model, assignment: Assignment, relaxed: Relaxed) -> Assi
     return min(assignment, raised, key=Assignment.sort_key)
 
 
-def _maximum(relaxation: Relaxation, costs: Array) -> int:
-    """Return the maximum of requests that the relaxation serves, rounded down."""
+def _maximum(relaxation: Relaxation, costs: Array) -> int | None:
+    """Return the maximum of requests that the relaxation serves, rounded down; None if unknown."""
     found = relaxation.minimize(
-        costs, stop=lambda cost, bound, _: floor(TOLERANCE - cost) == floor(TOLERANCE - bound)
+        costs,
+        stop=lambda cost, bound, _: floor(_COUNT_ERROR - cost) == floor(_COUNT_ERROR - bound),
     )
-    return floor(TOLERANCE - found.bound) if found else 0
+    return floor(_COUNT_ERROR - found.bound) if found else None
 
 
-def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assignment, ShortRanks]:
+def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assignment, list[int]]:
     """Raise each rank that is short of its maximum, given what earlier ranks have.
 
-    Return the ranks that stay short too. Later ranks yield: their columns are left out of the
+    Return the maximum of each rank too. Later ranks yield: their columns are left out of the
     search. Of many columns it takes those that the assignment or the relaxation uses (a restricted
     master heuristic).
     """
     import numpy as np
 
-    program, pairs, short = model.program, len(model.program.block), []
+    program, pairs = model.program, len(model.program.block)
+    maxima = []
     lower, upper = program.row_bounds()
     relaxation = Relaxation(program, columns)
     for rank, (blocks, row) in enumerate(
@@ -405,16 +409,17 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
     ):
         costs, values = program.count_costs(blocks), assignment.values()
         size, served = int(program.uppers[program.totals[blocks]].sum()), -round(costs @ values)
-        # A rank without a proof may be short of all its requests.
-        is_proven = served == size or relaxation.pivots < _RANK_PIVOTS
-        most = _maximum(relaxation, costs) if served < size and is_proven else size
-        if served < most and is_proven:
+        most: int | None = size
+        if served < size:
+            most = _maximum(relaxation, costs) if relaxation.pivots < _RANK_PIVOTS else None
+        if most is not None and served < most:
             is_earlier, is_used = program.is_until(rank), values > 0
             is_used |= relaxation.values() > EPSILON
             is_used[pairs:] = True
-            choices = (is_earlier, EXACT_PAIRS), (is_earlier & is_used, _REPAIR_COLUMNS)
-            small = [free for free, most_pairs in choices if free[:pairs].sum() <= most_pairs]
-            for is_free in small[:1]:
+            is_free = is_earlier
+            if is_free[:pairs].sum() > _REPAIR_COLUMNS:
+                is_free = is_earlier & is_used
+            if is_free[:pairs].sum() <= _REPAIR_COLUMNS:
                 found = program.search(
                     [np.flatnonzero(is_free)], np.where(is_earlier, values, 0.0), costs,
                     (lower, upper), nodes=_RANK_NODES, gap=COUNT_GAP / max(1, served),
@@ -423,11 +428,11 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
                 repaired = Assignment.rounded(model, counts)
                 if repaired.unserved_by_rank() < assignment.unserved_by_rank():
                     assignment, served = repaired, -round(costs @ repaired.values())
-        if served < most:
-            short.append((model.every_rank[rank], most - served))
+        # A rank without a proof may be short of all its requests.
+        maxima.append(size if most is None else most)
         lower[row] = served
         relaxation.bound_row(row, served, inf)
-    return assignment, tuple(short)
+    return assignment, maxima
 
 
 def _search(
