@@ -438,7 +438,10 @@ class _Sums:
 
     def see(self, world: World, plan: Plan, farm: Farm) -> None:
         """Record the decisions of a run."""
-        self._deleting = timedelta(seconds=deleting_seconds(world))
+        # The margin of `deleting_seconds` is for decisions, not for bills.
+        measured = world.delete_seconds
+        seconds = deleting_seconds(world) if measured is None else measured
+        self._deleting = timedelta(seconds=seconds)
         for result in plan.guards:
             if result.result != "passed" and result.withheld:
                 key = (result.guard, result.pool, result.result)
