@@ -149,7 +149,9 @@ class Enrolment(Value):
     worker: str = Field(description="Name of the worker and of its machine.")
     fleet: str
     pool: str
-    provides: Tags = Field((), description="Tags of the pool, beside what the worker reports.")
+    provides: Tags = Field(
+        (), description="Tags of the pool, in addition to the tags that the worker reports."
+    )
     requires: Tags = ()
     expires: Moment = Field(description="Until when the token may be used for the first time.")
 

@@ -66,7 +66,7 @@ class Orphans(Value):
 
     fleet: str
     orphans: tuple[Orphan, ...] = ()
-    unknown: tuple[str, ...] = Field((), description="What could not be read, and why.")
+    unknown: tuple[str, ...] = Field((), description="Unreadable sources, with the reason.")
 
 
 def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
@@ -137,10 +137,10 @@ class Rebuild(Value):
 
     fleet: str
     pools: dict[str, tuple[WorkerInputs, ...]] = Field(
-        description="Pool to what its stack gets: machines that exist, as they were made."
+        description="Pool to the existing machines to add to its stack, as they were created."
     )
     left: tuple[Left, ...] = ()
-    unknown: tuple[str, ...] = Field((), description="What could not be read, and why.")
+    unknown: tuple[str, ...] = Field((), description="Unreadable sources, with the reason.")
 
 
 def find_rebuild(fleet: Fleet, world: World) -> Rebuild:

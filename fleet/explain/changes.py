@@ -51,7 +51,7 @@ class ImageChange(Value):
     image: str
     change: Literal["added", "recipe changed"]
     build: str = Field(
-        description="What a build took last, where, and what it cost, as far as that is known."
+        description="Duration, place and cost of the last build, as far as they are known."
     )
     promotion: str = Field(description="How the new version reaches machines.")
     replaces: tuple[Replaced, ...] = Field((), description="The machines that it replaces then.")
@@ -203,12 +203,12 @@ class Changes(Value):
 
     base: str = Field(description="SHA-256 of the fleet.yaml that it is compared with.")
     same_config: bool = Field(description="Both fleet.yaml say the same, comments aside.")
-    verdict: Verdict | None = Field(None, description="What it does in this run, in figures.")
+    verdict: Verdict | None = Field(None, description="Its effect in this run, in figures.")
     sensitive: tuple[SensitiveEdit, ...] = Field(
         (), description="Edits that the approver of the change has to see."
     )
     allow_list: tuple[RuleReach, ...] = Field(
-        (), description="What each rule of `powerful` that it adds or changes matches."
+        (), description="Matches of each rule of `powerful` that it adds or changes."
     )
     builds: tuple[ComparedBuild, ...] = Field(
         (), description="Waiting builds with their places: those first that it sends elsewhere."
@@ -222,14 +222,16 @@ class Changes(Value):
         (), description="Other keys of fleet.yaml that differ, whatever comes of them."
     )
     images: tuple[ImageChange, ...] = Field((), description="Images that become due.")
-    attention: tuple[str, ...] = Field((), description="What newly needs a person.")
-    unknown: tuple[str, ...] = Field((), description="What could not be compared, and why.")
+    attention: tuple[str, ...] = Field((), description="New problems that an operator must fix.")
+    unknown: tuple[str, ...] = Field(
+        (), description="Parts that could not be compared, with the reason."
+    )
     cost_before: Rate = Field(description="Money per hour after a run without the change.")
     currency_before: str = Field(pattern=CURRENCY_PATTERN)
     cost_after: Rate = Field(description="Money per hour after a run with it.")
     currency: str = Field(pattern=CURRENCY_PATTERN)
     rest_before: Rest | None = Field(
-        None, description="What it costs at rest without the change; None: not known."
+        None, description="Cost at rest without the change; None: unknown."
     )
     rest_after: Rest | None = Field(None, description="The same with it.")
 

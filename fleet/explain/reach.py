@@ -42,9 +42,7 @@ class RuleReach(Value):
     ask: tuple[str, ...]
     builds: int = Field(description="Recorded builds that it matches.")
     of: int = Field(description="Recorded builds with a name.")
-    added: int = Field(
-        description="Of those that it matches: how many got not all of its tags before."
-    )
+    added: int = Field(description="Matched builds that did not get all of its tags before.")
     is_wider: bool = Field(
         False, description="It certainly matches all that the rule it replaces matches, and more."
     )
@@ -65,7 +63,7 @@ class RuleReach(Value):
     moments: int = Field(description="From how many recorded moments.")
     seconds: int = Field(description="From the first of these moments to the last.")
     cost: Bill | None = Field(
-        None, description="Of its builds, once, where it sends them; None: not known."
+        None, description="Cost of its builds, once, on the machines of the rule; None: unknown."
     )
     cost_before: Bill | None = Field(
         None, description="Of the same builds without the change; None: not known."

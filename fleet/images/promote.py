@@ -178,7 +178,7 @@ class ListedImage(Value):
     versions: tuple[Version, ...] = Field((), description="The newest first.")
     troubles: dict[str, str] = Field(
         default_factory=dict,
-        description="Pool to why its machines boot another version, or none is created.",
+        description="Pool to the reason why it boots another version or creates no machine.",
     )
     waiting: WaitingVersion | None = Field(
         None, description="The newer version that waits for its promotion, and why."
@@ -242,7 +242,7 @@ class Recycled(Value):
     boots: str = Field(description="Version of its next machines; empty where it is not known.")
     replaced: tuple[str, ...] = Field((), description="Workers that the next plans replace.")
     held: int = Field(description="Machines that it has.")
-    at_a_time: int = Field(description="At most this share of the pool at once, in percent.")
+    at_a_time: int = Field(description="Maximum share of the pool at the same time, in percent.")
     windows: tuple[str, ...] = ()
 
 
@@ -252,7 +252,9 @@ class Promotion(Value):
     image: str
     moves: tuple[MovedVersion, ...]
     pools: tuple[Recycled, ...]
-    unknown: tuple[str, ...] = Field((), description="What could not be read, and what it stops.")
+    unknown: tuple[str, ...] = Field(
+        (), description="Unreadable sources, and the changes that they stop."
+    )
     done: bool = Field(description="False: it was only looked at.")
 
 

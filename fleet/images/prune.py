@@ -38,7 +38,7 @@ class PrunedVersion(Value):
     state: State
     kept: str = Field("", description="Why it stays; empty: it goes, or would go.")
     places: dict[str, str] = Field(
-        default_factory=dict, description="Place to what is deleted there."
+        default_factory=dict, description="Place to the deleted object."
     )
 
 
@@ -49,7 +49,7 @@ class Forgotten(Value):
     id: str = Field(description="The provider's own image id, or the address of a folder.")
     image: str
     version: str
-    since: Moment = Field(description="When its upload was begun.")
+    since: Moment = Field(description="Start of its upload.")
     kept: str = Field(FORGOTTEN_ADVICE, description="Why it stays; empty: it goes, or would go.")
 
 

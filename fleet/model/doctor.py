@@ -22,10 +22,12 @@ Result = Literal["ok", "wrong", "notice", "unchecked"]
 class Finding(Value):
     """The result of one check."""
 
-    about: str = Field(description="What was looked at, as `queue debian, token`.")
+    about: str = Field(description="The checked object, as `queue debian, token`.")
     result: Result = Field(description="`notice`: it works, and there is something to know.")
     said: str
-    fix: str = Field("", description="The command, or the edit, that mends it; empty: none is.")
+    fix: str = Field(
+        "", description="The command or the edit that fixes it; empty if no fix is needed."
+    )
 
 
 class Machinery(Value):
@@ -62,7 +64,7 @@ class CiProject(Value):
 
     default_branch: str
     configuration: str = Field(description="`FILE`, or `FILE@PROJECT`.")
-    protected_branches: tuple[str, ...] = Field(description="Names; `*` stands for any text.")
+    protected_branches: tuple[str, ...] = Field(description="Names; `*` matches any text.")
     opens_to_merge_requests: bool | None = Field(
         description="Whether pipelines of merge requests between protected branches get "
         "Protected variables; None: this GitLab does not say."
@@ -85,7 +87,9 @@ class Step(Value):
     """A next step: a command or an edit, and its objects."""
 
     do: str
-    about: tuple[str, ...] = Field(description="What is found by it to be mended; empty: nothing.")
+    about: tuple[str, ...] = Field(
+        description="Objects of the findings that it fixes; empty: no finding."
+    )
 
 
 class Diagnosis(Value):

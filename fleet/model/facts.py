@@ -46,7 +46,7 @@ class Base(Value):
 
     serial: int = Field(description="Grows with each change of the stack's state.")
     parts: Annotated[tuple[Part, ...], sort_by("key")] = Field(
-        (), description="What it was last asked to hold."
+        (), description="The parts of its last update."
     )
     ids: dict[str, str] = Field(
         default_factory=dict, description="Part, as KIND/NAME, to its id at the provider."
@@ -129,7 +129,7 @@ class MachinePayer(Value):
 
 
 class Ledger(Value):
-    """What was spent in the current calendar hour, day and month of `money.time_zone`."""
+    """Spending in the current calendar hour, day and month of `money.time_zone`."""
 
     charged_until: Moment | None = Field(
         None, description="When machines were last charged; None: never."
@@ -141,7 +141,7 @@ class Ledger(Value):
 
 
 class Quote(Value):
-    """What a provider says of one machine type at one location."""
+    """A provider's price and properties of one machine type at one location."""
 
     price: Cents = Field(gt=0, le=10_000, description="Net, per hour.")
     month: Cents = Field(gt=0, le=10_000_000, description="Net, at most per calendar month.")
@@ -158,7 +158,7 @@ class Quote(Value):
 
 
 class PriceList(Value):
-    """What a provider says of its machine types and prices at one location."""
+    """A provider's machine types and prices at one location."""
 
     read_at: Moment
     location: str
@@ -218,7 +218,7 @@ class HeldRules(Value):
 class Unknown(Value):
     """A reading that failed or is contradicted by a second witness."""
 
-    unknown: str = Field(description="Why nothing is known, in a sentence.")
+    unknown: str = Field(description="Why the value is unknown, in a sentence.")
 
 
 AskSource = Literal["user", "task", "ticket", "system"]
@@ -238,7 +238,7 @@ class Request(Value):
     required: Tags = Field((), description="Tags a worker must provide.")
     provided: Tags = Field((), description="Tags a worker may require of it.")
     asked: dict[str, AskSource] = Field(
-        default_factory=dict, description="Who asked for each required tag, if known."
+        default_factory=dict, description="Source of each required tag, if known."
     )
     priority: Annotated[int, Field(ge=-MOST, le=MOST)] = 0
     pending_since: Moment | None = None
@@ -278,7 +278,7 @@ Sizes = Annotated[
 
 
 class TaskHistory(Value):
-    """What finished runs of one task used for one package."""
+    """The resources that finished runs of one task used for one package."""
 
     task: str
     package: str
@@ -296,11 +296,11 @@ class TaskRuns(Value):
         tuple[Annotated[int, Field(ge=0, le=MOST)], ...],
         Field(max_length=10_000),
         AfterValidator(_sorted),
-    ] = Field(description="Of each run, in seconds.")
+    ] = Field(description="Duration of each run, in seconds.")
 
 
 class Sample(Value):
-    """What was listed of a queue too long to list in time, and what is known of the rest."""
+    """The listed part of a queue that is too long to list in time, and an estimate of the rest."""
 
     listed: int = Field(description="Pending requests that were listed, of each scope both ends.")
     unlisted: dict[str, int] = Field(
@@ -317,7 +317,7 @@ class Sample(Value):
 
 
 class Demand(Value):
-    """What waited in one queue when its reading began."""
+    """The requests that waited in one queue when its reading started."""
 
     read_at: Moment = Field(description="When the reading began.")
     requests: tuple[Request, ...] = ()
@@ -325,8 +325,10 @@ class Demand(Value):
         False, description="The queue stored the tags when a request became pending; they win."
     )
     estimate: bool = Field(False, description="True where a long queue was only sampled.")
-    sample: Sample | None = Field(None, description="What is known of such an estimate.")
-    history: tuple[TaskHistory, ...] = Field((), description="What earlier runs used, if known.")
+    sample: Sample | None = Field(None, description="The known part of such an estimate.")
+    history: tuple[TaskHistory, ...] = Field(
+        (), description="Resources that earlier runs used, if known."
+    )
     runs: Annotated[tuple[TaskRuns, ...], sort_by()] = later(
         (), "How long earlier runs took on which machine type, where that is known."
     )
@@ -337,7 +339,7 @@ class Demand(Value):
 
 
 class WorkerState(Word):
-    """What a worker is doing, as its queue's database says."""
+    """The state of a worker in the database of its queue."""
 
     IDLE = "idle"
     BUSY = "busy"
@@ -348,7 +350,7 @@ class WorkerState(Word):
 
 
 class Work(Value):
-    """What a busy worker runs, as far as its queue says, and who is charged for it."""
+    """The work of a busy worker, as far as its queue reports it, and its payers."""
 
     task: str = ""
     required: Tags = Field((), description="Tags its request required.")
@@ -386,7 +388,7 @@ class Worker(Value):
     state: WorkerState
     draining: bool = Field(False, description="The queue gives it no new work.")
     running: str | None = Field(None, description="Id of the request it runs.")
-    work: Work | None = Field(None, description="What it runs; None where the queue does not say.")
+    work: Work | None = Field(None, description="Its work; None if the queue does not report it.")
     ended: Ended | None = later(
         None, "Its last ticket, if fleet gives out tickets: charged until its end."
     )
@@ -424,8 +426,8 @@ class QueueReading(Value):
     )
     clock_ahead: int | None = later(
         None,
-        "Minutes by which its server's clock was ahead of this computer's, where it "
-        "said what time it has.",
+        "Minutes by which its server's clock was ahead of this computer's, if the server "
+        "reports its time.",
     )
     behind: dict[str, Count] = later(
         {},
@@ -444,7 +446,7 @@ class QueueReading(Value):
 
 
 class MachineState(Word):
-    """What the provider says of a machine."""
+    """The state of a machine at its provider."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -463,7 +465,7 @@ class Machine(Value):
     state: MachineState
     created_at: Moment | None = Field(description="None: its provider does not tell.")
     image: str | None = None
-    digest: str | None = Field(None, description="Digest of what made it, from its label.")
+    digest: str | None = Field(None, description="Digest of its inputs, from its label.")
     expires: Moment | None = Field(
         None, description="When it expires unless `fleet apply` renews it; None: never."
     )
@@ -498,8 +500,8 @@ class Listing(Value):
     notes_expiry: bool = Field(False, description="Its machines can carry an expiry.")
     clock_ahead: int | None = later(
         None,
-        "Minutes by which its server's clock was ahead of this computer's, where it "
-        "said what time it has.",
+        "Minutes by which its server's clock was ahead of this computer's, if the server "
+        "reports its time.",
     )
     workers: tuple[Worker, ...] | None = Field(
         None, description="Workers that register at the provider itself (kind sim); None: none do."
@@ -507,7 +509,7 @@ class Listing(Value):
 
 
 class WorkerInputs(Value):
-    """What a worker's machine was made from: recorded at creation, passed back unchanged."""
+    """The inputs of a worker's machine: recorded at its creation, passed back unchanged."""
 
     name: str
     type: str
@@ -515,7 +517,7 @@ class WorkerInputs(Value):
     architecture: str = "amd64"
     labels: dict[str, str] = Field(default_factory=dict)
     settings: dict[str, str] = Field(
-        default_factory=dict, description="What only this provider kind needs (location, boot)."
+        default_factory=dict, description="Settings of this provider kind only (location, boot)."
     )
 
 
@@ -574,13 +576,13 @@ class Attempt(Value):
     worker: str
     type: str
     market: Market = "on-demand"
-    image: str = Field(description="The provider's own id of what it boots.")
+    image: str = Field(description="The provider's own id of its image.")
     at: Moment
     result: AttemptResult = Field(
         description="`failed`: created, but never registered; `gone`: gone before that was known; "
         "`out-of-stock`, `quota`, `name-taken`, `error`: the provider created none."
     )
-    detail: str = Field("", description="What the provider said, without secrets.")
+    detail: str = Field("", description="The provider's message, without secrets.")
 
 
 class Departure(Value):
@@ -627,7 +629,7 @@ class World(Value):
     images: tuple[ImageVersion, ...] | Unknown = ()
     ledger: Ledger | Unknown = Field(
         Unknown(unknown="it was not recorded"),
-        description="What was spent so far; without it nothing is bought under a budget.",
+        description="Spending so far; without it, budgets allow no new machine.",
     )
     attempts: Annotated[tuple[Attempt, ...], sort_by("at", "worker")] = Field(
         (), description="The latest tries to make machines, of each pool and machine type."

@@ -202,7 +202,7 @@ class WaitingVersion(Value):
     because: ForPeople = Field(
         description="Why it waits, with the key of fleet.yaml that decides."
     )
-    command: str = Field(description="What makes it current now.")
+    command: str = Field(description="The command that makes it current now.")
 
 
 class Publication(Value):
@@ -292,7 +292,7 @@ class Upload(Value):
     version: str
     sha256: str = Field(description="Of the disk; a provider may keep its first digits only.")
     whole: bool = Field(description="It was read back whole; else a run died, or still works.")
-    since: datetime = Field(description="When it was begun.")
+    since: datetime = Field(description="Start of the upload.")
 
     def was_left(self, before: datetime, but_for: tuple[str, str] | None) -> bool:
         """Return whether a dead run left this upload and no run will resume it."""
@@ -312,8 +312,10 @@ class Published(Value):
     """The result of publishing a version at one place."""
 
     place: str = Field(description="Provider, or URL of a store.")
-    id: str = Field("", description="What it is called there; empty: it is not published there.")
-    removed: tuple[str, ...] = Field((), description="What runs that died had left there.")
+    id: str = Field("", description="Its id there; empty: it is not published there.")
+    removed: tuple[str, ...] = Field(
+        (), description="Remains of dead runs that were removed there."
+    )
     error: str = ""
 
 
@@ -364,7 +366,7 @@ class BuildStep(Value):
     """The current step of a build."""
 
     phase: str
-    task: str = Field("", description="Of the Ansible role, while that runs.")
+    task: str = Field("", description="Task of the Ansible role, while the role runs.")
     seconds: float = Field(description="Since the build began.")
 
 
@@ -435,12 +437,12 @@ class Manifest(Value):
     role_digest: str = Field(description="Of the files of the Ansible role or playbook.")
     digest: str = Field(description="Of recipe, role and the packages it got.")
     built_at: datetime
-    built_by: str = Field(description="Who built it, as the machine or CI names them.")
+    built_by: str = Field(description="User that built it, as named by the machine or CI.")
     commit: str = Field("", description="The commit of fleet.yaml; empty outside of git.")
-    seconds: dict[str, float] = Field(description="Phase of the build to what it took.")
+    seconds: dict[str, float] = Field(description="Phase of the build to its duration.")
     rental: Rental | None = Field(None, description="The machine that it was built on.")
     packages: tuple[Package, ...] = Field((), description="Sorted by name and architecture.")
-    files: dict[str, File] = Field(default_factory=dict, description="Name to what it holds.")
+    files: dict[str, File] = Field(default_factory=dict, description="Name to size and checksum.")
     tests: tuple[Test, ...] = Field((), description="The oldest first.")
 
     @property
@@ -461,7 +463,7 @@ class VersionTests(Value):
     version: str
     state: State
     tests: tuple[Test, ...]
-    notes: tuple[str, ...] = Field((), description="What is no problem and yet to be known.")
+    notes: tuple[str, ...] = Field((), description="Remarks that are no problems.")
 
     @property
     def passed(self) -> bool:

@@ -35,7 +35,8 @@ class LogEntry(Value):
 
     at: Moment
     kind: str = Field(
-        pattern=r"^[a-z][a-z-]{0,31}$", description="What happened: `run`, `create`, `freeze` ..."
+        pattern=r"^[a-z][a-z-]{0,31}$",
+        description="Kind of the event: `run`, `create`, `freeze` ...",
     )
     origin: Origin = Origin()
     run: str = Field("", description="The run it belongs to, as `run_id` writes it.")
@@ -47,7 +48,7 @@ class LogEntry(Value):
     cost: Rate | None = Field(None, description="Money per hour that it adds; None: unknown.")
     outcome: str = Field("", description="`done`, `failed`, `refused`, `partly`, `killed` ...")
     details: dict[str, str] = Field(
-        default_factory=dict, description="What else belongs to this kind."
+        default_factory=dict, description="Further fields of this kind."
     )
 
     def written(self) -> str:

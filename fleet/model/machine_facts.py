@@ -55,4 +55,4 @@ class WorkerFacts(Value):
     task: str | None = None
     package: str | None = Field(None, description="The source package that its work builds.")
     work_since: Moment | None = None
-    work_cost: Rate | None = Field(None, description="What its work has cost so far.")
+    work_cost: Rate | None = Field(None, description="Cost of its work so far.")

@@ -16,8 +16,8 @@ class Notice(Value):
 
     kind: NoticeKind
     key: str = Field(
-        description="What tells it from others: sent once. Another for each of 30 and 7 days."
+        description="Its identity: each is sent once. The notices of 30 and of 7 days differ."
     )
     path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that it is about.")
     until: date = Field(description="The last day that all is well.")
-    said: str = Field(description="What it is about and what to do, in a sentence.")
+    said: str = Field(description="Its object and the action to take, in a sentence.")

@@ -17,7 +17,7 @@ FROZEN: tuple[Frozen, ...] = get_args(Frozen)
 
 
 class _Order(Value):
-    by: str = Field(description="Who gave it: a GitLab user, or user@host.")
+    by: str = Field(description="Its author: a GitLab user, or user@host.")
     at: Moment = Field(description="When it was given.")
     until: Moment = Field(description="It ends by itself then.")
     reason: str
@@ -41,7 +41,7 @@ class Freeze(_Order):
     pool: str | None = Field(None, description="None: every pool.")
     stops: Annotated[
         tuple[Frozen, ...], AfterValidator(lambda stops: tuple(sorted(stops, key=FROZEN.index)))
-    ] = Field(FROZEN, description="What does not happen.")
+    ] = Field(FROZEN, description="Changes that it stops.")
 
     @property
     def key(self) -> str:
@@ -78,7 +78,7 @@ class Hold(_Order):
 
 
 class GivenApproval(_Order):
-    """An approval from the command line, beside those of fleet.yaml."""
+    """An approval from the command line, in addition to the approvals in fleet.yaml."""
 
     order: Literal["approve"] = "approve"
     guard: Literal["delete", "cost_increase", "rival"]

@@ -59,8 +59,8 @@ class Outcome(Value):
     rules: tuple[str, ...] = Field((), description="Rules that were delivered to queues.")
     outdated: tuple[str, ...] = Field(
         (),
-        description="What differs from the saved plan that was to be applied; nothing of "
-        "it was done.",
+        description="Differences from the saved plan to apply; in that case "
+        "no part of it was applied.",
     )
 
     @property

@@ -24,7 +24,7 @@ from fleet.schema.units import CURRENCY_PATTERN
 
 
 class GuardResult(Value):
-    """What one guard said, with its figures and its line of fleet.yaml."""
+    """The decision of one guard, with its figures and its line of fleet.yaml."""
 
     guard: str
     pool: str | None = Field(None, description="None where it counts the whole fleet.")
@@ -36,7 +36,7 @@ class GuardResult(Value):
     of: int = Field(0, description="How many machines the pool, or the fleet, holds.")
     approved: int = Field(0, description="How many of them approvals let pass in this run.")
     withheld: int = Field(0, description="How many actions it keeps back in this run.")
-    limit: str = Field("", description="What fleet.yaml allows, as in `30% and at most 10`.")
+    limit: str = Field("", description="The limit in fleet.yaml, as in `30% and at most 10`.")
     approve: tuple[str, ...] = Field(
         (), description="Lines to paste under `approvals`, one per pool, that would let it pass."
     )
@@ -57,7 +57,9 @@ GuardName = Literal["delete", "cost_increase", "rival"]
 class ApprovalVerdict(Value):
     """How far one approval is used up, and what it lets pass in this plan."""
 
-    digest: str = Field(description="Of all it says: an edited approval is another one.")
+    digest: str = Field(
+        description="Digest of the whole approval: an edited approval is another one."
+    )
     path: tuple[str | int, ...] = Field(
         description="Its key in fleet.yaml; none where it was given by `fleet approve`."
     )
@@ -84,7 +86,7 @@ class LimitVerdict(Value):
     who: str | None = Field(
         None, description="Whose machines count; None: everyone's, or unknown."
     )
-    limit: int = Field(description="How many machines may be in use at once.")
+    limit: int = Field(description="Maximum number of machines in use at the same time.")
     in_use: int = Field(description="Machines that run work which counts, or may count.")
     given: int = Field(
         description="Requests that get a free machine or a new one, guards not yet asked."
@@ -118,8 +120,8 @@ class BudgetVerdict(Value):
     unit: str = Field(description="A currency, or `machine hours`.")
     limit: Rate
     spent: Figure = Field(description="So far in this period.")
-    reserved: Rate = Field(description="What existing machines and work are expected to add.")
-    planned: Rate = Field(description="What this plan adds.")
+    reserved: Rate = Field(description="Expected further cost of existing machines and work.")
+    planned: Rate = Field(description="Cost that this plan adds.")
     exceeded: bool = Field(False, description="Spent and reserved alone pass the limit already.")
     coming: bool = Field(False, description="It is about the next hour, day or month.")
     known: bool = Field(True, description="Whether `spent` is known; the next release omits it.")
@@ -146,12 +148,12 @@ class Optimum(Value):
     The figures of the model are about all machines that it asks for, before guards.
     """
 
-    cost: Rate = Field(description="The sum of what the machines are billed (`until_idle`).")
-    machines: int = Field(0, description="How many machines that is.")
+    cost: Rate = Field(description="Total bill of the machines (`until_idle`).")
+    machines: int = Field(0, description="Number of these machines.")
     withheld: int = Field(0, description="How many more a guard keeps back; not in `cost`.")
     assumed: int = Field(0, description="Requests whose duration is unknown, counted as an hour.")
     unpriced: int = Field(0, description="Machines without a known price, counted as 0.")
-    model: Rate | None = Field(None, description="What the allocation costs in the model.")
+    model: Rate | None = Field(None, description="Cost of the allocation in the model.")
     bound: Rate = Field(description="No allocation that serves the same requests costs less.")
     relaxed: Rate = Field(description="The bound if parts of machines could be bought (root LP).")
     averaged: Rate = later(
@@ -190,7 +192,7 @@ class MissingRule(Value):
 
 
 class RulesVerdict(Value):
-    """Whether the rules of fleet.yaml are in force at one place of a queue."""
+    """Comparison of the rules in fleet.yaml with the active rules at one place of a queue."""
 
     queue: str
     place: str = Field(description="A workspace of Debusine; Copr's file or address.")
@@ -208,7 +210,7 @@ class RulesVerdict(Value):
 
 
 class Cause(Word):
-    """What made an action necessary; guards treat each cause in its own way."""
+    """The cause of an action; guards distinguish causes."""
 
     DEMAND = "demand"  # throttled: N now, the rest in later runs
     CONFIG = "config"  # refused above the limit
@@ -294,7 +296,7 @@ class Create(Value):
         "request, or its price is unknown.",
     )
     assumed: int = Field(
-        0, description="How many of these requests are taken to run for an hour: nothing is known."
+        0, description="Number of these requests with unknown duration: each counts as an hour."
     )
     turn: int = Field(0, description="Its place in the order of service, over all pools.")
 
@@ -330,10 +332,10 @@ class Delete(Value):
     revokes: bool = Field(
         False, description="It never registered: its token is revoked, so that it cannot any more."
     )
-    releases: bool = Field(False, description="What it was given goes back to the queue first.")
+    releases: bool = Field(False, description="Its requests return to the queue first.")
     begun: bool = later(False, "An earlier run switched it off for this reason.")
     forgets: bool = later(
-        False, "Its machine is gone: its stack forgets it, and nothing is deleted."
+        False, "Its machine no longer exists: only its entry in the stack is removed."
     )
     absent: Literal["", "gone", "unmade"] = later(
         "", "Why there is no machine: it is gone, or its creation never ended."
@@ -378,7 +380,7 @@ class Replaced(Value):
 
     pool: str
     machines: int
-    at_a_time: int = Field(description="At most this share of the pool at once, in percent.")
+    at_a_time: int = Field(description="Maximum share of the pool at the same time, in percent.")
     windows: tuple[str, ...] = ()
 
 
@@ -394,7 +396,7 @@ class Promotion(Value):
     because: ForPeople = Field(description="The reason in a sentence, with its figures.")
     replaces: tuple[Replaced, ...] = ()
     cost: Rate | None = Field(
-        description="Maximum cost of new machines beside the old ones; None: unknown."
+        description="Maximum cost of new machines while the old ones exist; None: unknown."
     )
 
     @property
@@ -420,7 +422,7 @@ NotKnown = Literal["machines", "workers", "cost", "price"]
 
 
 class WorkerVerdict(Value):
-    """What becomes of one worker, also when nothing does."""
+    """The plan for one worker, including a kept one."""
 
     worker: str
     pool: str
@@ -466,16 +468,16 @@ class TagDifference(Value):
 
 
 class RuledTag(Value):
-    """A tag that a rule of fleet.yaml gives to a ticket, by what it says of its build."""
+    """A tag that a rule of fleet.yaml gives to a ticket because of its build."""
 
     tag: str
     path: tuple[str | int, ...] = Field(description="The rule in fleet.yaml.")
 
 
 class Signature(Value):
-    """Requests that every rule and limit of this fleet.yaml treats alike."""
+    """Requests that are equal for all rules and limits of this fleet.yaml."""
 
-    id: str = Field(description="Digest of what they share.")
+    id: str = Field(description="Digest of their common properties.")
     queue: str
     required: tuple[str, ...]
     provided: tuple[str, ...] = ()
@@ -493,13 +495,13 @@ class Signature(Value):
     )
     refused: tuple[RefusedTag, ...] = Field((), description="Tags that do not count, and why.")
     dropped: tuple[str, ...] = Field(
-        (), description="Required tags that it may run without by now (`otherwise`)."
+        (), description="Required tags that it may currently run without (`otherwise`)."
     )
     held: tuple[str, ...] = later(
         (), "Denied or unknown tags for which no worker may serve its requests."
     )
     differences: tuple[TagDifference, ...] = Field(
-        (), description="What today's rules would add to what the queue stored."
+        (), description="Tags that today's rules would add to the tags in the queue."
     )
     ruled: tuple[RuledTag, ...] = Field(
         (), description="Tickets: which of the required tags rules of fleet.yaml give."
@@ -544,16 +546,16 @@ class Unserved(Value):
 
 
 class PoolVerdict(Value):
-    """What becomes of one pool, and what it costs."""
+    """The plan for one pool, with its cost."""
 
     pool: str
     mode: str
-    because: ForPeople = Field(description="Why this many and not one more or less.")
+    because: ForPeople = Field(description="Why this number of machines.")
     decisions: tuple[Decision, ...] = later((), "The same, one entry per reason.")
     busy: int = 0
     idle: int = 0
     starting: int = 0
-    other: int = Field(0, description="Machines that count to max but serve nothing.")
+    other: int = Field(0, description="Machines that count to max but serve no request.")
     create: int = 0
     drain: int = 0
     delete: int = 0
@@ -615,7 +617,7 @@ CLOCK_RULE = "wrong-clock"
 
 
 class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
-    """Something the reader should know that changes nothing by itself."""
+    """A warning for the reader; it does not affect the plan."""
 
     rule: str
     message: str
@@ -623,7 +625,7 @@ class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
 
 
 class Digests(Value):
-    """SHA-256 of what the plan rests on."""
+    """SHA-256 of the plan and its inputs."""
 
     config: str
     world: str
@@ -684,14 +686,14 @@ class Plan(Value):
         None, description="None where no machine is made for requests."
     )
     unknown: Annotated[tuple[str, ...], FOR_PEOPLE] = Field(
-        (), description="What could not be read, and what it stops."
+        (), description="Unreadable sources, and the changes that they stop."
     )
     unread: tuple[str, ...] = Field(
         (), description="Queues that could not be read; `unknown` says why."
     )
     estimates: tuple[Estimate, ...] = Field((), description="Queues that were read only in part.")
     attention: Annotated[tuple[str, ...], FOR_PEOPLE] = Field(
-        (), description="What needs a person; fleet does not fix it."
+        (), description="Problems that an operator must fix; fleet does not."
     )
     rules: tuple[RulesVerdict, ...] = Field(
         (), description="Whether queues have the rules of this fleet.yaml, by place."

@@ -38,8 +38,8 @@ class ComparedPrice(Value):
 
     what: str
     catalogue: str
-    differences: tuple[str, ...] = Field((), description="What the provider says instead.")
-    today: str = Field("", description="What it costs, where plans count with a bound of that.")
+    differences: tuple[str, ...] = Field((), description="Different values of the provider.")
+    today: str = Field("", description="Its price today, if plans use an upper bound.")
 
 
 class PriceCheck(Value):
@@ -48,8 +48,10 @@ class PriceCheck(Value):
     provider: str
     kind: str
     own: bool = Field(False, description="Plans count with the provider's own list, kept.")
-    as_of: str = Field("", description="The date of the catalogue; empty where none is used.")
-    age: int | None = Field(None, description="Days since then; null where none is used.")
+    as_of: str = Field(
+        "", description="The date of the catalogue; empty if plans use no catalogue."
+    )
+    age: int | None = Field(None, description="Days since then; null if plans use no catalogue.")
     source: str = ""
     prices: tuple[ComparedPrice, ...] = ()
     unchecked: str = Field("", description="Why nothing was compared; empty where it was.")

@@ -247,7 +247,7 @@ class Status(Value):
     currency: str
     cost_per_hour: Rate | None
     cost_per_hour_after: Rate | None
-    cost_per_hour_at_least: Rate = Field(description="What is known of it.")
+    cost_per_hour_at_least: Rate = Field(description="The known part of the cost.")
     pools: tuple[PoolStatus, ...]
     workers: tuple[WorkerStatus, ...]
     unlisted: tuple[str, ...] = Field(description="Pools whose machines are unknown.")
@@ -264,12 +264,14 @@ class Status(Value):
     clock: tuple[str, ...] = later(
         (), "Why `fleet apply` refuses the clock that this was worked out by."
     )
-    bases: tuple[BaseChange, ...] = Field(description="What would change of what machines share.")
+    bases: tuple[BaseChange, ...] = Field(description="Pending changes of shared resources.")
     promotions: tuple[Promotion, ...] = Field(description="Versions that the next run moves.")
     waiting_versions: tuple[WaitingVersion, ...] = Field(
         description="Newer versions of images that not every machine boots yet."
     )
-    guards: tuple[GuardResult, ...] = Field(description="What guards keep back, and let pass.")
+    guards: tuple[GuardResult, ...] = Field(
+        description="Actions that guards withhold, and approved ones."
+    )
     approvals: tuple[ApprovalVerdict, ...]
     orders: tuple[Order, ...] = Field(
         description="Freezes, holds and approvals of operators that apply."

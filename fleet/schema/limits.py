@@ -69,7 +69,7 @@ class RefuseDelete(Section):
 
 
 class Refuse(Section):
-    """What a change of configuration, image or knowledge may not cause."""
+    """Changes that an edit, a new image or lost knowledge may not cause."""
 
     delete: RefuseDelete = Field(
         default_factory=RefuseDelete.model_construct, description="Deletions above either limit."
@@ -116,7 +116,7 @@ class BootFailures(Section):
     of_last: Boots = Field(5, description="Latest boots of the version to count, within a day.")
     fall_back: Literal["previous-image", "nothing"] = Field(
         "nothing",
-        description="What the pool does then: boot the previous version, or create no machines.",
+        description="Reaction of the pool: boot the previous version, or create no machines.",
     )
 
 
@@ -125,7 +125,7 @@ class Guards(Section):
 
     refuse: Refuse = Field(
         default_factory=Refuse.model_construct,
-        description="What a change of configuration, image or knowledge may not cause.",
+        description="Changes that an edit, a new image or lost knowledge may not cause.",
     )
     throttle: Throttle = Field(
         default_factory=Throttle.model_construct,

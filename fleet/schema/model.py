@@ -109,12 +109,12 @@ class State(Section):
 
     backend: Text = Field(
         "file",
-        description="Pulumi backend for stack state: `file` (in .fleet/ beside fleet.yaml) or a "
+        description="Pulumi backend for stack state: `file` (in .fleet/ next to fleet.yaml) or a "
         "URL (file://, s3://, gs://, azblob://, postgres://).",
     )
     store: Text = Field(
         "sqlite",
-        description="Database for history, tickets and cost: `sqlite` (in .fleet/ beside "
+        description="Database for history, tickets and cost: `sqlite` (in .fleet/ next to "
         "fleet.yaml) or a URL (sqlite:///, postgresql://).",
     )
     images: Text = Field(
@@ -127,7 +127,7 @@ class State(Section):
 
 
 class History(Section):
-    """What the store keeps of the past."""
+    """Retention of observations in the store."""
 
     keep: Seconds | None = Field(
         3_024_000,
@@ -178,7 +178,8 @@ class Fleet(Section):
         default_factory=State.model_construct, description="Where state is stored."
     )
     history: History = Field(
-        default_factory=History.model_construct, description="What the store keeps of the past."
+        default_factory=History.model_construct,
+        description="Retention of observations in the store.",
     )
     cadence: Seconds = Field(600, description="How often `fleet apply` runs.")
     expire_after: Seconds = Field(
@@ -222,7 +223,7 @@ class Fleet(Section):
         [],
         description="The allow-list: builds that get powerful machines. All matching rules apply.",
     )
-    images: dict[Name, Image] = Field({}, description="What machines boot, by name.")
+    images: dict[Name, Image] = Field({}, description="Images of machines, by name.")
     pools: dict[PoolName, AnyPool] = Field({}, description="Machines of one kind, by name.")
     budgets: dict[Name, Budget] = Field(
         {}, description="Hard limits on money or machine time across pools, by name."

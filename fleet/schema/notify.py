@@ -28,7 +28,7 @@ class Webhook(Section):
 
 
 class Notify(Section):
-    """Who is told of what expires soon or is too old, once of each."""
+    """Receivers of notices about objects that expire soon or are too old; each is sent once."""
 
     webhook: Webhook | None = Field(None, description="A server to tell.")
     command: Command | None = Field(

@@ -78,7 +78,7 @@ PromoteRule = Annotated[
 
 _PROMOTE = (
     "How a new version is rolled out after it passed its test and is published everywhere: "
-    "`manual`: with `fleet image promote`; `tested`: at once; `{candidate: 20%, after: 6h}` "
+    "`manual`: with `fleet image promote`; `tested`: immediately; `{candidate: 20%, after: 6h}` "
     "(default): first on a share of each pool's workers."
 )
 _PIN = "The version that machines boot, for example 20261121T203000Z; default: the current one."
@@ -242,12 +242,13 @@ class Workers(Section):
     min: Count = Field(0, description="Minimum number of workers.")
     spare: Count = Field(0, description="Idle workers to keep ready beyond demand.")
     max_starting: Count | None = Field(
-        None, description="Maximum number of machines that boot at once; default: no limit."
+        None,
+        description="Maximum number of machines that boot at the same time; default: no limit.",
     )
 
 
 class BootFailure(Section):
-    """What is kept of machines that fail to boot, for a person to look at."""
+    """Machines that fail to boot and are held for debugging, and their stored output."""
 
     hold: Annotated[int, Field(ge=0, le=10)] = Field(
         1, description="So many of them are held for a day (see `fleet hold`); the others go."
@@ -263,7 +264,7 @@ class Boot(Section):
     expected: Seconds = Field(90, description="Usual boot time, for estimates.")
     deadline: Seconds = Field(600, description="Time after which the boot has failed.")
     on_failure: BootFailure | None = Field(
-        None, description="What happens to machines that fail to boot; default: they are deleted."
+        None, description="Handling of machines that fail to boot; default: they are deleted."
     )
 
 
@@ -291,7 +292,7 @@ class Retire(Section):
     at: Literal["paid-end", "once"] | None = Field(
         None,
         description="When a surplus machine is deleted: `paid-end` (default): in the last run "
-        "before the next billing step; `once`: at once.",
+        "before the next billing step; `once`: immediately.",
     )
     max_age: Seconds | None = Field(
         None,
@@ -329,7 +330,7 @@ class Replace(Section):
 
     at_a_time: Percent = Field(
         10,
-        description="Maximum share of the pool to replace at once, rounded up; `0%`: none.",
+        description="Maximum share of the pool under replacement, rounded up; `0%`: no machine.",
     )
     windows: list[Window] = Field(
         [],
@@ -355,7 +356,7 @@ class Pool(Section):
 
     provider: Name = Field(description="Where its machines are created; a name of `providers`.")
     machine: TypeOrMachine = Field(description="A machine type, or its figures.")
-    image: Name = Field(description="What its machines boot; a name of `images`.")
+    image: Name = Field(description="Image of its machines; a name of `images`.")
     serves: list[Name] | None = Field(
         None, description="Names of `queues` to serve; default: all."
     )
@@ -399,7 +400,7 @@ class Pool(Section):
     mode: Mode = Field(
         "apply",
         description="`apply`: change machines; `observe`: plan only; `drain`: delete every worker "
-        "when it is idle; `pause`: change nothing.",
+        "when it is idle; `pause`: no change.",
     )
     previously: PoolName | None = Field(None, description="Former name of this pool.")
 
@@ -415,7 +416,7 @@ class HooksPool(Pool):
     provider: Literal["hooks"] = Field(description="The word `hooks`.")
     hooks: Hooks = Field(description="The commands, as for a provider of kind `hooks`.")
     image: Name | Literal[""] = Field(
-        "", description="What its machines boot; default: chosen by the commands."
+        "", description="Image of its machines; default: chosen by the commands."
     )
     workers: Workers = Field(
         default_factory=lambda: Workers(max=1),

@@ -65,7 +65,7 @@ Durations = Annotated[
 
 
 class Askers(Section):
-    """Who may ask for a tag, by name."""
+    """Permitted requesters of a tag, by name."""
 
     users: list[Text] = Field([], description="User names.")
     groups: list[Text] = Field([], description="Group names.")
@@ -74,7 +74,7 @@ class Askers(Section):
 
 
 class LimitsPer(Section):
-    """How many machines each submitter, owner, scope, team or sandbox may have at once."""
+    """Maximum number of machines per submitter, owner, scope, team or sandbox."""
 
     submitter: Count | None = Field(None, description="Machines per submitter.")
     owner: Count | None = Field(None, description="Machines per owner of the project.")
@@ -84,7 +84,7 @@ class LimitsPer(Section):
 
 
 class Limits(Section):
-    """How many machines may be in use at once."""
+    """Maximum number of machines in use at the same time."""
 
     per: LimitsPer = Field(
         default_factory=LimitsPer.model_construct, description="Machines per submitter, owner, …"
@@ -93,7 +93,7 @@ class Limits(Section):
 
 
 class Otherwise(Section):
-    """What happens to a request whose on-demand tag is not available."""
+    """Handling of a request whose on-demand tag is not available."""
 
     after: Seconds = Field(description="How long it waits.")
     drop: Literal[True] = Field(description="Then it runs without the tag.")
@@ -134,13 +134,15 @@ class TagRule(Section):
     exclusive: bool = Field(
         False, description="Workers that provide it run only requests that ask for it."
     )
-    asked_by: list[Asker] | None = Field(None, description="Who may ask for it; default: anyone.")
+    asked_by: list[Asker] | None = Field(
+        None, description="Permitted requesters; default: anyone."
+    )
     provided_by: list[ProvidedBy] | None = Field(
-        None, description="What may provide it; default: any source."
+        None, description="Permitted providers of the tag; default: any source."
     )
     limits: Limits = Field(
         default_factory=Limits.model_construct,
-        description="How many machines its requests may have at once.",
+        description="Maximum number of machines of its requests at the same time.",
     )
     priority: Literal["low", "normal", "high"] = Field(
         "normal", description="`low`: never displaces other requests."
@@ -151,7 +153,7 @@ class TagRule(Section):
 
 
 class History(Section):
-    """A minimum from what earlier runs of the same task and package used."""
+    """A minimum from the usage of earlier runs of the same task and package."""
 
     of: Literal["memory", "disk"] = Field(description="Peak main memory, or peak disk space.")
     quantile: SomeShare = Field(95, description="Share of the runs that needed no more.")
@@ -218,7 +220,7 @@ class PowerfulRule(Section):
     at_most: Count | None = Field(
         None, description="Warn if it matches more names than this in a recorded queue."
     )
-    contact: Text | None = Field(None, description="Whom to ask about it.")
+    contact: Text | None = Field(None, description="Contact for questions about it.")
     reason: Text | None = Field(None, description="Why it needs powerful machines.")
     expires: Day | None = Field(None, description="The last day it is valid.")
     matches: list[Text] = Field([], description="Names that must match; `fleet validate` checks.")

@@ -228,12 +228,15 @@ class SimMachineType(Section):
     price: PricePerHour = Field(description="Price of one machine.")
     architecture: Text = Field("amd64", description="Debian architecture.")
     speed: Speed | None = Field(None, description=SPEED)
-    stock: Count | None = Field(None, description="How many can exist at once; default: no limit.")
+    stock: Count | None = Field(
+        None, description="Maximum number of machines at the same time; default: no limit."
+    )
     spot: PricePerHour | None = Field(
         None, description="Price on the spot market; default: not sold there."
     )
     spot_stock: Count | None = Field(
-        None, description="How many spot machines can exist at once; default: no limit."
+        None,
+        description="Maximum number of spot machines at the same time; default: no limit.",
     )
 
 
@@ -538,7 +541,7 @@ class TicketQueue(Section):
     kind: Literal["tickets"] = Field(description="Tickets, served by fleet itself.")
     limits: Limits = Field(
         default_factory=Limits.model_construct,
-        description="How many machines its tickets may have at once.",
+        description="Maximum number of machines of its tickets at the same time.",
     )
     blocked: list[Text] = Field([], description="Owners whose tickets get no machines.")
     builds_named_by: list[Text] = Field(
@@ -562,7 +565,7 @@ class TicketQueue(Section):
     )
     answer: Annotated[str, Field(pattern=ANSWER_PATTERN, min_length=1, max_length=1000)] = Field(
         "{host}",
-        description="What a ticket's client gets: `{name}`, `{host}` (the address, or the name "
+        description="Output for a ticket's client: `{name}`, `{host}` (the address, or the name "
         "without one), `{port}` (22 by default), `{pool}`, and `{data}`, further output of the "
         "machine's commands.",
     )

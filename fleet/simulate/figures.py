@@ -48,7 +48,7 @@ class PoolFigures(Value):
     money: Bill | None = Field(description="None: the price of a machine is unknown.")
     seconds: int = Field(description="Machine time.")
     busy_seconds: int
-    most: int = Field(description="Machines at once, at most.")
+    most: int = Field(description="Maximum number of machines at the same time.")
     created: int = 0
     refused: int = Field(0, description="Creations that its provider refused.")
     taken: int = Field(0, description="Spot machines that were taken back.")
@@ -73,9 +73,9 @@ class Point(Value):
     """Counts from a moment on, until the next point."""
 
     at: Moment
-    waiting: int = Field(description="Requests, the most at once.")
-    machines: int = Field(description="The most at once.")
-    rate: Bill = Field(description="Money per hour, the most at once.")
+    waiting: int = Field(description="Maximum number of waiting requests at the same time.")
+    machines: int = Field(description="Maximum number at the same time.")
+    rate: Bill = Field(description="Maximum money per hour.")
 
 
 class Side(Value):
@@ -89,7 +89,7 @@ class Side(Value):
     money: Bill | None
     seconds: int
     busy_seconds: int
-    most: int = Field(description="Machines at once, at most.")
+    most: int = Field(description="Maximum number of machines at the same time.")
     guards: tuple[GuardFigures, ...] = ()
     runs: int = Field(description="Runs of fleet that were simulated.")
     points: tuple[Point, ...] = ()
@@ -122,14 +122,16 @@ class Simulation(Value):
     currency: str
     seed: int
     requests: int = Field(description="Those that came, those that waited at first included.")
-    withdrawn: int = Field(0, description="Of them those that nobody served in the history.")
+    withdrawn: int = Field(
+        0, description="Requests among them that no worker served in the history."
+    )
     unseen: int = Field(
         0, description="Requests that came and ended between two moments: in no figure."
     )
     worlds: int = Field(description="Recorded moments that were read.")
     lost: int = Field(0, description="Spot machines seen to be taken back while they worked.")
     lost_of: int = Field(0, description="Machine time of spot machines in the history, seconds.")
-    against: str = Field("", description="What was compared with; empty: nothing.")
+    against: str = Field("", description="The compared fleet.yaml; empty: no comparison.")
     changed: tuple[str, ...] = Field(
         (),
         description="Keys with the values that `--set` gave them; the others are of fleet.yaml.",
@@ -139,7 +141,7 @@ class Simulation(Value):
     worse: tuple[Worse, ...] = Field((), description="Those that lose most, that one first.")
     worse_count: int = 0
     better_count: int = 0
-    unknown: tuple[str, ...] = Field((), description="What a simulation cannot know, of this one.")
+    unknown: tuple[str, ...] = Field((), description="Limits of this simulation.")
 
     @property
     def is_short(self) -> bool:

@@ -76,23 +76,23 @@ class MonthReport(Value):
     )
     complete: bool = Field(description="Whether the ledger was charged up to the month's end.")
     currency: str
-    money: Bill = Field(description="What the month has cost by the ledger.")
+    money: Bill = Field(description="Cost of the month in the ledger.")
     seconds: int
     pools: tuple[CostRow, ...] = ()
     scopes: tuple[CostRow, ...] = ()
     teams: tuple[CostRow, ...] = ()
     owners: tuple[CostRow, ...] = ()
     days: tuple[Bill | None, ...] = Field(
-        (), description="What each day has cost; None: unknown, or not yet charged."
+        (), description="Cost of each day; None: unknown, or not yet charged."
     )
     idle_seconds: int = Field(
         description="Boot and idle time of pools and of other payers, of `seconds`."
     )
     idle_money: Bill
     packages: tuple[CostRow, ...] = Field((), description="The ten that cost most.")
-    other_packages: Bill = Field(description="What all other packages have cost.")
+    other_packages: Bill = Field(description="Cost of all other packages.")
     runs: int | None = Field(description="Runs that counted; None: nothing was counted.")
-    changes: tuple[CountRow, ...] = Field((), description="Entries of the log, by what they say.")
+    changes: tuple[CountRow, ...] = Field((), description="Entries of the log, by kind.")
     waits: tuple[WaitRow, ...] = ()
     unseen: int = Field(
         0, description="Requests that ended or were withdrawn between two runs: wait unknown."
@@ -115,7 +115,7 @@ class MonthReport(Value):
     withheld: Bill | None = Field(
         None, description="The same in runs in which guards kept part of it back: no bound."
     )
-    best: Bill | None = Field(None, description="What no other machines could undercut.")
+    best: Bill | None = Field(None, description="Lower bound of the cost with any machines.")
     gaps: tuple[GapRow, ...] = Field((), description="Where the difference came from.")
 
     @property

@@ -149,10 +149,10 @@ class Listed(Value):
     image: _Word | None = None
     address: _Word | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
-        None, description="For who is given it by a ticket; left out: 22."
+        None, description="Port for the ticket's client; default: 22."
     )
     data: Annotated[str, StringConstraints(max_length=4096)] = Field(
-        "", description="What else who is given it by a ticket is to know."
+        "", description="Further data for the ticket's client."
     )
 
 
