@@ -77,7 +77,7 @@ CASES = {
     "HTTP 500, though the instance was made": Case(
         failing(Fault("RunInstances", "InternalError", 500, done=True, count=None)), 0, 2
     ),
-    "a second apply meanwhile, which is told to wait": Case(apply_meanwhile, 0, 2),
+    "a second apply meanwhile, which has to wait": Case(apply_meanwhile, 0, 2),
     "the quota is reached": Case(
         failing(Fault("RunInstances", "VcpuLimitExceeded", after=1, count=None)),
         5,
@@ -98,7 +98,7 @@ CASES = {
         0,
         wait,
     ),
-    "one type is out on both markets: spot was asked before": Case(sell_out, 1, 0, wait),
+    "one type is out on both markets: spot was tried first": Case(sell_out, 1, 0, wait),
     "the credentials are wrong": Case(
         failing(Fault(code="AuthFailure", status=401, count=None)), 4, 0
     ),

@@ -67,7 +67,7 @@ CASES = {
     "HTTP 504, though the server was made": Case(
         failing(lambda: Fault("POST", "/servers", status=504, done=True, count=1)), 0, 2
     ),
-    "a second apply meanwhile, which is told to wait": Case(apply_meanwhile, 0, 2),
+    "a second apply meanwhile, which has to wait": Case(apply_meanwhile, 0, 2),
     "the quota is reached": Case(fill_quota, 5, 1, raise_quota),
     "one type is out of stock, and stays so": Case(sell_out, 5, 1, wait),
     "the token is wrong": Case(mistake_token, 4, 0, correct_token),

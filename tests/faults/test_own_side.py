@@ -177,7 +177,7 @@ CASES = {
         those_to_go_gone,
         ("asked delete",),
         (0,),
-        "exit code 0, none is left",
+        "exit code 0, no machine is left",
         DELETED,
         machines=1,
         beginnings=BOTH,
@@ -264,6 +264,6 @@ def test_of_two_applies_begun_at_once_one_does_it_and_the_other_is_told_to_wait(
     assert sorted(codes) == [0, 1], said
     assert tells(said[codes.index(1)], "lock", "fleet")
     assert seen.is_healed(machines=3), seen
-    fault = "two applies begun at the same time"
-    struck = "one: exit code 0, 2 of 2 made; the other: 1, told to wait"
+    fault = "two applies started at the same time"
+    struck = "one: exit code 0, 2 of 2 made; the other: 1, has to wait"
     check_row("Hetzner", (fault, 1, struck, MADE), request.config)
