@@ -118,7 +118,7 @@ def test_the_manual_page_is_installed_and_can_be_set(minimal: Installed, elsewhe
     options = ("-man", "-Tutf8", "-ww", "-b")
     shown = run_process(groff, *options, page, cwd=elsewhere, env=clean_environment(elsewhere))
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "fleet explain" in re.sub(r"\x1b\[[0-9;]*m", "", shown.stdout)
+    assert "fleet explain" in re.sub(r".\x08|\x1b\[[0-9;]*m", "", shown.stdout)
 
 
 def test_the_installed_program_validates_from_another_folder(
