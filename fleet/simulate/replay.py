@@ -24,7 +24,6 @@ from fleet.model.prices import Tariff, tariff_of_machine
 from fleet.planner.failures import FAILURE_MEMORY
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.ledger import charge_all, cost_of_span, periods
-from fleet.planner.lifecycle.deletion_order import deleting_seconds
 from fleet.planner.lifecycle.rule import MachineLife, life_of
 from fleet.planner.lifecycle.table import idle_limit, limits_of
 from fleet.planner.payers import payers_of
@@ -43,6 +42,8 @@ from fleet.simulate.figures import (
 )
 from fleet.simulate.queueing import Box
 
+_LEAST_DELETE_SECONDS = 1
+"""Seconds that a deletion takes if no run was measured: it ends after the run's start."""
 _NO_OWNER = "no owner"
 
 
@@ -438,10 +439,8 @@ class _Sums:
 
     def see(self, world: World, plan: Plan, farm: Farm) -> None:
         """Record the decisions of a run."""
-        # The margin of `deleting_seconds` is for decisions, not for bills.
-        measured = world.delete_seconds
-        seconds = deleting_seconds(world) if measured is None else measured
-        self._deleting = timedelta(seconds=seconds)
+        # Not `deleting_seconds`: its margin is for decisions, not for bills.
+        self._deleting = timedelta(seconds=world.delete_seconds or _LEAST_DELETE_SECONDS)
         for result in plan.guards:
             if result.result != "passed" and result.withheld:
                 key = (result.guard, result.pool, result.result)

@@ -158,7 +158,7 @@ def test_a_pull_request_at_github_is_simulated_where_there_is_a_history(runner: 
     found = json.loads((runner.folder / "simulation.json").read_text())
     assert found["against"] == ".base/fleet.yaml"
     assert found["before"]["config"] != found["after"]["config"]
-    assert "1.86 EUR" in Path(runner.environment["GITHUB_STEP_SUMMARY"]).read_text()
+    assert "1.87 EUR" in Path(runner.environment["GITHUB_STEP_SUMMARY"]).read_text()
 
 
 POLICY = """\
@@ -247,7 +247,7 @@ def test_a_pull_request_at_github_gets_one_comment(
     assert last[:4] == ["api", "--method", "PATCH" if own else "POST", path]
     comment = (runner.folder / "comment.md").read_text()
     assert comment.startswith("<!-- fleet report -->\n")
-    assert ("1.86 EUR" in comment) == bool(own)
+    assert ("1.87 EUR" in comment) == bool(own)
     assert not (runner.folder / "pwned").exists()
 
 
@@ -304,7 +304,7 @@ def test_a_pull_request_at_forgejo_gets_one_comment(runner: Runner, tmp_path: Pa
     theirs, own = forgejo.comments
     assert theirs["body"] == "<!-- fleet report -->"
     assert "`big`" in own["body"]
-    assert "1.86 EUR" in own["body"]
+    assert "1.87 EUR" in own["body"]
     assert not (runner.folder / "header").exists()
 
 
