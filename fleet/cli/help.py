@@ -67,19 +67,28 @@ def _find_text(root: Path, topic: str) -> str:
 
 def _section(text: str, anchor: str) -> str:
     """Return a page from a heading to the next of its level; the whole page without an anchor."""
-    lines = text.splitlines()
     if not anchor:
         return text
-    start = next((n for n, line in enumerate(lines) if _anchor(line) == anchor), None)
+    lines = text.splitlines()
+    headings = list(_headings(lines))
+    start = next((n for n in headings if _anchor(lines[n]) == anchor), None)
     if start is None:
         return ""
     level = len(lines[start]) - len(lines[start].lstrip("#"))
-    ends = (
-        n
-        for n, line in enumerate(lines)
-        if n > start and line.startswith("#") and len(line) - len(line.lstrip("#")) <= level
-    )
+    # The next heading of this level or above has at most as many hashes.
+    ends = (n for n in headings if n > start and not lines[n].startswith("#" * (level + 1)))
     return "\n".join(lines[start : next(ends, None)]).rstrip() + "\n"
+
+
+def _headings(lines: list[str]) -> Iterator[int]:
+    """Yield the positions of headings; a comment in a block of code is none."""
+    fence = ""
+    for n, line in enumerate(lines):
+        mark = line.strip()[: len(line.strip()) - len(line.strip().lstrip("`"))]
+        if len(mark) >= max(3, len(fence)):
+            fence = "" if fence else mark
+        elif not fence and line.startswith("#"):
+            yield n
 
 
 def _anchor(line: str) -> str:

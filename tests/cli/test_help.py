@@ -77,6 +77,16 @@ def test_help_prints_the_section_that_a_refusal_names(run_fleet: RunFleet) -> No
     assert run_fleet("help", page).stdout.startswith("## A saved plan is outdated\n")
 
 
+def test_help_prints_a_whole_section_when_its_code_has_comments(run_fleet: RunFleet) -> None:
+    page = (ROOT / "docs/how-to/run-as-a-service.md").read_text(encoding="utf-8")
+    section = page[page.index("## The loop") : page.index("## What does it print?")]
+    assert "\n# " in section
+
+    printed = run_fleet("help", "run-as-a-service#the-loop")
+
+    assert printed.stdout.rstrip() == section.rstrip()
+
+
 def test_help_finds_the_pages_of_an_installed_package(tmp_path: Path) -> None:
     code, data = tmp_path / "lib/python3/site-packages", tmp_path / "share/doc/fleet-reconciler"
     shutil.copytree(ROOT / "fleet", code / "fleet", ignore=shutil.ignore_patterns("*.pyc"))
