@@ -60,7 +60,6 @@ from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Create, Plan, PoolVerdict
 from fleet.planner.failures import describe_failures, recall
 from fleet.planner.inventory import PoolInventory, extended, find_due, heirs_of, take_inventory
-from fleet.planner.lifecycle.held import is_all_frozen
 from fleet.planner.payers import payers_of
 from fleet.ports import Asking, Console, SeenRun, Task, Tell
 from fleet.report.outcome import Progress, format_begun
@@ -235,7 +234,7 @@ class _Run:
 
     def apply_shared_stacks(self, world: World) -> tuple[World, tuple[StackOutcome, ...]]:
         """Apply shared stacks before planning; for a saved plan, only after the comparison."""
-        if self.options.selection.saved is not None or is_all_frozen(self.fleet, world):
+        if self.options.selection.saved is not None:
             return world, ()
         return self._apply_shared_stacks(world)
 

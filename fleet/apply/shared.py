@@ -13,6 +13,7 @@ from fleet.errors import FleetError, PlanRefused, StackFailed
 from fleet.model.facts import Base, Part, Unknown, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Plan
+from fleet.planner.lifecycle.held import is_all_frozen
 from fleet.planner.shared_stacks import in_use, is_laid, parts_of, wanted_parts, why_held
 from fleet.ports import SharedStackEngine, StackRef, Step, Tell
 from fleet.schema.model import Fleet
@@ -29,8 +30,11 @@ def apply_shared_stacks(
 ) -> tuple[World, tuple[StackOutcome, ...]]:
     """Apply the bases of fleet.yaml; return the new world and the failures.
 
-    Only bases that the selection permits; without a selection, as in a rebuild, every base.
+    Only bases that the selection permits; none if all pools are frozen. Without a selection, as in
+    a rebuild, every base.
     """
+    if selection is not None and is_all_frozen(fleet, world):
+        return world, ()
     troubles = []
     for name in sorted(sources.bases):
         parts = _find_wanted(fleet, world, name, tell)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -11,6 +12,7 @@ from fleet.apply.selection import Selection
 from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.errors import FleetError
 from fleet.model.facts import Base, Listing, Unknown, World
+from fleet.model.orders import Freeze
 from fleet.model.outcome import StackOutcome
 from fleet.planner.shared_stacks import parts_of
 from fleet.ports import Engine, Step
@@ -284,6 +286,18 @@ def test_a_base_whose_pools_are_observed_or_paused_stays_as_it_is() -> None:
     assert desk.engine.runs == 0
     (said,) = desk.said
     assert tells(said, "hetzner", "postponed", "a", "pause", "b", "observe")
+
+
+def test_base_is_unchanged_when_a_saved_plan_is_applied_in_a_frozen_fleet() -> None:
+    fleet, world = sharing.a_sharing_fleet(**ASKED), sharing.a_waiting_world()
+    until = world.time + timedelta(hours=1)
+    freeze = Freeze(by="ada", at=world.time, until=until, reason="slow", stops=("creates",))
+    saved = Selection(saved=sharing.planned(fleet, world.altered(orders=(freeze,))))
+    desk = TicketDesk(selection=saved)
+
+    _, troubles = desk.lay(fleet, time=world.time, orders=(freeze,))
+
+    assert (desk.engine.runs, troubles) == (0, ())
 
 
 def test_a_base_is_made_where_one_ordered_pool_may_be_changed() -> None:
