@@ -11,7 +11,7 @@ from fleet.apply.parallel import Parallelism, default_jobs
 from fleet.apply.plan import observe_and_plan
 from fleet.apply.run import RunOptions, apply_once
 from fleet.apply.saved_plan import LIMIT_BYTES, read_plan
-from fleet.apply.selection import Selection, selected_part
+from fleet.apply.selection import Selection, check_selection, find_changes, selected_part
 from fleet.apply.timer import Signals
 from fleet.cli.arguments import Parser, add_file, count, flag, option, repeated
 from fleet.errors import FileUnreadable, WrongUsage
@@ -121,14 +121,19 @@ def _apply_once(
     is_seen = console.can_ask and console.columns(None) is not None
     asks = is_seen and not (args.yes or args.json or args.plan)
     if asks:
-        saved = _ask(args, console, options.selection)
+        try:
+            saved = _ask(args, console, options.selection)
+        except KeyboardInterrupt:
+            console.note("fleet: interrupted: nothing was changed")
+            return 130
         if saved is None:
             console.note("nothing was changed")
             return 1
         options = replace(options, selection=saved)
 
     def show(plan: Plan) -> None:
-        if not (args.json or asks):
+        is_shown = asks and not find_changes(options.selection, plan)
+        if not (args.json or is_shown):
             console.out(text_for(console, plan_blocks(plan)))
 
     with options.signals.heard():
@@ -148,13 +153,15 @@ def _ask(args: argparse.Namespace, console: Console, selection: Selection) -> Se
 
     The lock is not held meanwhile: as with a saved plan, `apply` refuses if the plan changes.
     """
-    plan = observe_and_plan(args, console).plan
-    part = selected_part(selection, plan)
+    decision = observe_and_plan(args, console)
+    if decision.store is not None:
+        # An unknown pool would be shown as a plan without changes.
+        check_selection(selection, decision.config.fleet, decision.store)
+    part = selected_part(selection, decision.plan)
     console.out(text_for(console, plan_blocks(part)))
-    if part.is_quiet:
-        return selection
-    answer = console.ask("Apply this plan? yes/no: ").lower()
-    return replace(selection, saved=plan) if answer in {"y", "yes"} else None
+    # A plan without actions needs no answer, but may change before the lock is held.
+    is_accepted = part.is_quiet or console.ask("Apply this plan? yes/no: ").lower() in {"y", "yes"}
+    return replace(selection, saved=decision.plan) if is_accepted else None
 
 
 def _write_metrics(decision: Decision, args: argparse.Namespace, console: Console) -> None:

@@ -129,7 +129,10 @@ def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:
     if "refused" in results:
         yield f"see {words.REFUSED_PAGE} on what was refused in a pool"
     if outcome.outdated:
-        yield "review the plan above, save it again with `fleet plan --out FILE`, then apply FILE"
+        yield (
+            "review the plan above, save it again with `fleet plan --out FILE`, then apply FILE; "
+            "at a terminal, run `fleet apply` again"
+        )
         yield f"see {words.OUTDATED_PAGE}"
     if outcome.refused:
         yield "the plan above shows each refusal with its limit and how to proceed"
