@@ -24,7 +24,7 @@ from fleet.schema.model import (
     TicketQueue,
     secrets_in,
 )
-from fleet.schema.units import CommandSecret, EnvSecret, FileSecret
+from fleet.schema.units import CommandSecret, EnvSecret, FileSecret, write_time
 from fleet.tagrules.export import describe_rules, has_own_rules, places_of
 from fleet.words.images import describe_waiting
 
@@ -239,7 +239,7 @@ def _state(case: Case, asked: Asked) -> Iterator[Finding]:
     ran = _NO_RUN
     if runs:
         began = datetime.fromisoformat(runs[0]["started"])
-        ran = f"last run started at {began:%Y-%m-%d %H:%M} UTC"
+        ran = f"last run started at {write_time(began)}"
     yield Finding(about=_STORE, result="ok", said=ran)
     for fault in faults if case.fleet.pools else ():  # without pools there is nothing to apply
         said = f"`fleet apply` refuses this clock: {fault}"

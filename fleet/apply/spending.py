@@ -17,6 +17,7 @@ from fleet.planner.inventory import PoolInventory
 from fleet.planner.ledger import charge_all, gap_of, periods
 from fleet.ports import Charging, Store, Tell
 from fleet.schema.model import Fleet
+from fleet.schema.units import write_time
 
 Spent = Mapping[str, Mapping[str, str]]
 """Approval to the workers it was used for, each with an id that distinguishes its machine from
@@ -164,7 +165,7 @@ def _revert_charges(
     if until <= max(end, now + MAX_SKEW):
         return
     tell(
-        f"the ledger was charged until {until:%Y-%m-%d %H:%M} UTC, later than now, by a run "
+        f"the ledger was charged until {write_time(until)}, later than now, by a run "
         "whose clock was ahead; charges for later hours are reverted"
     )
     store.charge(Charging(since=until, until=end, currency=fleet.money.currency))

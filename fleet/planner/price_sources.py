@@ -7,6 +7,7 @@ from fleet.model.facts import PriceList, Unknown, World
 from fleet.model.price_lists import PriceSource, own_prices
 from fleet.model.prices import Table, source_of, table
 from fleet.schema.model import Fleet
+from fleet.schema.units import write_time
 from fleet.words.runs import describe_location
 
 
@@ -27,7 +28,7 @@ def _own_source(world: World, name: str, prices: PriceList) -> PriceSource:
     return PriceSource(
         provider=name,
         own=True,
-        as_of=f"{prices.read_at:%Y-%m-%d %H:%M} UTC",
+        as_of=write_time(prices.read_at),
         age_seconds=_seconds(prices.read_at, world.time),
         because=prices.stale,
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from fleet.model.images import ImageVersion, WaitingVersion
-from fleet.schema.units import write_count, write_duration
+from fleet.schema.units import write_count, write_duration, write_time
 
 UNPROMOTED_BY_PERSON = "a person made it the candidate, no rule did"
 TESTED_EARLIER = "it was tested before fleet promoted versions automatically"
@@ -17,7 +17,7 @@ NO_MACHINE_TYPE = "its machine type is not in the catalogue"
 NOT_READ = "not read"
 
 
-def write_time(moment: datetime) -> str:
+def _write_time_to_second(moment: datetime) -> str:
     """Format a time to the second, as in 2026-11-29 04:53:18 UTC."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
@@ -65,12 +65,12 @@ def explain_other_task(queue: str, wanted: str, own: str) -> str:
 def explain_trial(image: str, until: datetime, after: int) -> str:
     """Return when a candidate becomes current, by the seconds of its trial."""
     rule = f"images.{image}.promote.after is {write_duration(after)}"
-    return f"becomes current at {until:%Y-%m-%d %H:%M} UTC if its machines boot ({rule})"
+    return f"becomes current at {write_time(until)} if its machines boot ({rule})"
 
 
 def describe_boot(image: str, at: datetime) -> str:
     """Return the version and time of the last boot, as the end of a sentence."""
-    return f"last booted: {image} at {write_time(at)}"
+    return f"last booted: {image} at {_write_time_to_second(at)}"
 
 
 def describe_pin(image: str, version: str) -> str:
@@ -142,7 +142,7 @@ def describe_failures(failures: int, boots: int) -> str:
 
 def describe_stop(failures: int, boots: int, until: datetime) -> str:
     """Return the failed boots of an image, and its retry time."""
-    return f"{describe_failures(failures, boots)}; retried from {write_time(until)}"
+    return f"{describe_failures(failures, boots)}; retried from {_write_time_to_second(until)}"
 
 
 def explain_stop_in_pool(pool: str, failures: str) -> str:
@@ -181,7 +181,7 @@ def explain_newer(providers: Iterable[str], current: str | None) -> str:
 def describe_streak(runs: int, until: datetime) -> str:
     """Return the number of failed runs and the retry time, as the end of a sentence."""
     times = "once" if runs == 1 else f"{runs} runs in a row"
-    return f"{times}); retried from {write_time(until)}"
+    return f"{times}); retried from {_write_time_to_second(until)}"
 
 
 def explain_quota(provider: str, streak: str) -> str:
@@ -215,7 +215,7 @@ def describe_creation(detail: str, timeout: str) -> str:
 def describe_attempts(failed: int, last: datetime, detail: str) -> str:
     """Return a pool's latest consecutive failed attempts, and the cause of the last one."""
     many = "1 attempt" if failed == 1 else f"{failed} attempts in a row"
-    return f"{many} to create a machine failed, last at {write_time(last)}: {detail}"
+    return f"{many} to create a machine failed, last at {_write_time_to_second(last)}: {detail}"
 
 
 def explain_spot_price(kind: str, provider: str) -> str:
@@ -240,7 +240,7 @@ def explain_unknown_provider(provider: str, reason: str) -> str:
 
 def describe_waiting(each: WaitingVersion) -> str:
     """Return a version that waits for promotion, its waiting time and the reason."""
-    since = f"since {each.since:%Y-%m-%d %H:%M} UTC"
+    since = f"since {write_time(each.since)}"
     if each.state == "failed":
         return f"version {each.version} is not promoted: {each.because}, {since}"
     if each.until is None:

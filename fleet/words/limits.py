@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fleet.model.figures import amount_of
 from fleet.model.money import rate
 from fleet.model.plan import BudgetVerdict
-from fleet.schema.units import write_duration
+from fleet.schema.units import write_duration, write_time
 
 UNSOLVED = (
     "first come, first served, at the lowest price: the solver is not installed; add "
@@ -77,7 +77,7 @@ def add_useless(full: str, useless: Iterable[tuple[str, str]]) -> str:
 
 def explain_deleting(since: datetime) -> str:
     """Return since when a machine is being deleted."""
-    return f"deleting since {since:%Y-%m-%d %H:%M} UTC"
+    return f"deleting since {write_time(since)}"
 
 
 class LimitUse(NamedTuple):
@@ -180,5 +180,5 @@ def explain_no_room(key: str, until: datetime | None) -> str:
     """Return the limit that leaves no room, and when work that counts to it ends."""
     ends = ""
     if until is not None:
-        ends = f" before {until:%Y-%m-%d %H:%M} UTC, when work that counts to it ends"
+        ends = f" before {write_time(until)}, when work that counts to it ends"
     return f"{key} leaves no room for it{ends}"

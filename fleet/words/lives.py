@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from fleet.model.plan import Action, Create
 from fleet.schema.findings import some_of
-from fleet.schema.units import write_count, write_duration
+from fleet.schema.units import write_count, write_duration, write_time
 
 FAILED = "failed by its provider: its livechecks or `new` failed"
 DEAF = "its worker has not reported its tags, so it gets no work"
@@ -185,7 +185,7 @@ def explain_absent(
     least, after = rule
     stays = "; its livecheck succeeds, so it stays" if works else ""
     return (
-        f"{RECORDED_ONLY} since {since:%Y-%m-%d %H:%M} UTC: {lists} complete lists lack it; gone "
+        f"{RECORDED_ONLY} since {write_time(since)}: {lists} complete lists lack it; gone "
         f"after {least} in {write_duration(after)} (providers.{provider}.gone){stays}"
     )
 
@@ -205,7 +205,7 @@ def explain_lists(lists: int, lasted: int, provider: str) -> str:
 
 def explain_undeleted(since: datetime) -> str:
     """Return how long the provider still lists a deleted machine."""
-    return f"deleting since {since:%Y-%m-%d %H:%M} UTC: its provider still lists it"
+    return f"deleting since {write_time(since)}: its provider still lists it"
 
 
 def explain_unmade(failed: str, closed: str) -> str:
