@@ -50,6 +50,7 @@ from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.schema.units import write_count, write_time
 from fleet.words import figures as words
 from fleet.words import lives
+from fleet.words.runs import add_reason
 from fleet.words.sizes import size_decision
 
 _SIZES = {Reason.EXPIRED: Size.EXPIRED_ONLY, Reason.REQUESTED: Size.REQUESTED_ONLY}
@@ -325,7 +326,7 @@ def _kept_machines(plan: Plan, named: Collection[str]) -> Iterator[str]:
     for worker in plan.workers:
         asked = worker.reason in (Reason.EXPIRED, Reason.REQUESTED) or worker.worker in named
         if worker.verdict == "keep" and asked:
-            yield lives.describe_kept(worker.worker, worker.because)
+            yield add_reason(worker.worker, worker.because)
 
 
 def _list_section(heading: str, sentences: Sequence[str]) -> Section:

@@ -33,6 +33,7 @@ from fleet.tagrules.vocabulary import tag_name
 from fleet.words import answers
 from fleet.words.lives import join
 from fleet.words.pools import describe_pool, with_messages
+from fleet.words.runs import add_reason
 
 WORDS: dict[Enforcer, str] = {
     "scheduler": "enforced by the scheduler",
@@ -263,7 +264,7 @@ def _tags(asking: Asking, acts: Callable[[Path], str]) -> Iterator[ExplainedTag]
     for origin in asking.origins:
         known = origin.because
         if origin.path:
-            known = answers.explain_origin(origin.source, origin.because)
+            known = add_reason(origin.source, origin.because)
         because = join(known, acts(origin.path))
         reason = ExplainedReason(because=because, path=origin.path)
         found.setdefault(origin.tag, []).append(reason)

@@ -78,6 +78,7 @@ from fleet.planner.units import (
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.export import describe_rule_at, judge_rules
 from fleet.words import limits, lives, notes
+from fleet.words.runs import add_reason
 from fleet.words.sizes import describe_size, size_decision
 
 ATTENTION_PAGE = "docs/how-to/runbook/needs-attention.md"
@@ -117,7 +118,7 @@ def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
             yield notes.describe_machine(unit.name, trouble), section
         for unit in pool_plan.inventory.units:
             if unit.machine and unit.machine.trouble:
-                yield notes.describe_undeleted(unit.name, unit.machine.trouble), _STILL_THERE
+                yield add_reason(unit.name, unit.machine.trouble), _STILL_THERE
             work = unit.worker.work if unit.worker else None
             if unit.worker and work and work.requester == UNKNOWN_USER and not work.required:
                 ticket, desk = unit.worker.running, unit.registry

@@ -19,6 +19,7 @@ from fleet.tagrules.context import find_differing_records, queue_context
 from fleet.tagrules.offers import find_doubts
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import lives, notes
+from fleet.words.runs import add_reason
 
 
 def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
@@ -81,7 +82,7 @@ def find_contradictions(
     """
     for queue, demand in world.demands():
         for differing in find_differing_records(fleet, queue_context(demand)):
-            yield _warning(notes.describe_contradiction(f"queue {queue}", differing))
+            yield _warning(add_reason(f"queue {queue}", differing))
     workers = _reporting_workers(fleet, world)
     for name in sorted(fleet.pools):
         published = images.get(name, world.versions)
@@ -96,7 +97,7 @@ def find_contradictions(
         known = find_doubts(fleet, name, ()) if doubts else ()
         for who, doubt in doubts:
             if doubt not in known:
-                yield _warning(notes.describe_contradiction(who, doubt.because))
+                yield _warning(add_reason(who, doubt.because))
 
 
 def _reporting_workers(

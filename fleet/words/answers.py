@@ -181,11 +181,6 @@ def explain_work_end(end: datetime) -> str:
     return f"expected end of its work: {write_time(end)}"
 
 
-def explain_origin(source: str, origin: str) -> str:
-    """Return the source of a tag, and its origin."""
-    return f"{source}: {origin}"
-
-
 def explain_dropped(tag: str) -> str:
     """Return why a request may run without a tag."""
     return f"waited longer than `otherwise.after` of tag {tag}, so it may run without it"

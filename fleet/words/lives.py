@@ -355,8 +355,3 @@ def explain_expired(age: timedelta) -> str:
 def explain_stay(reason: str, stop: str) -> str:
     """Return why a machine is to be deleted, and why it is kept nevertheless."""
     return f"{reason}; kept: {stop}"
-
-
-def describe_kept(machine: str, reason: str) -> str:
-    """Return a machine with the reason why it is kept."""
-    return f"{machine}: {reason}"

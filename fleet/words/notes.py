@@ -32,11 +32,6 @@ def describe_machine(name: str, trouble: str) -> str:
     return f"{name}: {trouble}; `fleet explain worker {name}`"
 
 
-def describe_undeleted(name: str, trouble: str) -> str:
-    """Return why the deletion of a machine failed."""
-    return f"{name}: {trouble}"
-
-
 def describe_lost_ticket(name: str, ticket: str | None, desk: str | None) -> str:
     """Return the remedy for a machine whose ticket only a lost store knew."""
     kept = f"{name}: billed, and kept for a ticket that a lost store knew"
@@ -144,11 +139,6 @@ def describe_stored_tags(queue: str, tag: str, count: int) -> str:
         f"{queue}: the queue stored the tag with each, and assigns them only to workers "
         "that have it"
     )
-
-
-def describe_contradiction(who: str, doubt: str) -> str:
-    """Return the source of tags that contradicts another one."""
-    return f"{who}: {doubt}"
 
 
 def describe_reading(queue: str, sample: Sample, max_age: int, *, long: bool) -> str:

@@ -7,7 +7,7 @@ OTHER_DIGEST = (
 
 
 def add_reason(what: str, reason: str) -> str:
-    """Return an action or a state with its reason."""
+    """Return an action, a state or an object with its reason."""
     return f"{what}: {reason}"
 
 
