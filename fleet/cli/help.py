@@ -81,7 +81,7 @@ def _section(text: str, anchor: str) -> str:
 
 
 def _headings(lines: list[str]) -> Iterator[int]:
-    """Yield the positions of headings; a comment in a block of code is none."""
+    """Yield the positions of headings, without comments in blocks of code."""
     fence = ""
     for n, line in enumerate(lines):
         mark = line.strip()[: len(line.strip()) - len(line.strip().lstrip("`"))]

@@ -69,7 +69,7 @@ _RAISE_GAP = 1e-9
 """Relative gap of a search that raises ranks: weights of early ranks hide those of later ones."""
 _REPAIR_COLUMNS = 1_300
 """Maximum pairs of a repair among those that are used: a quarter of a second each. With 1,000, a
-rank of 10,000 requests in 100 limited pools is short by one more; with 3,000, the later ranks take
+rank of 10,000 requests in 100 limited pools serves one fewer; with 3,000, the later ranks take
 12 s. 4,000 requests in 60 limited pools take 4 s more than with 1,000."""
 _RANK_PIVOTS = 15_000
 """Maximum simplex iterations for the maxima of a repair. 10,000 requests in 400 limited pools
