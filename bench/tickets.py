@@ -28,7 +28,7 @@ from fleet.model.tickets import Ticket
 from fleet.ports import Engine
 from fleet.schema.model import Fleet
 from fleet.state.database import TENANCIES, TICKETS
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.rounds import hand_out_all
 from fleet.tickets.store import DatabaseTickets
@@ -103,7 +103,7 @@ def _theirs(url: str, suffix: str) -> dict[str, float]:
 
 
 def _ours(url: str, suffix: str) -> dict[str, float]:
-    store = DatabaseStore(url, "bench")
+    store = Store(url, "bench")
     store.init()
     book = DatabaseTickets(store.begin, "tickets")
     figures = {}
@@ -119,9 +119,7 @@ def _ours(url: str, suffix: str) -> dict[str, float]:
     return figures
 
 
-def _pass(
-    store: DatabaseStore, book: DatabaseTickets, waiting: int, ready: tuple[int, bool]
-) -> float:
+def _pass(store: Store, book: DatabaseTickets, waiting: int, ready: tuple[int, bool]) -> float:
     """Return the seconds of one pass over so many tickets and free machines."""
     machines, fitting = ready
     _fill(store, book, waiting)
@@ -141,7 +139,7 @@ def _pass(
     return took
 
 
-def _fill(store: DatabaseStore, book: DatabaseTickets, tickets: int) -> None:
+def _fill(store: Store, book: DatabaseTickets, tickets: int) -> None:
     """Have so many tickets wait in 50 sandboxes, of 20 owners, and nothing else."""
     book.tickets()
     with store.begin() as connection:

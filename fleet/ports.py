@@ -4,7 +4,7 @@ Each implementation raises only errors of fleet.errors. Each protocol has a fake
 suite in tests/ports/.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,14 +16,10 @@ from pydantic import Field
 from fleet.model.disks import ImageDisk
 from fleet.model.doctor import Summary
 from fleet.model.facts import (
-    Absence,
-    Attempt,
     Base,
-    Departure,
     Entry,
     Found,
     HeldRules,
-    Ledger,
     Listing,
     Machine,
     MachinePayer,
@@ -34,26 +30,19 @@ from fleet.model.facts import (
     Unknown,
     Worker,
     WorkerInputs,
-    World,
 )
-from fleet.model.history import Observed, Sample
 from fleet.model.images import (
     BuildOrder,
     BuildStep,
     Manifest,
-    Move,
     Rental,
     Upload,
-    Version,
 )
-from fleet.model.log import Chain, LogEntry, Mark
+from fleet.model.log import LogEntry
 from fleet.model.months import Counted, Tally
-from fleet.model.orders import Order
 from fleet.model.outcome import StackOutcome
-from fleet.model.plan import Plan
 from fleet.model.tickets import Given, Leased, Ticket
 from fleet.model.values import Moment, Tags, Value
-from fleet.schema.model import Fleet
 
 T = TypeVar("T")
 Told_co = TypeVar("Told_co", covariant=True)
@@ -496,197 +485,6 @@ class Since(Value):
     month: Moment
 
 
-class Store(Protocol):
-    """State that outlives a run."""
-
-    def stacks(self) -> tuple[StackRecord, ...]:
-        """Return all stacks that were created and not removed, sorted by name."""
-
-    def record_stack(self, record: StackRecord) -> None:
-        """Record a stack; raises EngineMismatch if another engine owns it.
-
-        If its pool was renamed, the charges and attempts of the pool are renamed too.
-        """
-
-    def forget_stack(self, name: str) -> None:
-        """Remove a stack that is empty and whose pool is gone."""
-
-    def begin_run(self, *, started: datetime) -> None:
-        """Append a run without an end to the journal, so that a run that dies is visible."""
-
-    def record_step(self, *, started: datetime, step: str) -> None:
-        """Append a line about the coming change to the journal of the run that started then."""
-
-    def record_run(
-        self,
-        *,
-        started: datetime,
-        ended: datetime,
-        plan: str,
-        outcome: str,
-        noted: Noted | None = None,
-    ) -> None:
-        """End the run that started then, or append it.
-
-        The log entries and the tallies of the month are added in the same transaction.
-        """
-
-    def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
-        """Return the latest runs, newest first."""
-
-    def ended_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
-        """Return the latest runs that completed a plan, newest first."""
-
-    def record_sample(self, sample: Sample, observed: Observed | None = None) -> None:
-        """Record a run's observation; it replaces a sample of the same time.
-
-        Samples older than 35 days are removed; older than two days, the first in each ten minutes
-        is kept. Of complete observations, the first of one time is kept, for the requested period
-        or slightly longer.
-        """
-
-    def moments(self, since: datetime, until: datetime) -> Iterator[bytes]:
-        """Yield the observed worlds between two times as JSON, oldest first.
-
-        The first may be far in the past if a computer's clock was wrong.
-        """
-
-    def samples(self, since: datetime, until: datetime) -> tuple[Sample, ...]:
-        """Return the samples between two times, oldest first."""
-
-    def some_moments(self, since: datetime, until: datetime, most: int) -> Iterator[bytes]:
-        """Yield at most `most` evenly spaced worlds between two times."""
-
-    def append_log(self, entries: Sequence[LogEntry]) -> Mark:
-        """Append entries atomically; return the place of the last one.
-
-        Needs no lock of the fleet: concurrent appends are serialized. Entries older than `KEPT`
-        are removed from the start; the chain keeps its anchor.
-        """
-
-    def read_log(self, since: datetime | None = None) -> tuple[LogEntry, ...]:
-        """Return the log entries since a time, in the order of writing."""
-
-    def log_chain(self) -> Chain:
-        """Return the stored log with its digests, for verification."""
-
-    def charge(self, charging: Charging) -> bool:
-        """Add to the ledger atomically; False if another run charged the same time."""
-
-    def note_payers(self, payers: Sequence[MachinePayer]) -> None:
-        """Record the payers of planned machines; other machines keep theirs."""
-
-    def ledger(self, since: Since, currency: str) -> Ledger:
-        """Return the charges of the current hour, day and month, by payer.
-
-        Raises StoreFailed if the month was charged in another currency.
-        """
-
-    def tallies(self, month: str) -> tuple[Tally, ...]:
-        """Return the tallies of a month, such as 2026-11, by kind and name."""
-
-    def waited(self) -> Mapping[str, datetime]:
-        """Return the requests that waited in the last counted run, and since when."""
-
-    def charged_since(self) -> datetime | None:
-        """Return the first hour with a charge; None if there is no charge."""
-
-    def absences(self) -> tuple[Absence, ...]:
-        """Return the machines that were missing from listings in the last run."""
-
-    def record_absences(self, absences: Sequence[Absence]) -> None:
-        """Replace the record of missing machines with those of this run."""
-
-    def record_attempts(self, attempts: Sequence[Attempt]) -> None:
-        """Record attempts to create machines, identified by worker and time."""
-
-    def attempts(self, latest: int) -> tuple[Attempt, ...]:
-        """Return the latest attempts of each pool, machine type and market, oldest first.
-
-        Includes all unfinished attempts.
-        """
-
-    def spent(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the digest of each used approval, to the machines it was used for."""
-
-    def spend(self, approval: str, machines: Collection[str]) -> None:
-        """Use an approval for these machines; a machine counts once."""
-
-    def refund(self, approval: str, machines: Collection[str]) -> None:
-        """Remove uses of an approval whose actions were not carried out."""
-
-    def orders(self, now: datetime) -> tuple[Order, ...]:
-        """Return the active orders of operators, sorted by key."""
-
-    def place_order(self, order: Order, entry: LogEntry, console: str = "") -> None:
-        """Write an order and its log entry, both or neither; it replaces an order of the same key.
-
-        It needs no lock of the fleet. `console` is the end of a held machine's console.
-        """
-
-    def lift_orders(self, orders: Mapping[str, LogEntry]) -> frozenset[str]:
-        """Remove orders by key and append their log entries; return the removed keys."""
-
-    def console(self, order: str) -> str:
-        """Return the console output that was stored with a hold, or an empty text."""
-
-    def image_versions(self) -> tuple[Version, ...]:
-        """Return all recorded versions, by image, oldest first."""
-
-    def save_image_version(self, version: Version, *, was: Version | None) -> None:
-        """Replace the record `was` of a version; None: the version is new.
-
-        Raises VersionMoved if the record was changed, removed or added meanwhile.
-        """
-
-    def move_image_versions(self, moves: Sequence[Move], log: Sequence[LogEntry] = ()) -> None:
-        """Replace the records of several versions and append to the log, atomically."""
-
-    def forget_image_version(self, image: str, version: str) -> None:
-        """Remove the record of a version, if it exists."""
-
-    def save_manifest(self, manifest: Manifest) -> None:
-        """Record the content of a published version; it replaces an earlier record."""
-
-    def manifest(self, image: str, version: str) -> Manifest | None:
-        """Return the content of a published version; None if it is not recorded."""
-
-    def rules_seen(self) -> Mapping[str, tuple[str, datetime]]:
-        """Return the last seen digest of the rules and its time, by queue and place."""
-
-    def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
-        """Record the digests of rules and their times."""
-
-    def notified(self) -> Mapping[str, tuple[bool, datetime]]:
-        """Return whether each notice was sent and when, by channel and notice."""
-
-    def note_notified(self, tried: Mapping[str, tuple[bool, datetime]], before: datetime) -> None:
-        """Record tried notices, and remove those last tried before a time."""
-
-    def departures(self) -> tuple[Departure, ...]:
-        """Return the reasons of drained or disabled workers, sorted by worker and registry."""
-
-    def note_departures(
-        self, departures: Collection[Departure], gone: Collection[Departure] = ()
-    ) -> None:
-        """Record departures, each in place of an earlier one of its worker and registry."""
-
-    def price_lists(self) -> Mapping[str, PriceList]:
-        """Return the last kept price list of each provider; unreadable lists are omitted."""
-
-    def keep_price_list(self, provider: str, prices: PriceList) -> None:
-        """Replace the price list of a provider."""
-
-    def server_time(self) -> datetime | None:
-        """Return the time of the store's server; None if it has no clock of its own."""
-
-    def lock(self, owner: str, now: datetime) -> AbstractContextManager[str | None]:
-        """Hold the fleet's lock; raises Locked with its owner if it is held.
-
-        Yields the owner that died with the lock, if the store knows it.
-        """
-
-
 class TicketDesk(Protocol):
     """The tickets of one queue; machines are given out under the fleet's lock."""
 
@@ -788,78 +586,3 @@ class PoolExecutor(Protocol):
 
     def ended(self) -> Sequence[StackOutcome]:
         """Return the results of finished tasks, each once; includes tasks of earlier runs."""
-
-
-@dataclass(frozen=True)
-class TicketSources:
-    """The parts of a run that give machines to tickets."""
-
-    desks: Mapping[str, TicketDesk]
-    cleaners: Mapping[str, MachineCleaner]
-    """Providers that clean machines between tickets."""
-    store: Store
-    executor: PoolExecutor
-
-
-@dataclass(frozen=True)
-class SeenRun:
-    """The observation of a run, used to assign machines while the next run observes."""
-
-    fleet: Fleet
-    world: World
-    sources: TicketSources
-    started: datetime
-    besides: Collection[str] = ()
-    """Machines that get no ticket: the run deleted or is changing them."""
-
-
-class MachineRecords(NamedTuple):
-    """Records of the store and of the stacks about machines."""
-
-    attempts: Callable[[], Iterable[Attempt]]
-    """Returns the attempts to create machines, oldest first."""
-    names: Collection[str]
-    """The machines recorded in stacks."""
-    now: datetime
-
-
-class HandOut(Protocol):
-    """Gives machines to tickets in a run, under the fleet's lock."""
-
-    def hand_out_all(
-        self, fleet: Fleet, world: World, sources: TicketSources, tell: Tell, note: Tell
-    ) -> World:
-        """Assign free machines and return the new world; `note` writes the journal."""
-
-    def hand_out_again(
-        self, seen: SeenRun, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell
-    ) -> bool:
-        """Give machines that are still free to waiting tickets; return whether any got one."""
-
-    def note_waits(self, fleet: Fleet, world: World, plan: Plan, sources: TicketSources) -> None:
-        """Record why tickets wait according to the plan, for clients that ask."""
-
-    def with_forgotten(
-        self,
-        fleet: Fleet,
-        queues: Mapping[str, QueueReading],
-        listings: Mapping[str, Listing | Unknown],
-        since: Mapping[str, datetime | None],
-        records: MachineRecords,
-    ) -> Iterable[tuple[str, QueueReading]]:
-        """Yield the ticket queues, with machines older than the store added as busy.
-
-        `since` maps queue to the creation time of its store.
-        """
-
-
-class Promoter(Protocol):
-    """Moves versions of images as a plan says."""
-
-    def promote_all(
-        self, plan: Plan, store: Store, now: datetime, note: Tell, tell: Tell
-    ) -> tuple[str, ...]:
-        """Apply promotions and return the applied ones; the next run retries failures.
-
-        `note` writes the journal.
-        """

@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleet.apply.decision import Decision
-    from fleet.apply.satellites import Begin, OpenDesk
+    from fleet.apply.satellites import Begin, HandOut, OpenDesk, Promoter
     from fleet.model.due import DueReport
     from fleet.model.images import Version
     from fleet.planner.durations import Made
-    from fleet.ports import HandOut, Promoter, RuleReader, Store
+    from fleet.ports import RuleReader
     from fleet.schema.model import CoprRulesFile, CoprRulesUrl, Fleet
     from fleet.schema.source import Files
+    from fleet.state.store import Store
 
 
 class Verb(NamedTuple):

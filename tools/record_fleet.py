@@ -25,7 +25,7 @@ from fleet.schema.load import load
 from fleet.schema.model import Fleet, ImageRecipe
 from fleet.state.files import LocalFiles
 from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from simulators.hetzner.server import SimulatedHetzner
 from tests.fakes.engine import FixedClock
 from tests.rigs import postgres
@@ -124,7 +124,7 @@ class Story:
         path.write_text(text.replace(old, new), encoding="utf-8")
 
 
-def own_machines(story: Story, store: DatabaseStore) -> None:
+def own_machines(story: Story, store: Store) -> None:
     """Play months of a fleet in two days: simulated machines and those of own commands."""
     build = {"required": ["worker:cap:sbuild"], "scope": "debian"}
     chromium = {
@@ -343,7 +343,7 @@ def main(name: str) -> int:
     into = ROOT / "tests/fixtures/upgrades" / name
     record_digests(into / "digests")
     with a_story("own", "sqlite") as story:
-        own_machines(story, DatabaseStore(sqlite_url(story.folder / ".fleet/store.db"), "before"))
+        own_machines(story, Store(sqlite_url(story.folder / ".fleet/store.db"), "before"))
         record(story, into / "sqlite")
     plugins = os.environ.get("FLEET_PULUMI_PLUGINS", "")
     if not (os.environ.get("FLEET_PULUMI") and plugins):
@@ -362,7 +362,7 @@ def main(name: str) -> int:
             postgres.database(server) as url,
             a_story("own", url) as story,
         ):
-            own_machines(story, DatabaseStore(url, "before"))
+            own_machines(story, Store(url, "before"))
             record(story, into / "postgresql", url)
     return 0
 

@@ -1,11 +1,14 @@
 """The plan of a command, and its inputs."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fleet.apply.config import Config
 from fleet.model.facts import World
 from fleet.model.plan import Plan
-from fleet.ports import Store
+
+if TYPE_CHECKING:
+    from fleet.state.store import Store
 
 
 @dataclass(frozen=True)
@@ -19,5 +22,5 @@ class Decision:
     """File of the recorded world; empty: it was observed."""
     unread: str = ""
     """Why that file is unusable; then the world is unknown."""
-    store: Store | None = None
+    store: "Store | None" = None
     """The store with earlier worlds, if this one was observed."""

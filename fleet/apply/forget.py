@@ -14,8 +14,9 @@ from fleet.errors import FleetError, PlanRefused, refusal
 from fleet.model.facts import Stack, WorkerState, World
 from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
 from fleet.planner.units import State, Unit
-from fleet.ports import Engine, Store
+from fleet.ports import Engine
 from fleet.schema.model import Fleet
+from fleet.state.store import Store
 from fleet.words.figures import many
 
 _CONNECTED = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF)

@@ -10,9 +10,9 @@ from fleet.apply.decision import Decision
 from fleet.apply.observe import read_or_default
 from fleet.model.history import LastRun
 from fleet.model.outcome import Outcome
-from fleet.ports import Store
 from fleet.report.metrics import Seen, metrics_to_text
 from fleet.schema.model import Fleet
+from fleet.state.store import Store
 
 
 def metrics_of(decision: Decision, store: Store | None, wrong_tokens: int | None = None) -> str:

@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from fleet.errors import FleetError
 from fleet.model.notices import Notice
 from fleet.model.plan import Plan
-from fleet.ports import Messenger, Store, Tell
+from fleet.ports import Messenger, Tell
 from fleet.schema.units import write_count
+from fleet.state.store import Store
 
 MOST = 50
 """Maximum notices in one message; the next run sends the others."""

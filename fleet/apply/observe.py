@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from math import inf
 from threading import Thread
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
 
 from fleet.apply.absences import find_absences
-from fleet.apply.satellites import connected
+from fleet.apply.satellites import MachineRecords, TicketSources, connected
 from fleet.apply.spending import used_so_far
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.model.facts import (
@@ -42,7 +42,6 @@ from fleet.ports import (
     Enroller,
     MachineApi,
     MachineCleaner,
-    MachineRecords,
     Members,
     Messenger,
     PoolExecutor,
@@ -55,13 +54,14 @@ from fleet.ports import (
     Since,
     StackRecord,
     StackRef,
-    Store,
     Task,
     TicketDesk,
-    TicketSources,
 )
 from fleet.schema.model import CoprQueue, Fleet, Pool
 from fleet.tagrules.export import places_of
+
+if TYPE_CHECKING:
+    from fleet.state.store import Store
 
 REMEMBERED = 50
 """Latest attempts per pool, machine type and market that decisions use."""
@@ -104,7 +104,7 @@ class Sources:
     """Queue or provider to the registry that drains and disables its workers."""
     engine_of: Callable[[str], Engine]
     """Provider name to the engine of its stacks; raises FleetError if unknown."""
-    store: Store
+    store: "Store"
     asking: Callable[[], Asking]
     """Creates a reader of several sources; its deadline starts with the call."""
     machine_apis: Mapping[str, MachineApi] = field(default_factory=dict)
@@ -411,7 +411,7 @@ def base_ref(fleet: Fleet, provider: str) -> StackRef:
     )
 
 
-def _ledger(fleet: Fleet, store: Store, now: datetime) -> Ledger:
+def _ledger(fleet: Fleet, store: "Store", now: datetime) -> Ledger:
     hour, day, month = (period.start for period in periods(fleet, now))
     return store.ledger(Since(hour=hour, day=day, month=month), fleet.money.currency)
 
@@ -421,7 +421,7 @@ def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:
     return read if isinstance(read, Unknown) else dict(read)
 
 
-def ended_runs(store: Store, now: datetime) -> tuple[datetime, ...]:
+def ended_runs(store: "Store", now: datetime) -> tuple[datetime, ...]:
     """Return the start times of the latest completed runs, oldest first.
 
     Other journal entries, such as a forgotten machine, carried out no plan. The time of a run in
@@ -432,7 +432,7 @@ def ended_runs(store: Store, now: datetime) -> tuple[datetime, ...]:
     return tuple(moment for moment in began if moment <= now + _MAX_AHEAD)
 
 
-def _delete_seconds(store: Store) -> int | None:
+def _delete_seconds(store: "Store") -> int | None:
     """Return the duration in seconds of the longest recent run that deleted machines."""
     took = [
         datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
@@ -453,7 +453,7 @@ def _has_deleted(outcome: str) -> bool:
 
 
 def read_prices(
-    readers: Mapping[str, PriceReader], store: Store, now: datetime, asking: Asking
+    readers: Mapping[str, PriceReader], store: "Store", now: datetime, asking: Asking
 ) -> dict[str, PriceList | Unknown]:
     """Return each provider's price list: the stored one if fresh, or if no other is readable."""
     kept = {
@@ -477,19 +477,19 @@ def _choose_list(told: PriceList | Unknown | None, kept: PriceList | None) -> Pr
     return told or kept or Unknown(unknown="no price list")
 
 
-def _store_list(name: str, told: PriceList, store: Store) -> None:
+def _store_list(name: str, told: PriceList, store: "Store") -> None:
     with suppress(StoreMissing, StoreFailed):  # the next run tries again
         store.keep_price_list(name, told)
 
 
-def _read_stored_list(name: str, reader: PriceReader, store: Store) -> PriceList | None:
+def _read_stored_list(name: str, reader: PriceReader, store: "Store") -> PriceList | None:
     """Return the stored price list of a provider if it is for the current location."""
     kept = read_or_default(None, lambda: store.price_lists().get(name))
     return kept if kept is not None and kept.location == reader.location else None
 
 
 def read_price_list(
-    name: str, reader: PriceReader, store: Store, now: datetime
+    name: str, reader: PriceReader, store: "Store", now: datetime
 ) -> tuple[PriceList | None, PriceList]:
     """Return the stored list and the one read now, which replaces it.
 
@@ -504,7 +504,7 @@ def with_rules(
     fleet: Fleet,
     queues: Mapping[str, QueueReading],
     rules: Mapping[str, RuleReader],
-    store: Store,
+    store: "Store",
     asking: Asking,
 ) -> dict[str, QueueReading]:
     """Return the readings with the rules of each queue, and when they were first observed."""
@@ -531,7 +531,7 @@ def _since(held: HeldRules | Unknown, seen: tuple[str, datetime] | None) -> Held
     return held.altered(since=seen[1])
 
 
-def remember_rules(world: World, store: Store) -> None:
+def remember_rules(world: World, store: "Store") -> None:
     """Record when rules of queues were first observed, if they are new."""
     store.see_rules(
         {
@@ -565,7 +565,7 @@ def _building(worker: Worker, package: str | None) -> Worker:
     return worker.altered(work=worker.work.altered(package=package))
 
 
-def _approved(store: Store, world: World) -> dict[str, int]:
+def _approved(store: "Store", world: World) -> dict[str, int]:
     """Return how often approvals were used."""
     readings = [queue.workers for queue in world.queues.values()]
     readings += [

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from fleet.apply.observe import Sources
+from fleet.apply.satellites import SeenRun
 from fleet.clouds.ready import Slots
 from fleet.engines.parallel import (
     HelperEngine,
@@ -27,9 +28,9 @@ from fleet.engines.parallel import (
 )
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action
-from fleet.ports import Engine, SeenRun, SupportsConcurrency, Task
+from fleet.ports import Engine, SupportsConcurrency, Task
 from fleet.schema.model import Fleet
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 
 _HELPER = (sys.executable, "-P", "-m", "fleet.apply.engine_helper")
 _MAX_COMMAND_THREADS = 64
@@ -179,7 +180,7 @@ class Background:
     def __init__(
         self,
         jobs: int,
-        store: DatabaseStore | None = None,
+        store: Store | None = None,
         wake: Callable[[], object] = lambda: None,
         patience: float = inf,
     ) -> None:

@@ -41,18 +41,9 @@ from fleet.model.pool_limits import boot_of
 from fleet.model.user_data import write_swap, write_user_data
 from fleet.planner.failures import classify, settle
 from fleet.planner.inventory import PoolInventory, find_departures
-from fleet.ports import (
-    Change,
-    Engine,
-    Enrolment,
-    Registry,
-    StackRecord,
-    StackRef,
-    Step,
-    Store,
-    Tell,
-)
+from fleet.ports import Change, Engine, Enrolment, Registry, StackRecord, StackRef, Step, Tell
 from fleet.schema.model import DebusineQueue, Fleet, Pool, is_at_cloud
+from fleet.state.store import Store
 from fleet.tagrules.debusine import static_tags
 from fleet.words.runs import describe_release, describe_return
 

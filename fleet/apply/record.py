@@ -12,8 +12,9 @@ from fleet.model.log import LogEntry, run_id
 from fleet.model.months import Counted
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Action, Create, Delete, Plan
-from fleet.ports import Noted, Store
+from fleet.ports import Noted
 from fleet.report.outcome import format_steps
+from fleet.state.store import Store
 
 _OUTCOMES = {0: "done", 1: "failed", 4: "refused", 5: "partly"}
 _OUTCOME_FIELDS = ("created", "drained", "deleted", "deleting", "forgotten", "cleaned", "adopted")

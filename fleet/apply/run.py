@@ -30,7 +30,7 @@ from fleet.apply.pool import (
     stagger,
 )
 from fleet.apply.record import RunLog, actions_of
-from fleet.apply.satellites import connected
+from fleet.apply.satellites import SeenRun, connected
 from fleet.apply.selection import (
     Selection,
     check_selection,
@@ -61,7 +61,7 @@ from fleet.model.plan import Create, Plan, PoolVerdict
 from fleet.planner.failures import describe_failures, recall
 from fleet.planner.inventory import PoolInventory, extended, find_due, heirs_of, take_inventory
 from fleet.planner.payers import payers_of
-from fleet.ports import Asking, Console, SeenRun, Task, Tell
+from fleet.ports import Asking, Console, Task, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
 from fleet.words.notes import describe_rivals

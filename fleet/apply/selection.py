@@ -10,9 +10,9 @@ from decimal import Decimal
 from fleet.apply.saved_plan import find_drift
 from fleet.errors import PlanOutdated, WrongUsage
 from fleet.model.plan import Plan
-from fleet.ports import Store
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet
+from fleet.state.store import Store
 
 
 @dataclass(frozen=True)

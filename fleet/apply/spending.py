@@ -8,6 +8,7 @@ that no approval permits more than its count.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from fleet.apply.timer import MAX_SKEW
 from fleet.model.facts import Stack, Unknown, Worker, WorkerState, World
@@ -15,9 +16,12 @@ from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action, ApprovalVerdict, Create, Drain, Release
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.ledger import charge_all, gap_of, periods
-from fleet.ports import Charging, Store, Tell
+from fleet.ports import Charging, Tell
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_time
+
+if TYPE_CHECKING:
+    from fleet.state.store import Store
 
 Spent = Mapping[str, Mapping[str, str]]
 """Approval to the workers it was used for, each with an id that distinguishes its machine from
@@ -25,7 +29,7 @@ a later one."""
 
 
 def spend(
-    store: Store,
+    store: "Store",
     approvals: Sequence[ApprovalVerdict],
     actions: Sequence[Action | Release],
     stack: Stack | None,
@@ -102,7 +106,7 @@ def undone(
     return frozenset(names)
 
 
-def refund(store: Store, spent: Spent, names: frozenset[str]) -> None:
+def refund(store: "Store", spent: Spent, names: frozenset[str]) -> None:
     """Refund approvals for actions that were not done."""
     for digest, machines in spent.items():
         back = tuple(machine for name, machine in machines.items() if name in names)
@@ -121,7 +125,7 @@ def charge_ledger(  # noqa: PLR0913 - what was seen, and where to write it
     fleet: Fleet,
     world: World,
     inventories: Mapping[str, PoolInventory],
-    store: Store,
+    store: "Store",
     tell: Tell,
     *,
     may_revert: bool,
@@ -155,7 +159,7 @@ def charge_ledger(  # noqa: PLR0913 - what was seen, and where to write it
 
 
 def _revert_charges(
-    fleet: Fleet, now: datetime, until: datetime, store: Store, tell: Tell
+    fleet: Fleet, now: datetime, until: datetime, store: "Store", tell: Tell
 ) -> None:
     """Revert the charges of a run for hours that have not started; charges of this hour are kept.
 

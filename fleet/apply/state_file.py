@@ -37,7 +37,7 @@ from fleet.schema.model import Fleet
 from fleet.state.database import Cell, complete, find_invalid_row
 from fleet.state.files import LocalFiles, replace_file
 from fleet.state.storage import Storage, shipped_folder
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.words.figures import many
 
 _NO_EXPORT = "not a file of `fleet state export`"
@@ -58,9 +58,7 @@ class StateFile(Value):
     settings: dict[_Path, str] = Field(description="Their settings, by path in its work folder.")
 
 
-def export_state(
-    fleet: Fleet, store: DatabaseStore, storage: Storage, out: str, console: Console
-) -> int:
+def export_state(fleet: Fleet, store: Store, storage: Storage, out: str, console: Console) -> int:
     """Write the store and the stacks to a file, under the lock."""
     stacks = Stacks(storage)
     with store.lock(lock_owner(), utc_now()) as died:
@@ -85,7 +83,7 @@ def export_state(
 
 
 def import_state(
-    fleet: Fleet, store: DatabaseStore, storage: Storage, source: str, console: Console
+    fleet: Fleet, store: Store, storage: Storage, source: str, console: Console
 ) -> int:
     """Import a file into the state of fleet.yaml, all of it or nothing."""
     file = _read(Path(source))
@@ -227,7 +225,7 @@ def _other_stacks(stacks: Stacks, file: StateFile) -> Iterator[str]:
             yield str(stacks.settings_folder / path)
 
 
-def _other_store(store: DatabaseStore, file: StateFile) -> Iterator[str]:
+def _other_store(store: Store, file: StateFile) -> Iterator[str]:
     try:
         rows = store.dump()
     except StoreMissing:

@@ -40,7 +40,7 @@ from fleet.planner.machine_inputs import Closure, Option
 from fleet.planner.pool_plan import PoolPlan, is_going
 from fleet.planner.staffing import Service
 from fleet.planner.units import CAPACITY, State, Unit
-from fleet.ports import Console, Store, Tell
+from fleet.ports import Console, Tell
 from fleet.report.document import Block, Items, Section, Span, Style, Title, bold, line
 from fleet.report.json import plan_to_json, value_to_json
 from fleet.report.outcome import outcome_blocks
@@ -48,6 +48,7 @@ from fleet.report.plan import changes_section
 from fleet.report.terminal import text_for
 from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.schema.units import write_count, write_time
+from fleet.state.store import Store
 from fleet.words import figures as words
 from fleet.words import lives
 from fleet.words.runs import add_reason

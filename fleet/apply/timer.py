@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from fleet.errors import refusal
 from fleet.model.facts import Listing, QueueReading, Unknown, World
 from fleet.planner.ledger import periods
-from fleet.ports import Store
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_duration, write_time
+
+if TYPE_CHECKING:
+    from fleet.state.store import Store
 
 _MAX_SLEEP_SECONDS = 0.5
 
@@ -146,7 +149,7 @@ _LAST_RUN = "the last run of this fleet"
 TRUST = "; if this clock is right, run `fleet apply --trust-clock` once"
 
 
-def find_clock_faults(fleet: Fleet, store: Store, world: World) -> tuple[str, ...]:
+def find_clock_faults(fleet: Fleet, store: "Store", world: World) -> tuple[str, ...]:
     """Return the reasons why an apply at the time of a world refuses its clock."""
     faults = (
         *find_faults_at_start(store, world.time),
@@ -155,14 +158,14 @@ def find_clock_faults(fleet: Fleet, store: Store, world: World) -> tuple[str, ..
     return tuple(dict.fromkeys(faults))
 
 
-def find_faults_at_start(store: Store, now: datetime) -> Iterator[str]:
+def find_faults_at_start(store: "Store", now: datetime) -> Iterator[str]:
     """Yield the clock's differences from the store's server and from earlier runs."""
     yield from find_store_skew(store, now)
     if odd := why_odd(store, now):
         yield odd
 
 
-def find_faults_of_world(fleet: Fleet, store: Store, world: World) -> Iterator[str]:
+def find_faults_of_world(fleet: Fleet, store: "Store", world: World) -> Iterator[str]:
     """Yield the clock's differences from queues and providers, and from earlier records."""
     yield from find_server_skew(world)
     yield from _find_later_records(fleet, store, world)
@@ -174,7 +177,7 @@ def refuse_clock(faults: Iterable[str], fix: str = TRUST) -> None:
         raise refusal(f"{fault}{fix}")
 
 
-def find_store_skew(store: Store, now: datetime) -> Iterator[str]:
+def find_store_skew(store: "Store", now: datetime) -> Iterator[str]:
     """Yield a difference of more than MAX_SKEW from the clock of the store's server."""
     theirs = store.server_time()
     if theirs is not None and abs(now - theirs) > MAX_SKEW:
@@ -204,12 +207,12 @@ def find_server_skew(world: World) -> Iterator[str]:
         )
 
 
-def why_odd(store: Store, now: datetime) -> str:
+def why_odd(store: "Store", now: datetime) -> str:
     """Return why this computer's clock may be wrong, by the last run; empty if plausible."""
     return _why_behind(store, now) or _why_leapt(store, now)
 
 
-def _find_later_records(fleet: Fleet, store: Store, world: World) -> Iterator[str]:
+def _find_later_records(fleet: Fleet, store: "Store", world: World) -> Iterator[str]:
     """Yield a fault if earlier runs or the ledger were recorded later than this world.
 
     The server of a queue or of the store may run on this computer, so its clock proves nothing
@@ -225,13 +228,13 @@ def _find_later_records(fleet: Fleet, store: Store, world: World) -> Iterator[st
         yield odd
 
 
-def _why_behind(store: Store, now: datetime) -> str:
+def _why_behind(store: "Store", now: datetime) -> str:
     ended = (datetime.fromisoformat(run["ended"]) for run in store.ended_runs(1))
     last = max(ended, default=now)
     return _why_odd(now, last, _LAST_RUN) if now < last - MAX_SKEW else ""
 
 
-def _why_leapt(store: Store, now: datetime) -> str:
+def _why_leapt(store: "Store", now: datetime) -> str:
     # A run without a plan may have been refused because its clock was wrong.
     runs = (run for run in store.last_runs(_MAX_RUNS_COMPARED) if run["plan"] or not run["ended"])
     began = [datetime.fromisoformat(run["started"]) for run in runs]

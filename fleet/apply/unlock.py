@@ -11,7 +11,7 @@ from fleet.errors import PlanRefused
 from fleet.ports import Console
 from fleet.schema.model import Fleet
 from fleet.state.storage import Storage
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 
 
 class Held(NamedTuple):
@@ -25,7 +25,7 @@ class Held(NamedTuple):
 
 
 def unlock(
-    fleet: Fleet, store: DatabaseStore, storage: Storage, dead: str | None, console: Console
+    fleet: Fleet, store: Store, storage: Storage, dead: str | None, console: Console
 ) -> int:
     """Remove the locks of dead runs; `dead` is an owner that the user knows to be dead."""
     names = stacks_of(fleet, store.stacks())
@@ -44,7 +44,7 @@ def unlock(
     return 0
 
 
-def _of_the_fleet(fleet: str, store: DatabaseStore) -> Iterator[Held]:
+def _of_the_fleet(fleet: str, store: Store) -> Iterator[Held]:
     holder = store.lock_holder()
     if holder:
         owner, since = holder

@@ -47,7 +47,7 @@ from fleet.state.database import name_process
 from fleet.state.files import LocalFiles
 from fleet.state.secrets import HostSecrets
 from fleet.state.storage import Storage, find_storage
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.tagrules.export import entries_path, places_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def wire(
     *,
     looks: bool = False,
     slots: Slots | None = None,
-    store: DatabaseStore | None = None,
+    store: Store | None = None,
 ) -> Sources:
     """Return the adapters of this configuration.
 
@@ -72,7 +72,7 @@ def wire(
     storage = find_storage(fleet, config)
     clouds = clouds_of(fleet, config, SystemClock(), (slots or Slots()) if looks else None)
     enrollers = registries_of(fleet, secrets)
-    store = store or DatabaseStore(storage.store, fleet.fleet)
+    store = store or Store(storage.store, fleet.fleet)
     # Without a store, the attributes of created machines are unknown.
     made = partial(read_or_default, (), partial(store.attempts, _MAX_KNOWN_MACHINES))
     desks = {
@@ -123,7 +123,7 @@ def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
     """Return a reading of each queue with readable rules, without demand and workers."""
     base = Path(config).resolve().parent
     readers = dict(_rules(fleet, base, HostSecrets(os.environ, base)))
-    store = DatabaseStore(find_storage(fleet, config).store, fleet.fleet)
+    store = Store(find_storage(fleet, config).store, fleet.fleet)
     nothing = Unknown(unknown="only its rules were read")
     unread = {name: QueueReading(demand=nothing) for name in readers}
     return with_rules(fleet, unread, readers, store, Concurrently())

@@ -12,7 +12,7 @@ from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError
 from fleet.model.price_lists import with_price_list
 from fleet.model.prices import Table, source_of, table_of
-from fleet.ports import Console, Store
+from fleet.ports import Console
 from fleet.report.prices import (
     PriceCheck,
     PriceReport,
@@ -22,7 +22,7 @@ from fleet.report.prices import (
     used_types,
 )
 from fleet.schema.model import Fleet, Provider
-from fleet.state.store import store_of
+from fleet.state.store import Store, store_of
 
 
 def arguments(parser: Parser) -> None:

@@ -41,7 +41,7 @@ from fleet.report.outcome import run_to_text, run_to_value
 from fleet.report.terminal import clean
 from fleet.schema.model import Fleet
 from fleet.state.storage import Storage, find_storage, sqlite_url
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.words.figures import many
 from fleet.words.runs import describe_left
 
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     config = load_config(args, console)
     fleet = config.fleet
     storage = find_storage(fleet, args.file)
-    store = DatabaseStore(storage.store, fleet.fleet)
+    store = Store(storage.store, fleet.fleet)
     match args.action:
         case "init":
             code = _init(fleet, store, storage, args, console)
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _init(
     fleet: Fleet,
-    store: DatabaseStore,
+    store: Store,
     storage: Storage,
     args: argparse.Namespace,
     console: Console,
@@ -137,9 +137,7 @@ def _init(
     return 0
 
 
-def _show(
-    store: DatabaseStore, storage: Storage, args: argparse.Namespace, console: Console
-) -> int:
+def _show(store: Store, storage: Storage, args: argparse.Namespace, console: Console) -> int:
     stacks = [record.model_dump() for record in store.stacks()]
     runs = store.last_runs(5)
     holder = store.lock_holder()
@@ -163,7 +161,7 @@ def _show(
     return 0
 
 
-def _migrate(store: DatabaseStore, args: argparse.Namespace, console: Console) -> int:
+def _migrate(store: Store, args: argparse.Namespace, console: Console) -> int:
     """Print the migration steps; with --apply, migrate the store under the lock."""
     steps = store.migration()
     if steps and args.apply:
@@ -202,9 +200,7 @@ def _orphan_to_text(orphan: Orphan) -> str:
     return f"{orphan.name} ({where}): {_SAID[orphan.kind]}{more}"
 
 
-def rebuild(
-    config: Config, args: argparse.Namespace, store: DatabaseStore, console: Console
-) -> int:
+def rebuild(config: Config, args: argparse.Namespace, store: Store, console: Console) -> int:
     """Rebuild lost parts of the store and stacks, or show the steps."""
     fleet = config.fleet
     sources = wire(fleet, args.file)
@@ -243,14 +239,14 @@ def _look(config: Config, sources: Sources, console: Console) -> tuple[tuple[str
 
 
 @contextmanager
-def _copied(store: DatabaseStore, fleet: Fleet) -> Iterator[DatabaseStore]:
+def _copied(store: Store, fleet: Fleet) -> Iterator[Store]:
     """Yield a temporary copy of the store, which is empty if the store is missing."""
     try:
         rows = store.dump()
     except StoreMissing:
         rows = {}
     with tempfile.TemporaryDirectory(prefix="fleet-") as folder:
-        copy = DatabaseStore(sqlite_url(Path(folder) / "store.db"), fleet.fleet)
+        copy = Store(sqlite_url(Path(folder) / "store.db"), fleet.fleet)
         copy.fill(rows)
         yield copy
 

@@ -10,7 +10,8 @@ from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json, duration, flag, option, repeated
 from fleet.clock import utc_now
 from fleet.errors import FleetError
-from fleet.ports import Console, Store
+from fleet.ports import Console
+from fleet.state.store import Store
 
 _RUNS = 10_000
 _MADE = 10_000

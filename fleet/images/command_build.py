@@ -30,7 +30,7 @@ from fleet.schema.pools import SERVER_PATTERN, PlaybookRecipe, Recipe
 from fleet.state.database import is_alive
 from fleet.state.secrets import HostSecrets
 from fleet.state.storage import cache_folder, find_storage
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 
 
 def request_builder(
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     fleet = load_config(args, console).fleet
     recipe = recipe_of(fleet, args.image)
     storage = find_storage(fleet, args.file)
-    store = DatabaseStore(storage.store, fleet.fleet)
+    store = Store(storage.store, fleet.fleet)
     clock = SystemClock()
     give_up_dead(store, args.image, clock, is_alive)
     order = _order(args, recipe, store, clock.now())
@@ -111,9 +111,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return 0 if result.same_base is not False else 1
 
 
-def _order(
-    args: argparse.Namespace, recipe: Recipe, store: DatabaseStore, now: datetime
-) -> BuildOrder:
+def _order(args: argparse.Namespace, recipe: Recipe, store: Store, now: datetime) -> BuildOrder:
     taken = {known.version for known in store.image_versions() if known.image == args.image}
     beside = Path(args.file).resolve().parent
     return BuildOrder(
@@ -130,7 +128,7 @@ def _order(
 def _build_at(
     fleet: Fleet,
     order: BuildOrder,
-    store: DatabaseStore,
+    store: Store,
     args: argparse.Namespace,
     console: Console,
 ) -> int:

@@ -34,7 +34,7 @@ from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.pools import ImageRecipe, Recipe
 from fleet.state.secrets import HostSecrets
 from fleet.state.storage import find_storage
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 
 if TYPE_CHECKING:
     from fleet.images.boot import Booted
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.queue and not args.boot:
         raise WrongUsage("--queue needs --boot")
     storage = find_storage(fleet, args.file)
-    store = DatabaseStore(storage.store, fleet.fleet)
+    store = Store(storage.store, fleet.fleet)
     version = args.version or _newest(storage.images, args.image)
     folder, manifest = find_build(storage.images, args.image, version)
     find_version(store.image_versions(), args.image, version)

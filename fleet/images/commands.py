@@ -49,7 +49,7 @@ from fleet.schema.secrets import holds_secret
 from fleet.state.database import name_process
 from fleet.state.files import LocalFiles
 from fleet.state.storage import Storage, find_storage
-from fleet.state.store import DatabaseStore, store_of
+from fleet.state.store import Store, store_of
 
 _ALL = 100
 _JOB_BYTES = 64 * 1024
@@ -394,7 +394,7 @@ def _upload(
     now = clock.now()
     if args.clean:
         return clean_places(args.image, publishers, now)
-    store = DatabaseStore(storage.store, fleet.fleet)
+    store = Store(storage.store, fleet.fleet)
     chosen = choose_version(store, args.image, args.version)
     folder, manifest = find_build(storage.images, args.image, chosen.version)
     verify(folder, manifest)
@@ -511,7 +511,7 @@ def _due(args: argparse.Namespace, console: Console) -> int:
     """Print the due builds, and write a GitLab pipeline for them if requested."""
     fleet = load_config(args, console).fleet
     storage = find_storage(fleet, args.file)
-    store = DatabaseStore(storage.store, fleet.fleet)
+    store = Store(storage.store, fleet.fleet)
     versions = store.image_versions()
     report = find_due(
         fleet,
@@ -540,7 +540,7 @@ def _gitlab_job(name: str) -> Mapping[str, object]:
     return found
 
 
-def _manifest(store: DatabaseStore, storage: Storage, image: str, version: str) -> Manifest:
+def _manifest(store: Store, storage: Storage, image: str, version: str) -> Manifest:
     """Return the content of a version: as published, else as built on this computer."""
     published = store.manifest(image, version)
     return published or find_build(storage.images, image, version)[1]

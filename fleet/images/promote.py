@@ -19,10 +19,10 @@ from fleet.model.plan import Plan
 from fleet.model.pool_limits import pace_of
 from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
-from fleet.ports import Store
 from fleet.reconcile import reconcile
 from fleet.schema.model import ExistingImage, Fleet
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
+from fleet.state.store import Store
 
 
 def promote(

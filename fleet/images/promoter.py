@@ -6,7 +6,8 @@ from fleet.errors import PromotionRefused, VersionMoved
 from fleet.images.promote import promote, retire
 from fleet.model.images import Move
 from fleet.model.plan import Plan, Promotion
-from fleet.ports import Store, Tell
+from fleet.ports import Tell
+from fleet.state.store import Store
 from fleet.words.runs import add_reason
 
 

@@ -17,9 +17,9 @@ from fleet.model.facts import Listing, Unknown, World
 from fleet.model.images import BOOTABLE, State, Upload, Version
 from fleet.model.plan import Create, Plan
 from fleet.model.values import Moment, Value
-from fleet.ports import Store
 from fleet.schema.model import ExistingImage, Fleet, Pool
 from fleet.schema.pools import Recipe
+from fleet.state.store import Store
 
 KEPT = 2
 """Number of kept versions per image without `rebuild.keep`."""

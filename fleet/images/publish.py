@@ -27,7 +27,8 @@ from fleet.model.images import (
     after_tests,
     recipe_digest,
 )
-from fleet.ports import Clock, Store
+from fleet.ports import Clock
+from fleet.state.store import Store
 
 _PUBLISHABLE: tuple[State, ...] = ("built", "tested", "candidate", "current", "previous")
 _PASSED: tuple[State, ...] = ("tested", "candidate", "current")

@@ -23,7 +23,7 @@ from fleet.schema.findings import has_errors
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.state.files import LocalFiles
 from fleet.state.secrets import HostSecrets
-from fleet.state.store import DatabaseStore, store_of
+from fleet.state.store import Store, store_of
 from fleet.tagrules.export import (
     DEFAULT_TASKS,
     Exported,
@@ -140,7 +140,7 @@ def deliver_rules(args: argparse.Namespace, fleet: Fleet, today: date, console: 
     return delivered.exit_code
 
 
-def _record(store: DatabaseStore, started: datetime, outcome: Outcome) -> None:
+def _record(store: Store, started: datetime, outcome: Outcome) -> None:
     RunLog(store, started, "export").record(outcome)
 
 

@@ -26,11 +26,12 @@ from fleet.model.facts import Unknown
 from fleet.model.images import Version
 from fleet.planner.inventory import attempts_of
 from fleet.planner.ledger import periods
-from fleet.ports import Since, Store, WebPage
+from fleet.ports import Since, WebPage
 from fleet.site.charges import WEEK, RecentCharges, money_of
 from fleet.site.files import Shown, site
 from fleet.site.versions import image_stories
 from fleet.state.files import LocalFiles
+from fleet.state.store import Store
 
 _RECORDED = Unknown(unknown="a recorded world holds no history")
 

@@ -11,13 +11,13 @@ from fleet.clock import utc_now
 from fleet.errors import WrongUsage
 from fleet.explain.history import HOLDS, Slot, Span, fold
 from fleet.planner.ledger import Period
-from fleet.ports import Console, Since, Store
+from fleet.ports import Console, Since
 from fleet.report.html import document_to_html
 from fleet.report.markdown import document_to_markdown
 from fleet.schema.model import Fleet
 from fleet.site.month import MonthReport, Recorded, days_of, month_at, month_report, name_month
 from fleet.site.month_report import month_blocks, month_to_csv
-from fleet.state.store import store_of
+from fleet.state.store import Store, store_of
 
 FORMATS = ("text", "markdown", "html", "csv")
 _HOUR, _SLOT = timedelta(hours=1), timedelta(hours=4)

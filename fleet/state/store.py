@@ -125,7 +125,7 @@ class StoredSightings:
             write_about(connection, {self._key: text})
 
 
-class DatabaseStore(Database):
+class Store(Database):
     """The store of one fleet, behind one SQLAlchemy URL."""
 
     def __init__(self, url: str, fleet: str, *, journal: int = _MAX_RUNS) -> None:
@@ -988,6 +988,6 @@ def _split_dated(text: str) -> tuple[str, datetime]:
     return word, in_utc(datetime.fromisoformat(at))
 
 
-def store_of(fleet: Fleet, file: str) -> DatabaseStore:
+def store_of(fleet: Fleet, file: str) -> Store:
     """Return the store of the fleet that this fleet.yaml defines."""
-    return DatabaseStore(find_storage(fleet, file).store, fleet.fleet)
+    return Store(find_storage(fleet, file).store, fleet.fleet)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
+from fleet.apply.satellites import MachineRecords
 from fleet.model.facts import (
     Listing,
     Machine,
@@ -12,7 +13,6 @@ from fleet.model.facts import (
     WorkerState,
 )
 from fleet.model.tickets import unknown_ticket
-from fleet.ports import MachineRecords
 from fleet.schema.model import Fleet, is_named_by_fleet, serves_queue
 from fleet.tickets.assignment import Tenancy, keep, worker_of
 

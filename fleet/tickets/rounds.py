@@ -11,20 +11,13 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
+from fleet.apply.satellites import SeenRun, TicketSources
 from fleet.model.facts import Machine, MachineState, QueueReading, Unknown, World
 from fleet.model.plan import Plan
 from fleet.model.tickets import UNKNOWN_USER, Given, Ticket
 from fleet.planner.competing import known_machines
 from fleet.planner.inventory import holds_of
-from fleet.ports import (
-    MachineCleaner,
-    PoolExecutor,
-    SeenRun,
-    Task,
-    Tell,
-    TicketDesk,
-    TicketSources,
-)
+from fleet.ports import MachineCleaner, PoolExecutor, Task, Tell, TicketDesk
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tickets.forgotten import find_forgotten, with_forgotten
 from fleet.tickets.handout import TicketAssigner, find_held
@@ -61,7 +54,7 @@ def hand_out_again(
     seen: SeenRun, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell
 ) -> bool:
     """Give machines that are still free to waiting tickets; return whether any got one."""
-    sources = replace(seen.sources, executor=executor)
+    sources = seen.sources._replace(executor=executor)
     desks = {queue: desk.read(now) for queue, desk in sorted(sources.desks.items())}
     queues = {**seen.world.queues, **desks}
     orders = sources.store.orders(now)
@@ -71,7 +64,7 @@ def hand_out_again(
         for queue, reading in desks.items()
         if not isinstance(reading.demand, Unknown) and reading.demand.requests
     }
-    return bool(_give(replace(seen, world=world, sources=sources), waiting, tell, note))
+    return bool(_give(seen._replace(world=world, sources=sources), waiting, tell, note))
 
 
 def _give(

@@ -17,9 +17,9 @@ from fleet.model.outcome import StackOutcome
 from fleet.ports import Change, StackRef
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_fleet, a_pool
+from tests.builders.stores import new_store
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine, Killed
-from tests.fakes.store import FakeStore, Shelf
 from tests.ports.engines import REF, EmbeddedRig, PulumiRig, a_sim_worker, read, skip_without_cli
 from tests.ports.test_engine import PULUMI
 
@@ -40,8 +40,7 @@ class TicketDesk:
         assert isinstance(rig.cloud, SimCloud)
         self.cloud = rig.cloud
         self.id = self.cloud.create(a_sim_worker(NAME, image="trixie", labels={"rack": "a"}))
-        self.store = FakeStore(Shelf(), "debian")
-        self.store.init()
+        self.store = new_store("debian")
 
     @property
     def sources(self) -> Sources:

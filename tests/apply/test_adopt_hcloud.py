@@ -9,8 +9,8 @@ from fleet.apply.adopt import adopt_machines, judge_adoption
 from fleet.apply.observe import Sources, observe
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_fleet, a_pool
+from tests.builders.stores import new_store
 from tests.fakes.asking import FakeAsking
-from tests.fakes.store import FakeStore, Shelf
 from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
 from tests.rigs.hetzner import a_server
 
@@ -35,8 +35,7 @@ def rig(tmp_path: Path) -> Iterator[HcloudRig]:
 def test_a_server_is_imported_under_its_own_id_and_nothing_is_done_to_it(rig: HcloudRig) -> None:
     server = a_server(rig.api, NAME, labels={"rack": "a"})
     done = len(rig.api.state.resources["actions"])
-    store = FakeStore(Shelf(), "debian")
-    store.init()
+    store = new_store("debian")
     sources = Sources(
         asking=FakeAsking,
         queues={},

@@ -15,7 +15,7 @@ from fleet.model.outcome import Outcome
 from fleet.model.plan import ApprovalVerdict
 from fleet.ports import StackRef, Step, Task
 from fleet.schema.model import Fleet
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import (
     NOW,
     a_create,
@@ -45,7 +45,7 @@ REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="
 class Bench:
     """One fleet, its fakes, and what apply said."""
 
-    store: DatabaseStore
+    store: Store
     engine: FakeEngine = field(default_factory=FakeEngine)
     registry: FakeRegistry = field(default_factory=FakeRegistry)
     fleet: Fleet = field(default_factory=a_sim_fleet)
@@ -88,7 +88,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
     return Bench(store)
 

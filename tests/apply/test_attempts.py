@@ -10,7 +10,7 @@ from fleet.model.facts import Attempt, World
 from fleet.model.plan import Create, Reason
 from fleet.planner.inventory import take_inventory
 from fleet.ports import StackRef
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import (
     NOW,
     a_create,
@@ -39,7 +39,7 @@ NOTHING = {"providers": {"desk": a_listing(workers=())}, "stacks": {}}
 class TicketDesk:
     """One fleet at the provider `desk`, over written fakes and a store."""
 
-    def __init__(self, store: DatabaseStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.engine = FakeEngine()
         self.registry = FakeRegistry()
         self.sources = Sources(
@@ -69,7 +69,7 @@ class TicketDesk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> TicketDesk:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
     return TicketDesk(store)
 
@@ -160,7 +160,7 @@ def test_what_is_observed_holds_the_tries(desk: TicketDesk) -> None:
 
 
 def test_without_a_store_no_try_is_remembered(tmp_path: Path) -> None:
-    missing = TicketDesk(DatabaseStore(f"sqlite:///{tmp_path}/nowhere.db", "debian-ci"))
+    missing = TicketDesk(Store(f"sqlite:///{tmp_path}/nowhere.db", "debian-ci"))
 
     assert observe(a_sim_fleet(), missing.sources, NOW).attempts == ()
 

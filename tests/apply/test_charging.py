@@ -13,7 +13,7 @@ from fleet.model.facts import Ledger, Unknown, World
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import periods
 from fleet.ports import Engine, Since
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import (
     NOW,
     a_plan,
@@ -36,13 +36,13 @@ def killed(provider: str) -> Engine:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> DatabaseStore:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+def store(tmp_path: Path) -> Store:
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
     return store
 
 
-def sources(store: DatabaseStore, engine_of: Callable[[str], Engine]) -> Sources:
+def sources(store: Store, engine_of: Callable[[str], Engine]) -> Sources:
     return Sources(
         asking=FakeAsking,
         queues={},
@@ -53,13 +53,13 @@ def sources(store: DatabaseStore, engine_of: Callable[[str], Engine]) -> Sources
     )
 
 
-def world_at(minutes: int, store: DatabaseStore) -> World:
+def world_at(minutes: int, store: Store) -> World:
     """Return the world so many minutes from NOW: one machine, made an hour before NOW."""
     moment = NOW + timedelta(minutes=minutes)
     return a_sim_world(a_worker(), time=moment, ledger=ledger_at(minutes, store))
 
 
-def ledger_at(minutes: int, store: DatabaseStore) -> Ledger:
+def ledger_at(minutes: int, store: Store) -> Ledger:
     hour, day, month = (p.start for p in periods(FLEET, NOW + timedelta(minutes=minutes)))
     return store.ledger(Since(hour=hour, day=day, month=month), "EUR")
 
@@ -68,9 +68,7 @@ def alive(_: str) -> Engine:
     return FakeEngine()
 
 
-def apply(
-    world: World, store: DatabaseStore, engine_of: Callable[[str], Engine] = alive
-) -> list[str]:
+def apply(world: World, store: Store, engine_of: Callable[[str], Engine] = alive) -> list[str]:
     said: list[str] = []
     plan = a_plan(pools=(a_pool_verdict(provider="desk"),))
     edges = sources(store, engine_of)
@@ -79,11 +77,11 @@ def apply(
     return said
 
 
-def seconds_today(store: DatabaseStore) -> int:
+def seconds_today(store: Store) -> int:
     return sum(charge.seconds[1] for charge in ledger_at(0, store).charges)
 
 
-def test_an_apply_charges_the_time_since_the_last_one(store: DatabaseStore) -> None:
+def test_an_apply_charges_the_time_since_the_last_one(store: Store) -> None:
     apply(world_at(0, store), store)
     apply(world_at(10, store), store)
 
@@ -93,7 +91,7 @@ def test_an_apply_charges_the_time_since_the_last_one(store: DatabaseStore) -> N
     assert ledger.charges[0].money[1] == Decimal("0.0777") * 4200 / 3600
 
 
-def test_an_apply_that_is_repeated_with_what_it_saw_charges_once(store: DatabaseStore) -> None:
+def test_an_apply_that_is_repeated_with_what_it_saw_charges_once(store: Store) -> None:
     world = world_at(0, store)
 
     apply(world, store)
@@ -104,7 +102,7 @@ def test_an_apply_that_is_repeated_with_what_it_saw_charges_once(store: Database
     assert tells(line, "another run", "charged")
 
 
-def test_an_apply_that_is_killed_has_charged_its_time_once(store: DatabaseStore) -> None:
+def test_an_apply_that_is_killed_has_charged_its_time_once(store: Store) -> None:
     with pytest.raises(KeyboardInterrupt):
         apply(world_at(0, store), store, killed)
     apply(world_at(10, store), store)
@@ -113,7 +111,7 @@ def test_an_apply_that_is_killed_has_charged_its_time_once(store: DatabaseStore)
 
 
 def test_what_an_apply_that_died_before_did_not_charge_the_next_one_does(
-    store: DatabaseStore,
+    store: Store,
 ) -> None:
     apply(world_at(0, store), store)
     world_at(10, store)  # observed, and never applied
@@ -122,7 +120,7 @@ def test_what_an_apply_that_died_before_did_not_charge_the_next_one_does(
     assert seconds_today(store) == 3600 + 1200
 
 
-def test_a_long_gap_is_charged_and_said(store: DatabaseStore) -> None:
+def test_a_long_gap_is_charged_and_said(store: Store) -> None:
     apply(world_at(0, store), store)
 
     said = apply(world_at(2 * 24 * 60, store), store)
@@ -132,7 +130,7 @@ def test_a_long_gap_is_charged_and_said(store: DatabaseStore) -> None:
     assert sum(c.seconds[2] for c in ledger_at(2 * 24 * 60, store).charges) == 3600 + 2 * 86400
 
 
-def test_a_clock_that_went_back_charges_nothing_and_moves_nothing(store: DatabaseStore) -> None:
+def test_a_clock_that_went_back_charges_nothing_and_moves_nothing(store: Store) -> None:
     apply(world_at(10, store), store)
     before = ledger_at(0, store)
 
@@ -145,7 +143,7 @@ def test_a_clock_that_went_back_charges_nothing_and_moves_nothing(store: Databas
     ("charged", "now"), [(61, 59), (65, 58), (69, 59), (24 * 60 + 4, 24 * 60 - 5)]
 )
 def test_a_clock_reverts_no_charge_when_it_is_minutes_behind(
-    store: DatabaseStore, charged: int, now: int
+    store: Store, charged: int, now: int
 ) -> None:
     apply(world_at(0, store), store)
     apply(world_at(charged, store), store)
@@ -156,7 +154,7 @@ def test_a_clock_reverts_no_charge_when_it_is_minutes_behind(
     assert (ledger_at(charged, store), said) == (before, [])
 
 
-def test_a_clock_reverts_the_next_hour_when_it_is_far_behind(store: DatabaseStore) -> None:
+def test_a_clock_reverts_the_next_hour_when_it_is_far_behind(store: Store) -> None:
     apply(world_at(0, store), store)
     apply(world_at(72, store), store)
 
@@ -165,7 +163,7 @@ def test_a_clock_reverts_the_next_hour_when_it_is_far_behind(store: DatabaseStor
     assert ledger_at(72, store).charged_until == NOW + timedelta(minutes=60)
 
 
-def test_hours_to_come_that_a_clock_ahead_charged_do_not_count(store: DatabaseStore) -> None:
+def test_hours_to_come_that_a_clock_ahead_charged_do_not_count(store: Store) -> None:
     apply(world_at(0, store), store)
     apply(world_at(24 * 60, store), store)
 
@@ -176,7 +174,7 @@ def test_hours_to_come_that_a_clock_ahead_charged_do_not_count(store: DatabaseSt
 
 
 @pytest.mark.slow
-def test_what_a_clock_ahead_charged_is_taken_back_and_said(store: DatabaseStore) -> None:
+def test_what_a_clock_ahead_charged_is_taken_back_and_said(store: Store) -> None:
     apply(world_at(0, store), store)
     apply(world_at(400 * 24 * 60, store), store)
 
@@ -190,7 +188,7 @@ def test_what_a_clock_ahead_charged_is_taken_back_and_said(store: DatabaseStore)
     assert len(store.dump()["ledger"]) == 3
 
 
-def test_a_run_of_the_future_is_not_seen(store: DatabaseStore) -> None:
+def test_a_run_of_the_future_is_not_seen(store: Store) -> None:
     for days in (0, 400):
         began = NOW + timedelta(days=days)
         store.record_run(started=began, ended=began, plan="p", outcome="{}")
@@ -200,7 +198,7 @@ def test_a_run_of_the_future_is_not_seen(store: DatabaseStore) -> None:
     assert world.runs == (NOW,)
 
 
-def test_observing_reads_what_was_charged(store: DatabaseStore) -> None:
+def test_observing_reads_what_was_charged(store: Store) -> None:
     apply(world_at(0, store), store)
 
     world = observe(FLEET, sources(store, alive), NOW)
@@ -209,7 +207,7 @@ def test_observing_reads_what_was_charged(store: DatabaseStore) -> None:
 
 
 def test_a_ledger_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/none.db", "debian-ci")
+    store = Store(f"sqlite:///{tmp_path}/none.db", "debian-ci")
 
     world = observe(FLEET, sources(store, alive), NOW)
 
@@ -217,7 +215,7 @@ def test_a_ledger_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
     assert tells(world.ledger.unknown, "store")
 
 
-def test_a_ledger_of_another_currency_is_unknown(store: DatabaseStore) -> None:
+def test_a_ledger_of_another_currency_is_unknown(store: Store) -> None:
     apply(world_at(0, store), store)
 
     world = observe(a_sim_fleet(money={"currency": "USD"}), sources(store, alive), NOW)

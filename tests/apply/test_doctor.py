@@ -17,12 +17,13 @@ from fleet.model.doctor import (
     Wait,
 )
 from fleet.model.facts import Demand, QueueReading, Sample, Unknown, World
-from fleet.ports import Engine, Server, Store
+from fleet.ports import Engine, Server
 from fleet.reconcile import reconcile
 from fleet.report.answers import diagnosis_blocks
 from fleet.report.terminal import document_to_text
 from fleet.schema.model import Fleet
 from fleet.state.secrets import HostSecrets
+from fleet.state.store import Store
 from tests.builders import (
     NOW,
     a_fleet,
@@ -36,11 +37,11 @@ from tests.builders import (
     ago,
 )
 from tests.builders.sentences import tells
+from tests.builders.stores import new_store
 from tests.builders.ticketing import a_ticket_fleet
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.server import AMD64, NOON, FakeServer
-from tests.fakes.store import FakeStore, Shelf
 
 AMD, RISCV = "worker:build-arch:amd64", "worker:build-arch:riscv64"
 FOR_RISCV = a_request(id="5", required=(RISCV,), pending_since=ago(hours=3))
@@ -52,13 +53,6 @@ LOOKING = a_fleet(pools={}, images={}, providers={})
 def with_token(token: object) -> Fleet:
     queues = {"debian": QUEUE | {"token": token}}
     return a_fleet(pools={}, images={}, providers={}, queues=queues)
-
-
-def a_store(*, made: bool = True) -> Store:
-    store = FakeStore(Shelf(), "debian-ci")
-    if made:
-        store.init()
-    return store
 
 
 def check(  # noqa: PLR0913 - whatever a test is about
@@ -79,7 +73,7 @@ def check(  # noqa: PLR0913 - whatever a test is about
         providers={},
         registries={},
         engine_of=_engine_of,
-        store=store or a_store(),
+        store=store or new_store(),
     )
     everyone = Asked(
         sources=sources,
@@ -335,13 +329,15 @@ def test_a_provider_that_cannot_be_listed_is_wrong() -> None:
 
 
 def test_a_missing_store_is_wrong_where_there_are_pools_and_init_mends_it() -> None:
-    finding = of(check(a_sim_fleet(), a_sim_world(), store=a_store(made=False)), "state, store")
+    finding = of(
+        check(a_sim_fleet(), a_sim_world(), store=new_store(created=False)), "state, store"
+    )
 
     assert (finding.result, finding.fix) == ("wrong", "fleet state init")
 
 
 def test_a_missing_store_is_told_once_and_not_of_the_queues_that_are_in_it() -> None:
-    store = a_store(made=False)
+    store = new_store(created=False)
     with pytest.raises(StoreMissing) as missing:
         store.last_runs(1)
     gone = Unknown(unknown=str(missing.value))
@@ -359,14 +355,14 @@ def test_of_tickets_no_worker_is_counted_as_registered_for_none_ever_is() -> Non
 
 
 def test_the_last_run_is_told_to_the_minute() -> None:
-    store = a_store()
+    store = new_store()
     store.begin_run(started=datetime(2026, 11, 22, 22, 27, 17, 73165, tzinfo=UTC))
 
     assert "2026-11-22 22:27 UTC" in of(check(store=store), "state, store").said
 
 
 def test_who_only_looks_at_a_queue_needs_no_store() -> None:
-    found = check(store=a_store(made=False))
+    found = check(store=new_store(created=False))
 
     assert of(found, "state, store").result == "notice"
     assert found.exit_code == 0

@@ -8,7 +8,7 @@ from fleet.apply.forget import Forgotten, forget_machine
 from fleet.apply.observe import Sources
 from fleet.errors import PlanRefused, SourceUnreachable
 from fleet.model.facts import Unknown, World
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.apply.test_apply import REF
 from tests.builders import (
     NOW,
@@ -60,7 +60,7 @@ def forget(
         providers={"desk": FakeProvider(NOW)},
         registries={} if registry is None else {"desk": registry},
         engine_of=lambda _: engine,
-        store=DatabaseStore(f"sqlite:///{Path('nowhere')}", "debian-ci"),
+        store=Store(f"sqlite:///{Path('nowhere')}", "debian-ci"),
     )
     return forget_machine(a_sim_fleet(), world, name, sources)
 

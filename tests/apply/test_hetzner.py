@@ -15,7 +15,7 @@ from fleet.model.facts import World
 from fleet.model.outcome import Outcome
 from fleet.model.user_data import read_user_data
 from fleet.reconcile import reconcile
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_request
@@ -37,7 +37,7 @@ class Operator:
 
     rig: HcloudRig
     base: PulumiBase
-    store: DatabaseStore
+    store: Store
     registry: FakeRegistry = field(default_factory=FakeRegistry)
     said: list[str] = field(default_factory=list)
 
@@ -69,7 +69,7 @@ class Operator:
 @pytest.fixture
 def operator(tmp_path: Path) -> Iterator[Operator]:
     skip_without_plugin()
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
     with SimulatedHetzner() as api:
         rig = HcloudRig(tmp_path, api)

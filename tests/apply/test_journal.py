@@ -7,7 +7,7 @@ from fleet.apply.observe import Sources
 from fleet.errors import StoreFailed
 from fleet.model.facts import Part
 from fleet.ports import Enrolment, StackRef
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import NOW, some_inputs
 from tests.builders.sentences import tells
 from tests.fakes.asking import FakeAsking
@@ -46,7 +46,7 @@ def sources(
         enrollers={"desk": Enrolling(said)},
         engine_of=lambda _: engine,
         bases={"desk": base or FakeSharedStackEngine()},
-        store=DatabaseStore("sqlite:///nowhere.db", "debian-ci"),
+        store=Store("sqlite:///nowhere.db", "debian-ci"),
     )
 
 

@@ -5,17 +5,15 @@ from datetime import datetime, timedelta
 from fleet.apply.notify import MOST, send_notices
 from fleet.model.plan import Plan
 from tests.builders import NOW, a_notice, a_plan
+from tests.builders.stores import new_store
 from tests.fakes.messenger import FakeMessenger
-from tests.fakes.store import FakeStore, Shelf
 
 
 class Sending:
     """A store and two channels, told of plans at some time."""
 
     def __init__(self, *, made: bool = True) -> None:
-        self.store = FakeStore(Shelf(), "debian-ci")
-        if made:
-            self.store.init()
+        self.store = new_store(created=made)
         self.webhook, self.command = FakeMessenger(), FakeMessenger()
         self.told: list[str] = []
 

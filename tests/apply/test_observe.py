@@ -14,7 +14,7 @@ from fleet.model.facts import Demand, Listing, QueueReading, Request, Stack, Unk
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.tickets import Given, Ticket
 from fleet.ports import Provider, StackRecord, StackRef
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.store import DatabaseTickets
 from tests.builders import NOW, a_pool, a_sim_fleet, ago, some_inputs
@@ -32,7 +32,7 @@ def stack_seen(
     folder: Path, engine: FakeEngine, record: StackRecord | None = None
 ) -> Stack | Unknown | None:
     """Return how pool `b` of fleet `debian-ci` sees its stack."""
-    store = DatabaseStore(f"sqlite:///{folder}/store.db", "debian-ci")
+    store = Store(f"sqlite:///{folder}/store.db", "debian-ci")
     store.init()
     if record:
         store.record_stack(record)
@@ -117,7 +117,7 @@ class MeetingProvider:
 
 
 def test_providers_are_listed_at_once_and_each_speaks_for_itself(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
     meeting = Barrier(3)
     providers: dict[str, Provider] = {
@@ -154,7 +154,7 @@ class LateProvider:
 
 
 def test_a_ticket_that_is_opened_while_a_provider_answers_is_seen(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
     fleet = a_ticket_fleet()
     book = DatabaseTickets(store.begin, "tickets")
@@ -174,7 +174,7 @@ def test_a_ticket_that_is_opened_while_a_provider_answers_is_seen(tmp_path: Path
 
 def test_who_reads_a_desk_twice_in_one_run_is_told_the_same(tmp_path: Path) -> None:
     """Else a build of Copr is counted, and so is the ticket that it opened in between."""
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
     book = DatabaseTickets(store.begin, "tickets")
     desk = StoredTicketDesk(a_ticket_fleet(), book, FixedClock(NOW))
@@ -222,7 +222,7 @@ def a_run(minutes: int, seconds: int, *, deleted: tuple[str, ...] = ("b-1",)) ->
 def test_how_long_runs_that_deleted_took_is_what_the_journal_tells_of_the_latest(
     runs: list[dict[str, Any]], expected: int | None, tmp_path: Path
 ) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
     for run in runs:
         store.record_run(**run)
@@ -253,7 +253,7 @@ class NamingQueue:
 def test_a_ticket_s_work_has_copr_s_package_where_it_names_none(
     tmp_path: Path, own: str, told: str
 ) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
     copr = {"kind": "copr", "url": "https://copr.example.org", "tickets": "tickets"}
     fleet = a_ticket_fleet(queues={"copr": copr, "tickets": {"kind": "tickets"}})

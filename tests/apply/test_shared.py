@@ -28,9 +28,9 @@ from tests.builders import (
     some_inputs,
 )
 from tests.builders.sentences import tells
+from tests.builders.stores import new_store
 from tests.fakes.asking import FakeAsking
 from tests.fakes.shared_stack_engine import FakeSharedStackEngine
-from tests.fakes.store import FakeStore, Shelf
 
 NETWORK = "network/debian-ci-hetzner-network"
 ASKED = {"network": {"ip_range": "10.20.0.0/16", "zone": "eu-central"}}
@@ -68,7 +68,7 @@ class TicketDesk:
             providers={},
             registries={},
             engine_of=no_engine,
-            store=FakeStore(Shelf(), "debian-ci"),
+            store=new_store(created=False),
             bases={"hetzner": self.engine},
         )
         seen = a_world(**({"bases": bases} | world))

@@ -10,11 +10,11 @@ from fleet.model.outcome import Outcome
 from tests.builders import NOW, a_sim_fleet, a_sim_world, a_stack, a_worker, ago
 from tests.builders.deciding import FIRST, SECOND, with_machines
 from tests.builders.sentences import tells
+from tests.builders.stores import new_store
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.machine_api import FakeMachineApi
 from tests.fakes.registry import FakeRegistry
-from tests.fakes.store import FakeStore, Shelf
 
 FLEET = a_sim_fleet()
 LOST = Unknown(unknown="there is no store")
@@ -33,7 +33,7 @@ class Bench:
             providers={},
             registries={"desk": self.registry} if listens else {},
             engine_of=lambda _: FakeEngine(),
-            store=FakeStore(Shelf("debian-ci"), "debian-ci"),
+            store=new_store(),
             machine_apis={"desk": self.machine_api} if keeps else {},
         )
 

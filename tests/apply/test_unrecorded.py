@@ -17,11 +17,11 @@ from tests.builders import (
     a_world,
 )
 from tests.builders.sentences import tells
+from tests.builders.stores import new_store
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.machine_api import FakeMachineApi
 from tests.fakes.registry import FakeRegistry
-from tests.fakes.store import FakeStore, Shelf
 from tests.fakes.supports_concurrency import FakeSupportsConcurrency
 
 FIRST, SECOND = "debian-ci-builders-0001", "debian-ci-builders-0002"
@@ -57,7 +57,7 @@ class Bench:
             providers={},
             registries={"tickets": self.registry},
             engine_of=lambda _: FakeEngine(),
-            store=FakeStore(Shelf("debian-ci"), "debian-ci"),
+            store=new_store(),
             is_ending=lambda: len(self.said) >= self.ends_after,
             machine_apis={"attic": self.other, "desk": self.machine_api},
         )

@@ -142,7 +142,7 @@ print("later:", *{name.partition(".")[0] for name in set(sys.modules) - ahead})
 
 @pytest.mark.slow
 def test_a_store_loads_no_database_but_its_own(tmp_path: Path) -> None:
-    opening = "from fleet.state.store import DatabaseStore as S; S('sqlite:///s', 'd').init()"
+    opening = "from fleet.state.store import Store as S; S('sqlite:///s', 'd').init()"
     command = (sys.executable, "-c", f"import sys; {opening}; print(*sys.modules)")
 
     loaded = run_process(*command, cwd=tmp_path, env=clean_environment(tmp_path)).stdout.split()

@@ -12,7 +12,7 @@ from fleet.model.plan import Plan
 from fleet.model.user_data import read_user_data
 from fleet.schema.model import Fleet
 from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import (
     NOW,
     a_create,
@@ -35,7 +35,7 @@ from tests.fakes.registry import FakeRegistry
 class TicketDesk:
     """One fleet with a queue, its fakes, and what apply said."""
 
-    store: DatabaseStore
+    store: Store
     engine: FakeEngine = field(default_factory=FakeEngine)
     registry: FakeRegistry = field(default_factory=FakeRegistry)
     fleet: Fleet = field(default_factory=a_debusine_fleet)
@@ -44,7 +44,7 @@ class TicketDesk:
     @classmethod
     def at(cls, folder: Path) -> Self:
         """Return a desk with a new store in a folder."""
-        store = DatabaseStore(sqlite_url(folder / "store.db"), "debian-ci")
+        store = Store(sqlite_url(folder / "store.db"), "debian-ci")
         store.init()
         return cls(store)
 

@@ -11,7 +11,7 @@ from fleet.apply.parallel import Parallelism, pool_executor
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import StackFailed
 from fleet.ports import StackRef
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import a_fleet
 from tests.fakes.asking import FakeAsking
 from tests.ports.engines import a_sim_worker, quiet
@@ -41,7 +41,7 @@ def test_a_second_signal_ends_own_commands_beside_a_real_engine(
         providers={"desk": cloud},
         registries={},
         engine_of=lambda _: engine,
-        store=DatabaseStore("sqlite:///nowhere.db", "debian"),
+        store=Store("sqlite:///nowhere.db", "debian"),
     )
     fleet = a_fleet(providers={"far": REAL})
 

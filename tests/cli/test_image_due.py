@@ -12,7 +12,7 @@ from fleet.images.role import role_digest
 from fleet.model.images import Package, recipe_digest
 from fleet.schema.model import ImageRecipe
 from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.builders.versioning import a_manifest, a_version
@@ -159,7 +159,7 @@ def test_newer_packages_are_found_from_the_published_manifest(
         remember(trial)
         manifest = a_manifest(packages=(worker_of(f"{mirror.url}/debian"),))
         url = sqlite_url(trial.folder / ".fleet/store.db")
-        DatabaseStore(url, "trial").save_manifest(manifest)
+        Store(url, "trial").save_manifest(manifest)
 
         _, said = trial.do("image", "due", "--json")
 

@@ -11,7 +11,7 @@ import pytest
 
 from fleet.program import main
 from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders.sentences import tells
@@ -85,7 +85,7 @@ def write(machine: str) -> None:
 
 def age(by: timedelta) -> None:
     """Let the list that is kept have been read so much earlier."""
-    store = DatabaseStore(sqlite_url(Path.cwd() / ".fleet/store.db"), "trial")
+    store = Store(sqlite_url(Path.cwd() / ".fleet/store.db"), "trial")
     kept = store.price_lists()["hetzner"]
     store.keep_price_list("hetzner", kept.altered(read_at=kept.read_at - by))
 

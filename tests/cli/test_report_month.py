@@ -16,7 +16,7 @@ from fleet.model.log import LogEntry
 from fleet.model.months import Counted, Tally
 from fleet.ports import Charging, Noted, StackRecord
 from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders.sentences import tells
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
@@ -268,7 +268,7 @@ def test_runs_count_what_the_report_needs(trial: Trial) -> None:
 
 
 def test_a_renamed_pool_keeps_its_costs(recorded: Trial) -> None:
-    store = DatabaseStore(sqlite_url(recorded.folder / ".fleet/store.db"), "trial")
+    store = Store(sqlite_url(recorded.folder / ".fleet/store.db"), "trial")
     record = {"name": "s", "provider": "desk", "project": "sim", "engine": "embedded", "serial": 1}
     for pool in ("old-pool", "builders"):
         store.record_stack(StackRecord.model_validate(record | {"pool": pool}))

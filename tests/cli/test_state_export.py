@@ -14,7 +14,7 @@ import pytest
 from fleet.engines.pulumi_backends import open_objects
 from fleet.ports import StackRecord
 from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.tickets.store import DatabaseTickets
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket
@@ -117,7 +117,7 @@ def test_stacks_of_the_real_engine_move_from_files_to_every_backend(
     record = StackRecord(
         name=STACK, pool="builders", provider="desk", project="sim", engine="pulumi", serial=1
     )
-    DatabaseStore(sqlite_url(project / ".fleet/store.db"), "trial").record_stack(record)
+    Store(sqlite_url(project / ".fleet/store.db"), "trial").record_stack(record)
     for path, text in (
         (f".fleet/{KEY}", json.dumps(CHECKPOINT)),
         (f".fleet/pulumi/work/fleet-sim/Pulumi.{STACK}.yaml", "encryptionsalt: v1:abc\n"),
@@ -241,7 +241,7 @@ def test_what_another_fleet_remembers_is_not_taken(exported: Trial) -> None:
 
 
 def test_what_an_older_fleet_exported_is_taken_and_is_the_same_again(used: Trial) -> None:
-    store = DatabaseStore(sqlite_url(used.folder / ".fleet/store.db"), "trial")
+    store = Store(sqlite_url(used.folder / ".fleet/store.db"), "trial")
     ticket = DatabaseTickets(store.begin, "tickets").open(a_ticket(), most=9, most_of_submitter=9)
     used.do("state", "export", "--out", "state.json")
     text = (used.folder / "state.json").read_text()

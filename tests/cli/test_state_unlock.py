@@ -9,7 +9,7 @@ import pytest
 
 from fleet.ports import StackRecord
 from fleet.state.database import name_process
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.ports.stores import postgres_store, postgres_url
@@ -24,7 +24,7 @@ STACK = "trial-builders"
 
 
 @pytest.fixture
-def shared(project: Path, postgres_url: str, postgres_store: DatabaseStore) -> Trial:
+def shared(project: Path, postgres_url: str, postgres_store: Store) -> Trial:
     """Return a fleet whose store is in PostgreSQL, where nobody's lock ends with its holder."""
     del postgres_store  # it has emptied the database, and made a store of another fleet
     trial = Trial(project)
@@ -38,8 +38,8 @@ def shared(project: Path, postgres_url: str, postgres_store: DatabaseStore) -> T
     return trial
 
 
-def store_of(postgres_url: str) -> DatabaseStore:
-    return DatabaseStore(f"{postgres_url}&options=-csearch_path%3Dtrial", "trial")
+def store_of(postgres_url: str) -> Store:
+    return Store(f"{postgres_url}&options=-csearch_path%3Dtrial", "trial")
 
 
 def hold_stack(trial: Trial, **overrides: object) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleet.images.folder import QCOW2, finish_build, open_build
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders.versioning import a_manifest, a_version
 from tests.docs.test_documents import (
     NEED_BAKING,
@@ -54,7 +54,7 @@ def versions_of_a_few_bytes(text: str, project: Path) -> Instead:
             partial = open_build(images, "trixie", version)
             (partial / QCOW2).write_bytes(b"disk")
             finish_build(partial, a_manifest(version=version))
-            store = DatabaseStore(f"sqlite:///{project}/.fleet/store.db", "debian-ci")
+            store = Store(f"sqlite:///{project}/.fleet/store.db", "debian-ci")
             store.save_image_version(a_version(version=version), was=None)
             return None
         return command if command.startswith((*PREPARES, *follow, "fleet image list")) else None

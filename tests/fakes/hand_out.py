@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from fleet.apply.satellites import MachineRecords, SeenRun, TicketSources
 from fleet.model.facts import Listing, QueueReading, Unknown, World
 from fleet.model.plan import Plan
-from fleet.ports import MachineRecords, PoolExecutor, SeenRun, Tell, TicketSources
+from fleet.ports import PoolExecutor, Tell
 from fleet.schema.model import Fleet
 
 

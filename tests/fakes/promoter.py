@@ -3,7 +3,8 @@
 from datetime import datetime
 
 from fleet.model.plan import Plan
-from fleet.ports import Store, Tell
+from fleet.ports import Tell
+from fleet.state.store import Store
 
 
 class FakePromoter:

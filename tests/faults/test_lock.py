@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.ports.stores import postgres_url
 from tests.rigs.hook_machines import HOOKS, write_hooks
 from tests.rigs.process import RunFleet
@@ -63,5 +63,5 @@ def test_an_apply_goes_on_at_once_after_one_of_another_container_was_killed(
 
     assert killed.returncode == -signal.SIGKILL
     assert (after.returncode, "ci@runner-3/5d41402a:4711" in after.stderr) == (0, True)
-    assert DatabaseStore(url, "trial").lock_holder() is None
+    assert Store(url, "trial").lock_holder() is None
     assert len(begun.recorded()) == 1

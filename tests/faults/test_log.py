@@ -9,7 +9,7 @@ import pytest
 
 from fleet.model.log import find_breaks
 from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.rigs.process import ROOT
 from tests.rigs.trial import Trial
 
@@ -46,7 +46,7 @@ def test_a_kill_at_every_commit_leaves_a_whole_log_of_what_was_made(
         healed = Trial(folder)
         healed.apply()
 
-        store = DatabaseStore(sqlite_url(folder / ".fleet/store.db"), "trial")
+        store = Store(sqlite_url(folder / ".fleet/store.db"), "trial")
         assert list(find_breaks(store.log_chain())) == []
         entries = store.read_log()
         named = {each.machine for each in entries}

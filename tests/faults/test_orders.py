@@ -15,7 +15,7 @@ import pytest
 from fleet.model.log import LogEntry, find_breaks
 from fleet.model.orders import Freeze, Order
 from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.cli.conftest import idle
 from tests.cli.test_freeze import WHY
 from tests.cli.test_machine import ONE, TWO, WARM
@@ -35,7 +35,7 @@ Together = Callable[..., Counter[int]]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def store(request: pytest.FixtureRequest, project: Path) -> DatabaseStore:
+def store(request: pytest.FixtureRequest, project: Path) -> Store:
     """Return the store of a fleet with two idle machines."""
     path = project / ".fleet/store.db"
     written, url = f"sqlite:///{path}", sqlite_url(path)
@@ -50,7 +50,7 @@ def store(request: pytest.FixtureRequest, project: Path) -> DatabaseStore:
     trial.wait_for("1", "2")
     trial.apply()
     trial.wait_for()
-    return DatabaseStore(url, "trial")
+    return Store(url, "trial")
 
 
 @pytest.fixture
@@ -71,14 +71,14 @@ def together(project: Path, warm: Warm) -> Together:
     return run
 
 
-def kinds(store: DatabaseStore) -> Counter[str]:
+def kinds(store: Store) -> Counter[str]:
     """Return how often each kind of order is in the log, which is whole."""
     assert list(find_breaks(store.log_chain())) == []
     shown = ("freeze", "unfreeze", "hold", "release", "approve")
     return Counter(each.kind for each in store.read_log() if each.kind in shown)
 
 
-def in_force(store: DatabaseStore) -> list[str]:
+def in_force(store: Store) -> list[str]:
     return [each.order for each in store.orders(datetime.now(UTC))]
 
 
@@ -86,7 +86,7 @@ def in_force(store: DatabaseStore) -> list[str]:
 
 
 def test_what_many_order_at_once_is_all_in_force_and_in_the_log(
-    store: DatabaseStore, together: Together
+    store: Store, together: Together
 ) -> None:
     ended = together(FREEZE, FREEZE, HOLD, HOLD, APPROVE, APPROVE)
 
@@ -95,9 +95,7 @@ def test_what_many_order_at_once_is_all_in_force_and_in_the_log(
     assert in_force(store) == ["approve", "approve", "freeze", "hold"]
 
 
-def test_of_two_who_end_the_same_order_one_is_in_the_log(
-    store: DatabaseStore, together: Together
-) -> None:
+def test_of_two_who_end_the_same_order_one_is_in_the_log(store: Store, together: Together) -> None:
     together(FREEZE, HOLD)
 
     unfreeze, release = ("unfreeze", "--pool", "builders"), ("release", ONE)
@@ -110,7 +108,7 @@ def test_of_two_who_end_the_same_order_one_is_in_the_log(
 
 
 def test_of_two_panics_both_freeze_and_what_is_idle_goes_once(
-    store: DatabaseStore, together: Together, project: Path
+    store: Store, together: Together, project: Path
 ) -> None:
     together(PANIC, PANIC)
     Trial(project).do(*PANIC)
@@ -178,7 +176,7 @@ def test_a_kill_at_any_write_of_a_deletion_is_finished_by_its_repetition(
             struck.do(*command)
 
         assert struck.machines() == [], moments[number - 1]
-        kinds(DatabaseStore(sqlite_url(struck.folder / ".fleet/store.db"), "trial"))
+        kinds(Store(sqlite_url(struck.folder / ".fleet/store.db"), "trial"))
 
 
 # a clock that jumps
@@ -208,7 +206,7 @@ def test_an_order_by_a_clock_that_leaps_is_warned_of(run_at: RunAt, days: int) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
-def test_at_a_store_with_a_server_its_clock_counts(store: DatabaseStore, run_at: RunAt) -> None:
+def test_at_a_store_with_a_server_its_clock_counts(store: Store, run_at: RunAt) -> None:
     run_at(*FREEZE, days=-1)
 
     assert in_force(store) == ["freeze"]
@@ -337,7 +335,7 @@ def a_freeze(**overrides: object) -> Order:
     return Freeze.model_validate(terms | overrides)
 
 
-def test_what_ended_long_ago_is_dropped_by_the_next_order(store: DatabaseStore) -> None:
+def test_what_ended_long_ago_is_dropped_by_the_next_order(store: Store) -> None:
     long_ago = datetime.now(UTC) - timedelta(days=400)
     over = a_freeze(pool="builders", at=long_ago, until=long_ago + timedelta(hours=1))
     store.place_order(over, LogEntry(at=long_ago, kind="freeze"))

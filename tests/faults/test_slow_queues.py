@@ -16,10 +16,10 @@ from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, Unknown
 from tests.builders import NOW, a_fleet
 from tests.builders.sentences import tells
+from tests.builders.stores import new_store
 from tests.fakes.engine import FakeEngine
 from tests.fakes.price_reader import FakePriceReader
 from tests.fakes.queue import FakeQueue
-from tests.fakes.store import FakeStore, Shelf
 from tests.rigs.debusine import rest
 from tests.rigs.loopback import Answer, Loopback, Received, html
 
@@ -41,7 +41,7 @@ def test_queues_are_read_side_by_side() -> None:
                 providers={},
                 registries={},
                 engine_of=lambda _: FakeEngine("embedded"),
-                store=FakeStore(Shelf(), "debian-ci"),
+                store=new_store(created=False),
                 asking=Concurrently,
             ),
             NOW,
@@ -82,7 +82,7 @@ def _sources() -> Sources:
         providers={},
         registries={},
         engine_of=lambda _: FakeEngine("embedded"),
-        store=FakeStore(Shelf("debian-ci"), "debian-ci"),
+        store=new_store(),
         asking=partial(Concurrently, 0.1),
     )
 

@@ -9,10 +9,11 @@ from fleet.images.publish import give_up_dead, remember_build
 from fleet.model import images as manifests
 from fleet.model.images import BuildOrder, Manifest, Rental, Version
 from fleet.schema.pools import ImageRecipe
+from fleet.state.store import Store
 from tests.builders import NOW
+from tests.builders.stores import new_store
 from tests.builders.versioning import a_manifest, a_version
 from tests.fakes.engine import FixedClock
-from tests.fakes.store import FakeStore, Shelf
 
 ORDER = BuildOrder(
     image="trixie",
@@ -26,14 +27,12 @@ MANIFEST = a_manifest(version=ORDER.version, built_at=NOW)
 
 
 @pytest.fixture
-def store() -> FakeStore:
-    made = FakeStore(Shelf(), "debian-ci")
-    made.init()
-    return made
+def store() -> Store:
+    return new_store()
 
 
 def build(
-    store: FakeStore, error: BaseException | None = None, manifest: Manifest = MANIFEST
+    store: Store, error: BaseException | None = None, manifest: Manifest = MANIFEST
 ) -> Version:
     def bake() -> tuple[Manifest, str]:
         (building,) = store.image_versions()
@@ -46,7 +45,7 @@ def build(
     return store.image_versions()[0]
 
 
-def test_a_build_is_remembered_with_who_made_it_from_which_commit(store: FakeStore) -> None:
+def test_a_build_is_remembered_with_who_made_it_from_which_commit(store: Store) -> None:
     version = build(store)
 
     assert (version.state, version.digest, version.built_by, version.commit) == (
@@ -57,7 +56,7 @@ def test_a_build_is_remembered_with_who_made_it_from_which_commit(store: FakeSto
     )
 
 
-def test_the_machine_that_a_build_rented_is_remembered(store: FakeStore) -> None:
+def test_the_machine_that_a_build_rented_is_remembered(store: Store) -> None:
     rented = Rental(provider="hetzner", type="cx23", location="fsn1", seconds=560)
 
     built = build(store, manifest=MANIFEST.altered(rental=rented))
@@ -65,7 +64,7 @@ def test_the_machine_that_a_build_rented_is_remembered(store: FakeStore) -> None
     assert built.fact.rentals == (rented,)
 
 
-def test_what_was_tested_at_the_end_of_its_build_is_tested(store: FakeStore) -> None:
+def test_what_was_tested_at_the_end_of_its_build_is_tested(store: Store) -> None:
     test = manifests.Test(kind="offline", at=NOW, seconds=2)
 
     version = build(store, manifest=MANIFEST.altered(tests=(test,)))
@@ -81,7 +80,7 @@ def test_what_was_tested_at_the_end_of_its_build_is_tested(store: FakeStore) -> 
     ],
 )
 def test_a_build_that_came_to_nothing_is_remembered_with_why(
-    store: FakeStore, error: BaseException, why: str
+    store: Store, error: BaseException, why: str
 ) -> None:
     with pytest.raises(type(error)):
         build(store, error)
@@ -90,7 +89,7 @@ def test_a_build_that_came_to_nothing_is_remembered_with_why(
     assert (version.state, version.why) == ("failed", why)
 
 
-def test_a_build_whose_process_is_gone_has_failed(store: FakeStore) -> None:
+def test_a_build_whose_process_is_gone_has_failed(store: Store) -> None:
     dead, alive, far = "20261121T01", "20261121T02", "20261121T03"
     for name in (dead, alive, far):
         store.save_image_version(
@@ -106,7 +105,7 @@ def test_a_build_whose_process_is_gone_has_failed(store: FakeStore) -> None:
     assert states == {dead: "failed", alive: "building", far: "building"}
 
 
-def test_nobody_asks_for_versions_that_are_not_being_built(store: FakeStore) -> None:
+def test_nobody_asks_for_versions_that_are_not_being_built(store: Store) -> None:
     def never(_: str) -> NoReturn:
         raise AssertionError
 

@@ -10,8 +10,8 @@ from fleet.model.plan import Promotion, Reason
 from fleet.reconcile import reconcile
 from tests.builders import NOW, a_plan, a_pool, a_sim_fleet, a_sim_world
 from tests.builders.sentences import tells
+from tests.builders.stores import new_store
 from tests.builders.versioning import a_version
-from tests.fakes.store import FakeStore, Shelf
 
 OLD, NEW = "20261114T060000Z", "20261121T060000Z"
 CURRENT = a_version(version=OLD, state="current")
@@ -34,7 +34,7 @@ def promoted(
     step: Promotion, *versions: Version
 ) -> tuple[tuple[str, ...], dict[str, State], list[str], list[str]]:
     """Return what was moved, the states after it, the journal, and what was told."""
-    store = FakeStore(Shelf(fleet="debian-ci"), "debian-ci")
+    store = new_store()
     for each in versions:
         store.save_image_version(each, was=None)
     journal, said = list[str](), list[str]()

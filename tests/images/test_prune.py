@@ -15,9 +15,9 @@ from fleet.images.prune import (
 from fleet.model.images import Publication, State, Upload, Version
 from tests.builders import NOW
 from tests.builders.sentences import tells
+from tests.builders.stores import new_store
 from tests.builders.versioning import a_version
 from tests.fakes.publisher import Account, FakePublisher
-from tests.fakes.store import FakeStore, Shelf
 
 V1 = a_version().version
 PLACES = {"aws": "aws", "hetzner": "hetzner"}
@@ -41,8 +41,7 @@ class Trial:
     """A store that remembers one version, published at hetzner and aws."""
 
     def __init__(self, version: Version) -> None:
-        self.store = FakeStore(Shelf(), "debian-ci")
-        self.store.init()
+        self.store = new_store()
         self.store.save_image_version(version, was=None)
         self.account = Account()
         for place in ("aws", "hetzner"):

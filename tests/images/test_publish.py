@@ -3,16 +3,15 @@
 from fleet.images.publish import remember_publication
 from fleet.model.images import Publication, Rental
 from tests.builders import NOW, ago
+from tests.builders.stores import new_store
 from tests.builders.versioning import a_manifest, a_version
-from tests.fakes.store import FakeStore, Shelf
 
 RENTED = Rental(provider="hetzner", type="cx23", location="fsn1", seconds=400)
 
 
 def remembered(*publications: Publication) -> Publication:
     """Return what is known at last of a version that was published so, one after the other."""
-    store = FakeStore(Shelf(), "debian-ci")
-    store.init()
+    store = new_store()
     store.save_image_version(a_version(), was=None)
     for each in publications:
         remember_publication(store, a_manifest(), "hetzner", each)

@@ -7,16 +7,16 @@ import pytest
 from fleet.errors import FleetError, VersionMoved
 from fleet.images.promote import change_version
 from fleet.model.images import Publication, Version
+from fleet.state.store import Store
 from tests.builders import NOW
+from tests.builders.stores import new_store
 from tests.builders.versioning import a_version
-from tests.fakes.store import FakeStore, Shelf
 
 NAMES = ("trixie", a_version().version)
 
 
-def a_store(*versions: Version) -> FakeStore:
-    store = FakeStore(Shelf(), "debian-ci")
-    store.init()
+def a_store(*versions: Version) -> Store:
+    store = new_store()
     for version in versions:
         store.save_image_version(version, was=None)
     return store

@@ -32,10 +32,10 @@ from fleet.ports import StackRef, Tell
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool
 from tests.builders import NOW, a_request
+from tests.builders.stores import new_store
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine, Killed
 from tests.fakes.queue import FakeQueue
-from tests.fakes.store import FakeStore, Shelf
 
 CLOUDS = ("desk", "shed")
 QUEUE = "debian"
@@ -179,8 +179,7 @@ class Farm:
         self.sold_out: set[str] = set()
         """Machine types of which there are none."""
         self.engine = Engine()
-        self.store = FakeStore(Shelf(), fleet.fleet)
-        self.store.init()
+        self.store = new_store(fleet.fleet)
         self._fuse: int | None = None
         self._asked = 0
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.model.tickets import Given, Ticket, TicketState, claim, close, expire, fail, hear
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.tickets.assignment import Tenancy, admit, clean, touch
 from fleet.tickets.store import DatabaseTickets
 from tests.builders import NOW
@@ -37,18 +37,18 @@ many = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> DatabaseStore:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Return a store that is empty at first; all examples of a test have it."""
     if request.param == "postgresql":
-        made: DatabaseStore = request.getfixturevalue("postgres_store")
+        made: Store = request.getfixturevalue("postgres_store")
         return made
-    made = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    made = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     made.init()
     return made
 
 
 @pytest.fixture
-def book(store: DatabaseStore) -> Book:
+def book(store: Store) -> Book:
     """Return what opens the tickets of one queue, each time over a connection of its own."""
     return lambda: DatabaseTickets(store.begin, "tickets")
 
@@ -141,7 +141,7 @@ def test_what_another_notes_first_of_a_machine_is_kept(
 @many
 @given(theirs=st.one_of(touches, st.just(partial(replace, draining=True))), is_known=st.booleans())
 def test_what_another_notes_of_a_machine_while_a_ticket_gets_it_is_kept(
-    store: DatabaseStore, book: Book, theirs: Callable[[Tenancy], Tenancy], *, is_known: bool
+    store: Store, book: Book, theirs: Callable[[Tenancy], Tenancy], *, is_known: bool
 ) -> None:
     other = book()
     ticket = opened(other)

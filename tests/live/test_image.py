@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from fleet.images.folder import list_versions, read_manifest
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders.versioning import a_version
 from tests.docs.test_documents import Shell, changed, replayed, wording
 from tests.live.chroot import archive
@@ -83,7 +83,7 @@ def test_the_worker_of_the_image_does_a_piece_of_a_real_servers_work(
     project.write(
         name="baked", pools={}, images={IMAGE: recipe}, state={"images": str(followed.images)}
     )
-    store = DatabaseStore(f"sqlite:///{project.folder}/.fleet/store.db", "baked")
+    store = Store(f"sqlite:///{project.folder}/.fleet/store.db", "baked")
     store.save_image_version(a_version(image=IMAGE, version=version, state="built"), was=None)
     number = workspace.post("noop")
 

@@ -1,25 +1,16 @@
-"""Open the stores that a contract is run over: the fake, SQLite and PostgreSQL."""
+"""Open the stores that a contract is run over: SQLite and PostgreSQL."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 import sqlalchemy as sa
 
-from fleet.ports import StackRecord, Store
-from fleet.state.store import DatabaseStore
-from tests.fakes.store import FakeStore, Shelf
+from fleet.ports import StackRecord
+from fleet.state.store import Store
 from tests.rigs import postgres
 
-
-class Creatable(Store, Protocol):
-    """A store that can be created."""
-
-    def init(self) -> bool: ...
-
-
-Opener = Callable[[str], Creatable]
+Opener = Callable[[str], Store]
 """Opens the one place where stores of this test live, for a fleet."""
 
 
@@ -53,25 +44,22 @@ def _empty(url: str) -> str:
 
 
 @pytest.fixture
-def postgres_store(postgres_url: str) -> DatabaseStore:
+def postgres_store(postgres_url: str) -> Store:
     """Return a store in PostgreSQL that was created and is empty."""
-    store = DatabaseStore(_empty(postgres_url), "debian")
+    store = Store(_empty(postgres_url), "debian")
     store.init()
     return store
 
 
-@pytest.fixture(params=["fake", "sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     """Return what opens a store that is not created yet."""
     match request.param:
-        case "fake":
-            shelf = Shelf()
-            return lambda fleet: FakeStore(shelf, fleet)
         case "sqlite":
-            return lambda fleet: DatabaseStore(f"sqlite:///{tmp_path}/store.db", fleet)
+            return lambda fleet: Store(f"sqlite:///{tmp_path}/store.db", fleet)
         case _:
             url = _empty(request.getfixturevalue("postgres_url"))
-            return lambda fleet: DatabaseStore(url, fleet)
+            return lambda fleet: Store(url, fleet)
 
 
 @pytest.fixture

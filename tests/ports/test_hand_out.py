@@ -3,14 +3,14 @@
 import pytest
 
 from fleet.apply.observe import Sequential
+from fleet.apply.satellites import HandOut, MachineRecords, SeenRun, TicketSources
 from fleet.model.facts import Unknown, World
-from fleet.ports import HandOut, MachineRecords, SeenRun, TicketSources
 from fleet.reconcile import reconcile
 from fleet.tickets.rounds import TicketHandOut
 from tests.builders import NOW
+from tests.builders.stores import new_store
 from tests.builders.ticketing import a_ticket_fleet
 from tests.fakes.hand_out import FakeHandOut
-from tests.fakes.store import FakeStore, Shelf
 
 FLEET = a_ticket_fleet()
 WORLD = World(fleet="debian-ci", time=NOW, providers={"desk": Unknown(unknown="not read")})
@@ -24,8 +24,7 @@ def hand_out(request: pytest.FixtureRequest) -> HandOut:
 
 @pytest.fixture
 def sources() -> TicketSources:
-    store = FakeStore(Shelf(), "debian-ci")
-    store.init()
+    store = new_store()
     return TicketSources({}, {}, store, Sequential())
 
 

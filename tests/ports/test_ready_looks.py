@@ -14,7 +14,7 @@ from fleet.clouds.ready import Memory, ReadyLooks
 from fleet.model.facts import Listing, Machine, Unknown
 from fleet.ports import Provider
 from fleet.schema.model import Fleet
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_listing, a_machine, a_pool
 from tests.builders.sentences import tells
@@ -97,7 +97,7 @@ def seen(machine: Machine | Unknown) -> tuple[int | None, bool]:
 @pytest.fixture
 def memory(tmp_path: Path) -> Callable[[str], Memory]:
     """Return where looks are noted: in the store of a fleet."""
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "demo")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "demo")
     store.init()
     return store.looks
 
@@ -185,7 +185,7 @@ def test_the_first_look_that_is_remembered_is_told(looking: Looking) -> None:
 
 
 def test_of_a_store_that_is_not_there_nothing_is_known(cloud: Cloud, tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/none.db", "demo")
+    store = Store(f"sqlite:///{tmp_path}/none.db", "demo")
     looking = Looking(cloud, store.looks, {"port": 22})
 
     assert seen(looking.look(tries=False)) == (None, False)
@@ -194,7 +194,7 @@ def test_of_a_store_that_is_not_there_nothing_is_known(cloud: Cloud, tmp_path: P
 def test_a_machine_that_alone_cannot_be_tried_is_not_known_and_the_others_are(
     tmp_path: Path,
 ) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "demo")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "demo")
     store.init()
     fleet = a_ticket_fleet(
         fleet="demo",

@@ -1,4 +1,4 @@
-"""What every Store promises, run over the fake, SQLite and PostgreSQL."""
+"""What every Store promises, run over SQLite and PostgreSQL."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +13,8 @@ from fleet.errors import EngineMismatch, StoreFailed, StoreMissing
 from fleet.model.facts import PriceList
 from fleet.model.log import LogEntry
 from fleet.model.orders import Hold
-from fleet.ports import Store
 from fleet.state.database import ABOUT
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import NOW, ago, an_attempt
 from tests.ports.stores import Opener, a_record, opener, postgres_store, postgres_url, store
 from tests.rigs import postgres
@@ -64,7 +63,7 @@ def test_another_fleet_is_refused(store: Store, opener: Opener) -> None:
         opener("fedora").init()
 
 
-class LateStore(DatabaseStore):
+class LateStore(Store):
     """A store that looks while there is none yet, and creates it when another one has."""
 
     looked = False
@@ -83,7 +82,7 @@ def test_of_two_that_create_it_at_once_the_later_one_takes_nothing(
     tmp_path: Path, fleet: str
 ) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
-    first, late = DatabaseStore(url, "debian"), LateStore(url, fleet)
+    first, late = Store(url, "debian"), LateStore(url, fleet)
     first.init()
     first.record_stack(a_record())
 
@@ -164,7 +163,7 @@ def test_a_run_that_ended_is_found_behind_any_number_that_died(store: Store) -> 
 
 
 def test_the_oldest_runs_leave_the_journal(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian", journal=3)
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian", journal=3)
     store.init()
     for number in range(5):
         moment = NOW + timedelta(minutes=number)
@@ -208,7 +207,7 @@ def test_a_run_that_was_begun_and_has_ended_is_there_once(store: Store) -> None:
 
 @pytest.mark.skipif(bool(postgres.why_not()), reason=f"NOT TESTED: {postgres.why_not()}")
 def test_a_password_is_in_no_message() -> None:
-    store = DatabaseStore("postgresql://fleet:canary@127.0.0.1:1/fleet", "debian")
+    store = Store("postgresql://fleet:canary@127.0.0.1:1/fleet", "debian")
 
     with pytest.raises(StoreFailed) as failed:
         store.stacks()
@@ -220,7 +219,7 @@ def test_a_password_is_in_no_message() -> None:
 @pytest.mark.skipif(find_spec("psycopg") is not None, reason="psycopg is installed")
 def test_a_missing_driver_is_said_with_what_to_install() -> None:
     with pytest.raises(StoreFailed, match=r"psycopg.*`postgres`"):
-        DatabaseStore("postgres://fleet@127.0.0.1:1/fleet", "debian").stacks()
+        Store("postgres://fleet@127.0.0.1:1/fleet", "debian").stacks()
 
 
 @pytest.mark.parametrize(
@@ -235,13 +234,13 @@ def test_a_missing_driver_is_said_with_what_to_install() -> None:
 )
 def test_a_url_that_is_no_store_is_told_what_one_looks_like(url: str) -> None:
     with pytest.raises(StoreFailed, match=r"\bsqlite, sqlite:///PATH\b") as failed:
-        DatabaseStore(url, "debian")
+        Store(url, "debian")
 
     assert "canary" not in str(failed.value)
 
 
 def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     engine = sa.create_engine(f"sqlite:///{tmp_path}/store.db")
     with engine.begin() as connection:
@@ -283,7 +282,7 @@ def test_what_is_spent_cannot_be_read_from_a_store_that_is_missing(opener: Opene
 
 
 def test_a_store_from_before_there_were_approvals_has_spent_none_and_can(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     with sa.create_engine(store.url).begin() as connection:
         connection.execute(sa.text("drop table fleet_spent"))
@@ -355,7 +354,7 @@ def test_recording_no_try_is_fine(store: Store) -> None:
 
 
 def test_a_store_that_an_older_fleet_made_remembers_tries_from_now_on(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     engine = sa.create_engine(f"sqlite:///{tmp_path}/store.db")
     with engine.begin() as connection:
@@ -369,7 +368,7 @@ def test_a_store_that_an_older_fleet_made_remembers_tries_from_now_on(tmp_path: 
 
 
 def test_tries_of_long_ago_are_dropped(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     store.record_attempts([an_attempt(at=NOW - timedelta(days=31))])
 
@@ -404,7 +403,7 @@ def test_the_last_price_list_of_each_provider_is_kept(store: Store) -> None:
 
 
 def test_what_cannot_be_read_of_price_lists_is_none(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     with store.begin() as connection:
         row = {"key": "prices hetzner", "value": "of another release"}

@@ -7,9 +7,8 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from fleet.ports import Store
 from fleet.state.database import TENANCIES, TICKETS, create_tables
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.tickets.store import DatabaseTickets
 from tests.builders.ticketing import a_ticket
 from tests.ports.stores import opener, postgres_store, postgres_url, store
@@ -22,20 +21,20 @@ select 1 from pg_stat_activity where datname = current_database() and wait_event
 """
 
 
-def backend_of(store: DatabaseStore) -> int:
+def backend_of(store: Store) -> int:
     """Return which process of the server answers."""
     with store.begin() as connection:
         return int(connection.execute(sa.text("select pg_backend_pid()")).scalar_one())
 
 
 def test_one_connection_serves_one_transaction_after_the_other(
-    postgres_store: DatabaseStore,
+    postgres_store: Store,
 ) -> None:
     assert backend_of(postgres_store) == backend_of(postgres_store)
 
 
 def test_a_connection_that_the_server_gave_up_is_replaced(
-    postgres_store: DatabaseStore, postgres_url: str
+    postgres_store: Store, postgres_url: str
 ) -> None:
     first = backend_of(postgres_store)
     with psycopg.connect(postgres_url, autocommit=True) as server:
@@ -45,7 +44,7 @@ def test_a_connection_that_the_server_gave_up_is_replaced(
 
 
 def test_of_two_that_find_the_store_of_an_older_fleet_one_waits_for_the_other(
-    postgres_store: DatabaseStore, postgres_url: str
+    postgres_store: Store, postgres_url: str
 ) -> None:
     with postgres_store.begin() as connection:
         connection.execute(sa.text("alter table fleet_tenancies drop column dirty"))
@@ -64,9 +63,9 @@ def test_of_two_that_find_the_store_of_an_older_fleet_one_waits_for_the_other(
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def older_store(request: pytest.FixtureRequest, tmp_path: Path) -> DatabaseStore:
+def older_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Return a store with a ticket, as a fleet made it that knew neither clients nor dirt."""
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     if request.param == "postgresql":
         store = request.getfixturevalue("postgres_store")
     store.init()
@@ -75,7 +74,7 @@ def older_store(request: pytest.FixtureRequest, tmp_path: Path) -> DatabaseStore
     return store
 
 
-def make_older(store: DatabaseStore) -> None:
+def make_older(store: Store) -> None:
     """Take out of a store what older fleets did not have."""
     with store.begin() as connection:
         connection.execute(sa.text("alter table fleet_tickets drop column client"))
@@ -83,7 +82,7 @@ def make_older(store: DatabaseStore) -> None:
 
 
 def test_tickets_that_an_older_fleet_kept_are_read_and_changed(
-    older_store: DatabaseStore,
+    older_store: Store,
 ) -> None:
     book = DatabaseTickets(older_store.begin, "tickets")
 
@@ -93,19 +92,17 @@ def test_tickets_that_an_older_fleet_kept_are_read_and_changed(
     assert book.released() == ()
 
 
-def test_what_an_older_fleet_kept_is_carried_whole(
-    older_store: DatabaseStore, tmp_path: Path
-) -> None:
-    copy = DatabaseStore(f"sqlite:///{tmp_path}/copy.db", "debian")
+def test_what_an_older_fleet_kept_is_carried_whole(older_store: Store, tmp_path: Path) -> None:
+    copy = Store(f"sqlite:///{tmp_path}/copy.db", "debian")
     copy.fill(older_store.dump())
 
     assert DatabaseTickets(copy.begin, "tickets").tickets() == (a_ticket(),)
 
 
 def test_an_empty_store_of_an_older_fleet_takes_what_is_carried(
-    older_store: DatabaseStore, tmp_path: Path
+    older_store: Store, tmp_path: Path
 ) -> None:
-    empty = DatabaseStore(f"sqlite:///{tmp_path}/empty.db", "debian")
+    empty = Store(f"sqlite:///{tmp_path}/empty.db", "debian")
     empty.init()
     make_older(empty)
 
@@ -115,16 +112,14 @@ def test_an_empty_store_of_an_older_fleet_takes_what_is_carried(
 
 
 def test_a_password_among_the_options_is_in_no_message() -> None:
-    store = DatabaseStore(
-        "postgresql://fleet@host/fleet?password=canary&sslmode=require", "debian"
-    )
+    store = Store("postgresql://fleet@host/fleet?password=canary&sslmode=require", "debian")
 
     assert store.address == "postgresql+psycopg://fleet@host/fleet?sslmode=require"
 
 
 @pytest.mark.parametrize("opener", ["sqlite", "postgresql"], indirect=True)
 def test_a_database_refuses_two_tickets_that_are_ready_with_one_machine(store: Store) -> None:
-    assert isinstance(store, DatabaseStore)
+    assert isinstance(store, Store)
     engine = sa.create_engine(store.url)
     with engine.connect() as connection:
         found = {

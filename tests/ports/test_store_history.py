@@ -8,8 +8,7 @@ import sqlalchemy as sa
 
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.model.history import Figures, Sample
-from fleet.ports import Store
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import NOW
 from tests.ports.stores import Opener, a_record, opener, postgres_store, postgres_url, store
 from tests.ports.test_store_ledger import a_charging, an_entry
@@ -113,9 +112,9 @@ def test_a_store_that_does_not_exist_has_no_samples_either(opener: Opener) -> No
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def older_store(request: pytest.FixtureRequest, tmp_path: Path) -> DatabaseStore:
+def older_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Return a store as a fleet made it that kept no history."""
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     if request.param == "postgresql":
         store = request.getfixturevalue("postgres_store")
     store.init()
@@ -125,7 +124,7 @@ def older_store(request: pytest.FixtureRequest, tmp_path: Path) -> DatabaseStore
     return store
 
 
-def test_an_older_store_has_no_history_until_the_first_sample(older_store: DatabaseStore) -> None:
+def test_an_older_store_has_no_history_until_the_first_sample(older_store: Store) -> None:
     older_store.record_stack(a_record(pool="builders"))
     older_store.record_stack(a_record(pool="heavy"))
     assert older_store.charged_since() is None
@@ -136,10 +135,8 @@ def test_an_older_store_has_no_history_until_the_first_sample(older_store: Datab
     assert all_of(older_store) == [a_sample()]
 
 
-def test_an_older_store_is_carried_without_a_history(
-    older_store: DatabaseStore, tmp_path: Path
-) -> None:
-    copy = DatabaseStore(f"sqlite:///{tmp_path}/copy.db", "debian")
+def test_an_older_store_is_carried_without_a_history(older_store: Store, tmp_path: Path) -> None:
+    copy = Store(f"sqlite:///{tmp_path}/copy.db", "debian")
 
     copy.fill(older_store.dump())
 
@@ -147,10 +144,10 @@ def test_an_older_store_is_carried_without_a_history(
 
 
 def test_a_history_is_carried_whole(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     store.record_sample(a_sample())
-    copy = DatabaseStore(f"sqlite:///{tmp_path}/copy.db", "debian")
+    copy = Store(f"sqlite:///{tmp_path}/copy.db", "debian")
 
     copy.fill(store.dump())
 
@@ -159,7 +156,7 @@ def test_a_history_is_carried_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"fleet": [1, 2]}', '{"pools": 1}'])
 def test_a_damaged_sample_is_named(tmp_path: Path, text: str) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     store.record_sample(a_sample())
     with store.begin() as connection:

@@ -8,8 +8,7 @@ from pydantic import ValidationError
 
 from fleet.errors import StoreFailed, StoreMissing, VersionMoved
 from fleet.model.images import Move, Package, Publication
-from fleet.ports import Store
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import NOW
 from tests.builders.versioning import a_manifest, a_version
 from tests.ports.stores import Opener, opener, postgres_url, store
@@ -103,7 +102,7 @@ def test_forgetting_a_version_keeps_the_others_and_twice_is_fine(store: Store) -
 
 
 def test_a_store_that_an_older_fleet_made_remembers_versions_from_now_on(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     with sa.create_engine(store.url).begin() as connection:
         connection.execute(sa.text("drop table fleet_images"))
@@ -116,7 +115,7 @@ def test_a_store_that_an_older_fleet_made_remembers_versions_from_now_on(tmp_pat
 
 
 def test_a_version_that_a_newer_fleet_wrote_is_told_and_not_passed_over(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     store.save_image_version(a_version(), was=None)
     with sa.create_engine(store.url).begin() as connection:
@@ -129,10 +128,10 @@ def test_a_version_that_a_newer_fleet_wrote_is_told_and_not_passed_over(tmp_path
 
 
 def test_versions_go_along_when_the_store_is_carried_elsewhere(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     store.save_image_version(a_version(), was=None)
-    elsewhere = DatabaseStore(f"sqlite:///{tmp_path}/elsewhere.db", "debian")
+    elsewhere = Store(f"sqlite:///{tmp_path}/elsewhere.db", "debian")
 
     elsewhere.fill(store.dump())
 
@@ -163,7 +162,7 @@ def test_a_manifest_comes_back_whole_and_goes_with_its_version(
 def test_a_store_that_an_older_fleet_made_has_no_manifests_and_gets_them(
     tmp_path: Path,
 ) -> None:
-    old = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    old = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     old.init()
     with sa.create_engine(f"sqlite:///{tmp_path}/store.db").begin() as connection:
         connection.execute(sa.text("DROP TABLE fleet_manifests"))

@@ -1,4 +1,4 @@
-"""What the ledger of every Store promises, over the fake, SQLite and PostgreSQL."""
+"""What the ledger of every Store promises, over SQLite and PostgreSQL."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.model.facts import Charge, Entry, Ledger, MachinePayer
 from fleet.model.months import Counted, Tally
-from fleet.ports import Charging, Noted, Since, Store
-from fleet.state.store import DatabaseStore
+from fleet.ports import Charging, Noted, Since
+from fleet.state.store import Store
 from tests.builders import NOW
 from tests.ports.stores import Opener, opener, postgres_url, store
 
@@ -142,7 +142,7 @@ def test_the_ledger_of_a_missing_store_is_missing(opener: Opener) -> None:
 def test_a_store_from_before_there_was_a_ledger_gets_one_when_it_is_charged(
     tmp_path: Path,
 ) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     engine = sa.create_engine(f"sqlite:///{tmp_path}/store.db")
     with engine.begin() as connection:
@@ -158,7 +158,7 @@ def test_a_store_from_before_there_was_a_ledger_gets_one_when_it_is_charged(
 
 
 def test_a_charge_that_fails_half_way_adds_nothing(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     engine = sa.create_engine(f"sqlite:///{tmp_path}/store.db")
     with engine.begin() as connection:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import Locked
-from fleet.ports import Store
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import NOW
 from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
 from tests.rigs import pgbouncer
@@ -60,13 +59,13 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         request.getfixturevalue("postgres_store")
         return str(request.getfixturevalue("postgres_url"))
     path = f"sqlite:///{tmp_path}/store.db"
-    DatabaseStore(path, "debian").init()
+    Store(path, "debian").init()
     return path
 
 
 def test_the_lock_of_a_killed_process_is_taken_over(url: str) -> None:
     kill_holder(url, "alice@elsewhere:1")
-    store = DatabaseStore(url, "debian")
+    store = Store(url, "debian")
 
     with store.lock("bob@there:2", NOW) as died:
         holder = store.lock_holder()
@@ -77,9 +76,9 @@ def test_the_lock_of_a_killed_process_is_taken_over(url: str) -> None:
 
 
 def test_who_lost_the_lock_and_another_took_it_writes_nothing_more(
-    postgres_store: DatabaseStore, postgres_url: str
+    postgres_store: Store, postgres_url: str
 ) -> None:
-    other = DatabaseStore(postgres_url, "debian")
+    other = Store(postgres_url, "debian")
     with pytest.raises(Locked), postgres_store.lock("alice@here:1", NOW):  # noqa: PT012 - it is lost within
         postgres_store.begin_run(started=NOW)
         end_connections(postgres_url)
@@ -96,7 +95,7 @@ def test_who_lost_the_lock_and_another_took_it_writes_nothing_more(
 
 
 def test_who_lost_the_lock_that_nobody_took_goes_on(
-    postgres_store: DatabaseStore, postgres_url: str
+    postgres_store: Store, postgres_url: str
 ) -> None:
     with postgres_store.lock("alice@here:1", NOW):
         end_connections(postgres_url)
@@ -107,10 +106,10 @@ def test_who_lost_the_lock_that_nobody_took_goes_on(
 
 @pytest.mark.skipif(pgbouncer.program() is None, reason="NOT TESTED: pgbouncer is not installed")
 def test_the_lock_is_held_by_one_through_a_pooler_too(
-    postgres_store: DatabaseStore, postgres_url: str
+    postgres_store: Store, postgres_url: str
 ) -> None:
     with pgbouncer.pooled(postgres_url, "fleet") as url:
-        one, other = (DatabaseStore(url, "debian") for _ in range(2))
+        one, other = (Store(url, "debian") for _ in range(2))
         with one.lock("alice@here:1", NOW):
             for number in range(10):  # more often than a driver prepares a statement
                 one.spend("approval", [f"machine-{number}"])
@@ -125,8 +124,8 @@ def test_the_lock_is_held_by_one_through_a_pooler_too(
 def kill_holder(url: str, owner: str) -> None:
     """Have a process that holds the lock of fleet debian be killed."""
     script = (
-        "import sys, datetime; from fleet.state.store import DatabaseStore\n"
-        "with DatabaseStore(sys.argv[1], 'debian').lock(sys.argv[2], datetime.datetime.now()):\n"
+        "import sys, datetime; from fleet.state.store import Store\n"
+        "with Store(sys.argv[1], 'debian').lock(sys.argv[2], datetime.datetime.now()):\n"
         "    print(flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", script, url, owner]

@@ -9,8 +9,7 @@ import sqlalchemy as sa
 
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.model.log import KEPT, LogEntry, Mark, find_breaks, has_mark
-from fleet.ports import Store
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import NOW
 from tests.builders.log import an_entry
 from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
@@ -104,26 +103,26 @@ def test_a_store_that_does_not_exist_has_no_log(opener: Opener) -> None:
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path) -> DatabaseStore:
+def sqlite(tmp_path: Path) -> Store:
     """Return a store in a file that others can write too."""
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     return store
 
 
 @pytest.fixture(params=["sqlite", "postgres_store"])
-def database(request: pytest.FixtureRequest) -> DatabaseStore:
+def database(request: pytest.FixtureRequest) -> Store:
     """Return a store in a database that others can write too."""
-    store: DatabaseStore = request.getfixturevalue(request.param)
+    store: Store = request.getfixturevalue(request.param)
     return store
 
 
-def change(store: DatabaseStore, statement: str) -> None:
+def change(store: Store, statement: str) -> None:
     with store.begin() as connection:
         connection.execute(sa.text(statement))
 
 
-def test_what_several_append_at_once_is_one_chain(database: DatabaseStore) -> None:
+def test_what_several_append_at_once_is_one_chain(database: Store) -> None:
     def append(name: str) -> None:
         for number in range(5):
             database.append_log([an_entry(machine=f"{name}-{number}")] * 2)
@@ -135,8 +134,8 @@ def test_what_several_append_at_once_is_one_chain(database: DatabaseStore) -> No
     assert breaks(database) == []
 
 
-def test_one_appends_while_another_holds_the_fleets_lock(database: DatabaseStore) -> None:
-    other = DatabaseStore(database.url.render_as_string(hide_password=False), "debian")
+def test_one_appends_while_another_holds_the_fleets_lock(database: Store) -> None:
+    other = Store(database.url.render_as_string(hide_password=False), "debian")
     with database.lock("me", NOW):
         database.append_log(numbered(1))
         other.append_log(numbered(1))
@@ -164,7 +163,7 @@ def test_one_appends_while_another_holds_the_fleets_lock(database: DatabaseStore
         "delete from fleet_about where key = 'log'",
     ],
 )
-def test_what_was_done_to_the_log_is_found(sqlite: DatabaseStore, statement: str) -> None:
+def test_what_was_done_to_the_log_is_found(sqlite: Store, statement: str) -> None:
     sqlite.append_log(numbered(4))
     change(sqlite, statement)
 
@@ -174,7 +173,7 @@ def test_what_was_done_to_the_log_is_found(sqlite: DatabaseStore, statement: str
         assert breaks(sqlite) != []
 
 
-def test_entries_that_changed_places_are_found(sqlite: DatabaseStore) -> None:
+def test_entries_that_changed_places_are_found(sqlite: Store) -> None:
     sqlite.append_log(numbered(3))
     change(sqlite, "update fleet_log set place = place + 10 where place < 3")
     change(sqlite, "update fleet_log set place = 23 - place - 10 where place > 10")
@@ -182,7 +181,7 @@ def test_entries_that_changed_places_are_found(sqlite: DatabaseStore) -> None:
     assert breaks(sqlite) != []
 
 
-def test_an_entry_that_cannot_be_read_is_named(sqlite: DatabaseStore) -> None:
+def test_an_entry_that_cannot_be_read_is_named(sqlite: Store) -> None:
     sqlite.append_log(numbered(1))
     change(sqlite, "update fleet_log set entry = '[]'")
 
@@ -190,7 +189,7 @@ def test_an_entry_that_cannot_be_read_is_named(sqlite: DatabaseStore) -> None:
         sqlite.read_log()
 
 
-def test_an_older_store_gets_its_log_with_the_first_entry(database: DatabaseStore) -> None:
+def test_an_older_store_gets_its_log_with_the_first_entry(database: Store) -> None:
     change(database, "drop table fleet_log")
     assert (database.read_log(), breaks(database)) == ((), [])
 
@@ -199,9 +198,9 @@ def test_an_older_store_gets_its_log_with_the_first_entry(database: DatabaseStor
     assert database.read_log() == tuple(numbered(1))
 
 
-def test_a_log_is_carried_whole(database: DatabaseStore, tmp_path: Path) -> None:
+def test_a_log_is_carried_whole(database: Store, tmp_path: Path) -> None:
     database.append_log(numbered(3))
-    copy = DatabaseStore(f"sqlite:///{tmp_path}/copy.db", "debian")
+    copy = Store(f"sqlite:///{tmp_path}/copy.db", "debian")
 
     copy.fill(database.dump())
 

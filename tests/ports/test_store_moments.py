@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from fleet.errors import StoreFailed
 from fleet.model.history import Observed
-from fleet.ports import Store
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import NOW
 from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
 from tests.ports.test_store_history import a_sample
@@ -87,7 +86,7 @@ def test_any_text_is_read_back_as_it_was(
     worlds: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("store") / "store.db"
-    store = DatabaseStore(f"sqlite:///{path}", "debian")
+    store = Store(f"sqlite:///{path}", "debian")
     store.init()
 
     keep(store, *range(len(worlds)), worlds=worlds)
@@ -95,8 +94,8 @@ def test_any_text_is_read_back_as_it_was(
     assert kept(store) == [each.encode() for each in worlds]
 
 
-def a_store(folder: Path) -> DatabaseStore:
-    store = DatabaseStore(f"sqlite:///{folder}/store.db", "debian")
+def a_store(folder: Path) -> Store:
+    store = Store(f"sqlite:///{folder}/store.db", "debian")
     store.init()
     return store
 
@@ -114,7 +113,7 @@ def test_each_after_the_first_takes_little(tmp_path: Path) -> None:
 
 def test_what_was_kept_is_carried_whole(tmp_path: Path) -> None:
     keep(store := a_store(tmp_path), 0, 10)
-    copy = DatabaseStore(f"sqlite:///{tmp_path}/copy.db", "debian")
+    copy = Store(f"sqlite:///{tmp_path}/copy.db", "debian")
 
     copy.fill(store.dump())
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from fleet.ports import Store
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.builders import an_attempt
 from tests.ports.stores import a_record, opener, postgres_url, store
 from tests.ports.test_store_ledger import SINCE, a_charging, a_payer, an_entry
@@ -65,7 +64,7 @@ def test_payers_follow_the_stack_of_a_renamed_pool(store: Store) -> None:
 
 
 def test_a_store_that_an_older_fleet_made_renames_pools_too(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     engine = sa.create_engine(store.url, poolclass=sa.NullPool)
     with engine.begin() as connection:

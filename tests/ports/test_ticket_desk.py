@@ -11,7 +11,7 @@ import pytest
 from fleet.model.facts import Demand, Worker, WorkerState
 from fleet.model.tickets import Given, Leased, Ticket, close, hear
 from fleet.ports import TicketDesk
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.store import DatabaseTickets
 from tests.builders import NOW
@@ -51,7 +51,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[TicketDesk, C
         fake = FakeTicketDesk(FLEET)
         return fake, fake
     if request.param == "sqlite":
-        store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+        store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
         store.init()
     else:
         store = request.getfixturevalue("postgres_store")

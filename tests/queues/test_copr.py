@@ -13,7 +13,7 @@ from fleet.model.facts import Demand, QueueReading, Request, Unknown, Work, Work
 from fleet.model.tickets import Given, bounded, close
 from fleet.queues.copr import BUILD, LIST, CoprFrontend
 from fleet.schema.model import CoprQueue
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.tagrules.names import names_of
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.store import DatabaseTickets
@@ -184,7 +184,7 @@ def test_a_build_whose_results_are_being_published_asks_for_no_other_machine(
     tmp_path: Path,
 ) -> None:
     """Its backend has closed the ticket; the frontend lists it until its repository is made."""
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "copr")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "copr")
     store.init()
     book = DatabaseTickets(store.begin, "tickets")
     desk = StoredTicketDesk(a_ticket_fleet(), book, FixedClock(NOW))

@@ -16,9 +16,9 @@ from fleet.report.terminal import document_to_text
 from fleet.state.secrets import HostSecrets
 from tests.builders import a_pool, a_sim_fleet, a_sim_world, ago
 from tests.builders.sentences import tells
+from tests.builders.stores import new_store
 from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
-from tests.fakes.store import FakeStore, Shelf
 from tests.rigs.shown import plan_to_text, status_to_text
 
 OLD, NEW = "20261114T060000Z", "20261121T060000Z"
@@ -55,7 +55,7 @@ def diagnosed(case: Case) -> str:
         providers={},
         registries={},
         engine_of=lambda _: FakeEngine(),
-        store=FakeStore(Shelf(fleet="debian-ci"), "debian-ci"),
+        store=new_store(),
     )
     found = examine(case, Asked(sources=sources, secrets=HostSecrets({}, Path())))
     return document_to_text(diagnosis_blocks(found), colour=False)

@@ -7,7 +7,7 @@ from typing import Self
 from fleet.model.tickets import Given, fail
 from fleet.schema.model import Fleet
 from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.tickets.service import TicketCalls
 from fleet.tickets.store import DatabaseTickets
 from fleet.tickets.xml_rpc import XmlRpcServer
@@ -23,7 +23,7 @@ class TicketService:
     """A service over a store of its own; `rung` counts how often the loop would be woken."""
 
     def __init__(self, folder: Path, fleet: Fleet | None = None, *, named: bool = False) -> None:
-        store = DatabaseStore(sqlite_url(folder / "store.db"), "debian-ci")
+        store = Store(sqlite_url(folder / "store.db"), "debian-ci")
         store.init()
         self.fleet = fleet or a_ticket_fleet()
         self.book = DatabaseTickets(store.begin, "tickets")

@@ -21,7 +21,7 @@ from fleet.model.images import Version
 from fleet.model.log import LogEntry
 from fleet.program import main
 from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from tests.fakes.engine import FixedClock
 
 BUILDERS = (
@@ -211,9 +211,9 @@ class Trial:
             entry = LogEntry(at=over, kind="test")
             self.store().place_order(order.altered(until=over), entry)
 
-    def store(self) -> DatabaseStore:
+    def store(self) -> Store:
         """Return what the fleet remembers."""
-        return DatabaseStore(sqlite_url(self.folder / ".fleet/store.db"), "trial")
+        return Store(sqlite_url(self.folder / ".fleet/store.db"), "trial")
 
     def remember(self, *versions: Version) -> None:
         """Have the store remember these image versions."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleet.model.tickets import Ticket, TicketState
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.tickets.store import DatabaseTickets
 from tests.rigs.process import clean_environment, fleet_command
 from tests.rigs.resalloc_client import OldClient
@@ -131,7 +131,7 @@ def test_no_ticket_is_lost_or_doubled_however_often_the_service_is_killed(
 
 def find_tickets(folder: Path, numbers: Iterable[int]) -> list[Ticket]:
     """Return the tickets of the store with these ids, ended ones too."""
-    store = DatabaseStore(f"sqlite:///{folder}/.fleet/store.db", "trial")
+    store = Store(f"sqlite:///{folder}/.fleet/store.db", "trial")
     book = DatabaseTickets(store.begin, "work")
     found = map(book.find, numbers)
     return [ticket for ticket in found if ticket is not None]

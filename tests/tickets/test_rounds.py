@@ -13,10 +13,10 @@ from fleet.ports import Engine
 from fleet.tickets.rounds import fill, hand_out_all
 from tests.builders import NOW, a_listing, a_stack, some_inputs
 from tests.builders.sentences import tells
+from tests.builders.stores import new_store
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, listing_of
 from tests.fakes.asking import FakeAsking
 from tests.fakes.machine_cleaner import FakeMachineCleaner
-from tests.fakes.store import FakeStore, Shelf
 from tests.fakes.ticket_desk import FakeTicketDesk
 
 NAME = "debian-ci-powerful-0001"
@@ -69,7 +69,7 @@ class Farm:
             providers={},
             registries={},
             engine_of=_no_engine,
-            store=FakeStore(Shelf(), "debian-ci"),
+            store=new_store(created=False),
             desks={"tickets": self.desk},
             cleaners={"desk": self.cleaner},
         )

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from fleet.model.facts import Attempt, Demand
 from fleet.model.tickets import Given, Ticket, close
 from fleet.schema.rules import SOURCE_CHROOT
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.store import DatabaseTickets
 from tests.builders import NOW
@@ -48,7 +48,7 @@ def clock() -> Hands:
 
 @pytest.fixture
 def book(tmp_path: Path) -> DatabaseTickets:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     return DatabaseTickets(store.begin, "tickets")
 
@@ -100,7 +100,7 @@ def test_tables_of_an_older_fleet_get_what_they_lack(
     book: DatabaseTickets, tmp_path: Path
 ) -> None:
     number = book.open(a_ticket(), most=9, most_of_submitter=9).id
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     with store.begin() as connection:
         connection.execute(sa.text("alter table fleet_tenancies drop column dirty"))
     desk = StoredTicketDesk(a_ticket_fleet(), DatabaseTickets(store.begin, "tickets"), Hands())
@@ -114,7 +114,7 @@ def test_tickets_that_were_read_are_not_read_again_to_settle_them(
     tmp_path: Path, book: DatabaseTickets
 ) -> None:
     number = book.open(a_ticket(), most=9, most_of_submitter=9).id
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     counted = Counted(store.begin, "tickets")
     desk = StoredTicketDesk(a_ticket_fleet(), counted, Hands())
 

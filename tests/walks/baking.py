@@ -18,7 +18,7 @@ from fleet.model.images import BuildOrder, Manifest, Package, Test
 from fleet.schema.load import load
 from fleet.schema.pools import ImageRecipe
 from fleet.state.files import LocalFiles
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 
 
 class Clock:
@@ -35,7 +35,7 @@ def main(image: str) -> None:
     assert fleet is not None
     recipe = fleet.images[image]
     assert isinstance(recipe, ImageRecipe)
-    store, images = DatabaseStore("sqlite:///.fleet/store.db", fleet.fleet), Path(".fleet/images")
+    store, images = Store("sqlite:///.fleet/store.db", fleet.fleet), Path(".fleet/images")
     now = Clock().now()
     taken = {each.version for each in store.image_versions() if each.image == image}
     order = BuildOrder(

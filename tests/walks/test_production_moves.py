@@ -22,7 +22,7 @@ import yaml
 from fleet.apply.config import check_file
 from fleet.clock import SystemClock
 from fleet.state.storage import sqlite_url
-from fleet.state.store import DatabaseStore
+from fleet.state.store import Store
 from fleet.tickets.service import TicketCalls
 from fleet.tickets.store import DatabaseTickets
 from tests.migrate.production import pools_yaml
@@ -230,7 +230,7 @@ def a_day(farm: Farm, tickets: int) -> None:
     checked = check_file(str(farm.folder / "fleet.yaml"), datetime.now(UTC).date())
     fleet = checked.fleet
     assert fleet is not None
-    store = DatabaseStore(sqlite_url(farm.folder / ".fleet/store.db"), "copr")
+    store = Store(sqlite_url(farm.folder / ".fleet/store.db"), "copr")
     book = DatabaseTickets(store.begin, "tickets")
     calls = TicketCalls("tickets", book, SystemClock(), lambda: fleet, lambda: None)
     archs = ("x86_64", "aarch64", "ppc64le", "s390x")
