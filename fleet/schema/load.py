@@ -4,7 +4,7 @@ pydantic puts the tag of a union's branch into the place of an error; `follow` w
 tell it apart from a key of the file.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
@@ -48,11 +48,11 @@ class Written(NamedTuple):
     is_key: bool = False
 
 
-def follow(model: type[Section], place: tuple[int | str, ...]) -> Written:
-    """Return the place in fleet.yaml for the place in an error of pydantic."""
+def follow(model: object, place: Path) -> Written:
+    """Return the place in a file of a model for the place in an error of pydantic."""
     annotation: Any = model
     path: list[str | int] = []
-    section: type[Section] | None = model
+    section: type[Section] | None = annotation if _is_section(annotation) else None
     for step in place:
         if step == "[key]":
             return Written(tuple(path), section, is_key=True)
@@ -141,37 +141,36 @@ _MAX_COMPARED_KEYS = 200
 """Limit of unknown keys up to which similar keys are searched; more would take minutes."""
 
 
-def explain(errors: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Return one finding per mistake."""
-    errors = list(errors)
+def _explain(errors: list[Any], model: object) -> Iterator[Finding]:
     unknown = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
     beside: dict[Path, list[str]] = {}
     for *outer, key in unknown:
         beside.setdefault(tuple(outer), []).append(str(key))
     guess = len(unknown) < _MAX_COMPARED_KEYS
     for error in errors:
-        place = follow(Fleet, error["loc"])
+        place = follow(model, error["loc"])
+        section = follow(model, error["loc"][:-1]).model
         match error["type"]:
             case "extra_forbidden":
-                yield _unknown_key(place.path, error["loc"], guess=guess)
+                yield _unknown_key(place.path, section, guess=guess)
             case "missing":
                 near = beside.get(tuple(error["loc"][:-1]), [])
-                if not (near and _is_misspelt(error["loc"], near, guess=guess)):
+                if not (near and _is_misspelt(str(place.path[-1]), section, near, guess=guess)):
                     yield _missing(place.path)
             case "union_tag_not_found":
-                yield _missing((*place.path, "kind"))
+                yield _missing((*place.path, error["ctx"]["discriminator"].strip("'")))
             case "union_tag_invalid":
                 known = [tag.strip(" '") for tag in error["ctx"]["expected_tags"].split(",")]
-                yield _not_one_of((*place.path, "kind"), error["ctx"]["tag"], known)
+                key = error["ctx"]["discriminator"].strip("'")
+                yield _not_one_of((*place.path, key), error["ctx"]["tag"], known)
             case "literal_error":
                 yield _literal(place.path, error)
             case _:
                 yield _wrong(place, error)
 
 
-def _unknown_key(path: Path, place: Path, *, guess: bool) -> Finding:
+def _unknown_key(path: Path, section: type[Section] | None, *, guess: bool) -> Finding:
     key = str(path[-1])
-    section = follow(Fleet, place[:-1]).model
     return Finding(
         rule="unknown-key",
         message=f"unknown key {_show(key)}",
@@ -187,14 +186,13 @@ def _known_keys(section: type[Section]) -> set[str]:
     return {*fields_of(section), *more}
 
 
-def _is_misspelt(place: Path, beside: list[str], *, guess: bool) -> bool:
+def _is_misspelt(key: str, section: type[Section] | None, near: list[str], *, guess: bool) -> bool:
     """Return whether a missing key is present but misspelt, which is a separate finding."""
-    section = follow(Fleet, place[:-1]).model
     if section in (EnvSecret, FileSecret, CommandSecret):
         return True
     if section is None or not guess:
         return False
-    return any(nearest(key, fields_of(section)) == place[-1] for key in beside)
+    return any(nearest(each, fields_of(section)) == key for each in near)
 
 
 def _missing(path: Path) -> Finding:
@@ -350,15 +348,16 @@ def load(name: str, files: Files, changes: str = "") -> Loaded:
         try:
             rest = Fleet.model_validate(document.value)
         except ValidationError as error:
-            findings += _findings(error, document)
+            findings += explain(error, document, Fleet)
             rest = salvage(document.value, error)
     ordered = in_order(map(document.locate, findings), name)
     return Loaded(None if has_errors(ordered) else rest, rest, document, ordered)
 
 
-def _findings(error: ValidationError, document: Document) -> Iterator[Finding]:
+def explain(error: ValidationError, document: Document, model: object) -> Iterator[Finding]:
+    """Yield one finding per mistake in a document of a model, without its secrets."""
     errors: list[Any] = error.errors(include_url=False)
-    for finding in explain(errors):
+    for finding in _explain(errors, model):
         is_pools = finding.path[:1] == ("pools",) and finding.rule == "missing-key"
         if is_pools and document.partial.intersection(finding.path[1:2]):
             continue  # the key may be in the unreadable template

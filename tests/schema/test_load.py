@@ -33,7 +33,7 @@ def told(text: str) -> list[str]:
 
 
 def all_sections(of: type[Section] = Section) -> set[type[Section]]:
-    below = {each for each in of.__subclasses__() if each.__module__.startswith("fleet.")}
+    below = {each for each in of.__subclasses__() if each.__module__.startswith("fleet.schema.")}
     return below.union(*(all_sections(each) for each in below))
 
 
