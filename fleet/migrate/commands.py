@@ -12,7 +12,7 @@ from fleet.errors import FileUnreadable, FleetError, WrongUsage
 from fleet.migrate.from_copr import import_copr
 from fleet.migrate.from_debusine import import_debusine
 from fleet.migrate.from_resalloc import import_resalloc
-from fleet.migrate.writing import LIMIT, Imported, changes_to_json, changes_to_text
+from fleet.migrate.reading import LIMIT, Imported, changes_to_json, changes_to_text
 from fleet.ports import Console
 from fleet.queues.debusine.pools import list_by_command, list_by_sql
 from fleet.queues.recorded import read_world

@@ -14,33 +14,22 @@ import tokenize
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 from urllib.parse import urlsplit, urlunsplit
 
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticSerializationError
 
 from fleet.errors import FileUnreadable, SourceUnreachable
-from fleet.migrate.writing import (
-    Block,
-    Change,
-    Imported,
-    Kind,
-    Notes,
-    comment_text,
-    comments,
-    flow,
-    header,
-    item_to_lines,
-    read_plain,
-    read_text,
-    scalar,
-)
+from fleet.migrate.reading import Change, Imported, Kind, Notes, fleet_yaml, open_file
+from fleet.migrate.writing import Block, comment_text, present
 from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.queues.http import Limits, Reader
 from fleet.schema.findings import Span
 from fleet.schema.model import CoprRulesFile, CoprRulesUrl
-from fleet.schema.nodes import lines_of, place_of
+from fleet.schema.nodes import Node, lines_of, place_of
 from fleet.schema.source import Document, Files
-from fleet.schema.units import TAG_PATTERN, follows
+from fleet.schema.units import TAG_PATTERN, Section, follows
 from fleet.tagrules.allow import BadPattern, compile_pattern, pieces, split_top, with_brace
 from fleet.tagrules.names import Recorded
 
@@ -166,19 +155,33 @@ def is_backend(text: str) -> bool:
     return _SECTION.match(next(written, "")) is not None
 
 
-def import_limits(written: Document, text: str, fleet: str, notes: Notes) -> Imported:
+def import_limits(name: str, text: str, fleet: str, notes: Notes) -> Imported:
     """Return the fleet.yaml for the limits of a backend."""
     limits = _Limits()
-    for section, name, parts in _options(written.name, text, notes):
+    for section, option, parts in _options(name, text, notes):
         if section != _READ:
-            is_limit = name in (*_PER_TAG, *_PER_TICKET, "blocked_owners")
+            is_limit = option in (*_PER_TAG, *_PER_TICKET, "blocked_owners")
             is_read = section in _OTHER_SECTIONS and not is_limit
             kind: Kind = "no-equivalent" if is_read else "never-acts"
             now = "no limit of builds" if is_read else f"Copr reads limits only in [{_READ}]"
-            notes.change(kind, parts[0].place, f"[{section}] {name}", now)
+            notes.change(kind, parts[0].place, f"[{section}] {option}", now)
         else:
-            _read(name, parts, limits, notes)
-    return notes.imported(written, _limit_lines(written.name, fleet, limits))
+            _read(option, parts, limits, notes)
+    blocked = [Block(owner, [why]) for owner, why in limits.blocked.items()]
+    why_blocked = [limits.why_blocked] if limits.why_blocked else []
+    queue = {
+        "kind": "tickets",
+        "limits": _format_limits(limits.tickets) if limits.tickets else None,
+        "blocked": Block(blocked, why_blocked) if blocked else None,
+    }
+    tags = {tag: {"limits": _format_limits(each)} for tag, each in sorted(limits.tags.items())}
+    kept = [f"no equivalent: {line}" for line in limits.kept]
+    has_queue = limits.tickets or limits.blocked
+    sections = {
+        "queues": Block({"tickets": Block(present(queue))}, kept) if has_queue else None,
+        "tags": Block(tags, [] if has_queue else kept),
+    }
+    return notes.imported(fleet_yaml("copr", name, fleet, sections))
 
 
 def _options(name: str, text: str, notes: Notes) -> Iterator[tuple[str, str, list[_Part]]]:
@@ -285,28 +288,6 @@ def _is_count(text: str, least: int) -> bool:
     return text.isascii() and text.isdigit() and least <= int(text[:9]) <= _MOST
 
 
-def _limit_lines(name: str, fleet: str, limits: _Limits) -> Iterator[str]:
-    yield from header("copr", name, fleet)
-    yield ""
-    yield from comments(f"no equivalent: {line}" for line in limits.kept)
-    if limits.tickets or limits.blocked:
-        yield "queues:"
-        yield "  tickets:"
-        yield "    kind: tickets"
-        if limits.tickets:
-            yield f"    limits: {flow(_format_limits(limits.tickets))}"
-        if limits.blocked:
-            yield from comments([limits.why_blocked] if limits.why_blocked else [], 4)
-            yield "    blocked:"
-        for owner, why in limits.blocked.items():
-            yield from comments([why], 6)
-            yield f"      - {scalar(owner)}"
-        yield ""
-    yield "tags:" if limits.tags else "tags: {}"
-    for tag, found in sorted(limits.tags.items()):
-        yield f"  {scalar(tag)}: {flow({'limits': _format_limits(found)})}"
-
-
 def _format_limits(found: dict[str, int]) -> dict[str, object]:
     per = {key: count for key, count in found.items() if key != "total"}
     written: dict[str, object] = {"per": per} if per else {}
@@ -399,15 +380,12 @@ def import_copr(
     name: str, content: bytes, fleet: str, recorded: Recorded | None = None
 ) -> Imported:
     """Return the fleet.yaml for a configuration of Copr."""
-    text = read_text(name, content)
-    if isinstance(text, Imported):
-        return text
-    written, notes = read_plain(name, text), Notes()
-    whole, text = text, without_jinja(name, text, notes)
+    notes = open_file(name, content, is_yaml=False)
+    whole, text = notes.text, without_jinja(name, notes.text, notes)
     if is_backend(text):
-        return import_limits(written, text, fleet, notes)
-    rules = [rule for rule in _rules(name, text, notes, whole) if not _is_filled_in(rule, notes)]
-    imported = notes.imported(written, _lines(name, fleet, rules, notes))
+        return import_limits(name, text, fleet, notes)
+    rules = [rule for rule in _rules(text, notes, whole) if not _is_filled_in(rule, notes)]
+    imported = notes.imported(fleet_yaml("copr", name, fleet, _sections(rules, notes)))
     if recorded is None:
         return imported
     changes = (_add_prefix_names(change, rules, recorded) for change in imported.changes)
@@ -416,9 +394,9 @@ def import_copr(
 
 def read_list(name: str, content: bytes) -> tuple[Rule, ...]:
     """Return the rules of a configuration; raises FileUnreadable if they are no literals."""
-    text, notes = read_text(name, content), Notes()
-    rules = tuple(_rules(name, text, notes)) if isinstance(text, str) else ()
-    for finding in (*(text.findings if isinstance(text, Imported) else ()), *notes.findings):
+    notes = open_file(name, content, is_yaml=False)
+    rules = tuple(_rules(notes.text, notes))
+    for finding in notes.findings:
         raise FileUnreadable(f"{finding.span}: {finding.message}")
     return rules
 
@@ -431,41 +409,38 @@ def find_list(text: str) -> tuple[int, int] | None:
     return None
 
 
-def _rules(name: str, text: str, notes: Notes, whole: str = "") -> Iterator[Rule]:
+def _rules(text: str, notes: Notes, whole: str = "") -> Iterator[Rule]:
     """Yield the rules; `whole` is the text before the parts that Jinja computes were removed."""
-    tree = _tree(name, text, notes, whole)
+    tree = _tree(text, notes, whole)
     if tree is None:
         return
     found = False
     filled: list[tuple[Span, str]] = []
-    written = _comments(text)
+    reader = _Reader(text, notes)
     for statement in tree.body:
         for option in _assigned(statement):
-            reader = _Reader(name, text, notes, written)
             value = getattr(statement, "value", None)
             if whole and reader.is_filled_in(value):
                 what = f"{option} is set conditionally at line {statement.lineno}; not read"
                 filled.append((reader.span(statement), what))
                 continue
             found = True
-            yield from reader.rules(value) if option == LIST else reader.table(value)
+            yield from reader.rules(option, value or statement)
     for node in ast.walk(tree):
         if node not in tree.body and isinstance(node, ast.stmt) and [*_assigned(node)]:
-            reader = _Reader(name, text, notes, written)
             reader.refuse(node, "set inside a block, so its value is unknown")
             found = True
-    _note_unread(name, whole, notes, filled, found=found)
+    _note_unread(whole, notes, filled, found=found)
 
 
-def _note_unread(
-    name: str, whole: str, notes: Notes, filled: list[tuple[Span, str]], *, found: bool
-) -> None:
+def _note_unread(whole: str, notes: Notes, filled: list[tuple[Span, str]], *, found: bool) -> None:
     """Note the options that Jinja computes; an error if no other is `found`."""
     for place, what in filled:
         if found:
             notes.change("no-equivalent", place, what, _INSTEAD)
         else:
             notes.wrong(place, "missing-key", what, _INSTEAD)
+    name = notes.document.name
     if found or filled:
         return
     if hidden := _OPTION.search(whole):
@@ -480,7 +455,8 @@ def _note_unread(
 _WRONG_FILE = "is this the right file?"
 
 
-def _tree(name: str, text: str, notes: Notes, whole: str) -> ast.Module | None:
+def _tree(text: str, notes: Notes, whole: str) -> ast.Module | None:
+    name = notes.document.name
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -507,44 +483,67 @@ def _assigned(statement: ast.stmt) -> Iterator[str]:
             yield target.id
 
 
+def _check_tag(text: str) -> str:
+    if "{{" not in text and not follows(TAG_PATTERN, text):
+        raise ValueError("expected a tag without white space")
+    return text
+
+
+_Tag = Annotated[str, AfterValidator(_check_tag)]
+
+
+class _ListedRule(Section):
+    pattern: str
+    tags: Annotated[list[_Tag], Field(min_length=1)]
+
+
 class _Reader:
     """Reads literals; anything else is a finding with its place."""
 
-    def __init__(self, name: str, text: str, notes: Notes, written: _Comments) -> None:
-        self._name = name
+    def __init__(self, text: str, notes: Notes) -> None:
         self._lines = text.splitlines()
         self._notes = notes
-        self._comments = written
+        self._comments = _comments(text)
         self._refused: set[Span] = set()
 
-    def rules(self, value: ast.expr | None) -> Iterator[Rule]:
-        """Yield the rules of a list of {pattern, tags}."""
-        for item in self._items(value, "a list of {pattern, tags}"):
-            entries = self._entries(item)
-            if entries is None:
-                continue
-            for key in sorted(entries.keys() - {"pattern", "tags"}):
-                self.refuse(entries[key], f"unknown key '{key}': expected pattern and tags")
-            if not {"pattern", "tags"} <= entries.keys():
-                self.refuse(item, "expected {pattern, tags}")
-                continue
-            pattern = self._text(entries["pattern"])
-            tags = [self._tag(tag) for tag in self._items(entries["tags"], "a list of tags")]
-            if pattern is not None and tags and None not in tags:
-                known = tuple(tag for tag in tags if tag)
-                yield Rule(pattern, known, self.span(entries["pattern"]), self._reason(item))
-            elif not tags:
-                self.refuse(entries["tags"], "expected at least one tag")
+    def rules(self, option: str, value: ast.AST) -> Iterator[Rule]:
+        """Yield the rules of a list of {pattern, tags}, or of a mapping from a tag to patterns."""
+        root = self._node(value)
+        if self._refused:
+            return
+        name = self._notes.document.name
+        document = Document(name, root=root, texts={}, roots=(), findings=())
+        notes = Notes(document, findings=self._notes.findings)
+        if option == LIST:
+            read = notes.read(list[_ListedRule], "a list of {pattern, tags}")
+            for number, rule in enumerate(read):
+                place = document.span((number, "pattern"))
+                reason = self._reason(document.span((number,)))
+                yield Rule(rule.pattern, tuple(rule.tags), place, reason)
+        else:
+            table = notes.read(dict[_Tag, list[str]], "a mapping from a tag to its patterns")
+            for tag, patterns in table.items():
+                for number, pattern in enumerate(patterns):
+                    place = document.span((tag, number))
+                    yield Rule(pattern, (tag,), place, self._reason(place))
 
-    def table(self, value: ast.expr | None) -> Iterator[Rule]:
-        """Yield the rules of a mapping from a tag to its patterns."""
-        entries = self._entries(value)
-        for key, patterns in (entries or {}).items():
-            tag = self._tag(ast.copy_location(ast.Constant(key), patterns))
-            for item in self._items(patterns, "a list of patterns"):
-                pattern = self._text(item)
-                if pattern is not None and tag is not None:
-                    yield Rule(pattern, (tag,), self.span(item), self._reason(item))
+    def _node(self, value: ast.AST | None) -> Node:
+        """Return a literal as a node; a part of it that is none is refused."""
+        place = self.span(value)
+        start, end = (place.line - 1, place.column - 1), (place.end_line - 1, place.end_column - 1)
+        node = Node("scalar", place.file, start, end)
+        match value:
+            case ast.Constant(value=str() | int() | float() | None as text):
+                node.value = text
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                node.kind, node.items = "list", [*map(self._node, items)]
+            case ast.Dict(keys=keys, values=values):
+                pairs = zip(keys, values, strict=True)
+                entries = [(self._node(key or each), self._node(each)) for key, each in pairs]
+                node.kind, node.entries = "mapping", entries
+            case _:
+                self.refuse(value, "expected a list, a mapping or a text in quotes")
+        return node
 
     def refuse(self, node: ast.AST | None, message: str) -> None:
         """Note an error at a place."""
@@ -572,52 +571,21 @@ class _Reader:
         line, end = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
         start = self._column(line, getattr(node, "col_offset", 0))
         stop = self._column(end, getattr(node, "end_col_offset", 0))
-        return Span(self._name, line, start, end, stop)
+        return Span(self._notes.document.name, line, start, end, stop)
 
     def _column(self, line: int, offset: int) -> int:
         written = self._lines[line - 1] if line <= len(self._lines) else ""
         return len(written.encode()[:offset].decode("utf-8", "ignore")) + 1
 
-    def _items(self, node: ast.expr | None, what: str) -> list[ast.expr]:
-        if isinstance(node, ast.List | ast.Tuple):
-            return node.elts
-        self.refuse(node, f"expected {what}")
-        return []
-
-    def _entries(self, node: ast.expr | None) -> dict[str, ast.expr] | None:
-        if not isinstance(node, ast.Dict):
-            self.refuse(node, "expected a mapping")
-            return None
-        found = {}
-        for key, value in zip(node.keys, node.values, strict=True):
-            word = self._text(key or value)
-            if word is not None:
-                found[word] = value
-        return found
-
-    def _text(self, node: ast.expr) -> str | None:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            return node.value
-        self.refuse(node, "expected a text in quotes")
-        return None
-
-    def _tag(self, node: ast.expr) -> str | None:
-        text = self._text(node)
-        if text is None or "{{" in text or follows(TAG_PATTERN, text):
-            return text
-        self.refuse(node, f"expected a tag without spaces, got {text!r}")
-        return None
-
-    def _reason(self, node: ast.expr) -> str:
+    def _reason(self, place: Span) -> str:
         """Return the reason of a rule: comments in it, after it, or else directly above."""
-        place = self.span(node)
         found = [
             text
             for number in range(place.line, place.end_line + 1)
             for column, text in filter(None, [self._comments.get(number)])
             if self._is_of(place, number, column)
         ]
-        return " ".join(filter(None, found))[:_LONGEST_REASON] or self._comment_above(node.lineno)
+        return " ".join(filter(None, found))[:_LONGEST_REASON] or self._comment_above(place.line)
 
     def _is_of(self, place: Span, number: int, column: int) -> bool:
         if number < place.end_line or column < place.end_column:
@@ -637,7 +605,13 @@ class _Reader:
         if len(reason) <= _MAX_COMMENT:
             return reason
         now = f"longer than {_MAX_COMMENT} characters, so it is not the rule's reason"
-        place = Span(self._name, first - len(lines), 1, first - 1, len(self._lines[first - 2]) + 1)
+        place = Span(
+            self._notes.document.name,
+            first - len(lines),
+            1,
+            first - 1,
+            len(self._lines[first - 2]) + 1,
+        )
         self._notes.change("no-equivalent", place, f"a comment of {len(reason)} characters", now)
         return ""
 
@@ -661,26 +635,25 @@ def _is_filled_in(rule: Rule, notes: Notes) -> bool:
     )
 
 
-def _block(rule: Rule, notes: Notes) -> Block:
+def _powerful_rule(rule: Rule, notes: Notes) -> dict[str, object] | str:
+    """Return the rule for fleet.yaml; a comment if it has none."""
     try:
         wide = widened(rule.pattern)
     except NeverMatches as reason:
         now = f"Python rejects it ({reason}), so Copr skips this rule"
         notes.change("never-acts", rule.place, f"pattern {rule.pattern}", now)
-        return Block(above=[f"never acted: {rule.pattern} for {', '.join(rule.tags)}"])
+        return f"never acted: {rule.pattern} for {', '.join(rule.tags)}"
     except NotTakenOver as reason:
         notes.change("no-equivalent", rule.place, f"pattern {rule.pattern}", str(reason))
-        return Block(above=[f"no equivalent: {rule.pattern} for {', '.join(rule.tags)}"])
+        return f"no equivalent: {rule.pattern} for {', '.join(rule.tags)}"
     if wide != rule.pattern:
         now = f"a full match on {wide} equals Copr's prefix match"
         notes.change("changed", rule.place, f"pattern {rule.pattern}", now)
     if is_ascii_only(rule.pattern):
         now = r"\d, \w, \s, \b and (?i) match ASCII letters only"
         notes.change("changed", rule.place, f"classes of pattern {rule.pattern}", now)
-    entries: list[tuple[str, object]] = [("match", wide), ("ask", list(dict.fromkeys(rule.tags)))]
-    if rule.reason:
-        entries.append(("reason", rule.reason))
-    return Block(entries)
+    tags = list(dict.fromkeys(rule.tags))
+    return present({"match": wide, "ask": tags, "reason": rule.reason or None})
 
 
 def _add_prefix_names(change: Change, rules: list[Rule], recorded: Recorded) -> Change:
@@ -696,22 +669,23 @@ def _add_prefix_names(change: Change, rules: list[Rule], recorded: Recorded) -> 
     return replace(change, now=now, names=tuple(only))
 
 
-def _lines(name: str, fleet: str, rules: list[Rule], notes: Notes) -> Iterator[str]:
-    blocks = [_block(rule, notes) for rule in rules]
-    yield from header("copr", name, fleet)
+def _sections(rules: list[Rule], notes: Notes) -> dict[str, object]:
     tags = sorted({tag for rule in rules for tag in rule.tags})
-    if tags:
-        yield ""
-        why = "users of Copr cannot ask for these; its allow-list, tickets and admins can"
-        yield from comments([why])
-        yield "tags:"
-        asked_by = flow({"asked_by": ["rules", "system", "tickets"]})
-        yield from (f"  {scalar(tag)}: {asked_by}" for tag in tags)
-    yield ""
-    written = [block for block in blocks if block.entries]
-    yield "powerful:" if written else "powerful: []"
-    for block in blocks:
-        yield from item_to_lines(block) if block.entries else comments(block.above, 2)
+    asked_by = {"asked_by": ["rules", "system", "tickets"]}
+    why = "users of Copr cannot ask for these; its allow-list, tickets and admins can"
+    written: list[Block] = []
+    left: list[str] = []
+    for rule in rules:
+        found = _powerful_rule(rule, notes)
+        if isinstance(found, str):
+            left.append(found)
+        else:
+            written.append(Block(found, left))
+            left = []
+    return {
+        "tags": Block(dict.fromkeys(tags, asked_by), [why]) if tags else None,
+        "powerful": Block(written, below=left),
+    }
 
 
 _LIMIT_BYTES = 10 * 1000 * 1000

@@ -5,204 +5,243 @@ or queues; a listing from the server's database adds architectures, tags and sco
 that only the server knows are marked as to do.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import Annotated, Any, Literal, NamedTuple
 
-from fleet.migrate.writing import (
-    Block,
-    Imported,
-    Notes,
-    comments,
-    duration,
-    flow,
-    header,
-    name_of,
-    read_text,
-    read_yaml,
-    renaming,
-    scalar,
-    section,
-    share,
-    short,
-    shown,
-    size,
-    templates_to_lines,
-)
-from fleet.model.prices import MachineType, find_types
-from fleet.schema.findings import Span
+from pydantic import Discriminator, Field, Tag
+
+from fleet.migrate.reading import Foreign, Imported, Notes, fleet_yaml, open_file
+from fleet.migrate.writing import Block, duration, name_of, present, renaming, share, shown, size
+from fleet.model.prices import find_types
+from fleet.schema.findings import Path, Span
+from fleet.schema.load import fields_of
 from fleet.schema.model import Fleet, Pool, default_sizes
-from fleet.schema.nodes import Node
+from fleet.schema.units import Text
 from fleet.tagrules.debusine import TYPE_PREFIX
 from fleet.tagrules.sources import CLASS
 
 KINDS = {"hetzner": "hcloud", "aws": "aws", "dummy": "sim"}
 """Debusine's types of provider to the kinds of fleet.yaml."""
-_LIMITS = ("max_active_instances", "target_max_seconds_per_month", "max_idle_seconds")
-_MOST = {
-    "max_active_instances": 100_000,
-    "target_max_seconds_per_month": 10**12,
-    "max_idle_seconds": 9_999_999,
-}
-_IDLE_SECONDS = 3600
-"""Debusine's own default of max_idle_seconds."""
-_LONGEST = 1000
 WORDS = ("architectures", "provided_tags", "required_tags", "reported_tags", "scopes")
 """Keys that a listing from the server's database has, each with a list of words."""
+_IDLE_SECONDS = 3600
+"""Debusine's own default of max_idle_seconds."""
+_UNBOUNDED = 20
+_Words = list[Text]
 
 
-@dataclass
-class ListedPool:
-    """One pool of the listing."""
+class _Limits(Foreign):
+    max_active_instances: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    target_max_seconds_per_month: Annotated[int, Field(ge=0, le=10**12)] | None = None
+    max_idle_seconds: Annotated[int, Field(ge=0, le=9_999_999)] | None = _IDLE_SECONDS
 
-    name: str
-    account: str
-    kind: str
-    enabled: bool
+
+class _Minimum(Foreign):
+    least: Annotated[int, Field(ge=0)] | None = Field(None, alias="Min")
+
+
+class _Requirements(Foreign):
+    cores: _Minimum | None = Field(None, alias="VCpuCount")
+    memory: _Minimum | None = Field(None, alias="MemoryMiB")
+
+
+class _Template(Foreign):
+    image: Text = Field(alias="ImageId")
+    type: Text | None = Field(None, alias="InstanceType")
+    root_device_size: Annotated[int, Field(ge=0, lt=1_000_000)] | None = None
+    swap_size: Annotated[int, Field(ge=0, lt=1_000_000)] | None = None
+    requirements: _Requirements | None = Field(None, alias="InstanceRequirements")
+
+
+class _Hetzner(Foreign):
+    provider_type: Literal["hetzner"]
+    server_type: Text
+    image_name: Text
+    location: Text | None = None
+
+
+class _Aws(Foreign):
+    provider_type: Literal["aws"]
+    launch_templates: Annotated[list[_Template], Field(min_length=1)]
+    instance_market_type: str | None = None
+
+
+class _Dummy(Foreign):
+    provider_type: Literal["dummy"]
+
+
+_Specifications = Annotated[
+    Annotated[_Hetzner, Tag("hetzner")]
+    | Annotated[_Aws, Tag("aws")]
+    | Annotated[_Dummy, Tag("dummy")],
+    Discriminator("provider_type"),
+]
+
+
+class ListedPool(Foreign):
+    """One pool of the listing; only the server's database has its lists of words."""
+
+    name: Text
+    account: Text = Field(alias="provider_account")
+    enabled: bool | None = None
+    limits: _Limits | None = None
+    specifications: _Specifications
+    architectures: _Words = Field([])
+    provided_tags: _Words = Field([])
+    required_tags: _Words = Field([])
+    reported_tags: _Words = Field([])
+    scopes: _Words = Field([])
+
+
+class _Item(NamedTuple):
+    """A pool, its limits, its position in the listing and the place of its name."""
+
+    pool: ListedPool
+    limits: _Limits
+    path: Path
     place: Span
-    limits: dict[str, Node] = field(default_factory=dict)
-    specifications: dict[str, Node] = field(default_factory=dict)
-    words: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Words that only the server's database has, by the keys of WORDS."""
-
-    def limit(self, name: str) -> int | None:
-        """Return a limit; None if not set."""
-        node = self.limits.get(name)
-        return node.value if node else None
-
-    def text(self, name: str) -> str | None:
-        """Return a word of the specifications."""
-        node = self.specifications.get(name)
-        return node.value if node and isinstance(node.value, str) else None
-
-    def at(self, name: str) -> Span:
-        """Return the place of a limit or a specification, else of the pool."""
-        node = self.limits.get(name) or self.specifications.get(name)
-        return node.span if node else self.place
 
 
 @dataclass
-class Machine:
-    """The machines of a pool, and their properties that fleet.yaml cannot express."""
+class _Machine:
+    """The machines of a pool."""
 
     image: str
     figures: dict[str, object]
     architecture: str = "amd64"
     is_known: bool = True
-    left: list[tuple[Span, str]] = field(default_factory=list)
 
 
-def read_pool(item: Node, notes: Notes) -> ListedPool | None:
-    """Return a pool of the listing; unreadable parts become findings."""
-    entries = _entries(item)
-    specifications = _entries(entries.get("specifications"))
-    words = [
-        entries.get("name"),
-        entries.get("provider_account"),
-        specifications.get("provider_type"),
-    ]
-    name, account, kind = (node.value if node else None for node in words)
-    if not _is_text(name) or not _is_text(account) or kind not in KINDS:
-        message = "expected name, provider_account and specifications.provider_type"
-        hint = f"provider_type is one of {', '.join(KINDS)}"
-        notes.wrong(item.span, "wrong-type", message, hint)
+@dataclass
+class _Fleet:
+    """The imported fleet, section by section."""
+
+    notes: Notes
+    scopes: list[str]
+    providers: dict[str, dict[str, object]] = field(default_factory=dict)
+    images: dict[str, Block] = field(default_factory=dict)
+    pools: dict[str, Block] = field(default_factory=dict)
+    accounts: dict[tuple[str, ...], str] = field(default_factory=dict)
+    sources: dict[tuple[object, ...], str] = field(default_factory=dict)
+
+
+def import_debusine(name: str, content: bytes, fleet: str) -> Imported:
+    """Return the fleet.yaml for a listing of worker pools."""
+    notes = open_file(name, content)
+    expected = "the list that `debusine-admin worker_pool list --yaml` prints"
+    listed = notes.read(list[ListedPool], expected)
+    found = _Fleet(notes, sorted({scope for pool in listed for scope in pool.scopes}))
+    for number, pool in enumerate(listed):
+        place = notes.document.span((number, "name"))
+        _add(found, _Item(pool, pool.limits or _Limits(), (number,), place))
+    missing = "address" if found.scopes else "address and scopes"
+    queue = {
+        "kind": "debusine",
+        "url": "https://debusine.example.org",
+        "scopes": found.scopes or ["debian"],
+    }
+    to_do = f"to do: write the server's {missing}; the listing has none"
+    templates = share(found.pools, "debusine")
+    sections = {
+        "money": _money(found),
+        "providers": Block(found.providers),
+        "queues": Block({"debusine": queue}, [to_do]),
+        "images": Block(found.images),
+        "templates": Block(templates) if templates else None,
+        "pools": Block(found.pools),
+    }
+    return notes.imported(fleet_yaml("debusine", name, fleet, sections))
+
+
+def _money(found: _Fleet) -> object:
+    kinds = {provider["kind"] for provider in found.providers.values()}
+    if "aws" not in kinds:
         return None
-    enabled = entries.get("enabled")
-    limits = _entries(entries.get("limits"))
-    pool = ListedPool(
-        name,
-        account,
-        kind,
-        enabled is None or enabled.value is not False,
-        entries["name"].span,
-        limits,
-        specifications,
-        {key: _words(key, entries[key], notes) for key in WORDS if key in entries},
+    if kinds == {"aws"}:
+        return {"currency": "USD"}
+    now = "fleet.yaml needs the exchange rate; 1.0 is a placeholder"
+    place = found.notes.document.span((0, "name"))
+    found.notes.change("to-do", place, "prices in USD beside others", now)
+    exchange = {"USD": {"rate": 1.0, "as_of": "2025-06-01"}}
+    return Block({"exchange": exchange}, ["to do: write the real exchange rate"])
+
+
+def _add(found: _Fleet, item: _Item) -> None:
+    pool, notes = item.pool, found.notes
+    name = _name(found, item, "pool", pool.name, found.pools)
+    machine = _machine_of(pool)
+    provider = _provider(found, item)
+    provides = _kept_tags(pool.provided_tags)
+    if classes := [tag for tag in pool.provided_tags if tag not in provides]:
+        now = "fleet derives classes and types from the machine's figures"
+        notes.change("changed", item.place, f"pool {pool.name}: {', '.join(classes)}", now)
+    value = {
+        "provider": provider,
+        "machine": machine.figures,
+        "image": _image(found, item, provider, machine),
+        "provides": provides or None,
+        "requires": pool.required_tags or None,
+        "workers": {"max": _most(item, notes)},
+        "retire": _retire(item, notes),
+        "mode": _mode(item, machine, notes),
+    }
+    below = [f"no equivalent: {text}" for text in _left(found, item)]
+    found.pools[name] = Block(present(value), below=below)
+
+
+def _name(found: _Fleet, item: _Item, kind: str, text: str, taken: Iterable[str]) -> str:
+    """Return a name for fleet.yaml, and note it if it is a new one."""
+    name = name_of(text, taken)
+    if name != text:
+        found.notes.change("renamed", item.place, f"{kind} {text}", renaming(text, name))
+    return name
+
+
+def _machine_of(pool: ListedPool) -> _Machine:
+    match pool.specifications:
+        case _Hetzner() as server:
+            machine = _Machine(server.image_name, {"type": server.server_type})
+            _complete(machine, {"kind": "hcloud", "location": "fsn1", "token": {"env": "TOKEN"}})
+        case _Aws() as instance:
+            machine = _Machine(instance.launch_templates[0].image, _figures(instance))
+            _complete(machine, {"kind": "aws", "region": "eu-central-1"})
+        case _:
+            figures = {"cores": 1, "memory": "1GiB", "price": "0 EUR/h"}
+            machine = _Machine("dummy", figures, is_known=False)
+    if pool.architectures and machine.architecture not in pool.architectures:
+        machine.architecture = pool.architectures[0]
+    return machine
+
+
+def _figures(instance: _Aws) -> dict[str, object]:
+    """Return the figures of an instance of the first template."""
+    template = instance.launch_templates[0]
+    disk, swap = template.root_device_size, template.swap_size
+    required = template.requirements or _Requirements()
+    cores, memory = (each and each.least for each in (required.cores, required.memory))
+    is_required = cores and memory
+    market = instance.instance_market_type
+    return present(
+        {
+            "type": template.type,
+            "disk": size(disk * 1024) if disk else None,
+            "swap": size(swap * 1024) if swap else None,
+            "market": [market if market == "on-demand" else "spot"],
+            "cores": cores if is_required else None,
+            "memory": size(memory) if memory and is_required else None,
+        }
     )
-    for key, node in limits.items():
-        _check_limit(key, node, notes)
-    _check_specifications(pool, notes)
-    return pool
 
 
-def machine_of(pool: ListedPool, notes: Notes) -> Machine:
-    """Return the machines of a pool."""
-    machine = _machine_of(pool, notes)
-    architectures = pool.words.get("architectures") or (machine.architecture,)
-    if machine.architecture not in architectures:
-        machine.architecture = architectures[0]
-    return machine
-
-
-def _machine_of(pool: ListedPool, notes: Notes) -> Machine:
-    if pool.kind == "hetzner":
-        return _hetzner_machine(pool)
-    if pool.kind == "aws":
-        return _aws_machine(pool, notes)
-    machine = Machine("dummy", {"cores": 1, "memory": "1GiB", "price": "0 EUR/h"}, is_known=False)
-    machine.left = _unused_entries(pool.specifications, "provider_type")
-    return machine
-
-
-def _hetzner_machine(pool: ListedPool) -> Machine:
-    machine = Machine(pool.text("image_name") or "", {"type": pool.text("server_type") or ""})
-    _complete(machine, {"kind": "hcloud", "location": "fsn1", "token": {"env": "TOKEN"}})
-    used = ("provider_type", "server_type", "image_name", "location")
-    machine.left = _unused_entries(pool.specifications, *used)
-    return machine
-
-
-def _aws_machine(pool: ListedPool, notes: Notes) -> Machine:
-    templates = pool.specifications["launch_templates"].items
-    first = _entries(templates[0])
-    figures: dict[str, object] = {}
-    instance = first.get("InstanceType")
-    if instance and instance.value:
-        figures["type"] = str(instance.value)
-    for key, name in (("root_device_size", "disk"), ("swap_size", "swap")):
-        node = first.get(key)
-        if node and isinstance(node.value, int) and 0 < node.value < _LONGEST * _LONGEST:
-            figures[name] = size(node.value * 1024)
-    market = pool.text("instance_market_type") or "spot"
-    figures["market"] = [market if market in ("spot", "on-demand") else "spot"]
-    machine = Machine(str(first["ImageId"].value), figures)
-    _required(machine, _entries(first.get("InstanceRequirements")))
-    _complete(machine, {"kind": "aws", "region": "eu-central-1"})
-    used = ("provider_type", "launch_templates", "instance_market_type")
-    machine.left = _unused_entries(pool.specifications, *used)
-    known = ("ImageId", "InstanceType", "root_device_size", "swap_size")
-    machine.left += _unused_entries(first, *known)
-    for template in templates[1:]:
-        now = "a pool has one kind of machine: write another pool for it"
-        notes.change("no-equivalent", template.span, f"another template of {pool.name}", now)
-    return machine
-
-
-def _words(key: str, node: Node, notes: Notes) -> tuple[str, ...]:
-    words = tuple(item.value for item in node.items)
-    if node.kind != "list" or not all(map(_is_text, words)):
-        notes.wrong(node.span, "wrong-type", f"{key}: expected a list of words")
-        return ()
-    return tuple(dict.fromkeys(words))
-
-
-def _required(machine: Machine, requirements: dict[str, Node]) -> None:
-    cores = _read_minimum(requirements.get("VCpuCount"))
-    memory = _read_minimum(requirements.get("MemoryMiB"))
-    if cores and memory:
-        machine.figures |= {"cores": cores, "memory": size(memory)}
-
-
-def _read_minimum(node: Node | None) -> int | None:
-    least = _entries(node).get("Min")
-    return least.value if least and isinstance(least.value, int) and least.value > 0 else None
-
-
-def _complete(machine: Machine, provider: dict[str, object]) -> None:
+def _complete(machine: _Machine, provider: dict[str, object]) -> None:
     """Add the keys that a valid pool needs if the catalogue does not have the type."""
-    known = _catalogued(provider, str(machine.figures.get("type", "")))
+    fleet = Fleet.model_validate({"fleet": "x", "providers": {"p": provider}})
+    kind = machine.figures.get("type")
+    pool = {"provider": "p", "machine": kind, "image": "x", "workers": {"max": 1}}
+    known = find_types(fleet, Pool.model_validate(pool)) if kind else ()
     if known:
-        machine.architecture = known.architecture
+        machine.architecture = known[0].architecture
     elif "cores" not in machine.figures:
         machine.figures |= {"cores": 1, "memory": "1GiB"}
         machine.is_known = False
@@ -211,266 +250,135 @@ def _complete(machine: Machine, provider: dict[str, object]) -> None:
         machine.is_known = False
 
 
-def _catalogued(provider: dict[str, object], machine: str) -> MachineType | None:
-    if not machine:
-        return None
-    fleet = Fleet.model_validate({"fleet": "x", "providers": {"p": provider}})
-    pool = {"provider": "p", "machine": machine, "image": "x", "workers": {"max": 1}}
-    return next(iter(find_types(fleet, Pool.model_validate(pool))), None)
-
-
-def _unused_entries(entries: dict[str, Node], *used: str) -> list[tuple[Span, str]]:
-    return [
-        (node.span, f"{key}: {shown(node)}") for key, node in entries.items() if key not in used
-    ]
-
-
-def _check_limit(key: str, node: Node, notes: Notes) -> None:
-    if key not in _LIMITS:
-        notes.change("no-equivalent", node.span, f"limit {key}: {short(node)}", "unknown limit")
-    elif node.value is not None and (
-        not isinstance(node.value, int)
-        or isinstance(node.value, bool)
-        or not 0 <= node.value <= _MOST[key]
-    ):
-        message = f"{key}: expected a whole number up to {_MOST[key]}, got {short(node)}"
-        notes.wrong(node.span, "wrong-type", message)
-
-
-def _check_specifications(pool: ListedPool, notes: Notes) -> None:
-    if pool.kind == "hetzner" and not (pool.text("server_type") and pool.text("image_name")):
-        notes.wrong(pool.place, "missing-key", "expected server_type and image_name")
-    if pool.kind == "aws":
-        templates = pool.specifications.get("launch_templates")
-        image = (
-            _entries(templates.items[0]).get("ImageId") if templates and templates.items else None
-        )
-        if image is None or not _is_text(image.value):
-            notes.wrong(pool.place, "missing-key", "expected launch_templates with an ImageId")
-
-
-def _entries(node: Node | None) -> dict[str, Node]:
-    return {str(key.value): value for key, value in node.entries} if node else {}
-
-
-def _is_text(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and 0 < len(value) <= _LONGEST
-
-
-_UNBOUNDED = 20
-
-
-@dataclass
-class _Fleet:
-    """The imported fleet, section by section."""
-
-    providers: dict[str, dict[str, object]] = field(default_factory=dict)
-    images: dict[str, Block] = field(default_factory=dict)
-    pools: list[tuple[str, Block]] = field(default_factory=list)
-    accounts: dict[tuple[str, str, str], str] = field(default_factory=dict)
-    sources: dict[tuple[str, str, str, tuple[str, ...]], str] = field(default_factory=dict)
-    scopes: tuple[str, ...] = ()
-
-
-def import_debusine(name: str, content: bytes, fleet: str) -> Imported:
-    """Return the fleet.yaml for a listing of worker pools."""
-    text = read_text(name, content)
-    if isinstance(text, Imported):
-        return text
-    written, parsed = read_yaml(name, text)
-    notes = Notes(findings=list(written.findings))
-    listed = _listed(parsed.root, name, notes)
-    return notes.imported(written, _lines(name, fleet, listed, notes))
-
-
-def _found(listed: list[ListedPool], notes: Notes) -> _Fleet:
-    found = _Fleet(scopes=tuple(sorted({s for p in listed for s in p.words.get("scopes", ())})))
-    for pool in listed:
-        _add(found, pool, notes)
-    if {"aws"} < {provider["kind"] for provider in found.providers.values()}:
-        now = "fleet.yaml needs the exchange rate; 1.0 is a placeholder"
-        notes.change("to-do", listed[0].place, "prices in USD beside others", now)
-    return found
-
-
-def _listed(root: Node | None, name: str, notes: Notes) -> list[ListedPool]:
-    if root is None or root.kind != "list":
-        if not notes.findings:
-            message = "expected the list that `debusine-admin worker_pool list --yaml` prints"
-            notes.wrong(root.span if root else Span(name), "wrong-type", message)
-        return []
-    read = (read_pool(item, notes) for item in root.items)
-    return [pool for pool in read if pool is not None]
-
-
-def _add(found: _Fleet, pool: ListedPool, notes: Notes) -> None:
-    name = name_of(pool.name, (each for each, _ in found.pools))
-    if name != pool.name:
-        notes.change("renamed", pool.place, f"pool {pool.name}", renaming(pool.name, name))
-    machine = machine_of(pool, notes)
-    provider = _provider(found, pool, notes)
-    image = _image(found, pool, provider, machine, notes)
-    block = Block(
-        [
-            ("provider", provider),
-            ("machine", machine.figures),
-            ("image", image),
-            *_tags_of(pool, notes),
-            ("workers", {"max": _most(pool, notes)}),
-            ("retire", _retire(pool, notes)),
-        ]
-    )
-    mode = _mode(pool, machine, notes)
-    if mode:
-        block.entries.append(("mode", mode))
-    block.below += [f"no equivalent: {text}" for text in _left(found, pool, machine, notes)]
-    found.pools.append((name, block))
-
-
-def _mode(pool: ListedPool, machine: Machine, notes: Notes) -> str | None:
+def _mode(item: _Item, machine: _Machine, notes: Notes) -> str | None:
     if not machine.is_known:
         now = "its figures are invented: write the real ones, then remove `mode: observe`"
-        notes.change("to-do", pool.place, f"machine of pool {pool.name}", now)
+        notes.change("to-do", item.place, f"machine of pool {item.pool.name}", now)
         return "observe"
-    if not pool.enabled:
+    if item.pool.enabled is False:
         now = "mode: pause (fleet does not change it)"
-        notes.change("renamed", pool.place, f"pool {pool.name} is disabled", now)
+        notes.change("renamed", item.place, f"pool {item.pool.name} is disabled", now)
         return "pause"
     return None
 
 
-def _retire(pool: ListedPool, notes: Notes) -> dict[str, object]:
-    seconds = pool.limit("max_idle_seconds")
+def _retire(item: _Item, notes: Notes) -> dict[str, object]:
+    seconds = item.limits.max_idle_seconds
+    place = _at(item, "max_idle_seconds", notes)
     if seconds == 0:
         now = "idle machines are deleted immediately: after 1s, and before their paid hour ends"
-        notes.change("changed", pool.at("max_idle_seconds"), "max_idle_seconds: 0", now)
+        notes.change("changed", place, "max_idle_seconds: 0", now)
         return {"idle_after": "1s", "at": "once"}
-    if seconds is None and "max_idle_seconds" in pool.limits:
+    if seconds is None:
         now = f"no limit there; fleet needs one, so idle_after is {duration(_IDLE_SECONDS)}"
-        notes.change("to-do", pool.at("max_idle_seconds"), "max_idle_seconds: null", now)
-    return {"idle_after": duration(_IDLE_SECONDS if seconds is None else seconds)}
+        notes.change("to-do", place, "max_idle_seconds: null", now)
+    return {"idle_after": duration(seconds or _IDLE_SECONDS)}
 
 
-def _most(pool: ListedPool, notes: Notes) -> int:
-    most = pool.limit("max_active_instances")
+def _most(item: _Item, notes: Notes) -> int:
+    most = item.limits.max_active_instances
     if most is None:
         now = f"no limit there; fleet needs one, so workers.max is {_UNBOUNDED} now"
-        notes.change("to-do", pool.at("max_active_instances"), f"pool {pool.name}", now)
+        place = _at(item, "max_active_instances", notes)
+        notes.change("to-do", place, f"pool {item.pool.name}", now)
     return _UNBOUNDED if most is None else most
 
 
-def _left(found: _Fleet, pool: ListedPool, machine: Machine, notes: Notes) -> Iterator[str]:
-    seconds = pool.limit("target_max_seconds_per_month")
+def _at(item: _Item, limit: str, notes: Notes) -> Span:
+    """Return the place of a limit, else of its pool."""
+    is_there = limit in item.limits.model_fields_set
+    return notes.document.span((*item.path, "limits", limit)) if is_there else item.place
+
+
+def _left(found: _Fleet, item: _Item) -> Iterator[str]:
+    """Note what fleet.yaml cannot express; yield it for comments."""
+    pool, notes = item.pool, found.notes
+    seconds = item.limits.target_max_seconds_per_month
     if seconds is not None:
         what = f"target_max_seconds_per_month: {seconds}"
         now = f"{seconds / 3600:.0f} machine hours; write budget.per_month in money"
-        notes.change("no-equivalent", pool.at("target_max_seconds_per_month"), what, now)
+        notes.change("no-equivalent", _at(item, "target_max_seconds_per_month", notes), what, now)
         yield what
-    scopes = pool.words.get("scopes", ())
-    if set(scopes) < set(found.scopes):
-        what = f"only for the scopes {', '.join(scopes) or '(none)'}"
-        notes.change("no-equivalent", pool.place, what, "fleet serves every scope of its queue")
+    if set(pool.scopes) < set(found.scopes):
+        what = f"only for the scopes {', '.join(pool.scopes) or '(none)'}"
+        notes.change("no-equivalent", item.place, what, "fleet serves every scope of its queue")
         yield what
-    for place, what in machine.left:
+    for place, what in _unknown(notes, (*item.path, "limits"), _Limits):
+        notes.change("no-equivalent", place, f"limit {what}", "unknown limit")
+    specifications = (*item.path, "specifications")
+    unknown = [*_unknown(notes, specifications, type(pool.specifications))]
+    if isinstance(pool.specifications, _Aws):
+        templates = (*specifications, "launch_templates")
+        unknown += _unknown(notes, (*templates, 0), _Template)
+        for number in range(1, len(pool.specifications.launch_templates)):
+            place = notes.document.span((*templates, number))
+            now = "a pool has one kind of machine: write another pool for it"
+            notes.change("no-equivalent", place, f"another template of {pool.name}", now)
+    for place, what in unknown:
         notes.change("no-equivalent", place, what, "fleet creates machines without it")
         yield what
 
 
-def _provider(found: _Fleet, pool: ListedPool, notes: Notes) -> str:
-    location = str(pool.text("location") or "") if pool.kind == "hetzner" else ""
-    key = (pool.kind, pool.account, location)
+def _unknown(notes: Notes, path: Path, part: type[Foreign]) -> Iterator[tuple[Span, str]]:
+    """Yield the keys of a part that fleet does not take over whole."""
+    value: Any = notes.document.value
+    for step in path:
+        value = (value[step] if isinstance(step, int) else value.get(step)) or {}
+    known = fields_of(part).keys() - {"InstanceRequirements"}
+    for key in value:
+        if key not in known:
+            yield notes.document.span((*path, key)), f"{key}: {shown(value[key])}"
+
+
+def _provider(found: _Fleet, item: _Item) -> str:
+    pool, notes, place = item.pool, found.notes, item.place
+    server = pool.specifications if isinstance(pool.specifications, _Hetzner) else None
+    location = (server and server.location) or ""
+    kind = pool.specifications.provider_type
+    key = (kind, pool.account, location)
     if key in found.accounts:
         return found.accounts[key]
-    name = name_of(pool.account, found.providers)
+    account = f"provider account {pool.account}"
+    name = _name(found, item, "provider account", pool.account, found.providers)
     found.accounts[key] = name
-    if name != pool.account:
-        what = f"provider account {pool.account}"
-        notes.change("renamed", pool.place, what, renaming(pool.account, name))
-    written: dict[str, object] = {"kind": KINDS[pool.kind]}
-    if pool.kind == "hetzner":
+    written: dict[str, object] = {"kind": KINDS[kind]}
+    if server:
         variable = f"{name.upper().replace('-', '_')}_TOKEN"
-        written |= {
-            "location": location or "fsn1",
-            "token": {"env": variable},
-        }
+        written |= {"location": location or "fsn1", "token": {"env": variable}}
         now = f"its API token is read from the environment variable {variable}"
-        notes.change("to-do", pool.place, f"provider account {pool.account}", now)
+        notes.change("to-do", place, account, now)
         if not location:
             now = "the listing has no location; fsn1 is a placeholder"
-            notes.change("to-do", pool.place, f"location of pool {pool.name}", now)
-    elif pool.kind == "aws":
+            notes.change("to-do", place, f"location of pool {pool.name}", now)
+    elif kind == "aws":
         written["region"] = "eu-central-1"
         now = "the listing has no region; eu-central-1 is a placeholder"
-        notes.change("to-do", pool.place, f"region of provider account {pool.account}", now)
+        notes.change("to-do", place, f"region of {account}", now)
     found.providers[name] = written
     return name
 
 
-def _image(found: _Fleet, pool: ListedPool, provider: str, machine: Machine, notes: Notes) -> str:
-    reported = _kept_tags(pool, "reported_tags")
-    key = (provider, machine.image, machine.architecture, reported)
+def _image(found: _Fleet, item: _Item, provider: str, machine: _Machine) -> str:
+    reported = _kept_tags(item.pool.reported_tags)
+    key = (provider, machine.image, machine.architecture, *reported)
     if key in found.sources:
         return found.sources[key]
-    name = name_of(machine.image, found.images)
+    name = _name(found, item, "image", machine.image, found.images)
     found.sources[key] = name
-    if name != machine.image:
-        notes.change(
-            "renamed", pool.place, f"image {machine.image}", renaming(machine.image, name)
-        )
     found.images[name] = Block(
-        [
-            ("existing", {provider: machine.image}),
-            ("architecture", machine.architecture),
-            ("provides", list(reported)),
-        ],
+        {
+            "existing": {provider: machine.image},
+            "architecture": machine.architecture,
+            "provides": reported,
+        }
     )
     if not reported:
         now = "the listing has no tags: add those that its worker reports to `provides`"
-        notes.change("to-do", pool.place, f"image {machine.image}", now)
+        found.notes.change("to-do", item.place, f"image {machine.image}", now)
     return name
 
 
-def _tags_of(pool: ListedPool, notes: Notes) -> Iterator[tuple[str, object]]:
-    provides, requires = _kept_tags(pool, "provided_tags"), pool.words.get("required_tags", ())
-    classes = [tag for tag in pool.words.get("provided_tags", ()) if tag not in provides]
-    if classes:
-        now = "fleet derives classes and types from the machine's figures"
-        notes.change("changed", pool.place, f"pool {pool.name}: {', '.join(classes)}", now)
-    if provides:
-        yield "provides", list(provides)
-    if requires:
-        yield "requires", list(requires)
-
-
-def _kept_tags(pool: ListedPool, key: str) -> tuple[str, ...]:
+def _kept_tags(tags: Iterable[str]) -> list[str]:
     """Return the tags that also apply to fleet's machines: not those that fleet derives."""
     own = (TYPE_PREFIX, *(CLASS + size for size in default_sizes()))
-    return tuple(tag for tag in pool.words.get(key, ()) if not tag.startswith(own))
-
-
-def _lines(name: str, fleet: str, listed: list[ListedPool], notes: Notes) -> Iterator[str]:
-    found = _found(listed, notes)
-    yield from header("debusine", name, fleet)
-    yield from _money(found)
-    yield ""
-    yield "providers:" if found.providers else "providers: {}"
-    yield from (f"  {scalar(key)}: {flow(value)}" for key, value in found.providers.items())
-    yield ""
-    missing = "address" if found.scopes else "address and scopes"
-    yield from comments([f"to do: write the server's {missing}; the listing has none"])
-    yield "queues:"
-    scopes = list(found.scopes) or ["debian"]
-    queue = {"kind": "debusine", "url": "https://debusine.example.org", "scopes": scopes}
-    yield f"  debusine: {flow(queue)}"
-    yield from section("images", found.images.items())
-    yield from templates_to_lines(share(found.pools, "debusine"))
-    yield from section("pools", found.pools)
-
-
-def _money(found: _Fleet) -> Iterator[str]:
-    kinds = {provider["kind"] for provider in found.providers.values()}
-    if kinds == {"aws"}:
-        yield "money: {currency: USD}"
-    elif "aws" in kinds:
-        yield from comments(["to do: write the real exchange rate"])
-        yield "money: {exchange: {USD: {rate: 1.0, as_of: 2025-06-01}}}"
+    return [tag for tag in dict.fromkeys(tags) if not tag.startswith(own)]

@@ -14,7 +14,7 @@ from fleet.clock import utc_now
 from fleet.errors import AlreadyThere, FleetError, WrongUsage
 from fleet.migrate import starting
 from fleet.migrate.commands import check_text, import_from
-from fleet.migrate.writing import Imported
+from fleet.migrate.reading import Imported
 from fleet.ports import Console
 from fleet.schema.units import FLEET_NAME_PATTERN, follows
 from fleet.state.files import DRAFT_PREFIX, create_files, locked_folder

@@ -1,16 +1,14 @@
-"""Write an imported fleet.yaml with comments and shared templates, and report the changes."""
+"""Write an imported fleet.yaml with comments, and move the common parts of pools to templates."""
 
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import yaml
 
-from fleet.schema.findings import YAML_WORDS, Finding, Span, quoted
-from fleet.schema.nodes import Node, Parsed, decoded, parse
-from fleet.schema.source import Document
+from fleet.schema.findings import YAML_WORDS
 from fleet.schema.units import DURATION_PATTERN, SIZE_PATTERN, written
 
 _PLAIN = re.compile(r"(?:[A-Za-z][A-Za-z0-9_./-]*|-c|[1-9][0-9]*(?:[smhd]|[MGT]iB))\Z")
@@ -21,32 +19,44 @@ _WIDTH = 110
 
 @dataclass
 class Block:
-    """A mapping that is written over several lines, with comments above and between."""
+    """A value that is written over several lines, with comments above and below."""
 
-    entries: list[tuple[str, object]] = field(default_factory=list)
+    value: Any
+    """A mapping, a list whose items are blocks, or a scalar; other values are on one line."""
     above: list[str] = field(default_factory=list)
     below: list[str] = field(default_factory=list)
 
 
-def block_to_lines(name: str, block: Block, indent: int = 2) -> Iterator[str]:
-    """Yield the lines of a named mapping."""
-    yield from comments(block.above, indent)
-    yield f"{' ' * indent}{scalar(name)}:"
-    for key, value in block.entries:
-        if isinstance(value, Block):
-            yield from block_to_lines(key, value, indent + 2)
-        else:
-            yield f"{' ' * (indent + 2)}{scalar(key)}: {flow(value)}"
-    yield from comments(block.below, indent + 2)
+def present(entries: Mapping[str, object]) -> dict[str, Any]:
+    """Return the entries that have a value."""
+    return {key: value for key, value in entries.items() if value is not None}
 
 
-def item_to_lines(block: Block) -> Iterator[str]:
-    """Yield the lines of a mapping in a list."""
-    yield from comments(block.above, 2)
-    for number, (key, value) in enumerate(block.entries):
-        dash = "- " if number == 0 else "  "
-        yield f"  {dash}{scalar(key)}: {flow(value)}"
-    yield from comments(block.below, 4)
+def to_text(document: Block) -> str:
+    """Return the text of a file; a blank line is above each section."""
+    lines = [*comments(document.above), *_to_lines(document, 0)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _to_lines(block: Block, indent: int) -> Iterator[str]:
+    start = " " * indent
+    if isinstance(block.value, Mapping):
+        for key, value in block.value.items():
+            if isinstance(value, Block):
+                yield from [""] * (indent == 0)
+                yield from comments(value.above, indent)
+                yield f"{start}{scalar(key)}:{'' if value.value else f' {flow(value.value)}'}"
+                yield from _to_lines(value, indent + 2)
+            else:
+                yield f"{start}{scalar(key)}: {flow(value)}"
+    elif isinstance(block.value, list):
+        for item in block.value:
+            yield from comments(item.above, indent)
+            first, *more = _to_lines(item, indent + 2)
+            yield from (f"{start}- {first.lstrip()}", *more)
+    else:
+        yield start + flow(block.value)
+    yield from comments(block.below, indent)
 
 
 def comments(texts: Iterable[str], indent: int = 0) -> Iterator[str]:
@@ -79,10 +89,8 @@ def flow(value: object) -> str:
 
 def scalar(value: object) -> str:
     """Return a scalar that reads back as itself."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return str(value)
+    if value is None or isinstance(value, bool | int | float):
+        return json.dumps(value)
     text = str(value)
     if _PLAIN.match(text) and text.lower() not in YAML_WORDS:
         return text
@@ -90,9 +98,9 @@ def scalar(value: object) -> str:
     return quoted.rstrip("\n")
 
 
-def shown(node: Node) -> str:
-    """Return the text of a node, on one line."""
-    return comment_text(flow(_plain(node)))
+def shown(value: object) -> str:
+    """Return a value as messages quote it, on one line."""
+    return comment_text(flow(value))
 
 
 def duration(seconds: int) -> str:
@@ -117,24 +125,6 @@ def name_of(text: str, taken: Iterable[str] = ()) -> str:
     return name
 
 
-def header(system: str, name: str, fleet: str) -> Iterator[str]:
-    """Yield the first lines of an imported fleet.yaml."""
-    yield from comments([f"Written by `fleet import {system}` from {name}: read it before use."])
-    yield f"fleet: {scalar(fleet)}"
-
-
-def section(name: str, blocks: Iterable[tuple[str, Block]]) -> Iterator[str]:
-    """Yield the lines of a section of named blocks."""
-    lines = [line for key, block in blocks for line in block_to_lines(key, block)]
-    yield from ("", f"{name}:" if lines else f"{name}: {{}}", *lines)
-
-
-def templates_to_lines(templates: Mapping[str, Block]) -> Iterator[str]:
-    """Yield the lines of the section of templates, if there are any."""
-    if templates:
-        yield from section("templates", templates.items())
-
-
 def renaming(text: str, name: str) -> str:
     """Return the message about a new name, and whether it was cut."""
     cut = f", cut to {_NAME_LENGTH} characters" * (len(_slug(text)) > _NAME_LENGTH)
@@ -146,124 +136,6 @@ def _slug(text: str) -> str:
     return slug if slug[:1].isalpha() else f"p-{slug}".strip("-")
 
 
-def _plain(node: Node) -> object:
-    if node.kind == "list":
-        return [_plain(item) for item in node.items]
-    if node.kind == "mapping":
-        return {str(key.value): _plain(value) for key, value in node.entries}
-    return "null" if node.value is None else node.value
-
-
-LIMIT = 1_000_000
-"""Maximum bytes of an imported file."""
-
-Kind = Literal["changed", "never-acts", "no-equivalent", "renamed", "to-do"]
-
-_MOST_NAMES = 10
-
-
-@dataclass(frozen=True)
-class Change:
-    """A setting with another meaning after the import, or without any."""
-
-    kind: Kind
-    what: str
-    now: str
-    place: Span
-    names: tuple[str, ...] = ()
-    """The recorded names to which it applies."""
-
-
-@dataclass(frozen=True)
-class Imported:
-    """The result of an import; no text if the file has errors."""
-
-    document: Document
-    text: str | None = None
-    changes: tuple[Change, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    scripts: tuple[tuple[str, str], ...] = ()
-    """Programs that it refers to: paths relative to its own folder, and contents."""
-
-
-@dataclass
-class Notes:
-    """Collects the changes and findings of an import."""
-
-    changes: list[Change] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    scripts: dict[str, str] = field(default_factory=dict)
-    """Contents of files for long commands, by path."""
-    with_scripts: bool = False
-    """If False, long commands stay in fleet.yaml."""
-
-    def change(self, kind: Kind, place: Span, what: str, now: str) -> None:
-        """Note a change of meaning."""
-        self.changes.append(Change(kind, what, now, place))
-
-    def wrong(self, place: Span, rule: str, message: str, hint: str = "") -> None:
-        """Note an error."""
-        self.findings.append(Finding(rule, message, hint=hint, span=place))
-
-    def imported(self, written: Document, lines: Iterable[str]) -> Imported:
-        """Return lines as a file with their changes; no text if the file has errors.
-
-        Lines may add changes while they are written. Changes are in the order of the file.
-        """
-        if self.findings:
-            return Imported(written, findings=tuple(self.findings))
-        text = "\n".join(line.rstrip() for line in lines) + "\n"
-        unique = dict.fromkeys(self.changes)
-        changes = sorted(unique, key=lambda c: (c.place.line, c.place.column, c.kind, c.what))
-        return Imported(written, text, tuple(changes), scripts=tuple(self.scripts.items()))
-
-
-def changes_to_text(changes: Iterable[Change]) -> str:
-    """Return one line per change, in the format that editors and terminals can jump to."""
-    lines = (f"{c.place}: {c.kind}: {c.what}: {c.now}{_named(c)}" for c in changes)
-    return "\n".join(line.replace("\n", "\\n") for line in lines)
-
-
-def changes_to_json(changes: Iterable[Change]) -> str:
-    """Return the changes as one JSON object."""
-    report = {"format": "fleet-import-1", "changes": [asdict(change) for change in changes]}
-    return json.dumps(report, indent=2, ensure_ascii=False) + "\n"
-
-
-def short(node: Node) -> str:
-    """Return a scalar as messages quote it; the kind of any other node."""
-    return quoted(node.value) if node.kind == "scalar" else f"a {node.kind}"
-
-
-def read_yaml(name: str, text: str) -> tuple[Document, Parsed]:
-    """Return a YAML file with its positions; only text that looks like a secret is secret."""
-    parsed = parse(text, name)
-    roots: list[Node] = [parsed.root] if parsed.root else []
-    document = Document(
-        name, root=parsed.root, texts={name: text}, roots=roots, findings=parsed.findings
-    )
-    return document, parsed
-
-
-def read_plain(name: str, text: str) -> Document:
-    """Return a file that is not YAML, for its lines."""
-    return Document(name, root=None, texts={name: text}, roots=(), findings=())
-
-
-def read_text(name: str, content: bytes) -> str | Imported:
-    """Return the text of a file, or a failed import if the file is not text."""
-    text = decoded(content, name, "is this the right file?")
-    return text if isinstance(text, str) else Imported(read_plain(name, ""), findings=(text,))
-
-
-def _named(change: Change) -> str:
-    if not change.names:
-        return ""
-    more = len(change.names) - _MOST_NAMES
-    names = ", ".join(change.names[:_MOST_NAMES])
-    return f": {names}" + (f" and {more} more" if more > 0 else "")
-
-
 _MIN_SAVED = 150
 """Minimum characters that a template has to save."""
 _MAX_GROUPS = 200
@@ -271,11 +143,12 @@ _MAX_GROUPS = 200
 _COMMENT = "#"
 _Part = tuple[str, str, str]
 """A key, the key below it if any, and the value; or a comment."""
+_Parts = dict[_Part, Any]
 _Group = frozenset[int]
 T = TypeVar("T")
 
 
-def share(pools: Sequence[tuple[str, Block]], base: str, *outer: str) -> dict[str, Block]:
+def share(pools: Mapping[str, Block], base: str, *outer: str) -> dict[str, Block]:
     """Move common parts of pools into templates, and return these, the widest first.
 
     `base` is the name of the template of all pools; `outer` are templates that all extend.
@@ -288,21 +161,20 @@ def share(pools: Sequence[tuple[str, Block]], base: str, *outer: str) -> dict[st
 class _Sharing:
     """Pools, each with the parts that are not in a template yet."""
 
-    def __init__(self, pools: Sequence[tuple[str, Block]], taken: Collection[str]) -> None:
+    def __init__(self, pools: Mapping[str, Block], taken: Collection[str]) -> None:
         self.templates: dict[str, Block] = {}
         self._taken = {*taken}
-        self._blocks = [block for _, block in pools]
-        self._left = [dict.fromkeys(_parts(block)) for block in self._blocks]
-        words = (re.split(r"[^a-z0-9]+", name.lower()) for name, _ in pools)
+        self._blocks = [*pools.values()]
+        self._left = [dict(_parts(block)) for block in self._blocks]
+        words = (re.split(r"[^a-z0-9]+", name.lower()) for name in pools)
         self._words = [dict.fromkeys(filter(None, each)) for each in words]
 
     def split(self, members: _Group, name: str, outer: list[str]) -> None:
         """Write the template of these pools, then those of groups among them."""
         common = _common_items([self._left[number] for number in sorted(members)])
         if _saved(common, members) >= _MIN_SAVED:
-            template = _select_parts(self._blocks[min(members)], common)
-            template.entries[:0] = _extends(outer)
-            self.templates[name], outer = template, [name]
+            shared = {part: self._left[min(members)][part] for part in common}
+            self.templates[name], outer = _join_parts(outer, shared), [name]
             for number in members:
                 for part in common:
                     del self._left[number][part]
@@ -310,9 +182,8 @@ class _Sharing:
             self.split(group, self._name(group), outer)
             members -= group
         for number in members:
-            block = self._blocks[number]
-            own = _select_parts(block, self._left[number])
-            block.entries, block.below = [*_extends(outer), *own.entries], own.below
+            own = _join_parts(outer, self._left[number])
+            self._blocks[number].value, self._blocks[number].below = own.value, own.below
 
     def _widest(self, members: _Group) -> _Group:
         """Return the largest group whose template saves enough; else an empty group."""
@@ -353,26 +224,21 @@ def _saved(parts: Collection[_Part], group: _Group) -> int:
     return (len(group) - 1) * sum(len("".join(part)) for part in parts)
 
 
-def _extends(names: list[str]) -> list[tuple[str, object]]:
-    return [("extends", names)] if names else []
+def _parts(block: Block) -> Iterator[tuple[_Part, Any]]:
+    for key, value in block.value.items():
+        below = value.value.items() if isinstance(value, Block) else [("", value)]
+        yield from (((key, inner, flow(each)), each) for inner, each in below)
+    yield from (((_COMMENT, "", text), text) for text in block.below)
 
 
-def _parts(block: Block) -> Iterator[_Part]:
-    for key, value in block.entries:
-        if isinstance(value, Block):
-            yield from ((key, below, flow(inner)) for below, inner in value.entries)
+def _join_parts(extends: list[str], parts: _Parts) -> Block:
+    """Return a block of these parts; the opposite of `_parts`."""
+    block = Block({"extends": extends} if extends else {})
+    for (key, below, _), value in parts.items():
+        if below:
+            block.value.setdefault(key, Block({})).value[below] = value
+        elif key == _COMMENT:
+            block.below.append(value)
         else:
-            yield key, "", flow(value)
-    yield from ((_COMMENT, "", text) for text in block.below)
-
-
-def _select_parts(block: Block, parts: Collection[_Part]) -> Block:
-    """Return only these parts of a block."""
-    found = Block(below=[each for each in block.below if (_COMMENT, "", each) in parts])
-    for key, value in block.entries:
-        if isinstance(value, Block):
-            inner = [each for each in value.entries if (key, each[0], flow(each[1])) in parts]
-            found.entries += [(key, Block(inner))] if inner else []
-        elif (key, "", flow(value)) in parts:
-            found.entries.append((key, value))
-    return found
+            block.value[key] = value
+    return block

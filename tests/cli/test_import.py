@@ -129,9 +129,17 @@ def test_a_recorded_queue_shows_what_only_the_prefix_took(
     ("system", "content", "finding"),
     [
         ("resalloc", "{% for x in y %}\n", "pools:1:1: error[jinja-template] this is a Jinja"),
-        ("resalloc", "p: {cmd_new: x}\n", "pools:1:1: error[missing-key] pool p has no cmd_"),
+        (
+            "resalloc",
+            "p: {cmd_new: x}\n",
+            "pools:1:4: error[missing-key] key 'cmd_delete' is missing in p",
+        ),
         ("resalloc", "a: " + "[" * 60_000, "pools:1:"),
-        ("copr", "EXTRA_BUILDER_TAGS = f()\n", "pools:1:22: error[not-a-literal] expected a map"),
+        (
+            "copr",
+            "EXTRA_BUILDER_TAGS = f()\n",
+            "pools:1:22: error[not-a-literal] expected a list, a map",
+        ),
         ("copr", "x = [" * 30_000, "pools:1:"),
         ("debusine", "pools: 1\n", "pools:1:1: error[wrong-type] expected the list that"),
     ],

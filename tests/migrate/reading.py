@@ -3,7 +3,7 @@
 from datetime import date
 
 from fleet.apply.config import check_file
-from fleet.migrate.writing import Imported
+from fleet.migrate.reading import Imported
 from fleet.schema.model import Fleet
 from tests.fakes.files import FakeFiles
 

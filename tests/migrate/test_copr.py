@@ -7,7 +7,7 @@ import pytest
 
 from fleet.errors import FileUnreadable
 from fleet.migrate.from_copr import import_copr, read_list
-from fleet.migrate.writing import Imported
+from fleet.migrate.reading import Imported
 from fleet.schema.model import TicketQueue
 from fleet.tagrules.names import Recorded
 from tests.builders.sentences import tells
@@ -189,14 +189,14 @@ def test_the_file_is_never_executed(tmp_path: object) -> None:
         ("EXTRA_BUILDCHROOT_TAGS = [", "copr.conf:1:26: invalid-python"),
         ("EXTRA_BUILDCHROOT_TAGS = x()", "copr.conf:1:26: not-a-literal"),
         ("EXTRA_BUILDCHROOT_TAGS = [x]", "copr.conf:1:27: not-a-literal"),
-        ("EXTRA_BUILDCHROOT_TAGS = [{}]", "copr.conf:1:27: not-a-literal"),
-        (a_list("a", tags="[]"), "copr.conf:2:30: not-a-literal"),
-        (a_list("a", tags="['a b']"), "copr.conf:2:31: not-a-literal"),
-        (a_list("ä", tags="[1]"), "copr.conf:2:31: not-a-literal"),
+        ("EXTRA_BUILDCHROOT_TAGS = [{}]", "copr.conf:1:27: missing-key"),
+        (a_list("a", tags="[]"), "copr.conf:2:30: wrong-value"),
+        (a_list("a", tags="['a b']"), "copr.conf:2:31: wrong-value"),
+        (a_list("ä", tags="[1]"), "copr.conf:2:31: wrong-type"),
         (a_list("a", tags="['t' + x]"), "copr.conf:2:31: not-a-literal"),
-        (a_list("a", tags='["t"], "x": 1'), "copr.conf:2:42: not-a-literal"),
+        (a_list("a", tags='["t"], "x": 1'), "copr.conf:2:37: unknown-key"),
         ("if x:\n  EXTRA_BUILDCHROOT_TAGS = []", "copr.conf:2:3: not-a-literal"),
-        ("EXTRA_BUILDER_TAGS = {'t': 1}", "copr.conf:1:28: not-a-literal"),
+        ("EXTRA_BUILDER_TAGS = {'t': 1}", "copr.conf:1:28: wrong-type"),
         ("EXTRA_BUILDER_TAGS = {**x}", "copr.conf:1:25: not-a-literal"),
         ("EXTRA_BUILDER_TAGS: dict", "copr.conf:1:1: not-a-literal"),
         ("x = " + "-" * 100_000 + "1", "copr.conf:1:1: too-complex"),

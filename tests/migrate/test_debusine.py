@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.migrate.from_debusine import import_debusine
-from fleet.migrate.writing import Imported
+from fleet.migrate.reading import Imported
 from fleet.schema.model import ExistingImage, HcloudProvider, Machine, Pool
 from tests.builders.sentences import tells
 from tests.migrate.reading import fleet_of, said, wrong
@@ -123,12 +123,12 @@ def test_two_places_of_one_account_are_two_providers() -> None:
         (import_debusine("p", b"", "demo"), "p:1:1: wrong-type"),
         (import_debusine("p", b"- 1", "demo"), "p:1:3: wrong-type"),
         (import_debusine("p", b"\xff", "demo"), "p:1:1: not-text"),
-        (of_text("{provider_type: gcp}"), "pools.yaml:1:3: wrong-type"),
+        (of_text("{provider_type: gcp}"), "pools.yaml:1:78: wrong-value"),
         (
             of_text("{provider_type: hetzner}"),
-            "pools.yaml:1:10: missing-key",
+            "pools.yaml:1:62: missing-key",
         ),
-        (of_text("{provider_type: aws}"), "pools.yaml:1:10: missing-key"),
+        (of_text("{provider_type: aws}"), "pools.yaml:1:62: missing-key"),
         (
             of_text("{provider_type: dummy}", "{max_active_instances: many}"),
             "pools.yaml:1:65: wrong-type",
@@ -190,3 +190,21 @@ def test_an_idle_limit_of_zero_is_immediate_and_told(
     retire = a_pool_of(imported, "p").retire
     told = [each.kind for each in imported.changes if "max_idle_seconds" in each.what]
     assert (retire.idle_after, retire.at, told) == (idle_after, at, kinds)
+
+
+def test_what_a_listing_has_beyond_the_known_keys_is_reported() -> None:
+    found = of_text("{provider_type: dummy, colour: [a, {b: null}]}", "{most_machines: 3}")
+
+    told = said(found, "no-equivalent")
+    assert any(tells(each, "limit", "most_machines: 3") for each in told)
+    assert any(tells(each, "colour: [a, {b: null}]") for each in told)
+    assert "# no equivalent: colour: [a, {b: null}]" in str(found.text)
+
+
+def test_a_launch_template_of_wrong_types_is_refused() -> None:
+    found = of_text(
+        "{provider_type: aws, launch_templates: [{ImageId: a, root_device_size: big, "
+        "InstanceRequirements: {VCpuCount: {Min: -1}}}]}"
+    )
+
+    assert [each.split(": ")[1] for each in wrong(found)] == ["wrong-type", "wrong-value"]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from fleet.migrate.from_resalloc import OPTIONS, import_resalloc
-from fleet.migrate.writing import Imported
+from fleet.migrate.reading import Imported
 from fleet.schema.model import Fleet, HooksProvider, Pool
 from tests.builders.sentences import tells
 from tests.migrate.production import pools_yaml
@@ -203,7 +203,7 @@ def test_no_option_is_silently_dropped(option: str) -> None:
         ("  tags: x\n", "pools.yaml:5:9: wrong-type"),
         (
             "  tags: [a b]\n",
-            "pools.yaml:5:10: wrong-type",
+            "pools.yaml:5:10: wrong-value",
         ),
         (
             "  description: [x]\n",
@@ -211,7 +211,7 @@ def test_no_option_is_silently_dropped(option: str) -> None:
         ),
         (
             "  named_counters: [1]\n",
-            "pools.yaml:5:19: wrong-type",
+            "pools.yaml:5:20: wrong-type",
         ),
         (
             f"  cmd_release: {'x' * 65_537}\n",
@@ -228,7 +228,7 @@ def test_a_value_that_resalloc_could_not_use_is_refused_with_its_place(
 @pytest.mark.parametrize(
     ("text", "finding"),
     [
-        ("p: {cmd_new: x}", "pools.yaml:1:1: missing-key"),
+        ("p: {cmd_new: x}", "pools.yaml:1:4: missing-key"),
         ("[]", "pools.yaml:1:1: wrong-type"),
         ("", "pools.yaml:1:1: wrong-type"),
         ("p: 1", "pools.yaml:1:4: wrong-type"),
@@ -325,3 +325,20 @@ def test_pools_that_have_little_in_common_get_no_template_of_their_own() -> None
     found = import_resalloc("pools.yaml", text.encode(), "demo")
 
     assert str(found.text).count("extends: [invented-machine]") == 1
+
+
+def test_an_empty_command_is_a_missing_one() -> None:
+    found = import_resalloc("pools.yaml", b"p: {cmd_new: , cmd_delete: x, cmd_list: x}", "demo")
+
+    assert wrong(found) == ["pools.yaml:1:14: missing-key"]
+    assert tells(found.findings[0].message, "cmd_new", "p")
+
+
+def test_every_mistake_of_a_file_is_reported_at_once() -> None:
+    found = imported("  max: -1\n  tags: [a, {name: b, weight: 1}]\n  livecheck_period: x\n")
+
+    assert wrong(found) == [
+        "pools.yaml:5:8: wrong-value",
+        "pools.yaml:6:23: unknown-key",
+        "pools.yaml:7:21: wrong-type",
+    ]

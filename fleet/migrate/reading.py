@@ -1,0 +1,134 @@
+"""Read a file of another system, and collect what the import changes or cannot read."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeVar, cast, get_origin
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from fleet.migrate.writing import Block, present, to_text
+from fleet.schema.findings import Finding, Span, in_order
+from fleet.schema.load import explain
+from fleet.schema.nodes import Parsed, decoded, parse
+from fleet.schema.source import Document
+from fleet.schema.units import Section
+
+LIMIT = 1_000_000
+"""Maximum bytes of an imported file."""
+
+Kind = Literal["changed", "never-acts", "no-equivalent", "renamed", "to-do"]
+
+_MOST_NAMES = 10
+T = TypeVar("T", bound=dict[str, Any] | list[Any])
+
+
+@dataclass(frozen=True)
+class Change:
+    """A setting with another meaning after the import, or without any."""
+
+    kind: Kind
+    what: str
+    now: str
+    place: Span
+    names: tuple[str, ...] = ()
+    """The recorded names to which it applies."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The result of an import; no text if the file has errors."""
+
+    document: Document
+    text: str | None = None
+    changes: tuple[Change, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    scripts: tuple[tuple[str, str], ...] = ()
+    """Programs that it refers to: paths relative to its own folder, and contents."""
+
+
+class Foreign(Section):
+    """A part of a file of another system: keys that fleet does not know are allowed."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+@dataclass
+class Notes:
+    """A file, and the changes and findings of its import."""
+
+    document: Document
+    text: str = ""
+    changes: list[Change] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    scripts: dict[str, str] = field(default_factory=dict)
+    """Contents of files for long commands, by path."""
+
+    def change(self, kind: Kind, place: Span, what: str, now: str) -> None:
+        """Note a change of meaning."""
+        self.changes.append(Change(kind, what, now, place))
+
+    def wrong(self, place: Span, rule: str, message: str, hint: str = "") -> None:
+        """Note an error."""
+        self.findings.append(Finding(rule, message, hint=hint, span=place))
+
+    def read(self, annotation: type[T], expected: str) -> T:
+        """Return the file as a mapping or list of this type; an empty one if it has errors."""
+        value, kind = self.document.value, cast("type[T]", get_origin(annotation))
+        if isinstance(value, kind):
+            try:
+                return TypeAdapter(annotation).validate_python(value)
+            except ValidationError as error:
+                found = explain(error, self.document, annotation)
+                self.findings += map(self.document.locate, found)
+        elif value is not None or not self.findings:
+            self.wrong(self.document.span(()), "wrong-type", f"expected {expected}")
+        return kind()
+
+    def imported(self, written: Block) -> Imported:
+        """Return a file with its changes, in the order of the file; no text if it has errors."""
+        if self.findings:
+            return Imported(self.document, findings=in_order(self.findings, self.document.name))
+        unique = dict.fromkeys(self.changes)
+        changes = sorted(unique, key=lambda c: (c.place.line, c.place.column, c.kind, c.what))
+        scripts = tuple(self.scripts.items())
+        return Imported(self.document, to_text(written), tuple(changes), scripts=scripts)
+
+
+def open_file(name: str, content: bytes, *, is_yaml: bool = True) -> Notes:
+    """Return the text of a file, for YAML with its positions; all that is wrong is noted."""
+    text = decoded(content, name, "is this the right file?")
+    if isinstance(text, Finding):
+        return Notes(Document(name, root=None, texts={}, roots=(), findings=()), findings=[text])
+    parsed = parse(text, name) if is_yaml else Parsed(None, ())
+    roots = [parsed.root] if parsed.root else []
+    document = Document(
+        name, root=parsed.root, texts={name: text}, roots=roots, findings=parsed.findings
+    )
+    return Notes(document, text, findings=[*document.findings])
+
+
+def fleet_yaml(system: str, name: str, fleet: str, sections: Mapping[str, object]) -> Block:
+    """Return an imported fleet.yaml with those sections that are not None."""
+    above = f"Written by `fleet import {system}` from {name}: read it before use."
+    return Block({"fleet": fleet, **present(sections)}, [above])
+
+
+def changes_to_text(changes: Iterable[Change]) -> str:
+    """Return one line per change, in the format that editors and terminals can jump to."""
+    lines = (f"{c.place}: {c.kind}: {c.what}: {c.now}{_named(c)}" for c in changes)
+    return "\n".join(line.replace("\n", "\\n") for line in lines)
+
+
+def changes_to_json(changes: Iterable[Change]) -> str:
+    """Return the changes as one JSON object."""
+    report = {"format": "fleet-import-1", "changes": [asdict(change) for change in changes]}
+    return json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+
+
+def _named(change: Change) -> str:
+    if not change.names:
+        return ""
+    more = len(change.names) - _MOST_NAMES
+    names = ", ".join(change.names[:_MOST_NAMES])
+    return f": {names}" + (f" and {more} more" if more > 0 else "")
