@@ -68,7 +68,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         if imported is None or imported.text is None:
             return 1
         scripts = {name: (text.encode(), _PROGRAM) for name, text in imported.scripts}
-        made = scripts | _files(imported.text, args.fleet, recorded=False)
+        made = scripts | _files(imported.text, starting.Choice(args.fleet, "tickets"))
         unfinished = any(each.kind == "to-do" for each in imported.changes)
         next_steps = [*["edit fleet.yaml: see each `to-do` above"] * unfinished, *_LOOK]
     else:
@@ -76,8 +76,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         choice = _choose(args, console)
         text = starting.fleet_yaml(choice)
         check_text(text)
-        made = _files(text, choice.fleet, recorded=choice.queue == "recorded")
-        next_steps = list(starting.steps(choice))
+        made = _files(text, choice)
+        next_steps = starting.steps(choice)
     # Of two concurrent commands, the second sees all files of the first.
     with locked_folder(Path()):
         _refuse_existing(made)
@@ -174,16 +174,9 @@ def _imported(args: argparse.Namespace, console: Console) -> Imported | None:
     return import_from(asked, console)
 
 
-def _files(text: str, fleet: str, *, recorded: bool) -> dict[str, tuple[bytes, int | None]]:
+def _files(text: str, choice: starting.Choice) -> dict[str, tuple[bytes, int | None]]:
     """Return the files to write, by path, with their modes; fleet.yaml is the last."""
-    written = {
-        ".gitignore": starting.IGNORED,
-        ".gitlab-ci.yml": starting.CI,
-        "README.md": starting.readme(fleet),
-    }
-    if recorded:
-        written["world.json"] = starting.recording(fleet)
-    written["fleet.yaml"] = text
+    written = {**starting.files_beside(choice), "fleet.yaml": text}
     return {name: (content.encode(), None) for name, content in written.items()}
 
 
@@ -201,7 +194,7 @@ def _refuse_existing(made: Mapping[str, tuple[bytes, int | None]]) -> None:
 
 def _refuse_early(fleet: str) -> None:
     """Refuse existing files before asking questions, except those of an interrupted run."""
-    made = _files("", fleet, recorded=False)
+    made = _files("", starting.Choice(fleet, "tickets"))
     ours = [name for name in made if name != _CONFIG and _says(Path(name), made)]
     if len(ours) < len(made) - 1:
         _refuse_existing(made)
