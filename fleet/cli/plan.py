@@ -31,6 +31,7 @@ def arguments(parser: Parser) -> None:
     option(
         parser, "--gitlab-terraform-report", "FILE", "also write a GitLab terraform report to FILE"
     )
+    flag(parser, "--verbose", "also print the digests of the plan and its inputs, as --out does")
     flag(parser, "--exit-code", "exit with 3 when changes are pending")
 
 
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         for lines in plan_to_lines(plan, change, cadence):
             console.out(lines)
     else:
-        blocks = plan_blocks(plan, change, age)
+        blocks = plan_blocks(plan, change, age, digests=args.verbose or bool(args.out))
         text = document_to_markdown(blocks) if args.markdown else text_for(console, blocks)
         console.out(text)
     if plan.is_refused:

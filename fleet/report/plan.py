@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import assert_never
 
@@ -51,12 +51,12 @@ from fleet.report.document import (
 )
 from fleet.report.markdown import document_to_markdown
 from fleet.report.status import budgets_section, count_cell, limits_section, pool_status
-from fleet.schema.findings import MAX_LISTED, some_of, yaml_key
+from fleet.schema.findings import MAX_LISTED, listed, some_of, yaml_key
 from fleet.tagrules.export import describe_rules
 from fleet.words import figures as words
 from fleet.words.answers import explain_dropped, explain_tag_rule
 from fleet.words.images import describe_waiting
-from fleet.words.lives import describe_served
+from fleet.words.lives import describe_served, describe_unnamed, reason_beside_served
 
 _MOST_ALIKE = 5
 _MOST_CHANGED = 5
@@ -71,6 +71,9 @@ _MOST_TAGS = 10
 _MOST_RULES = 5
 _MOST_QUIET_POOLS = 12
 _MOST_UNSERVED = 5
+_MAX_NAMED = 4
+"""Requests that one row names."""
+_LISTS_ALL = "fleet explain request --all"
 _MOST_KINDS = 2
 _MOST_KIND_TAGS = 2
 _MOST_WARNINGS = 10
@@ -86,7 +89,9 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = ""
     return document_to_markdown(plan_blocks(plan, change, age))
 
 
-def plan_blocks(plan: Plan, change: Comparison | None = None, age: str = "") -> Iterator[Block]:
+def plan_blocks(
+    plan: Plan, change: Comparison | None = None, age: str = "", *, digests: bool = False
+) -> Iterator[Block]:
     """Yield the plan, below the effect of a change; `age` is the age of a recorded world."""
     head = line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
     notes: list[Block] = [Items(words.clock(plan), Span("! ", Style.RED))]
@@ -94,9 +99,9 @@ def plan_blocks(plan: Plan, change: Comparison | None = None, age: str = "") -> 
     headline, *totals = _totals(plan)
     whole = (
         Section(words.ORDERS_HEADING, [Items(_orders(plan), _WARNING)]),
+        changes_section(plan),
         _unserved(plan),
         _pools(plan),
-        changes_section(plan),
         budgets_section(plan.budgets),
         limits_section(plan.limits),
         _waiting_versions(plan),
@@ -105,15 +110,16 @@ def plan_blocks(plan: Plan, change: Comparison | None = None, age: str = "") -> 
         _guards(plan),
         _approvals(plan),
     )
+    sources = Section("", [*_sources(plan, digests=digests)])
     compared = () if change is None else comparison_blocks(change, plan.included)
     if change is None or isinstance(change, Unknown):
         yield Title(head, plan.fleet, notes, headline)
         yield from (*totals, *compared, *_notices(plan), *whole, *_warnings(plan))
-        yield Section("", [*_digests(plan)])
+        yield sources
     else:
         yield Title(head, plan.fleet, [*notes, BLANK], bold(comparison_headline(change)))
         yield from (*compared, *_notices(plan), *_warnings(plan))
-        yield Fold(words.WHOLE, [headline, *totals, *whole, Section("", [*_digests(plan)])])
+        yield Fold(words.WHOLE, [headline, *totals, *whole, sources])
 
 
 def _totals(plan: Plan) -> Iterator[Line]:
@@ -152,20 +158,24 @@ def _notices(plan: Plan) -> Iterator[Section]:
 
 
 def _unserved(plan: Plan) -> Section:
-    """Return the unserved requests, by cause."""
+    """Return the unserved requests, by cause; what all of them ask for is above the rows."""
     total = sum(unserved.count for unserved in plan.unserved)
     signatures = {signature.id: signature for signature in plan.signatures}
     causes: defaultdict[tuple[str, str], list[Unserved]] = defaultdict(list)
     for unserved in plan.unserved:
         causes[unserved.because, words.cited(unserved.paths, plan.included)].append(unserved)
+    known = [signatures[each.signature] for each in plan.unserved if each.signature in signatures]
+    shared = _shared_tags(known) if len(causes) > 1 and len(known) == len(plan.unserved) else []
+    many_queues = len({each.queue for each in known}) > 1
     rows = []
     for (because, places), alike in causes.items():
         names = [name for unserved in alike for name in unserved.requests]
         count = sum(unserved.count for unserved in alike)
         found = (signatures.get(unserved.signature) for unserved in alike)
         asked = [each for each in found if each and each.required]
-        brief = _describe_kinds(asked, _MOST_KINDS, _MOST_KIND_TAGS)
-        full = _describe_kinds(asked, MAX_LISTED, MAX_LISTED)
+        queue = f"queue {asked[0].queue}" if many_queues and asked else ""
+        brief = _describe_asked(asked, shared, queue)
+        full = _describe_kinds(asked)
         requests = _named_requests(names, count)
         rows.append(row(requests, because, brief, full, places, mark=_WARNING))
     hidden = [*causes.values()][_MOST_UNSERVED:]
@@ -178,16 +188,40 @@ def _unserved(plan: Plan) -> Section:
         Column("Ask for", Kind.PROSE, form=Form.FULL),
         _IN_FLEET_YAML,
     )
-    table = Table(columns, shorten(rows, _MOST_UNSERVED, rest), is_list=True)
+    rows = shorten(rows, _MOST_UNSERVED, rest)
+    if hidden or any(sum(each.count for each in of) > _MAX_NAMED for of in causes.values()):
+        rows.append(row(f"all of them: `{_LISTS_ALL}`", form=Form.BRIEF))
+    if shared:
+        rows.insert(0, row(f"all ask for {listed(shared)}", form=Form.BRIEF))
+    table = Table(columns, rows, is_list=True)
     return Section(f"Not served in this run: {words.many(total, 'request')}", [table])
 
 
-def _describe_kinds(signatures: Iterable[Signature], most: int, tags: int) -> Lines:
+def _shared_tags(signatures: Sequence[Signature]) -> list[str]:
+    """Return the tags that all signatures require."""
+    first, *others = (each.required for each in signatures)
+    return [tag for tag in first if all(tag in each for each in others)]
+
+
+def _describe_asked(signatures: Sequence[Signature], shared: Sequence[str], queue: str) -> str:
+    """Return the tags of requests that not all unserved requests ask for."""
+    common = [tag for tag in _shared_tags(signatures) if tag not in shared] if signatures else []
+    kinds = dict.fromkeys(
+        some_of([tag for tag in each.required if tag not in {*common, *shared}], shown=1)
+        for each in signatures
+    )
+    others = [*filter(None, kinds)]
+    either = " or ".join(others[:_MOST_KINDS]) + (" or others" if others[_MOST_KINDS:] else "")
+    tags = ", also ".join(filter(None, (some_of(common, shown=_MOST_KIND_TAGS), either)))
+    return ", ".join(filter(None, (queue, f"ask for {tags}" if tags else "")))
+
+
+def _describe_kinds(signatures: Iterable[Signature]) -> Lines:
     """Return the queue and the first tags of each kind of request."""
     asked = dict.fromkeys(
-        f"queue {each.queue}, asks for {some_of(each.required, shown=tags)}" for each in signatures
+        f"queue {each.queue}, asks for {listed(each.required)}" for each in signatures
     )
-    kinds = [*asked][:most]
+    kinds = [*asked][:MAX_LISTED]
     if others := len(asked) - len(kinds):
         kinds.append(f"and {words.many(others, 'other kind')} of request")
     return Lines(kinds)
@@ -201,7 +235,6 @@ def _pools(plan: Plan) -> Section:
     quiet = [pool for pool in plan.pools if _is_quiet(pool)]
     hides = len(quiet) > _MOST_QUIET_POOLS
     pools = [pool_status(verdict) for verdict in plan.pools]
-    money = words.rates([rate for pool in pools for rate in (pool.cost_before, pool.cost_after)])
     others = any(pool.other for pool in pools)
     rows = [
         row(
@@ -210,15 +243,13 @@ def _pools(plan: Plan) -> Section:
             *([count_cell(pool.other)] if others else []),
             str(pool.max),
             _change(verdict),
-            before,
-            after,
+            words.hourly(pool.cost_before),
+            words.hourly(pool.cost_after),
             pool.because,
             pool.failures,
             form=Form.FULL if hides and _is_quiet(verdict) else Form.ALL,
         )
-        for verdict, pool, before, after in zip(
-            plan.pools, pools, money[::2], money[1::2], strict=True
-        )
+        for verdict, pool in zip(plan.pools, pools, strict=True)
     ]
     if hides:
         unread = sum(bool(pool.not_known) for pool in quiet)
@@ -303,8 +334,10 @@ def changes_section(plan: Plan) -> Section:
                 Column("Worker", Kind.NAME),
                 Column("Type", fold=2),
                 Column("Cost", Kind.FIGURE, fold=1),
-                Column("For", style=Style.DIM),
-                why,
+                Column("For", style=Style.DIM, form=Form.FULL),
+                replace(why, form=Form.FULL),
+                Column("For", style=Style.DIM, form=Form.BRIEF),
+                replace(why, form=Form.BRIEF),
                 reason,
             ),
             [*_action_rows(plan)],
@@ -327,8 +360,6 @@ def changes_section(plan: Plan) -> Section:
 def _action_rows(plan: Plan) -> Iterator[Row]:
     """Yield the actions by pool; a terminal draws few of those with the same reason."""
     types = {verdict.worker: verdict.type for verdict in plan.workers}
-    amounts = words.rates([_difference_of(action) for action in plan.actions], sign=True)
-    costs = {id(action): amount for action, amount in zip(plan.actions, amounts, strict=True)}
     groups: dict[str, dict[tuple[int, Reason], list[Action]]] = {}
     for action in plan.actions:
         kind = (_ORDER.index(action.action), action.reason)
@@ -338,15 +369,17 @@ def _action_rows(plan: Plan) -> Iterator[Row]:
             shown = len(alike) if len(alike) <= _MOST_ALIKE else _SHOWN_ALIKE
             for nth, action in enumerate(alike):
                 mark, style = _MARKS[action.action]
-                amount = costs[id(action)] if _difference_of(action) else ""
+                money = _difference_of(action)
                 cells = (
                     pool,
                     line(Span(action.action, style)),
                     action.worker,
                     _type(action, types),
-                    f"{amount} {plan.currency}/h" if amount else "",
-                    describe_served(action),
+                    f"{words.hourly(money, sign=True)} {plan.currency}/h" if money else "",
+                    describe_unnamed(action),
                     action.because,
+                    describe_served(action),
+                    reason_beside_served(action),
                     action.reason.value,
                 )
                 form = Form.ALL if nth < shown else Form.FULL
@@ -360,11 +393,12 @@ def _hidden(alike: Sequence[Action], hidden: Sequence[Action], currency: str) ->
     first = alike[0]
     mark, style = _MARKS[first.action]
     money = sum((_difference_of(action) for action in hidden), Decimal(0))
-    figures = f", {words.rate(money, sign=True)} {currency}/h" if money else ""
+    figures = f", {words.hourly(money, sign=True)} {currency}/h" if money else ""
     text = f" {len(hidden):,} more to {first.action}{figures}"
-    if len({action.because for action in alike}) == 1:
+    why = reason_beside_served(first)
+    if why and len({*map(reason_beside_served, alike)}) == 1:
         spans = line(Span("… and", style), text)
-        cells = (first.pool, spans, "", "", "", "", first.because, first.reason.value)
+        cells = (first.pool, spans, *[""] * 6, why, first.reason.value)
         return Row(cells, Span(f"{mark} ", style), Form.BRIEF)
     reason = Span(f"[{first.reason.value}]", Style.CYAN)
     spans = line(Span("… and", style), text, " ", reason)
@@ -588,8 +622,10 @@ def _format_warning(warning: Warning_) -> Line:
     return line(where, Span(f"warning[{warning.rule}]", Style.YELLOW), " ", warning.message)
 
 
-def _digests(plan: Plan) -> Iterator[Line]:
+def _sources(plan: Plan, *, digests: bool) -> Iterator[Line]:
+    """Yield the origin of each price list, and the digests of the plan and its inputs."""
     for source in plan.prices:
         yield line(Span(words.price_source(source), Style.DIM))
-    digests = ", ".join(f"{name} {digest}" for name, digest in words.digests(plan))
-    yield line(Span(f"Digests: {digests}", Style.DIM))
+    if digests:
+        named = ", ".join(f"{name} {digest}" for name, digest in words.digests(plan))
+        yield line(Span(f"Digests: {named}", Style.DIM))

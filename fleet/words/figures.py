@@ -14,8 +14,10 @@ from fleet.model.plan import (
     Action,
     ApprovalVerdict,
     BudgetVerdict,
+    Create,
     Estimate,
     Holding,
+    Optimum,
     Plan,
     Promotion,
     Replaced,
@@ -51,6 +53,20 @@ def rates(amounts: Sequence[Decimal | None], *, sign: bool = False) -> list[str]
 def rate(amount: Decimal | None, *, sign: bool = False) -> str:
     """Return one amount of money with two to four places."""
     return rates([amount], sign=sign)[0]
+
+
+def hourly(amount: Decimal | None, *, sign: bool = False) -> str:
+    """Return a cost per hour with four places, so that a column of them aligns."""
+    return UNKNOWN if amount is None else format(amount, "+,.4f" if sign else ",.4f")
+
+
+def totals(amounts: Sequence[Decimal | None]) -> list[str]:
+    """Return sums of money to the cent; to four places if cents hide one or a difference."""
+    known = {each for each in amounts if each}
+    in_cents = {each: cents(each) for each in known}
+    hides = any(abs(each) < _MIN_IN_CENTS for each in known)
+    hides |= len({*in_cents.values()}) < len(known)
+    return [*map(hourly if hides else cents, amounts)]
 
 
 def cents(amount: Decimal | None) -> str:
@@ -104,10 +120,10 @@ def rules_to_allow(places: Iterable[PlaceFacts]) -> Iterator[str]:
 def before_after(
     before: Decimal | None, after: Decimal | None, currency: str, *, arrow: str = "->"
 ) -> str:
-    """Return the cost per hour before and after, once if equal."""
+    """Return the total cost per hour before and after, once if equal."""
     if before is None and after is None:
         return UNKNOWN
-    first, second = rates([before, after])
+    first, second = totals([before, after])
     figures = first if before == after else f"{first} {arrow} {second}"
     return f"{figures} {currency}/h"
 
@@ -280,17 +296,17 @@ def waiting(plan: Plan) -> str:
 
 
 def new_machines(plan: Plan) -> Iterator[str]:
-    """Yield the cost of new machines and whether it is optimal, then the assumptions."""
+    """Yield the cost of new machines, compared with the cheapest choice, and the assumptions."""
     optimum = plan.optimum
     if optimum is None:
         return
-    cost = f"New machines: about {bill(optimum.cost)} {plan.currency} until idle time-out"
+    cost = _cost_until_idle(plan, optimum)
     if optimum.is_optimal:
-        yield f"{cost} (optimal)"
+        yield f"{cost} (cheapest choice)"
     elif optimum.is_about_cost and optimum.gap == 1:
         yield f"{cost} ({optimum.because})"
     elif optimum.is_about_cost:
-        yield f"{cost} (at most {optimum.gap:.2%} above optimal: {optimum.because})"
+        yield f"{cost} (at most {optimum.gap:.2%} above the cheapest choice: {optimum.because})"
     else:
         yield cost
     assumed = []
@@ -302,6 +318,19 @@ def new_machines(plan: Plan) -> Iterator[str]:
         yield f"Assumed: {'; '.join(assumed)}"
     if optimum.withheld:
         yield f"Not included: {many(optimum.withheld, 'machine')} withheld by a guard"
+
+
+def _cost_until_idle(plan: Plan, optimum: Optimum) -> str:
+    """Return the number of machines for waiting requests, and their cost until they are idle."""
+    count, money = optimum.machines, f"about {bill(optimum.cost)} {plan.currency}"
+    created = sum(isinstance(action, Create) for action in plan.actions)
+    if not count:
+        return f"New machines cost {money} until they are idle"
+    which = "The" if count != created else "This" if count == 1 else "These"
+    which += " machine" if count == 1 else f" {count:,} machines"
+    which += " for waiting requests" if count != created else ""
+    what = f"costs {money} until it is" if count == 1 else f"cost {money} until they are"
+    return f"{which} {what} idle"
 
 
 def withheld(plan: Plan) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from fleet.model.plan import Action, Create
+from fleet.model.plan import Action, Create, Reason
 from fleet.schema.findings import some_of
 from fleet.schema.units import write_count, write_duration, write_time
 
@@ -61,11 +61,21 @@ def explain_requests(first: str, more: int) -> str:
 
 
 def describe_served(action: Action) -> str:
-    """Return the requests that a new machine serves; empty if its reason names all of them."""
+    """Return the requests that a new machine serves; empty without requests."""
     serves = action.serves if isinstance(action, Create) else ()
-    if set(serves) <= {*action.because.split()}:
-        return ""
-    return f"for {some_of(serves, shown=2)}"
+    return f"for {some_of(serves, shown=2)}" if serves else ""
+
+
+def describe_unnamed(action: Action) -> str:
+    """Return the requests that a new machine serves; empty if its reason names all of them."""
+    served = describe_served(action)
+    serves = action.serves if isinstance(action, Create) else ()
+    return "" if set(serves) <= {*action.because.split()} else served
+
+
+def reason_beside_served(action: Action) -> str:
+    """Return the reason of an action next to `describe_served`; empty if that says it."""
+    return "" if action.reason is Reason.REQUESTS_WAIT else action.because
 
 
 def describe_figure(key: str, count: int) -> str:

@@ -87,4 +87,4 @@ def test_the_figure_that_is_worked_out_is_that_of_the_tour() -> None:
     rows = re.findall(r"^\|.*\| ([\d.]+) \|$", page, re.MULTILINE)
     assert sum(map(float, rows)) == float(minutes)
     assert f"{int(machines) * float(price) * float(minutes) / 60:.4f}" == total
-    assert f"New machines: about {float(total):.2f} EUR" in tour
+    assert f"These {machines} machines cost about {float(total):.2f} EUR" in tour

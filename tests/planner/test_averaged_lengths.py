@@ -38,7 +38,7 @@ def optimum_of(fleet: Fleet, requests: tuple[Request, ...], *workers: Worker) ->
     world: World = a_sim_world(*workers, requests=requests)
     plan = reconcile(fleet, world)
     assert plan.optimum is not None
-    assert ("(optimal)" in " ".join(words.new_machines(plan))) == plan.optimum.is_optimal
+    assert ("(cheapest choice)" in " ".join(words.new_machines(plan))) == plan.optimum.is_optimal
     return plan.optimum
 
 

@@ -26,7 +26,7 @@ def plan_with(*limits: LimitVerdict) -> Plan:
 def test_the_text_of_a_plan_shows_the_limit_of_each_user() -> None:
     both = plan_with(a_limit(None, path=TOTAL, limit=10, waiting=3), a_limit(given=1))
 
-    told = plan_to_text(both, colour=False).split("\n\n")[-2]
+    told = plan_to_text(both, colour=False).split("\n\n")[-1]
     assert [row.split() for row in told.splitlines()] == [
         ["Limits", "for", "in", "use", "new", "waiting", "max"],
         ["tags.extra_powerful.limits.total", "all", "1", "0", "3", "10"],

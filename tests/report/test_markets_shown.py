@@ -18,15 +18,15 @@ def creating(inputs: WorkerInputs) -> Plan:
 def test_a_machine_that_is_bought_on_the_spot_market_says_so() -> None:
     plan = creating(some_inputs(settings={"market": "spot"}))
 
-    assert "ccx33 (spot)  +0.12 EUR/h" in plan_to_text(plan, colour=False)
-    assert "| ccx33 (spot) | +0.12 EUR/h |" in plan_to_markdown(plan)
+    assert "ccx33 (spot)  +0.1200 EUR/h" in plan_to_text(plan, colour=False)
+    assert "| ccx33 (spot) | +0.1200 EUR/h |" in plan_to_markdown(plan)
 
 
 def test_a_machine_on_demand_needs_no_word_for_it() -> None:
     plan = creating(some_inputs())
 
-    assert "ccx33  +0.12 EUR/h" in plan_to_text(plan, colour=False)
-    assert "| ccx33 | +0.12 EUR/h |" in plan_to_markdown(plan)
+    assert "ccx33  +0.1200 EUR/h" in plan_to_text(plan, colour=False)
+    assert "| ccx33 | +0.1200 EUR/h |" in plan_to_markdown(plan)
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.words.lives import describe_served, explain_requests
+from fleet.words.lives import describe_unnamed, explain_requests
 from tests.builders import a_create
 from tests.builders.sentences import tells
 
@@ -20,10 +20,10 @@ def test_requests_of_a_machine_are_named_when_its_reason_names_one(
 ) -> None:
     made = a_create(serves=serves, because=explain_requests(serves[0], len(serves) - 1))
 
-    assert tells(describe_served(made), *serves[:2])
+    assert tells(describe_unnamed(made), *serves[:2])
 
 
 def test_request_of_a_machine_is_named_once_when_its_reason_names_it() -> None:
     made = a_create(serves=("work/1",), because=explain_requests("work/1", 0))
 
-    assert describe_served(made) == ""
+    assert describe_unnamed(made) == ""
