@@ -28,7 +28,7 @@ def metrics_of(decision: Decision, store: Store | None, wrong_tokens: int | None
 
 def last_run(store: Store) -> LastRun | None:
     """Return the last completed run; None if there is no such run."""
-    found = store.ended_runs(1)
+    found = store.last_runs(1, ended=True)
     if not found:
         return None
     run = found[0]

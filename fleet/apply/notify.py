@@ -16,6 +16,8 @@ AGAIN = timedelta(hours=1)
 """Pause before a failed notice is retried, so that a hanging server does not delay runs."""
 _RETENTION = timedelta(days=400)
 """Retention of sent notices: longer than any notice lasts."""
+_SENT = "sent"
+_FAILED = "failed"
 
 
 def send_notices(
@@ -25,31 +27,32 @@ def send_notices(
     if not (plan.notices and messengers):
         return
     try:
-        before = store.notified()
-        tried: dict[str, tuple[bool, datetime]] = {}
+        before = store.notices.read()
+        tried: dict[str, tuple[str, datetime]] = {}
         for channel, messenger in messengers.items():
             due = [each for each in plan.notices if _is_due(before, channel, each, now)][:MOST]
             if due:
-                sent = _send(plan, channel, messenger, due, tell)
-                tried |= {f"{channel} {each.key}": (sent, now) for each in due}
+                result = _send(plan, channel, messenger, due, tell)
+                tried |= {f"{channel} {each.key}": (result, now) for each in due}
         if tried:
-            store.note_notified(tried, now - _RETENTION)
+            old = [key for key, (_, at) in before.items() if at < now - _RETENTION]
+            store.notices.write(tried, old)
     except FleetError as error:
         tell(f"fleet: warning: notices: {error}")
 
 
 def _is_due(
-    before: Mapping[str, tuple[bool, datetime]], channel: str, notice: Notice, now: datetime
+    before: Mapping[str, tuple[str, datetime]], channel: str, notice: Notice, now: datetime
 ) -> bool:
-    sent, at = before.get(f"{channel} {notice.key}", (False, None))
+    result, at = before.get(f"{channel} {notice.key}", ("", None))
     # A clock that was ahead recorded a failure in the future.
-    return not sent and (at is None or not at <= now < at + AGAIN)
+    return result != _SENT and (at is None or not at <= now < at + AGAIN)
 
 
 def _send(
     plan: Plan, channel: str, messenger: Messenger, due: Sequence[Notice], tell: Tell
-) -> bool:
-    """Send one message; return whether the channel accepted it."""
+) -> str:
+    """Send one message; return the result, as the store records it."""
     count = write_count(len(due), "notice")
     subject = f"fleet {plan.fleet}: {count}"
     text = "\n".join([f"{subject}:", *(f"- {each.said}" for each in due)])
@@ -64,6 +67,6 @@ def _send(
         messenger.send(subject, text, body)
     except FleetError as error:
         tell(f"fleet: warning: notify.{channel}: {error}; tried again in an hour")
-        return False
+        return _FAILED
     tell(f"notify.{channel}: sent {count}")
-    return True
+    return _SENT

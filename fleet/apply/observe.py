@@ -160,7 +160,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     stacks = _stacks(fleet, sources, listings, asking)
     before = partial(read_or_default, (), sources.store.absences)
     attempts = _recorded(lambda: sources.store.attempts(REMEMBERED))
-    departures = _recorded(sources.store.departures)
+    departures = _recorded(lambda: tuple(sources.store.departures.read().values()))
     records = {"attempts": attempts, "departures": departures}
     world = World(
         fleet=fleet.fleet,
@@ -427,7 +427,7 @@ def ended_runs(store: "Store", now: datetime) -> tuple[datetime, ...]:
     Other journal entries, such as a forgotten machine, carried out no plan. The time of a run in
     the future is unknown, since its clock was ahead.
     """
-    latest = store.ended_runs(assembly.REMEMBERED)
+    latest = store.last_runs(assembly.REMEMBERED, ended=True)
     began = (datetime.fromisoformat(run["started"]) for run in reversed(latest))
     return tuple(moment for moment in began if moment <= now + _MAX_AHEAD)
 
@@ -436,7 +436,7 @@ def _delete_seconds(store: "Store") -> int | None:
     """Return the duration in seconds of the longest recent run that deleted machines."""
     took = [
         datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
-        for run in read_or_default((), lambda: store.ended_runs(_MAX_JOURNAL_RUNS))
+        for run in read_or_default((), lambda: store.last_runs(_MAX_JOURNAL_RUNS, ended=True))
         if _has_deleted(run["outcome"])
     ]
     longest = max(took[: assembly.REMEMBERED], default=None)
@@ -479,12 +479,12 @@ def _choose_list(told: PriceList | Unknown | None, kept: PriceList | None) -> Pr
 
 def _store_list(name: str, told: PriceList, store: "Store") -> None:
     with suppress(StoreMissing, StoreFailed):  # the next run tries again
-        store.keep_price_list(name, told)
+        store.prices.write({name: told})
 
 
 def _read_stored_list(name: str, reader: PriceReader, store: "Store") -> PriceList | None:
     """Return the stored price list of a provider if it is for the current location."""
-    kept = read_or_default(None, lambda: store.price_lists().get(name))
+    kept = read_or_default(None, partial(store.prices.find, name))
     return kept if kept is not None and kept.location == reader.location else None
 
 
@@ -510,7 +510,7 @@ def with_rules(
     """Return the readings with the rules of each queue, and when they were first observed."""
     if not rules:
         return dict(queues)
-    seen = read_or_default({}, store.rules_seen)
+    seen = read_or_default({}, store.rules.read)
     asked = {name: reader.read for name, reader in rules.items()}
     told = asking("the rules of queue", asked)
     read = dict(queues)
@@ -533,7 +533,7 @@ def _since(held: HeldRules | Unknown, seen: tuple[str, datetime] | None) -> Held
 
 def remember_rules(world: World, store: "Store") -> None:
     """Record when rules of queues were first observed, if they are new."""
-    store.see_rules(
+    store.rules.write(
         {
             f"{name}/{place}": (held.digest, world.time)
             for name, reading in world.queues.items()

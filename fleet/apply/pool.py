@@ -296,7 +296,7 @@ def note_departures(world: World, actions: Sequence[Action], store: Store) -> No
     new = find_departures(world.departures, actions, world.time)
     if new:
         with suppress(StoreMissing):  # only `fleet sweep` gets here without a store
-            store.note_departures(new)
+            store.departures.write({each.key: each for each in new})
 
 
 def _desired(
@@ -659,7 +659,8 @@ def _resume(world: World, each: Resume, sources: Sources, tell: Tell) -> bool:
         sources.registries[each.registry].resume(each.worker)
         own = (each.worker, each.registry)
         known = (d for d in world.departures if (d.worker, d.registry) == own)
-        sources.store.note_departures([d.altered(over=world.time) for d in known])
+        over = {each.key: each.altered(over=world.time) for each in known}
+        sources.store.departures.write(over)
     except FleetError as trouble:
         tell(f"{each.worker} not given back: {trouble}")
         return False
@@ -677,9 +678,7 @@ def forget_departures(world: World, store: Store) -> None:
         return
     there = {machine.name for _, machine in world.machines()}
     there |= {name for stack in world.known_stacks.values() for name in stack.names}
-    gone = [each for each in world.departures if each.worker not in there]
-    if gone:
-        store.note_departures((), gone)
+    store.departures.write({}, [d.key for d in world.departures if d.worker not in there])
 
 
 def confirm_all(sources: Sources, tell: Tell) -> None:

@@ -229,7 +229,7 @@ def _find_later_records(fleet: Fleet, store: "Store", world: World) -> Iterator[
 
 
 def _why_behind(store: "Store", now: datetime) -> str:
-    ended = (datetime.fromisoformat(run["ended"]) for run in store.ended_runs(1))
+    ended = (datetime.fromisoformat(run["ended"]) for run in store.last_runs(1, ended=True))
     last = max(ended, default=now)
     return _why_odd(now, last, _LAST_RUN) if now < last - MAX_SKEW else ""
 

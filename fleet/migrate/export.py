@@ -135,7 +135,7 @@ def deliver_rules(args: argparse.Namespace, fleet: Fleet, today: date, console: 
         for name, book, each in named:
             held = book.read()[each.place]
             if isinstance(held, HeldRules) and not each.is_empty:
-                store.see_rules({f"{name}/{each.place}": (held.digest, utc_now())})
+                store.rules.write({f"{name}/{each.place}": (held.digest, utc_now())})
     _print_result(delivered, console)
     return delivered.exit_code
 

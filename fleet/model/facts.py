@@ -596,6 +596,11 @@ class Departure(Value):
         None, description="When it was given back after a hold; None: it was not."
     )
 
+    @property
+    def key(self) -> str:
+        """Return the name under which a store records it."""
+        return f"{self.worker} {self.registry}"
+
 
 class Absence(Value):
     """A machine that its stack knows and that complete listings of its provider lack."""

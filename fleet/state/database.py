@@ -1,14 +1,15 @@
 """The store's database: its tables, connections and locks, and a dump of all rows."""
 
 import atexit
+import fcntl
 import getpass
 import hashlib
 import os
 import socket
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +17,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from fleet.errors import Locked, StoreFailed, StoreMissing, needing
+from fleet.errors import Locked, StoreFailed, StoreMissing, needing, touching
 from fleet.state.confined import announce_connection
 from fleet.state.processes import later_interrupts
 from fleet.state.storage import older_store, sqlite_url
@@ -161,9 +162,9 @@ def reading_rows(table: sa.Table) -> Iterator[None]:
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         reason = "; ".join(line.strip() for line in str(error).splitlines()[:3])
         raise StoreFailed(
-            f"table {table.name} of the store has an unreadable row: {reason}; another program "
-            "wrote it, or the disk is damaged: restore a backup, or delete the row by hand "
-            "(docs/how-to/restore-lost-state.md)"
+            f"table {table.name} of the store has an unreadable row: {reason}; another release "
+            "of fleet or another program wrote it, or the disk is damaged: restore a backup, or "
+            "delete the row by hand (docs/how-to/restore-lost-state.md)"
         ) from error
 
 
@@ -212,6 +213,20 @@ def query_if_exists(
     """Execute a query; return no row if the table is missing, as in a store of an older fleet."""
     nothing = sa.select(sa.null()).where(sa.false())
     return connection.execute(query if sa.inspect(connection).has_table(table.name) else nothing)
+
+
+def replace_rows(
+    connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]
+) -> None:
+    """Insert rows, each in place of one with its key; creates the table in an older store."""
+    names = [column.name for column in table.primary_key]
+    new = {tuple(row[name] for name in names): row for row in rows}
+    if new:
+        table.create(connection, checkfirst=True)
+        same = [table.c[name] == sa.bindparam(f"old_{name}") for name in names]
+        old = [{f"old_{name}": row[name] for name in names} for row in new.values()]
+        connection.execute(sa.delete(table).where(*same), old)
+        connection.execute(sa.insert(table), [*new.values()])
 
 
 def read_value(connection: sa.Connection, key: str) -> str | None:
@@ -269,30 +284,36 @@ _TRY_LOCK = sa.text(
 )
 
 
-class LockingConnection:
-    """A dedicated connection to PostgreSQL that holds a fleet's lock.
+@contextmanager
+def hold_lock_file(path: str) -> Iterator[bool]:
+    """Hold a lock that the kernel releases when the process dies; yield False if it is held."""
+    with touching(f"{path} cannot be written", StoreFailed):
+        file = open(path, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - Path.open takes no mode
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+@contextmanager
+def hold_server_lock(url: sa.URL, fleet: str) -> Iterator[bool]:
+    """Hold a fleet's lock on a dedicated connection to PostgreSQL; yield False if it is held.
 
     The lock is an advisory lock of a transaction that lasts as long as the run. It ends with the
     connection, and a pooler such as pgbouncer keeps a transaction on one connection. A run does
     not notice that it lost this connection, so each of its transactions compares the lock's
     number.
     """
-
-    def __init__(self, url: sa.URL) -> None:
-        self._engine = _with_audit_events(sa.create_engine(url, poolclass=sa.NullPool))
-        self._connection: sa.Connection | None = None
-
-    def take(self, fleet: str) -> bool:
-        """Acquire a fleet's lock; False if another connection holds it."""
-        self._connection = self._engine.connect()
-        self._connection.execute(_SET_TIMEOUTS)
-        return bool(self._connection.execute(_TRY_LOCK, {"fleet": f" {fleet}"}).scalar())
-
-    def close(self) -> None:
-        """Release the lock."""
-        if self._connection is not None:
-            with suppress(sa.exc.SQLAlchemyError):  # the connection is lost, and the lock with it
-                self._connection.close()
+    connection = _with_audit_events(sa.create_engine(url, poolclass=sa.NullPool)).connect()
+    try:
+        connection.execute(_SET_TIMEOUTS)
+        yield bool(connection.execute(_TRY_LOCK, {"fleet": f" {fleet}"}).scalar())
+    finally:
+        with suppress(sa.exc.SQLAlchemyError):  # the connection is lost, and the lock with it
+            connection.close()
 
 
 def next_fence(connection: sa.Connection) -> int:
@@ -576,26 +597,16 @@ def _system_id() -> str:
     return "/" + hashlib.sha256(said.encode()).hexdigest()[:8]
 
 
+Begin = Callable[[], AbstractContextManager[sa.Connection]]
+"""Starts a transaction in the store."""
 Cell = str | int
 Rows = Mapping[str, Sequence[Mapping[str, Cell]]]
 """Table to its rows, without the lock and the identity of the store."""
 
 _TABLES = {
-    "stacks": STACKS,
-    "runs": RUNS,
-    "samples": SAMPLES,
-    "moments": MOMENTS,
-    "log": LOG,
-    "months": MONTHS,
-    "ledger": LEDGER,
-    "payers": PAYERS,
-    "attempts": ATTEMPTS,
-    "orders": ORDERS,
-    "spent": SPENT,
-    "images": IMAGES,
-    "manifests": MANIFESTS,
-    "tickets": TICKETS,
-    "tenancies": TENANCIES,
+    table.name.removeprefix("fleet_"): table
+    for table in METADATA.sorted_tables
+    if table not in (ABOUT, LOCK)
 }
 _UNDUMPED_KEYS = ("format", "needs", "fleet", CREATED_KEY, TICKETS_AFTER_KEY, FENCE_KEY)
 

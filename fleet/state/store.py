@@ -5,17 +5,15 @@ StoreMissing. A table that is missing in a store of an older fleet is read as em
 the first write.
 """
 
-import fcntl
 import json
-import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
@@ -58,12 +56,14 @@ from fleet.state.database import (
     SPENT,
     STACKS,
     TICKETS_AFTER_KEY,
+    Begin,
     Database,
-    LockingConnection,
     Rows,
     add_about,
     create_tables,
     find_migration,
+    hold_lock_file,
+    hold_server_lock,
     next_fence,
     query_if_exists,
     read_about,
@@ -71,6 +71,7 @@ from fleet.state.database import (
     read_rows,
     read_value,
     reading_rows,
+    replace_rows,
     write_about,
     write_rows,
 )
@@ -92,21 +93,47 @@ _MAX_CLOCK_LEAD = timedelta(days=31)
 """Maximum lead of the last run's clock over that of an order."""
 _MONEY_DECIMALS = 9
 """Decimal places of stored money: billionths."""
-# Keys of the table `about`; a key that ends in a space is a prefix of a name.
+# Keys of the table `about`.
 _CHARGED, _WAITING, _ABSENT = "charged_until", "waiting", "absent"
-_PRICES, _RULES, _NOTICES, _LOOKS = "prices ", "rules ", "notice ", "looks "
-_DEPARTURES = "departure "
-_SENT = {"sent": True, "failed": False}
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 _ABSENCES: TypeAdapter[tuple[Absence, ...]] = TypeAdapter(tuple[Absence, ...])
+Content = TypeVar("Content")
+
+
+@dataclass(frozen=True)
+class Notes(Generic[Content]):
+    """Values of one kind by name, each as text under a key of the table `about`."""
+
+    begin: Begin
+    prefix: str
+    """Start of the key, before the name."""
+    parse: Callable[[str], Content]
+    render: Callable[[Content], str]
+
+    def read(self) -> dict[str, Content]:
+        """Return all values, sorted by name."""
+        with self.begin() as connection, reading_rows(ABOUT):
+            found = read_about(connection, self.prefix)
+            return {name: self.parse(found[name]) for name in sorted(found)}
+
+    def find(self, name: str) -> Content | None:
+        """Return the value of a name; None if it is missing."""
+        with self.begin() as connection, reading_rows(ABOUT):
+            text = read_value(connection, self.prefix + name)
+            return None if text is None else self.parse(text)
+
+    def write(self, values: Mapping[str, Content], gone: Collection[str] = ()) -> None:
+        """Replace the values of these names, and remove the names in `gone`."""
+        if values or gone:
+            rows = {self.prefix + name: self.render(value) for name, value in values.items()}
+            with self.begin() as connection:
+                write_about(connection, rows, drop=[self.prefix + name for name in gone])
 
 
 class StoredSightings:
     """The sightings of one provider's machines, stored as text under a key."""
 
-    def __init__(
-        self, begin: Callable[[], AbstractContextManager[sa.Connection]], key: str
-    ) -> None:
+    def __init__(self, begin: Begin, key: str) -> None:
         self._begin = begin
         self._key = key
 
@@ -131,6 +158,18 @@ class Store(Database):
     def __init__(self, url: str, fleet: str, *, journal: int = _MAX_RUNS) -> None:
         super().__init__(url, fleet)
         self._journal = journal
+        self.rules = Notes(self.begin, "rules ", _split_dated, _join_dated)
+        """The last seen digest of the rules and its time, by queue and place."""
+        self.notices = Notes(self.begin, "notice ", _split_dated, _join_dated)
+        """`sent` or `failed`, and the time of the last try, by channel and notice."""
+        self.departures = Notes(
+            self.begin, "departure ", Departure.model_validate_json, Departure.model_dump_json
+        )
+        """The reasons of drained or disabled workers, by worker and registry."""
+        self.prices = Notes(
+            self.begin, "prices ", PriceList.model_validate_json, PriceList.model_dump_json
+        )
+        """The last kept price list of each provider."""
 
     def init(self, now: datetime | None = None) -> bool:
         """Create the store; False if this fleet has one already.
@@ -225,11 +264,10 @@ class Store(Database):
                     f"set `engine: {known.engine}` on provider {known.provider} again"
                 )
             if known is not None and known.pool != record.pool:
-                _rename_in_attempts(connection, known.pool, record.pool)
+                _rename_in_column(connection, known.pool, record.pool)
                 _rename_in_ledger(connection, known.pool, record.pool)
                 _rename_in_samples(connection, known.pool, record.pool)
-            connection.execute(sa.delete(STACKS).where(same))
-            connection.execute(sa.insert(STACKS), [record.model_dump()])
+            replace_rows(connection, STACKS, [record.model_dump()])
 
     def forget_stack(self, name: str) -> None:
         """Remove a stack that is empty and whose pool is gone."""
@@ -280,18 +318,14 @@ class Store(Database):
                 since = {key: at.isoformat() for key, at in noted.counted.waiting.items()}
                 write_about(connection, {_WAITING: json.dumps(since)})
 
-    def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
-        """Return the latest runs, newest first: started, ended, plan, outcome."""
-        return self._runs(count)
+    def last_runs(self, count: int, *, ended: bool = False) -> tuple[Mapping[str, str], ...]:
+        """Return the latest runs, newest first: started, ended, plan, outcome.
 
-    def ended_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
-        """Return the latest runs that completed a plan, newest first."""
-        return self._runs(count, RUNS.c.ended != "", RUNS.c.plan != "")
-
-    def _runs(self, count: int, *where: sa.ColumnElement[bool]) -> tuple[Mapping[str, str], ...]:
+        `ended`: only runs that completed a plan.
+        """
         columns = (RUNS.c.started, RUNS.c.ended, RUNS.c.plan, RUNS.c.outcome)
-        latest = RUNS.c.number.desc()
-        query = sa.select(*columns).where(*where).order_by(latest).limit(count)
+        where = (RUNS.c.ended != "", RUNS.c.plan != "") if ended else ()
+        query = sa.select(*columns).where(*where).order_by(RUNS.c.number.desc()).limit(count)
         with self.begin() as connection:
             found = tuple(
                 {str(key): str(value) for key, value in row.items()}
@@ -311,9 +345,7 @@ class Store(Database):
         tens = sa.func.substr(at, 1, _TEN_MINUTE_PREFIX)
         stays = sa.select(sa.func.min(at)).where(is_older).group_by(tens)
         with self.begin() as connection:
-            SAMPLES.create(connection, checkfirst=True)
-            connection.execute(sa.delete(SAMPLES).where(at == row["at"]))
-            connection.execute(sa.insert(SAMPLES), [row])
+            replace_rows(connection, SAMPLES, [row])
             connection.execute(
                 sa.delete(SAMPLES).where(at < (sample.at - _SAMPLE_RETENTION).isoformat())
             )
@@ -402,18 +434,13 @@ class Store(Database):
             if charging.payers is not None:
                 PAYERS.create(connection, checkfirst=True)
                 connection.execute(sa.delete(PAYERS))
-                _write_payers(connection, charging.payers)
+                replace_rows(connection, PAYERS, map(_payer_row, charging.payers))
             return True
 
     def note_payers(self, payers: Sequence[MachinePayer]) -> None:
         """Record the payers of planned machines; other machines keep theirs."""
-        if not payers:
-            return
-        names = {each.machine for each in payers}
         with self.begin() as connection:
-            PAYERS.create(connection, checkfirst=True)
-            connection.execute(sa.delete(PAYERS).where(PAYERS.c.machine.in_(names)))
-            _write_payers(connection, payers)
+            replace_rows(connection, PAYERS, map(_payer_row, payers))
 
     def ledger(self, since: Since, currency: str) -> Ledger:
         """Return the charges of the current hour, day and month, by payer.
@@ -460,19 +487,14 @@ class Store(Database):
             return tuple(Tally.model_validate(dict(row)) for row in rows)
 
     def absences(self) -> tuple[Absence, ...]:
-        """Return the machines that were missing in the last run; empty if unreadable."""
-        with self.begin() as connection:
-            try:
-                return _ABSENCES.validate_json(read_value(connection, _ABSENT) or "[]")
-            except ValidationError:
-                return ()  # counting restarts, which keeps machines longer
+        """Return the machines that were missing from listings in the last run."""
+        with self.begin() as connection, reading_rows(ABOUT):
+            return _ABSENCES.validate_json(read_value(connection, _ABSENT) or "[]")
 
     def record_absences(self, absences: Sequence[Absence]) -> None:
         """Replace the record of missing machines with those of this run."""
         with self.begin() as connection:
-            text = _ABSENCES.dump_json(tuple(absences)).decode()
-            if text != (read_value(connection, _ABSENT) or "[]"):
-                write_about(connection, {_ABSENT: text})
+            write_about(connection, {_ABSENT: _ABSENCES.dump_json(tuple(absences)).decode()})
 
     def waited(self) -> Mapping[str, datetime]:
         """Return the requests that waited in the last counted run, and since when."""
@@ -483,16 +505,13 @@ class Store(Database):
     def record_attempts(self, attempts: Sequence[Attempt]) -> None:
         """Record attempts to create machines; a known attempt gets its new result."""
         with self.begin() as connection:
-            if not attempts:
-                return
-            ATTEMPTS.create(connection, checkfirst=True)
-            for attempt in attempts:
-                row = attempt.model_dump(mode="json") | {"at": attempt.at.isoformat()}
-                same = (ATTEMPTS.c.worker == row["worker"], ATTEMPTS.c.at == row["at"])
-                connection.execute(sa.delete(ATTEMPTS).where(*same))
-                connection.execute(sa.insert(ATTEMPTS), [row])
-            oldest = max(attempt.at for attempt in attempts) - _ATTEMPT_RETENTION
-            connection.execute(sa.delete(ATTEMPTS).where(ATTEMPTS.c.at < oldest.isoformat()))
+            if attempts:
+                rows = [
+                    each.model_dump(mode="json") | {"at": each.at.isoformat()} for each in attempts
+                ]
+                replace_rows(connection, ATTEMPTS, rows)
+                oldest = max(attempt.at for attempt in attempts) - _ATTEMPT_RETENTION
+                connection.execute(sa.delete(ATTEMPTS).where(ATTEMPTS.c.at < oldest.isoformat()))
 
     def attempts(self, latest: int) -> tuple[Attempt, ...]:
         """Return the latest attempts of each pool, machine type and market, oldest first."""
@@ -523,15 +542,9 @@ class Store(Database):
 
     def spend(self, approval: str, machines: Collection[str]) -> None:
         """Use an approval for these machines; a machine counts once."""
-        ours = (SPENT.c.approval == approval, SPENT.c.machine.in_(machines))
-        with self._transaction() as connection:
-            SPENT.create(connection, checkfirst=True)
-            known = set(connection.execute(sa.select(SPENT.c.machine).where(*ours)).scalars())
-            new = [
-                {"approval": approval, "machine": name} for name in machines if name not in known
-            ]
-            if new:
-                connection.execute(sa.insert(SPENT), new)
+        rows = [{"approval": approval, "machine": name} for name in machines]
+        with self.begin() as connection:
+            replace_rows(connection, SPENT, rows)
 
     def refund(self, approval: str, machines: Collection[str]) -> None:
         """Remove uses of an approval whose actions were not carried out."""
@@ -543,7 +556,7 @@ class Store(Database):
         """Return the active orders of operators, sorted by key."""
         with self.begin() as connection:
             rows = _read_orders(connection)
-        with reading_rows(ORDERS), _parsing_json("an order (a freeze, a hold or an approval)"):
+        with reading_rows(ORDERS):
             return tuple(_parse_order(row) for row in rows if not _is_over(row, now))
 
     def place_order(self, order: Order, entry: LogEntry, console: str = "") -> None:
@@ -554,11 +567,10 @@ class Store(Database):
         row = {"key": order.key, "until": order.until.isoformat(), "console": console}
         with self.begin() as connection:
             append_entries(connection, [entry])
-            ORDERS.create(connection, checkfirst=True)
             write_about(connection, ABOUT_FORMAT)
-            gone = {order.key, *_find_expired(connection, order.at)}
-            connection.execute(sa.delete(ORDERS).where(ORDERS.c.key.in_(gone)))
-            connection.execute(sa.insert(ORDERS), [row | {"order": order.model_dump_json()}])
+            expired = {*_find_expired(connection, order.at)} - {order.key}
+            replace_rows(connection, ORDERS, [row | {"order": order.model_dump_json()}])
+            connection.execute(sa.delete(ORDERS).where(ORDERS.c.key.in_(expired)))
 
     def lift_orders(self, orders: Mapping[str, LogEntry]) -> frozenset[str]:
         """Remove orders by key and append their log entries; return the removed keys."""
@@ -606,84 +618,20 @@ class Store(Database):
 
     def save_manifest(self, manifest: Manifest) -> None:
         """Record the content of a published version; it replaces an earlier record."""
-        row = {"image": manifest.image, "version": manifest.version}
+        key = {"image": manifest.image, "version": manifest.version}
         with self.begin() as connection:
-            MANIFESTS.create(connection, checkfirst=True)
-            connection.execute(sa.delete(MANIFESTS).where(*_is_version(MANIFESTS, **row)))
-            row["manifest"] = manifest.model_dump_json()
-            connection.execute(sa.insert(MANIFESTS), [row])
+            replace_rows(connection, MANIFESTS, [key | {"manifest": manifest.model_dump_json()}])
 
     def manifest(self, image: str, version: str) -> Manifest | None:
         """Return the content of a published version; None if it is not recorded."""
         query = sa.select(MANIFESTS.c.manifest).where(*_is_version(MANIFESTS, image, version))
-        with self.begin() as connection:
+        with self.begin() as connection, reading_rows(MANIFESTS):
             text = query_if_exists(connection, MANIFESTS, query).scalar()
-        with _parsing_json(f"the manifest of image {image} {version}"):
             return None if text is None else Manifest.model_validate_json(text)
-
-    def rules_seen(self) -> Mapping[str, tuple[str, datetime]]:
-        """Return the last seen digest of the rules and its time, by queue and place."""
-        with self.begin() as connection, reading_rows(ABOUT):
-            return {
-                key: _split_dated(text) for key, text in read_about(connection, _RULES).items()
-            }
-
-    def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
-        """Record the digests of rules and their times."""
-        if not seen:
-            return
-        rows = {f"{_RULES}{key}": f"{what} {at.isoformat()}" for key, (what, at) in seen.items()}
-        with self._transaction() as connection:
-            write_about(connection, rows)
-
-    def notified(self) -> Mapping[str, tuple[bool, datetime]]:
-        """Return whether each notice was sent and when, by channel and notice."""
-        with self.begin() as connection:
-            return _read_notified(connection)
-
-    def note_notified(self, tried: Mapping[str, tuple[bool, datetime]], before: datetime) -> None:
-        """Record tried notices, and remove those last tried before a time."""
-        rows = {
-            f"{_NOTICES}{key}": f"{'sent' if sent else 'failed'} {at.isoformat()}"
-            for key, (sent, at) in tried.items()
-        }
-        with self._transaction() as connection:
-            old = [key for key, (_, at) in _read_notified(connection).items() if at < before]
-            write_about(connection, rows, drop=[f"{_NOTICES}{key}" for key in old])
-
-    def departures(self) -> tuple[Departure, ...]:
-        """Return the reasons of drained or disabled workers, sorted by worker and registry."""
-        with self.begin() as connection:
-            noted = read_about(connection, _DEPARTURES)
-        with _parsing_json("why a worker was drained"):
-            return tuple(Departure.model_validate_json(noted[key]) for key in sorted(noted))
-
-    def note_departures(
-        self, departures: Collection[Departure], gone: Collection[Departure] = ()
-    ) -> None:
-        """Record departures, each in place of an earlier one, and remove those in `gone`."""
-        rows = {_departure_key(each): each.model_dump_json() for each in departures}
-        with self.begin() as connection:
-            write_about(connection, rows, drop=map(_departure_key, gone))
-
-    def price_lists(self) -> Mapping[str, PriceList]:
-        """Return the last kept price list of each provider; unreadable lists are omitted."""
-        with self.begin() as connection:
-            kept = read_about(connection, _PRICES)
-        found = {}
-        for provider, text in kept.items():
-            with suppress(ValidationError):
-                found[provider] = PriceList.model_validate_json(text)
-        return found
-
-    def keep_price_list(self, provider: str, prices: PriceList) -> None:
-        """Replace the price list of a provider."""
-        with self.begin() as connection:
-            write_about(connection, {f"{_PRICES}{provider}": prices.model_dump_json()})
 
     def looks(self, provider: str) -> StoredSightings:
         """Return the stored sightings of a provider's machines."""
-        return StoredSightings(self.begin, f"{_LOOKS}{provider}")
+        return StoredSightings(self.begin, f"looks {provider}")
 
     def server_time(self) -> datetime | None:
         """Return the time of PostgreSQL's clock; None for SQLite."""
@@ -731,26 +679,12 @@ class Store(Database):
     @contextmanager
     def _hold_liveness_lock(self) -> Iterator[None]:
         """Hold a lock that the kernel, or PostgreSQL, releases when the process dies."""
-        with closing(self._lock_file(self._file) if self._file else self._lock_server()):
+        path = self._file
+        lock = hold_lock_file(f"{path}.lock") if path else hold_server_lock(self.url, self._fleet)
+        with self._translating_errors(), lock as held:
+            if not held:
+                raise Locked(f"{self._held_message()}; wait for it to end")
             yield
-
-    def _lock_file(self, path: str) -> IO[bytes]:
-        with touching(f"{path}.lock cannot be written", StoreFailed):
-            file = open(f"{path}.lock", "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - Path.open takes no mode; closed by who asked
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.close()
-            raise Locked(f"{self._held_message()}; wait for it to end") from error
-        return file
-
-    def _lock_server(self) -> LockingConnection:
-        connection = LockingConnection(self.url)
-        with self._translating_errors():
-            if connection.take(self._fleet):
-                return connection
-        connection.close()
-        raise Locked(f"{self._held_message()}; wait for it to end")
 
     def _record_owner(self, owner: str, now: datetime) -> tuple[str | None, int]:
         """Record the owner; return the owner that died with the lock, and the new lock number."""
@@ -772,11 +706,11 @@ class Store(Database):
             connection.execute(sa.delete(LOCK).where(LOCK.c.owner == owner))
 
 
-def _rename_in_attempts(connection: sa.Connection, old: str, new: str) -> None:
-    """Rename a pool in its attempts."""
-    if sa.inspect(connection).has_table(ATTEMPTS.name):
-        renamed = sa.update(ATTEMPTS).where(ATTEMPTS.c.pool == old).values(pool=new)
-        connection.execute(renamed)
+def _rename_in_column(connection: sa.Connection, old: str, new: str) -> None:
+    """Rename a pool in its attempts, and in its machines' payers."""
+    for table in (ATTEMPTS, PAYERS):
+        table.create(connection, checkfirst=True)
+        connection.execute(sa.update(table).where(table.c.pool == old).values(pool=new))
 
 
 def _rename_in_ledger(connection: sa.Connection, old: str, new: str) -> None:
@@ -788,22 +722,11 @@ def _rename_in_ledger(connection: sa.Connection, old: str, new: str) -> None:
             connection.execute(sa.delete(LEDGER).where(*same))
             amounts = (row.seconds, row.nanos)
             _add_to_ledger(connection, row.hour, payer | {"pool": new}, amounts)
-    if sa.inspect(connection).has_table(PAYERS.name):
-        renamed = sa.update(PAYERS).where(PAYERS.c.pool == old).values(pool=new)
-        connection.execute(renamed)
 
 
-def _write_payers(connection: sa.Connection, payers: Iterable[MachinePayer]) -> None:
-    rows = [
-        {
-            "machine": each.machine,
-            "pool": each.pool,
-            "payer": each.model_dump_json(exclude={"machine", "pool"}, exclude_defaults=True),
-        }
-        for each in payers
-    ]
-    if rows:
-        connection.execute(sa.insert(PAYERS), rows)
+def _payer_row(payer: MachinePayer) -> dict[str, str]:
+    text = payer.model_dump_json(exclude={"machine", "pool"}, exclude_defaults=True)
+    return {"machine": payer.machine, "pool": payer.pool, "payer": text}
 
 
 def _read_payers(connection: sa.Connection) -> tuple[MachinePayer, ...]:
@@ -956,36 +879,18 @@ def _moved_error(version: Version) -> VersionMoved:
 
 
 def _parse_version(record: str) -> Version:
-    with _parsing_json("an image version"):
+    with reading_rows(IMAGES):
         return Version.model_validate_json(record)
-
-
-@contextmanager
-def _parsing_json(what: str) -> Iterator[None]:
-    """Read JSON that fleet wrote; raises StoreFailed if another release wrote it."""
-    try:
-        yield
-    except ValidationError as error:
-        raise StoreFailed(
-            f"the store has {what} in a form that this fleet cannot read; another release of "
-            "fleet wrote it"
-        ) from error
-
-
-def _departure_key(departure: Departure) -> str:
-    return f"{_DEPARTURES}{departure.worker} {departure.registry}"
-
-
-def _read_notified(connection: sa.Connection) -> dict[str, tuple[bool, datetime]]:
-    with reading_rows(ABOUT):
-        found = {key: _split_dated(text) for key, text in read_about(connection, _NOTICES).items()}
-        return {key: (_SENT[word], at) for key, (word, at) in found.items()}
 
 
 def _split_dated(text: str) -> tuple[str, datetime]:
     """Return a word and the time after it."""
     word, at = text.split(" ", 1)
     return word, in_utc(datetime.fromisoformat(at))
+
+
+def _join_dated(dated: tuple[str, datetime]) -> str:
+    return f"{dated[0]} {dated[1].isoformat()}"
 
 
 def store_of(fleet: Fleet, file: str) -> Store:

@@ -6,7 +6,7 @@ ticket gets a machine only while it waits, despite concurrent processes.
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -34,6 +34,7 @@ from fleet.state.database import (
     TENANCIES,
     TICKETS,
     TICKETS_AFTER_KEY,
+    Begin,
     create_tables,
     read_number,
     read_value,
@@ -51,9 +52,6 @@ _MAX_TURNS = 5_000
 """Maximum number of ended tickets that are read to find the turns of owners."""
 _MAX_ATTEMPTS = 100
 _IS_OPEN = TICKETS.c.state.in_(sorted(OPEN))
-
-Begin = Callable[[], AbstractContextManager[sa.Connection]]
-"""Starts a transaction in the store."""
 
 
 class _ConcurrentUpdate(Exception):

@@ -90,4 +90,4 @@ def test_what_was_sent_long_ago_is_forgotten() -> None:
     sending.run(plan_with("a"))
     sending.run(plan_with("b"), NOW + timedelta(days=500))
 
-    assert set(sending.store.notified()) == {"webhook b", "command b"}
+    assert set(sending.store.notices.read()) == {"webhook b", "command b"}

@@ -86,8 +86,8 @@ def write(machine: str) -> None:
 def age(by: timedelta) -> None:
     """Let the list that is kept have been read so much earlier."""
     store = Store(sqlite_url(Path.cwd() / ".fleet/store.db"), "trial")
-    kept = store.price_lists()["hetzner"]
-    store.keep_price_list("hetzner", kept.altered(read_at=kept.read_at - by))
+    kept = store.prices.read()["hetzner"]
+    store.prices.write({"hetzner": kept.altered(read_at=kept.read_at - by)})
 
 
 def test_a_plan_costs_what_hetzner_charges_and_not_what_the_shipped_table_says(

@@ -159,7 +159,7 @@ def test_a_run_that_ended_is_found_behind_any_number_that_died(store: Store) -> 
         store.begin_run(started=NOW + timedelta(minutes=number))
     store.record_run(started=ago(days=1), ended=NOW, plan="", outcome="forgot a machine")
 
-    assert [run["plan"] for run in store.ended_runs(5)] == ["p"]
+    assert [run["plan"] for run in store.last_runs(5, ended=True)] == ["p"]
 
 
 def test_the_oldest_runs_leave_the_journal(tmp_path: Path) -> None:
@@ -395,21 +395,25 @@ def a_price_list(**overrides: object) -> PriceList:
 
 def test_the_last_price_list_of_each_provider_is_kept(store: Store) -> None:
     newer = a_price_list(read_at=NOW + timedelta(days=1), address=None)
-    store.keep_price_list("hetzner", a_price_list())
-    store.keep_price_list("other", a_price_list(location="ash"))
-    store.keep_price_list("hetzner", newer)
+    store.prices.write({"hetzner": a_price_list(), "other": a_price_list(location="ash")})
+    store.prices.write({"hetzner": newer})
 
-    assert store.price_lists() == {"hetzner": newer, "other": a_price_list(location="ash")}
+    assert store.prices.read() == {"hetzner": newer, "other": a_price_list(location="ash")}
+    assert store.prices.find("hetzner") == newer
+    assert store.prices.find("none") is None
 
 
-def test_what_cannot_be_read_of_price_lists_is_none(tmp_path: Path) -> None:
+def test_an_unreadable_price_list_hides_no_other_one(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     with store.begin() as connection:
         row = {"key": "prices hetzner", "value": "of another release"}
         connection.execute(sa.insert(ABOUT), [row])
+    store.prices.write({"other": a_price_list()})
 
-    assert store.price_lists() == {}
+    with pytest.raises(StoreFailed, match="table fleet_about"):
+        store.prices.find("hetzner")
+    assert store.prices.find("other") == a_price_list()
 
 
 # orders
@@ -469,8 +473,8 @@ def test_an_order_needs_no_lock(opener: Opener) -> None:
         assert mine.orders(NOW) == (a_hold(),)
 
 
-def test_what_was_sent_of_notices_is_remembered_and_forgotten_by_age(store: Store) -> None:
-    store.note_notified({"webhook a": (True, ago(days=2)), "webhook b": (False, NOW)}, ago(days=9))
-    store.note_notified({"webhook b": (True, NOW)}, ago(days=1))
+def test_notices_are_replaced_and_removed_by_name(store: Store) -> None:
+    store.notices.write({"webhook a": ("sent", ago(days=2)), "webhook b": ("failed", NOW)})
+    store.notices.write({"webhook b": ("sent", NOW)}, ["webhook a"])
 
-    assert store.notified() == {"webhook b": (True, NOW)}
+    assert store.notices.read() == {"webhook b": ("sent", NOW)}
