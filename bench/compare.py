@@ -15,13 +15,13 @@ from bench.policies import POLICIES
 from bench.report import Report
 from bench.scaling import view_of, waiting_of
 from bench.workloads import DAYS, QUEUE, START, Workload, workloads
-from fleet.explain.recorded_demand import Job
+from fleet.explain.recorded_demand import PastRequest
 from fleet.model.facts import Demand, QueueReading, World
 from fleet.planner.inventory import take_inventory
 from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.schema.model import Fleet
 from fleet.simulate.figures import Side
-from fleet.simulate.replay import Decide, Replay, Task
+from fleet.simulate.replay import Decide, Replay, SimulationInputs
 
 
 def measure() -> Report:
@@ -61,7 +61,7 @@ def replay(workload: Workload, policy: Decide) -> Side:
     """Return what a policy comes to on a workload, from an empty fleet to two days after."""
     empty = QueueReading(demand=Demand(read_at=START), workers=None)
     first = World(fleet=workload.fleet.fleet, time=START, queues={QUEUE: empty})
-    replaying = Replay(Task(workload.fleet), first, lambda _, __: None, policy)
+    replaying = Replay(SimulationInputs(workload.fleet), first, lambda _, __: None, policy)
     for job in workload.jobs:
         replaying.feed(job)
     return replaying.finish(START + timedelta(days=DAYS + 2))
@@ -87,7 +87,7 @@ def bound_of(workload: Workload) -> Decimal:
     return total
 
 
-def _cheapest_rate(fleet: Fleet, job: Job) -> Decimal:
+def _cheapest_rate(fleet: Fleet, job: PastRequest) -> Decimal:
     """Return the lowest price per hour of a machine that can serve a request."""
     demand = Demand(read_at=job.at, requests=(job.request,))
     world = World(fleet=fleet.fleet, time=job.at, queues={job.queue: QueueReading(demand=demand)})

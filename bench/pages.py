@@ -22,7 +22,7 @@ from fleet.explain.waiting import waits_of
 from fleet.explain.worker import facts_of_workers
 from fleet.guard import guard
 from fleet.model.facts import Charge, Ledger
-from fleet.model.history import Figures, Sample
+from fleet.model.history import MomentFigures, RunSample
 from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.site.charges import RecentCharges, money_of
@@ -94,13 +94,13 @@ def _charges(pools: list[str]) -> Iterator[Charge]:
         )
 
 
-def _samples(plan: Plan) -> Iterator[Sample]:
+def _samples(plan: Plan) -> Iterator[RunSample]:
     """Yield a week of samples in which figures change with each, as they hardly ever do."""
     for nth in range(WEEK // STEP, -1, -1):
         pools = {
-            pool.pool: Figures(
+            pool.pool: MomentFigures(
                 nth % (1 + pool.max), (nth + number) % 7, nth % 3, 0, nth % 40, 10**8 * (nth % 50)
             )
             for number, pool in enumerate(plan.pools)
         }
-        yield Sample(at=plan.time - nth * STEP, fleet=next(iter(pools.values())), pools=pools)
+        yield RunSample(at=plan.time - nth * STEP, fleet=next(iter(pools.values())), pools=pools)

@@ -12,7 +12,7 @@ from typing import Any
 import highspy
 import numpy as np
 
-from fleet.planner.demand import Group, Place, Rank, Row
+from fleet.planner.demand import LimitRow, Place, Rank, RequestGroup
 
 Array = Any
 MARGIN = 1e-5
@@ -26,7 +26,7 @@ class Plain:
     """All pairs of group and place, and the machines of each place, as integer columns."""
 
     def __init__(
-        self, groups: Sequence[Group], places: Mapping[str, Place], rows: Sequence[Row]
+        self, groups: Sequence[RequestGroup], places: Mapping[str, Place], rows: Sequence[LimitRow]
     ) -> None:
         pairs = [(group, key) for group in groups for key in group.fits if key in places]
         made = [key for key, place in places.items() if place.makes]

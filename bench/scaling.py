@@ -15,7 +15,7 @@ from fleet.planner.lifecycle.surplus import IdleTimeout
 from fleet.planner.lifecycle.warm import make_one
 from fleet.planner.pool_plan import PoolPlan, Why
 from fleet.planner.staffing import Service, find_supplies
-from fleet.planner.units import State
+from fleet.planner.units import UnitState
 from fleet.schema.model import Fleet, Pool
 from fleet.simulate.replay import Decide
 
@@ -109,9 +109,9 @@ def view_of(pool_plan: PoolPlan) -> View:
         pool_plan.name,
         min(option.price or Decimal(0) for option in pool_plan.options),
         pool_plan.on_demand,
-        states.count(State.BUSY),
-        states.count(State.IDLE),
-        len(states) - states.count(State.BUSY) - states.count(State.IDLE),
+        states.count(UnitState.BUSY),
+        states.count(UnitState.IDLE),
+        len(states) - states.count(UnitState.BUSY) - states.count(UnitState.IDLE),
         most,
         most if pool.workers.max_starting is None else pool.workers.max_starting,
     )

@@ -20,13 +20,13 @@ from time import process_time
 from bench.report import Report
 from bench.worlds import NOW, QUEUE, Size, scene_of
 from fleet.__main__ import COLLECTION
-from fleet.explain.recorded_demand import Job, Past
+from fleet.explain.recorded_demand import KnownHistory, PastRequest
 from fleet.model.facts import Demand, Listing, QueueReading, Request, World
 from fleet.model.plan import Plan
 from fleet.planner.inventory import PoolInventory
 from fleet.queues.recorded import world_of
 from fleet.schema.model import Fleet
-from fleet.simulate.replay import Replay, Task, decide
+from fleet.simulate.replay import Replay, SimulationInputs, decide
 
 POOLS, SIGNATURES = 20, 300
 MANY, FEW = 2000, 200
@@ -58,7 +58,7 @@ def measure() -> Report:
     )
 
 
-def _jobs(alike: Sequence[Request], per_day: int, *, days: int) -> Iterator[Job]:
+def _jobs(alike: Sequence[Request], per_day: int, *, days: int) -> Iterator[PastRequest]:
     """Yield jobs that come at any time, always the same."""
     chance = random.Random(24)  # noqa: S311 - the same jobs in every run
     seconds = sorted(chance.randrange(days * 86400) for _ in range(per_day * days))
@@ -66,10 +66,12 @@ def _jobs(alike: Sequence[Request], per_day: int, *, days: int) -> Iterator[Job]
         at = NOW + timedelta(seconds=second)
         like = chance.choice(alike)
         request = like.model_copy(update={"id": str(number), "pending_since": at})
-        yield Job(f"{QUEUE}/{number}", QUEUE, request, at, seconds=like.expected_seconds)
+        yield PastRequest(f"{QUEUE}/{number}", QUEUE, request, at, seconds=like.expected_seconds)
 
 
-def _days(fleet: Fleet, jobs: Iterable[Job], days: int) -> tuple[list[float], Sequence[World]]:
+def _days(
+    fleet: Fleet, jobs: Iterable[PastRequest], days: int
+) -> tuple[list[float], Sequence[World]]:
     """Return the seconds of processor time of each day, and what the runs of the last one saw."""
     seen: deque[World] = deque(maxlen=86400 // CADENCE)
 
@@ -77,7 +79,7 @@ def _days(fleet: Fleet, jobs: Iterable[Job], days: int) -> tuple[list[float], Se
         seen.append(world)
         return decide(fleet, world, inventories)
 
-    replay = Replay(Task(fleet), _first(fleet), lambda _, __: None, watched)
+    replay = Replay(SimulationInputs(fleet), _first(fleet), lambda _, __: None, watched)
     took = [0.0] * days
     for job in jobs:
         begin = process_time()
@@ -90,7 +92,7 @@ def _read_ms(worlds: Sequence[World]) -> float:
     """Return the milliseconds that reading each of some moments in a row takes."""
     texts = [world.model_dump_json().encode() for world in worlds]
     begin = process_time()
-    sum(1 for _ in Past().events(world_of("history", text) for text in texts))
+    sum(1 for _ in KnownHistory().events(world_of("history", text) for text in texts))
     return 1000 * (process_time() - begin) / len(texts)
 
 

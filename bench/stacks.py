@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from bench.report import Report
 from fleet.clouds.sim.machines import Menu, SimCloud, load
-from fleet.engines.projects import Account, load_project
+from fleet.engines.projects import ProviderAccount, load_project
 from fleet.engines.pulumi import PulumiEngine
 from fleet.engines.pulumi_automation import Home
 from fleet.engines.pulumi_backends import find_cli
@@ -152,7 +152,7 @@ def _engine(folder: Path) -> PulumiEngine:
         f"file://{folder / 'state'}",
         folder / "home",
         lambda: PASSPHRASE,
-        {"desk": Account(cloud, {"sim:path": str(cloud.path)})},
+        {"desk": ProviderAccount(cloud, {"sim:path": str(cloud.path)})},
     )
 
 

@@ -32,7 +32,7 @@ from fleet.state.store import Store
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.rounds import hand_out_all
 from fleet.tickets.store import DatabaseTickets
-from tests.fakes.asking import FakeAsking
+from tests.fakes.source_reader import FakeSourceReader
 from tests.rigs import postgres
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -126,7 +126,7 @@ def _pass(store: Store, book: DatabaseTickets, waiting: int, ready: tuple[int, b
     fleet = a_bench_fleet("arch_x86_64" if fitting else "arch_s390x")
     desk = StoredTicketDesk(fleet, book, _Clock())
     world = a_bench_world(machines)
-    sources = Sources({}, {}, {}, _no_engine, store, FakeAsking, desks={"tickets": desk})
+    sources = Sources({}, {}, {}, _no_engine, store, FakeSourceReader, desks={"tickets": desk})
 
     def once() -> None:
         read = world.model_copy(update={"queues": {"tickets": desk.read(NOW)}})

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from fleet.explain.recorded_demand import Job
+from fleet.explain.recorded_demand import PastRequest
 from fleet.model.facts import Request
 from fleet.schema.model import Fleet
 
@@ -35,7 +35,7 @@ class Workload:
 
     name: str
     fleet: Fleet
-    jobs: tuple[Job, ...]
+    jobs: tuple[PastRequest, ...]
 
 
 def workloads() -> tuple[Workload, ...]:
@@ -93,9 +93,9 @@ def _draw(chance: Random, median: int, width: float, most: int) -> int:
     return int(min(max(median * chance.lognormvariate(0, width), 20), most))
 
 
-def _numbered(builds: Iterator[_Build]) -> tuple[Job, ...]:
+def _numbered(builds: Iterator[_Build]) -> tuple[PastRequest, ...]:
     return tuple(
-        Job(
+        PastRequest(
             f"{QUEUE}/{number}",
             QUEUE,
             Request(

@@ -17,15 +17,15 @@ from fleet.model.disks import ImageDisk
 from fleet.model.doctor import Summary
 from fleet.model.facts import (
     Base,
-    Entry,
-    Found,
+    FoundMachine,
     HeldRules,
+    LedgerEntry,
     Listing,
     Machine,
     MachinePayer,
-    Part,
     PriceList,
     QueueReading,
+    SharedResource,
     Stack,
     Unknown,
     Worker,
@@ -202,7 +202,7 @@ class ConsoleReader(Protocol):
 class Adopter(Protocol):
     """Finds existing machines by a label and marks them; only some providers can."""
 
-    def find(self, key: str, value: str) -> Sequence[Found]:
+    def find(self, key: str, value: str) -> Sequence[FoundMachine]:
         """Return all machines with exactly this label, created by fleet or not.
 
         Raises SourceUnreachable if the list may be incomplete.
@@ -212,7 +212,7 @@ class Adopter(Protocol):
         """Add the labels of a worker to a machine, without other changes."""
 
 
-class Step(Value):
+class StackStep(Value):
     """A planned or completed operation on one resource of a stack."""
 
     worker: str
@@ -230,17 +230,17 @@ class StackRef(Value):
     pool: str
 
 
-Progress = Callable[[Step], None]
+Progress = Callable[[StackStep], None]
 NO_USER_DATA: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Change:
+class StackChange:
     """A prepared change of a stack."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[StackStep, ...]
     """The steps, as `preview` returns them."""
-    make: Callable[[Progress, Mapping[str, str]], tuple[Step, ...]]
+    make: Callable[[Progress, Mapping[str, str]], tuple[StackStep, ...]]
     """Makes the change, like `up`; call it once."""
 
 
@@ -252,7 +252,7 @@ class Engine(Protocol):
     def read(self, ref: StackRef) -> Stack | Unknown | None:
         """Return the recorded stack; None if it never existed. Starts no operation."""
 
-    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
         """Return the steps of `up`, sorted by name, without `same`."""
 
     def up(
@@ -261,7 +261,7 @@ class Engine(Protocol):
         workers: Sequence[WorkerInputs],
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
-    ) -> tuple[Step, ...]:
+    ) -> tuple[StackStep, ...]:
         """Apply the changes and return the steps; raises StackFailed if any failed.
 
         `user_data` has the boot data of new workers by name. It holds secrets: it goes only to the
@@ -271,7 +271,7 @@ class Engine(Protocol):
 
     def prepare(
         self, ref: StackRef, workers: Sequence[WorkerInputs]
-    ) -> AbstractContextManager[Change]:
+    ) -> AbstractContextManager[StackChange]:
         """Hold a change for inspection; leaving the block cancels a change that was not made."""
 
     def forget(self, ref: StackRef, worker: str) -> None:
@@ -287,10 +287,12 @@ class SharedStackEngine(Protocol):
     def read(self, ref: StackRef) -> Base | Unknown | None:
         """Return the recorded base; None if it never existed. Starts no operation."""
 
-    def preview(self, ref: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
+    def preview(self, ref: StackRef, parts: Sequence[SharedResource]) -> tuple[StackStep, ...]:
         """Return the steps of `up`, sorted by name, without `same`."""
 
-    def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
+    def up(
+        self, ref: StackRef, parts: Sequence[SharedResource], progress: Progress
+    ) -> tuple[StackStep, ...]:
         """Apply the changes and return the steps; raises StackFailed if any failed."""
 
 
@@ -313,14 +315,14 @@ class Secrets(Protocol):
         """Return the file's excess permissions and the command to remove them; None if fine."""
 
 
-class Asking(Protocol):
+class SourceReader(Protocol):
     """Reads several sources; a failed one, or one beyond the common time limit, is Unknown."""
 
     def __call__(self, kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:
         """Return the result of each source of this kind, by name."""
 
 
-class Members(Protocol):
+class MemberReader(Protocol):
     """The members of groups."""
 
     def read(self) -> Mapping[str, tuple[str, ...]] | Unknown:
@@ -461,7 +463,7 @@ class Charging(Value):
     since: Moment | None = Field(description="`charged_until` of the ledger it rests on.")
     until: Moment
     currency: str
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[LedgerEntry, ...] = ()
     tallies: tuple[Tally, ...] = Field(
         (), description="The parts of packages, and of boot and idle time."
     )
@@ -470,7 +472,7 @@ class Charging(Value):
     )
 
 
-class Noted(NamedTuple):
+class RunRecords(NamedTuple):
     """Records of the end of a run, in addition to the journal."""
 
     log: Sequence[LogEntry] = ()
@@ -559,7 +561,7 @@ class MachineCleaner(Protocol):
         """Discard the state of a machine that is gone."""
 
 
-class Task(NamedTuple):
+class EngineTask(NamedTuple):
     """Work on one pool, or on one machine."""
 
     what: str
@@ -574,7 +576,7 @@ class Task(NamedTuple):
 class PoolExecutor(Protocol):
     """Runs tasks."""
 
-    def run(self, tasks: Sequence[Task]) -> None:
+    def run(self, tasks: Sequence[EngineTask]) -> None:
         """Run tasks; a long one may continue after this returns.
 
         A task that is still running is not started again.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from fleet.apply.decision import Decision
+    from fleet.apply.decision import PlanResult
     from fleet.apply.satellites import Begin, HandOut, OpenDesk, Promoter
     from fleet.model.due import DueReport
     from fleet.model.images import Version
@@ -251,7 +251,7 @@ def _serve_pages(store: Store) -> ServedPages:
     return LivePages(store)
 
 
-def _write_site(decision: Decision, store: Store | None, folder: str) -> int:
+def _write_site(decision: PlanResult, store: Store | None, folder: str) -> int:
     from fleet.site.content import write_site
 
     return write_site(decision, store, folder)

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 
 from fleet.model.facts import Absence, Listing, Machine, MachineState, Stack, Unknown, WorkerInputs
-from fleet.ports import Asking, MachineCleaner
+from fleet.ports import MachineCleaner, SourceReader
 
 Stacks = Mapping[str, Stack | Unknown] | Unknown
 Listings = Mapping[str, Listing | Unknown]
@@ -21,7 +21,7 @@ def find_absences(
     before: Callable[[], Iterable[Absence]],
     cleaners: Mapping[str, MachineCleaner],
     sources: tuple[Stacks, Listings],
-    asking: Asking,
+    asking: SourceReader,
     now: datetime,
 ) -> tuple[Absence, ...]:
     """Return the machines that are in stacks but not in listings, with updated counts."""
@@ -76,7 +76,7 @@ def _is_undecided(key: _Key, judged: set[_Key], sources: tuple[Stacks, Listings]
 def _check(
     cleaners: Mapping[str, MachineCleaner],
     unlisted: Mapping[_Key, WorkerInputs],
-    asking: Asking,
+    asking: SourceReader,
     now: datetime,
 ) -> dict[_Key, bool]:
     """Return whether unlisted machines work, as far as livechecks decide it."""

@@ -16,7 +16,7 @@ from fleet.apply.observe import Sources
 from fleet.checks.pools import LONGEST
 from fleet.errors import PlanRefused, StackFailed, refusal
 from fleet.model.facts import (
-    Found,
+    FoundMachine,
     Listing,
     Machine,
     MachineState,
@@ -35,26 +35,26 @@ from fleet.planner.failures import recall
 from fleet.planner.images import ImageChoice, choose_image
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.machine_inputs import Option, new_inputs
-from fleet.planner.units import State
-from fleet.ports import Adopter, Engine, StackRecord, StackRef, Step, Tell
+from fleet.planner.units import UnitState
+from fleet.ports import Adopter, Engine, StackRecord, StackRef, StackStep, Tell
 from fleet.reconcile import reconcile
-from fleet.report.document import Line, Span, Style, line
+from fleet.report.document import Line, Style, StyledText, line
 from fleet.schema.model import Fleet, Pool, serves_queue, static_names
 from fleet.schema.units import write_count
 from fleet.words.figures import many
 from fleet.words.runs import add_code, add_reason
 
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9.-]{{0,{LONGEST - 1}}}")
-_CAPACITY = (State.IDLE, State.BUSY, State.ASSUMED, State.DISCONNECTED)
+_CAPACITY = (UnitState.IDLE, UnitState.BUSY, UnitState.ASSUMED, UnitState.DISCONNECTED)
 _WORKER_OBSTACLES = {
-    State.STARTING: (
+    UnitState.STARTING: (
         "no queue of the pool has a worker of its name, so fleet would treat it as "
         "failed to boot; register its worker under the machine's name first"
     ),
-    State.DISABLED: "its worker is disabled, so the next apply would delete it",
-    State.DRAINING: "its worker is drained, so the next apply would delete it",
-    State.DEAF: "its worker has not reported its tags, so the next apply would delete it",
-    State.FAILED: "its provider reports it as failed",
+    UnitState.DISABLED: "its worker is disabled, so the next apply would delete it",
+    UnitState.DRAINING: "its worker is drained, so the next apply would delete it",
+    UnitState.DEAF: "its worker has not reported its tags, so the next apply would delete it",
+    UnitState.FAILED: "its provider reports it as failed",
 }
 
 
@@ -90,13 +90,13 @@ class _AdoptionState:
     choice: ImageChoice
     stack: Stack | None
     outdated_too: bool
-    taken: list[tuple[Found, Adopted]] = field(default_factory=list)
+    taken: list[tuple[FoundMachine, Adopted]] = field(default_factory=list)
     already: list[str] = field(default_factory=list)
     against: list[str] = field(default_factory=list)
 
 
 def judge_adoption(
-    fleet: Fleet, world: World, pool: str, found: Sequence[Found], *, outdated_too: bool
+    fleet: Fleet, world: World, pool: str, found: Sequence[FoundMachine], *, outdated_too: bool
 ) -> Adoption:
     """Decide which machines a pool adopts; raises PlanRefused at any obstacle."""
     declared = pool_to_adopt(fleet, pool)
@@ -159,7 +159,7 @@ def _unreadable_registries(world: World, declared: Pool) -> Iterator[str]:
             yield f"workers of queue {queue} are unknown: {reading.workers.unknown}"
 
 
-def _consider(case: _AdoptionState, found: Found) -> None:
+def _consider(case: _AdoptionState, found: FoundMachine) -> None:
     machine, stack = found.machine, case.stack
     if stack is not None and stack.ids.get(machine.name) == machine.id:
         case.already.append(machine.name)
@@ -178,7 +178,7 @@ def _consider(case: _AdoptionState, found: Found) -> None:
         case.taken.append((found, Adopted(machine=machine, inputs=inputs, differs=differs)))
 
 
-def _obstacles(case: _AdoptionState, found: Found) -> Iterator[str]:
+def _obstacles(case: _AdoptionState, found: FoundMachine) -> Iterator[str]:
     """Yield the obstacles that no option can override."""
     machine, owner = found.machine, found.labels.get("fleet")
     if owner not in (None, case.fleet.fleet):
@@ -211,7 +211,7 @@ def _other_records(case: _AdoptionState, machine: Machine) -> Iterator[str]:
             yield f"provider {provider} has a machine of this name"
 
 
-def _differences(case: _AdoptionState, found: Found) -> Iterator[str]:
+def _differences(case: _AdoptionState, found: FoundMachine) -> Iterator[str]:
     """Yield the differences between a machine and a new one of its pool."""
     machine, today = found.machine, _new_inputs(case, found)
     types, images = type_names(case.declared) or ("own",), case.choice.ids
@@ -226,7 +226,7 @@ def _differences(case: _AdoptionState, found: Found) -> Iterator[str]:
             yield f"its {key} is {found.settings.get(key) or 'unknown'}, the pool's is {value}"
 
 
-def _new_inputs(case: _AdoptionState, found: Found) -> WorkerInputs:
+def _new_inputs(case: _AdoptionState, found: FoundMachine) -> WorkerInputs:
     """Return the inputs of a new machine with this type and image."""
     machine = found.machine
     known = WorkerInputs(name="", type="", image="", settings=found.settings)
@@ -235,7 +235,7 @@ def _new_inputs(case: _AdoptionState, found: Found) -> WorkerInputs:
     return new_inputs(case.fleet, option, machine.name)
 
 
-def _real_inputs(case: _AdoptionState, found: Found) -> WorkerInputs:
+def _real_inputs(case: _AdoptionState, found: FoundMachine) -> WorkerInputs:
     """Return the real inputs of a machine, to be recorded."""
     made = _new_inputs(case, found)
     is_alike = made.architecture == found.architecture and all(
@@ -283,7 +283,7 @@ def _refuse_lost_workers(case: _AdoptionState, after: PoolInventory) -> None:
     for _, each in case.taken:
         state = units[each.machine.name].state
         if state not in _CAPACITY:
-            why = _WORKER_OBSTACLES.get(state, _WORKER_OBSTACLES[State.STARTING])
+            why = _WORKER_OBSTACLES.get(state, _WORKER_OBSTACLES[UnitState.STARTING])
             case.against.append(f"{each.machine.name}: {why}")
 
 
@@ -344,7 +344,7 @@ def _check_marked(adoption: Adoption, sources: Sources) -> None:
             )
 
 
-def _check_preview(steps: Sequence[Step], names: Sequence[str], left: str) -> None:
+def _check_preview(steps: Sequence[StackStep], names: Sequence[str], left: str) -> None:
     """Require that the engine would record exactly these machines."""
     planned = {(name, "create") for name in names}
     previewed = {(step.worker, step.operation) for step in steps}
@@ -374,7 +374,7 @@ def adoption_to_lines(adoption: Adoption, *, applies: bool) -> Iterator[Line]:
     count = many(len(adoption.machines), "machine")
     what = f"{'Adopting' if applies else 'Would adopt'} {count} of {adoption.provider}"
     headline = f"{what} into pool {adoption.pool}" if adoption.machines else "Nothing to adopt"
-    yield line(Span(headline, Style.BOLD))
+    yield line(StyledText(headline, Style.BOLD))
     for each in adoption.machines:
         yield from _machine(each)
     if adoption.already:
@@ -385,9 +385,9 @@ def _machine(adopted: Adopted) -> Iterator[Line]:
     machine = adopted.machine
     yield line(
         "  ",
-        Span("+ adopt", Style.GREEN),
+        StyledText("+ adopt", Style.GREEN),
         f"  {machine.name}  {machine.type}, image {machine.image}, id {machine.id}",
     )
     for difference in adopted.differs:
-        yield line("      ", Span(f"! outdated: {difference}", Style.YELLOW))
+        yield line("      ", StyledText(f"! outdated: {difference}", Style.YELLOW))
     yield line(f"      next apply: {adopted.next}")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fleet.model.facts import World
     from fleet.model.plan import Warning_
     from fleet.ports import Console
-    from fleet.tagrules.names import Recorded
+    from fleet.tagrules.names import RecordedNames
 
 
 class Checked(NamedTuple):
@@ -43,7 +43,7 @@ def check_file(  # noqa: PLR0913 - all that decides what a file says
     name: str,
     today: date,
     files: Files | None = None,
-    recorded: "Recorded | None" = None,
+    recorded: "RecordedNames | None" = None,
     world: "World | None" = None,
     *,
     changes: str = "",
@@ -63,7 +63,9 @@ def check_file(  # noqa: PLR0913 - all that decides what a file says
     return Checked(None if has_errors(findings) else loaded.fleet, loaded.document, findings)
 
 
-def _run_checks(loaded: Loaded, today: date, recorded: "Recorded | None") -> Iterator[Finding]:
+def _run_checks(
+    loaded: Loaded, today: date, recorded: "RecordedNames | None"
+) -> Iterator[Finding]:
     """Yield the findings of checks; for a partly invalid file, only certain ones."""
     if loaded.rest is None:
         return

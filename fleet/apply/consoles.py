@@ -6,7 +6,7 @@ from fleet.apply.observe import Sources
 from fleet.apply.orders import logged
 from fleet.errors import FleetError
 from fleet.model.orders import FLEET, Hold
-from fleet.model.plan import Holding, Plan
+from fleet.model.plan import BootHold, Plan
 from fleet.planner.lifecycle.held import HOLD_SECONDS
 from fleet.ports import ConsoleReader, Tell
 from fleet.report.terminal import clean
@@ -36,7 +36,7 @@ def hold_failed(plan: Plan, sources: Sources, run: str, note: Tell, tell: Tell) 
         _revoke(each, sources, tell)
 
 
-def _revoke(held: Holding, sources: Sources, tell: Tell) -> None:
+def _revoke(held: BootHold, sources: Sources, tell: Tell) -> None:
     if held.registry is None or held.registry not in sources.registries:
         return
     try:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Decision:
+class PlanResult:
     """The result of a read command: the plan and its inputs."""
 
     config: Config

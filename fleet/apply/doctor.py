@@ -9,8 +9,8 @@ from fleet.apply.timer import find_clock_faults
 from fleet.errors import FleetError, SecretMissing, StoreFailed, StoreMissing
 from fleet.explain.doctor import find_steps, find_waits, judge_demand
 from fleet.explain.request import Case
-from fleet.model.decisions import Size
-from fleet.model.doctor import Diagnosis, Finding, Summary, judge_clock, wrong
+from fleet.model.decisions import SizeReason
+from fleet.model.doctor import CheckResult, Diagnosis, Summary, judge_clock, wrong
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
 from fleet.planner.assembly import IMAGE_PAGE
 from fleet.planner.budgets import spending_limits
@@ -34,14 +34,14 @@ _SET_CLOCK = "timedatectl set-ntp true; fleet apply --trust-clock, if this clock
 
 
 @dataclass(frozen=True)
-class Asked:
+class CheckupInputs:
     """The adapters of a check-up, in addition to those of a plan."""
 
     sources: Sources
     secrets: Secrets
     servers: Mapping[str, Server] = field(default_factory=dict)
     """Queue to its server, for queues whose server reports its status."""
-    further: Mapping[str, Callable[[], Sequence[Finding]]] = field(default_factory=dict)
+    further: Mapping[str, Callable[[], Sequence[CheckResult]]] = field(default_factory=dict)
     """Name to an additional check; returns findings or raises FleetError."""
     lock: Callable[[], tuple[str, str] | None] = lambda: None
     """Returns the owner of the fleet's lock, and since when."""
@@ -51,7 +51,7 @@ class Asked:
     """Subject to a description of how to check it by hand."""
 
 
-def examine(case: Case, asked: Asked) -> Diagnosis:
+def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
     """Return all findings, dependencies first."""
     summaries: dict[str, Summary] = {}
     findings = (
@@ -79,13 +79,13 @@ def examine(case: Case, asked: Asked) -> Diagnosis:
     )
 
 
-def _without_echoes(findings: Sequence[Finding]) -> Iterator[Finding]:
+def _without_echoes(findings: Sequence[CheckResult]) -> Iterator[CheckResult]:
     """Yield findings, without those of queues that repeat an error of the store."""
     said = {each.said for each in findings if (each.about, each.result) == (_STORE, "wrong")}
     return (each for each in findings if each.about == _STORE or each.said not in said)
 
 
-def _secrets(case: Case, asked: Asked) -> Iterator[Finding]:
+def _secrets(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
     for path, reference in secrets_in(case.fleet):
         about = f"secret {path}"
         try:
@@ -96,9 +96,9 @@ def _secrets(case: Case, asked: Asked) -> Iterator[Finding]:
         exposure = asked.secrets.exposure(reference)
         if exposure is not None:
             said, fix = exposure
-            yield Finding(about=about, result="notice", said=said, fix=fix)
+            yield CheckResult(about=about, result="notice", said=said, fix=fix)
         else:
-            yield Finding(about=about, result="ok", said="found")
+            yield CheckResult(about=about, result="ok", said="found")
 
 
 def _fix_for(reference: Secret) -> str:
@@ -111,7 +111,9 @@ def _fix_for(reference: Secret) -> str:
             return " ".join(reference.command)
 
 
-def _servers(case: Case, asked: Asked, summaries: dict[str, Summary]) -> Iterator[Finding]:
+def _servers(
+    case: Case, asked: CheckupInputs, summaries: dict[str, Summary]
+) -> Iterator[CheckResult]:
     for queue, server in sorted(asked.servers.items()):
         try:
             summary = summaries[queue] = server.summary()
@@ -120,19 +122,19 @@ def _servers(case: Case, asked: Asked, summaries: dict[str, Summary]) -> Iterato
                 f"queue {queue}, server", str(error), f"see queues.{queue}.url in fleet.yaml"
             )
             continue
-        yield Finding(about=f"queue {queue}, server", result="ok", said="it answers")
+        yield CheckResult(about=f"queue {queue}, server", result="ok", said="it answers")
         about = f"queue {queue}, clock"
         yield judge_clock(about, theirs=summary.server_time, ours=summary.asked_at)
         yield _token(case, queue, server)
         yield _check_counts(queue, server)
 
 
-def _token(case: Case, queue: str, server: Server) -> Finding:
+def _token(case: Case, queue: str, server: Server) -> CheckResult:
     about = f"queue {queue}, token"
     declared = case.fleet.queues[queue]
     if isinstance(declared, DebusineQueue) and declared.token is None:
         said = f"no token; set queues.{queue}.token to use REST"
-        return Finding(about=about, result="unchecked", said=said)
+        return CheckResult(about=about, result="unchecked", said=said)
     try:
         user = server.user()
     except FleetError as error:
@@ -141,10 +143,10 @@ def _token(case: Case, queue: str, server: Server) -> Finding:
         return wrong(
             about, "the server does not recognise this token", "debusine-admin create_token USER"
         )
-    return Finding(about=about, result="ok", said=f"token of user {user}")
+    return CheckResult(about=about, result="ok", said=f"token of user {user}")
 
 
-def _check_counts(queue: str, server: Server) -> Finding:
+def _check_counts(queue: str, server: Server) -> CheckResult:
     about = f"queue {queue}, second witness"
     try:
         counted = server.counts()
@@ -152,17 +154,17 @@ def _check_counts(queue: str, server: Server) -> Finding:
         fix = f"allow this computer to read open-metrics of queues.{queue}.url"
         return wrong(about, str(error), fix)
     told = ", ".join(f"{scope} {count:,}" for scope, count in sorted(counted.items()))
-    return Finding(about=about, result="ok", said=f"pending by scope: {told}")
+    return CheckResult(about=about, result="ok", said=f"pending by scope: {told}")
 
 
-def _rules(case: Case) -> Iterator[Finding]:
+def _rules(case: Case) -> Iterator[CheckResult]:
     """Yield whether queues have the rules of fleet.yaml, which act only there."""
     for verdict in case.plan.rules:
         about = f"queue {verdict.queue}, rules of {verdict.place}"
         said = describe_rules(verdict)
         match verdict.state:
             case "in-force":
-                yield Finding(about=about, result="ok", said=said)
+                yield CheckResult(about=about, result="ok", said=said)
             case "unseen":
                 yield wrong(about, said, f"see queues.{verdict.queue}.rules in fleet.yaml")
             case _:
@@ -173,10 +175,10 @@ def _rules(case: Case) -> Iterator[Finding]:
                 "cannot check whether the queue has the rules of fleet.yaml: set "
                 f"queues.{queue}.rules"
             )
-            yield Finding(about=f"queue {queue}, rules", result="unchecked", said=said)
+            yield CheckResult(about=f"queue {queue}, rules", result="unchecked", said=said)
 
 
-def _registries(case: Case) -> Iterator[Finding]:
+def _registries(case: Case) -> Iterator[CheckResult]:
     for queue, reading in sorted(case.world.queues.items()):
         declared = case.fleet.queues.get(queue)
         if isinstance(declared, CoprQueue | TicketQueue):
@@ -186,26 +188,28 @@ def _registries(case: Case) -> Iterator[Finding]:
         yield _registry(f"queue {queue}, workers", key, reading, is_server=is_server)
 
 
-def _registry(about: str, key: str, reading: QueueReading, *, is_server: bool) -> Finding:
+def _registry(about: str, key: str, reading: QueueReading, *, is_server: bool) -> CheckResult:
     match reading.workers:
         case None if not is_server:
             said = "the recording has no workers; using the provider's list"
-            return Finding(about=about, result="unchecked", said=said)
+            return CheckResult(about=about, result="unchecked", said=said)
         case None:
             said = f"unknown which workers are idle or busy: REST does not say; set {key}"
-            return Finding(about=about, result="unchecked", said=said, fix="fleet debusine grants")
+            return CheckResult(
+                about=about, result="unchecked", said=said, fix="fleet debusine grants"
+            )
         case Unknown(unknown=because):
             return wrong(about, because, f"see {key} in fleet.yaml")
         case workers:
-            return Finding(about=about, result="ok", said=f"{len(workers):,} registered")
+            return CheckResult(about=about, result="ok", said=f"{len(workers):,} registered")
 
 
-def _providers(case: Case) -> Iterator[Finding]:
+def _providers(case: Case) -> Iterator[CheckResult]:
     for name, listing in sorted(case.world.providers.items()):
         about = f"provider {name}, machines"
         if isinstance(listing, Listing):
             said = f"{len(listing.machines):,} of this fleet"
-            yield Finding(about=about, result="ok", said=said)
+            yield CheckResult(about=about, result="ok", said=said)
         else:
             provider = case.fleet.providers.get(name)
             own = isinstance(provider, HooksProvider)  # from `providers`, or of a pool
@@ -213,7 +217,7 @@ def _providers(case: Case) -> Iterator[Finding]:
             yield wrong(about, listing.unknown, f"see {where} in fleet.yaml")
 
 
-def _engines(case: Case, asked: Asked) -> Iterator[Finding]:
+def _engines(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
     for name in sorted(case.fleet.providers):
         about = f"provider {name}, engine"
         engine = asked.sources.engine_of(name)
@@ -223,10 +227,10 @@ def _engines(case: Case, asked: Asked) -> Iterator[Finding]:
             said = "no passphrase to encrypt the secrets in stack state"
             yield wrong(about, said, "state: {passphrase: {env: NAME}} in fleet.yaml")
         else:
-            yield Finding(about=about, result="ok", said=f"{engine.name}")
+            yield CheckResult(about=about, result="ok", said=f"{engine.name}")
 
 
-def _state(case: Case, asked: Asked) -> Iterator[Finding]:
+def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
     try:
         runs = asked.sources.store.last_runs(1)
         holder = asked.lock()
@@ -240,43 +244,45 @@ def _state(case: Case, asked: Asked) -> Iterator[Finding]:
     if runs:
         began = datetime.fromisoformat(runs[0]["started"])
         ran = f"last run started at {write_time(began)}"
-    yield Finding(about=_STORE, result="ok", said=ran)
+    yield CheckResult(about=_STORE, result="ok", said=ran)
     for fault in faults if case.fleet.pools else ():  # without pools there is nothing to apply
         said = f"`fleet apply` refuses this clock: {fault}"
-        yield Finding(about="state, clock", result="wrong", said=said, fix=_SET_CLOCK)
+        yield CheckResult(about="state, clock", result="wrong", said=said, fix=_SET_CLOCK)
     if isinstance(case.world.ledger, Unknown) and spending_limits(case.fleet):
         yield wrong("state, spending", case.world.ledger.unknown, "see money in fleet.yaml")
     if holder is not None:
         said = f"held by {holder[0]} since {holder[1]}"
         fix = "fleet state unlock, if that run is dead"
-        yield Finding(about="state, lock", result="notice", said=said, fix=fix)
+        yield CheckResult(about="state, lock", result="notice", said=said, fix=fix)
     else:
-        yield Finding(about="state, lock", result="ok", said="free")
+        yield CheckResult(about="state, lock", result="ok", said="free")
     stacks = case.world.stacks
     for pool, stack in sorted(stacks.items()) if not isinstance(stacks, Unknown) else ():
         if not isinstance(stack, Stack):
             yield wrong(f"pool {pool}, stack", stack.unknown, "fleet state show")
         elif stack.interrupted:
             said = "an apply was interrupted while changing it"
-            yield Finding(
+            yield CheckResult(
                 about=f"pool {pool}, stack", result="notice", said=said, fix="fleet apply"
             )
 
 
-def _images(case: Case) -> Iterator[Finding]:
+def _images(case: Case) -> Iterator[CheckResult]:
     for each in case.plan.waiting_versions:
         about = f"image {each.image}, promotion"
-        yield Finding(about=about, result="notice", said=describe_waiting(each), fix=each.command)
+        yield CheckResult(
+            about=about, result="notice", said=describe_waiting(each), fix=each.command
+        )
     for name, said in describe_troubles(case.fleet, case.world, case.inventory).items():
         yield wrong(f"pool {name}, image", said, f"see {IMAGE_PAGE}")
     for pool in case.plan.pools:
-        if any(each.code is Size.UNPUBLISHED for each in pool.decisions):
+        if any(each.code is SizeReason.UNPUBLISHED for each in pool.decisions):
             about = f"pool {pool.pool}, image"
             fix = "build, test and publish the image (docs/how-to/bake-an-image.md)"
-            yield Finding(about=about, result="notice", said=pool.because, fix=fix)
+            yield CheckResult(about=about, result="notice", said=pool.because, fix=fix)
 
 
-def _further(asked: Asked) -> Iterator[Finding]:
+def _further(asked: CheckupInputs) -> Iterator[CheckResult]:
     for about, look in asked.further.items():
         try:
             yield from look()
@@ -284,6 +290,6 @@ def _further(asked: Asked) -> Iterator[Finding]:
             yield wrong(about, str(error), "fleet validate")
 
 
-def _unchecked(asked: Asked) -> Iterator[Finding]:
+def _unchecked(asked: CheckupInputs) -> Iterator[CheckResult]:
     for about, said in asked.unchecked.items():
-        yield Finding(about=about, result="unchecked", said=said)
+        yield CheckResult(about=about, result="unchecked", said=said)

@@ -13,7 +13,7 @@ from fleet.apply.rebuild import unknown_stacks
 from fleet.errors import FleetError, PlanRefused, refusal
 from fleet.model.facts import Stack, WorkerState, World
 from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
-from fleet.planner.units import State, Unit
+from fleet.planner.units import Unit, UnitState
 from fleet.ports import Engine
 from fleet.schema.model import Fleet
 from fleet.state.store import Store
@@ -22,7 +22,7 @@ from fleet.words.figures import many
 _CONNECTED = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF)
 
 
-class Forgotten(NamedTuple):
+class RemovedRecord(NamedTuple):
     """The result of removing a machine's record."""
 
     pool: str
@@ -31,7 +31,7 @@ class Forgotten(NamedTuple):
     """Queue that disabled the worker; None: no queue had one."""
 
 
-def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> Forgotten:
+def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> RemovedRecord:
     """Remove the record of a machine and its worker; raises PlanRefused if it may exist."""
     pool = _find_pool(world, name)
     inventory = take_inventory(fleet, world)[pool]
@@ -39,7 +39,7 @@ def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> F
     queue = _release(unit, sources)
     engine = sources.engine_of(inventory.provider)
     engine.forget(stack_ref(fleet, pool, inventory.provider, inventory.stack), name)
-    return Forgotten(pool, queue)
+    return RemovedRecord(pool, queue)
 
 
 def _release(unit: Unit, sources: Sources) -> str | None:
@@ -74,7 +74,7 @@ def _find_missing(fleet: Fleet, world: World, inventory: PoolInventory, name: st
             f"cannot tell whether {name} is gone: {'; '.join(inventory.blind)}; fix that first"
         )
     unit = next(unit for unit in inventory.known if unit.name == name)
-    if unit.state is not State.MISSING:
+    if unit.state is not UnitState.MISSING:
         raise refusal(
             f"an interrupted apply was creating or deleting {name}; `fleet apply` finishes that"
         )

@@ -10,18 +10,18 @@ from dataclasses import replace
 from typing import Literal
 
 from fleet.apply.observe import Sources
-from fleet.model.facts import Base, Part, Stack, Unknown, WorkerInputs
+from fleet.model.facts import Base, SharedResource, Stack, Unknown, WorkerInputs
 from fleet.ports import (
     NO_USER_DATA,
-    Change,
     Engine,
     Enroller,
     Enrolment,
     Progress,
     Registry,
     SharedStackEngine,
+    StackChange,
     StackRef,
-    Step,
+    StackStep,
     Tell,
 )
 
@@ -30,7 +30,7 @@ Note = Callable[[str], None]
 
 def journalled(sources: Sources, note: Note) -> Sources:
     """Wrap adapters so that they pass each change to `note` before making it."""
-    planned: dict[str, tuple[Step, ...]] = {}
+    planned: dict[str, tuple[StackStep, ...]] = {}
     return replace(
         sources,
         registries={
@@ -88,7 +88,9 @@ class _Enroller:
 class _Engine:
     """An engine that describes an update by the stack's last preview in `planned`."""
 
-    def __init__(self, engine: Engine, planned: dict[str, tuple[Step, ...]], note: Note) -> None:
+    def __init__(
+        self, engine: Engine, planned: dict[str, tuple[StackStep, ...]], note: Note
+    ) -> None:
         self.name: Literal["embedded", "pulumi"] = engine.name
         self._engine = engine
         self._planned = planned
@@ -97,7 +99,7 @@ class _Engine:
     def read(self, ref: StackRef) -> Stack | Unknown | None:
         return self._engine.read(ref)
 
-    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
         self._planned[ref.name] = self._engine.preview(ref, workers)
         return self._planned[ref.name]
 
@@ -107,19 +109,19 @@ class _Engine:
         workers: Sequence[WorkerInputs],
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
-    ) -> tuple[Step, ...]:
+    ) -> tuple[StackStep, ...]:
         self._note(_describe_update(ref, self._planned.get(ref.name, ())))
         return self._engine.up(ref, workers, progress, user_data)
 
     @contextmanager
-    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
         with self._engine.prepare(ref, workers) as change:
 
-            def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[Step, ...]:
+            def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[StackStep, ...]:
                 self._note(_describe_update(ref, change.steps))
                 return change.make(progress, user_data)
 
-            yield Change(change.steps, make)
+            yield StackChange(change.steps, make)
 
     def forget(self, ref: StackRef, worker: str) -> None:
         self._note(f"stack {ref.name}: forget {worker}")
@@ -132,20 +134,22 @@ class _SharedStacks:
     def __init__(self, base: SharedStackEngine, note: Note) -> None:
         self._base = base
         self._note = note
-        self._planned: tuple[Step, ...] = ()
+        self._planned: tuple[StackStep, ...] = ()
 
     def read(self, ref: StackRef) -> Base | Unknown | None:
         return self._base.read(ref)
 
-    def preview(self, ref: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
+    def preview(self, ref: StackRef, parts: Sequence[SharedResource]) -> tuple[StackStep, ...]:
         self._planned = self._base.preview(ref, parts)
         return self._planned
 
-    def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
+    def up(
+        self, ref: StackRef, parts: Sequence[SharedResource], progress: Progress
+    ) -> tuple[StackStep, ...]:
         self._note(_describe_update(ref, self._planned))
         return self._base.up(ref, parts, progress)
 
 
-def _describe_update(ref: StackRef, steps: Sequence[Step]) -> str:
+def _describe_update(ref: StackRef, steps: Sequence[StackStep]) -> str:
     said = ", ".join(f"{step.operation} {step.worker}" for step in steps)
     return f"stack {ref.name}: {said or 'update'}"

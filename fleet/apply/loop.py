@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from traceback import format_exception
 
 from fleet.apply.config import Config, check_file, to_config
-from fleet.apply.decision import Decision
+from fleet.apply.decision import PlanResult
 from fleet.apply.parallel import Background
 from fleet.apply.run import Applied, RunOptions, apply_once
 from fleet.apply.timer import Signals
@@ -56,7 +56,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Run:
+class ApplyResult:
     """The result of one apply."""
 
     code: int
@@ -71,7 +71,7 @@ class Run:
 
 
 def keep_running(
-    run: Callable[[], Run],
+    run: Callable[[], ApplyResult],
     schedule: Schedule,
     console: Console,
     signals: Signals,
@@ -112,7 +112,7 @@ def _finish(background: Background, console: Console, signals: Signals) -> None:
 
 
 def keep_applying(
-    schedule: Schedule, run: Callable[[], Run], clock: Clock, waiter: Waiter, tell: Tell
+    schedule: Schedule, run: Callable[[], ApplyResult], clock: Clock, waiter: Waiter, tell: Tell
 ) -> int:
     """Run on this schedule until its end or until the waiter stops it; return the exit code.
 
@@ -166,7 +166,7 @@ class _Tally:
         return f"after {write_count(self.runs, 'run')}{failed}"
 
 
-def _run_once(run: Callable[[], Run], tally: _Tally, tell: Tell) -> Run | None:
+def _run_once(run: Callable[[], ApplyResult], tally: _Tally, tell: Tell) -> ApplyResult | None:
     """Run once; None if the run did not complete."""
     tally.runs += 1
     try:
@@ -206,7 +206,9 @@ def _age(tally: _Tally, clock: Clock) -> float:
     return (clock.now() - tally.began) / timedelta(seconds=1)
 
 
-def _end_of_schedule(schedule: Schedule, tally: _Tally, last: Run | None, tell: Tell) -> int:
+def _end_of_schedule(
+    schedule: Schedule, tally: _Tally, last: ApplyResult | None, tell: Tell
+) -> int:
     pending = f": {', '.join(last.on_the_way)}" if last and last.on_the_way else ""
     busy = f"; not idle yet{pending}" if schedule.until_quiet else ""
     tell(f"stopped {tally}: {write_duration(schedule.most or 0)} are over{busy}")
@@ -219,7 +221,7 @@ class Runs:
     def __init__(
         self, args: argparse.Namespace, console: Console, config: Config, options: RunOptions
     ) -> None:
-        self.shown: list[Callable[[Decision], None]] = []
+        self.shown: list[Callable[[PlanResult], None]] = []
         """Called with the decision of each run after its end."""
         self.watch: Callable[[], None] = lambda: None
         """Called when a run has its plan, after free machines were given to tickets."""
@@ -235,7 +237,7 @@ class Runs:
         """Return the last valid fleet.yaml."""
         return self._config.fleet
 
-    def run(self) -> Run:
+    def run(self) -> ApplyResult:
         """Apply once, with the current fleet.yaml."""
         # Defer a stop signal: it would leave a file open.
         with self._options.signals.changing():
@@ -251,7 +253,7 @@ class Runs:
             each.created or each.deleted or each.forgotten or each.cleaned
             for each in applied.outcome.stacks
         )
-        run = Run(code, tuple(find_on_the_way(applied.plan)), changed)
+        run = ApplyResult(code, tuple(find_on_the_way(applied.plan)), changed)
         # A loop runs for months, and Python rarely collects garbage by itself. A signal waits
         # until the collection has ended, since an exception during it is lost.
         with self._options.signals.changing():
@@ -292,7 +294,7 @@ class Runs:
         if plan.actions and not self._args.json:
             self._console.out(text_for(self._console, plan_blocks(plan)))
 
-    def _tell(self, applied: Applied, run: Run) -> None:
+    def _tell(self, applied: Applied, run: ApplyResult) -> None:
         """Print the result of a run; in one line if it equals the one before."""
         plan, outcome = applied.plan, applied.outcome
         if self._args.json:

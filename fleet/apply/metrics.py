@@ -6,23 +6,23 @@ from threading import Lock
 
 from pydantic import ValidationError
 
-from fleet.apply.decision import Decision
+from fleet.apply.decision import PlanResult
 from fleet.apply.observe import read_or_default
 from fleet.model.history import LastRun
 from fleet.model.outcome import Outcome
-from fleet.report.metrics import Seen, metrics_to_text
+from fleet.report.metrics import MetricsInputs, metrics_to_text
 from fleet.schema.model import Fleet
 from fleet.state.store import Store
 
 
-def metrics_of(decision: Decision, store: Store | None, wrong_tokens: int | None = None) -> str:
+def metrics_of(decision: PlanResult, store: Store | None, wrong_tokens: int | None = None) -> str:
     """Return the metrics of a decision; `store` is None for a recorded world."""
     fleet = decision.config.fleet
     if store is None:
-        return metrics_to_text(fleet, None, Seen(decision.world, decision.plan))
+        return metrics_to_text(fleet, None, MetricsInputs(decision.world, decision.plan))
     # The plan reports unreadable parts of the store as unknown.
     last, versions = read_or_default((None, ()), lambda: (last_run(store), store.image_versions()))
-    seen = Seen(decision.world, decision.plan, versions)
+    seen = MetricsInputs(decision.world, decision.plan, versions)
     return metrics_to_text(fleet, last, seen, wrong_tokens)
 
 
@@ -52,9 +52,9 @@ class LiveMetrics:
         self._fleet = fleet
         self._wrong_tokens = wrong_tokens
         self._lock = Lock()
-        self._last: Decision | None = None
+        self._last: PlanResult | None = None
 
-    def show(self, decision: Decision) -> None:
+    def show(self, decision: PlanResult) -> None:
         """Use the world and plan of this run from now on."""
         self._last = decision
 

@@ -37,12 +37,12 @@ from fleet.planner import assembly
 from fleet.planner.inventory import heirs_of, stack_name
 from fleet.planner.ledger import periods
 from fleet.ports import (
-    Asking,
     Engine,
+    EngineTask,
     Enroller,
     MachineApi,
     MachineCleaner,
-    Members,
+    MemberReader,
     Messenger,
     PoolExecutor,
     PriceReader,
@@ -52,9 +52,9 @@ from fleet.ports import (
     RuleReader,
     SharedStackEngine,
     Since,
+    SourceReader,
     StackRecord,
     StackRef,
-    Task,
     TicketDesk,
 )
 from fleet.schema.model import CoprQueue, Fleet, Pool
@@ -84,7 +84,7 @@ class Sequential:
         self.under_way: Mapping[str, Collection[str]] = {}
         self._ended: list[StackOutcome] = []
 
-    def run(self, tasks: Sequence[Task]) -> None:
+    def run(self, tasks: Sequence[EngineTask]) -> None:
         """Run tasks."""
         self._ended += [outcome for task in tasks if (outcome := task.work())]
 
@@ -105,7 +105,7 @@ class Sources:
     engine_of: Callable[[str], Engine]
     """Provider name to the engine of its stacks; raises FleetError if unknown."""
     store: "Store"
-    asking: Callable[[], Asking]
+    asking: Callable[[], SourceReader]
     """Creates a reader of several sources; its deadline starts with the call."""
     machine_apis: Mapping[str, MachineApi] = field(default_factory=dict)
     """Providers whose machines can be changed without their stack."""
@@ -125,7 +125,7 @@ class Sources:
     """Providers with a price API."""
     messengers: Mapping[str, Messenger] = field(default_factory=dict)
     """Channel of `notify` to its messenger."""
-    members: Members | None = None
+    members: MemberReader | None = None
     """Reader of group members, if fleet.yaml has a source for them."""
     prepare: Callable[[], None] = lambda: None
     """Prepares for the first change of an apply."""
@@ -251,7 +251,7 @@ def _without_future_times(reading: Listing | Unknown, now: datetime) -> Listing 
 
 
 def _stacks(
-    fleet: Fleet, sources: Sources, listings: Mapping[str, Listing | Unknown], asking: Asking
+    fleet: Fleet, sources: Sources, listings: Mapping[str, Listing | Unknown], asking: SourceReader
 ) -> dict[str, Stack | Unknown] | Unknown:
     known = _read_store(sources.store.stacks)
     if isinstance(known, Unknown):
@@ -264,7 +264,7 @@ def read_stacks(
     known: Iterable[StackRecord],
     listings: Mapping[str, Listing | Unknown],
     engine_of: Callable[[str], Engine],
-    asking: Asking,
+    asking: SourceReader,
 ) -> dict[str, Stack | Unknown]:
     """Return the stacks of pools that are configured, recorded, or named by a machine's label."""
     records = _by_current_name(fleet, known)
@@ -300,7 +300,7 @@ class _StackReader:
     owners: Mapping[str, str]
     """Stack to the pool in its record."""
     engine_of: Callable[[str], Engine]
-    asking: Asking
+    asking: SourceReader
 
     def of_pool(
         self, pool: str, provider: str, record: StackRecord | None
@@ -393,7 +393,7 @@ def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None
 
 
 def read_bases(
-    fleet: Fleet, bases: Mapping[str, SharedStackEngine], asking: Asking
+    fleet: Fleet, bases: Mapping[str, SharedStackEngine], asking: SourceReader
 ) -> dict[str, Base | Unknown]:
     """Return the existing base stacks."""
     asked = {name: partial(base.read, base_ref(fleet, name)) for name, base in bases.items()}
@@ -453,7 +453,7 @@ def _has_deleted(outcome: str) -> bool:
 
 
 def read_prices(
-    readers: Mapping[str, PriceReader], store: "Store", now: datetime, asking: Asking
+    readers: Mapping[str, PriceReader], store: "Store", now: datetime, asking: SourceReader
 ) -> dict[str, PriceList | Unknown]:
     """Return each provider's price list: the stored one if fresh, or if no other is readable."""
     kept = {
@@ -505,7 +505,7 @@ def with_rules(
     queues: Mapping[str, QueueReading],
     rules: Mapping[str, RuleReader],
     store: "Store",
-    asking: Asking,
+    asking: SourceReader,
 ) -> dict[str, QueueReading]:
     """Return the readings with the rules of each queue, and when they were first observed."""
     if not rules:

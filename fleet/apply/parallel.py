@@ -28,7 +28,7 @@ from fleet.engines.parallel import (
 )
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action
-from fleet.ports import Engine, SupportsConcurrency, Task
+from fleet.ports import Engine, EngineTask, SupportsConcurrency
 from fleet.schema.model import Fleet
 from fleet.state.store import Store
 
@@ -131,7 +131,7 @@ class _ParallelExecutor:
         """Return the results of finished tasks, each once; includes tasks of earlier runs."""
         return self._background.ended()
 
-    def run(self, tasks: Sequence[Task]) -> None:
+    def run(self, tasks: Sequence[EngineTask]) -> None:
         """Run tasks, some concurrently, started in order."""
         under_way = self.under_way
         new = [task for task in tasks if task.what not in under_way]
@@ -168,7 +168,7 @@ class _ParallelExecutor:
 
 
 class _RunningTask(NamedTuple):
-    task: Task
+    task: EngineTask
     future: Future[None]
     run: int
     """Number of the run that started it."""
@@ -239,14 +239,14 @@ class Background:
                 self._is_running = False
                 self._unlock_when_idle()
 
-    def begin(self, task: Task, *, is_own: bool, after: Callable[[], None]) -> None:
+    def begin(self, task: EngineTask, *, is_own: bool, after: Callable[[], None]) -> None:
         """Run a task in a thread; `after` is called at its end."""
         threads = self._own if is_own else self._others
         # The thread waits for the turn, which this thread holds.
         future = threads.submit(self._run_in_turn, task, after)
         self._tasks[task.what] = _RunningTask(task, future, self._run)
 
-    def do(self, task: Task) -> None:
+    def do(self, task: EngineTask) -> None:
         """Run a task in this thread."""
         if outcome := task.work():
             self._ended.append(outcome)
@@ -279,7 +279,7 @@ class Background:
         while futures := [each.future for each in tuple(self._tasks.values())]:
             wait(futures, _POLL_SECONDS)
 
-    def _run_in_turn(self, task: Task, after: Callable[[], None]) -> None:
+    def _run_in_turn(self, task: EngineTask, after: Callable[[], None]) -> None:
         with self.turn:
             try:
                 if outcome := task.work():

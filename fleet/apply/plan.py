@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from fleet.apply.config import Config, check_file, load_config
-from fleet.apply.decision import Decision
+from fleet.apply.decision import PlanResult
 from fleet.apply.observe import Sources, observe
 from fleet.apply.timer import TRUST, find_clock_faults
 from fleet.checks import rule_of
@@ -78,7 +78,7 @@ def load_base(args: argparse.Namespace, fleet: str) -> Config | Unknown:
 
 def observe_and_plan(
     args: argparse.Namespace, console: Console, *, needs_world: bool = True
-) -> Decision:
+) -> PlanResult:
     """Load fleet.yaml, observe the world or read it from `--world`, and plan.
 
     If that file is unusable and not needed, the world is unknown.
@@ -100,7 +100,7 @@ def observe_and_plan(
         console.note(f"fleet: error: {unread}")
         world = _unknown_world(config.fleet, unread)
     config = priced(config, world)
-    decided = Decision(config, world, plan_for(config, world), args.world or "", unread, store)
+    decided = PlanResult(config, world, plan_for(config, world), args.world or "", unread, store)
     return _warn_of_clock(decided)
 
 
@@ -139,7 +139,7 @@ def _unknown_world(fleet: Fleet, because: str) -> World:
     return _with_unread(world, fleet, unknown)
 
 
-def _load_past(decision: Decision, console: Console) -> list[World]:
+def _load_past(decision: PlanResult, console: Console) -> list[World]:
     """Return earlier moments of the world's history, oldest first.
 
     If one is unreadable, all are omitted with a warning.
@@ -157,7 +157,7 @@ def _load_past(decision: Decision, console: Console) -> list[World]:
     return [each for each in worlds if each.fleet == world.fleet]
 
 
-def _warn_of_clock(decision: Decision) -> Decision:
+def _warn_of_clock(decision: PlanResult) -> PlanResult:
     """Return a decision with warnings about a clock that an apply refuses."""
     fleet, world, store = decision.config.fleet, decision.world, decision.store
     faults: tuple[str, ...] = ()
@@ -170,13 +170,13 @@ def _warn_of_clock(decision: Decision) -> Decision:
     return replace(decision, plan=plan.altered(warnings=(*warnings, *plan.warnings)))
 
 
-def note_clock(decision: Decision, console: Console) -> None:
+def note_clock(decision: PlanResult, console: Console) -> None:
     """Print a warning about a clock that an apply refuses, for output without warnings."""
     for said in words.clock(decision.plan):
         console.note(f"fleet: warning: {said}")
 
 
-def _recent(decision: Decision) -> list[bytes]:
+def _recent(decision: PlanResult) -> list[bytes]:
     """Return stored worlds of the last 30 days, up to one interval before this world."""
     store, now = decision.store, decision.world.time
     until = now - timedelta(seconds=decision.config.fleet.cadence)
@@ -238,7 +238,7 @@ def _included(config: Config, keys: Iterable[tuple[str | int, ...]]) -> Iterator
             yield yaml_key(key), file
 
 
-def compare_with(base: Config | Unknown, decision: Decision, console: Console) -> Comparison:
+def compare_with(base: Config | Unknown, decision: PlanResult, console: Console) -> Comparison:
     """Compare with the plan of another fleet.yaml; an unusable one is only reported."""
     if isinstance(base, Unknown):
         console.note(f"fleet: warning: cannot compare with the base: {base.unknown}")

@@ -41,7 +41,16 @@ from fleet.model.pool_limits import boot_of
 from fleet.model.user_data import write_swap, write_user_data
 from fleet.planner.failures import classify, settle
 from fleet.planner.inventory import PoolInventory, find_departures
-from fleet.ports import Change, Engine, Enrolment, Registry, StackRecord, StackRef, Step, Tell
+from fleet.ports import (
+    Engine,
+    Enrolment,
+    Registry,
+    StackChange,
+    StackRecord,
+    StackRef,
+    StackStep,
+    Tell,
+)
 from fleet.schema.model import DebusineQueue, Fleet, Pool, is_at_cloud
 from fleet.state.store import Store
 from fleet.tagrules.debusine import static_tags
@@ -281,7 +290,7 @@ def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
 
 def prepare_change(
     run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete], held: ExitStack
-) -> Change:
+) -> StackChange:
     """Prepare the stack change of these actions; refuses steps that differ from the plan."""
     change = held.enter_context(run.engine.prepare(run.ref, _desired(run, creates, deletes)))
     _check_preview(change.steps, creates, deletes, gone=_already_deleted(run, deletes))
@@ -324,7 +333,7 @@ def _already_deleted(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
 
 
 def _check_preview(
-    steps: Sequence[Step],
+    steps: Sequence[StackStep],
     creates: Sequence[Create],
     deletes: Sequence[Delete],
     *,
@@ -499,9 +508,9 @@ def change_stack(
     run: PoolRun,
     enrolled: Enrolled,
     going: Sequence[Delete],
-    prepared: Change | None,
+    prepared: StackChange | None,
     held: ExitStack,
-) -> tuple[Step, ...]:
+) -> tuple[StackStep, ...]:
     """Change the stack; revoke the tokens of workers that were not created.
 
     Without a prepared change, release `held` and prepare one for these actions.
@@ -521,7 +530,7 @@ def change_stack(
         raise
 
 
-def _make_change(run: PoolRun, change: Change, enrolled: Enrolled) -> tuple[Step, ...]:
+def _make_change(run: PoolRun, change: StackChange, enrolled: Enrolled) -> tuple[StackStep, ...]:
     run.record_stack(serial=run.stack.serial if run.stack else 0)
     attempts = begin_attempts(run.world, enrolled.creates, run.sources.store)
     try:

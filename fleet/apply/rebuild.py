@@ -17,7 +17,7 @@ from fleet.apply.observe import Concurrently, Sources, stack_ref
 from fleet.apply.wire import wire
 from fleet.errors import FleetError, PlanRefused, refusal
 from fleet.guard.approvals import approval_digest
-from fleet.model.facts import Entry, Stack, Unknown, WorkerInputs, World
+from fleet.model.facts import LedgerEntry, Stack, Unknown, WorkerInputs, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Plan, Reason
 from fleet.model.values import Moment, Value, later
@@ -27,16 +27,16 @@ from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
 from fleet.planner.ledger import charge
 from fleet.planner.machine_inputs import NOTHING_SHARED, made_from, options_of
 from fleet.planner.shared_stacks import shared_settings
-from fleet.planner.units import State
+from fleet.planner.units import UnitState
 from fleet.ports import Charging, StackRecord
 from fleet.schema.model import Fleet, Pool
 from fleet.state.storage import Storage
 from fleet.words import runs
 from fleet.words.lives import join
 
-_KINDS: dict[State, Literal["unrecorded", "missing"]] = {
-    State.UNRECORDED: "unrecorded",
-    State.MISSING: "missing",
+_KINDS: dict[UnitState, Literal["unrecorded", "missing"]] = {
+    UnitState.UNRECORDED: "unrecorded",
+    UnitState.MISSING: "missing",
 }
 
 
@@ -132,7 +132,7 @@ class Left(Value):
     because: str
 
 
-class Rebuild(Value):
+class StateRebuild(Value):
     """The machines to adopt into each pool's stack, and the others."""
 
     fleet: str
@@ -143,7 +143,7 @@ class Rebuild(Value):
     unknown: tuple[str, ...] = Field((), description="Unreadable sources, with the reason.")
 
 
-def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
+def find_rebuild(fleet: Fleet, world: World) -> StateRebuild:
     """Return the stacks' content that can be rebuilt."""
     pools: defaultdict[str, list[WorkerInputs]] = defaultdict(list)
     left = []
@@ -155,14 +155,14 @@ def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
         choice = choose_image(fleet, world, memory, name)
         known = NOTHING_SHARED if isinstance(shared, Unknown) else shared
         options = options_of(fleet, memory, name, choice, known)
-        for unit in inventory.having(State.UNRECORDED):
+        for unit in inventory.having(UnitState.UNRECORDED):
             machine = None if because else unit.machine
             inputs = made_from(fleet, options, choice, machine) if machine else None
             if inputs is not None:
                 pools[name].append(inputs)
             else:
                 left.append(Left(name=unit.name, pool=name, because=because or runs.OTHER_DIGEST))
-    return Rebuild(
+    return StateRebuild(
         fleet=fleet.fleet,
         pools={name: tuple(workers) for name, workers in pools.items()},
         left=tuple(left),
@@ -177,7 +177,7 @@ def _why_left(fleet: Fleet, inventory: PoolInventory, shared: Mapping[str, str] 
 
 
 def carry_out(
-    fleet: Fleet, world: World, rebuild: Rebuild, sources: Sources
+    fleet: Fleet, world: World, rebuild: StateRebuild, sources: Sources
 ) -> tuple[StackOutcome, ...]:
     """Charge a new ledger, adopt machines into stacks; return the result of each pool."""
     if rebuild.unknown:
@@ -238,7 +238,7 @@ def forget_lost(sources: Sources) -> tuple[str, ...]:
     return tuple(lost)
 
 
-def charged_anew(fleet: Fleet, world: World, rebuild: Rebuild) -> tuple[Entry, ...]:
+def charged_anew(fleet: Fleet, world: World, rebuild: StateRebuild) -> tuple[LedgerEntry, ...]:
     """Return the charges of a new ledger: the time of each machine from its creation."""
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
         return ()
@@ -257,7 +257,7 @@ def charged_anew(fleet: Fleet, world: World, rebuild: Rebuild) -> tuple[Entry, .
     return charge(fleet, world, inventories)
 
 
-def _count(fleet: Fleet, world: World, rebuild: Rebuild, sources: Sources) -> None:
+def _count(fleet: Fleet, world: World, rebuild: StateRebuild, sources: Sources) -> None:
     """Charge a new ledger, and mark approvals as used up."""
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
         return

@@ -12,7 +12,7 @@ from fleet.model.log import LogEntry, run_id
 from fleet.model.months import Counted
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Action, Create, Delete, Plan
-from fleet.ports import Noted
+from fleet.ports import RunRecords
 from fleet.report.outcome import format_steps
 from fleet.state.store import Store
 
@@ -129,7 +129,9 @@ class RunLog:
             ended=utc_now(),
             plan=plan.digests.plan if plan and self.command == "apply" else "",
             outcome=outcome.model_dump_json(),
-            noted=Noted([*self._changes(outcome, actions), self._end(outcome, plan)], counted),
+            noted=RunRecords(
+                [*self._changes(outcome, actions), self._end(outcome, plan)], counted
+            ),
         )
 
     def _entry(self, kind: str, **fields: object) -> LogEntry:

@@ -11,7 +11,7 @@ from functools import partial
 
 from fleet.apply.config import Config
 from fleet.apply.consoles import hold_failed
-from fleet.apply.decision import Decision
+from fleet.apply.decision import PlanResult
 from fleet.apply.journal import journalled
 from fleet.apply.notify import send_notices
 from fleet.apply.observe import REMEMBERED, Concurrently, Sources, remember_rules, stack_ref
@@ -53,7 +53,7 @@ from fleet.errors import FleetError, PlanRefused
 from fleet.explain.history import sample_of
 from fleet.explain.tallies import tallies_of, waiting_of
 from fleet.model.facts import Unknown, World
-from fleet.model.history import Observed, Sample
+from fleet.model.history import RunObservation, RunSample
 from fleet.model.log import run_id
 from fleet.model.months import Counted
 from fleet.model.outcome import Outcome, StackOutcome
@@ -61,7 +61,7 @@ from fleet.model.plan import Create, Plan, PoolVerdict
 from fleet.planner.failures import describe_failures, recall
 from fleet.planner.inventory import PoolInventory, extended, find_due, heirs_of, take_inventory
 from fleet.planner.payers import payers_of
-from fleet.ports import Asking, Console, Task, Tell
+from fleet.ports import Console, EngineTask, SourceReader, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
 from fleet.words.notes import describe_rivals
@@ -84,7 +84,7 @@ class Applied:
 
     plan: Plan
     outcome: Outcome
-    decision: Decision
+    decision: PlanResult
     """The whole plan with its inputs, even if only a part was applied."""
 
     @property
@@ -110,7 +110,7 @@ def apply_once(
     lock = wired.store.lock(lock_owner(), started)
     executor = pool_executor(config.fleet, file, wired, options.pace, console.note)
     with executor as (sources, kill), background.locked(lock) if background else lock as dead:
-        run = _Run(config, sources, console, options, started)
+        run = _ApplyRun(config, sources, console, options, started)
         with run.log.failing():
             applied = run.carry_out(dead, show, kill)
         if background:
@@ -122,7 +122,7 @@ def apply_once(
 
 
 @dataclass(frozen=True)
-class _Run:
+class _ApplyRun:
     """The steps of one run, under the lock."""
 
     config: Config
@@ -167,7 +167,7 @@ class _Run:
             note_failures(fleet, world, inventories, plan, sources)
             run.keep(seen, sample_of(fleet, whole))
             run.record(plan, outcome, world)
-        return Applied(plan, outcome, Decision(run.config, world, whole))
+        return Applied(plan, outcome, PlanResult(run.config, world, whole))
 
     def begin(self, dead: str | None) -> None:
         """Record the start of this run; refuse an invalid selection or clock.
@@ -209,7 +209,7 @@ class _Run:
             store.record_run(started=self.started, ended=utc_now(), plan="", outcome=outcome)
             raise
 
-    def _asking(self) -> Callable[[], Asking]:
+    def _asking(self) -> Callable[[], SourceReader]:
         """Return the reader of sources; while it waits, tickets get machines last seen free."""
         background, signals = self.options.pace.background, self.options.signals
         if background is None or background.seen is None:
@@ -277,11 +277,11 @@ class _Run:
         stacks = (*troubles, *outcome.stacks)
         return outcome.altered(stacks=stacks, promoted=promoted)
 
-    def keep(self, seen: World, sample: Sample) -> None:
+    def keep(self, seen: World, sample: RunSample) -> None:
         """Store this run's observation: complete for the configured period, and as a sample."""
         keep = timedelta(seconds=self.fleet.history.keep or 0)
         world = seen.model_dump_json() if keep else ""
-        self.sources.store.record_sample(sample, Observed(seen.time, world, keep))
+        self.sources.store.record_sample(sample, RunObservation(seen.time, world, keep))
 
     def record(self, plan: Plan, outcome: Outcome, world: World) -> None:
         """Record the end of this run, and its results."""
@@ -407,7 +407,9 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     pools = [each for each in plan.pools if each.mode != "static"]
     sources.executor.run(
         [
-            Task(each.pool, each.provider or "", machines_of(each.pool), partial(apply_one, each))
+            EngineTask(
+                each.pool, each.provider or "", machines_of(each.pool), partial(apply_one, each)
+            )
             for each in pools
         ]
     )

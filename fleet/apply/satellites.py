@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from fleet.apply.decision import Decision
+    from fleet.apply.decision import PlanResult
     from fleet.model.due import DueReport
     from fleet.model.facts import Attempt, Listing, QueueReading, Unknown, Work, World
     from fleet.model.images import Version
@@ -130,7 +130,7 @@ class SimulationReport(NamedTuple):
 class ServedPages(Protocol):
     """The status pages of the last run, for a web server; thread-safe."""
 
-    def show(self, decision: Decision) -> None:
+    def show(self, decision: PlanResult) -> None:
         """Use the world and plan of this run from now on."""
 
     def read(self, path: str) -> WebPage | None:
@@ -150,7 +150,7 @@ class Satellites(NamedTuple):
     promoter: Callable[[], Promoter]
     served_pages: Callable[[Store], ServedPages]
     simulation: Callable[[], SimulationReport]
-    write_site: Callable[[Decision, Store | None, str], int]
+    write_site: Callable[[PlanResult, Store | None, str], int]
     """Write the status pages to a folder and return their number."""
 
 

@@ -10,12 +10,12 @@ from types import MappingProxyType
 from fleet.apply.observe import Sources, base_ref
 from fleet.apply.selection import Selection, find_changes, selected_part
 from fleet.errors import FleetError, PlanRefused, StackFailed
-from fleet.model.facts import Base, Part, Unknown, World
+from fleet.model.facts import Base, SharedResource, Unknown, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Plan
 from fleet.planner.lifecycle.held import is_all_frozen
 from fleet.planner.shared_stacks import in_use, is_laid, parts_of, wanted_parts, why_held
-from fleet.ports import SharedStackEngine, StackRef, Step, Tell
+from fleet.ports import SharedStackEngine, StackRef, StackStep, Tell
 from fleet.schema.model import Fleet
 
 _ADDITIONAL_RESOURCES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -86,7 +86,9 @@ def _ids(world: World) -> dict[tuple[str, str], str]:
     }
 
 
-def _find_wanted(fleet: Fleet, world: World, name: str, tell: Tell) -> tuple[Part, ...] | None:
+def _find_wanted(
+    fleet: Fleet, world: World, name: str, tell: Tell
+) -> tuple[SharedResource, ...] | None:
     """Return the wanted parts of a base; None if it has them already, or if it is unknown."""
     base = world.bases.get(name)
     parts = wanted_parts(fleet, world, name)
@@ -102,7 +104,11 @@ def _find_wanted(fleet: Fleet, world: World, name: str, tell: Tell) -> tuple[Par
 
 
 def _apply_base(
-    world: World, engine: SharedStackEngine, ref: StackRef, parts: tuple[Part, ...], tell: Tell
+    world: World,
+    engine: SharedStackEngine,
+    ref: StackRef,
+    parts: tuple[SharedResource, ...],
+    tell: Tell,
 ) -> None:
     name = ref.provider
     _check(world, name, engine.preview(ref, parts), parts)
@@ -116,12 +122,14 @@ def _with_base(world: World, name: str, base: Base | Unknown | None) -> World:
     return world.altered(bases=bases)
 
 
-def _undeclared_parts(fleet: Fleet, name: str, parts: Sequence[Part]) -> Iterator[str]:
+def _undeclared_parts(fleet: Fleet, name: str, parts: Sequence[SharedResource]) -> Iterator[str]:
     declared = {part.key for part in parts_of(fleet, name)}
     return (part.key for part in parts if part.key not in declared)
 
 
-def _check(world: World, name: str, steps: Sequence[Step], parts: Sequence[Part]) -> None:
+def _check(
+    world: World, name: str, steps: Sequence[StackStep], parts: Sequence[SharedResource]
+) -> None:
     """Refuse to replace or delete resources in use, or not created by fleet."""
     base, used = world.bases.get(name), in_use(world, name)
     ids = base.ids if isinstance(base, Base) else {}

@@ -27,7 +27,7 @@ from fleet.apply.wire import lock_owner
 from fleet.clock import utc_now
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.guard import guard
-from fleet.model.decisions import Size
+from fleet.model.decisions import SizeReason
 from fleet.model.digests import seal
 from fleet.model.facts import Listing, Unknown, WorkerState, World
 from fleet.model.outcome import Outcome
@@ -39,9 +39,9 @@ from fleet.planner.inventory import PoolInventory, expired_at, take_inventory
 from fleet.planner.machine_inputs import Closure, Option
 from fleet.planner.pool_plan import PoolPlan, is_going
 from fleet.planner.staffing import Service
-from fleet.planner.units import CAPACITY, State, Unit
+from fleet.planner.units import CAPACITY, Unit, UnitState
 from fleet.ports import Console, Tell
-from fleet.report.document import Block, Items, Section, Span, Style, Title, bold, line
+from fleet.report.document import Block, Items, Section, Style, StyledText, Title, bold, line
 from fleet.report.json import plan_to_json, value_to_json
 from fleet.report.outcome import outcome_blocks
 from fleet.report.plan import changes_section
@@ -54,24 +54,24 @@ from fleet.words import lives
 from fleet.words.runs import add_reason
 from fleet.words.sizes import size_decision
 
-_SIZES = {Reason.EXPIRED: Size.EXPIRED_ONLY, Reason.REQUESTED: Size.REQUESTED_ONLY}
-_UNUSED = (CAPACITY - {State.STARTING, State.UNFINISHED}) | {
-    *(State.DRAINING, State.DEAF, State.FAILED, State.DISABLED, State.STOPPED),
-    *(State.NEVER_REGISTERED, State.UNDELETED),
+_SIZES = {Reason.EXPIRED: SizeReason.EXPIRED_ONLY, Reason.REQUESTED: SizeReason.REQUESTED_ONLY}
+_UNUSED = (CAPACITY - {UnitState.STARTING, UnitState.UNFINISHED}) | {
+    *(UnitState.DRAINING, UnitState.DEAF, UnitState.FAILED, UnitState.DISABLED, UnitState.STOPPED),
+    *(UnitState.NEVER_REGISTERED, UnitState.UNDELETED),
 }
 _UNSURE_ADVICE = {
-    State.MISSING: (
+    UnitState.MISSING: (
         "its provider does not list it; if it is really gone: `fleet machine forget {name}`"
     ),
-    State.UNFINISHED: "an interrupted apply was creating it; `fleet apply` finishes that",
-    State.UNRECORDED: "its provider lists it, its stack does not: see `fleet state orphans`",
+    UnitState.UNFINISHED: "an interrupted apply was creating it; `fleet apply` finishes that",
+    UnitState.UNRECORDED: "its provider lists it, its stack does not: see `fleet state orphans`",
 }
 Select = Callable[[PoolInventory, Unit], str]
 """Returns why a machine is to be deleted; empty if it is not selected."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class MachineSelection:
     """A user's selection of machines to delete: by name, or by pool."""
 
     names: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ def sweep(fleet: Fleet, world: World) -> Plan:
     return _plan_deletions(fleet, world, partial(_why_expired, fleet, world), Reason.EXPIRED)
 
 
-def delete_machines(fleet: Fleet, world: World, choice: Choice) -> Plan:
+def delete_machines(fleet: Fleet, world: World, choice: MachineSelection) -> Plan:
     """Return the plan that deletes only the selected machines.
 
     A busy worker is only drained; a machine whose stack is unknown is kept.
@@ -109,7 +109,7 @@ def delete_machines(fleet: Fleet, world: World, choice: Choice) -> Plan:
 
 
 @dataclass(frozen=True)
-class Window:
+class CreationWindow:
     """A time span in which runs created machines, and the names of these machines."""
 
     since: datetime
@@ -132,7 +132,7 @@ class Window:
         return f"created {write_time(created)}, undone by `fleet undo`"
 
 
-def undo_creations(fleet: Fleet, world: World, window: Window) -> Plan:
+def undo_creations(fleet: Fleet, world: World, window: CreationWindow) -> Plan:
     """Return the plan that deletes machines created in a time span that were never busy."""
     return _plan_deletions(fleet, world, window.why, Reason.REQUESTED, _why_worked)
 
@@ -203,7 +203,7 @@ def _priced(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
 def _finish_deletions(pool_plan: PoolPlan) -> None:
     """Add unfinished deletions of an earlier run to others, since the engine makes both."""
     if any(isinstance(action, Delete) for action in pool_plan.actions):
-        for unit in pool_plan.inventory.having(State.UNDELETED):
+        for unit in pool_plan.inventory.having(UnitState.UNDELETED):
             if unit.name not in pool_plan.leaving:
                 pool_plan.delete(unit, Reason.INTERRUPTED, lives.DELETION_STARTED)
 
@@ -231,7 +231,7 @@ def _drain_or_delete(
     """Drain or delete a machine, or record why it is kept."""
     if stop := next(_reasons_to_keep(world, pool_plan, unit), ""):
         pool_plan.kept[unit.name] = reason, lives.explain_stay(because, stop)
-    elif unit.state is State.UNDELETED:
+    elif unit.state is UnitState.UNDELETED:
         pool_plan.delete(unit, Reason.INTERRUPTED, lives.DELETION_STARTED)
     elif unit.worker is None or (is_going(unit) and not unit.may_run):
         pool_plan.delete(unit, reason, because)
@@ -315,7 +315,9 @@ def sweep_blocks(
     what, which = ("Sweep", "Expired") if named is None else ("Delete", "Chosen")
     dry = "" if applies else " (dry run; add --apply to do it)"
     changes = f"{words.changes(plan)}{dry}" if plan.actions else "nothing to delete"
-    yield Title(line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}"))
+    yield Title(
+        line(StyledText(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
+    )
     yield bold(f"{what}: {changes}")
     yield _list_section("Not known", plan.unknown)
     yield changes_section(plan)
@@ -331,7 +333,7 @@ def _kept_machines(plan: Plan, named: Collection[str]) -> Iterator[str]:
 
 
 def _list_section(heading: str, sentences: Sequence[str]) -> Section:
-    return Section(heading, [Items(sentences, Span("! ", Style.YELLOW))])
+    return Section(heading, [Items(sentences, StyledText("! ", Style.YELLOW))])
 
 
 @dataclass(frozen=True)

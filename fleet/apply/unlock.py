@@ -14,7 +14,7 @@ from fleet.state.storage import Storage
 from fleet.state.store import Store
 
 
-class Held(NamedTuple):
+class HeldLock(NamedTuple):
     """A lock, its owner, and the function that removes it."""
 
     what: str
@@ -44,11 +44,11 @@ def unlock(
     return 0
 
 
-def _of_the_fleet(fleet: str, store: Store) -> Iterator[Held]:
+def _of_the_fleet(fleet: str, store: Store) -> Iterator[HeldLock]:
     holder = store.lock_holder()
     if holder:
         owner, since = holder
-        yield Held(
+        yield HeldLock(
             f"the lock of fleet {fleet}",
             owner,
             since,
@@ -57,14 +57,14 @@ def _of_the_fleet(fleet: str, store: Store) -> Iterator[Held]:
         )
 
 
-def _of_stacks(names: Iterable[Name], storage: Storage) -> Iterator[Held]:
+def _of_stacks(names: Iterable[Name], storage: Storage) -> Iterator[HeldLock]:
     """Yield the locks of Pulumi stacks; the kernel releases those of the embedded engine."""
     objects = open_objects(storage.backend)
     if objects is None:
         return
     for project, name in names:
         for lock in find_locks(objects, project, name):
-            yield Held(
+            yield HeldLock(
                 f"the lock of stack {name}",
                 lock.owner,
                 lock.since,
@@ -73,7 +73,7 @@ def _of_stacks(names: Iterable[Name], storage: Storage) -> Iterator[Held]:
             )
 
 
-def _why_kept(held: Held) -> str:
+def _why_kept(held: HeldLock) -> str:
     whose = f"{held.what} is held by {held.owner} since {held.since}"
     if held.alive:
         return f"{whose}, and that process is running: wait for it"

@@ -38,7 +38,7 @@ from fleet.queues.debusine.registry import Channel, CommandChannel, DebusineRegi
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.debusine.task_rules import TaskRules
 from fleet.queues.members import FileMembers
-from fleet.queues.recorded import WorldQueue
+from fleet.queues.recorded import RecordedQueue
 from fleet.queues.webhook import CommandMessenger, WebhookMessenger
 from fleet.schema.model import CoprQueue, CoprRulesFile, DebusineQueue, Fleet, TicketQueue
 from fleet.schema.model import Queue as QueueModel
@@ -270,7 +270,7 @@ def _queue(
                 unknown = Unknown(unknown=str(error))
                 return _UnreadableSource(QueueReading(demand=unknown, workers=unknown))
         case WorldQueueModel():
-            return WorldQueue(queue, LocalFiles())
+            return RecordedQueue(queue, LocalFiles())
         case CoprQueue():
             desk = desks.get(queue.tickets or "")
             return CoprFrontend(

@@ -13,7 +13,7 @@ from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet
 
 if TYPE_CHECKING:
-    from fleet.tagrules.names import Recorded
+    from fleet.tagrules.names import RecordedNames
 
 CHECKS = (
     queues.admin_without_read,
@@ -80,7 +80,9 @@ def rule_of(check: Callable[..., Iterator[Finding]]) -> str:
     return check.__name__.replace("_", "-")
 
 
-def check_all(fleet: Fleet, today: date, recorded: "Recorded | None" = None) -> Iterator[Finding]:
+def check_all(
+    fleet: Fleet, today: date, recorded: "RecordedNames | None" = None
+) -> Iterator[Finding]:
     """Yield the findings of every rule; `today` only ever causes warnings."""
     for check in CHECKS:
         yield from _add_rule_id(check, check(fleet))

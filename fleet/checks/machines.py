@@ -24,7 +24,7 @@ from fleet.schema.findings import Finding, Path, did_you_mean, nearest
 from fleet.schema.model import (
     Fleet,
     ImageRecipe,
-    Machine,
+    MachineSettings,
     Pool,
     Provider,
     debusine_queues,
@@ -228,7 +228,7 @@ def _unsold(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
 def disk_above_type(fleet: Fleet) -> Iterator[Finding]:
     """Require that the disk of each type of a pool is as large as the pool's disk and swap."""
     for name, pool in fleet.dynamic_pools.items():
-        if not isinstance(pool.machine, Machine):
+        if not isinstance(pool.machine, MachineSettings):
             continue
         machine, provider = pool.machine, fleet.providers.get(pool.provider)
         needed = (machine.disk or 0) + pool.swap

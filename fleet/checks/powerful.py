@@ -9,7 +9,7 @@ from fleet.checks.findings import unwise, wrong
 from fleet.schema.findings import Finding, Path, as_written, nearest, quoted
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, PowerfulRule, TicketQueue
 from fleet.tagrules import allow
-from fleet.tagrules.names import PARTS, Recorded, without_directory
+from fleet.tagrules.names import PARTS, RecordedNames, without_directory
 
 _CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]?", re.DOTALL)
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
@@ -234,7 +234,7 @@ _FEW = 10
 _SHOWN = 3
 
 
-def pattern_matches_much(fleet: Fleet, recorded: Recorded, today: date) -> Iterator[Finding]:
+def pattern_matches_much(fleet: Fleet, recorded: RecordedNames, today: date) -> Iterator[Finding]:
     """Warn of a rule that matches more names than `at_most`, or without it more than half."""
     if not fleet.powerful:
         return
@@ -260,7 +260,9 @@ _COMPARED = 200
 """Maximum names that are searched for a similar one."""
 
 
-def pattern_matches_nothing(fleet: Fleet, recorded: Recorded, today: date) -> Iterator[Finding]:
+def pattern_matches_nothing(
+    fleet: Fleet, recorded: RecordedNames, today: date
+) -> Iterator[Finding]:
     """Warn of an active rule that matches no name of a queue that was read in full."""
     if not fleet.powerful or not recorded.names or not recorded.complete:
         return
@@ -274,7 +276,7 @@ def pattern_matches_nothing(fleet: Fleet, recorded: Recorded, today: date) -> It
             )
 
 
-def _hint(rule: PowerfulRule, recorded: Recorded) -> str:
+def _hint(rule: PowerfulRule, recorded: RecordedNames) -> str:
     pattern, names = allow.compile_pattern(rule.match), recorded.names
     other = next((name for name in names if allow.matches_name(rule, name)), "")
     if other:

@@ -17,7 +17,7 @@ from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_file, add_json, flag
 from fleet.clock import utc_now
 from fleet.errors import SourceUnreachable, WrongUsage, refusal
-from fleet.model.facts import Found, World
+from fleet.model.facts import FoundMachine, World
 from fleet.model.outcome import Outcome
 from fleet.ports import Adopter, Console
 from fleet.report.json import value_to_json
@@ -79,14 +79,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _judged(
-    args: argparse.Namespace, config: Config, world: World, found: tuple[Found, ...]
+    args: argparse.Namespace, config: Config, world: World, found: tuple[FoundMachine, ...]
 ) -> Adoption:
     if not found:
         raise refusal(f"no machine has the label {args.select}")
     return judge_adoption(config.fleet, world, args.pool, found, outdated_too=args.outdated)
 
 
-def _find(adopter: Adopter, provider: str, key: str, value: str) -> tuple[Found, ...]:
+def _find(adopter: Adopter, provider: str, key: str, value: str) -> tuple[FoundMachine, ...]:
     try:
         return tuple(adopter.find(key, value))
     except SourceUnreachable as error:

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import replace
 
 from fleet.apply.config import Config, load_config, read_seconds, refuse_throwaway_state
-from fleet.apply.decision import Decision
+from fleet.apply.decision import PlanResult
 from fleet.apply.loop import Runs, Schedule, keep_running
 from fleet.apply.metrics import metrics_of
 from fleet.apply.parallel import Parallelism, default_jobs
@@ -164,7 +164,7 @@ def _ask(args: argparse.Namespace, console: Console, selection: Selection) -> Se
     return replace(selection, saved=decision.plan) if is_accepted else None
 
 
-def _write_metrics(decision: Decision, args: argparse.Namespace, console: Console) -> None:
+def _write_metrics(decision: PlanResult, args: argparse.Namespace, console: Console) -> None:
     """Write the metrics; a failure is reported and does not fail the run."""
     fleet = decision.config.fleet
     store = store_of(fleet, args.file)

@@ -9,7 +9,7 @@ from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, opt
 from fleet.errors import FleetError, WrongUsage
 from fleet.ports import Console
 from fleet.queues.debusine.connection import identify, reading
-from fleet.queues.debusine.grants import Standing, compare, rights, write_grants
+from fleet.queues.debusine.grants import GrantDifference, compare, rights, write_grants
 from fleet.schema.model import AdminDsn, DebusineQueue, Fleet, SecretRef
 from fleet.state.secrets import HostSecrets
 
@@ -65,7 +65,7 @@ def _print(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _check(args: argparse.Namespace, fleet: Fleet) -> Iterator[tuple[str, Standing]]:
+def _check(args: argparse.Namespace, fleet: Fleet) -> Iterator[tuple[str, GrantDifference]]:
     secrets = HostSecrets.beside(args.file)
     for name, reference in sorted(_references(args, fleet).items()):
         with reading(secrets.read(reference)) as connection:
@@ -96,7 +96,7 @@ def _reference(queue: DebusineQueue, *, admin: bool) -> SecretRef | None:
     return queue.admin.dsn if isinstance(queue.admin, AdminDsn) else None
 
 
-def _to_value(standing: Standing) -> dict[str, object]:
+def _to_value(standing: GrantDifference) -> dict[str, object]:
     return {
         "role": standing.role,
         "missing": list(standing.missing),
@@ -104,7 +104,7 @@ def _to_value(standing: Standing) -> dict[str, object]:
     }
 
 
-def _to_text(queue: str, standing: Standing, *, admin: bool) -> str:
+def _to_text(queue: str, standing: GrantDifference, *, admin: bool) -> str:
     if not (standing.missing or standing.excess):
         return f"queue {queue}: role {standing.role} has exactly the rights it needs"
     lines = [f"queue {queue}: role {standing.role}"]

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.doctor import Asked, examine
+from fleet.apply.doctor import CheckupInputs, examine
 from fleet.apply.plan import look, plan_for, priced
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json
@@ -23,7 +23,7 @@ from fleet.engines.pulumi_backends import GET_CLI, find_cli
 from fleet.errors import EngineAbsent, SecretMissing, add_extra
 from fleet.explain.gitlab import TOKEN, judge_gitlab, unchecked_gitlab
 from fleet.explain.request import Case
-from fleet.model.doctor import Finding, wrong
+from fleet.model.doctor import CheckResult, wrong
 from fleet.ports import Console
 from fleet.queues.debusine.checkup import DebusineServer, check_database
 from fleet.queues.gitlab import Gitlab
@@ -53,11 +53,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return diagnosis.exit_code
 
 
-def _asked(config: Config, file: str) -> Asked:
+def _asked(config: Config, file: str) -> CheckupInputs:
     fleet = config.fleet
     secrets = HostSecrets.beside(file)
     store = store_of(fleet, file)
-    return Asked(
+    return CheckupInputs(
         sources=wire(fleet, file),
         secrets=secrets,
         servers={
@@ -107,13 +107,13 @@ def _lacking(fleet: Fleet) -> Iterator[tuple[str, str]]:
             yield name, add_extra(provider.extra)
 
 
-def _installed(fleet: Fleet) -> Sequence[Finding]:
+def _installed(fleet: Fleet) -> Sequence[CheckResult]:
     said = f"fleet {version('fleet-reconciler')} on Python {platform.python_version()}"
-    found = Finding(about="fleet, version", result="ok", said=said)
+    found = CheckResult(about="fleet, version", result="ok", said=said)
     return (found, _judge_extras(fleet, {extra for extra in EXTRAS if _is_installed(extra)}))
 
 
-def _judge_extras(fleet: Fleet, installed: Collection[str]) -> Finding:
+def _judge_extras(fleet: Fleet, installed: Collection[str]) -> CheckResult:
     """Return a finding about fleet's extras; wrong if a provider's extra is missing."""
     about = "fleet, extras"
     wanted = {each.extra for each in fleet.providers.values()}
@@ -125,14 +125,14 @@ def _judge_extras(fleet: Fleet, installed: Collection[str]) -> Finding:
         )
     if "solver" not in installed:
         said = "the solver is not installed: plans are made first come, first served"
-        return Finding(about=about, result="notice", said=said, fix=add_extra("solver"))
+        return CheckResult(about=about, result="notice", said=said, fix=add_extra("solver"))
     absent = sorted(EXTRAS.keys() - installed)
     said = f"installed: {', '.join(sorted(installed))}"
     said += f"; not installed, and not needed: {', '.join(absent)}" if absent else ""
-    return Finding(about=about, result="ok", said=said)
+    return CheckResult(about=about, result="ok", said=said)
 
 
-_Look = tuple[str, Callable[[], Sequence[Finding]]]
+_Look = tuple[str, Callable[[], Sequence[CheckResult]]]
 
 
 def _databases(fleet: Fleet, secrets: HostSecrets) -> Iterator[_Look]:
@@ -149,7 +149,7 @@ def _databases(fleet: Fleet, secrets: HostSecrets) -> Iterator[_Look]:
 
 def _database(
     secrets: HostSecrets, reference: SecretRef, *, about: str, admin: bool
-) -> Sequence[Finding]:
+) -> Sequence[CheckResult]:
     return check_database(about, secrets.read(reference), admin=admin)
 
 
@@ -161,15 +161,15 @@ def _tools(fleet: Fleet) -> Iterator[_Look]:
         yield f"stacks/{kind}", partial(_program, kind)
 
 
-def _pulumi() -> Sequence[Finding]:
+def _pulumi() -> Sequence[CheckResult]:
     about = "Pulumi, version"
     try:
-        return (Finding(about=about, result="ok", said=f"{find_cli()} fits"),)
+        return (CheckResult(about=about, result="ok", said=f"{find_cli()} fits"),)
     except EngineAbsent as error:
-        return (Finding(about=about, result="wrong", said=str(error), fix=GET_CLI),)
+        return (CheckResult(about=about, result="wrong", said=str(error), fix=GET_CLI),)
 
 
-def _gitlab(fleet: Fleet, folder: Path) -> Sequence[Finding]:
+def _gitlab(fleet: Fleet, folder: Path) -> Sequence[CheckResult]:
     """Check the project named by the environment, or report why it was not checked.
 
     Returns no finding if neither the environment nor a .gitlab-ci.yml in `folder` (of fleet.yaml)
@@ -187,10 +187,10 @@ def _gitlab(fleet: Fleet, folder: Path) -> Sequence[Finding]:
     return (unchecked_gitlab(said),)
 
 
-def _program(project: str) -> Sequence[Finding]:
+def _program(project: str) -> Sequence[CheckResult]:
     program = load_project(project).program
     evaluate(lambda: program({"workers": []}), project=project, stack="of-nothing")
-    return (Finding(about=f"stacks/{project}, program", result="ok", said="it runs"),)
+    return (CheckResult(about=f"stacks/{project}, program", result="ok", said="it runs"),)
 
 
 def _unchecked(fleet: Fleet, file: str) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ import argparse
 from datetime import timedelta
 
 from fleet.apply.config import load_config
-from fleet.apply.decision import Decision
+from fleet.apply.decision import PlanResult
 from fleet.apply.places import with_places
 from fleet.apply.plan import note_clock, observe_and_plan
 from fleet.cli.arguments import (
@@ -18,7 +18,7 @@ from fleet.cli.arguments import (
     past_time,
 )
 from fleet.cli.output import show
-from fleet.cli.recorded import Recorded
+from fleet.cli.recorded import RecordedMoments
 from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.gains import UNUSED_AFTER, find_gains
@@ -101,7 +101,7 @@ def _explain_powerful(args: argparse.Namespace, console: Console) -> int:
     if since is None and not args.history:
         since = args.began - UNUSED_AFTER - timedelta(days=1)  # all of the first day
     until = None if args.history else args.began
-    history = Recorded(config.fleet, args.file, args.history or "", since, until)
+    history = RecordedMoments(config.fleet, args.file, args.history or "", since, until)
     console.progress(f"reading {history.name}")
     found = find_gains(config.fleet, history.worlds())
     if isinstance(found, Unknown):
@@ -111,14 +111,14 @@ def _explain_powerful(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _explain_all(args: argparse.Namespace, decision: Decision, console: Console) -> int:
+def _explain_all(args: argparse.Namespace, decision: PlanResult, console: Console) -> int:
     everything = explain_every(decision.config.fleet, decision.world, decision.plan)
     placed = with_places(decision.config, everything)
     show(args, console, each_request(placed), everything_blocks(placed))
     return 0
 
 
-def _explain(decision: Decision, kind: str, name: str) -> Explanation | None:
+def _explain(decision: PlanResult, kind: str, name: str) -> Explanation | None:
     rests_on = (decision.config.fleet, decision.world, decision.plan)
     if kind == "request":
         return explain_request(*rests_on, name)
@@ -127,7 +127,7 @@ def _explain(decision: Decision, kind: str, name: str) -> Explanation | None:
     return explain_worker(*rests_on, name)
 
 
-def _unknown(decision: Decision, kind: str, name: str) -> str:
+def _unknown(decision: PlanResult, kind: str, name: str) -> str:
     plan = decision.plan
     if kind == "request":
         meant = Case(decision.config.fleet, decision.world, plan).named(name)
@@ -152,7 +152,7 @@ def _known(names: list[str]) -> str:
     return shown(some_of(names, shown=_SHOWN))
 
 
-def _names(decision: Decision, kind: str) -> list[str]:
+def _names(decision: PlanResult, kind: str) -> list[str]:
     plan = decision.plan
     return {
         "request": [key for signature in plan.signatures for key in signature.requests],

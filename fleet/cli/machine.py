@@ -10,7 +10,7 @@ from fleet.apply.forget import forget_machine
 from fleet.apply.plan import look, note_clock, observe_and_plan
 from fleet.apply.pool import confirm_all
 from fleet.apply.record import RunLog
-from fleet.apply.sweep import Choice, Deletion, delete_machines, run_deletion
+from fleet.apply.sweep import Deletion, MachineSelection, delete_machines, run_deletion
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world, flag, repeated
 from fleet.cli.output import show
@@ -21,15 +21,15 @@ from fleet.model.facts import World
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Plan
 from fleet.model.values import Moment, Value
-from fleet.planner.units import State
+from fleet.planner.units import UnitState
 from fleet.ports import Console
-from fleet.report.document import Block, Span, Style, line
+from fleet.report.document import Block, Style, StyledText, line
 from fleet.report.status import Status, WorkerStatus, status_of, worker_table
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet
 from fleet.words import figures as words
 
-STATES = ("up", "ready", *(state.value for state in State), "unknown")
+STATES = ("up", "ready", *(state.value for state in UnitState), "unknown")
 
 
 def arguments(parser: Parser) -> None:
@@ -86,12 +86,19 @@ def _machine_blocks(status: Status) -> Iterator[Block]:
     yield worker_table(status) if status.workers else line("No such machines.")
     if status.unlisted:
         which = words.named("pool", status.unlisted)
-        yield line(Span(f"The machines of {which} are unknown.", Style.YELLOW))
+        yield line(StyledText(f"The machines of {which} are unknown.", Style.YELLOW))
 
 
 GROUPS = {
-    "up": {State.IDLE, State.BUSY, State.ASSUMED, State.DRAINING, State.DEAF, State.STATIC},
-    "ready": {State.IDLE, State.ASSUMED},
+    "up": {
+        UnitState.IDLE,
+        UnitState.BUSY,
+        UnitState.ASSUMED,
+        UnitState.DRAINING,
+        UnitState.DEAF,
+        UnitState.STATIC,
+    },
+    "ready": {UnitState.IDLE, UnitState.ASSUMED},
 }
 """Additional values of `--state`, each for several states."""
 _SHOWN = 12
@@ -126,7 +133,7 @@ def _delete(args: argparse.Namespace, console: Console) -> int:
             "choose machines by name, or by --pool NAME with --unused (those that run nothing) "
             "or --all (busy ones are only drained)"
         )
-    choice = Choice(frozenset(args.machine), frozenset(args.pool), unused=args.unused)
+    choice = MachineSelection(frozenset(args.machine), frozenset(args.pool), unused=args.unused)
     config = load_config(args, console)
 
     def decide_on(fleet: Fleet, world: World) -> Plan:

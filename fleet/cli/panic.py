@@ -4,7 +4,7 @@ import argparse
 from functools import partial
 
 from fleet.apply.orders import Ordering
-from fleet.apply.sweep import Choice, Deletion, delete_machines, run_deletion
+from fleet.apply.sweep import Deletion, MachineSelection, delete_machines, run_deletion
 from fleet.cli.arguments import Parser, add_file, add_order, option
 from fleet.errors import WrongUsage
 from fleet.guard.freezes import lift
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     freeze = Freeze(pool=args.pool, stops=("creates",), **ordering.terms(args))
     ordering.place(freeze)
     console.out(f"{freeze.sentence}; `{lift(freeze)}` ends it")
-    choice = Choice(pools=frozenset({args.pool}), by="fleet panic")
+    choice = MachineSelection(pools=frozenset({args.pool}), by="fleet panic")
     deletion = Deletion(
         partial(delete_machines, choice=choice), "fleet apply", frozenset(), may_stay=True
     )

@@ -11,7 +11,7 @@ from fleet.clouds.cloud import AnyCloud
 from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError
 from fleet.model.price_lists import with_price_list
-from fleet.model.prices import Table, source_of, table_of
+from fleet.model.prices import PriceTable, source_of, table_of
 from fleet.ports import Console
 from fleet.report.prices import (
     PriceCheck,
@@ -80,7 +80,7 @@ def _why_unchecked(declared: Provider) -> str:
 
 def _unchecked(fleet: Fleet, name: str, reason: str, *, failed: bool = False) -> PriceCheck:
     declared = fleet.providers[name]
-    shipped = table_of(declared) if source_of(declared.kind) else Table()
+    shipped = table_of(declared) if source_of(declared.kind) else PriceTable()
     return PriceCheck(
         provider=name,
         kind=declared.kind,

@@ -42,7 +42,7 @@ def add_history(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedMoments:
     """Recorded moments of a fleet, which can be read repeatedly with the same result."""
 
     fleet: Fleet
@@ -82,9 +82,9 @@ class Recorded:
         return store.moments(self.since or _FIRST, self.until or _LAST)
 
 
-def recorded(args: argparse.Namespace, fleet: Fleet) -> Recorded:
+def recorded(args: argparse.Namespace, fleet: Fleet) -> RecordedMoments:
     """Return the moments selected by the options of `add_history`."""
     # A run that ends meanwhile adds to the store.
     until = moment_of(args.until, args.began) or (None if args.world else args.began)
     since = moment_of(args.since, args.began)
-    return Recorded(fleet, args.file, args.world or "", since, until)
+    return RecordedMoments(fleet, args.file, args.world or "", since, until)

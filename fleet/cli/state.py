@@ -15,7 +15,7 @@ from fleet.apply.observe import Sources
 from fleet.apply.plan import look, plan_for
 from fleet.apply.rebuild import (
     Orphan,
-    Rebuild,
+    StateRebuild,
     carry_out,
     charged_anew,
     find_orphans,
@@ -251,14 +251,14 @@ def _copied(store: Store, fleet: Fleet) -> Iterator[Store]:
         yield copy
 
 
-def _code(found: Rebuild, failed: tuple[StackOutcome, ...]) -> int:
+def _code(found: StateRebuild, failed: tuple[StackOutcome, ...]) -> int:
     if failed:
         return 5 if len(failed) < len(found.pools) else 1
     return 1 if found.left or found.unknown else 0
 
 
 def _shown(
-    fleet: Fleet, world: World, found: Rebuild, lost: tuple[str, ...], *, as_json: bool
+    fleet: Fleet, world: World, found: StateRebuild, lost: tuple[str, ...], *, as_json: bool
 ) -> str:
     money = sum(entry.money for entry in charged_anew(fleet, world, found))
     if as_json:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from fleet.apply.config import load_config
-from fleet.apply.sweep import Deletion, Window, run_deletion, undo_creations
+from fleet.apply.sweep import CreationWindow, Deletion, run_deletion, undo_creations
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json, duration, flag, option, repeated
 from fleet.clock import utc_now
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         latest[attempt.worker] = max(attempt.at, latest.get(attempt.worker, attempt.at))
     # A name that a later run reused is another machine.
     made = frozenset(worker for worker, at in latest.items() if since <= at <= until)
-    window = Window(since, until, made, frozenset(args.pool))
+    window = CreationWindow(since, until, made, frozenset(args.pool))
     undo = partial(undo_creations, window=window)
     deletion = Deletion(undo, "fleet apply", frozenset(), may_stay=True)
     return run_deletion(args, console, config, sources, deletion)

@@ -21,7 +21,7 @@ from fleet.state.files import LocalFiles
 if TYPE_CHECKING:
     from fleet.model.facts import World
     from fleet.ports import Console
-    from fleet.tagrules.names import Recorded
+    from fleet.tagrules.names import RecordedNames
 
 
 def arguments(parser: Parser) -> None:
@@ -103,7 +103,7 @@ def _world(path: str, console: "Console") -> "World":
     return read_world(path, RecordedFiles(console.note))
 
 
-def _recorded(path: str, world: "World", console: "Console") -> "Recorded":
+def _recorded(path: str, world: "World", console: "Console") -> "RecordedNames":
     """Return the names of the requests in a recorded world; notes if there are no names."""
     from fleet.tagrules.names import recorded_names
 

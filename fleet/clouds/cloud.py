@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fleet.clouds.ready import Slots
-from fleet.engines.projects import Account
+from fleet.engines.projects import ProviderAccount
 from fleet.errors import SecretMissing, SourceUnreachable
 from fleet.model.facts import Listing, Unknown
 from fleet.model.values import moment_or_none
@@ -87,9 +87,11 @@ class Cloud(ABC, Generic[P]):
     def prepare(self) -> None:
         """Prepare for the first change of an apply."""
 
-    def account(self, labels: Mapping[str, str]) -> Account:
+    def account(self, labels: Mapping[str, str]) -> ProviderAccount:
         """Return the account for the Pulumi engine; `labels` are for new machines only."""
-        return Account(self.machines, environment=self.environment, inputs={"notes": labels})
+        return ProviderAccount(
+            self.machines, environment=self.environment, inputs={"notes": labels}
+        )
 
     def environment(self) -> Mapping[str, str]:
         """Return additional environment variables of the Pulumi engine."""

@@ -53,7 +53,7 @@ class _Looks(Value):
     machines: dict[str, Look] = Field(default_factory=dict)
 
 
-class Memory(Protocol):
+class CheckStorage(Protocol):
     """Storage of check results; both methods raise OSError, or FleetError for a store."""
 
     def read(self) -> str | None:
@@ -90,7 +90,7 @@ class Livechecks:
 
     def __init__(
         self,
-        memory: Memory,
+        memory: CheckStorage,
         works: Callable[[Machine], bool | None] | None,
         *,
         every: int,
@@ -202,7 +202,11 @@ class ReadyLooks:
     """Probes the machines of pools with `ready`, and counts failures."""
 
     def __init__(
-        self, fleet: Fleet, memory: Callable[[str], Memory], prober: Prober | None, clock: Clock
+        self,
+        fleet: Fleet,
+        memory: Callable[[str], CheckStorage],
+        prober: Prober | None,
+        clock: Clock,
     ) -> None:
         """`memory` returns the storage of a provider's results.
 

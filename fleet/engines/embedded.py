@@ -39,7 +39,7 @@ from fleet.errors import (
 )
 from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs
 from fleet.model.values import Value
-from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
+from fleet.ports import NO_USER_DATA, Progress, StackChange, StackRef, StackStep
 from fleet.state.database import connect_file, key_columns, not_null_columns
 from fleet.state.files import make_private
 from fleet.state.storage import sqlite_url
@@ -67,7 +67,7 @@ _RESOURCES = sa.Table(
 )
 
 
-class Row(Value):
+class ResourceRow(Value):
     """A recorded resource; `making` and `deleting` are the intents of an unfinished step."""
 
     name: str
@@ -84,7 +84,7 @@ class StackRows(Value):
     provider: str
     engine: Literal["embedded", "pulumi"]
     serial: int
-    rows: dict[str, Row]
+    rows: dict[str, ResourceRow]
 
 
 class Records:
@@ -112,7 +112,7 @@ class Records:
                 sa.select(*columns).where(_RESOURCES.c.stack == name).order_by("name")
             )
             rows = {
-                each["name"]: Row(**{**each, "inputs": json.loads(each["inputs"])})
+                each["name"]: ResourceRow(**{**each, "inputs": json.loads(each["inputs"])})
                 for each in found.mappings()
             }
             return StackRows(**stack, rows=rows)
@@ -147,7 +147,7 @@ class Records:
             )
             _increment_serial(connection, ref.name)
 
-    def put(self, stack: str, row: Row) -> None:
+    def put(self, stack: str, row: ResourceRow) -> None:
         """Record a resource or the intent of a step."""
         with self._transaction() as connection:
             connection.execute(_where_resource(sa.delete(_RESOURCES), stack, row.name))
@@ -175,7 +175,7 @@ class Records:
             raise StoreFailed(f"{what}: {cause}") from error
 
 
-def _row_values(stack: str, row: Row) -> dict[str, Any]:
+def _row_values(stack: str, row: ResourceRow) -> dict[str, Any]:
     inputs = json.dumps(row.inputs, sort_keys=True)
     return {"stack": stack, **row.model_dump(exclude={"inputs"}), "inputs": inputs}
 
@@ -210,7 +210,7 @@ class _Change(NamedTuple):
     kind: Literal["create", "delete", "update", "replace", "keep", "forget"]
     name: str
     resource: Resource | None = None
-    row: Row | None = None
+    row: ResourceRow | None = None
     found: str | None = None
     changed: tuple[str, ...] = ()
     """Names of inputs that differ from the recorded ones."""
@@ -262,7 +262,7 @@ class EmbeddedEngine:
             interrupted=any(row.state != "made" for row in rows),
         )
 
-    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
         """Return the steps of `up`, sorted by name, without `same`."""
         moves = self._plan_changes(ref, workers, self._read_checked(ref))
         return tuple(step for move in moves if (step := _to_step(move)))
@@ -273,7 +273,7 @@ class EmbeddedEngine:
         workers: Sequence[WorkerInputs],
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
-    ) -> tuple[Step, ...]:
+    ) -> tuple[StackStep, ...]:
         """Apply the changes step by step; a failed step does not stop the others."""
 
         def do(move: _Change) -> None:
@@ -290,7 +290,7 @@ class EmbeddedEngine:
                 self._records.begin(ref)
             elif recorded.provider != ref.provider:
                 self._records.move(ref)
-            done: list[Step] = []
+            done: list[StackStep] = []
             failed: dict[str, str] = {}
             # Create first and delete last, as Pulumi does.
             new = [move for move in moves if move.kind != "delete"]
@@ -317,7 +317,7 @@ class EmbeddedEngine:
 
     def prepare(
         self, ref: StackRef, workers: Sequence[WorkerInputs]
-    ) -> AbstractContextManager[Change]:
+    ) -> AbstractContextManager[StackChange]:
         """Prepare a change; making it computes the steps again."""
         return nullcontext(two_step_change(self, ref, workers))
 
@@ -362,7 +362,7 @@ class EmbeddedEngine:
         )
 
     def _find_unfinished(
-        self, ref: StackRef, project: Project, rows: Mapping[str, Row]
+        self, ref: StackRef, project: Project, rows: Mapping[str, ResourceRow]
     ) -> dict[str, Machine]:
         """Return the existing machines of unfinished steps."""
         unfinished = {
@@ -384,7 +384,7 @@ class EmbeddedEngine:
         return {k: each for k, each in found.items() if _is_made_from(each, unfinished[k])}
 
     def _check_absent(
-        self, ref: StackRef, unlisted: Sequence[WorkerInputs], rows: Mapping[str, Row]
+        self, ref: StackRef, unlisted: Sequence[WorkerInputs], rows: Mapping[str, ResourceRow]
     ) -> None:
         """Raise StackFailed if an unlisted machine may still exist."""
         if ref.provider not in self._unreliable:
@@ -399,7 +399,7 @@ class EmbeddedEngine:
             )
 
     def _find_unrecorded(
-        self, ref: StackRef, workers: Sequence[WorkerInputs], rows: Mapping[str, Row]
+        self, ref: StackRef, workers: Sequence[WorkerInputs], rows: Mapping[str, ResourceRow]
     ) -> dict[str, Machine]:
         """Return the existing machines of wanted workers without a record.
 
@@ -451,7 +451,7 @@ class EmbeddedEngine:
     def _create(
         self, ref: StackRef, resource: Resource, found: str | None, user_data: str
     ) -> None:
-        row = Row(
+        row = ResourceRow(
             name=resource.name,
             type=resource.type,
             inputs=resource.inputs,
@@ -489,7 +489,7 @@ def _is_made_from(machine: Machine, worker: WorkerInputs) -> bool:
 
 
 def _plan_change(
-    name: str, resource: Resource | None, row: Row | None, machine: Machine | None
+    name: str, resource: Resource | None, row: ResourceRow | None, machine: Machine | None
 ) -> _Change:
     found = machine.id if machine else None
     if resource is None:
@@ -506,12 +506,12 @@ def _plan_change(
     return _Change("update" if in_place else "replace", name, resource, row, changed=changed)
 
 
-def _to_step(move: _Change) -> Step | None:
+def _to_step(move: _Change) -> StackStep | None:
     match move.kind:
         case "keep" | "forget":
             return None
         case operation:
-            return Step(worker=move.name, operation=operation, detail=", ".join(move.changed))
+            return StackStep(worker=move.name, operation=operation, detail=", ".join(move.changed))
 
 
 def _refuse_changed_inputs(ref: StackRef, moves: Sequence[_Change]) -> None:

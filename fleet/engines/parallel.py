@@ -23,13 +23,13 @@ from fleet.errors import FleetError, StackFailed
 from fleet.model.facts import Machine, Stack, Unknown, WorkerInputs
 from fleet.ports import (
     NO_USER_DATA,
-    Change,
     Cleaned,
     Engine,
     MachineCleaner,
     Progress,
+    StackChange,
     StackRef,
-    Step,
+    StackStep,
     SupportsConcurrency,
 )
 
@@ -85,7 +85,7 @@ running = RunningPrograms()
 """The programs of this process."""
 
 
-class Call(NamedTuple):
+class HelperCall(NamedTuple):
     """An operation for a helper."""
 
     operation: Literal["preview", "up", "prepare"]
@@ -94,7 +94,7 @@ class Call(NamedTuple):
     user_data: Mapping[str, str]
 
 
-class Decision(NamedTuple):
+class ChangeDecision(NamedTuple):
     """Whether to make a prepared change."""
 
     is_yes: bool
@@ -133,7 +133,9 @@ class Helper:
         """Return whether it can take more operations."""
         return self._process.poll() is None
 
-    def do(self, stack: str, message: Call | Decision, progress: Progress) -> tuple[Step, ...]:
+    def do(
+        self, stack: str, message: HelperCall | ChangeDecision, progress: Progress
+    ) -> tuple[StackStep, ...]:
         """Run an operation; raises the engine's error, or StackFailed if the process died."""
         told: list[str] = []
         try:
@@ -143,7 +145,7 @@ class Helper:
                 self._connection.send(item)
             while True:
                 match self._connection.recv():
-                    case Step() as step:
+                    case StackStep() as step:
                         told.append(step.worker)
                         progress(step)
                     case FleetError() as error:
@@ -260,7 +262,7 @@ class _TurnTakingEngine:
         self._engine.forget(ref, worker)
 
     def _in_turn(self, progress: Progress) -> Progress:
-        def tell(step: Step) -> None:
+        def tell(step: StackStep) -> None:
             with self._turn:
                 progress(step)
 
@@ -274,9 +276,9 @@ class HelperEngine(_TurnTakingEngine):
         super().__init__(engine, turn)
         self._helpers = helpers
 
-    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
         """Return the steps of `up`, sorted by name, without `same`."""
-        return self._do(Call("preview", ref, tuple(workers), {}), _ignore_step)
+        return self._do(HelperCall("preview", ref, tuple(workers), {}), _ignore_step)
 
     def up(
         self,
@@ -284,34 +286,40 @@ class HelperEngine(_TurnTakingEngine):
         workers: Sequence[WorkerInputs],
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
-    ) -> tuple[Step, ...]:
+    ) -> tuple[StackStep, ...]:
         """Apply the changes; a failed creation does not stop the others."""
-        return self._do(Call("up", ref, tuple(workers), dict(user_data)), progress)
+        return self._do(HelperCall("up", ref, tuple(workers), dict(user_data)), progress)
 
     @contextmanager
-    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
         """Prepare a change in a helper, which takes no other operation meanwhile."""
         with self._helpers.one() as helper:
-            steps = self._ask(helper, ref, Call("prepare", ref, tuple(workers), {}), _ignore_step)
-            words = [Decision(is_yes=False, user_data={})]
+            steps = self._ask(
+                helper, ref, HelperCall("prepare", ref, tuple(workers), {}), _ignore_step
+            )
+            words = [ChangeDecision(is_yes=False, user_data={})]
 
-            def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[Step, ...]:
+            def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[StackStep, ...]:
                 words.clear()
-                return self._ask(helper, ref, Decision(True, dict(user_data)), progress)
+                return self._ask(helper, ref, ChangeDecision(True, dict(user_data)), progress)
 
             try:
-                yield Change(steps, make)
+                yield StackChange(steps, make)
             finally:
                 for word in words:
                     self._ask(helper, ref, word, _ignore_step)
 
-    def _do(self, call: Call, progress: Progress) -> tuple[Step, ...]:
+    def _do(self, call: HelperCall, progress: Progress) -> tuple[StackStep, ...]:
         with self._helpers.one() as helper:
             return self._ask(helper, call.ref, call, progress)
 
     def _ask(
-        self, helper: Helper, ref: StackRef, message: Call | Decision, progress: Progress
-    ) -> tuple[Step, ...]:
+        self,
+        helper: Helper,
+        ref: StackRef,
+        message: HelperCall | ChangeDecision,
+        progress: Progress,
+    ) -> tuple[StackStep, ...]:
         with turn_released(self._turn):
             return helper.do(ref.name, message, self._in_turn(progress))
 
@@ -322,7 +330,7 @@ def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]
     _exit_with_parent(is_busy)
     connection = Connection(descriptor)
 
-    def tell(step: Step) -> None:
+    def tell(step: StackStep) -> None:
         # The SDK prints the whole event, with its inputs, if a listener raises.
         with suppress(OSError):
             connection.send(step)
@@ -331,7 +339,7 @@ def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]
         engine_of = engines_for(connection.recv())
         while True:
             is_busy.clear()
-            call: Call = connection.recv()
+            call: HelperCall = connection.recv()
             is_busy.set()
             try:
                 answer: object = _run_call(engine_of(call.ref.provider), call, tell, connection)
@@ -341,8 +349,8 @@ def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]
 
 
 def _run_call(
-    engine: Engine, call: Call, progress: Progress, connection: Connection
-) -> tuple[Step, ...]:
+    engine: Engine, call: HelperCall, progress: Progress, connection: Connection
+) -> tuple[StackStep, ...]:
     match call.operation:
         case "preview":
             return engine.preview(call.ref, call.workers)
@@ -351,12 +359,12 @@ def _run_call(
         case "prepare":
             with engine.prepare(call.ref, call.workers) as change:
                 connection.send(change.steps)
-                word: Decision = connection.recv()
+                word: ChangeDecision = connection.recv()
                 return change.make(progress, word.user_data) if word.is_yes else ()
     assert_never(call.operation)
 
 
-def _ignore_step(_: Step) -> None:
+def _ignore_step(_: StackStep) -> None:
     """Ignore a step."""
 
 
@@ -424,7 +432,7 @@ def run_steps(
 class YieldingEngine(_TurnTakingEngine):
     """An engine of hooks: it releases the turn while a user's command runs."""
 
-    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
         """Return the steps of `up`, sorted by name, without `same`."""
         with turn_released(self._turn):
             return self._engine.preview(ref, workers)
@@ -435,13 +443,13 @@ class YieldingEngine(_TurnTakingEngine):
         workers: Sequence[WorkerInputs],
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
-    ) -> tuple[Step, ...]:
+    ) -> tuple[StackStep, ...]:
         """Apply the changes; a failed creation does not stop the others."""
         with turn_released(self._turn):
             return self._engine.up(ref, workers, self._in_turn(progress), user_data)
 
     @contextmanager
-    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
         """Prepare a change; making it computes the steps again."""
         yield two_step_change(self, ref, workers)
 

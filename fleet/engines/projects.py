@@ -29,7 +29,7 @@ from fleet.errors import (
 )
 from fleet.model.facts import Unknown, WorkerInputs
 from fleet.model.values import Value
-from fleet.ports import Change, Engine, Provider, StackRef
+from fleet.ports import Engine, Provider, StackChange, StackRef
 from fleet.schema.sources import extra_of
 from fleet.state.storage import shipped_folder
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Account:
+class ProviderAccount:
     """A provider's listing, and its part of each stack.
 
     `config` is stored in the stack's settings in clear. Secrets go into `environment`, or into
@@ -142,9 +142,9 @@ def _missing_from_listing(
     return [each for each in going if not listed & {each.name, ids[each.name]}]
 
 
-def two_step_change(engine: Engine, ref: StackRef, workers: Sequence[WorkerInputs]) -> Change:
+def two_step_change(engine: Engine, ref: StackRef, workers: Sequence[WorkerInputs]) -> StackChange:
     """Return a change whose preview and update are two separate operations."""
-    return Change(engine.preview(ref, workers), partial(engine.up, ref, workers))
+    return StackChange(engine.preview(ref, workers), partial(engine.up, ref, workers))
 
 
 Inputs = Mapping[str, Any]

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fleet.engines.projects import (
     AbsenceCheck,
-    Account,
+    ProviderAccount,
     check_holds,
     check_provider,
     check_still_there,
@@ -26,7 +26,7 @@ from fleet.engines.projects import (
     project_name,
     two_step_change,
 )
-from fleet.engines.pulumi_automation import Cli, Events, Gate, Home, Session
+from fleet.engines.pulumi_automation import Cli, Events, Home, Session, UpdateGate
 from fleet.engines.pulumi_backends import open_objects
 from fleet.engines.pulumi_state import (
     Deployment,
@@ -45,8 +45,8 @@ from fleet.errors import (
     StackFailed,
     StoreFailed,
 )
-from fleet.model.facts import Base, Part, Stack, Unknown, WorkerInputs
-from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
+from fleet.model.facts import Base, SharedResource, Stack, Unknown, WorkerInputs
+from fleet.ports import NO_USER_DATA, Progress, StackChange, StackRef, StackStep
 from fleet.state.processes import find_tokens
 
 
@@ -58,7 +58,7 @@ class _Stacks(ABC):
         self._cli = Cli(backend, Home(home), passphrase)
 
     @abstractmethod
-    def _account(self, ref: StackRef) -> Account:
+    def _account(self, ref: StackRef) -> ProviderAccount:
         """Return the account of a stack's provider."""
 
     def _deployment(self, ref: StackRef) -> dict[str, Any] | None:
@@ -71,7 +71,7 @@ class _Stacks(ABC):
         ref: StackRef,
         program: Callable[[], None],
         secrets: Sequence[str] = (),
-        gate: Gate | None = None,
+        gate: UpdateGate | None = None,
     ) -> Session:
         account = self._account(ref)
         session = self._cli.open(ref, account, program, secrets=secrets, gate=gate)
@@ -94,7 +94,7 @@ class PulumiEngine(_Stacks):
         backend: str,
         home: Path,
         passphrase: Callable[[], str] | None,
-        accounts: Mapping[str, Account],
+        accounts: Mapping[str, ProviderAccount],
     ) -> None:
         super().__init__(backend, home, passphrase)
         self._accounts = accounts
@@ -112,33 +112,33 @@ class PulumiEngine(_Stacks):
             return None
         return deployment.stack.altered(interrupted=deployment.stack.interrupted or bool(unsure))
 
-    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
         """Return the steps of `up`, sorted by name, without `same`."""
         self._check_inputs(ref, workers)
         recorded = self._recorded(ref)
         if recorded is None:
             # Pulumi previews only existing stacks, and a preview must not create one.
             names = sorted(worker.name for worker in workers)
-            return tuple(Step(worker=name, operation="create") for name in names)
+            return tuple(StackStep(worker=name, operation="create") for name in names)
         self._cli.restore(ref)
         left = self._leftovers(ref, recorded, workers)
         events = Events(self._cli.secrets(self._account(ref)))
         session = self._session(ref, _ProgramInputs(workers, left.adopted))
         session.run(lambda: session.stack.preview(on_event=events), events)
-        gone = tuple(Step(worker=each.name, operation="delete") for each in left.orphans)
+        gone = tuple(StackStep(worker=each.name, operation="delete") for each in left.orphans)
         # `up` first removes errors after a creation, so a step without a changed input does not
         # happen.
         planned = (
             step
             for step in events.planned
             if step.worker not in recorded.unready
-            or step != Step(worker=step.worker, operation="update")
+            or step != StackStep(worker=step.worker, operation="update")
         )
         steps = (*(step for step in planned if step.worker not in left.gone), *gone)
         return tuple(sorted(steps, key=lambda step: step.worker))
 
     @contextmanager
-    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
         """Hold an update after its preview, with its stack locked."""
         recorded = self._recorded(ref)
         if recorded is None or recorded.is_unfinished or self._needs_cleanup(ref):
@@ -146,11 +146,11 @@ class PulumiEngine(_Stacks):
             yield two_step_change(self, ref, workers)
             return
         adopted = self._leftovers(ref, recorded, workers).adopted
-        with Gate(ref, self._program(ref, _ProgramInputs(workers, adopted))) as gate:
+        with UpdateGate(ref, self._program(ref, _ProgramInputs(workers, adopted))) as gate:
             session = self._open(ref, gate.program, gate=gate)
             events = Events(session.secrets)
 
-            def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[Step, ...]:
+            def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[StackStep, ...]:
                 # Machines may have disappeared since the preview.
                 there = self._leftovers(ref, recorded, workers).adopted if adopted else adopted
                 check_still_there(ref, user_data, {*there, *recorded.stack.ids})
@@ -172,7 +172,7 @@ class PulumiEngine(_Stacks):
             gate.start(lambda: session.run(partial(_update, session, events), events))
             if not events.is_complete:
                 raise StackFailed(f"stack {ref.name}: Pulumi ended without a preview")
-            yield Change(events.planned, make)
+            yield StackChange(events.planned, make)
 
     def up(
         self,
@@ -180,7 +180,7 @@ class PulumiEngine(_Stacks):
         workers: Sequence[WorkerInputs],
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
-    ) -> tuple[Step, ...]:
+    ) -> tuple[StackStep, ...]:
         """Apply the changes; a failed creation does not stop the others."""
         self._check_inputs(ref, workers)
         recorded = self._recorded(ref)
@@ -285,7 +285,7 @@ class PulumiEngine(_Stacks):
 
     def _check_unknown_results(
         self, ref: StackRef, given: "_ProgramInputs", failure: StackFailed, events: Events
-    ) -> tuple[Step, ...]:
+    ) -> tuple[StackStep, ...]:
         """Check the machines whose result is unknown; return finished steps, raise the failures.
 
         The state lacks a machine that was created without a reply, and still has one that was
@@ -313,7 +313,7 @@ class PulumiEngine(_Stacks):
             known = {*recorded.stack.ids, *left.adopted}
             there = [each for each in given.workers if each.name in known]
             self._up(ref, _ProgramInputs(there, left.adopted), events)
-        steps = (*events.done, *(Step(worker=name, operation="delete") for name in deleted))
+        steps = (*events.done, *(StackStep(worker=name, operation="delete") for name in deleted))
         machines = (names | recorded.stack.ids.keys()) - set(deleted)
         others = {name: said for name, said in events.failed.items() if name in machines}
         if others:
@@ -366,7 +366,7 @@ class PulumiEngine(_Stacks):
     def _program(self, ref: StackRef, given: "_ProgramInputs") -> Callable[[], None]:
         return partial(load_project(ref.project).program, self._inputs(ref, given))
 
-    def _account(self, ref: StackRef) -> Account:
+    def _account(self, ref: StackRef) -> ProviderAccount:
         account = self._accounts.get(ref.provider)
         if account is None:
             known = ", ".join(sorted(self._accounts)) or "none"
@@ -421,7 +421,7 @@ def _empty_deployment(ref: StackRef) -> Deployment:
 
 
 ListMarked = Callable[[str], Mapping[str, str] | Unknown]
-_PARTS = TypeAdapter(tuple[Part, ...])
+_PARTS = TypeAdapter(tuple[SharedResource, ...])
 
 
 class PulumiBase(_Stacks):
@@ -432,7 +432,7 @@ class PulumiBase(_Stacks):
         backend: str,
         home: Path,
         passphrase: Callable[[], str] | None,
-        account: Account,
+        account: ProviderAccount,
         marked: ListMarked,
     ) -> None:
         """Open one provider's base; `marked` lists resources that can be adopted."""
@@ -453,7 +453,7 @@ class PulumiBase(_Stacks):
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
             return Unknown(unknown=str(error))
 
-    def preview(self, ref: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
+    def preview(self, ref: StackRef, parts: Sequence[SharedResource]) -> tuple[StackStep, ...]:
         """Return the steps of `up`, sorted by name."""
         found = self._deployment(ref)
         self._previewed_serial = serial_of(found or {})
@@ -464,7 +464,7 @@ class PulumiBase(_Stacks):
                 project=ref.project,
                 stack=ref.name,
             )
-            steps = (Step(worker=each.name, operation="create") for each in named)
+            steps = (StackStep(worker=each.name, operation="create") for each in named)
             return tuple(sorted(steps, key=lambda step: step.worker))
         self._cli.restore(ref)
         events = Events(self._cli.secrets(self._own))
@@ -472,7 +472,9 @@ class PulumiBase(_Stacks):
         session.run(lambda: session.stack.preview(on_event=events), events)
         return events.planned
 
-    def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
+    def up(
+        self, ref: StackRef, parts: Sequence[SharedResource], progress: Progress
+    ) -> tuple[StackStep, ...]:
         """Apply the changes; a failed part does not stop the others.
 
         Refused if the stack was changed since its preview, which is then outdated.
@@ -498,14 +500,14 @@ class PulumiBase(_Stacks):
         session.run(partial(_update, session, events), events)
         return events.done
 
-    def _account(self, ref: StackRef) -> Account:  # noqa: ARG002 - there is one provider
+    def _account(self, ref: StackRef) -> ProviderAccount:  # noqa: ARG002 - there is one provider
         return self._own
 
-    def _session(self, ref: StackRef, parts: Sequence[Part]) -> Session:
+    def _session(self, ref: StackRef, parts: Sequence[SharedResource]) -> Session:
         program = load_project(ref.project).program
         return self._open(ref, partial(program, _inputs(ref, parts, self._adopted(ref, parts))))
 
-    def _adopted(self, ref: StackRef, parts: Sequence[Part]) -> dict[str, str]:
+    def _adopted(self, ref: StackRef, parts: Sequence[SharedResource]) -> dict[str, str]:
         """Return the ids of existing resources that are missing from the state."""
         wanted = {each.key for each in parts}
         recorded = _existing_names(self._deployment(ref) or {})
@@ -524,7 +526,7 @@ class PulumiBase(_Stacks):
         return adopted
 
     def _delete_unknown(
-        self, ref: StackRef, found: Mapping[str, Any], parts: Sequence[Part]
+        self, ref: StackRef, found: Mapping[str, Any], parts: Sequence[SharedResource]
     ) -> None:
         try:
             for each in parts:
@@ -534,7 +536,7 @@ class PulumiBase(_Stacks):
                 f"stack {ref.name}: what an earlier run left cannot be deleted: {error}"
             ) from error
 
-    def _configure(self, ref: StackRef, parts: Sequence[Part]) -> None:
+    def _configure(self, ref: StackRef, parts: Sequence[SharedResource]) -> None:
         """Write the parts into the settings, so that `pulumi up` by hand declares the same."""
         project = project_name(ref.project)
         inputs = _inputs(ref, parts, {})
@@ -562,7 +564,9 @@ def _resource_name(key: str) -> str:
     return key.partition("/")[2].replace("/", "-")
 
 
-def _inputs(ref: StackRef, parts: Sequence[Part], adopt: Mapping[str, str]) -> dict[str, Any]:
+def _inputs(
+    ref: StackRef, parts: Sequence[SharedResource], adopt: Mapping[str, str]
+) -> dict[str, Any]:
     told = json.dumps([each.model_dump(mode="json") for each in parts], sort_keys=True)
     return {
         "workers": [],

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 import yaml
 
 from fleet.engines.parallel import running
-from fleet.engines.projects import Account, load_project, project_name
+from fleet.engines.projects import ProviderAccount, load_project, project_name
 from fleet.engines.pulumi_backends import file_root, known_cli, remove_empty_attribute_files
 from fleet.engines.pulumi_state import CheckpointCopy, drop_init_errors, drop_worker
 from fleet.errors import (
@@ -39,7 +39,7 @@ from fleet.errors import (
     needing,
     touching,
 )
-from fleet.ports import Progress, StackRef, Step
+from fleet.ports import Progress, StackRef, StackStep
 from fleet.schema.sources import extra_of
 from fleet.state.files import replace_file
 from fleet.state.processes import mask
@@ -91,8 +91,8 @@ class Events:
 
     def _reset(self, progress: Progress | None) -> None:
         self._progress = progress
-        self._planned: dict[str, Step] = {}
-        self._done: dict[str, Step] = {}
+        self._planned: dict[str, StackStep] = {}
+        self._done: dict[str, StackStep] = {}
         self._errors: dict[str, None] = {}
         self._failed: dict[str, tuple[str, ...]] = {}
         self.is_complete = False
@@ -123,12 +123,12 @@ class Events:
                 self._failed[name] = tuple(dict.fromkeys(said))
 
     @property
-    def planned(self) -> tuple[Step, ...]:
+    def planned(self) -> tuple[StackStep, ...]:
         """Return the started (or planned) steps, sorted by name."""
         return _sort_steps(self._planned.values())
 
     @property
-    def done(self) -> tuple[Step, ...]:
+    def done(self) -> tuple[StackStep, ...]:
         """Return the completed steps, sorted by name."""
         return _sort_steps(self._done.values())
 
@@ -145,7 +145,7 @@ class Events:
         return lines or tuple(self._errors)
 
 
-def _sort_steps(steps: Iterable[Step]) -> tuple[Step, ...]:
+def _sort_steps(steps: Iterable[StackStep]) -> tuple[StackStep, ...]:
     return tuple(sorted(steps, key=lambda step: (step.worker, step.operation)))
 
 
@@ -171,20 +171,20 @@ def shorten(text: str, secrets: Collection[str] = ()) -> str:
     return re.sub(r"^(Preview failed: )?Unexpected <class '[^']*'>: ", "", line)[:_LINE_LIMIT]
 
 
-def _to_step(metadata: "StepEventMetadata") -> Step | None:
+def _to_step(metadata: "StepEventMetadata") -> StackStep | None:
     operation = _OPERATIONS.get(metadata.op.value)
     kind, _, name = metadata.urn.rpartition("::")
     if operation is None or kind.rpartition("::")[2].startswith("pulumi:"):
         return None
     in_place = operation in {"update", "replace"}
     detail = ", ".join(sorted(metadata.diffs or ())) if in_place else ""
-    return Step(worker=name, operation=operation, detail=detail)
+    return StackStep(worker=name, operation=operation, detail=detail)
 
 
 Program = Callable[[], None]
 
 
-class Gate(AbstractContextManager["Gate"]):
+class UpdateGate(AbstractContextManager["UpdateGate"]):
     """An update that waits after its preview for approval; leaving the block cancels it."""
 
     def __init__(self, ref: StackRef, preview: Program) -> None:
@@ -376,7 +376,7 @@ class Cli:
         self._home = home
         self._passphrase = passphrase
 
-    def make(self, ref: StackRef, account: Account) -> None:
+    def make(self, ref: StackRef, account: ProviderAccount) -> None:
         """Create a stack."""
         workspace = self._workspace(ref, account, None)
         try:
@@ -389,11 +389,11 @@ class Cli:
     def open(
         self,
         ref: StackRef,
-        account: Account,
+        account: ProviderAccount,
         program: Callable[[], None],
         *,
         secrets: Collection[str] = (),
-        gate: Gate | None = None,
+        gate: UpdateGate | None = None,
     ) -> Session:
         """Return an existing stack with a program to run.
 
@@ -412,7 +412,7 @@ class Cli:
         hidden = [*secrets, *self.secrets(account)]
         return Session(ref, Stack.select(ref.name, workspace), self._home, hidden, loops)
 
-    def export(self, ref: StackRef, account: Account) -> dict[str, Any] | None:
+    def export(self, ref: StackRef, account: ProviderAccount) -> dict[str, Any] | None:
         """Return a stack's deployment, with encrypted secrets; None if the stack is missing."""
         try:
             exported: dict[str, Any] = json.loads(self._stack_command(ref, account, "export"))
@@ -424,7 +424,7 @@ class Cli:
             raise
         return dict(exported.get("deployment") or {})
 
-    def forget_pending(self, ref: StackRef, account: Account) -> None:
+    def forget_pending(self, ref: StackRef, account: ProviderAccount) -> None:
         """Remove the unfinished operations from the state.
 
         `refresh` would also remove machines that their provider does not list at the moment, and
@@ -432,12 +432,12 @@ class Cli:
         """
         self._rewrite(ref, account, lambda state: state.pop("pending_operations", None))
 
-    def forget_init_errors(self, ref: StackRef, account: Account) -> None:
+    def forget_init_errors(self, ref: StackRef, account: ProviderAccount) -> None:
         """Remove errors after a creation, which would make the engine update the machines."""
         project = load_project(ref.project)
         self._rewrite(ref, account, lambda state: drop_init_errors(state, project))
 
-    def forget_worker(self, ref: StackRef, account: Account, worker: str) -> None:
+    def forget_worker(self, ref: StackRef, account: ProviderAccount, worker: str) -> None:
         """Remove a worker's resources from the state, so that no step is repeated for them."""
         project = load_project(ref.project)
         self._rewrite(ref, account, lambda state: drop_worker(state, worker, project))
@@ -462,7 +462,7 @@ class Cli:
         self._home.configure(project_name(ref.project), ref.name, config)
 
     def _rewrite(
-        self, ref: StackRef, account: Account, change: Callable[[dict[str, Any]], object]
+        self, ref: StackRef, account: ProviderAccount, change: Callable[[dict[str, Any]], object]
     ) -> None:
         """Export, change and import a stack's state; skip the import if `change` returns false."""
         exported = json.loads(self._stack_command(ref, account, "export"))
@@ -476,12 +476,12 @@ class Cli:
         finally:
             path.unlink(missing_ok=True)
 
-    def secrets(self, account: Account) -> tuple[str, ...]:
+    def secrets(self, account: ProviderAccount) -> tuple[str, ...]:
         """Return all secrets that a message might show."""
         passphrase = self._passphrase() if self._passphrase else ""
         return (passphrase, *account.environment().values())
 
-    def _stack_command(self, ref: StackRef, account: Account, *words: str) -> str:
+    def _stack_command(self, ref: StackRef, account: ProviderAccount, *words: str) -> str:
         workspace = self._workspace(ref, account, None)
         environment = {**workspace.env_vars, "PULUMI_HOME": str(workspace.pulumi_home)}
         args = ["stack", *words, "--stack", ref.name]
@@ -505,9 +505,9 @@ class Cli:
     def _workspace(
         self,
         ref: StackRef,
-        account: Account,
+        account: ProviderAccount,
         program: Callable[[], None] | None,
-        gate: Gate | None = None,
+        gate: UpdateGate | None = None,
     ) -> "LocalWorkspace":
         """Open the folder of a project; raises EngineAbsent if Pulumi's SDK is missing."""
         if self._passphrase is None:

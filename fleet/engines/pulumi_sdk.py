@@ -34,7 +34,7 @@ _GRPC_OPTIONS = (
 """The SDK's values: the reply of a run may be large and slow."""
 
 
-class Gate(Protocol):
+class ProgramGate(Protocol):
     """Decides whether a run of the program may start."""
 
     def passes(self, *, is_preview: bool) -> bool:
@@ -44,7 +44,7 @@ class Gate(Protocol):
 class _GatedServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc ships no types
     """Forwards calls to the SDK's server of a program, but runs only if the gate permits them."""
 
-    def __init__(self, channel: grpc.Channel, gate: Gate) -> None:
+    def __init__(self, channel: grpc.Channel, gate: ProgramGate) -> None:
         self._channel = channel
         self._gate = gate
 
@@ -70,7 +70,7 @@ class _GatedServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc ships n
 
 
 @contextmanager
-def _gated(args: Sequence[str], gate: Gate) -> Iterator[list[str]]:
+def _gated(args: Sequence[str], gate: ProgramGate) -> Iterator[list[str]]:
     """Put the gate between the CLI and the program; keep the preview, which the SDK skips."""
     client = next(word for word in args if word.startswith(_CLIENT_OPTION))
     server = grpc.server(ThreadPoolExecutor(4), options=_GRPC_OPTIONS)
@@ -108,7 +108,7 @@ class Command(automation.PulumiCommand):
     """
 
     def __init__(
-        self, root: str, limit: float = 3600, grace: float = 60, gate: Gate | None = None
+        self, root: str, limit: float = 3600, grace: float = 60, gate: ProgramGate | None = None
     ) -> None:
         self.command = str(Path(root) / "bin" / "pulumi")
         self.version = VersionInfo.parse(VERSION)

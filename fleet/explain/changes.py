@@ -36,7 +36,7 @@ from fleet.model.plan import (
 from fleet.model.pool_limits import pace_of, size_of
 from fleet.model.prices import billing_of
 from fleet.model.values import Value, later
-from fleet.planner.forecast import Waits, find_waits
+from fleet.planner.forecast import ExpectedWaits, find_waits
 from fleet.planner.images import describe_rebuild
 from fleet.planner.inventory import heirs_of
 from fleet.schema.model import Fleet, Pool
@@ -100,7 +100,7 @@ Result = Literal["passed", "throttled", "refused"]
 """The result of a guard."""
 
 
-class Difference(Value):
+class PoolValueChange(Value):
     """A value of a pool before and after the change."""
 
     key: str
@@ -113,7 +113,7 @@ class PoolChange(Value):
 
     pool: str
     change: Literal["added", "removed", "changed"]
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[PoolValueChange, ...] = ()
 
 
 class ActionsChange(Value):
@@ -194,8 +194,8 @@ class Verdict(Value):
     requests_known: bool = Field(
         True, description="False: a queue could not be read, and none of its requests counts here."
     )
-    waits_before: Waits = Field(description="Expected waits from now on, without it.")
-    waits_after: Waits = Field(description="The same with it.")
+    waits_before: ExpectedWaits = Field(description="Expected waits from now on, without it.")
+    waits_after: ExpectedWaits = Field(description="The same with it.")
 
 
 class Changes(Value):
@@ -405,7 +405,7 @@ def _pools(base: Plan, head: Plan, called: Mapping[str, str]) -> Iterator[PoolCh
         if old and new:
             differences = tuple(_differences(old, new))
             if name in called:
-                renamed = Difference(key="name", before=called[name], after=name)
+                renamed = PoolValueChange(key="name", before=called[name], after=name)
                 differences = (renamed, *differences)
             if differences:
                 yield PoolChange(pool=name, change="changed", differences=differences)
@@ -417,11 +417,11 @@ def _declared_pools(plan: Plan) -> dict[str, PoolVerdict]:
     return {verdict.pool: verdict for verdict in plan.pools if verdict.mode != "removed"}
 
 
-def _differences(old: PoolVerdict, new: PoolVerdict) -> Iterator[Difference]:
+def _differences(old: PoolVerdict, new: PoolVerdict) -> Iterator[PoolValueChange]:
     for key in _COMPARED:
         before, after = _format_value(getattr(old, key)), _format_value(getattr(new, key))
         if before != after:
-            yield Difference(key=key, before=before, after=after)
+            yield PoolValueChange(key=key, before=before, after=after)
 
 
 def _format_value(value: object) -> str:

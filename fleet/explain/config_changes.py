@@ -11,7 +11,7 @@ from fleet.explain.what_if import write_value
 from fleet.model.values import Value
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet
-from fleet.schema.units import Section
+from fleet.schema.units import ConfigSection
 
 _COMPARED_IN_POOLS = (
     ("workers", "max"),
@@ -78,7 +78,7 @@ def differing(path: Path, before: Any, after: Any) -> Iterator[Edited]:  # noqa:
     """Yield the keys that differ between two values at a path."""
     if before == after:
         return
-    if isinstance(before, Section) and type(before) is type(after):
+    if isinstance(before, ConfigSection) and type(before) is type(after):
         for name in type(before).model_fields:
             yield from differing((*path, name), getattr(before, name), getattr(after, name))
     elif isinstance(before, dict) and isinstance(after, dict):
@@ -96,7 +96,7 @@ def differing(path: Path, before: Any, after: Any) -> Iterator[Edited]:  # noqa:
 
 
 def _are_sections(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(each, Section) for each in value)
+    return isinstance(value, list) and all(isinstance(each, ConfigSection) for each in value)
 
 
 def _is_compared_in_pools(path: Path) -> bool:

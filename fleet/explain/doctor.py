@@ -6,7 +6,7 @@ from datetime import datetime
 from statistics import median
 
 from fleet.explain.request import Case, is_never
-from fleet.model.doctor import Finding, Machinery, Step, Summary, Wait, wrong
+from fleet.model.doctor import CheckResult, Machinery, NextStep, QueueWait, Summary, wrong
 from fleet.model.facts import Demand, Request, Unknown
 from fleet.model.plan import Signature
 from fleet.schema.units import write_duration
@@ -19,7 +19,7 @@ _BUILD_ARCH = "worker:build-arch:"
 Summaries = Mapping[str, Summary]
 
 
-def judge_demand(case: Case, summaries: Summaries) -> Iterator[Finding]:
+def judge_demand(case: Case, summaries: Summaries) -> Iterator[CheckResult]:
     """Yield the demand of every queue, and the requests that no worker can ever run."""
     estimates = {estimate.queue: estimate for estimate in case.plan.estimates}
     for queue, reading in sorted(case.world.queues.items()):
@@ -29,17 +29,19 @@ def judge_demand(case: Case, summaries: Summaries) -> Iterator[Finding]:
             continue
         if queue in estimates:
             because = estimates[queue].because
-            yield Finding(about=about, result="notice", said=because, fix="fleet debusine grants")
+            yield CheckResult(
+                about=about, result="notice", said=because, fix="fleet debusine grants"
+            )
         else:
             count = sum(request.count for request in reading.demand.requests)
             waits = "1 request waits" if count == 1 else f"{count:,} requests wait"
-            yield Finding(about=about, result="ok", said=f"{waits} without a worker")
+            yield CheckResult(about=about, result="ok", said=f"{waits} without a worker")
         yield from _unservable_requests(case, queue)
         if queue in summaries:
             yield from _requests_without_workers(case, queue, reading.demand, summaries[queue])
 
 
-def find_waits(case: Case, summaries: Summaries) -> Iterator[Wait]:
+def find_waits(case: Case, summaries: Summaries) -> Iterator[QueueWait]:
     """Yield waiting times and running work by queue and architecture, sorted by name."""
     for queue, reading in sorted(case.world.queues.items()):
         if isinstance(reading.demand, Unknown):
@@ -49,7 +51,7 @@ def find_waits(case: Case, summaries: Summaries) -> Iterator[Wait]:
         for architecture in sorted(waiting.keys() | (known or {}).keys()):
             requests = waiting.get(architecture, [])
             seconds = _seconds(requests, case.world.time)
-            yield Wait(
+            yield QueueWait(
                 queue=queue,
                 architecture=architecture,
                 waiting=sum(request.count for request in requests),
@@ -59,7 +61,7 @@ def find_waits(case: Case, summaries: Summaries) -> Iterator[Wait]:
             )
 
 
-def find_steps(findings: Sequence[Finding], *, has_run: bool) -> Iterator[Step]:
+def find_steps(findings: Sequence[CheckResult], *, has_run: bool) -> Iterator[NextStep]:
     """Yield the next steps: failures first, each group in the order of dependencies.
 
     Findings with the same remedy, or that only repeat another finding, share one step.
@@ -73,22 +75,22 @@ def find_steps(findings: Sequence[Finding], *, has_run: bool) -> Iterator[Step]:
                     each.said, each.fix or f"look into {each.about}: {each.said}"
                 )
                 steps.setdefault(do, []).append(each.about)
-    yield from (Step(do=do, about=tuple(about)) for do, about in steps.items())
+    yield from (NextStep(do=do, about=tuple(about)) for do, about in steps.items())
     if any(each.result == "wrong" for each in findings):
-        yield Step(do="fleet doctor", about=())
+        yield NextStep(do="fleet doctor", about=())
     elif not has_run:
-        yield Step(do="fleet plan", about=())
-        yield Step(do="fleet apply", about=())
+        yield NextStep(do="fleet plan", about=())
+        yield NextStep(do="fleet apply", about=())
 
 
-def _unservable_requests(case: Case, queue: str) -> Iterator[Finding]:
+def _unservable_requests(case: Case, queue: str) -> Iterator[CheckResult]:
     """Yield the requests that no worker of this fleet can ever run, by reason."""
     hopeless: defaultdict[str, list[str]] = defaultdict(list)
     for signature in case.plan.signatures if case.fleet.pools else ():
         for key in _blocking_reasons(case, signature) if signature.queue == queue else ():
             hopeless[case.unserved[key].because].append(key)
     for because, keys in sorted(hopeless.items()):
-        yield Finding(
+        yield CheckResult(
             about=f"queue {queue}, requests",
             result="notice",
             said=describe_unservable(_names(keys), because),
@@ -105,7 +107,7 @@ def _blocking_reasons(case: Case, signature: Signature) -> Iterator[str]:
 
 def _requests_without_workers(
     case: Case, queue: str, demand: Demand, summary: Summary
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Yield requests for an architecture without a connected worker at the server."""
     offered = {tag for offer in case.decider.offers.values() for tag in offer.provides}
     for architecture, requests in sorted(_by_architecture(demand.requests).items()):
@@ -120,7 +122,7 @@ def _requests_without_workers(
         )
         oldest = max(_seconds(requests, case.world.time), default=0)
         keys = [f"{queue}/{request.id}" for request in requests for _ in range(request.count)]
-        yield Finding(
+        yield CheckResult(
             about=f"queue {queue}, {architecture}",
             result="notice",
             said=f"{_names(keys)} wait{'s' if len(keys) == 1 else ''} for a worker that provides "

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from fleet.explain.options import OptionFinder, cheapest, request_of
 from fleet.explain.reach import MONTH, common_name, package_key
-from fleet.explain.recorded_demand import Job, Past, listed_workers
+from fleet.explain.recorded_demand import KnownHistory, PastRequest, listed_workers
 from fleet.model.facts import Request, Unknown, World
 from fleet.model.machine_facts import PlaceFacts
 from fleet.model.money import Rate
@@ -94,12 +94,16 @@ class Gains(Value):
 
 def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
     """Return gains and unused rules from recorded worlds, oldest first; Unknown without any."""
-    seen = _Seen()
-    jobs = [job for job in Past().events(seen.watch(worlds)) if isinstance(job, Job)]
+    seen = _MomentCounter()
+    jobs = [
+        job for job in KnownHistory().events(seen.watch(worlds)) if isinstance(job, PastRequest)
+    ]
     if seen.first is None or seen.last is None:
         return Unknown(unknown="nothing was recorded in this time")
     builds = [each for job in jobs if job.withdrawn is None for each in seen.named(job)]
-    search = _Search(with_price_lists(fleet, seen.last), seen.last, seen.last.time - seen.first)
+    search = _GainSearch(
+        with_price_lists(fleet, seen.last), seen.last, seen.last.time - seen.first
+    )
     for queue, request in builds:
         search.add(queue, request)
     found = sorted(search.gains(), key=_rank)
@@ -122,7 +126,7 @@ def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
 
 
 @dataclass
-class _Seen:
+class _MomentCounter:
     """Counts the recorded moments, and keeps the names in them."""
 
     first: Moment | None = None
@@ -143,7 +147,7 @@ class _Seen:
             self._see(world)
             yield world
 
-    def named(self, job: Job) -> Iterator[tuple[str, Request]]:
+    def named(self, job: PastRequest) -> Iterator[tuple[str, Request]]:
         """Yield the queue and the request of a named build, once per member of a group."""
         request = job.request
         if not names_of(request):
@@ -172,7 +176,7 @@ class _Seen:
 
 
 @dataclass
-class _Sums:
+class _BuildSums:
     """Sums over builds of one package at one powerful machine."""
 
     builds: int = 0
@@ -188,7 +192,7 @@ _PackageKey = tuple[str, str, object]
 """Queue, task and package."""
 
 
-class _Search:
+class _GainSearch:
     """Sums durations and costs of builds, here and at the place that a rule would open."""
 
     def __init__(self, fleet: Fleet, world: World, span: timedelta) -> None:
@@ -197,8 +201,8 @@ class _Search:
         self._given = {tag for rule in fleet.powerful for tag in rule.ask}
         self._rules = AllowList(fleet, world.time.date())
         self._finder = OptionFinder(fleet, world)
-        self._found: defaultdict[_PackageKey, defaultdict[tuple[str, str], _Sums]] = defaultdict(
-            lambda: defaultdict(_Sums)
+        self._found: defaultdict[_PackageKey, defaultdict[tuple[str, str], _BuildSums]] = (
+            defaultdict(lambda: defaultdict(_BuildSums))
         )
         self.allowed = 0
         self.not_known = 0
@@ -219,7 +223,9 @@ class _Search:
         for there in known:
             self._add(self._found[about][there.pool, there.type], request, here, there)
 
-    def _add(self, sums: _Sums, request: Request, here: PlaceFacts, there: PlaceFacts) -> None:
+    def _add(
+        self, sums: _BuildSums, request: Request, here: PlaceFacts, there: PlaceFacts
+    ) -> None:
         name = names_of(request)[0]
         sums.builds += 1
         sums.seconds_here += here.seconds or 0
@@ -237,7 +243,7 @@ class _Search:
             if gaining:
                 yield min(gaining, key=_rank)
 
-    def _gain(self, queue: str, task: str, place: tuple[str, str], sums: _Sums) -> Gain:
+    def _gain(self, queue: str, task: str, place: tuple[str, str], sums: _BuildSums) -> Gain:
         gained = sums.seconds_here - sums.seconds_there
         extra = sums.cost_there - sums.cost_here
         pool, kind = place

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from fleet.model.doctor import CiProject, CiVariable, Finding, wrong
+from fleet.model.doctor import CheckResult, CiProject, CiVariable, wrong
 from fleet.schema.model import CommandSecret, EnvSecret, Fleet, secrets_in
 
 TOKEN = "FLEET_GITLAB_MAINTAINER_TOKEN"  # noqa: S105 - the name of a variable
@@ -22,7 +22,7 @@ _IMPLICIT = {
 reader."""
 
 
-def judge_gitlab(fleet: Fleet, project: CiProject) -> Iterator[Finding]:
+def judge_gitlab(fleet: Fleet, project: CiProject) -> Iterator[CheckResult]:
     """Yield the protection of each variable of fleet, then the relevant project settings."""
     yield from _variables(fleet, project)
     yield _default_branch(project)
@@ -30,12 +30,12 @@ def judge_gitlab(fleet: Fleet, project: CiProject) -> Iterator[Finding]:
     yield _configuration(project)
 
 
-def unchecked_gitlab(said: str) -> Finding:
+def unchecked_gitlab(said: str) -> CheckResult:
     """Return the finding that GitLab was not queried, with the reason."""
-    return Finding(about=f"{_ABOUT}variables", result="unchecked", said=said)
+    return CheckResult(about=f"{_ABOUT}variables", result="unchecked", said=said)
 
 
-def _variables(fleet: Fleet, project: CiProject) -> Iterator[Finding]:
+def _variables(fleet: Fleet, project: CiProject) -> Iterator[CheckResult]:
     named = _declared_variables(fleet)
     known = {each.name for each in project.variables}
     for name, whose in sorted((_IMPLICIT | named).items()):
@@ -44,7 +44,7 @@ def _variables(fleet: Fleet, project: CiProject) -> Iterator[Finding]:
                 yield _variable(each, whose)
         if name in named and name not in known:
             said = f"the project has no such variable ({whose}); look for it in the group's"
-            yield Finding(about=f"{_ABOUT}variable {name}", result="unchecked", said=said)
+            yield CheckResult(about=f"{_ABOUT}variable {name}", result="unchecked", said=said)
 
 
 def _declared_variables(fleet: Fleet) -> dict[str, str]:
@@ -59,7 +59,7 @@ def _declared_variables(fleet: Fleet) -> dict[str, str]:
     return found
 
 
-def _variable(variable: CiVariable, whose: str) -> Finding:
+def _variable(variable: CiVariable, whose: str) -> CheckResult:
     about = f"{_ABOUT}variable {variable.name}"
     fix = f"{_SETTINGS}, {variable.name}"
     has = f"{whose}, environment {variable.scope}"
@@ -71,15 +71,15 @@ def _variable(variable: CiVariable, whose: str) -> Finding:
         return wrong(about, f"{has}: {'; '.join(lacks)}", f"{fix}: Protected, one environment")
     if not variable.masked:
         said = f"{has}: is not masked, so a log may show it"
-        return Finding(about=about, result="notice", said=said, fix=f"{fix}: Masked")
-    return Finding(about=about, result="ok", said=f"{has}: Protected, scoped and masked")
+        return CheckResult(about=about, result="notice", said=said, fix=f"{fix}: Masked")
+    return CheckResult(about=about, result="ok", said=f"{has}: Protected, scoped and masked")
 
 
-def _default_branch(project: CiProject) -> Finding:
+def _default_branch(project: CiProject) -> CheckResult:
     about = f"{_ABOUT}default branch"
     name = project.default_branch
     if any(_matches(pattern, name) for pattern in project.protected_branches):
-        return Finding(about=about, result="ok", said=f"{name} is protected")
+        return CheckResult(about=about, result="ok", said=f"{name} is protected")
     said = f"{name} is not protected: it gets no Protected variable, and developers may push to it"
     return wrong(about, said, "GitLab: Settings, Repository, Protected branches")
 
@@ -88,25 +88,25 @@ def _matches(pattern: str, name: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None
 
 
-def _merge_requests(project: CiProject) -> Finding:
+def _merge_requests(project: CiProject) -> CheckResult:
     about = f"{_ABOUT}merge requests"
     fix = f"{_SETTINGS}: merge request pipelines, no access to protected variables"
     match project.opens_to_merge_requests:
         case True:
             said = "between protected branches their pipelines get Protected variables"
-            return Finding(about=about, result="notice", said=said, fix=fix)
+            return CheckResult(about=about, result="notice", said=said, fix=fix)
         case False:
             said = "their pipelines get no Protected variable"
-            return Finding(about=about, result="ok", said=said)
+            return CheckResult(about=about, result="ok", said=said)
         case None:
             said = "this GitLab does not say whether their pipelines get Protected variables"
-            return Finding(about=about, result="unchecked", said=said, fix=fix)
+            return CheckResult(about=about, result="unchecked", said=said, fix=fix)
 
 
-def _configuration(project: CiProject) -> Finding:
+def _configuration(project: CiProject) -> CheckResult:
     about = f"{_ABOUT}configuration"
     if "@" in project.configuration:
-        return Finding(about=about, result="ok", said=f"{project.configuration}, elsewhere")
+        return CheckResult(about=about, result="ok", said=f"{project.configuration}, elsewhere")
     said = f"{project.configuration} is in this project: a merge request may change its jobs"
     fix = "GitLab: Settings, CI/CD, General pipelines, CI/CD configuration file: FILE@PROJECT"
-    return Finding(about=about, result="notice", said=said, fix=fix)
+    return CheckResult(about=about, result="notice", said=said, fix=fix)

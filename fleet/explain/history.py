@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
 
-from fleet.model.history import NANO, Figures, Sample
+from fleet.model.history import NANO, MomentFigures, RunSample
 from fleet.model.plan import NotKnown, Plan, PoolVerdict
 from fleet.schema.model import Fleet
 
@@ -22,7 +22,7 @@ HOLDS = 3
 """Maximum validity of a sample, as a multiple of `cadence`: after that the runs have stopped."""
 
 
-def sample_of(fleet: Fleet, plan: Plan) -> Sample:
+def sample_of(fleet: Fleet, plan: Plan) -> RunSample:
     """Return the observed figures of each pool and of the fleet, before the plan's changes."""
     unsure = {*plan.unread, *(each.queue for each in plan.estimates)}
     waiting: Counter[str] = Counter()
@@ -35,10 +35,10 @@ def sample_of(fleet: Fleet, plan: Plan) -> Sample:
         for verdict in plan.pools
     }
     total = None if unsure else sum(signature.count for signature in plan.signatures)
-    columns = list(zip(*pools.values(), strict=True)) or [()] * len(Figures._fields)
-    return Sample(
+    columns = list(zip(*pools.values(), strict=True)) or [()] * len(MomentFigures._fields)
+    return RunSample(
         at=plan.time,
-        fleet=Figures(*map(_sum, columns))._replace(waiting=total),
+        fleet=MomentFigures(*map(_sum, columns))._replace(waiting=total),
         pools=pools,
     )
 
@@ -50,11 +50,11 @@ def _served(fleet: Fleet, pool: str) -> set[str]:
     return set(fleet.queues if found.serves is None else found.serves)
 
 
-def _figures(verdict: PoolVerdict, waiting: int | None) -> Figures:
+def _figures(verdict: PoolVerdict, waiting: int | None) -> MomentFigures:
     def known(what: NotKnown, figure: int) -> int | None:
         return None if what in verdict.not_known else figure
 
-    return Figures(
+    return MomentFigures(
         busy=known("workers", verdict.busy),
         idle=known("workers", verdict.idle),
         starting=known("workers", verdict.starting),
@@ -89,7 +89,7 @@ class Slot(NamedTuple):
     """Money per hour."""
 
 
-class Span(NamedTuple):
+class SlotGrid(NamedTuple):
     """Slots of equal length that cover a time, and the validity of a sample."""
 
     start: datetime
@@ -103,21 +103,21 @@ class Span(NamedTuple):
         return self.start + self.length * self.slots
 
 
-def span_of(fleet: Fleet, now: datetime, *, days: int, length: timedelta) -> Span:
+def span_of(fleet: Fleet, now: datetime, *, days: int, length: timedelta) -> SlotGrid:
     """Return the slots of the last days up to now; they start at multiples of their length."""
     begin = now - timedelta(days=days)
     start = begin - (begin - _ZERO) % length
     slots = -((start - now) // length)
-    return Span(start, length, slots, HOLDS * timedelta(seconds=fleet.cadence))
+    return SlotGrid(start, length, slots, HOLDS * timedelta(seconds=fleet.cadence))
 
 
-def fold(samples: Sequence[tuple[datetime, Figures]], span: Span) -> tuple[Slot, ...]:
+def fold(samples: Sequence[tuple[datetime, MomentFigures]], span: SlotGrid) -> tuple[Slot, ...]:
     """Fold samples, sorted by time, into slots."""
     parts = [*_split_at_slots([at for at, _ in samples], span)]
     return _fold_parts([figures for _, figures in samples], parts, span)
 
 
-class _Part(NamedTuple):
+class _SlotPart(NamedTuple):
     """The part of a slot that one sample covers."""
 
     slot: int
@@ -126,10 +126,10 @@ class _Part(NamedTuple):
 
 
 def _fold_parts(
-    figures: Sequence[Figures], parts: Iterable[_Part], span: Span
+    figures: Sequence[MomentFigures], parts: Iterable[_SlotPart], span: SlotGrid
 ) -> tuple[Slot, ...]:
-    sums = [[0.0] * len(Figures._fields) for _ in range(span.slots)]
-    known = [[0.0] * len(Figures._fields) for _ in range(span.slots)]
+    sums = [[0.0] * len(MomentFigures._fields) for _ in range(span.slots)]
+    known = [[0.0] * len(MomentFigures._fields) for _ in range(span.slots)]
     most: list[int | None] = [None] * span.slots
     for nth, seconds, sample in parts:
         found, total, time = figures[sample], sums[nth], known[nth]
@@ -145,7 +145,7 @@ def _fold_parts(
     )
 
 
-def _split_at_slots(times: Sequence[datetime], span: Span) -> Iterator[_Part]:
+def _split_at_slots(times: Sequence[datetime], span: SlotGrid) -> Iterator[_SlotPart]:
     """Yield the parts of slots that samples of these times cover."""
     length = span.length.total_seconds()
     for nth, at in enumerate(times):
@@ -155,7 +155,7 @@ def _split_at_slots(times: Sequence[datetime], span: Span) -> Iterator[_Part]:
         while begin < end:
             slot = int(begin // length)
             until = min(end, (slot + 1) * length)
-            yield _Part(slot, until - begin, nth)
+            yield _SlotPart(slot, until - begin, nth)
             begin = until
 
 
@@ -172,33 +172,33 @@ def _slot(
 class Trend:
     """The last days of a pool or of a fleet, in fine slots and in coarse ones."""
 
-    span: Span
+    span: SlotGrid
     fine: tuple[Slot, ...]
     coarse: tuple[Slot, ...]
-    now: Figures
+    now: MomentFigures
     """The figures of this plan."""
 
 
 @dataclass(frozen=True)
-class History:
+class FleetHistory:
     """The last days of a fleet and of each of its pools."""
 
     fleet: Trend
     pools: Mapping[str, Trend]
 
 
-def history_of(fleet: Fleet, plan: Plan, samples: Sequence[Sample]) -> History:
+def history_of(fleet: Fleet, plan: Plan, samples: Sequence[RunSample]) -> FleetHistory:
     """Return the last days up to a plan, from samples that are sorted by time."""
     span = span_of(fleet, plan.time, days=DAYS, length=FINE)
     now = sample_of(fleet, plan)
     # The time after this plan is unknown, also within the last slot.
     parts = [*_split_at_slots([*(each.at for each in samples), plan.time], span)]
 
-    def trend(figures: Iterable[Figures], current: Figures) -> Trend:
+    def trend(figures: Iterable[MomentFigures], current: MomentFigures) -> Trend:
         fine = _fold_parts([*figures, _ABSENT], parts, span)
         return Trend(span, fine, tuple(_merge_slots(fine)), current)
 
-    return History(
+    return FleetHistory(
         fleet=trend((each.fleet for each in samples), now.fleet),
         pools={
             name: trend((each.pools.get(name, _ABSENT) for each in samples), current)
@@ -207,7 +207,7 @@ def history_of(fleet: Fleet, plan: Plan, samples: Sequence[Sample]) -> History:
     )
 
 
-_ABSENT = Figures(None, None, None, None, None, None)
+_ABSENT = MomentFigures(None, None, None, None, None, None)
 
 
 def _merge_slots(fine: Sequence[Slot]) -> Iterator[Slot]:

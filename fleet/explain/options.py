@@ -22,7 +22,7 @@ from fleet.model.prices import find_types, markets_of
 from fleet.planner.costs import Way, build_at, new_place
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import Durations, Expected
-from fleet.planner.fitting import Asked, Decider
+from fleet.planner.fitting import FitDecider, FitRequirements
 from fleet.schema.model import DebusineQueue, Fleet, PowerfulRule
 from fleet.tagrules.context import NOTHING, QueueContext, context_of
 from fleet.tagrules.export import provided_by_rules
@@ -42,7 +42,7 @@ class OptionFinder:
         self._fleet = fleet
         self._world = world
         self._durations = Durations(fleet, world)
-        self._decider = Decider(fleet, world)
+        self._decider = FitDecider(fleet, world)
         self._pools = fleet.dynamic_pools
         self._drops = Drops(fleet, world.time)
         self._vocabulary = Vocabulary(fleet)
@@ -74,7 +74,7 @@ class OptionFinder:
     def _fitting_places(
         self, queue: str, ask: Ask, dropped: frozenset[str], expected: Expected
     ) -> Iterator[PlaceFacts]:
-        asked = Asked(queue, ask, dropped)
+        asked = FitRequirements(queue, ask, dropped)
         for name in self._decider.offers:
             if name in self._pools and self._decider.find_unasked(asked, name) == ():
                 yield from self._places(name, expected)
@@ -103,12 +103,15 @@ class OptionFinder:
                 continue  # a rule alone does not open the pool
             # At Debusine a rule also has requests provide the tags that its pools require.
             provided = self._decider.offers[name].requires
-            asked = Asked(queue, ask._replace(provided=provided))
+            asked = FitRequirements(queue, ask._replace(provided=provided))
             tags = self._decider.find_unasked(asked, name)
             if not tags or not all(map(self._is_rule_tag, tags)):
                 continue
             asking = self._judge.ask_of_alike(self._with_rule_tags(queue, request, tags), context)
-            if asking.held or self._decider.find_unasked(Asked(queue, asking.ask), name) != ():
+            if (
+                asking.held
+                or self._decider.find_unasked(FitRequirements(queue, asking.ask), name) != ()
+            ):
                 continue  # other effects of these tags block it
             rule = write_value(self._fleet, ("powerful", 0), rule_for(request, tags))
             for place in self._places(name, expected):

@@ -46,7 +46,7 @@ def powerful_builds(
     given = {tag for rule in fleet.powerful for tag in rule.ask}
     if not given:
         return ()
-    search = _Search(fleet, world, given)
+    search = _PlaceSearch(fleet, world, given)
     workers = registered_workers(world)
     found = [
         _build(search, verdict, worker, known.get(verdict.worker))
@@ -60,7 +60,7 @@ def powerful_builds(
 
 
 def _build(
-    search: "_Search", verdict: WorkerVerdict, worker: Worker, known: WorkerFacts | None
+    search: "_PlaceSearch", verdict: WorkerVerdict, worker: Worker, known: WorkerFacts | None
 ) -> PowerfulBuild:
     fleet, now = search.fleet, search.world.time
     work = worker.work
@@ -85,7 +85,7 @@ def _build(
     )
 
 
-class _Search:
+class _PlaceSearch:
     """Finds the places of builds without the allow-list."""
 
     def __init__(self, fleet: Fleet, world: World, given: set[str]) -> None:

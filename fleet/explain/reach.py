@@ -95,7 +95,7 @@ def find_reach(
     if not rules:
         return ()
     gone = [each.before for each in edited if each.before is not None]
-    seen = _Seen(edits, worlds, base, head)
+    seen = _RecordedBuilds(edits, worlds, base, head)
     return tuple(seen.reach(path, rule, _take_replaced(rule, gone)) for path, rule in rules)
 
 
@@ -113,7 +113,7 @@ def _take_replaced(rule: PowerfulRule, gone: list[PowerfulRule]) -> PowerfulRule
     return None
 
 
-class _Seen:
+class _RecordedBuilds:
     """The recorded builds, and their cost without and with the change."""
 
     def __init__(

@@ -35,7 +35,7 @@ _TRIED_FOR_NOTHING = ("out-of-stock", "quota")
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class PastRequest:
     """One request of the past, and the duration of its work."""
 
     key: str
@@ -69,7 +69,7 @@ class Facts(NamedTuple):
     """Without demand, workers, machines and stacks."""
 
 
-class Booted(NamedTuple):
+class BootDuration(NamedTuple):
     """Time from the creation of a machine until its worker registered."""
 
     at: datetime
@@ -96,16 +96,16 @@ class Lost(NamedTuple):
     lost: int
 
 
-Event = Job | Facts | Booted | Refused | Lost
+Event = PastRequest | Facts | BootDuration | Refused | Lost
 
 
-class Past:
+class KnownHistory:
     """The known history up to one moment."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[datetime, int, Event]] = []
         self._numbers = count()
-        self._alive: dict[str, Job] = {}
+        self._alive: dict[str, PastRequest] = {}
         self._groups = Groups(self._alive)
         self.worlds = 0
         """Number of worlds read."""
@@ -159,7 +159,7 @@ class Past:
             yield heappop(self._heap)[2]
 
     def _is_known(self, event: Event, now: datetime) -> bool:
-        if not isinstance(event, Job) or event.is_done:
+        if not isinstance(event, PastRequest) or event.is_done:
             return True
         if now - event.at < HORIZON:
             return False
@@ -222,7 +222,7 @@ class Past:
             since = since or worker.since or world.time
             if self.latest is not None and self.latest <= since <= world.time:
                 seconds = _seconds(machine.created_at, since)
-                self._add(Booted(world.time, machine.pool, machine.type, seconds))
+                self._add(BootDuration(world.time, machine.pool, machine.type, seconds))
         self._booting = {n: m for n, m in machines.items() if n not in registered}
 
     def _see_spot(
@@ -268,7 +268,7 @@ class Past:
             if job is None and key not in running:
                 came = self._arrival(world, request.pending_since)
                 since = request.pending_since if self.latest is None else None
-                self._begin(Job(key, queue, request, came, since))
+                self._begin(PastRequest(key, queue, request, came, since))
             elif job is not None and job.started is not None and key not in running:
                 job.started = None  # it is retried
         for key, worker in running.items():
@@ -305,7 +305,7 @@ class Past:
             return world.time
         return min(max(said or world.time, self.latest), world.time)
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: PastRequest) -> None:
         self._alive[job.key] = job
         self._add(job)
 
@@ -317,7 +317,7 @@ class Past:
         if job is None:
             queue, _, own = key.partition("/")
             request = _request_of(own, worker.work or Work(), started)
-            job = Job(key, queue, request, self._arrival(world, started))
+            job = PastRequest(key, queue, request, self._arrival(world, started))
             self._begin(job)
         if job.started is None or job.worker != worker.name:
             machine = machines.get(worker.machine or worker.name)
@@ -328,7 +328,7 @@ class Past:
     def _end(
         self,
         world: World,
-        job: Job,
+        job: PastRequest,
         worker: Worker | None,
         new_runs: Counter[tuple[str, str, str, int]],
     ) -> None:

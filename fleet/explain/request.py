@@ -13,11 +13,11 @@ from fleet.explain.values import (
     Everything,
     ExplainedReason,
     Explanation,
-    Group,
+    OutcomeGroup,
     Suggestion,
 )
-from fleet.explain.what_if import MOST_PLANS, Replans, Run, count_plans, is_served
-from fleet.model.decisions import MISMATCHES, Code, Decision, Served, Stopped, Unfit
+from fleet.explain.what_if import MOST_PLANS, PlannedRun, Replans, count_plans, is_served
+from fleet.model.decisions import MISMATCHES, Code, Decision, NoMachineReason, Served, Unfit
 from fleet.model.facts import Request, World
 from fleet.model.machine_facts import PlaceFacts
 from fleet.model.plan import Create, Plan, Signature, Unserved
@@ -27,7 +27,7 @@ from fleet.planner.durations import USUAL
 from fleet.planner.fitting import asked_by
 from fleet.planner.forecast import Class
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.units import State
+from fleet.planner.units import UnitState
 from fleet.schema.findings import Path, listed, yaml_key
 from fleet.schema.model import (
     Fleet,
@@ -46,7 +46,7 @@ from fleet.words.pools import describe_pool, with_messages
 FIRST_READ = "resolve the unknown first: no machine is created there until it is read again"
 _ARCHITECTURE = "worker:build-arch:"
 ENDED = "no change found within the search limit; the queue is large"
-_UNPUBLISHED = frozenset({Unfit.IMAGE_UNPROVEN, Stopped.UNPUBLISHED})
+_UNPUBLISHED = frozenset({Unfit.IMAGE_UNPROVEN, NoMachineReason.UNPUBLISHED})
 """Reasons by an image without a published version."""
 MOST_REPLANS = 100
 """Maximum plans for all groups together, in the order of service."""
@@ -58,7 +58,7 @@ BY_CREATE = "get new machines"
 SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
 
 
-class Case(Run):
+class Case(PlannedRun):
     """The explained run, and values derived from it."""
 
     def assumed_start(self, key: str) -> datetime | None:
@@ -107,7 +107,7 @@ class Case(Run):
         return frozenset(
             unit.name
             for pool in self.inventory.values()
-            for unit in pool.having(State.UNFINISHED)
+            for unit in pool.having(UnitState.UNFINISHED)
             if unit.machine is None
         )
 
@@ -442,7 +442,7 @@ def _explain_pool(
 ) -> ExplainedReason:
     decisions = case.decider.decide(signature, name, unserved)
     first = decisions[0]
-    is_stopped = isinstance(first.code, Stopped)
+    is_stopped = isinstance(first.code, NoMachineReason)
     tags = ", ".join(first.figures.tags)
     by, who = _BY.get(first.code), _WHO.get(first.code, "").format(pool=name, tags=tags)
     if is_stopped:
@@ -543,7 +543,7 @@ def explain_every(
             answers = tuple(_explain_group(case, signature, keys, given))
         searches -= waits
         groups.append(
-            Group(
+            OutcomeGroup(
                 signature=signature.id,
                 queue=signature.queue,
                 required=signature.required,

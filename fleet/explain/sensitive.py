@@ -16,7 +16,7 @@ from fleet.model.values import Value, later
 from fleet.schema.findings import Path
 from fleet.schema.model import Approval, Askers, Fleet, Money, Pool, TagRule, programs_and_secrets
 from fleet.schema.rules import Asker
-from fleet.schema.units import Section
+from fleet.schema.units import ConfigSection
 from fleet.tagrules.vocabulary import Vocabulary
 
 Kind = Literal[
@@ -167,7 +167,7 @@ def _edited(edits: Edits, edited: Edited, base: Plan) -> Iterator[SensitiveEdit]
             return
     if path[0] == "approvals" and isinstance(after, Approval):
         yield _sensitive(edits, edited, "approval-added")
-    if len(path) == 2 and before is None and isinstance(after, Section):  # noqa: PLR2004
+    if len(path) == 2 and before is None and isinstance(after, ConfigSection):  # noqa: PLR2004
         for key, looser in _section_keys(path):
             value = getattr(after, key, None)
             if looser.when == "set" and _is_looser(looser, None, value):
@@ -269,7 +269,7 @@ def _secrets_and_commands(edits: Edits) -> Iterator[SensitiveEdit]:
 def _has_secret(fleet: Fleet, section: Path) -> bool:
     found = programs_and_secrets(fleet)
     return any(
-        path[: len(section)] == section for path, each in found if isinstance(each, Section)
+        path[: len(section)] == section for path, each in found if isinstance(each, ConfigSection)
     )
 
 

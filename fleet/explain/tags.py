@@ -10,14 +10,14 @@ from fleet.model.decisions import Unfit
 from fleet.model.facts import Demand, Request, World
 from fleet.model.tickets import task_in
 from fleet.model.values import Value, later
-from fleet.planner.fitting import Asked, Decider, fitting, held_tags
+from fleet.planner.fitting import FitDecider, FitRequirements, fitting, held_tags
 from fleet.schema.findings import Path
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue
 from fleet.schema.units import write_count
 from fleet.tagrules.allow import is_for_task, rules_for_name
 from fleet.tagrules.export import DEFAULT_TASKS, describe_rule_at, judge_rules
 from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE, names_of
-from fleet.tagrules.requests import Asking
+from fleet.tagrules.requests import TagRequirements
 from fleet.tagrules.sources import (
     BUILD_ARCH,
     Claim,
@@ -213,7 +213,9 @@ def find_request(world: World, name: str) -> tuple[str, Request, Demand] | None:
     return None
 
 
-def explain_tags(fleet: Fleet, world: World, subject: Subject, asking: Asking) -> TagsExplanation:
+def explain_tags(
+    fleet: Fleet, world: World, subject: Subject, asking: TagRequirements
+) -> TagsExplanation:
     """Return every tag of a request with its source, and the fitting pools."""
     verdicts = tuple(judge_rules(fleet, world))
 
@@ -259,7 +261,7 @@ def _debusine(name: str, parts: list[str], task: str) -> Request:
 _RULES: Sequence[Path] = (("powerful",), ("derive",))
 
 
-def _tags(asking: Asking, acts: Callable[[Path], str]) -> Iterator[ExplainedTag]:
+def _tags(asking: TagRequirements, acts: Callable[[Path], str]) -> Iterator[ExplainedTag]:
     found: dict[str, list[ExplainedReason]] = {}
     for origin in asking.origins:
         known = origin.because
@@ -290,12 +292,12 @@ def _other_tasks(fleet: Fleet, today: date, request: Request) -> Iterator[Explai
 
 
 def _pools(
-    fleet: Fleet, world: World, asking: Asking, queue: str | None
+    fleet: Fleet, world: World, asking: TagRequirements, queue: str | None
 ) -> Iterator[ExplainedReason]:
     held = held_tags(asking.refused) if asking.held else ()
     is_unknown = any(each.is_unknown for each in asking.refused if each.tag in held)
-    asked = Asked(queue, asking.ask, held=held, is_unknown=is_unknown)
-    decider = Decider(fleet, world)
+    asked = FitRequirements(queue, asking.ask, held=held, is_unknown=is_unknown)
+    decider = FitDecider(fleet, world)
     for name in sorted(fleet.pools):
         decisions = decider.find_unfit(asked, name) or (fitting(name),)
         first = decisions[0]

@@ -15,13 +15,13 @@ from itertools import chain, islice, product
 
 from fleet.checks import CHECKS
 from fleet.explain.options import rule_for
-from fleet.explain.values import Change, Suggestion, Wait
+from fleet.explain.values import AwaitedEvent, KeyChange, Suggestion
 from fleet.explain.what_if import (
     REMOVED,
     REQUEST,
     Edit,
+    PlannedRun,
     Replans,
-    Run,
     apply_edits,
     edited,
     figures_at,
@@ -84,7 +84,7 @@ class Remedy:
     edits: tuple[Edit, ...] = ()
 
 
-def find_remedies(run: Run, key: str, replans: Replans) -> tuple[Remedy, ...]:
+def find_remedies(run: PlannedRun, key: str, replans: Replans) -> tuple[Remedy, ...]:
     """Return the remedies for a waiting request, the smallest first; a wait has no edits.
 
     Returns only the fewest edits, at most `replans.most_shown`.
@@ -110,10 +110,10 @@ def find_remedies(run: Run, key: str, replans: Replans) -> tuple[Remedy, ...]:
     return (*waits, *found)
 
 
-def _fewest(run: Run, key: str, replans: Replans, *, patient: bool = True) -> list[Remedy]:
+def _fewest(run: PlannedRun, key: str, replans: Replans, *, patient: bool = True) -> list[Remedy]:
     """Return the fewest edits that get a request served, the smallest figures first."""
     patient = patient and not is_throttled(run.plan, key)
-    search = _Search(run.fleet, run.world, key, replans, patient=patient)
+    search = _EditSearch(run.fleet, run.world, key, replans, patient=patient)
     every = search.run(run.plan)
     fewest = min(map(_user_edit_count, every), default=(0, 0))
     found = [
@@ -153,7 +153,7 @@ class _Frontier:
 
 
 @dataclass
-class _Search:
+class _EditSearch:
     """The search for the fewest edits, with one plan per state."""
 
     fleet: Fleet
@@ -198,7 +198,7 @@ class _Search:
 
     def _extend(self, frontier: "_Frontier", edits: tuple[Edit, ...], plan: Plan) -> None:
         """Add every set of edits that extends a plan."""
-        after = Run(*edited(self.fleet, self.world, self.key, edits), plan)
+        after = PlannedRun(*edited(self.fleet, self.world, self.key, edits), plan)
         few = self.replans.left if frontier.is_few else None
         for move in moves(after, self.key, few=few):
             each = _joined(edits, move)
@@ -230,12 +230,14 @@ class _Search:
         still = {key for s in after.signatures for key in served_by(s)} if after else set()
         return tuple(key for key in keys if after is not None and key not in still)
 
-    def awaited(self, edits: tuple[Edit, ...]) -> tuple[bool, Wait | None]:
+    def awaited(self, edits: tuple[Edit, ...]) -> tuple[bool, AwaitedEvent | None]:
         """Return whether edits get the request served, and the wait if not in this run."""
         plan = self._plan(edits)
         if plan is None or is_served(plan, self.key):
             return plan is not None, None
-        run = Run(*edited(self.fleet, self.world, self.key, edits), plan, of=self._plan_key(edits))
+        run = PlannedRun(
+            *edited(self.fleet, self.world, self.key, edits), plan, of=self._plan_key(edits)
+        )
         wait = wait_for_runs(run, self.key, self.replans)
         return wait is not None, wait
 
@@ -297,7 +299,7 @@ def _size(edits: tuple[Edit, ...]) -> tuple[int, int, int, str]:
 
 
 def _suggest(
-    fleet: Fleet, edits: tuple[Edit, ...], harms: tuple[str, ...], wait: Wait | None
+    fleet: Fleet, edits: tuple[Edit, ...], harms: tuple[str, ...], wait: AwaitedEvent | None
 ) -> Suggestion:
     asks = [tag for e in edits if e.path == REQUEST and isinstance(e.new, tuple) for tag in e.new]
     return Suggestion(
@@ -305,7 +307,7 @@ def _suggest(
         + (f", then {describe_wait(fleet, wait)}" if wait else "")
         + _format_harms(harms),
         changes=tuple(
-            Change(
+            KeyChange(
                 path=edit.path,
                 old=write_value(fleet, edit.path, value_at(fleet, edit.path)),
                 new=write_value(fleet, edit.path, edit.new),
@@ -327,7 +329,7 @@ def _format_harms(harms: tuple[str, ...]) -> str:
     return f" (but {many} served now would wait: {', '.join(harms[:_NAMED])})"
 
 
-def moves(run: Run, key: str, *, few: int | None = None) -> Iterator[tuple[Edit, ...]]:
+def moves(run: PlannedRun, key: str, *, few: int | None = None) -> Iterator[tuple[Edit, ...]]:
     """Yield the edits that lift the constraints that a plan records against one request.
 
     `few`: the number of remaining plans, if small. Limits then rise until they serve all of its
@@ -350,7 +352,7 @@ def moves(run: Run, key: str, *, few: int | None = None) -> Iterator[tuple[Edit,
     yield from _fitting_edits(run, signature, None if demand.stored else request)
 
 
-def lifts(run: Run, key: str, few: int | None) -> Iterator[tuple[Edit, ...]]:
+def lifts(run: PlannedRun, key: str, few: int | None) -> Iterator[tuple[Edit, ...]]:
     """Yield the inverse of each constraint, or of all limits that stop a request at one place."""
     fleet, plan = run.fleet, run.plan
     unserved = run.unserved.get(key)
@@ -484,7 +486,7 @@ def find_missing_entries(
 
 
 def _lookup_edits(
-    run: Run, signature: Signature, missing: Mapping[tuple[str, ...], DeriveRule]
+    run: PlannedRun, signature: Signature, missing: Mapping[tuple[str, ...], DeriveRule]
 ) -> Iterator[Edit]:
     """Yield the values of a look-up's missing key that give a tag that some pool provides."""
     provided = {
@@ -522,7 +524,7 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
 
 
 def _fitting_edits(
-    run: Run, signature: Signature, ruled: Request | None
+    run: PlannedRun, signature: Signature, ruled: Request | None
 ) -> Iterator[tuple[Edit, ...]]:
     """Yield edits that make a pool fit, of the pools with fewest mismatches.
 
@@ -562,7 +564,7 @@ def _errors(fleet: Fleet) -> set[tuple[str, Path]]:
 
 
 def _fix_mismatches(
-    run: Run, signature: Signature, name: str, ruled: Request | None
+    run: PlannedRun, signature: Signature, name: str, ruled: Request | None
 ) -> Iterator[list[tuple[Edit, ...]]]:
     """Yield the alternatives that fix each mismatch of a pool; all mismatches need a fix."""
     fleet, pool = run.fleet, run.fleet.pools[name]
@@ -648,7 +650,7 @@ def describe(fleet: Fleet, edit: Edit) -> str:
     return f"{verb} {yaml_key(edit.path)} from {old} to {new}"
 
 
-def describe_wait(fleet: Fleet, wait: Wait) -> str:
+def describe_wait(fleet: Fleet, wait: AwaitedEvent) -> str:
     """Return a wait in words."""
     when = write_time(wait.until) if wait.until else ""
     if wait.runs:
@@ -666,7 +668,7 @@ def describe_wait(fleet: Fleet, wait: Wait) -> str:
     return f"wait until {when}{begins}"
 
 
-def find_waits(run: Run, key: str, replans: Replans) -> Iterator[Wait]:
+def find_waits(run: PlannedRun, key: str, replans: Replans) -> Iterator[AwaitedEvent]:
     """Yield waits, each planned again; the next runs represent all later events."""
     if _is_eased_by_runs(run, key):
         wait = wait_for_runs(run, key, replans)
@@ -688,7 +690,7 @@ def is_throttled(plan: Plan, key: str) -> bool:
     return any(u.path[:2] == ("guards", "throttle") for u in plan.unserved if key in u.requests)
 
 
-def _is_eased_by_runs(run: Run, key: str) -> bool:
+def _is_eased_by_runs(run: PlannedRun, key: str) -> bool:
     """Return whether the coming runs may serve a request.
 
     Machines boot or are deleted first, or their creation is retried by then.
@@ -705,7 +707,7 @@ def _is_eased_by_runs(run: Run, key: str) -> bool:
     )
 
 
-def wait_for_runs(run: Run, key: str, replans: Replans) -> Wait | None:
+def wait_for_runs(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | None:
     """Return the first run that serves a request if the machines of every run boot."""
     while run.number < MOST_RUNS:
         if run.number and not (run.plan.actions or run.plan.releases or run.plan.resumes):
@@ -716,16 +718,16 @@ def wait_for_runs(run: Run, key: str, replans: Replans) -> Wait | None:
         run = following
         if is_served(run.plan, key):
             start = run.forecast.start_of(key)
-            return Wait(runs=run.number, until=run.world.time, start=start)
+            return AwaitedEvent(runs=run.number, until=run.world.time, start=start)
     return None
 
 
-def _after_work(run: Run, key: str, replans: Replans) -> Wait | None:
+def _after_work(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | None:
     """Return the workers whose work ends before a request starts, by the forecast of the plan."""
     found = run.forecast
     if key in found.untimed:
         found = run.assumed
-    wait: Wait | None
+    wait: AwaitedEvent | None
     if key in found.starts:
         wait = _for_workers(run, key, found)
     else:
@@ -735,13 +737,13 @@ def _after_work(run: Run, key: str, replans: Replans) -> Wait | None:
     return wait if _run_after_wait(run, key, wait, replans) else None
 
 
-def _all_exist(run: Run, workers: Iterable[str]) -> bool:
+def _all_exist(run: PlannedRun, workers: Iterable[str]) -> bool:
     """Return whether workers exist now, not only in this plan."""
     states = {each.worker: each.state for each in run.plan.workers}
     return all(states.get(name) in ("busy", "idle") for name in workers)
 
 
-def _for_workers(run: Run, key: str, found: Forecast) -> Wait:
+def _for_workers(run: PlannedRun, key: str, found: Forecast) -> AwaitedEvent:
     """Return the wait for the busy workers on which a request, and those before it, start."""
     own = found.workers[key]
     names: dict[str, None] = {}
@@ -754,14 +756,16 @@ def _for_workers(run: Run, key: str, found: Forecast) -> Wait:
     return _wait(run, tuple(names) or (own,), found, found.starts[key])
 
 
-def _wait(run: Run, workers: tuple[str, ...], found: Forecast, seconds: int) -> Wait:
+def _wait(
+    run: PlannedRun, workers: tuple[str, ...], found: Forecast, seconds: int
+) -> AwaitedEvent:
     moment = run.world.time + timedelta(seconds=seconds)
     if found is run.forecast:
-        return Wait(workers=workers, until=moment)
-    return Wait(workers=workers, assumed=moment)
+        return AwaitedEvent(workers=workers, until=moment)
+    return AwaitedEvent(workers=workers, assumed=moment)
 
 
-def _for_limit(run: Run, key: str, found: Forecast) -> Wait | None:
+def _for_limit(run: PlannedRun, key: str, found: Forecast) -> AwaitedEvent | None:
     """Return the wait for work that must end before a limit of a tag or queue admits a request."""
     group_of = run.shortfalls.group_of
     stops = {each.path for each in run.unserved[key].blocked} if key in run.unserved else ()
@@ -791,20 +795,22 @@ def _for_limit(run: Run, key: str, found: Forecast) -> Wait | None:
     return None
 
 
-def _after_time(run: Run, key: str, replans: Replans, *, attempts: bool) -> Wait | None:
+def _after_time(
+    run: PlannedRun, key: str, replans: Replans, *, attempts: bool
+) -> AwaitedEvent | None:
     """Return the first moment at which a constraint of a request expires, proven by a plan.
 
     `attempts`: also the moment of the next attempt to create a machine.
     """
     moments = sorted(set(_moments(run, key, attempts=attempts)))
     for moment in islice(moments, MAX_MOMENTS):
-        wait = Wait(until=moment)
+        wait = AwaitedEvent(until=moment)
         if then := _run_after_wait(run, key, wait, replans):
             return wait.altered(start=then.forecast.start_of(key))
     return None
 
 
-def _moments(run: Run, key: str, *, attempts: bool) -> Iterator[datetime]:
+def _moments(run: PlannedRun, key: str, *, attempts: bool) -> Iterator[datetime]:
     """Yield the recorded ends of constraints, and the moment when `otherwise` drops a tag."""
     blocked = run.unserved[key].blocked if key in run.unserved else ()
     yield from (b.until for b in blocked if b.until and (attempts or b.code != "closed"))
@@ -821,9 +827,9 @@ def _moments(run: Run, key: str, *, attempts: bool) -> Iterator[datetime]:
             yield moment
 
 
-def awaited(run: Run, wait: Wait, replans: Replans) -> World | None:
+def awaited(run: PlannedRun, wait: AwaitedEvent, replans: Replans) -> World | None:
     """Return the world after a wait."""
-    later: Run | None = run
+    later: PlannedRun | None = run
     for _ in range(wait.runs):
         later = replans.run_after(later) if later else None
     if later is None or wait.runs:
@@ -833,9 +839,11 @@ def awaited(run: Run, wait: Wait, replans: Replans) -> World | None:
     return step(run.fleet, run.world, run.plan, moment, found)
 
 
-def _run_after_wait(run: Run, key: str, wait: Wait, replans: Replans) -> Run | None:
+def _run_after_wait(
+    run: PlannedRun, key: str, wait: AwaitedEvent, replans: Replans
+) -> PlannedRun | None:
     """Return the run after a wait that serves a request; None: it still waits."""
     if (seen := awaited(run, wait, replans)) is None:
         return None
     plan = replans.plan(run.fleet, seen, of=("wait", wait))
-    return Run(run.fleet, seen, plan) if plan is not None and is_served(plan, key) else None
+    return PlannedRun(run.fleet, seen, plan) if plan is not None and is_served(plan, key) else None

@@ -20,7 +20,7 @@ class ExplainedReason(Value):
     decisions: tuple[Decision, ...] = later((), "The same as data, of a reason about a pool.")
 
 
-class Wait(Value):
+class AwaitedEvent(Value):
     """The awaited event or moment."""
 
     runs: int = 0
@@ -35,7 +35,7 @@ class Wait(Value):
     """The moment if work of unknown duration takes an hour; None: the durations are known."""
 
 
-class Change(Value):
+class KeyChange(Value):
     """One key of fleet.yaml and its new value."""
 
     path: Path
@@ -50,10 +50,10 @@ class Suggestion(Value):
     """A way to get a request served: edits of fleet.yaml, a wait, or both."""
 
     sentence: str
-    changes: tuple[Change, ...] = ()
+    changes: tuple[KeyChange, ...] = ()
     asks: tuple[str, ...] = ()
     """Tags that the request would have to require too."""
-    wait: Wait | None = None
+    wait: AwaitedEvent | None = None
     harms: tuple[str, ...] = ()
     """Requests that are served now and would wait after the change."""
 
@@ -83,7 +83,7 @@ class Explanation(Value):
     """The first request of the same outcome, which has the suggestions."""
 
 
-class Group(Value):
+class OutcomeGroup(Value):
     """Requests of one signature with the same outcome, in the order of service."""
 
     signature: str
@@ -100,7 +100,7 @@ class Everything(Value):
     """The result of `fleet explain request --all`."""
 
     fleet: str
-    groups: tuple[Group, ...]
+    groups: tuple[OutcomeGroup, ...]
 
 
 class EachRequest(Value):

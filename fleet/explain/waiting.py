@@ -65,7 +65,7 @@ class WaitingGroup(NamedTuple):
         )
 
 
-class Waits(NamedTuple):
+class WaitingExplanations(NamedTuple):
     """All waiting requests, and the explanations of some of them."""
 
     groups: tuple[WaitingGroup, ...] = ()
@@ -74,7 +74,7 @@ class Waits(NamedTuple):
     """By request: the first of each group without a worker, and the longest waits."""
 
 
-def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> Waits:
+def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
     """Return the waiting requests; at most `most` are explained, half of them for their group."""
     groups = sorted(
         (_group(case, *each) for each in by_outcome(case)),
@@ -95,7 +95,9 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> Waits:
             explained[key] = explain_like(case, group.signature, key, first)
         else:
             explained[key] = explain_one(case, group.signature, key, Replans(0))
-    return Waits(tuple(_with_starts(group, explained) for group in groups), explained)
+    return WaitingExplanations(
+        tuple(_with_starts(group, explained) for group in groups), explained
+    )
 
 
 def _with_starts(group: WaitingGroup, explained: Mapping[str, Explanation]) -> WaitingGroup:

@@ -25,13 +25,13 @@ from fleet.model.plan import Plan, Signature, Unserved
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import convert
 from fleet.planner.durations import USUAL
-from fleet.planner.fitting import Decider
+from fleet.planner.fitting import FitDecider
 from fleet.planner.forecast import Forecast, forecast
 from fleet.planner.shortfall import Shortfalls
 from fleet.planner.step import apply_plan, next_pause
 from fleet.reconcile import reconcile_unsealed
 from fleet.schema.findings import YAML_WORDS, Path
-from fleet.schema.model import Approval, Fleet, Money, Section
+from fleet.schema.model import Approval, ConfigSection, Fleet, Money
 from fleet.schema.units import PERCENT_PATTERNS, written
 
 MOST_COUNT = 100_000
@@ -119,7 +119,7 @@ def _changed(value: Any, path: Path, new: object) -> Any:  # noqa: ANN401 - any 
     if not path:
         return new
     step, rest = path[0], path[1:]
-    if isinstance(value, Section):
+    if isinstance(value, ConfigSection):
         name = str(step)
         if new is REMOVED and not rest:
             kept = {key: getattr(value, key) for key in value.model_fields_set - {name}}
@@ -139,7 +139,7 @@ def value_at(fleet: Fleet, path: Path) -> Any:  # noqa: ANN401 - any part of fle
     """Return the value at a path; None if absent."""
     value: Any = fleet
     for step in path:
-        if isinstance(value, Section):
+        if isinstance(value, ConfigSection):
             value = getattr(value, str(step), None)
         elif isinstance(value, dict):
             value = value.get(step)
@@ -153,7 +153,7 @@ def value_at(fleet: Fleet, path: Path) -> Any:  # noqa: ANN401 - any part of fle
 def figures_at(fleet: Fleet, path: Path) -> list[Path]:
     """Return the figures at a path: itself, or those that are set directly below it."""
     value = value_at(fleet, path)
-    if isinstance(value, Section):
+    if isinstance(value, ConfigSection):
         below = [(*path, name) for name in type(value).model_fields]
         return [each for each in below if is_figure(fleet, each)]
     return [path] if is_figure(fleet, path) else []
@@ -162,11 +162,11 @@ def figures_at(fleet: Fleet, path: Path) -> list[Path]:
 def _pattern_at(fleet: Fleet, path: Path) -> str:
     """Return the pattern by which fleet.yaml writes a value; empty for a plain value."""
     section = value_at(fleet, path[:-1])
-    if isinstance(section, Section):
+    if isinstance(section, ConfigSection):
         field = type(section).model_fields[str(path[-1])]
         return next(_patterns([*field.metadata, field.annotation]), "")
     above = value_at(fleet, path[:-2])
-    if isinstance(section, dict) and isinstance(above, Section):
+    if isinstance(section, dict) and isinstance(above, ConfigSection):
         _, of_value = get_args(type(above).model_fields[str(path[-2])].annotation)
         return next(_patterns([of_value]), "")
     return ""
@@ -189,7 +189,7 @@ def write_value(fleet: Fleet, path: Path, value: object) -> str:
 
 
 def _write(value: object) -> str:
-    if isinstance(value, Section):
+    if isinstance(value, ConfigSection):
         names = [name for name in type(value).model_fields if name in value.model_fields_set]
         parts = (f"{name}: {_write(getattr(value, name))}" for name in names)
         return f"{{{', '.join(parts)}}}"
@@ -276,7 +276,7 @@ def _with_tags(world: World, key: str, tags: tuple[str, ...]) -> World:
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """A run of fleet apply: its world and plan; number 0 is the explained one."""
 
     fleet: Fleet
@@ -301,9 +301,9 @@ class Run:
         return {key: each for each in self.plan.unserved for key in each.requests}
 
     @cached_property
-    def decider(self) -> Decider:
+    def decider(self) -> FitDecider:
         """Return the decisions on every pair of a request and a pool."""
-        return Decider(self.fleet, self.world)
+        return FitDecider(self.fleet, self.world)
 
     @cached_property
     def shortfalls(self) -> Shortfalls:
@@ -348,7 +348,7 @@ class Replans:
         """Number of further plans."""
         self.most_shown = MOST_SHOWN
         self._known: dict[Hashable, Plan] = {}
-        self._runs: dict[Hashable, Run] = {}
+        self._runs: dict[Hashable, PlannedRun] = {}
         self.is_spent = False
         """Whether a search stopped at the limit."""
 
@@ -374,7 +374,7 @@ class Replans:
             self._known[of] = plan
         return plan
 
-    def run_after(self, run: Run) -> Run | None:
+    def run_after(self, run: PlannedRun) -> PlannedRun | None:
         """Return the next run, with this one's machines up; None at the limit."""
         name = (run.number + 1, run.of)
         if name not in self._runs:
@@ -387,5 +387,5 @@ class Replans:
             plan = self.plan(run.fleet, world)
             if plan is None:
                 return None
-            self._runs[name] = Run(run.fleet, world, plan, *name)
+            self._runs[name] = PlannedRun(run.fleet, world, plan, *name)
         return self._runs[name]

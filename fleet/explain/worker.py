@@ -14,7 +14,7 @@ from fleet.model.pool_limits import boot_of
 from fleet.model.prices import MachineType, find_types
 from fleet.planner.forecast import left_of, registered_workers
 from fleet.planner.inventory import take_inventory
-from fleet.planner.ledger import Holding, cost_of_span, holdings
+from fleet.planner.ledger import BilledMachine, cost_of_span, holdings
 from fleet.planner.lifecycle.rule import MachineLife, life_of
 from fleet.planner.lifecycle.table import idle_limit, key_of_reason, limits_of
 from fleet.planner.units import Unit
@@ -35,7 +35,7 @@ def facts_of_workers(fleet: Fleet, world: World) -> dict[str, WorkerFacts]:
 
 
 def _facts(
-    fleet: Fleet, world: World, unit: Unit, provider: str, held: Holding | None
+    fleet: Fleet, world: World, unit: Unit, provider: str, held: BilledMachine | None
 ) -> WorkerFacts:
     machine, work = unit.machine, unit.worker.work if unit.worker else None
     known = _type(fleet, unit)
@@ -69,7 +69,7 @@ def _type(fleet: Fleet, unit: Unit) -> MachineType | None:
 
 
 def _cost(
-    fleet: Fleet, world: World, held: Holding | None, since: datetime | None, *, work: bool
+    fleet: Fleet, world: World, held: BilledMachine | None, since: datetime | None, *, work: bool
 ) -> Decimal | None:
     """Return the cost of a machine, or of the work on it, since a moment; None: unknown."""
     if held is None or held.tariff is None or since is None or since > world.time:

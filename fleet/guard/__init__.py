@@ -15,14 +15,14 @@ from decimal import Decimal
 
 from fleet.guard.freezes import withhold_frozen
 from fleet.guard.refusals import (
-    Held,
+    GuardDecision,
     pools_with,
     refuse_cost,
     refuse_delete,
     refuse_rivalled,
     throttle,
 )
-from fleet.model.decisions import Decision, Size, Stopped
+from fleet.model.decisions import Decision, NoMachineReason, SizeReason
 from fleet.model.digests import seal
 from fleet.model.plan import (
     Action,
@@ -44,7 +44,7 @@ _ADMIN_HINT = (
     "add `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}` to the queue, or its admin "
     "command as a list: `admin: [ssh, debusine.example.org, debusine-admin]`"
 )
-_Guard = Callable[[Fleet, Plan, Sequence[Action]], Iterator[Held]]
+_Guard = Callable[[Fleet, Plan, Sequence[Action]], Iterator[GuardDecision]]
 
 
 def guard(fleet: Fleet, plan: Plan) -> Plan:
@@ -139,7 +139,7 @@ def _find_unserved(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[
                 ),
                 decisions=(
                     Decision(
-                        code=Stopped.GUARD,
+                        code=NoMachineReason.GUARD,
                         subject=(pools[worker],),
                         key=result.path,
                         message=because,
@@ -160,12 +160,12 @@ def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVer
     )
     kinds = Counter(action.action for action in own)
     served = pool.served - unserved
-    size = [each for each in pool.decisions if each.code is not Size.SERVES]
-    size[:0] = [size_decision(Size.SERVES, pool.pool, served)] if served else []
+    size = [each for each in pool.decisions if each.code is not SizeReason.SERVES]
+    size[:0] = [size_decision(SizeReason.SERVES, pool.pool, served)] if served else []
     if unmade := pool.create - kinds["create"]:
-        size.append(size_decision(Size.GUARD_WITHHOLDS, pool.pool, unmade, waiting=unserved))
+        size.append(size_decision(SizeReason.GUARD_WITHHOLDS, pool.pool, unmade, waiting=unserved))
     if kept := pool.drain + pool.delete - kinds["drain"] - kinds["delete"]:
-        size.append(size_decision(Size.GUARD_KEEPS, pool.pool, kept))
+        size.append(size_decision(SizeReason.GUARD_KEEPS, pool.pool, kept))
     return pool.altered(
         create=kinds["create"],
         drain=kinds["drain"],
@@ -177,7 +177,7 @@ def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVer
     )
 
 
-def _withhold_observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+def _withhold_observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
     """Withhold all actions in pools with mode observe."""
     observed = {verdict.pool for verdict in plan.pools if verdict.mode == "observe"}
     shown = [action for action in actions if action.pool in observed] if observed else []
@@ -188,7 +188,9 @@ def _withhold_observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
         yield _withhold_all(result, verdict, own)
 
 
-def _refuse_unregistrable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+def _refuse_unregistrable(
+    fleet: Fleet, plan: Plan, actions: Sequence[Action]
+) -> Iterator[GuardDecision]:
     """Refuse machines whose workers could never register: they would only add cost."""
     creates = [action for action in actions if isinstance(action, Create)]
     for verdict, own in pools_with(plan, creates):
@@ -224,9 +226,11 @@ def _build_refusal(
     return GuardResult(guard=guard, result="refused", because=because, path=path, way_out=way_out)
 
 
-def _withhold_all(blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]) -> Held:
+def _withhold_all(
+    blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]
+) -> GuardDecision:
     """Return a guard's result that withholds all of a pool's actions of a kind."""
     result = blank.altered(
         pool=verdict.pool, count=len(own), of=verdict.machines, withheld=len(own)
     )
-    return Held(result, own)
+    return GuardDecision(result, own)

@@ -7,7 +7,7 @@ freeze never prevents the enforcement of a budget.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from fleet.guard.refusals import Held
+from fleet.guard.refusals import GuardDecision
 from fleet.model.orders import Freeze, Frozen, Hold, Order
 from fleet.model.plan import (
     Action,
@@ -24,7 +24,9 @@ from fleet.schema.model import Fleet
 from fleet.words import guards as words
 
 
-def withhold_frozen(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+def withhold_frozen(
+    fleet: Fleet, plan: Plan, actions: Sequence[Action]
+) -> Iterator[GuardDecision]:
     """Withhold the actions that the plan's freezes stop, by freeze and pool."""
     found: defaultdict[tuple[str, str], list[Action | Release]] = defaultdict(list)
     freezes = {each.key: each for each in plan.orders if isinstance(each, Freeze)}
@@ -33,7 +35,7 @@ def withhold_frozen(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iter
     sizes = {verdict.pool: verdict.machines for verdict in plan.pools}
     for (key, pool), own in sorted(found.items()):
         order = freezes[key]
-        yield Held(
+        yield GuardDecision(
             GuardResult(
                 guard="freeze",
                 pool=pool,

@@ -47,7 +47,7 @@ from fleet.words.lives import NO_MACHINE, join
 
 
 @dataclass(frozen=True)
-class Held:
+class GuardDecision:
     """The result of a guard, the withheld actions, and the workers passed by approvals."""
 
     result: GuardResult
@@ -83,7 +83,7 @@ _CREATE = ("guards", "throttle", "create")
 _THROTTLED_DELETE = ("guards", "throttle", "delete")
 
 
-def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
     """Pass the first actions in service order, and leave the rest to the next run."""
     create, delete = fleet.guards.throttle.create, fleet.guards.throttle.delete
     limits = (
@@ -120,11 +120,11 @@ def _throttle_kind(
     ours: Sequence[Action],
     most: Callable[[int], int],
     blank: GuardResult,
-) -> Iterator[Held]:
-    def hold(pool: str | None, found: Sequence[Action], of: int) -> Held:
+) -> Iterator[GuardDecision]:
+    def hold(pool: str | None, found: Sequence[Action], of: int) -> GuardDecision:
         count = {"count": len(found), "of": of, "withheld": len(later)}
         because = words.describe_throttle(kind, pool, len(found), of, len(later))
-        return Held(blank.altered(pool=pool, because=because, **count), later)
+        return GuardDecision(blank.altered(pool=pool, because=because, **count), later)
 
     kept: list[Action] = []
     for verdict, found in pools_with(plan, ours):
@@ -185,7 +185,7 @@ _RESTORE_HINT = "restore the lost data; or, to delete the machines, add under ap
 
 
 @dataclass(frozen=True)
-class _Limit:
+class _GuardLimit:
     """A refusing guard and its limit in fleet.yaml."""
 
     guard: GuardName
@@ -223,7 +223,7 @@ class _PoolCase:
         return self.verdict.machines + self.unseen
 
 
-def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
     """Refuse creations for requests that another provisioner of the queue may serve too."""
     if not plan.rivals:
         return
@@ -261,7 +261,7 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
             approve=(paste,) if left else (),
             commands=(command_to_type("rival", verdict.pool, len(left)),) if left else (),
         )
-        yield Held(result, left, passing)
+        yield GuardDecision(result, left, passing)
 
 
 def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
@@ -272,10 +272,10 @@ def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
     return action.queues & plan.rivals.keys() if isinstance(action, Create) else ()
 
 
-def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
     """Refuse removals that demand did not cause, above share or count."""
     limit = fleet.guards.refuse.delete
-    ours = _Limit("delete", _DELETE, f"{limit.share}% and at most {limit.count}")
+    ours = _GuardLimit("delete", _DELETE, f"{limit.share}% and at most {limit.count}")
 
     def is_within(count: int, held: int) -> bool:
         return count <= limit.count and 100 * count <= limit.share * held
@@ -381,13 +381,13 @@ def _without_paced_replacements(
     return list(going)
 
 
-def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
     """Refuse creations by config that increase the hourly cost too much."""
     limit = fleet.guards.refuse.cost_increase
     if limit is None:
         return
     most = convert(fleet, limit.amount, limit.currency)
-    ours = _Limit("cost_increase", _COST, f"{limit}/h")
+    ours = _GuardLimit("cost_increase", _COST, f"{limit}/h")
 
     def is_within(rise: Decimal) -> bool:
         return most is not None and rise <= most
@@ -458,14 +458,16 @@ def _cost_rises(
     return (made, drained, rises) if rises else ([], [], [])
 
 
-def _describe_rise(plan: Plan, rises: Sequence[Decimal], pool: str | None, limit: _Limit) -> str:
+def _describe_rise(
+    plan: Plan, rises: Sequence[Decimal], pool: str | None, limit: _GuardLimit
+) -> str:
     amount = f"{rate(sum(rises, Decimal(0)))} {plan.currency}"
     return words.describe_cost_rise(pool, len(rises), amount, limit.description)
 
 
 def _refuse(
-    plan: Plan, limit: _Limit, cases: Sequence[_PoolCase], because: str, *, pool: str | None
-) -> Held:
+    plan: Plan, limit: _GuardLimit, cases: Sequence[_PoolCase], because: str, *, pool: str | None
+) -> GuardDecision:
     """Refuse the actions of these pools, except those that approvals pass."""
     passing: dict[str, str] = {}
     later: list[Action | Release] = []
@@ -496,7 +498,7 @@ def _refuse(
         approve=tuple(lines),
         commands=tuple(commands),
     )
-    return Held(result, later, passing)
+    return GuardDecision(result, later, passing)
 
 
 def _way_out(cases: Sequence[_PoolCase], lines: Sequence[str]) -> str:

@@ -27,7 +27,16 @@ from fleet.errors import BuildFailed, FleetError
 from fleet.images import diskfile, folder
 from fleet.images.programs import run
 from fleet.images.role import chroot_host, role_digest, run_role
-from fleet.images.roots import Base, clean, furnished, installed, kept, make_base, pack, unpack
+from fleet.images.roots import (
+    BaseInputs,
+    clean,
+    furnished,
+    installed,
+    kept,
+    make_base,
+    pack,
+    unpack,
+)
 from fleet.images.sources import Archive, archive_of, state_of
 from fleet.model.images import Package, recipe_digest, role_variables
 from fleet.model.values import digest
@@ -105,7 +114,7 @@ _REASONS = (
 _UNKNOWN = "unknown: check it, because the same recipe should give the same file"
 
 
-class Difference(BaseModel):
+class FileDifference(BaseModel):
     """A file that differs between two roots."""
 
     path: str
@@ -119,9 +128,9 @@ class Differences(BaseModel):
 
     same_base: bool
     """Whether the base root file systems are bit-identical."""
-    base: tuple[Difference, ...] = ()
+    base: tuple[FileDifference, ...] = ()
     """Differences of the base, sorted by path."""
-    files: tuple[Difference, ...]
+    files: tuple[FileDifference, ...]
     """Differences of the finished root, sorted by path."""
 
     def rows(self) -> tuple[tuple[str, str, str], ...]:
@@ -149,7 +158,7 @@ def contents(archive: Path, *, times: bool) -> Listing:
         }
 
 
-def compare(first: Listing, second: Listing) -> tuple[Difference, ...]:
+def compare(first: Listing, second: Listing) -> tuple[FileDifference, ...]:
     """Return the differing files, sorted by path."""
     differences = []
     for path in sorted({*first, *second}):
@@ -160,7 +169,7 @@ def compare(first: Listing, second: Listing) -> tuple[Difference, ...]:
             what = "only in the second" if here is None else "only in the first"
         else:
             what = ", ".join(key for key in here if here[key] != there.get(key, ""))
-        differences.append(Difference(path=path, what=what, why=_explain_difference(path)))
+        differences.append(FileDifference(path=path, what=what, why=_explain_difference(path)))
     return tuple(differences)
 
 
@@ -172,7 +181,7 @@ def _explain_difference(path: str) -> str:
     return next((why for pattern, why in _REASONS if re.fullmatch(pattern, path)), _UNKNOWN)
 
 
-class Order(BaseModel):
+class BakeInputs(BaseModel):
     """The input of this program: the recipe and the folders of one build."""
 
     image: str
@@ -203,7 +212,7 @@ class Baked(BaseModel):
 def main() -> int:
     """Bake; return 0, or 1 after an error."""
     os.umask(0o022)  # Else the caller's umask changes the modes of files in the root.
-    order = Order.model_validate_json(sys.stdin.read())
+    order = BakeInputs.model_validate_json(sys.stdin.read())
     tempfile.tempdir = str(order.work)  # The next build removes the work folder of a killed one.
     try:
         baked = in_memory_or_on_disk(order.work, order.log, lambda: _Bake(order).run())
@@ -220,7 +229,7 @@ def _print_message(**words: object) -> None:
 
 
 class _Bake:
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: BakeInputs) -> None:
         self._order = order
         self._log = order.log
         self._seconds: dict[str, float] = {}
@@ -233,7 +242,7 @@ class _Bake:
             _print_message(
                 phase="sources", task=f"WITHOUT {line}: the mirror has no such suite", at=0.0
             )
-        base = Base(recipe.suite, recipe.architecture, archive, order.snapshot)
+        base = BaseInputs(recipe.suite, recipe.architecture, archive, order.snapshot)
         root = order.work / "root"
         self._make_root(base, root)
         with self._phase("packages"), furnished(root, self._log):
@@ -243,7 +252,7 @@ class _Bake:
         self._write_disk(root, archive)
         return Baked(packages=packages, seconds=self._seconds, differences=differences)
 
-    def _make_root(self, base: Base, root: Path) -> None:
+    def _make_root(self, base: BaseInputs, root: Path) -> None:
         """Create the root from the cache, or else on the base; run the role in both cases."""
         key = self._root_key(base)
 
@@ -261,7 +270,7 @@ class _Bake:
                 unpack(tar, root, self._log)
         self._run_role(base, root)
 
-    def _root_key(self, base: Base) -> str:
+    def _root_key(self, base: BaseInputs) -> str:
         """Return the cache key: the digest of base, role, variables, time and source."""
         source = self._order.recipe.source
         # Without a state (only the image can reach the archive), no other build shares the root.
@@ -270,7 +279,7 @@ class _Bake:
         return digest([base.key, role_digest(), variables, epoch, state])
 
     @contextmanager
-    def _open_base(self, base: Base) -> Iterator[Path]:
+    def _open_base(self, base: BaseInputs) -> Iterator[Path]:
         def make(tar: Path) -> None:
             with self._phase("base"):
                 make_base(base, tar, self._order.work, self._log)
@@ -278,7 +287,7 @@ class _Bake:
         with kept(self._order.cache, f"base-{base.key}", make) as (tar, _):
             yield tar
 
-    def _run_role(self, base: Base, root: Path) -> None:
+    def _run_role(self, base: BaseInputs, root: Path) -> None:
         variables = role_variables(self._order.recipe)
         with self._phase("role") as began, furnished(root, self._log):
             run_role(
@@ -302,12 +311,12 @@ class _Bake:
         with self._phase("compress"):
             diskfile.write_qcow2(raw, self._order.folder / folder.QCOW2, self._log)
 
-    def _disk_plan(self, root: Path, archive: Archive) -> diskfile.Plan:
+    def _disk_plan(self, root: Path, archive: Archive) -> diskfile.DiskSpec:
         recipe = self._order.recipe
         name = f"{self._order.image}:{recipe_digest(recipe)}"
-        return diskfile.Plan(root, recipe.architecture, name, archive.epoch)
+        return diskfile.DiskSpec(root, recipe.architecture, name, archive.epoch)
 
-    def _compare_with_rebuild(self, base: Base, root: Path) -> Differences:
+    def _compare_with_rebuild(self, base: BaseInputs, root: Path) -> Differences:
         """Build base and root a second time without the cache, and compare."""
         second, tar = self._order.work / "second", self._order.work / "second.tar"
         with self._phase("base again"):
@@ -344,7 +353,7 @@ if __name__ == "__main__":
 
 
 def read_messages(
-    child: "subprocess.Popen[bytes]", order: Order, step: Callable[[dict[str, Any]], None]
+    child: "subprocess.Popen[bytes]", order: BakeInputs, step: Callable[[dict[str, Any]], None]
 ) -> Any:  # noqa: ANN401 - JSON
     """Send a build its order, pass on each step, return its result; raises BuildFailed."""
     if child.stdin is None or child.stdout is None:
@@ -377,6 +386,6 @@ def explained(error: str, images: Path) -> str:
     )
 
 
-def _add_log_path(error: str, order: Order) -> str:
+def _add_log_path(error: str, order: BakeInputs) -> str:
     where = "" if str(order.log) in error else f"\nthe whole log is in {order.log}"
     return explained(error, order.folder.parent.parent) + where

@@ -179,7 +179,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Booted:
+class BootTestResult:
     """The result of a boot test: seconds per reached stage, worker tags, and problems."""
 
     reached: Mapping[Stage, float]
@@ -187,7 +187,7 @@ class Booted:
     problems: tuple[str, ...]
 
 
-def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Booted:
+def boot_image(trial: Trial, tell: Tell, watch: Tell) -> BootTestResult:
     """Boot a machine until it reaches the goal, then stop it.
 
     `tell` gets a line per reached stage, `watch` a status line every second.
@@ -206,7 +206,7 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Booted:
     problems = [*ended, *leaks]
     if ended and refused:
         problems.append(f"the server refused {refused[-1]}: see there why it was asked that")
-    return Booted(reached, provides, tuple(problems))
+    return BootTestResult(reached, provides, tuple(problems))
 
 
 def _wait_for_goal(

@@ -62,7 +62,7 @@ _REBUILD = "remove it at the end of the build and build again"
 
 
 @dataclass(frozen=True)
-class Node:
+class FileNode:
     """A file, folder or link of an image; `target` is the target of a link."""
 
     mode: int
@@ -75,7 +75,7 @@ class Node:
 class Tree(Protocol):
     """The files of an image. Paths are absolute; a link at the end of a path is not followed."""
 
-    def node(self, path: str) -> Node | None:
+    def node(self, path: str) -> FileNode | None:
         """Return the node of a path; None if it does not exist."""
 
     def names(self, path: str) -> tuple[str, ...]:
@@ -324,7 +324,7 @@ def _has_program(tree: Tree, program: str) -> bool:
     return False
 
 
-def _resolve(tree: Tree, path: str) -> Node | None:
+def _resolve(tree: Tree, path: str) -> FileNode | None:
     """Return the node of a path after following links, except a link to /dev/null."""
     for _ in range(_MAX_LINKS):
         found = tree.node(path)
@@ -355,7 +355,7 @@ _MAX_FILE_BYTES = 1 << 20
 """Limit for reading a file; every checked file is shorter."""
 
 
-class Disk:
+class OpenDiskImage:
     """An open disk image: its partitions and the root file system."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
@@ -402,7 +402,7 @@ class Ext4:
         self._listed = cache(self._list)
         self.is_ext4 = bool(self._listed("/"))
 
-    def node(self, path: str) -> Node | None:
+    def node(self, path: str) -> FileNode | None:
         """Return the node of a path; None if it does not exist."""
         path = normpath(path)
         found = self._listed(dirname(path)).get(basename(path) or ".")
@@ -410,7 +410,7 @@ class Ext4:
             return None
         inode, mode, uid, gid, size = found
         target = self._read_link(inode, size) if stat.S_ISLNK(mode) else ""
-        return Node(mode, uid, gid, size, target)
+        return FileNode(mode, uid, gid, size, target)
 
     def names(self, path: str) -> tuple[str, ...]:
         """Return the names in a folder, sorted; empty if it does not exist."""
@@ -485,15 +485,15 @@ def _is_folder(path: Path) -> bool:
 
 
 @contextmanager
-def open_disk(path: Path) -> Iterator[Disk]:
+def open_disk(path: Path) -> Iterator[OpenDiskImage]:
     """Open a disk image, raw or qcow2, for reading."""
     if path.suffix != ".qcow2":
         with path.open("rb") as file:
-            yield Disk(file, str(path))
+            yield OpenDiskImage(file, str(path))
         return
     with tempfile.TemporaryFile(dir=path.parent) as file:
         unpack_disk(path, file)
-        yield Disk(file, str(path))
+        yield OpenDiskImage(file, str(path))
 
 
 def unpack_disk(path: Path, file: IO[bytes]) -> None:

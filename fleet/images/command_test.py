@@ -37,7 +37,7 @@ from fleet.state.storage import find_storage
 from fleet.state.store import Store
 
 if TYPE_CHECKING:
-    from fleet.images.boot import Booted
+    from fleet.images.boot import BootTestResult
     from fleet.images.fake_debusine import Stage, WorkerServer
 
 
@@ -204,7 +204,7 @@ def boot(
     return manifest.altered(files=files), test, _notes(booted)
 
 
-def _notes(booted: "Booted") -> tuple[str, ...]:
+def _notes(booted: "BootTestResult") -> tuple[str, ...]:
     if booted.problems or booted.provides:
         return ()
     told_none = (

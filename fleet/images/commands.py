@@ -476,7 +476,7 @@ def _find_and_prune(
 
 def _forgotten(
     args: argparse.Namespace, config: Config, sources: Sources, pruner: prune.Pruner
-) -> tuple[tuple[prune.Forgotten, ...], dict[str, str]]:
+) -> tuple[tuple[prune.UntrackedUpload, ...], dict[str, str]]:
     """Return uploads without a recorded version, as left by a killed build or publish.
 
     The second value has the places that could not be listed, with reasons.

@@ -29,7 +29,7 @@ class _Shape(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Request(_Shape):
+class WorkRequest(_Shape):
     """A work request of the server's API."""
 
     id: int
@@ -43,14 +43,14 @@ class Request(_Shape):
     workflow_data: dict[str, Any] = {}
 
 
-class Page(_Shape):
+class RequestPage(_Shape):
     """A page of the list of requests, the newest first."""
 
     next: str | None = None
-    results: tuple[Request, ...]
+    results: tuple[WorkRequest, ...]
 
 
-class File(_Shape):
+class ArtifactFile(_Shape):
     """A file of an artifact."""
 
     size: int
@@ -63,17 +63,17 @@ class Artifact(_Shape):
 
     category: str
     data: dict[str, Any]
-    files: dict[str, File] = {}
+    files: dict[str, ArtifactFile] = {}
 
 
-class Server:
+class DebusineClient:
     """A Debusine server; its open HTTP client has the token."""
 
     def __init__(self, url: str, client: httpx.Client) -> None:
         self.url = url.rstrip("/")
         self._client = client
 
-    def submit(self, body: Mapping[str, object]) -> Request:
+    def submit(self, body: Mapping[str, object]) -> WorkRequest:
         """Post a work request."""
         try:
             answer = self._client.post(self._url_of("work-request/"), json=body)
@@ -82,13 +82,13 @@ class Server:
                 f"{self.url} did not answer ({error}); check there whether the request was "
                 "created, and abort it before you try again"
             ) from error
-        return self._parse(Request, answer)
+        return self._parse(WorkRequest, answer)
 
-    def request(self, number: int) -> Request:
+    def request(self, number: int) -> WorkRequest:
         """Return a work request."""
-        return self._parse(Request, self._client.get(self._url_of(f"work-request/{number}/")))
+        return self._parse(WorkRequest, self._client.get(self._url_of(f"work-request/{number}/")))
 
-    def retried(self, request: Request) -> Request | None:
+    def retried(self, request: WorkRequest) -> WorkRequest | None:
         """Return the server's retry of an aborted request; None without a retry.
 
         The server retries a request if it lost the worker, but not if a user aborted the request.
@@ -99,7 +99,9 @@ class Server:
             return None
         found, query = None, "task_type=Worker"
         for _ in range(_MAX_PAGES):
-            page = self._parse(Page, self._client.get(self._url_of(f"work-request/?{query}")))
+            page = self._parse(
+                RequestPage, self._client.get(self._url_of(f"work-request/?{query}"))
+            )
             again = [each for each in page.results if _is_retry(each, request)]
             found = min(again, key=lambda each: each.id, default=found)
             if not page.next or any(each.id <= request.id for each in page.results):
@@ -124,7 +126,7 @@ class Server:
             for each in numbers
         )
 
-    def take(self, name: str, file: File, place: Path) -> None:
+    def take(self, name: str, file: ArtifactFile, place: Path) -> None:
         """Download a file and verify its size and checksum."""
         checksum, size = hashlib.sha256(), 0
         with place.open("wb") as written:
@@ -138,13 +140,13 @@ class Server:
                 f"server has {file.size} of {promised[:12]}…"
             )
 
-    def log(self, name: str, file: File) -> str:
+    def log(self, name: str, file: ArtifactFile) -> str:
         """Return the text of a log."""
         if file.size > _MAX_LOG_BYTES:
             return f"its {file.size} bytes were left at the server\n"
         return b"".join(self._read_chunks(name, file)).decode(errors="replace")
 
-    def _read_chunks(self, name: str, file: File) -> Iterator[bytes]:
+    def _read_chunks(self, name: str, file: ArtifactFile) -> Iterator[bytes]:
         if not file.url.startswith(f"{self.url}/"):
             raise BuildFailed(f"the server names another host for {name}; nothing was asked there")
         with self._client.stream("GET", file.url) as answer:
@@ -178,12 +180,12 @@ class Server:
             ) from None
 
 
-def _is_retry(request: Request, earlier: Request) -> bool:
+def _is_retry(request: WorkRequest, earlier: WorkRequest) -> bool:
     """Return whether a request is the server's retry of an earlier one."""
     return request.id > earlier.id and _retry_key(request, 0) == _retry_key(earlier, 1)
 
 
-def _retry_key(request: Request, retries: int) -> tuple[object, ...]:
+def _retry_key(request: WorkRequest, retries: int) -> tuple[object, ...]:
     """Return the fields of a request that a retry keeps, and its retry count plus `retries`."""
     count = int(request.workflow_data.get("retry_count", 0)) + retries
     return (request.created_by, request.workspace, request.task_data, count)

@@ -13,7 +13,7 @@ import httpx
 from fleet.errors import BuildFailed, FleetError
 from fleet.images import folder
 from fleet.images.checks import open_disk
-from fleet.images.debusine_api import Artifact, Request, Server
+from fleet.images.debusine_api import Artifact, DebusineClient, WorkRequest
 from fleet.images.debusine_task import LISTED, TASK, failure_of, request_data, why_not
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.packages import read_packages
@@ -51,7 +51,7 @@ class RequestBuilder:
             drafting(self.images, order, tell) as draft,
             httpx.Client(timeout=_TIMEOUT, headers=headers, verify=trusted()) as client,
         ):
-            run = _Run(self, Server(self.url, client), draft)
+            run = _ServerBuild(self, DebusineClient(self.url, client), draft)
             try:
                 request, artifacts = run.request(request_data(order, str(mirror)))
                 run.keep_logs(request, artifacts)
@@ -67,16 +67,16 @@ class RequestBuilder:
                 raise BuildFailed(f"what {self.url} was sending was cut off: {error}") from error
 
 
-class _Run:
+class _ServerBuild:
     """One build at a server."""
 
-    def __init__(self, builder: RequestBuilder, server: Server, draft: Draft) -> None:
+    def __init__(self, builder: RequestBuilder, server: DebusineClient, draft: Draft) -> None:
         self._builder = builder
         self._server = server
         self._draft = draft
         self._number = 0
 
-    def request(self, data: dict[str, object]) -> tuple[Request, tuple[Artifact, ...]]:
+    def request(self, data: dict[str, object]) -> tuple[WorkRequest, tuple[Artifact, ...]]:
         """Post the work request and wait for its end; return it with its artifacts."""
         workspace = {"workspace": self._builder.workspace} if self._builder.workspace else {}
         body = {"task_name": TASK, "task_data": data, "event_reactions": {}, **workspace}
@@ -91,7 +91,7 @@ class _Run:
             raise
         return request, self._server.artifacts(request.artifacts)
 
-    def keep_logs(self, request: Request, artifacts: tuple[Artifact, ...]) -> None:
+    def keep_logs(self, request: WorkRequest, artifacts: tuple[Artifact, ...]) -> None:
         """Copy the server's logs; raises BuildFailed, with their end, if the request failed."""
         said = ""
         for artifact in artifacts:
@@ -111,7 +111,7 @@ class _Run:
                 f"{output if said else ''}"
             )
 
-    def take(self, request: Request, artifacts: tuple[Artifact, ...]) -> Artifact:
+    def take(self, request: WorkRequest, artifacts: tuple[Artifact, ...]) -> Artifact:
         """Download the disk from the artifacts; raises BuildFailed if it is not the recipe's."""
         images = [
             each for each in artifacts if each.category == _IMAGE_CATEGORY and len(each.files) == 1
@@ -151,7 +151,7 @@ class _Run:
             for name, version in named
         )
 
-    def _follow(self) -> Request:
+    def _follow(self) -> WorkRequest:
         """Poll until the request and all its retries have ended; return the last."""
         status, failures, since = "", 0, time.monotonic()
         seconds = self._draft.seconds

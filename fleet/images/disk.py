@@ -23,12 +23,12 @@ from typing import Any
 
 from fleet.errors import BuildFailed, PublicationRefused
 from fleet.images import folder, role
-from fleet.images.bake import Baked, Order, explained, read_messages
+from fleet.images.bake import Baked, BakeInputs, explained, read_messages
 from fleet.images.checks import last_line, unpack_disk
 from fleet.images.diskfile import bootable, lacking, programs
 from fleet.images.folder import QCOW2, RAW, Draft, Tell, manifest_of
 from fleet.images.programs import find, missing
-from fleet.model.images import BuildOrder, File, Manifest
+from fleet.model.images import BuildOrder, Manifest, ManifestFile
 
 
 def why_not() -> str:
@@ -108,7 +108,7 @@ class DiskBuilder:
     def _bake_in_child(self, draft: Draft) -> Baked:
         """Bake in a child process; kill it and its descendants at the end."""
         order = draft.order
-        wanted = Order(
+        wanted = BakeInputs(
             image=order.image,
             recipe=order.debian,
             folder=draft.folder,
@@ -170,7 +170,7 @@ def _can_emulate(architecture: str) -> bool:
     return told.returncode == 0
 
 
-def disk_of(manifest: Manifest) -> tuple[str, File]:
+def disk_of(manifest: Manifest) -> tuple[str, ManifestFile]:
     """Return the file name, checksum and size of a version's disk."""
     for name in (QCOW2, RAW):
         if name in manifest.files:

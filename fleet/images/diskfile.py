@@ -40,7 +40,7 @@ _CONSOLES = {"arm64": "ttyAMA0"}
 
 
 @dataclass(frozen=True)
-class Plan:
+class DiskSpec:
     """The content and identity of a disk."""
 
     root: Path
@@ -73,7 +73,7 @@ def bootable(architecture: str) -> bool:
     return architecture in _EFI_NAMES
 
 
-def prepare_root(plan: Plan) -> None:
+def prepare_root(plan: DiskSpec) -> None:
     """Write the root file system of the disk into the root's fstab."""
     fstab = plan.root / "etc" / "fstab"
     kept = fstab.read_text(encoding="utf-8").splitlines() if fstab.exists() else []
@@ -82,7 +82,7 @@ def prepare_root(plan: Plan) -> None:
     fstab.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def write_raw(plan: Plan, raw: Path, log: Path) -> None:
+def write_raw(plan: DiskSpec, raw: Path, log: Path) -> None:
     """Write the disk as a sparse file."""
     root_at = _BOOT_START_MIB + _BOOT_SIZE_MIB
     root_size = _count_mebibytes(plan.root) + _FREE_MIB
@@ -113,7 +113,7 @@ def write_qcow2(raw: Path, qcow2: Path, log: Path) -> None:
     run("qemu-img", "convert", "-f", "raw", "-O", "qcow2", *options, raw, qcow2, log=log)
 
 
-def _partition_table(plan: Plan, root_size: int) -> str:
+def _partition_table(plan: DiskSpec, root_size: int) -> str:
     legacy = ', attrs="LegacyBIOSBootable"' if plan.architecture == "amd64" else ""
     kind = _ROOT_TYPES[plan.architecture]
     boot_id, root_id = plan.id("boot"), plan.id("root partition")
@@ -124,7 +124,9 @@ size={root_size}MiB, type={kind}, name=root, uuid={root_id}
 """
 
 
-def _write_boot_partition(plan: Plan, raw: Path, log: Path, environment: dict[str, str]) -> None:
+def _write_boot_partition(
+    plan: DiskSpec, raw: Path, log: Path, environment: dict[str, str]
+) -> None:
     """Write the boot partition: kernel, initrd and boot loaders."""
     offset = _BOOT_START_MIB * _MIB
     number = f"{plan.id('boot').int & 0xFFFFFFFF:08x}"
@@ -146,7 +148,7 @@ def _write_boot_partition(plan: Plan, raw: Path, log: Path, environment: dict[st
             file.write(BOOT_CODE.read_bytes()[:_BOOT_CODE_BYTES])
 
 
-def _write_boot_files(plan: Plan, tree: Path) -> None:
+def _write_boot_files(plan: DiskSpec, tree: Path) -> None:
     """Write the files of the boot partition into a folder."""
     kernel, initrd = newest_kernel(plan.root)
     efi = _EFI_NAMES[plan.architecture]

@@ -95,7 +95,7 @@ News = tuple[Update, ...] | Unknown
 
 
 @dataclass(frozen=True)
-class _Case:
+class _DueInputs:
     """The inputs of the evaluation of one image."""
 
     fleet: Fleet
@@ -129,7 +129,7 @@ def find_due(
         ours = sorted(
             (each for each in versions if each.image == name), key=lambda each: each.version
         )
-        case = _Case(fleet, name, image, digests[name], now, ours)
+        case = _DueInputs(fleet, name, image, digests[name], now, ours)
         due = _evaluate(case, news.get(name, ()))
         if "build" in due.steps and case.latest is not None:
             rebuild = describe_rebuild(fleet, [each.fact for each in ours], name)
@@ -146,7 +146,7 @@ def latest_built(versions: Sequence[Version], image: str) -> Version | None:
     return max(built, key=lambda each: each.version, default=None)
 
 
-def _evaluate(case: _Case, news: News) -> DueImage:
+def _evaluate(case: _DueInputs, news: News) -> DueImage:
     serving = next((each.version for each in case.versions if each.state == "current"), "")
     due = DueImage(
         image=case.name,
@@ -168,7 +168,7 @@ def _evaluate(case: _Case, news: News) -> DueImage:
     return due.altered(**_find_unfinished_steps(case))
 
 
-def _describe_waiting(case: _Case) -> WaitingVersion | None:
+def _describe_waiting(case: _DueInputs) -> WaitingVersion | None:
     facts = [each.fact for each in case.versions]
     standing = find_standing(case.fleet, case.name, facts, {}, case.now)
     if standing is None:
@@ -176,7 +176,7 @@ def _describe_waiting(case: _Case) -> WaitingVersion | None:
     return standing.waiting("the next `fleet apply` goes on with it" if standing.becomes else "")
 
 
-def _find_build_causes(case: _Case) -> Iterator[DueCause]:
+def _find_build_causes(case: _DueInputs) -> Iterator[DueCause]:
     """Yield the causes for a new build, except newer packages."""
     latest, every = case.latest, case.recipe.rebuild.every if case.recipe.rebuild else None
     if latest is None:
@@ -200,7 +200,7 @@ def _find_build_causes(case: _Case) -> Iterator[DueCause]:
         yield DueCause(reason=DueReason.TOO_OLD, because=because)
 
 
-def _find_update_causes(case: _Case, news: tuple[Update, ...]) -> Iterator[DueCause]:
+def _find_update_causes(case: _DueInputs, news: tuple[Update, ...]) -> Iterator[DueCause]:
     for update in news:
         pinned = isinstance(case.recipe, ImageRecipe) and case.recipe.worker_version
         if update.package == WORKER and pinned:
@@ -213,7 +213,7 @@ def _find_update_causes(case: _Case, news: tuple[Update, ...]) -> Iterator[DueCa
         yield DueCause(reason=reason, because=newer)
 
 
-def _find_hold(case: _Case) -> tuple[str, datetime | None]:
+def _find_hold(case: _DueInputs) -> tuple[str, datetime | None]:
     """Return the reason and the end of a delay of a due build; "" and None without a delay."""
     after = case.latest.version if case.latest else ""
     later = [each for each in case.versions if each.version > after]
@@ -236,7 +236,7 @@ def _find_hold(case: _Case) -> tuple[str, datetime | None]:
     return f"it failed {times}, the last time: {failed[-1].why or 'unknown'}", until
 
 
-def _find_unfinished_steps(case: _Case) -> dict[str, object]:
+def _find_unfinished_steps(case: _DueInputs) -> dict[str, object]:
     """Return the due test or publication of a built version."""
     latest = case.latest
     if latest is not None and latest.state == "built":

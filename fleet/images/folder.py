@@ -22,7 +22,14 @@ from pydantic import ValidationError
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, Locked, touching
 from fleet.images.packages import sbom_of
-from fleet.model.images import BuildOrder, BuildStep, File, Manifest, Package, recipe_digest
+from fleet.model.images import (
+    BuildOrder,
+    BuildStep,
+    Manifest,
+    ManifestFile,
+    Package,
+    recipe_digest,
+)
 from fleet.model.values import digest, first_mistake
 from fleet.schema.pools import ImageRecipe
 from fleet.state.files import replace_file
@@ -202,11 +209,11 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         replace_file(folder / MANIFEST, text.encode(), mode=0o644)
 
 
-def measure(path: Path) -> File:
+def measure(path: Path) -> ManifestFile:
     """Return a file's checksum and size."""
     with touching(path, FileUnreadable), path.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256")
-        return File(sha256=checksum.hexdigest(), size=file.tell())
+        return ManifestFile(sha256=checksum.hexdigest(), size=file.tell())
 
 
 def verify(folder: Path, manifest: Manifest, names: Iterable[str] | None = None) -> None:

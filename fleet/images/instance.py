@@ -17,7 +17,7 @@ from hcloud.images import BoundImage
 from fleet.clouds.hcloud.images import (
     HcloudSite,
     Hetzner,
-    Order,
+    MachineOrder,
     take_snapshot,
     temporary_machine,
 )
@@ -100,7 +100,7 @@ class InstanceBuilder:
             held(lock) as holder,
         ):
             try:
-                manifest, snapshot = _Run(self, draft).bake(holder)
+                manifest, snapshot = _InstanceBuild(self, draft).bake(holder)
                 manifest = draft.finish(manifest)
                 self.api.relabel(snapshot, {**(snapshot.labels or {}), "state": "whole"})
             except (PublicationRefused, SourceUnreachable, RoleFailed) as error:
@@ -109,7 +109,7 @@ class InstanceBuilder:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _InstanceBuild:
     """One build."""
 
     builder: InstanceBuilder
@@ -185,7 +185,7 @@ class _Run:
         if problems:
             raise BuildFailed("the baked image is not usable: " + "\n  ".join(problems))
 
-    def _machine(self, holder: str) -> Order:
+    def _machine(self, holder: str) -> MachineOrder:
         recipe = self.draft.order.recipe
         if isinstance(recipe, PlaybookRecipe):
             stock = recipe.base
@@ -196,7 +196,7 @@ class _Run:
                 f"Hetzner has no image of {recipe.suite} to begin with, only of "
                 f"{', '.join(_STOCK)}; build it as a disk"
             )
-        return Order(
+        return MachineOrder(
             purpose="build",
             fleet=self.builder.site.fleet,
             image=self.draft.order.image,

@@ -29,8 +29,8 @@ from fleet.images.boot import choose_accelerator
 from fleet.images.checks import last_line, open_disk
 from fleet.images.programs import ENVIRONMENT, PROXIES, held, missing, need
 from fleet.model.images import (
-    Job,
     Test,
+    TestJob,
     executors_of,
     is_judged,
     is_old_worker,
@@ -53,11 +53,11 @@ _INCUS_SETUP = "/usr/local/sbin/debusine-worker-incus"
 
 
 @dataclass
-class Found:
+class WorkerTestResult:
     """The tags that the worker reports, and the result of each job."""
 
     tags: tuple[str, ...] = ()
-    jobs: dict[str, Job] = field(default_factory=dict)
+    jobs: dict[str, TestJob] = field(default_factory=dict)
 
 
 def jobs_of(recipe: ImageRecipe) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def prove(recipe: ImageRecipe, image: Path, log: Path, tell: Tell) -> Test:
         return in_memory_or_on_disk(work, log, run)
 
 
-def prove_on(machine: "Machine", recipe: ImageRecipe, log: Path, tell: Tell) -> Test:
+def prove_on(machine: "RootShell", recipe: ImageRecipe, log: Path, tell: Tell) -> Test:
     """Run the jobs of an image on the machine that becomes the image, and return the test."""
     able = {*machine.run(ABLE).split()}
     top = machine.run(COPY_ROOT).strip()
@@ -110,7 +110,7 @@ def prove_on(machine: "Machine", recipe: ImageRecipe, log: Path, tell: Tell) -> 
         machine.run(f"rm -rf --one-file-system {quote(top)}")
 
 
-class Machine(Protocol):
+class RootShell(Protocol):
     """A computer that runs shell scripts as root: this one, or a rented one over ssh."""
 
     def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
@@ -149,19 +149,19 @@ class _Site(NamedTuple):
     log: Path
 
 
-def _run_jobs(machine: Machine, recipe: ImageRecipe, site: _Site, tell: Tell) -> Test:
+def _run_jobs(machine: RootShell, recipe: ImageRecipe, site: _Site, tell: Tell) -> Test:
     """Run the jobs of a recipe that the site can run, and return the test of all jobs."""
     at, began = utc_now(), time.monotonic()
     wanted = jobs_of(recipe)
     tried = {each: why for each in wanted if (why := _why_unproven(each, recipe, site))}
-    found = Found()
+    found = WorkerTestResult()
     for told in _run_all_networks(machine, recipe, site, [*_order_jobs(wanted, tried)]):
         _record_result(told, found, wanted, tell)
-    found.jobs |= {each: Job(name=each, unproven=why) for each, why in tried.items()}
+    found.jobs |= {each: TestJob(name=each, unproven=why) for each, why in tried.items()}
     for each in wanted:
         if each not in found.jobs:
             problem = f"it did not end: {_last_log_line(site.log)} ({site.log})"
-            found.jobs[each] = Job(name=each, problem=problem)
+            found.jobs[each] = TestJob(name=each, problem=problem)
     jobs = tuple(found.jobs[each] for each in wanted)
     return Test(
         kind="jobs",
@@ -175,7 +175,7 @@ def _run_jobs(machine: Machine, recipe: ImageRecipe, site: _Site, tell: Tell) ->
 
 def prove_nothing(recipe: ImageRecipe, reason: str) -> Test:
     """Return a test whose jobs are all unproven for a reason."""
-    jobs = tuple(Job(name=each, unproven=reason) for each in jobs_of(recipe))
+    jobs = tuple(TestJob(name=each, unproven=reason) for each in jobs_of(recipe))
     return Test(kind="jobs", at=utc_now(), seconds=0.0, jobs=jobs, nothing_run=reason)
 
 
@@ -202,7 +202,7 @@ def refuted_claims(recipe: ImageRecipe, test: Test) -> tuple[str, ...]:
     )
 
 
-def _proven_tags(found: Found, jobs: Sequence[Job]) -> tuple[str, ...]:
+def _proven_tags(found: WorkerTestResult, jobs: Sequence[TestJob]) -> tuple[str, ...]:
     """Return the tags whose job succeeded, and the worker's tags that need no job."""
     good = {each.name for each in jobs if each.is_proven}
     executors = {f"worker:{each}" for each in good if each.startswith("executor:")}
@@ -268,15 +268,15 @@ def workplace(folder: Path) -> Iterator[Path]:
 
 
 def _record_result(
-    told: Mapping[str, Any], found: Found, wanted: Collection[str], tell: Tell
+    told: Mapping[str, Any], found: WorkerTestResult, wanted: Collection[str], tell: Tell
 ) -> None:
     """Add the tags or jobs of one line of output to the results."""
     if "tags" in told:
         found.tags = tuple(told["tags"])
     elif "here" in told:
-        found.jobs |= {each: Job(name=each, unproven=told["here"]) for each in told["jobs"]}
+        found.jobs |= {each: TestJob(name=each, unproven=told["here"]) for each in told["jobs"]}
     else:
-        job = Job(name=told["job"], seconds=told["seconds"], problem=told["error"])
+        job = TestJob(name=told["job"], seconds=told["seconds"], problem=told["error"])
         found.jobs[job.name] = job
         good = "proven" if job.name in wanted else "made a root for the other jobs"
         tell(f"{job.name}: {job.problem or good} after {job.seconds:.0f} s")
@@ -300,7 +300,7 @@ echo "$top"
 
 
 def _run_all_networks(
-    machine: Machine, recipe: ImageRecipe, site: _Site, jobs: Sequence[str]
+    machine: RootShell, recipe: ImageRecipe, site: _Site, jobs: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
     """Run jobs in a root, those with incus in their own network; yield each result."""
     program = Path(__file__).with_name("jobs_inside.py").read_bytes()
@@ -323,7 +323,7 @@ def _run_all_networks(
         yield from (each for each in told if "tags" not in each)
 
 
-def _why_no_network(machine: Machine, log: Path) -> str:
+def _why_no_network(machine: RootShell, log: Path) -> str:
     """Return the error if the machine cannot create a container network; else empty."""
     made = "ip link add b0 type bridge && ip link add v0 type veth peer name v1"
     with machine.start(as_script("unshare", "--net", "sh", "-euc", made), log) as child:
@@ -369,7 +369,7 @@ _FAST_XZ = b'#!/bin/sh\nexec /usr/bin/xz -0 "$@"\n'
 
 
 def _run_in_root(
-    machine: Machine,
+    machine: RootShell,
     recipe: ImageRecipe,
     site: _Site,
     jobs: Sequence[str],

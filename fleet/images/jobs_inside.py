@@ -59,7 +59,7 @@ class JobFailed(Exception):
     """A job failed."""
 
 
-class Server:
+class ArtifactStore:
     """Artifacts in a folder, with the methods of Debusine's client that jobs call."""
 
     def keep(self, category: str, data: dict[str, Any], files: dict[str, Path]) -> int:
@@ -149,7 +149,7 @@ class Jobs:
             "suite": order["suite"],
             "components": ["main"],
         }
-        self.server = Server()
+        self.server = ArtifactStore()
 
     def run(self, name: str) -> None:
         """Run a job; raises an exception if it fails."""

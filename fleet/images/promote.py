@@ -246,7 +246,7 @@ class Recycled(Value):
     windows: tuple[str, ...] = ()
 
 
-class Promotion(Value):
+class PromotionResult(Value):
     """The moves of a promotion and their effects."""
 
     image: str
@@ -258,14 +258,14 @@ class Promotion(Value):
     done: bool = Field(description="False: it was only looked at.")
 
 
-def foresee(fleet: Fleet, world: World, moves: Iterable[Move], *, done: bool) -> Promotion:
+def foresee(fleet: Fleet, world: World, moves: Iterable[Move], *, done: bool) -> PromotionResult:
     """Return the moves, and the machines that the next plans replace after them."""
     moved = {(move.now.image, move.now.version): move.now.fact for move in moves}
     versions = {(each.image, each.version): each for each in world.versions} | moved
     later = world.altered(images=tuple(versions.values()))
     after = reconcile(fleet, later)
     (image,) = {move.now.image for move in moves}
-    return Promotion(
+    return PromotionResult(
         image=image,
         moves=tuple(
             MovedVersion(

@@ -42,7 +42,7 @@ class PrunedVersion(Value):
     )
 
 
-class Forgotten(Value):
+class UntrackedUpload(Value):
     """A complete upload without a version in the store: it costs money."""
 
     place: str
@@ -58,7 +58,7 @@ class Pruning(Value):
 
     fleet: str
     versions: tuple[PrunedVersion, ...]
-    forgotten: tuple[Forgotten, ...] = Field(
+    forgotten: tuple[UntrackedUpload, ...] = Field(
         (), description="Deleted where a person names it, never else."
     )
     unlisted: dict[str, str] = Field(
@@ -74,7 +74,7 @@ class Pruning(Value):
 
 
 @dataclass(frozen=True)
-class _Case:
+class _VersionReferences:
     """All objects that may refer to a version."""
 
     fleet: Fleet
@@ -91,7 +91,7 @@ def find_unreferenced(
 ) -> tuple[PrunedVersion, ...]:
     """Return every version with the reason to keep it; `plans` maps name to saved plan."""
     good = [each for each in versions if each.state in BOOTABLE]
-    case = _Case(
+    case = _VersionReferences(
         fleet,
         world,
         plans,
@@ -122,7 +122,7 @@ def places_of(fleet: Fleet, versions: Iterable[Version]) -> tuple[str, ...]:
 
 def find_forgotten(
     fleet: Fleet, versions: Iterable[Version], listed: Mapping[str, Iterable[Upload]]
-) -> tuple[Forgotten, ...]:
+) -> tuple[UntrackedUpload, ...]:
     """Return complete uploads that neither a version nor fleet.yaml names.
 
     `listed` maps place to uploads. Ids are compared across places, because two providers may share
@@ -132,7 +132,7 @@ def find_forgotten(
     named = {upload for image in existing for upload in image.existing.values()}
     published = {upload.id for version in versions for upload in version.publications.values()}
     found = {
-        upload.id: Forgotten(
+        upload.id: UntrackedUpload(
             place=place,
             id=upload.id,
             image=upload.image,
@@ -156,7 +156,7 @@ def _select_newest(fleet: Fleet, good: Iterable[Version]) -> Iterator[tuple[str,
         ]
 
 
-def _find_references(case: _Case, version: Version) -> Iterator[str]:
+def _find_references(case: _VersionReferences, version: Version) -> Iterator[str]:
     """Yield the reasons to keep a version, the most informative first."""
     image = case.fleet.images.get(version.image)
     if version.state == "building":
@@ -179,7 +179,7 @@ def _find_references(case: _Case, version: Version) -> Iterator[str]:
         yield "it failed after the newest that passed its test: fleet image due counts it"
 
 
-def _named_in_fleet(case: _Case, version: Version) -> Iterator[str]:
+def _named_in_fleet(case: _VersionReferences, version: Version) -> Iterator[str]:
     """Yield entries of fleet.yaml that name a version by the provider's id."""
     for name, image in case.fleet.images.items():
         if isinstance(image, ExistingImage):
@@ -188,7 +188,7 @@ def _named_in_fleet(case: _Case, version: Version) -> Iterator[str]:
                     yield f"fleet.yaml names it (images.{name}.existing.{place})"
 
 
-def _find_machines(case: _Case, version: Version) -> Iterator[str]:
+def _find_machines(case: _VersionReferences, version: Version) -> Iterator[str]:
     for place, upload in sorted(version.publications.items()):
         if place not in case.fleet.providers:
             if "://" not in place:
@@ -203,7 +203,7 @@ def _find_machines(case: _Case, version: Version) -> Iterator[str]:
                 yield f"machine {machine.name} boots it"
 
 
-def _find_stack_records(case: _Case, version: Version) -> Iterator[str]:
+def _find_stack_records(case: _VersionReferences, version: Version) -> Iterator[str]:
     stacks = case.world.stacks
     if isinstance(stacks, Unknown):
         yield f"the machines in stacks are unknown: {stacks.unknown}"
@@ -221,7 +221,7 @@ def _find_stack_records(case: _Case, version: Version) -> Iterator[str]:
                 yield f"the stack of pool {pool} records {worker.name}, which boots it"
 
 
-def _find_plans(case: _Case, version: Version) -> Iterator[str]:
+def _find_plans(case: _VersionReferences, version: Version) -> Iterator[str]:
     ids = {upload.id for upload in version.publications.values()}
     for name, plan in case.plans.items():
         for action in (*plan.actions, *plan.withheld):
@@ -229,7 +229,7 @@ def _find_plans(case: _Case, version: Version) -> Iterator[str]:
                 yield f"the plan saved in {name} makes {action.worker} with it"
 
 
-def _find_approvals(case: _Case, version: Version) -> Iterator[str]:
+def _find_approvals(case: _VersionReferences, version: Version) -> Iterator[str]:
     """Yield the unused approvals of pools that boot this image."""
     for verdict in judge_approvals(case.fleet, case.world, case.fleet.pools):
         pool = case.fleet.pools.get(verdict.pool)
@@ -271,7 +271,9 @@ def list_uploads(
     return listed, unlisted
 
 
-def name_forgotten(found: Iterable[Forgotten], named: Collection[str]) -> tuple[Forgotten, ...]:
+def name_forgotten(
+    found: Iterable[UntrackedUpload], named: Collection[str]
+) -> tuple[UntrackedUpload, ...]:
     """Select uploads for deletion by id; raises FleetError for an unknown id."""
     judged = tuple(each.altered(kept="") if each.id in named else each for each in found)
     if unknown := sorted(set(named) - {each.id for each in judged}):
@@ -283,11 +285,11 @@ def name_forgotten(found: Iterable[Forgotten], named: Collection[str]) -> tuple[
 
 
 def delete_forgotten(
-    judged: Iterable[Forgotten], publisher_of: Callable[[str], Pipeline]
-) -> tuple[Forgotten, ...]:
+    judged: Iterable[UntrackedUpload], publisher_of: Callable[[str], Pipeline]
+) -> tuple[UntrackedUpload, ...]:
     """Delete the selected uploads; return all, with the error if a deletion failed."""
 
-    def delete(each: Forgotten) -> Forgotten:
+    def delete(each: UntrackedUpload) -> UntrackedUpload:
         try:
             _delete_everywhere({each.place: each.id}, publisher_of)
         except FleetError as error:

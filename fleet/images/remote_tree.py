@@ -4,7 +4,7 @@ from shlex import quote
 
 from fleet.clouds.hcloud.ssh import Ssh
 from fleet.errors import SourceUnreachable
-from fleet.images.checks import Node
+from fleet.images.checks import FileNode
 
 _STAT_SCRIPT = """[ -e "$p" ] || [ -L "$p" ] || exit 0
 stat -c '%f %u %g %s' "$p"; [ ! -L "$p" ] || readlink -n "$p"
@@ -24,7 +24,7 @@ class RemoteTree:
     def __init__(self, ssh: Ssh) -> None:
         self._ssh = ssh
 
-    def node(self, path: str) -> Node | None:
+    def node(self, path: str) -> FileNode | None:
         """Return the file, folder or link at a path; None if it does not exist."""
         answer = self._ask(path, _STAT_SCRIPT)
         if not answer:
@@ -32,7 +32,7 @@ class RemoteTree:
         numbers, _, target = answer.partition("\n")
         try:
             mode, uid, gid, size = numbers.split()
-            return Node(int(mode, 16), int(uid), int(gid), int(size), target)
+            return FileNode(int(mode, 16), int(uid), int(gid), int(size), target)
         except ValueError:
             raise SourceUnreachable(
                 f"asked for {path}, the machine answers {answer[:60]!r}: does the shell of its "

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import yaml
 
-from fleet.images.promote import ImageList, ListedImage, MovedVersion, Promotion, Recycled
+from fleet.images.promote import ImageList, ListedImage, MovedVersion, PromotionResult, Recycled
 from fleet.images.prune import PrunedVersion, Pruning
 from fleet.model.due import DueImage, DueReport
 from fleet.model.images import (
@@ -29,8 +29,8 @@ from fleet.report.document import (
     Column,
     Line,
     Row,
-    Span,
     Style,
+    StyledText,
     Table,
     bold,
     line,
@@ -56,7 +56,7 @@ def image_blocks(image: ListedImage) -> Iterator[Block]:
     """Yield every version of an image, in blocks."""
     said = [_NOT_DECLARED[image.declared], named("pool", image.pools) if image.pools else ""]
     about = "; ".join(filter(None, said))
-    yield (*bold(f"image {image.image}"), Span(f": {about}" if about else ""))
+    yield (*bold(f"image {image.image}"), StyledText(f": {about}" if about else ""))
     for version in image.versions:
         yield from (BLANK, *_block(image, version))
     if not image.versions:
@@ -68,7 +68,7 @@ def image_blocks(image: ListedImage) -> Iterator[Block]:
 
 def _troubles(image: ListedImage) -> Iterator[Line]:
     for pool, said in image.troubles.items():
-        yield line(Span(f"pool {pool}", Style.RED), f": {said}")
+        yield line(StyledText(f"pool {pool}", Style.RED), f": {said}")
 
 
 def state_of(image: ListedImage, version: Version) -> str:
@@ -83,7 +83,7 @@ def _rows(image: ListedImage, now: datetime) -> Iterator[Row]:
     for version in image.versions:
         style = _STYLES.get(version.state, Style.PLAIN)
         places = ", ".join(sorted(version.publications)) or "-"
-        state = line(Span(state_of(image, version), style))
+        state = line(StyledText(state_of(image, version), style))
         age = since(version.built_at, now)
         yield row(image.image, version.version, state, age, places)
 
@@ -91,7 +91,9 @@ def _rows(image: ListedImage, now: datetime) -> Iterator[Row]:
 def _block(image: ListedImage, version: Version) -> Iterator[Block]:
     """Yield the records of one version, one per line."""
     style = _STYLES.get(version.state, Style.PLAIN)
-    yield line(Span(version.version, Style.BOLD), "  ", Span(state_of(image, version), style))
+    yield line(
+        StyledText(version.version, Style.BOLD), "  ", StyledText(state_of(image, version), style)
+    )
     by = f"{time(version.built_at)}, by {version.built_by}"
     commit = f", from commit {version.commit}" if version.commit else ""
     pairs = [
@@ -126,13 +128,13 @@ def due_to_lines(report: DueReport) -> Iterator[Line]:
 
 def _format_due(image: DueImage) -> Iterator[Line]:
     style = Style.YELLOW if image.is_due else Style.GREEN
-    yield line(f"image {image.image}: ", Span(_state(image), style))
+    yield line(f"image {image.image}: ", StyledText(_state(image), style))
     for cause in image.causes:
         yield line("  ", add_code(cause.because, cause.reason))
     if image.rebuild:
         yield line(f"  {image.rebuild}")
     if image.unknown:
-        yield line("  ", Span("unknown", Style.YELLOW), f": {image.unknown}")
+        yield line("  ", StyledText("unknown", Style.YELLOW), f": {image.unknown}")
     if image.steps and image.serving:
         yield line(f"  machines boot {image.serving} meanwhile")
     if image.waiting:
@@ -241,7 +243,7 @@ _DID = {"offline": "checked", "boot": "booted", "jobs": "ran its jobs"}
 
 def tested_to_lines(tested: VersionTests) -> Iterator[Line]:
     """Yield the result of each test, and the state of the version."""
-    yield (*bold(f"image {tested.image} {tested.version}"), Span(f": {tested.state}"))
+    yield (*bold(f"image {tested.image} {tested.version}"), StyledText(f": {tested.state}"))
     for test in tested.tests:
         yield from _format_tests(test)
     yield from (line(f"note: {note}") for note in tested.notes)
@@ -253,26 +255,27 @@ def _format_tests(test: Test) -> Iterator[Line]:
     tags = f"; its worker provides {many(len(test.provides), 'tag')}" if test.provides else ""
     if test.nothing_run:
         return
-    yield line(f"{_DID[test.kind]} in {test.seconds:.0f} s: ", Span(found, style), tags)
+    yield line(f"{_DID[test.kind]} in {test.seconds:.0f} s: ", StyledText(found, style), tags)
     yield from (line(f"  - {problem}") for problem in test.problems)
     for job in test.jobs:
         if job.is_proven:
             yield line(f"  proven: {job.name}, {job.seconds:.0f} s")
 
 
-def promotion_to_lines(promotion: Promotion) -> Iterator[Line]:
+def promotion_to_lines(promotion: PromotionResult) -> Iterator[Line]:
     """Yield each moved version, then each pool that boots the image."""
     yield bold(f"image {promotion.image}")
     for move in promotion.moves:
         yield line(
-            f"  {move.version}  {move.was or 'new'} -> ", Span(_format_state(move), Style.BOLD)
+            f"  {move.version}  {move.was or 'new'} -> ",
+            StyledText(_format_state(move), Style.BOLD),
         )
     for pool in promotion.pools:
         yield line(f"pool {pool.pool}: {_describe_pool(pool)}")
     if not promotion.pools:
         yield line("no pool uses it")
     for unknown in promotion.unknown:
-        yield line(Span(f"unknown: {unknown}", Style.YELLOW))
+        yield line(StyledText(f"unknown: {unknown}", Style.YELLOW))
     if not promotion.done:
         yield line("nothing was changed (--dry-run)")
 
@@ -296,21 +299,21 @@ def pruning_to_lines(pruning: Pruning) -> Iterator[Line]:
     """Yield every version with the reason why it is kept, or the places where it was deleted."""
     gone = [each for each in pruning.versions if not each.kept]
     verb = "Deleted" if pruning.done else "Would delete"
-    yield line(Span(f"{verb} {many(len(gone), 'version')} of images", Style.BOLD))
+    yield line(StyledText(f"{verb} {many(len(gone), 'version')} of images", Style.BOLD))
     for each in pruning.versions:
         name = f"  {each.image} {each.version} ({each.state})"
         if each.kept:
-            yield line(Span("  keep  ", Style.GREEN), name.strip(), f": {each.kept}")
+            yield line(StyledText("  keep  ", Style.GREEN), name.strip(), f": {each.kept}")
         else:
-            yield line(Span("- delete", Style.RED), name[1:], _format_places(each))
+            yield line(StyledText("- delete", Style.RED), name[1:], _format_places(each))
     for found in pruning.forgotten:
         name = f" {found.image} {found.version} at {found.place}, {found.id}: no version"
         if found.kept:
-            yield line(Span("? found", Style.YELLOW), f"{name} in the store; {found.kept}")
+            yield line(StyledText("? found", Style.YELLOW), f"{name} in the store; {found.kept}")
         else:
-            yield line(Span("- delete", Style.RED), f"{name} in the store")
+            yield line(StyledText("- delete", Style.RED), f"{name} in the store")
     for place, why in sorted(pruning.unlisted.items()):
-        yield line(Span("? found", Style.YELLOW), f" contents of {place} unknown: {why}")
+        yield line(StyledText("? found", Style.YELLOW), f" contents of {place} unknown: {why}")
 
 
 def _format_places(version: PrunedVersion) -> str:

@@ -50,7 +50,7 @@ def packages_of(architecture: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Base:
+class BaseInputs:
     """The inputs of a base."""
 
     suite: str
@@ -66,7 +66,7 @@ class Base:
         return digest([_mmdebstrap_command(self, Path("TAR")), archive, ENVIRONMENT])
 
 
-def make_base(base: Base, tar: Path, work: Path, log: Path) -> None:
+def make_base(base: BaseInputs, tar: Path, work: Path, log: Path) -> None:
     """Create a root with mmdebstrap, bit-identical for the same archive."""
     epoch = {"SOURCE_DATE_EPOCH": str(base.archive.epoch), "TMPDIR": str(work)}
     lines = "".join(f"{line}\n" for line in base.archive.lines)
@@ -115,7 +115,7 @@ def pack(root: Path, tar: Path, log: Path) -> None:
     )
 
 
-def _mmdebstrap_command(base: Base, tar: Path) -> list[str]:
+def _mmdebstrap_command(base: BaseInputs, tar: Path) -> list[str]:
     expired = [f"--aptopt={_ALLOW_EXPIRED}"] if base.snapshot else []
     return [
         *("mmdebstrap", "--mode=root", "--format=tar", "--variant=minbase"),

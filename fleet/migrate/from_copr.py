@@ -22,16 +22,16 @@ from pydantic_core import PydanticSerializationError
 
 from fleet.errors import FileUnreadable, SourceUnreachable
 from fleet.migrate.reading import Change, Imported, Kind, Notes, fleet_yaml, open_file
-from fleet.migrate.writing import Block, comment_text, present
+from fleet.migrate.writing import YamlMapping, comment_text, present
 from fleet.model.facts import HeldRules, QueueRule, Unknown
-from fleet.queues.http import Limits, Reader
+from fleet.queues.http import Reader, ReadLimits
 from fleet.schema.findings import Span
 from fleet.schema.model import CoprRulesFile, CoprRulesUrl
 from fleet.schema.nodes import Node, lines_of, place_of
 from fleet.schema.source import Document, Files
-from fleet.schema.units import TAG_PATTERN, Section, follows
+from fleet.schema.units import TAG_PATTERN, ConfigSection, follows
 from fleet.tagrules.allow import BadPattern, compile_pattern, pieces, split_top, with_brace
-from fleet.tagrules.names import Recorded
+from fleet.tagrules.names import RecordedNames
 
 _TAG = re.compile(r"\{%[-+]?\s*(?P<word>\w+).*?%\}", re.DOTALL)
 _COMMENT = re.compile(r"^[ \t]*\{#[^\n]*#\}[ \t]*$", re.MULTILINE)
@@ -128,7 +128,7 @@ _SETS_OPTION = re.compile(rf"^[^#;\n]*?\b({'|'.join(_OPTIONS)})\s*\+?[=:]", re.M
 
 
 @dataclass(frozen=True)
-class _Part:
+class _ValueLine:
     """One line of a value."""
 
     text: str
@@ -167,24 +167,26 @@ def import_limits(name: str, text: str, fleet: str, notes: Notes) -> Imported:
             notes.change(kind, parts[0].place, f"[{section}] {option}", now)
         else:
             _read(option, parts, limits, notes)
-    blocked = [Block(owner, [why]) for owner, why in limits.blocked.items()]
+    blocked = [YamlMapping(owner, [why]) for owner, why in limits.blocked.items()]
     why_blocked = [limits.why_blocked] if limits.why_blocked else []
     queue = {
         "kind": "tickets",
         "limits": _format_limits(limits.tickets) if limits.tickets else None,
-        "blocked": Block(blocked, why_blocked) if blocked else None,
+        "blocked": YamlMapping(blocked, why_blocked) if blocked else None,
     }
     tags = {tag: {"limits": _format_limits(each)} for tag, each in sorted(limits.tags.items())}
     kept = [f"no equivalent: {line}" for line in limits.kept]
     has_queue = limits.tickets or limits.blocked
     sections = {
-        "queues": Block({"tickets": Block(present(queue))}, kept) if has_queue else None,
-        "tags": Block(tags, [] if has_queue else kept),
+        "queues": YamlMapping({"tickets": YamlMapping(present(queue))}, kept)
+        if has_queue
+        else None,
+        "tags": YamlMapping(tags, [] if has_queue else kept),
     }
     return notes.imported(fleet_yaml("copr", name, fleet, sections))
 
 
-def _options(name: str, text: str, notes: Notes) -> Iterator[tuple[str, str, list[_Part]]]:
+def _options(name: str, text: str, notes: Notes) -> Iterator[tuple[str, str, list[_ValueLine]]]:
     """Yield section, name and lines of each option, parsed as Copr's backend does.
 
     ConfigParser has no line numbers, so each line carries its own at its end.
@@ -213,7 +215,7 @@ def _options(name: str, text: str, notes: Notes) -> Iterator[tuple[str, str, lis
             )
 
 
-def _part(name: str, lines: list[str], text: str, number: int) -> _Part:
+def _part(name: str, lines: list[str], text: str, number: int) -> _ValueLine:
     line = lines[number - 1].rstrip()
     comment: list[str] = []
     for above in reversed(lines[: number - 1]):
@@ -221,10 +223,10 @@ def _part(name: str, lines: list[str], text: str, number: int) -> _Part:
             break
         comment.insert(0, above.strip("#; \t\n"))
     place = Span(name, number, len(line) - len(text) + 1, number, len(line) + 1)
-    return _Part(text, place, " ".join(comment))
+    return _ValueLine(text, place, " ".join(comment))
 
 
-def _read(name: str, parts: list[_Part], limits: _Limits, notes: Notes) -> None:
+def _read(name: str, parts: list[_ValueLine], limits: _Limits, notes: Notes) -> None:
     first = parts[0].place
     whole = Span(first.file, first.line, 1, first.end_line, first.end_column)
     if name in (*_PER_TAG, *_PER_TICKET, "blocked_owners"):
@@ -252,7 +254,7 @@ def _read(name: str, parts: list[_Part], limits: _Limits, notes: Notes) -> None:
         notes.change("no-equivalent", whole, f"option {name}", now)
 
 
-def _read_blocked(parts: list[_Part], limits: _Limits, notes: Notes) -> None:
+def _read_blocked(parts: list[_ValueLine], limits: _Limits, notes: Notes) -> None:
     for part in parts:
         owners, *behind = re.split(r"(?:^|\s)[#;]+", part.text, maxsplit=1)
         if behind:
@@ -266,7 +268,7 @@ def _read_blocked(parts: list[_Part], limits: _Limits, notes: Notes) -> None:
             limits.blocked.setdefault(owner, f"{place}: {why}" if why else place)
 
 
-def _read_pairs(option: str, part: _Part, limits: _Limits, notes: Notes) -> None:
+def _read_pairs(option: str, part: _ValueLine, limits: _Limits, notes: Notes) -> None:
     prefix, key = _PER_TAG[option]
     for pair in re.finditer(r"[^,\s][^,]*", part.text):
         name, equals, count = (word.strip() for word in pair[0].partition("="))
@@ -377,7 +379,7 @@ class Rule:
 
 
 def import_copr(
-    name: str, content: bytes, fleet: str, recorded: Recorded | None = None
+    name: str, content: bytes, fleet: str, recorded: RecordedNames | None = None
 ) -> Imported:
     """Return the fleet.yaml for a configuration of Copr."""
     notes = open_file(name, content, is_yaml=False)
@@ -416,7 +418,7 @@ def _rules(text: str, notes: Notes, whole: str = "") -> Iterator[Rule]:
         return
     found = False
     filled: list[tuple[Span, str]] = []
-    reader = _Reader(text, notes)
+    reader = _LiteralReader(text, notes)
     for statement in tree.body:
         for option in _assigned(statement):
             value = getattr(statement, "value", None)
@@ -492,12 +494,12 @@ def _check_tag(text: str) -> str:
 _Tag = Annotated[str, AfterValidator(_check_tag)]
 
 
-class _ListedRule(Section):
+class _ListedRule(ConfigSection):
     pattern: str
     tags: Annotated[list[_Tag], Field(min_length=1)]
 
 
-class _Reader:
+class _LiteralReader:
     """Reads literals; anything else is a finding with its place."""
 
     def __init__(self, text: str, notes: Notes) -> None:
@@ -656,7 +658,7 @@ def _powerful_rule(rule: Rule, notes: Notes) -> dict[str, object] | str:
     return present({"match": wide, "ask": tags, "reason": rule.reason or None})
 
 
-def _add_prefix_names(change: Change, rules: list[Rule], recorded: Recorded) -> Change:
+def _add_prefix_names(change: Change, rules: list[Rule], recorded: RecordedNames) -> Change:
     """Return a change with the recorded names that only the prefix match includes."""
     rule = next((each for each in rules if each.place == change.place), None)
     if rule is None or change.what != f"pattern {rule.pattern}" or change.kind != "changed":
@@ -673,18 +675,18 @@ def _sections(rules: list[Rule], notes: Notes) -> dict[str, object]:
     tags = sorted({tag for rule in rules for tag in rule.tags})
     asked_by = {"asked_by": ["rules", "system", "tickets"]}
     why = "users of Copr cannot ask for these; its allow-list, tickets and admins can"
-    written: list[Block] = []
+    written: list[YamlMapping] = []
     left: list[str] = []
     for rule in rules:
         found = _powerful_rule(rule, notes)
         if isinstance(found, str):
             left.append(found)
         else:
-            written.append(Block(found, left))
+            written.append(YamlMapping(found, left))
             left = []
     return {
-        "tags": Block(dict.fromkeys(tags, asked_by), [why]) if tags else None,
-        "powerful": Block(written, below=left),
+        "tags": YamlMapping(dict.fromkeys(tags, asked_by), [why]) if tags else None,
+        "powerful": YamlMapping(written, below=left),
     }
 
 
@@ -719,7 +721,7 @@ class CoprAllowList:
         url = urlsplit(self._rules.url)
         path = urlunsplit(("", "", url.path, url.query, ""))
         server = f"{url.scheme}://{url.netloc}"
-        with Reader(server, limits=Limits(body_bytes=_LIMIT_BYTES)) as reader:
+        with Reader(server, limits=ReadLimits(body_bytes=_LIMIT_BYTES)) as reader:
             reply = reader.get(path, {}, {})
         if reply.status != _OK:
             raise SourceUnreachable(f"{reply.address} answered with status {reply.status}")

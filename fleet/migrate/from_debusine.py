@@ -12,7 +12,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Discriminator, Field, Tag
 
 from fleet.migrate.reading import Foreign, Imported, Notes, fleet_yaml, open_file
-from fleet.migrate.writing import Block, duration, name_of, present, renaming, share, shown, size
+from fleet.migrate.writing import (
+    YamlMapping,
+    duration,
+    name_of,
+    present,
+    renaming,
+    share,
+    shown,
+    size,
+)
 from fleet.model.prices import find_types
 from fleet.schema.findings import Path, Span
 from fleet.schema.load import fields_of
@@ -120,8 +129,8 @@ class _Fleet:
     notes: Notes
     scopes: list[str]
     providers: dict[str, dict[str, object]] = field(default_factory=dict)
-    images: dict[str, Block] = field(default_factory=dict)
-    pools: dict[str, Block] = field(default_factory=dict)
+    images: dict[str, YamlMapping] = field(default_factory=dict)
+    pools: dict[str, YamlMapping] = field(default_factory=dict)
     accounts: dict[tuple[str, ...], str] = field(default_factory=dict)
     sources: dict[tuple[object, ...], str] = field(default_factory=dict)
 
@@ -145,11 +154,11 @@ def import_debusine(name: str, content: bytes, fleet: str) -> Imported:
     templates = share(found.pools, "debusine")
     sections = {
         "money": _money(found),
-        "providers": Block(found.providers),
-        "queues": Block({"debusine": queue}, [to_do]),
-        "images": Block(found.images),
-        "templates": Block(templates) if templates else None,
-        "pools": Block(found.pools),
+        "providers": YamlMapping(found.providers),
+        "queues": YamlMapping({"debusine": queue}, [to_do]),
+        "images": YamlMapping(found.images),
+        "templates": YamlMapping(templates) if templates else None,
+        "pools": YamlMapping(found.pools),
     }
     return notes.imported(fleet_yaml("debusine", name, fleet, sections))
 
@@ -164,7 +173,7 @@ def _money(found: _Fleet) -> object:
     place = found.notes.document.span((0, "name"))
     found.notes.change("to-do", place, "prices in USD beside others", now)
     exchange = {"USD": {"rate": 1.0, "as_of": "2025-06-01"}}
-    return Block({"exchange": exchange}, ["to do: write the real exchange rate"])
+    return YamlMapping({"exchange": exchange}, ["to do: write the real exchange rate"])
 
 
 def _add(found: _Fleet, item: _Item) -> None:
@@ -187,7 +196,7 @@ def _add(found: _Fleet, item: _Item) -> None:
         "mode": _mode(item, machine, notes),
     }
     below = [f"no equivalent: {text}" for text in _left(found, item)]
-    found.pools[name] = Block(present(value), below=below)
+    found.pools[name] = YamlMapping(present(value), below=below)
 
 
 def _name(found: _Fleet, item: _Item, kind: str, text: str, taken: Iterable[str]) -> str:
@@ -365,7 +374,7 @@ def _image(found: _Fleet, item: _Item, provider: str, machine: _Machine) -> str:
         return found.sources[key]
     name = _name(found, item, "image", machine.image, found.images)
     found.sources[key] = name
-    found.images[name] = Block(
+    found.images[name] = YamlMapping(
         {
             "existing": {provider: machine.image},
             "architecture": machine.architecture,

@@ -11,12 +11,21 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from fleet.migrate.reading import Foreign, Imported, Kind, Notes, fleet_yaml, open_file
-from fleet.migrate.writing import Block, duration, flow, name_of, present, renaming, share, shown
+from fleet.migrate.writing import (
+    YamlMapping,
+    duration,
+    flow,
+    name_of,
+    present,
+    renaming,
+    share,
+    shown,
+)
 from fleet.schema.findings import Span, did_you_mean
 from fleet.schema.nodes import place_of
 from fleet.schema.source import INLINE_SECRET
 from fleet.schema.sources import CounterNames, HookTimeouts
-from fleet.schema.units import LONGEST_WORD, POOL_PATTERN, Section, WorkerTag, follows
+from fleet.schema.units import LONGEST_WORD, POOL_PATTERN, ConfigSection, WorkerTag, follows
 
 _MOST = 100_000
 
@@ -32,7 +41,7 @@ def _named_only(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
 
 
-class _Tag(Section):
+class _Tag(ConfigSection):
     name: WorkerTag
     priority: int = Field(0, ge=-_MOST, le=_MOST)
 
@@ -109,7 +118,7 @@ def import_resalloc(
         hint = "import the file that Ansible wrote on the server, /etc/resallocserver/pools.yaml"
         what = "this is a Jinja template, not a pools.yaml"
         notes.wrong(place, "jinja-template", what, hint)
-        return notes.imported(Block({}))
+        return notes.imported(YamlMapping({}))
     pools = _read_pools(notes)
     on_demand = sorted({tag.name for pool in pools for tag in pool.options.tags_on_demand})
     _note_general_changes(pools, on_demand, notes)
@@ -118,12 +127,12 @@ def import_resalloc(
     tags = {tag: {"on_demand": True} for tag in on_demand}
     templates = share(blocks, "resalloc", _INVENTED)
     to_do = "to do: these figures are invented; write those of each pool's machines, with price"
-    invented = {_INVENTED: Block({"machine": _MACHINE}, [to_do])}
+    invented = {_INVENTED: YamlMapping({"machine": _MACHINE}, [to_do])}
     sections = {
-        "queues": Block(tickets, ["Resalloc's clients take their tickets here"]),
-        "tags": Block(tags, ["on demand in every pool that provides it"]) if tags else None,
-        "templates": Block(invented | templates) if pools else None,
-        "pools": Block(blocks),
+        "queues": YamlMapping(tickets, ["Resalloc's clients take their tickets here"]),
+        "tags": YamlMapping(tags, ["on demand in every pool that provides it"]) if tags else None,
+        "templates": YamlMapping(invented | templates) if pools else None,
+        "pools": YamlMapping(blocks),
     }
     return notes.imported(fleet_yaml("resalloc", name, fleet, sections))
 
@@ -160,12 +169,12 @@ def _read_pools(notes: Notes) -> list[_Pool]:
     return pools
 
 
-def _pool_block(pool: _Pool, notes: Notes, *, with_scripts: bool) -> Block:
+def _pool_block(pool: _Pool, notes: Notes, *, with_scripts: bool) -> YamlMapping:
     """Return a pool as fleet.yaml writes it."""
     options = pool.options
     value = {
         "provider": "hooks",
-        "hooks": Block(present(_hooks(pool, notes, with_scripts=with_scripts))),
+        "hooks": YamlMapping(present(_hooks(pool, notes, with_scripts=with_scripts))),
         "provides": sorted(pool.tags),
         "priorities": {tag: pool.tags[tag] for tag in sorted(pool.tags) if pool.tags[tag]} or None,
         "workers": {
@@ -179,7 +188,7 @@ def _pool_block(pool: _Pool, notes: Notes, *, with_scripts: bool) -> Block:
     above = [options.description] if options.description else []
     above += [f"{pool.written} in pools.yaml"] if pool.name != pool.written else []
     to_do = "to do: set mode: apply when Resalloc no longer manages this pool"
-    return Block(present(value), above, [to_do, *_note_changes(pool, notes)])
+    return YamlMapping(present(value), above, [to_do, *_note_changes(pool, notes)])
 
 
 def _hooks(pool: _Pool, notes: Notes, *, with_scripts: bool) -> dict[str, object]:

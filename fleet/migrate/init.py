@@ -68,7 +68,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         if imported is None or imported.text is None:
             return 1
         scripts = {name: (text.encode(), _PROGRAM) for name, text in imported.scripts}
-        made = scripts | _files(imported.text, starting.Choice(args.fleet, "tickets"))
+        made = scripts | _files(imported.text, starting.StarterChoices(args.fleet, "tickets"))
         unfinished = any(each.kind == "to-do" for each in imported.changes)
         next_steps = [*["edit fleet.yaml: see each `to-do` above"] * unfinished, *_LOOK]
     else:
@@ -113,7 +113,7 @@ def _refuse_together(args: argparse.Namespace) -> None:
         raise WrongUsage(f"--from excludes --{given[0]}: the file says it")
 
 
-def _choose(args: argparse.Namespace, console: Console) -> starting.Choice:
+def _choose(args: argparse.Namespace, console: Console) -> starting.StarterChoices:
     given: dict[str, Any] = {name: getattr(args, name) for name in _KINDS}
     if (args.url or args.scope) and given["queue"] is None:
         given["queue"] = "debusine"
@@ -136,7 +136,7 @@ def _choose(args: argparse.Namespace, console: Console) -> starting.Choice:
         fit = {each: what for each, what in choices.items() if each not in unfit}
         given[name] = _ask(console, question, fit, default) if asks else default
     more = {name: getattr(args, name) for name in ("url", "scope") if getattr(args, name)}
-    return starting.Choice(args.fleet, **given, **more)
+    return starting.StarterChoices(args.fleet, **given, **more)
 
 
 def _ask(console: Console, question: str, choices: Mapping[str, str], default: str) -> str:
@@ -174,7 +174,7 @@ def _imported(args: argparse.Namespace, console: Console) -> Imported | None:
     return import_from(asked, console)
 
 
-def _files(text: str, choice: starting.Choice) -> dict[str, tuple[bytes, int | None]]:
+def _files(text: str, choice: starting.StarterChoices) -> dict[str, tuple[bytes, int | None]]:
     """Return the files to write, by path, with their modes; fleet.yaml is the last."""
     written = {**starting.files_beside(choice), "fleet.yaml": text}
     return {name: (content.encode(), None) for name, content in written.items()}
@@ -194,7 +194,7 @@ def _refuse_existing(made: Mapping[str, tuple[bytes, int | None]]) -> None:
 
 def _refuse_early(fleet: str) -> None:
     """Refuse existing files before asking questions, except those of an interrupted run."""
-    made = _files("", starting.Choice(fleet, "tickets"))
+    made = _files("", starting.StarterChoices(fleet, "tickets"))
     ours = [name for name in made if name != _CONFIG and _says(Path(name), made)]
     if len(ours) < len(made) - 1:
         _refuse_existing(made)

@@ -7,12 +7,12 @@ from typing import Any, Literal, TypeVar, cast, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from fleet.migrate.writing import Block, present, to_text
+from fleet.migrate.writing import YamlMapping, present, to_text
 from fleet.schema.findings import Finding, Span, in_order
 from fleet.schema.load import explain
 from fleet.schema.nodes import Parsed, decoded, parse
 from fleet.schema.source import Document
-from fleet.schema.units import Section
+from fleet.schema.units import ConfigSection
 
 LIMIT = 1_000_000
 """Maximum bytes of an imported file."""
@@ -47,7 +47,7 @@ class Imported:
     """Programs that it refers to: paths relative to its own folder, and contents."""
 
 
-class Foreign(Section):
+class Foreign(ConfigSection):
     """A part of a file of another system: keys that fleet does not know are allowed."""
 
     model_config = ConfigDict(extra="ignore")
@@ -85,7 +85,7 @@ class Notes:
             self.wrong(self.document.span(()), "wrong-type", f"expected {expected}")
         return kind()
 
-    def imported(self, written: Block) -> Imported:
+    def imported(self, written: YamlMapping) -> Imported:
         """Return a file with its changes, in the order of the file; no text if it has errors."""
         if self.findings:
             return Imported(self.document, findings=in_order(self.findings, self.document.name))
@@ -108,10 +108,10 @@ def open_file(name: str, content: bytes, *, is_yaml: bool = True) -> Notes:
     return Notes(document, text, findings=[*document.findings])
 
 
-def fleet_yaml(system: str, name: str, fleet: str, sections: Mapping[str, object]) -> Block:
+def fleet_yaml(system: str, name: str, fleet: str, sections: Mapping[str, object]) -> YamlMapping:
     """Return an imported fleet.yaml with those sections that are not None."""
     above = f"Written by `fleet import {system}` from {name}: read it before use."
-    return Block({"fleet": fleet, **present(sections)}, [above])
+    return YamlMapping({"fleet": fleet, **present(sections)}, [above])
 
 
 def changes_to_text(changes: Iterable[Change]) -> str:

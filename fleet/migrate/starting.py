@@ -32,7 +32,7 @@ URLS = {"debusine": "https://debusine.example.org", "copr": "https://copr.exampl
 
 
 @dataclass(frozen=True)
-class Choice:
+class StarterChoices:
     """The choices for a new fleet."""
 
     fleet: str
@@ -48,24 +48,24 @@ class Choice:
         return self.url or URLS.get(self.queue, "")
 
 
-def fleet_yaml(choice: Choice) -> str:
+def fleet_yaml(choice: StarterChoices) -> str:
     """Return a fleet.yaml that validates, with a comment at each key."""
     return _fill("fleet.yaml", choice)
 
 
-def files_beside(choice: Choice) -> dict[str, str]:
+def files_beside(choice: StarterChoices) -> dict[str, str]:
     """Return the files beside a fleet.yaml, by their names."""
     names = [".gitignore", ".gitlab-ci.yml", "README.md"]
     names += ["world.json"] if choice.queue == "recorded" else []
     return {name: _fill(name, choice) for name in names}
 
 
-def steps(choice: Choice) -> list[str]:
+def steps(choice: StarterChoices) -> list[str]:
     """Return the steps before the first machine, in order: each a command or an edit."""
     return _fill("steps", choice).splitlines()
 
 
-def _fill(template: str, choice: Choice) -> str:
+def _fill(template: str, choice: StarterChoices) -> str:
     """Return the text of a template in the folder `templates`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

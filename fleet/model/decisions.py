@@ -43,7 +43,7 @@ MISMATCHES = frozenset(
 """Reasons by tags and numbers."""
 
 
-class Stopped(Word):
+class NoMachineReason(Word):
     """A reason why a pool that fits a request creates no machine for it in this run."""
 
     AT_MAX = "at-max"
@@ -59,7 +59,7 @@ class Stopped(Word):
     GUARD = "guard"
 
 
-class Size(Word):
+class SizeReason(Word):
     """A reason why a pool has as many machines as it has."""
 
     SERVES = "serves"  # waiting requests
@@ -81,10 +81,10 @@ class Size(Word):
     GUARD_KEEPS = "guard-keeps"  # machines that it would delete
 
 
-Code = Served | Unfit | Stopped | Size
+Code = Served | Unfit | NoMachineReason | SizeReason
 
 
-class Figures(Value):
+class DecisionFigures(Value):
     """The figures of a decision; a figure that its code does not have is left out."""
 
     needed: Rate | None = later(None, "The amount of a limit that a further request needs.")
@@ -101,7 +101,7 @@ class Figures(Value):
     held: Literal["", "denied", "unknown"] = later("", "State of the held tags.")
 
 
-NO_FIGURES = Figures()
+NO_FIGURES = DecisionFigures()
 
 
 class Decision(Value):
@@ -110,5 +110,5 @@ class Decision(Value):
     code: Code
     subject: tuple[str, ...] = Field(description="The pools.")
     key: Path = Field((), description="The key of fleet.yaml that decides; `*`: of each pool.")
-    figures: Figures = NO_FIGURES
+    figures: DecisionFigures = NO_FIGURES
     message: ForPeople = later("", "The decision on each of the pools in words.")

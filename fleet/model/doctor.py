@@ -19,7 +19,7 @@ _COMMAND = re.compile(r"`([^` ]+ [^`]+)`")
 Result = Literal["ok", "wrong", "notice", "unchecked"]
 
 
-class Finding(Value):
+class CheckResult(Value):
     """The result of one check."""
 
     about: str = Field(description="The checked object, as `queue debian, token`.")
@@ -72,7 +72,7 @@ class CiProject(Value):
     variables: tuple[CiVariable, ...]
 
 
-class Wait(Value):
+class QueueWait(Value):
     """The waiting requests of one queue and architecture, and their ages."""
 
     queue: str
@@ -83,7 +83,7 @@ class Wait(Value):
     machinery: Machinery | None = Field(description="None where the server did not tell.")
 
 
-class Step(Value):
+class NextStep(Value):
     """A next step: a command or an edit, and its objects."""
 
     do: str
@@ -98,9 +98,9 @@ class Diagnosis(Value):
     format: Literal["fleet-doctor-1"] = "fleet-doctor-1"
     fleet: str
     time: Moment
-    findings: tuple[Finding, ...]
-    waits: tuple[Wait, ...]
-    next_steps: tuple[Step, ...] = Field((), description="In order; the first hinders most.")
+    findings: tuple[CheckResult, ...]
+    waits: tuple[QueueWait, ...]
+    next_steps: tuple[NextStep, ...] = Field((), description="In order; the first hinders most.")
 
     @property
     def exit_code(self) -> int:
@@ -108,19 +108,23 @@ class Diagnosis(Value):
         return int(any(finding.result == "wrong" for finding in self.findings))
 
 
-def wrong(about: str, said: str, fix: str) -> Finding:
+def wrong(about: str, said: str, fix: str) -> CheckResult:
     """Return a finding for an error; its fix is the last command in the sentence, else `fix`."""
     commands = _COMMAND.findall(said)
-    return Finding(about=about, result="wrong", said=said, fix=commands[-1] if commands else fix)
+    return CheckResult(
+        about=about, result="wrong", said=said, fix=commands[-1] if commands else fix
+    )
 
 
-def judge_clock(about: str, *, theirs: datetime | None, ours: datetime) -> Finding:
+def judge_clock(about: str, *, theirs: datetime | None, ours: datetime) -> CheckResult:
     """Return the finding about the difference between two clocks."""
     if theirs is None:
-        return Finding(about=about, result="unchecked", said="it reports no time")
+        return CheckResult(about=about, result="unchecked", said="it reports no time")
     skew = int((theirs - ours).total_seconds())
     if abs(skew) <= _REPORTED_SKEW:
-        return Finding(about=about, result="ok", said=f"within {_REPORTED_SKEW} s of this clock")
+        return CheckResult(
+            about=about, result="ok", said=f"within {_REPORTED_SKEW} s of this clock"
+        )
     ahead = "ahead of" if skew > 0 else "behind"
     said = f"its clock is {write_duration(abs(skew))} {ahead} this computer's"
     return wrong(about, said, "timedatectl set-ntp true, on the computer with the wrong clock")

@@ -28,7 +28,7 @@ from fleet.model.values import (
 )
 
 
-class Part(Value):
+class SharedResource(Value):
     """A shared resource of a provider's machines, as in fleet.yaml."""
 
     kind: Literal["network", "firewall", "ssh_key", "placement_group", "template"]
@@ -45,7 +45,7 @@ class Base(Value):
     """A provider's stack of shared resources, as its engine recorded it."""
 
     serial: int = Field(description="Grows with each change of the stack's state.")
-    parts: Annotated[tuple[Part, ...], sort_by("key")] = Field(
+    parts: Annotated[tuple[SharedResource, ...], sort_by("key")] = Field(
         (), description="The parts of its last update."
     )
     ids: dict[str, str] = Field(
@@ -100,7 +100,7 @@ class Charge(Value):
     )
 
 
-class Entry(Value):
+class LedgerEntry(Value):
     """Machine time and money of one pool and payer in one hour, for the ledger."""
 
     hour: Moment = Field(description="When the hour of `money.time_zone` began.")
@@ -299,7 +299,7 @@ class TaskRuns(Value):
     ] = Field(description="Duration of each run, in seconds.")
 
 
-class Sample(Value):
+class QueueSample(Value):
     """The listed part of a queue that is too long to list in time, and an estimate of the rest."""
 
     listed: int = Field(description="Pending requests that were listed, of each scope both ends.")
@@ -325,7 +325,7 @@ class Demand(Value):
         False, description="The queue stored the tags when a request became pending; they win."
     )
     estimate: bool = Field(False, description="True where a long queue was only sampled.")
-    sample: Sample | None = Field(None, description="The known part of such an estimate.")
+    sample: QueueSample | None = Field(None, description="The known part of such an estimate.")
     history: tuple[TaskHistory, ...] = Field(
         (), description="Resources that earlier runs used, if known."
     )
@@ -527,7 +527,7 @@ def market_of(inputs: WorkerInputs | None) -> Market:
     return "spot" if is_spot else "on-demand"
 
 
-class Found(Value):
+class FoundMachine(Value):
     """A machine found by a label, of any creator."""
 
     machine: Machine

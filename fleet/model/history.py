@@ -13,7 +13,7 @@ from fleet.model.values import Moment, Value
 NANO = 10**9
 
 
-class Figures(NamedTuple):
+class MomentFigures(NamedTuple):
     """Machines by state, waiting requests and money of a pool, or of a fleet, at one moment."""
 
     busy: int | None
@@ -26,17 +26,17 @@ class Figures(NamedTuple):
     """Money per hour, in billionths of the fleet's currency."""
 
 
-class Sample(Value):
+class RunSample(Value):
     """The figures that one run observed before its changes."""
 
     at: Moment
-    fleet: Figures
-    pools: dict[str, Figures] = Field(
+    fleet: MomentFigures
+    pools: dict[str, MomentFigures] = Field(
         default_factory=dict, description="Pool to its figures; one that did not exist is absent."
     )
 
 
-class Observed(NamedTuple):
+class RunObservation(NamedTuple):
     """The observations of one run, for the store."""
 
     at: datetime

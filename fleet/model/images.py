@@ -382,14 +382,14 @@ class Package(Value):
     sha256: str = Field("", description="Of the .deb; empty where no package list named it.")
 
 
-class File(Value):
+class ManifestFile(Value):
     """A file in the folder of a manifest."""
 
     sha256: str
     size: int = Field(description="In bytes.")
 
 
-class Job(Value):
+class TestJob(Value):
     """A small job for one executor or task, and its result."""
 
     name: str = Field(description="As in executor:unshare or task:sbuild.")
@@ -413,7 +413,7 @@ class Test(Value):
     provides: tuple[str, ...] = Field(
         (), description="Tags that its jobs proved, or that its worker reported, sorted."
     )
-    jobs: tuple[Job, ...] = later((), "The jobs, in their order.")
+    jobs: tuple[TestJob, ...] = later((), "The jobs, in their order.")
     nothing_run: str = later("", "Why no job was run.")
 
     @property
@@ -442,7 +442,9 @@ class Manifest(Value):
     seconds: dict[str, float] = Field(description="Phase of the build to its duration.")
     rental: Rental | None = Field(None, description="The machine that it was built on.")
     packages: tuple[Package, ...] = Field((), description="Sorted by name and architecture.")
-    files: dict[str, File] = Field(default_factory=dict, description="Name to size and checksum.")
+    files: dict[str, ManifestFile] = Field(
+        default_factory=dict, description="Name to size and checksum."
+    )
     tests: tuple[Test, ...] = Field((), description="The oldest first.")
 
     @property

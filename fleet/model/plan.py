@@ -342,7 +342,7 @@ class Delete(Value):
     )
 
 
-class Holding(Value):
+class BootHold(Value):
     """A machine that failed to boot and is held for a person to look at."""
 
     pool: str
@@ -655,7 +655,7 @@ class Plan(Value):
     resumes: tuple[Resume, ...] = later(
         (), "Workers that get work again: they were drained for a hold that is over."
     )
-    holds: tuple[Holding, ...] = later(
+    holds: tuple[BootHold, ...] = later(
         (), "Machines that failed to boot and are held from this run on."
     )
     bases: tuple[BaseChange, ...] = Field(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pydantic import Field
 
 from fleet.model.facts import PriceList, World
-from fleet.model.prices import Listed, MachineType, Table, table
+from fleet.model.prices import MachineType, PriceTable, ProviderPrices, table
 from fleet.model.values import ForPeople, Value
 from fleet.schema.model import Fleet, Provider
 from fleet.schema.remembered import remembered
@@ -45,7 +45,9 @@ def with_price_lists(fleet: Fleet, world: World) -> Fleet:
 def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
     """Return the fleet with the price list of one provider, at its location."""
     declared = fleet.providers[provider]
-    listed = {provider: declared.with_list(Listed(prices, _table_of_list(declared.kind, prices)))}
+    listed = {
+        provider: declared.with_list(ProviderPrices(prices, _table_of_list(declared.kind, prices)))
+    }
     return fleet.model_copy(update={"providers": fleet.providers | listed})
 
 
@@ -57,7 +59,7 @@ def own_prices(declared: Provider, world: World, name: str) -> PriceList | None:
     )
 
 
-def _table_of_list(kind: str, prices: PriceList) -> Table:
+def _table_of_list(kind: str, prices: PriceList) -> PriceTable:
     shipped = table(kind, prices.location).types
     sold = {
         name: MachineType(
@@ -72,4 +74,4 @@ def _table_of_list(kind: str, prices: PriceList) -> Table:
         for name, quote in prices.quotes.items()
     }
     gone = {name: replace(known, price=None) for name, known in shipped.items()}
-    return Table(prices.read_at.date().isoformat(), "its own price list", gone | sold)
+    return PriceTable(prices.read_at.date().isoformat(), "its own price list", gone | sold)

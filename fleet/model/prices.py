@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from fleet.schema.model import (
     Fleet,
     LocalMachineType,
-    Machine,
+    MachineSettings,
     Money,
     Pool,
     Provider,
@@ -144,7 +144,7 @@ class MachineType:
     """Speed in percent of the default; 0: not stated."""
 
 
-class Table(NamedTuple):
+class PriceTable(NamedTuple):
     """Machine types and their prices at one location."""
 
     as_of: str = ""
@@ -153,15 +153,15 @@ class Table(NamedTuple):
     types: Mapping[str, MachineType] = MappingProxyType({})
 
 
-def table(kind: str, location: str) -> Table:
+def table(kind: str, location: str) -> PriceTable:
     """Return the machine types of a kind of provider at a location or in a region."""
     if kind not in _KINDS:
-        return Table()
+        return PriceTable()
     return _table(kind, _KINDS[kind].columns.get(location, location))
 
 
 @cache
-def _table(kind: str, column: str) -> Table:
+def _table(kind: str, column: str) -> PriceTable:
     lines = (get_data(__package__, f"{kind}.csv") or b"").decode().splitlines()
     notes = dict(
         each[2:].split(": ", 1) for each in lines if each.startswith("# ") and ": " in each
@@ -170,7 +170,7 @@ def _table(kind: str, column: str) -> Table:
     as_of, _, source = notes.get(column, "").partition(" ")
     # A column has prices only if a note states its day.
     types = (_type(kind, row, (as_of and row.get(column)) or None) for row in rows)
-    return Table(as_of, source, {each.name: each for each in types})
+    return PriceTable(as_of, source, {each.name: each for each in types})
 
 
 def _type(kind: str, row: Mapping[str, str], price: str | None) -> MachineType:
@@ -190,17 +190,17 @@ def _type(kind: str, row: Mapping[str, str], price: str | None) -> MachineType:
     return replace(known, spot=Money(amount=known.price * prices.spot, currency=known.currency))
 
 
-class Listed(NamedTuple):
+class ProviderPrices(NamedTuple):
     """The price list of a provider, and the equivalent table."""
 
     prices: "PriceList"
-    table: Table
+    table: PriceTable
 
 
-def own_list(declared: Provider | None) -> Listed | None:
+def own_list(declared: Provider | None) -> ProviderPrices | None:
     """Return a provider's own price list; None if unknown."""
     listed = declared.listed if declared else None
-    return listed if isinstance(listed, Listed) else None
+    return listed if isinstance(listed, ProviderPrices) else None
 
 
 GIB_DIGITS = Decimal("0.0000001")
@@ -277,7 +277,7 @@ def _find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
     return tuple(_overridden(fleet, pool, pool.machine))
 
 
-def _overridden(fleet: Fleet, pool: Pool, machine: Machine) -> Iterator[MachineType]:
+def _overridden(fleet: Fleet, pool: Pool, machine: MachineSettings) -> Iterator[MachineType]:
     image = fleet.images.get(pool.image)
     provider = fleet.providers.get(pool.provider)
     free = Decimal(0) if provider is not None and provider.is_free else None
@@ -307,7 +307,7 @@ def _overridden(fleet: Fleet, pool: Pool, machine: Machine) -> Iterator[MachineT
 
 
 def _find_disk_cost(
-    fleet: Fleet, pool: Pool, machine: Machine, known: MachineType
+    fleet: Fleet, pool: Pool, machine: MachineSettings, known: MachineType
 ) -> Iterator[Money]:
     """Yield the price per hour of the additional disk of a pool's machines."""
     price = billing_of(fleet, pool.provider).disk
@@ -393,11 +393,11 @@ def _find_sold_type(fleet: Fleet, provider: str, name: str) -> MachineType | Non
     return known if address is None else replace(known, extras=(address,))
 
 
-def table_of(declared: Provider | None) -> Table:
+def table_of(declared: Provider | None) -> PriceTable:
     """Return the table of a provider at its location: its own list, else its kind's table."""
     if listed := own_list(declared):
         return listed.table
-    return table(declared.kind, declared.price_location) if declared else Table()
+    return table(declared.kind, declared.price_location) if declared else PriceTable()
 
 
 def _own_type(name: str, sold: SimMachineType | LocalMachineType, currency: str) -> MachineType:

@@ -309,7 +309,7 @@ BUILD = "build:"
 """Prefix of the tag with which a client names the build of its ticket."""
 
 
-class Build(NamedTuple):
+class BuildName(NamedTuple):
     """The parts of a build's name, as `powerful` matches it."""
 
     owner: str
@@ -319,7 +319,7 @@ class Build(NamedTuple):
     """Package; empty for a source build whose package is not known yet."""
 
 
-def split_build(tags: Iterable[str]) -> tuple[list[str], Build | None]:
+def split_build(tags: Iterable[str]) -> tuple[list[str], BuildName | None]:
     """Return the tags without build:OWNER/PROJECT/CHROOT/PACKAGE, and that build.
 
     Without exactly one tag of this form the build is None, and all tags are kept.
@@ -327,9 +327,13 @@ def split_build(tags: Iterable[str]) -> tuple[list[str], Build | None]:
     known = list(dict.fromkeys(tags))
     named = [tag for tag in known if tag.startswith(BUILD)]
     parts = named[0].removeprefix(BUILD).split("/") if len(named) == 1 else []
-    if len(parts) != len(Build._fields) or not all(parts[:-1]) or any(map(find_fault_of, parts)):
+    if (
+        len(parts) != len(BuildName._fields)
+        or not all(parts[:-1])
+        or any(map(find_fault_of, parts))
+    ):
         return known, None
-    return [tag for tag in known if tag != named[0]], Build(*parts)
+    return [tag for tag in known if tag != named[0]], BuildName(*parts)
 
 
 def read_sandbox(sandbox: str) -> Sandbox | None:

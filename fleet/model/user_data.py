@@ -20,7 +20,7 @@ _RELEASE = [["systemctl", "unmask", "--runtime", SERVICE], ["systemctl", "restar
 
 
 @dataclass(frozen=True)
-class File:
+class UserDataFile:
     """A file for a machine; `content` may be a secret and is not shown."""
 
     path: str
@@ -33,7 +33,7 @@ class File:
 class UserData:
     """The steps of a first boot: write files, create swap, wait, start the worker."""
 
-    files: tuple[File, ...]
+    files: tuple[UserDataFile, ...]
     delay: int
     swap: int = 0
     """Size in MiB of a swap file on its disk; 0: no swap."""
@@ -47,8 +47,8 @@ def write_user_data(url: str, token: str, *, delay: int = 0, swap: int = 0) -> s
     """
     config = f"[General]\napi-url = {url.rstrip('/')}/api\n"
     files = (
-        File(f"{WORKER}/config.ini", "0644", OWNER, config),
-        File(f"{WORKER}/activation-token", "0600", OWNER, token),
+        UserDataFile(f"{WORKER}/config.ini", "0644", OWNER, config),
+        UserDataFile(f"{WORKER}/activation-token", "0600", OWNER, token),
     )
     return _HEADER + yaml.safe_dump(_document(UserData(files, delay, swap)), sort_keys=False)
 
@@ -70,7 +70,7 @@ def read_user_data(text: str) -> UserData:
 def _as_written(text: str) -> UserData | None:
     try:
         document = yaml.safe_load(text)
-        files = tuple(File(**each) for each in document["write_files"])
+        files = tuple(UserDataFile(**each) for each in document["write_files"])
         delay = sum(int(seconds) for _, seconds in document["runcmd"][: -len(_RELEASE)])
         swap = int(document.get("swap", {}).get("size", 0)) // _MIB
         data = UserData(files, delay, swap)

@@ -25,7 +25,7 @@ from math import floor, inf
 from typing import NamedTuple
 
 from fleet.planner.assignment import Assignment, Stop
-from fleet.planner.demand import Group, Ordered, Place, Rank, Row
+from fleet.planner.demand import LimitRow, Ordered, Place, Rank, RequestGroup
 from fleet.planner.formulation import (
     EPSILON,
     EXACT_PAIRS,
@@ -170,9 +170,9 @@ class Allocation:
 
 
 def allocate(
-    groups: Iterable[Group],
+    groups: Iterable[RequestGroup],
     places: Mapping[str, Place],
-    rows: Sequence[Row],
+    rows: Sequence[LimitRow],
     *,
     exact: int = EXACT_PAIRS,
     solve: bool | None = None,

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
-from fleet.model.decisions import Decision, Size
+from fleet.model.decisions import Decision, SizeReason
 from fleet.model.facts import Unknown, World
 from fleet.model.figures import UnknownFigure
 from fleet.model.plan import (
@@ -69,8 +69,8 @@ from fleet.planner.solver import GAP, MAX_NODES
 from fleet.planner.staffing import Service, Used, find_unserved, used_of, why_stopped
 from fleet.planner.units import (
     DISCONNECTED_GRACE,
-    State,
     Unit,
+    UnitState,
     hears_others,
     seconds_away,
     why_late,
@@ -83,12 +83,12 @@ from fleet.words.sizes import describe_size, size_decision
 
 ATTENTION_PAGE = "docs/how-to/runbook/needs-attention.md"
 ATTENTION = {
-    State.MISSING: (lives.RECORDED_ONLY, "not-listed"),
-    State.UNRECORDED: (notes.IN_NO_STACK, "in-no-stack"),
-    State.DEAF: (notes.WITHOUT_TAGS, "no-tags"),
-    State.STOPPED: (notes.STOPPED, "stopped"),
-    State.FAILED: (notes.FAILED, "failed"),
-    State.NEVER_REGISTERED: (notes.NOT_REGISTERED, "not-registered"),
+    UnitState.MISSING: (lives.RECORDED_ONLY, "not-listed"),
+    UnitState.UNRECORDED: (notes.IN_NO_STACK, "in-no-stack"),
+    UnitState.DEAF: (notes.WITHOUT_TAGS, "no-tags"),
+    UnitState.STOPPED: (notes.STOPPED, "stopped"),
+    UnitState.FAILED: (notes.FAILED, "failed"),
+    UnitState.NEVER_REGISTERED: (notes.NOT_REGISTERED, "not-registered"),
 }
 """State to the message about a machine and the section of its runbook page."""
 _IMAGE = "image-not-booted"
@@ -123,7 +123,7 @@ def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
             if unit.worker and work and work.requester == UNKNOWN_USER and not work.required:
                 ticket, desk = unit.worker.running, unit.registry
                 yield notes.describe_lost_ticket(unit.name, ticket, desk), _TICKET_LOST
-        for unit in pool_plan.inventory.having(State.BUSY, State.DISCONNECTED):
+        for unit in pool_plan.inventory.having(UnitState.BUSY, UnitState.DISCONNECTED):
             away = seconds_away(world, unit.worker)
             is_silent = unit.may_run or not hears_others(world, unit.registry or "")
             if away > DISCONNECTED_GRACE and is_silent and unit.name not in leaving:
@@ -214,24 +214,24 @@ def warn_of_cadence(fleet: Fleet, world: World) -> Iterator[Warning_]:
         yield Warning_(rule=RULE, message=late)
 
 
-_PLAIN: dict[State, tuple[Reason, str]] = {
-    State.STARTING: (Reason.STARTING, lives.BOOTS),
-    State.ASSUMED: (Reason.NO_REGISTRY, lives.UNREPORTED),
-    State.DEAF: (Reason.DEAF, lives.DEAF),
-    State.STOPPED: (Reason.STOPPED, lives.STOPPED),
-    State.FAILED: (
+_PLAIN: dict[UnitState, tuple[Reason, str]] = {
+    UnitState.STARTING: (Reason.STARTING, lives.BOOTS),
+    UnitState.ASSUMED: (Reason.NO_REGISTRY, lives.UNREPORTED),
+    UnitState.DEAF: (Reason.DEAF, lives.DEAF),
+    UnitState.STOPPED: (Reason.STOPPED, lives.STOPPED),
+    UnitState.FAILED: (
         Reason.LIVECHECK_FAILED,
         lives.FAILED_UNSEEN,
     ),
-    State.DISCONNECTED: (Reason.DISCONNECTED, lives.NOT_CONNECTED),
-    State.UNRECORDED: (Reason.NOT_KNOWN, lives.LISTED_ONLY),
-    State.MISSING: (Reason.NOT_KNOWN, lives.RECORDED_ONLY),
+    UnitState.DISCONNECTED: (Reason.DISCONNECTED, lives.NOT_CONNECTED),
+    UnitState.UNRECORDED: (Reason.NOT_KNOWN, lives.LISTED_ONLY),
+    UnitState.MISSING: (Reason.NOT_KNOWN, lives.RECORDED_ONLY),
 }
 
 
 def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str]:
     """Return why a worker is kept; `staying` is the number of kept workers of its pool."""
-    if unit.state is State.BUSY:
+    if unit.state is UnitState.BUSY:
         running = unit.worker.running if unit.worker else None
         return Reason.BUSY, lives.explain_busy(
             running,
@@ -244,7 +244,7 @@ def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str
         return pool_plan.kept.get(unit.name) or held
     if unit.name in pool_plan.used:
         return Reason.SERVES_WAITING, lives.explain_reserved(pool_plan.used[unit.name])
-    if unit.state is State.NEVER_REGISTERED and unit.name not in pool_plan.kept:
+    if unit.state is UnitState.NEVER_REGISTERED and unit.name not in pool_plan.kept:
         return Reason.NEVER_REGISTERED, why_late(pool_plan.pool)
     return (
         pool_plan.kept.get(unit.name)
@@ -446,7 +446,7 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             cost=UnknownFigure(unknown=lives.UNKNOWN_PRICE) if cost is None else cost,
             cost_known=cost is not None,
             outdated=pool_plan.needs_update(unit),
-            inactive=unit.state is State.DISABLED,
+            inactive=unit.state is UnitState.DISABLED,
         )
     made = (action for action in actions.values() if isinstance(action, Create))
     for (reason, kind, image), alike in groupby(made, _creation_kind):
@@ -479,9 +479,11 @@ def _judge_pool(pool_plan: PoolPlan, size: tuple[Decision, ...]) -> PoolVerdict:
     saved = sum(filter(None, map(costs.get, removed)), Decimal(0))
     added = sum((a.cost for a in actions if isinstance(a, Create)), Decimal(0))
     counted = {
-        "busy": len(inventory.having(State.BUSY)),
-        "idle": len(inventory.having(State.IDLE)),
-        "starting": len(inventory.having(State.STARTING, State.ASSUMED, State.UNFINISHED)),
+        "busy": len(inventory.having(UnitState.BUSY)),
+        "idle": len(inventory.having(UnitState.IDLE)),
+        "starting": len(
+            inventory.having(UnitState.STARTING, UnitState.ASSUMED, UnitState.UNFINISHED)
+        ),
     }
     return PoolVerdict(
         pool=pool_plan.name,
@@ -525,9 +527,9 @@ def _count_unwanted(pool_plan: PoolPlan) -> int:
         return len(units)
     # A machine that only its stack or only its provider reports may be an error: it causes no
     # scale-down.
-    seen = [unit for unit in units if unit.state not in (State.MISSING, State.UNRECORDED)]
+    seen = [unit for unit in units if unit.state not in (UnitState.MISSING, UnitState.UNRECORDED)]
     # An unfinished creation has no machine to remove.
-    seen = [unit for unit in seen if unit.machine or unit.state is not State.UNFINISHED]
+    seen = [unit for unit in seen if unit.machine or unit.state is not UnitState.UNFINISHED]
     return max(0, len(seen) - pool_plan.size.max)
 
 
@@ -548,7 +550,7 @@ def _not_known(
 
 def _is_work_unknown(unit: Unit) -> bool:
     """Return whether neither a queue nor the provider reports what the machine runs."""
-    return unit.state is State.ASSUMED and not is_booting(unit)
+    return unit.state is UnitState.ASSUMED and not is_booting(unit)
 
 
 def _count_waiting(unserved: Iterable[Unserved]) -> Counter[str]:
@@ -595,41 +597,43 @@ def _decide_size(pool_plan: PoolPlan, waiting: int, used: Used) -> Iterator[Deci
     """Yield the reasons why a pool has as many machines as it has."""
     name, kept = pool_plan.name, Counter(reason for reason, _ in pool_plan.kept.values())
     if pool_plan.pool is None:
-        yield size_decision(Size.REMOVED, name)
+        yield size_decision(SizeReason.REMOVED, name)
         return
     counts = (
-        (Size.SERVES, pool_plan.served),
-        (Size.COULD_SERVE, waiting),
-        (Size.REPLACES_LATER, kept[Reason.WAITS_FOR_WINDOW]),
-        (Size.PAID_HOUR, kept[Reason.PAID_FOR]),
+        (SizeReason.SERVES, pool_plan.served),
+        (SizeReason.COULD_SERVE, waiting),
+        (SizeReason.REPLACES_LATER, kept[Reason.WAITS_FOR_WINDOW]),
+        (SizeReason.PAID_HOUR, kept[Reason.PAID_FOR]),
     )
     parts = [size_decision(code, name, count) for code, count in counts if count]
     if not pool_plan.on_demand:
-        at = sum(each.code in (Size.SERVES, Size.COULD_SERVE) for each in parts)
+        at = sum(each.code in (SizeReason.SERVES, SizeReason.COULD_SERVE) for each in parts)
         parts[at:at] = _decide_warm(pool_plan, used)
     if not parts:
         inventory = pool_plan.inventory
         is_unsure = inventory.blind or inventory.frozen or inventory.sampled
-        parts.append(size_decision(Size.DEMAND_UNKNOWN if is_unsure else Size.NO_DEMAND, name))
+        parts.append(
+            size_decision(SizeReason.DEMAND_UNKNOWN if is_unsure else SizeReason.NO_DEMAND, name)
+        )
     yield from parts
     if pool_plan.closed:
-        code = Size.UNPUBLISHED if pool_plan.closed.unpublished else Size.CLOSED
+        code = SizeReason.UNPUBLISHED if pool_plan.closed.unpublished else SizeReason.CLOSED
         yield size_decision(code, name, message=limits.explain_closed(pool_plan.closed.reason))
         return
     if pool_plan.choice.problem:
-        yield size_decision(Size.IMAGE, name, message=pool_plan.choice.problem)
+        yield size_decision(SizeReason.IMAGE, name, message=pool_plan.choice.problem)
     for option in pool_plan.options:
         if option.closed:
             closed = limits.explain_closed_way(option.type, option.market, option.closed.reason)
-            yield size_decision(Size.OPTION_CLOSED, name, message=closed)
+            yield size_decision(SizeReason.OPTION_CLOSED, name, message=closed)
 
 
 def _decide_warm(pool_plan: PoolPlan, used: Used) -> Iterator[Decision]:
     """Yield the workers kept by min and spare, and the limits that block more of them."""
     size = size_of(pool_plan.pool)
     told = (
-        (Size.MIN, size.min, Reason.BELOW_MIN),
-        (Size.SPARE, size.spare, Reason.BELOW_SPARE),
+        (SizeReason.MIN, size.min, Reason.BELOW_MIN),
+        (SizeReason.SPARE, size.spare, Reason.BELOW_SPARE),
     )
     for code, figure, reason in told:
         # The reason of a closed pool is reported once, not per key.

@@ -12,7 +12,7 @@ from decimal import Decimal
 from heapq import heapify, heappop, heappush
 from math import ceil
 
-from fleet.planner.demand import Row
+from fleet.planner.demand import LimitRow
 from fleet.planner.formulation import EPSILON, Block, Model, Usage, Waiting
 from fleet.planner.solver import Array
 
@@ -24,7 +24,7 @@ class Stop:
     """A place that fits a request, and the limits that an additional request would exceed."""
 
     place: str
-    rows: tuple[Row, ...] = ()
+    rows: tuple[LimitRow, ...] = ()
     """Empty if the place is full of requests that come first."""
 
 
@@ -205,7 +205,7 @@ class Assignment:
         usage = tuple((n, amount * count) for n, amount in self._model.usage(block, place))
         return next(self._find_exceeded(place, usage, more), None) is None
 
-    def _find_exceeded(self, place: str, usage: Usage, more: int) -> Iterator[Row]:
+    def _find_exceeded(self, place: str, usage: Usage, more: int) -> Iterator[LimitRow]:
         """Yield the limits that additional requests with this usage and machines would exceed."""
         rows, needed = self._model.rows, self._required_amounts(place, usage, more)
         for n in sorted(needed):

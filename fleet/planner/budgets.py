@@ -21,7 +21,7 @@ from functools import cache
 from typing import NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
-from fleet.model.decisions import Stopped
+from fleet.model.decisions import NoMachineReason
 from fleet.model.facts import Charge, Unknown, World
 from fleet.model.figures import Figure, UnknownFigure
 from fleet.model.images import ImageVersion
@@ -36,13 +36,12 @@ from fleet.model.prices import (
     tariff_of,
 )
 from fleet.planner.costs import deletion_time, removal_seconds
-from fleet.planner.demand import Group, Path, Place, Row
+from fleet.planner.demand import LimitRow, Path, Place, RequestGroup
 from fleet.planner.durations import Durations, kind_of
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory
-from fleet.planner.ledger import Account as LedgerAccount
 from fleet.planner.ledger import (
-    Holding,
+    BilledMachine,
     Period,
     charges_until_now,
     holdings,
@@ -52,11 +51,12 @@ from fleet.planner.ledger import (
     unused,
     work_of,
 )
+from fleet.planner.ledger import PayerAccount as LedgerAccount
 from fleet.planner.lifecycle.deletion_order import deletion_age
 from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
 from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.pool_plan import is_going
-from fleet.planner.units import NEVER, State, Unit, is_busy
+from fleet.planner.units import NEVER, Unit, UnitState, is_busy
 from fleet.schema.limits import Budget
 from fleet.schema.model import Fleet, Money, Pool, TicketQueue
 from fleet.tagrules.offers import offer_of_pool
@@ -87,11 +87,11 @@ class SpendingLimit:
             return of.pool == self.pool
         return self.only is None or _matches_filter(self.only, of, frozenset(of.tags))
 
-    def counts_group(self, group: Group) -> bool:
+    def counts_group(self, group: RequestGroup) -> bool:
         """Return whether a filtered budget counts these requests."""
         return self.only is not None and _matches_filter(self.only, group.payer, group.tags)
 
-    def counts_at(self, group: Group, place: str) -> bool:
+    def counts_at(self, group: RequestGroup, place: str) -> bool:
         """Return whether the budget counts requests at a place: only with its tags."""
         if self.only is None:
             return True
@@ -160,11 +160,13 @@ def find_counting_budgets(
     return counted_by
 
 
-_GOING = frozenset({State.DRAINING, State.DISABLED, State.STOPPED, State.UNDELETED})
+_GOING = frozenset(
+    {UnitState.DRAINING, UnitState.DISABLED, UnitState.STOPPED, UnitState.UNDELETED}
+)
 _NONE = Decimal(0)
 
 
-class Window(NamedTuple):
+class BudgetWindow(NamedTuple):
     """A time span within one calendar month, and the start of that month."""
 
     start: datetime
@@ -188,7 +190,7 @@ class Length(NamedTuple):
 class _Machine(NamedTuple):
     """A machine that may serve a request."""
 
-    holding: Holding
+    holding: BilledMachine
     ready: datetime
     """When it can take the request; NEVER: unknown."""
     idle: tuple[int, int]
@@ -212,7 +214,7 @@ class Lifetimes:
         self,
         fleet: Fleet,
         world: World,
-        holdings: tuple[Holding, ...],
+        holdings: tuple[BilledMachine, ...],
         lengths: Mapping[str, Collection[Length]],
         images: Mapping[str, tuple[ImageVersion, ...]],
     ) -> None:
@@ -244,16 +246,16 @@ class Lifetimes:
         self.more = cache(self._extra_costs)
         self.alone = cache(self._costs_alone)
 
-    def existing(self, number: int, window: Window, *, hours: bool) -> Decimal:
+    def existing(self, number: int, window: BudgetWindow, *, hours: bool) -> Decimal:
         """Return the bill of an existing machine in a window until it can be deleted."""
         return _Bill(self._machines[number], window, hours=hours).before
 
-    def owned(self, number: int, window: Window, *, hours: bool) -> Decimal:
+    def owned(self, number: int, window: BudgetWindow, *, hours: bool) -> Decimal:
         """Return the bill of an existing machine for its payer in a window."""
         machine = self._machines[number]._replace(end=self._owned_until(number))
         return _Bill(machine, window, hours=hours).before
 
-    def _machine(self, holding: Holding, end: datetime) -> _Machine:
+    def _machine(self, holding: BilledMachine, end: datetime) -> _Machine:
         outside, inside = (
             self._idle_time(holding.pool, holding.tariff, is_held=is_held, is_drained=False)
             for is_held in (False, True)
@@ -280,23 +282,23 @@ class Lifetimes:
         """
         pool = self._pool(place.pool)
         tariff = tariff_of(self._fleet, pool, place.type, place.market) or FREE
-        made = Holding(place.pool, tariff, self._now)
+        made = BilledMachine(place.pool, tariff, self._now)
         ready = idle_since = boot_of(pool).ready_at(self._now)
         if any(length.shared for length in self._lengths[place.key]):
             idle_since = max(ready, self._now + timedelta(seconds=pool.target_wait or 0))
         end = self._deletion_time(made, idle_since, self._removal_delay, is_held=False)
         return self._machine(made, end)._replace(ready=ready)
 
-    def _cost_of_created(self, place: Place, window: Window, *, hours: bool) -> Decimal:
+    def _cost_of_created(self, place: Place, window: BudgetWindow, *, hours: bool) -> Decimal:
         """Return the bill of a new machine in a window."""
         return _Bill(self.new(place), window, hours=hours).before
 
-    def _cost_of_kept(self, place: Place, window: Window, *, hours: bool) -> Decimal:
+    def _cost_of_kept(self, place: Place, window: BudgetWindow, *, hours: bool) -> Decimal:
         """Return the bill of a new permanent machine in a window."""
         machine = self.new(place)._replace(end=NEVER)
         return _Bill(machine, window, hours=hours).before
 
-    def _extra_costs(self, place: Place, window: Window, *, hours: bool) -> "_Costs":
+    def _extra_costs(self, place: Place, window: BudgetWindow, *, hours: bool) -> "_Costs":
         """Return the additional bill of a machine in a window for serving one request."""
         if place.makes:
             machines = [self.new(place)]
@@ -306,7 +308,7 @@ class Lifetimes:
         return self._added(place, [_Bill(each, window, hours=hours) for each in machines])
 
     def _costs_alone(
-        self, place: Place, window: Window, own: tuple[int, ...], *, hours: bool
+        self, place: Place, window: BudgetWindow, own: tuple[int, ...], *, hours: bool
     ) -> "_Costs":
         """Return the bill of one request at existing machines for its payer in a window.
 
@@ -379,7 +381,7 @@ class Lifetimes:
         """Return whether a pool has fewer machines than min or spare require."""
         return self._staying[name] < self._count_to_stay(name)
 
-    def _earliest_end_of(self, holding: Holding, end: datetime) -> datetime:
+    def _earliest_end_of(self, holding: BilledMachine, end: datetime) -> datetime:
         """Return the earliest deletion time of a machine; NEVER if it is permanent.
 
         A request extends the bill by increments from then on: the last run of a paid increment
@@ -397,7 +399,7 @@ class Lifetimes:
             ),
         )
 
-    def _deletion_time_of(self, holding: Holding, looks: timedelta) -> datetime:
+    def _deletion_time_of(self, holding: BilledMachine, looks: timedelta) -> datetime:
         """Return the deletion time of an existing machine, with `looks` as delay of the runs."""
         unit = holding.unit
         pool = self._fleet.pools.get(holding.pool)
@@ -410,9 +412,9 @@ class Lifetimes:
             is_drained = unit.worker.draining
         elif unit.state in _GOING:
             return self._now + looks
-        elif unit.state is State.IDLE or unit.returning:
+        elif unit.state is UnitState.IDLE or unit.returning:
             idle_since = unit.since or self._now
-        elif unit.state in (State.STARTING, State.UNFINISHED):
+        elif unit.state in (UnitState.STARTING, UnitState.UNFINISHED):
             idle_since = max(self._now, self._ready_of(holding))
         else:
             return NEVER  # what it does is unknown, so it stays
@@ -421,7 +423,7 @@ class Lifetimes:
             holding, idle_since, looks, is_held=is_held, is_drained=is_drained
         )
 
-    def _free_at(self, holding: Holding) -> datetime:
+    def _free_at(self, holding: BilledMachine) -> datetime:
         """Return when the work on a machine is expected to finish; NEVER if unknown.
 
         Not rounded to seconds: charge and reservation then sum to the duration at any time of a
@@ -436,7 +438,7 @@ class Lifetimes:
 
     def _deletion_time(
         self,
-        holding: Holding,
+        holding: BilledMachine,
         idle_since: datetime,
         looks: timedelta,
         *,
@@ -453,10 +455,10 @@ class Lifetimes:
         pool = self._fleet.pools.get(holding.pool)
         return deletion_time(pool, holding.tariff, holding.created_at, seen)
 
-    def _ready_of(self, holding: Holding) -> datetime:
+    def _ready_of(self, holding: BilledMachine) -> datetime:
         """Return when an existing machine can take more work."""
         pool, unit = self._fleet.pools.get(holding.pool), holding.unit
-        if unit is None or unit.state is State.IDLE or not isinstance(pool, Pool):
+        if unit is None or unit.state is UnitState.IDLE or not isinstance(pool, Pool):
             return self._now
         if unit.worker is not None and is_busy(unit.worker):
             return self._free_at(holding)
@@ -491,7 +493,7 @@ class Lifetimes:
 
 
 def _serves(unit: Unit) -> bool:
-    return unit.is_capacity or unit.state is State.BUSY
+    return unit.is_capacity or unit.state is UnitState.BUSY
 
 
 def _after(moment: datetime, seconds: int | None) -> datetime:
@@ -501,7 +503,7 @@ def _after(moment: datetime, seconds: int | None) -> datetime:
 class _Bill:
     """The bill of one machine in a window, by its age in seconds at its deletion."""
 
-    def __init__(self, machine: _Machine, window: Window, *, hours: bool) -> None:
+    def __init__(self, machine: _Machine, window: BudgetWindow, *, hours: bool) -> None:
         self.machine = machine
         self.tariff = machine.holding.tariff or FREE
         created_at, ready = machine.holding.created_at, machine.ready
@@ -534,7 +536,7 @@ _T = TypeVar("_T", Place, Charge)
 
 
 @dataclass(frozen=True)
-class Account:
+class BudgetAccount:
     """One limit in one period: its amount, spending, reservation and row."""
 
     budget: str
@@ -545,16 +547,16 @@ class Account:
     spent: Figure
     reserved: Decimal
     exceeded: bool
-    row: Row
+    row: LimitRow
 
 
 def open_accounts(
     fleet: Fleet,
     world: World,
     inventory: Mapping[str, PoolInventory],
-    groups: Iterable[Group],
+    groups: Iterable[RequestGroup],
     places: Iterable[Place],
-) -> tuple[Account, ...]:
+) -> tuple[BudgetAccount, ...]:
     """Open the accounts of every budget for its current and next period, in fleet.yaml order."""
     limits = spending_limits(fleet)
     if not limits:
@@ -564,7 +566,7 @@ def open_accounts(
 
 
 def judge_budgets(
-    accounts: Iterable[Account],
+    accounts: Iterable[BudgetAccount],
     made: Mapping[str, int],
     kept: Mapping[str, int],
     served: Mapping[tuple[str, str], int],
@@ -592,7 +594,7 @@ def judge_budgets(
 
 
 def _amount_used(
-    row: Row,
+    row: LimitRow,
     made: Mapping[str, int],
     kept: Mapping[str, int],
     served: Mapping[tuple[str, str], int],
@@ -609,7 +611,7 @@ class _Books:
         fleet: Fleet,
         world: World,
         inventory: Mapping[str, PoolInventory],
-        groups: tuple[Group, ...],
+        groups: tuple[RequestGroup, ...],
         places: tuple[Place, ...],
     ) -> None:
         self._fleet, self._groups = fleet, groups
@@ -640,7 +642,7 @@ class _Books:
         self._charges = charges_until_now(fleet, world, inventory)
         self._charges_of = _group_by_pool(self._charges)
 
-    def open(self, limit: SpendingLimit, *, coming: bool) -> Account:
+    def open(self, limit: SpendingLimit, *, coming: bool) -> BudgetAccount:
         """Open one limit's account for the current or the next period."""
         period = self._periods[limit.period]
         window = self._window(period, coming=coming)
@@ -663,7 +665,7 @@ class _Books:
                 words.BudgetUse(name, when, limit.unit, room, amount, spent, reserved)
             )
         )
-        return Account(
+        return BudgetAccount(
             budget=limit.budget,
             period=limit.period,
             coming=coming,
@@ -681,10 +683,10 @@ class _Books:
             ),
         )
 
-    def _window(self, period: Period, *, coming: bool) -> Window:
+    def _window(self, period: Period, *, coming: bool) -> BudgetWindow:
         start, end = (period.end, period.next_end) if coming else (self._world.time, period.end)
         month = self._periods["month"]
-        return Window(start, end, month.end if start >= month.end else month.start)
+        return BudgetWindow(start, end, month.end if start >= month.end else month.start)
 
     def _explain_unknown(self, limit: SpendingLimit) -> str:
         """Return why the rest of a budget is unknown; empty if known."""
@@ -706,7 +708,7 @@ class _Books:
             return Decimal(sum(each.seconds[nth] for each in counted)) / 3600
         return sum((each.money[nth] for each in counted), _NONE)
 
-    def _sum_reserved(self, limit: SpendingLimit, window: Window) -> Decimal:
+    def _sum_reserved(self, limit: SpendingLimit, window: BudgetWindow) -> Decimal:
         """Return the expected cost of existing machines and work in a window."""
         hours = limit.unit == HOURS
         total, paid = Decimal(0), self._paid(limit)
@@ -731,7 +733,9 @@ class _Books:
             self._paid_by[limit.budget] = frozenset(counted)
         return self._paid_by[limit.budget]
 
-    def _row(self, limit: SpendingLimit, window: Window, because: str, room: Decimal) -> Row:
+    def _row(
+        self, limit: SpendingLimit, window: BudgetWindow, because: str, room: Decimal
+    ) -> LimitRow:
         """Return the row of a limit, with coefficients of new machines and requests."""
         lives, hours = self._lives, limit.unit == HOURS
         places: Collection[Place] = self._places.values()
@@ -740,7 +744,7 @@ class _Books:
         makes = [place for place in places if place.makes]
         kept = makes if limit.only is None else ()
         whole = {place.key for place in makes if self._is_alone_at(limit, place)}
-        return Row(
+        return LimitRow(
             path=limit.path,
             because=because,
             room=room,
@@ -749,10 +753,10 @@ class _Books:
             ),
             requests=self._requests(limit, places, whole, window),
             kept=_drop_zeros((p.key, lives.kept(p, window, hours=hours)) for p in kept),
-            code=Stopped.BUDGET,
+            code=NoMachineReason.BUDGET,
         )
 
-    def _machine(self, limit: SpendingLimit, place: Place, window: Window) -> Decimal:
+    def _machine(self, limit: SpendingLimit, place: Place, window: BudgetWindow) -> Decimal:
         """Return the coefficient of a machine created for requests."""
         cost = self._lives.kept if self._is_kept(limit, place) else self._lives.made
         return cost(place, window, hours=limit.unit == HOURS)
@@ -773,7 +777,7 @@ class _Books:
         limit: SpendingLimit,
         places: Iterable[Place],
         whole: Collection[str],
-        window: Window,
+        window: BudgetWindow,
     ) -> dict[tuple[str, str], Decimal]:
         """Return the coefficient of each request at these places, without its new machine.
 
@@ -811,7 +815,7 @@ _ByLength = dict[str, dict[Length, list[tuple[str, str]]]]
 
 def _group_by_length(
     fleet: Fleet,
-    groups: Iterable[Group],
+    groups: Iterable[RequestGroup],
     places: Iterable[str],
     limit: SpendingLimit | None = None,
 ) -> _ByLength:

@@ -52,7 +52,7 @@ class Way(NamedTuple):
     market: Market
 
 
-class Build(NamedTuple):
+class BuildEstimate(NamedTuple):
     """The time and cost of a build on a new machine."""
 
     seconds: int | None
@@ -65,15 +65,15 @@ class Build(NamedTuple):
     """It cannot end before its deadline."""
 
 
-def build_at(place: Place, expected: Expected) -> Build:
+def build_at(place: Place, expected: Expected) -> BuildEstimate:
     """Return the time and cost of a build at a place."""
     reference, timing = expected
     if timing is None:
-        return Build(reference, _cost(place, reference), "", is_late=False)
+        return BuildEstimate(reference, _cost(place, reference), "", is_late=False)
     seconds = timing.slowest(place.kinds, reference)
     source = "" if seconds is None else timing.source_on(place.kinds[0])
     is_late = timing.is_late(place.kinds, reference)
-    return Build(seconds, _cost(place, seconds), source, is_late)
+    return BuildEstimate(seconds, _cost(place, seconds), source, is_late)
 
 
 def _cost(place: Place, seconds: int | None) -> Decimal | None:

@@ -16,18 +16,18 @@ from operator import itemgetter
 from sys import intern
 from typing import NamedTuple
 
-from fleet.model.decisions import Stopped
+from fleet.model.decisions import NoMachineReason
 from fleet.model.facts import Demand, Market, Request, Unknown, World
 from fleet.model.prices import Tariff, bill
 from fleet.model.values import digest
-from fleet.planner.durations import Durations, Expected, Kind, Timing
+from fleet.planner.durations import Durations, Expected, MachineKind, Timing
 from fleet.planner.inventory import demand_trouble
 from fleet.planner.teams import Teams, teams_of
 from fleet.schema.model import Fleet, Limits, Otherwise, TicketQueue
 from fleet.schema.remembered import remembered
 from fleet.tagrules.context import QueueContext, context_of
 from fleet.tagrules.offers import Ask, Matcher, Offer
-from fleet.tagrules.requests import Asking, Difference, Judge, Memberships, Refusal
+from fleet.tagrules.requests import AddedTag, Judge, Memberships, TagRefusal, TagRequirements
 from fleet.tagrules.vocabulary import Vocabulary, write_minimums
 from fleet.words.limits import add_pool
 
@@ -62,7 +62,7 @@ class Ordered(NamedTuple):
     timing: Timing | None = None
     """How the duration depends on the machine; None if it does not."""
 
-    def seconds_on(self, *kinds: Kind) -> int | None:
+    def seconds_on(self, *kinds: MachineKind) -> int | None:
         """Return the expected duration in seconds on the slowest of these machine kinds."""
         return self.timing.slowest(kinds, self.seconds) if self.timing else self.seconds
 
@@ -102,12 +102,12 @@ class Ruled(NamedTuple):
     path: tuple[str | int, ...]
 
 
-class Shape(NamedTuple):
+class RequestShape(NamedTuple):
     """The properties that requests of one signature share, except queue and priority."""
 
     ask: Ask
-    refused: tuple[Refusal, ...]
-    differences: tuple[Difference, ...]
+    refused: tuple[TagRefusal, ...]
+    differences: tuple[AddedTag, ...]
     held: bool
 
 
@@ -121,8 +121,8 @@ class Signed:
     priority: int
     payer: Payer
     requests: tuple[Ordered, ...]
-    refused: tuple[Refusal, ...]
-    differences: tuple[Difference, ...]
+    refused: tuple[TagRefusal, ...]
+    differences: tuple[AddedTag, ...]
     held: bool
     """The queue stored a tag that the requester has no permission for: no worker may serve it."""
     fitting_supplies: tuple[str, ...]
@@ -143,7 +143,7 @@ class _SignatureKey(NamedTuple):
     """The grouping key of a signature."""
 
     queue: str
-    shape: Shape
+    shape: RequestShape
     priority: int
     payer: Payer
     dropped: frozenset[str]
@@ -153,7 +153,7 @@ class _SignatureKey(NamedTuple):
 class _RequestClass(NamedTuple):
     """Cached properties of requests with equal tags, queue and payer."""
 
-    asking: Asking
+    asking: TagRequirements
     kind: _SignatureKey
     """With every required tag; waived tags depend on the time and are set later."""
 
@@ -341,8 +341,8 @@ def ordered(queue: str, request: Request, expected: Expected = (None, None)) -> 
     ]
 
 
-def _shape(asking: Asking) -> Shape:
-    return Shape(asking.ask, asking.refused, asking.differences, asking.held)
+def _shape(asking: TagRequirements) -> RequestShape:
+    return RequestShape(asking.ask, asking.refused, asking.differences, asking.held)
 
 
 _NO_TAGS: frozenset[str] = frozenset()
@@ -510,7 +510,7 @@ class Fit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Group:
+class RequestGroup:
     """Waiting requests with the same eligible places, counted by the same limits."""
 
     id: str
@@ -565,7 +565,7 @@ class Place:
     """Fixed seconds of one additional machine: boot and idle time."""
     price: Decimal = Decimal(0)
     """Price per machine hour, including address and disk."""
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[MachineKind, ...] = ()
     """Types, cores and speeds of its machines, if durations depend on them."""
     tariff: Tariff | None = None
     """How a machine created there is billed.
@@ -600,7 +600,7 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class LimitRow:
     """One limit as a linear constraint with `room` as its right-hand side."""
 
     path: Path
@@ -621,7 +621,7 @@ class Row:
     """Unit of `room`; of a budget its currency, or machine hours."""
     over: Decimal | None = Decimal(0)
     """Amount in use above the limit; None: the use is unknown, and no higher limit helps."""
-    code: Stopped = Stopped.BUDGET
+    code: NoMachineReason = NoMachineReason.BUDGET
     pool: str = ""
     """The pool that the limit is about; empty for a limit of several pools."""
 

@@ -39,7 +39,7 @@ _MAX_RUNS = 1000
 """Maximum runs per package and machine type; the latest count."""
 
 
-class Run(NamedTuple):
+class FinishedRun(NamedTuple):
     """A finished run on a named machine."""
 
     task: str
@@ -49,7 +49,7 @@ class Run(NamedTuple):
     seconds: int
 
 
-def by_type(runs: Iterable[Run], attempts: Iterable[Attempt]) -> tuple[TaskRuns, ...]:
+def by_type(runs: Iterable[FinishedRun], attempts: Iterable[Attempt]) -> tuple[TaskRuns, ...]:
     """Return the durations of runs by task, package and machine type."""
     made: defaultdict[str, list[tuple[datetime, str]]] = defaultdict(list)
     for attempt in attempts:
@@ -139,7 +139,7 @@ PARALLEL = 90
 """Percent of the work that runs in parallel, unless `durations` states it."""
 
 
-class Kind(NamedTuple):
+class MachineKind(NamedTuple):
     """The properties of a machine that durations depend on."""
 
     type: str
@@ -149,7 +149,7 @@ class Kind(NamedTuple):
     """Percent of the usual speed; 0: not stated."""
 
 
-NO_KIND = Kind("", 0)
+NO_KIND = MachineKind("", 0)
 """A machine of an unknown type."""
 
 
@@ -182,7 +182,7 @@ class Timing:
             return fields
         return [*self.stated, self.measured, self.cores, self.parallel, *self.fitted, *fields]
 
-    def on(self, kind: Kind, expected: int | None) -> int | None:
+    def on(self, kind: MachineKind, expected: int | None) -> int | None:
         """Return the duration on a machine, for an expected duration on the reference machine."""
         if expected is None:
             return None
@@ -201,7 +201,7 @@ class Timing:
         after = self.cores * (serial * kind.cores + self.parallel)
         return -(-expected * after // before)
 
-    def source_on(self, kind: Kind) -> str:
+    def source_on(self, kind: MachineKind) -> str:
         """Return the source of the duration there; empty if stated, or equal to the reference."""
         if self._stated_on(kind) is not None:
             return ""
@@ -213,18 +213,18 @@ class Timing:
             return f"by its cores, {kind.cores} to {self.cores}, which share {self.parallel}%"
         return ""
 
-    def slowest(self, kinds: Iterable[Kind], expected: int | None) -> int | None:
+    def slowest(self, kinds: Iterable[MachineKind], expected: int | None) -> int | None:
         """Return the duration on the slowest of these machines."""
         if expected is None:
             return None
         return max((self.on(kind, expected) or 0 for kind in kinds), default=expected)
 
-    def is_late(self, kinds: Iterable[Kind], expected: int | None) -> bool:
+    def is_late(self, kinds: Iterable[MachineKind], expected: int | None) -> bool:
         """Return whether a request misses its deadline there; False if its duration is unknown."""
         takes = self.slowest(kinds, expected)
         return self.deadline is not None and takes is not None and takes > self.deadline
 
-    def _stated_on(self, kind: Kind) -> int | None:
+    def _stated_on(self, kind: MachineKind) -> int | None:
         return next((seconds for name, seconds in self.stated if name == kind.type), None)
 
 
@@ -275,12 +275,12 @@ class Durations:
         known = self._look_up(about, names, deadline, is_own=own is not None)
         return known.expected(request.expected_seconds), known.timing
 
-    def remaining(self, worker: Worker, now: datetime, kind: Kind = NO_KIND) -> int | None:
+    def remaining(self, worker: Worker, now: datetime, kind: MachineKind = NO_KIND) -> int | None:
         """Return the remaining seconds of a busy worker, rounded up; None if unknown."""
         left = self.left(worker, now, kind)
         return None if left is None else -(-left // timedelta(seconds=1))
 
-    def left(self, worker: Worker, now: datetime, kind: Kind = NO_KIND) -> timedelta | None:
+    def left(self, worker: Worker, now: datetime, kind: MachineKind = NO_KIND) -> timedelta | None:
         """Return the remaining time of a busy worker; None if unknown.
 
         An unknown duration counts as `assumed`, if set. Work that has exceeded its expectation is
@@ -397,16 +397,16 @@ def _speeds(fleet: Fleet) -> Iterator[int]:
             yield pool.machine.speed
 
 
-def kind_at(fleet: Fleet, pool: str, name: str | None) -> Kind:
+def kind_at(fleet: Fleet, pool: str, name: str | None) -> MachineKind:
     """Return the kind of a machine type in a pool; `NO_KIND` if unknown."""
     declared = fleet.pools.get(pool)
     if not name or not isinstance(declared, Pool):
         return NO_KIND
     known = find_type(fleet, declared, name)
-    return Kind(name, known.cores, known.speed) if known else Kind(name, 0)
+    return MachineKind(name, known.cores, known.speed) if known else MachineKind(name, 0)
 
 
-def kind_of(fleet: Fleet, pool: str, unit: Unit) -> Kind:
+def kind_of(fleet: Fleet, pool: str, unit: Unit) -> MachineKind:
     """Return the kind of a unit's machine; of an unlisted machine from its recorded inputs."""
     made = unit.machine or unit.inputs
     return kind_at(fleet, pool, made.type if made else None)

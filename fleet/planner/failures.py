@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from fleet.model.facts import Attempt, AttemptResult, Machine, Market, World
 from fleet.planner.inventory import PoolInventory, attempts_of
-from fleet.planner.units import State, Unit, why_late
+from fleet.planner.units import Unit, UnitState, why_late
 from fleet.schema.model import BootFailures, Fleet, HooksProvider, Pool
 from fleet.words import images as words
 from fleet.words.lives import DEAF
@@ -37,9 +37,9 @@ MAX_FAILURE_RATE = 0.5
 MAX_ATTEMPTS = 20
 """Maximum latest attempts per pool, machine type and market that are evaluated."""
 
-_WHY_FAILED: Mapping[State | None, str] = {
-    State.DEAF: DEAF,
-    State.STOPPED: words.STOPPED_BEFORE,
+_WHY_FAILED: Mapping[UnitState | None, str] = {
+    UnitState.DEAF: DEAF,
+    UnitState.STOPPED: words.STOPPED_BEFORE,
 }
 _FAILED = frozenset({"failed", "error", "out-of-stock", "quota", "name-taken"})
 _ENDED = frozenset({"registered", "failed", "error"})
@@ -130,7 +130,7 @@ def settle(
     unmade = {
         (name, unit.name)
         for name, inventory in inventories.items()
-        for unit in inventory.having(State.UNFINISHED)
+        for unit in inventory.having(UnitState.UNFINISHED)
         if unit.machine is None
     }
     limits = _creation_limits(fleet)
@@ -144,7 +144,7 @@ def settle(
             settled.append(attempt.altered(result="error", detail=_ABANDONED))
         elif result := _attempt_result(state):
             late = why_late(fleet.pools.get(attempt.pool))
-            detail = late if state is State.NEVER_REGISTERED else _WHY_FAILED.get(state, "")
+            detail = late if state is UnitState.NEVER_REGISTERED else _WHY_FAILED.get(state, "")
             settled.append(attempt.altered(result=result, detail=detail))
     return tuple(settled)
 
@@ -158,27 +158,33 @@ def _creation_limits(fleet: Fleet) -> dict[str, timedelta]:
     }
 
 
-def _final_state(unit: Unit) -> State:
+def _final_state(unit: Unit) -> UnitState:
     """Return the final state of a unit; a stopped one that had registered counts as disabled."""
-    if unit.state is State.STOPPED and not unit.awaits_token:
-        return State.DISABLED
+    if unit.state is UnitState.STOPPED and not unit.awaits_token:
+        return UnitState.DISABLED
     return unit.state
 
 
-def _attempt_result(state: State | None) -> AttemptResult | None:
+def _attempt_result(state: UnitState | None) -> AttemptResult | None:
     match state:
         case None:
             return "gone"
-        case State.NEVER_REGISTERED | State.DEAF | State.STOPPED:
+        case UnitState.NEVER_REGISTERED | UnitState.DEAF | UnitState.STOPPED:
             return "failed"
-        case State.IDLE | State.BUSY | State.DRAINING | State.DISCONNECTED | State.DISABLED:
+        case (
+            UnitState.IDLE
+            | UnitState.BUSY
+            | UnitState.DRAINING
+            | UnitState.DISCONNECTED
+            | UnitState.DISABLED
+        ):
             return "registered"
         case _:
             return None
 
 
 @dataclass(frozen=True)
-class Memory:
+class BootAttempts:
     """The attempts that still count, latest first."""
 
     now: datetime
@@ -209,7 +215,7 @@ class Memory:
         return self.now - attempt.at <= FAILURE_MEMORY + MIN_ATTEMPTS * took * 2
 
 
-def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Memory:
+def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> BootAttempts:
     """Return the recorded attempts, with the results of those that have finished since."""
     settled = {(each.worker, each.at): each for each in settle(fleet, world, inventories)}
     by_pool: defaultdict[str, list[Attempt]] = defaultdict(list)
@@ -223,10 +229,10 @@ def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory])
         pool = fleet.pools.get(attempt.pool)
         if isinstance(pool, Pool):
             by_account[pool.provider, attempt.market].append(known)
-    return Memory(world.time, by_pool, by_account, limits=_creation_limits(fleet))
+    return BootAttempts(world.time, by_pool, by_account, limits=_creation_limits(fleet))
 
 
-def describe_creations(memory: Memory, pool: str) -> dict[str, str]:
+def describe_creations(memory: BootAttempts, pool: str) -> dict[str, str]:
     """Return the error of the last creation of each worker of a pool, if it failed."""
     latest = {each.worker: each for each in reversed(memory.by_pool.get(pool, ()))}
     return {
@@ -245,12 +251,12 @@ def _shorten(detail: str) -> str:
     return detail if len(detail) <= _MAX_DETAIL else f"{detail[:_MAX_DETAIL]}…"
 
 
-def find_lost(memory: Memory, inventory: PoolInventory) -> frozenset[str]:
+def find_lost(memory: BootAttempts, inventory: PoolInventory) -> frozenset[str]:
     """Return the machines whose workers had registered, but are in no registry now.
 
     A machine older than all records counts too: unregistered, it would have been deleted.
     """
-    silent = inventory.having(State.STARTING, State.NEVER_REGISTERED, State.STOPPED)
+    silent = inventory.having(UnitState.STARTING, UnitState.NEVER_REGISTERED, UnitState.STOPPED)
     if not silent:
         return frozenset()
     tries = memory.by_pool.get(inventory.pool, ())
@@ -278,7 +284,9 @@ class Failing(NamedTuple):
     until: datetime | None = None
 
 
-def find_failing(memory: Memory, pool: str, kind: str, market: Market, provider: str) -> Failing:
+def find_failing(
+    memory: BootAttempts, pool: str, kind: str, market: Market, provider: str
+) -> Failing:
     """Return the failures that currently close an option."""
     if not memory.has_failures:
         return Failing()
@@ -319,14 +327,16 @@ class _Streak:
 
 
 def _active_streak(
-    memory: Memory, attempts: Sequence[Attempt], kinds: Collection[str]
+    memory: BootAttempts, attempts: Sequence[Attempt], kinds: Collection[str]
 ) -> _Streak | None:
     """Return the streak of failures whose back-off is active."""
     streak = _streak(memory, attempts, kinds)
     return streak if streak and memory.now < streak.until else None
 
 
-def _streak(memory: Memory, attempts: Sequence[Attempt], kinds: Collection[str]) -> _Streak | None:
+def _streak(
+    memory: BootAttempts, attempts: Sequence[Attempt], kinds: Collection[str]
+) -> _Streak | None:
     """Count the failed runs since the last success; several failures of one run count once."""
     runs, latest, before = 0, None, memory.now
     for at, of_run in groupby(attempts, key=lambda each: each.at):
@@ -345,7 +355,7 @@ def _streak(memory: Memory, attempts: Sequence[Attempt], kinds: Collection[str])
     return _Streak(runs, memory.end_of(latest) + max(memory.least, closes))
 
 
-def describe_failures(memory: Memory, pool: str) -> str:
+def describe_failures(memory: BootAttempts, pool: str) -> str:
     """Describe a pool's latest consecutive failures and their cause; empty without failures."""
     failed: list[Attempt] = []
     before = memory.now
@@ -362,7 +372,7 @@ def describe_failures(memory: Memory, pool: str) -> str:
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StoppedImage:
     """An image whose boots failed too often, and its retry time."""
 
     failures: int
@@ -381,8 +391,8 @@ class Stopped:
 
 
 def stopped_images(
-    rule: BootFailures, memory: Memory, pool: str
-) -> Callable[[str], Stopped | None]:
+    rule: BootFailures, memory: BootAttempts, pool: str
+) -> Callable[[str], StoppedImage | None]:
     """Return a function from image id to its stop in this pool; None for an allowed image."""
     boots: defaultdict[str, list[Attempt]] = defaultdict(list)
     for attempt in memory.by_pool.get(pool, ()) if memory.has_failures else ():
@@ -393,11 +403,11 @@ def stopped_images(
 
 def _stops(
     rule: BootFailures, boots: Mapping[str, Sequence[Attempt]]
-) -> Iterator[tuple[str, Stopped]]:
+) -> Iterator[tuple[str, StoppedImage]]:
     for image, attempts in boots.items():
         latest = attempts[: rule.of_last]
         failed = sorted(attempt.at for attempt in latest if attempt.result == "failed")
         if len(failed) >= rule.stop_after:
             # When this failure is forgotten, fewer than stop_after remain.
             ends = failed[len(failed) - rule.stop_after] + BOOT_MEMORY
-            yield image, Stopped(len(failed), len(latest), ends)
+            yield image, StoppedImage(len(failed), len(latest), ends)

@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from fleet.model.decisions import NO_FIGURES, Decision, Figures, Served, Stopped, Unfit
+from fleet.model.decisions import (
+    NO_FIGURES,
+    Decision,
+    DecisionFigures,
+    NoMachineReason,
+    Served,
+    Unfit,
+)
 from fleet.model.facts import World
 from fleet.model.plan import Signature, Unserved
 from fleet.planner.images import Unproven, find_unproven, images_by_pool
@@ -24,12 +31,12 @@ from fleet.tagrules.offers import (
     offer_of_pool,
     satisfies,
 )
-from fleet.tagrules.requests import Refusal
+from fleet.tagrules.requests import TagRefusal
 from fleet.tagrules.sources import BUILD_ARCH
 from fleet.tagrules.vocabulary import tag_name
 
 
-class Asked(NamedTuple):
+class FitRequirements(NamedTuple):
     """The requirements of a request that decide which pools fit it."""
 
     queue: str | None
@@ -57,9 +64,9 @@ class Asked(NamedTuple):
         return not self.held and satisfies(self.ask_at(offer), offer)
 
 
-def asked_by(fleet: Fleet, signature: Signature) -> Asked:
+def asked_by(fleet: Fleet, signature: Signature) -> FitRequirements:
     """Return the requirements of the requests of a signature, as the plan recorded them."""
-    return Asked(
+    return FitRequirements(
         signature.queue,
         ask_of_tags(fleet, signature.required, signature.provided),
         frozenset(signature.dropped),
@@ -68,18 +75,18 @@ def asked_by(fleet: Fleet, signature: Signature) -> Asked:
     )
 
 
-def held_tags(refused: Collection[Refusal]) -> tuple[str, ...]:
+def held_tags(refused: Collection[TagRefusal]) -> tuple[str, ...]:
     """Return the tags that hold a request: the unknown ones, else those that may be denied."""
     alike = _certainty(held_by(refused))
     return tuple(each.tag for each in refused if _certainty(each) == alike)
 
 
-def held_by(refused: Collection[Refusal]) -> Refusal:
+def held_by(refused: Collection[TagRefusal]) -> TagRefusal:
     """Return the first of the refusals that hold a request."""
     return min(refused, key=_certainty)
 
 
-def _certainty(refusal: Refusal) -> tuple[bool, bool]:
+def _certainty(refusal: TagRefusal) -> tuple[bool, bool]:
     return not refusal.is_unknown, refusal.is_sure
 
 
@@ -88,32 +95,36 @@ _PARTS = (Unfit.TAG_MISSING, Unfit.TAG_NOT_BROUGHT, Unfit.TAG_EXCLUSIVE, Unfit.T
 
 
 def find_unfit(
-    fleet: Fleet, asked: Asked, pool: str, offer: Offer, unproven: Unproven | None = None
+    fleet: Fleet, asked: FitRequirements, pool: str, offer: Offer, unproven: Unproven | None = None
 ) -> Iterator[Decision]:
     """Yield every reason why a pool does not fit a request."""
     declared = fleet.pools[pool]
     if not asked.is_served_by(declared):
-        yield _decision(Unfit.QUEUE_NOT_SERVED, pool, "serves", Figures(queue=asked.queue or ""))
+        yield _decision(
+            Unfit.QUEUE_NOT_SERVED, pool, "serves", DecisionFigures(queue=asked.queue or "")
+        )
     ask = asked.ask_at(offer)
     mismatch = find_mismatch(ask, offer)
     if unproven is not None and unproven.may_prove(mismatch):
         at = {"image": unproven.pool.image, "provider": unproven.pool.provider}
-        figures = Figures(tags=mismatch.missing, **at)
+        figures = DecisionFigures(tags=mismatch.missing, **at)
         yield _decision(Unfit.IMAGE_UNPROVEN, pool, "image", figures)
         mismatch = Mismatch()
     for code, tags in zip(_PARTS, mismatch, strict=True):
         if tags:
             has = _numbers_of(offer, tags) if code is Unfit.TOO_SMALL else ()
-            figures = Figures(tags=tags, has=has)
+            figures = DecisionFigures(tags=tags, has=has)
             yield _decision(code, pool, _key_of(code, tags, declared), figures)
     if asked.held:
-        held = Figures(tags=asked.held, held="unknown" if asked.is_unknown else "denied")
+        held = DecisionFigures(tags=asked.held, held="unknown" if asked.is_unknown else "denied")
         yield _decision(Unfit.TAG_HELD, pool, "", held)
     if offer.on_demand and not offer.on_demand & ask.required:
-        yield _decision(Unfit.ON_DEMAND, pool, "", Figures(tags=tuple(sorted(offer.on_demand))))
+        yield _decision(
+            Unfit.ON_DEMAND, pool, "", DecisionFigures(tags=tuple(sorted(offer.on_demand)))
+        )
 
 
-def _decision(code: Unfit, pool: str, key: str, figures: Figures) -> Decision:
+def _decision(code: Unfit, pool: str, key: str, figures: DecisionFigures) -> Decision:
     path: Path = ("pools", pool, key) if key else ("pools", pool)
     return Decision(code=code, subject=(pool,), key=path, figures=figures)
 
@@ -134,7 +145,7 @@ def _key_of(code: Unfit, tags: Sequence[str], pool: Pool | StaticPool) -> str:
     return keys.get(code, "provides")
 
 
-class Decider:
+class FitDecider:
     """Decides every pair of a request and a pool as the plan did."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
@@ -146,11 +157,11 @@ class Decider:
         images = images_by_pool(self._fleet, self._world)
         return {name: offer_of_pool(self._fleet, name, images[name]) for name in sorted(images)}
 
-    def fits(self, asked: Asked, pool: str) -> bool:
+    def fits(self, asked: FitRequirements, pool: str) -> bool:
         """Return whether a pool serves the queue of a request and its workers may run it."""
         return asked.is_served_by(self._fleet.pools[pool]) and asked.fits(self.offers[pool])
 
-    def find_unasked(self, asked: Asked, pool: str) -> tuple[str, ...] | None:
+    def find_unasked(self, asked: FitRequirements, pool: str) -> tuple[str, ...] | None:
         """Return the tags that a request must also require for a new machine of a pool.
 
         None: the pool does not fit, whatever other tags the request requires.
@@ -160,7 +171,7 @@ class Decider:
         offer = self.offers[pool]
         return find_unasked(asked.ask_at(offer), offer)
 
-    def find_unfit(self, asked: Asked, pool: str) -> tuple[Decision, ...]:
+    def find_unfit(self, asked: FitRequirements, pool: str) -> tuple[Decision, ...]:
         """Return every reason why a pool does not fit a request; empty if it fits."""
         unproven = self._unproven.get(pool)
         return tuple(find_unfit(self._fleet, asked, pool, self.offers[pool], unproven))
@@ -178,7 +189,9 @@ class Decider:
         `unserved` is the entry of the plan if the requests wait.
         """
         recorded = unserved.decisions if unserved else ()
-        stopped = [e for e in recorded if pool in e.subject and isinstance(e.code, Stopped)]
+        stopped = [
+            e for e in recorded if pool in e.subject and isinstance(e.code, NoMachineReason)
+        ]
         if unserved is not None and stopped:
             return tuple(_of_pool(each, pool, unserved) for each in stopped)
         asked = asked_by(self._fleet, signature)
@@ -194,7 +207,7 @@ class Decider:
 
 def fitting(pool: str, code: Served = Served.FITS, waived: tuple[str, ...] = ()) -> Decision:
     """Return the decision on a pool that fits, without the waived tags."""
-    figures = Figures(tags=waived) if waived else NO_FIGURES
+    figures = DecisionFigures(tags=waived) if waived else NO_FIGURES
     return Decision(code=code, subject=(pool,), key=("pools", pool), figures=figures)
 
 
@@ -205,5 +218,5 @@ def _of_pool(decision: Decision, pool: str, unserved: Unserved) -> Decision:
     if decision.message:
         return alone
     own = next(each for each in unserved.blocked if (each.pool, each.path) == (pool, key))
-    figures = Figures(needed=own.needed, left=own.left, unit=own.unit, until=own.until)
+    figures = DecisionFigures(needed=own.needed, left=own.left, unit=own.unit, until=own.until)
     return alone.altered(figures=figures, message=own.because)

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from fleet.model.decisions import Stopped
+from fleet.model.decisions import NoMachineReason
 from fleet.model.facts import Listing, Worker, World
 from fleet.model.plan import Plan, WorkerVerdict
 from fleet.model.pool_limits import boot_of
 from fleet.model.values import Value
 from fleet.planner.demand import Drops, Ordered, ordered
-from fleet.planner.durations import NO_KIND, Durations, Kind, kind_at
+from fleet.planner.durations import NO_KIND, Durations, MachineKind, kind_at
 from fleet.planner.fitting import asked_by
 from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import is_of_older, joined
@@ -34,12 +34,12 @@ from fleet.words import answers
 from fleet.words.limits import explain_no_room
 
 _WORKING = frozenset({"idle", "busy", "starting", "assumed", "planned", "unfinished"})
-Class = tuple[frozenset[str], Offer, Kind]
+Class = tuple[frozenset[str], Offer, MachineKind]
 """Key of interchangeable workers: their queues, offer and machine kind."""
 
 
 @dataclass(frozen=True)
-class Standing:
+class ForecastWorker:
     """A worker that takes work, and the seconds until it is free."""
 
     name: str
@@ -64,7 +64,7 @@ class Forecast:
     """Request to the reason why its start is unknown."""
     untimed: set[str] = field(default_factory=set)
     """Requests whose start depends only on work of unknown duration."""
-    standing: dict[str, Standing] = field(default_factory=dict)
+    standing: dict[str, ForecastWorker] = field(default_factory=dict)
     """The workers that take work, by name."""
 
     def leave(self, key: str, reason: str) -> None:
@@ -90,7 +90,7 @@ class _Line:
     heap: list[tuple[int, str]] = field(default_factory=list)
     untimed: bool = False
     """The end of work is unknown for one of these workers."""
-    kind: Kind = NO_KIND
+    kind: MachineKind = NO_KIND
 
     def ends_in_time(self, request: Ordered) -> bool:
         """Return whether a request ends before its deadline there."""
@@ -170,7 +170,7 @@ class _Waiving(NamedTuple):
 class _Schedule:
     """The time until which each worker is busy; each started request extends it."""
 
-    def __init__(self, standing: Mapping[str, Standing], assumed: int | None) -> None:
+    def __init__(self, standing: Mapping[str, ForecastWorker], assumed: int | None) -> None:
         self._standing = standing
         self._assumed = assumed
         self.free = {n: each.free_in for n, each in standing.items() if each.free_in is not None}
@@ -292,8 +292,8 @@ def _provides(vocabulary: Vocabulary, name: str, offer: Offer) -> bool:
 
 _LIMITS = frozenset(
     {
-        *(Stopped.TAG_LIMIT, Stopped.QUEUE_LIMIT, Stopped.TAGGED_FIRST),
-        *(Stopped.OWNER_BLOCKED, Stopped.BUDGET, Stopped.DEADLINE),
+        *(NoMachineReason.TAG_LIMIT, NoMachineReason.QUEUE_LIMIT, NoMachineReason.TAGGED_FIRST),
+        *(NoMachineReason.OWNER_BLOCKED, NoMachineReason.BUDGET, NoMachineReason.DEADLINE),
     }
 )
 """Constraints that more machines do not ease."""
@@ -365,13 +365,13 @@ def _waived_lines(
 
 def workers_of(
     fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = None
-) -> Iterator[Standing]:
+) -> Iterator[ForecastWorker]:
     """Yield the workers that take work: existing, booting, or created by this plan."""
     withheld = {a.worker for a in plan.withheld}
     durations = Durations(fleet, world, assumed=assumed)
     known = registered_workers(world)
     images = images_by_pool(fleet, world)
-    offers: dict[tuple[str, tuple[str, ...], tuple[str, ...], Kind], Class] = {}
+    offers: dict[tuple[str, tuple[str, ...], tuple[str, ...], MachineKind], Class] = {}
     for verdict in plan.workers:
         stays = verdict.verdict == "keep" or (verdict.worker in withheld)
         if verdict.verdict == "create":
@@ -401,7 +401,7 @@ def workers_of(
             free_in = durations.remaining(worker, world.time, kind) if worker else assumed
         else:
             free_in = _seconds_until_free(fleet, world, verdict)
-        yield Standing(verdict.worker, offers[shape], free_in, works)
+        yield ForecastWorker(verdict.worker, offers[shape], free_in, works)
 
 
 def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:
@@ -443,7 +443,7 @@ def _seconds_until_free(fleet: Fleet, world: World, verdict: WorkerVerdict) -> i
     return max(0, boots - int((world.time - verdict.since).total_seconds()))
 
 
-class Waits(Value):
+class ExpectedWaits(Value):
     """The longest expected wait, in seconds, of half and of nearly all requests.
 
     An unknown wait counts as longer than every known one.
@@ -455,13 +455,13 @@ class Waits(Value):
     of: int = Field(0, description="Requests that wait.")
 
 
-def find_waits(fleet: Fleet, world: World, plan: Plan) -> Waits:
+def find_waits(fleet: Fleet, world: World, plan: Plan) -> ExpectedWaits:
     """Return the expected waits of a plan."""
     found = forecast(fleet, world, plan)
     starts = sorted(found.starts.values())
     total = len(starts) + len(found.not_known)
     half, most = (_percentile(starts, total, share) for share in (50, 95))
-    return Waits(half=half, most=most, known=len(starts), of=total)
+    return ExpectedWaits(half=half, most=most, known=len(starts), of=total)
 
 
 def _percentile(starts: list[int], total: int, percent: int) -> int | None:

@@ -14,7 +14,7 @@ from itertools import groupby
 from math import ceil, floor, inf
 from operator import attrgetter, itemgetter
 
-from fleet.planner.demand import Fit, Group, Ordered, Place, Rank, Row
+from fleet.planner.demand import Fit, LimitRow, Ordered, Place, Rank, RequestGroup
 from fleet.planner.solver import ROW_MARGIN, Array, Program
 
 EPSILON = 1e-6
@@ -40,17 +40,17 @@ _Node = tuple[str, str]
 class Component:
     """Groups, places and limits that share anything."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[RequestGroup, ...]
     places: tuple[Place, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[LimitRow, ...]
 
 
 def components(
-    groups: Sequence[Group], places: Mapping[str, Place], rows: Sequence[Row]
+    groups: Sequence[RequestGroup], places: Mapping[str, Place], rows: Sequence[LimitRow]
 ) -> Iterator[Component]:
     """Yield the components, in canonical order; a limit that cannot bind joins nothing."""
     sets = _Sets()
-    fitting: defaultdict[tuple[str, ...], list[Group]] = defaultdict(list)
+    fitting: defaultdict[tuple[str, ...], list[RequestGroup]] = defaultdict(list)
     for group in groups:
         fitting[tuple(group.fits)].append(group)
     demand: defaultdict[str, int] = defaultdict(int)
@@ -60,7 +60,7 @@ def components(
         for place in known:
             demand[place] += sum(len(group.requests) for group in members)
     sizes = {group.id: len(group.requests) for group in groups}
-    parts: defaultdict[_Node, tuple[list[Group], list[Place], list[Row]]]
+    parts: defaultdict[_Node, tuple[list[RequestGroup], list[Place], list[LimitRow]]]
     parts = defaultdict(lambda: ([], [], []))
     counted = []
     for row in rows:
@@ -80,7 +80,7 @@ def components(
         yield Component(tuple(part[0]), tuple(part[1]), tuple(part[2]))
 
 
-def _can_bind(row: Row, sizes: Mapping[str, int], demand: Mapping[str, int]) -> bool:
+def _can_bind(row: LimitRow, sizes: Mapping[str, int], demand: Mapping[str, int]) -> bool:
     """Return whether serving all requests in the most expensive way could reach a limit."""
     used = sum((n * demand[place] for place, n in row.machines.items() if place in demand), _ZERO)
     if used > row.room:
@@ -219,7 +219,7 @@ class Model:
         """Merge groups that take the same of the same places, unless a limit counts them."""
         counted = {group for row in self.rows for group, _ in row.requests}
         positions: dict[tuple[str, ...], dict[str, int]] = {}
-        merged: defaultdict[object, list[Group]] = defaultdict(list)
+        merged: defaultdict[object, list[RequestGroup]] = defaultdict(list)
         gaps = _priority_gaps(component)
         for group in component.groups:
             rank = group.rank if self.by_rank else None
@@ -253,7 +253,7 @@ class Model:
         return sorted(blocks, key=lambda block: block.requests[0])
 
 
-def _order_requests(groups: Iterable[Group]) -> list[Waiting]:
+def _order_requests(groups: Iterable[RequestGroup]) -> list[Waiting]:
     """Return all requests in service order; each group is already sorted."""
     found: list[Waiting] = []
     rank_of = attrgetter("rank")

@@ -25,7 +25,7 @@ from fleet.model.images import (
 )
 from fleet.model.money import rates
 from fleet.model.prices import bill, tariff_at
-from fleet.planner.failures import Memory, Stopped, recall, stopped_images
+from fleet.planner.failures import BootAttempts, StoppedImage, recall, stopped_images
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.schema.model import (
     ExistingImage,
@@ -47,7 +47,7 @@ _USED_STATES = ("candidate", "current", "previous", "retired")
 
 
 @dataclass(frozen=True)
-class Standing:
+class NextVersion:
     """The next version of an image to promote."""
 
     version: ImageVersion
@@ -97,7 +97,7 @@ def find_standing(
     versions: Iterable[ImageVersion],
     queues: Mapping[str, QueueReading],
     now: datetime,
-) -> Standing | None:
+) -> NextVersion | None:
     """Return the next version of an image to promote.
 
     None if there is no such version, if fleet.yaml pins one, or if fleet does not build the image.
@@ -115,11 +115,11 @@ def find_standing(
     if recipe.version is not None or wanted is None or wanted.since is None:
         return _newest_if_failed(ours) if recipe.version is None and wanted is None else None
     if why := _explain_manual(fleet, queues, recipe, wanted):
-        return Standing(wanted, wanted.since, why=why)
+        return NextVersion(wanted, wanted.since, why=why)
     if not isinstance(rule, Promote) or not any(version.state == "current" for version in ours):
-        return Standing(wanted, wanted.since, "current")
+        return NextVersion(wanted, wanted.since, "current")
     if wanted is not candidate:
-        return Standing(wanted, wanted.since, "candidate", rule.candidate)
+        return NextVersion(wanted, wanted.since, "candidate", rule.candidate)
     return _trial_standing(wanted, wanted.since, rule, now)
 
 
@@ -138,12 +138,12 @@ def _explain_manual(
     return words.TESTED_EARLIER
 
 
-def _newest_if_failed(ours: Sequence[ImageVersion]) -> Standing | None:
+def _newest_if_failed(ours: Sequence[ImageVersion]) -> NextVersion | None:
     """Return the newest version with the reason of its failure; None if it has not failed."""
     newest = _newest(ours)
     if newest is None or newest.state != "failed" or newest.since is None or not newest.why:
         return None
-    return Standing(newest, newest.since, why=words.explain_failed(newest.why))
+    return NextVersion(newest, newest.since, why=words.explain_failed(newest.why))
 
 
 def _explain_no_work(
@@ -193,12 +193,12 @@ def _task_of(tag: str) -> str:
 
 def _trial_standing(
     version: ImageVersion, since: datetime, rule: Promote, now: datetime
-) -> Standing:
+) -> NextVersion:
     until = since + timedelta(seconds=rule.after)
     if now >= until:
-        return Standing(version, since, "current")
+        return NextVersion(version, since, "current")
     why = words.explain_trial(version.image, until, rule.after)
-    return Standing(version, since, why=why, until=until)
+    return NextVersion(version, since, why=why, until=until)
 
 
 def _newest(versions: Iterable[ImageVersion]) -> ImageVersion | None:
@@ -270,7 +270,7 @@ class _ImageCase:
     """All versions of this image, at any provider."""
     published: Sequence[ImageVersion]
     """The versions at the pool's provider, newest first."""
-    stops: Callable[[str], Stopped | None]
+    stops: Callable[[str], StoppedImage | None]
     booted: Attempt | None
     """The latest successful boot of this image at this provider."""
 
@@ -336,7 +336,7 @@ class _ImageCase:
         return "" if provider.has_images else self.pool.image
 
 
-def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> ImageChoice:
+def choose_image(fleet: Fleet, world: World, memory: BootAttempts, name: str) -> ImageChoice:
     """Return the image of the next machine of a pool."""
     pool = fleet.pools.get(name)
     if not isinstance(pool, Pool):
@@ -369,7 +369,7 @@ def describe_change(fleet: Fleet, image: str, provider: str) -> str:
     return f"edit images.{image}.existing.{provider} in fleet.yaml"
 
 
-def _find_last_boot(fleet: Fleet, memory: Memory, pool: Pool) -> Attempt | None:
+def _find_last_boot(fleet: Fleet, memory: BootAttempts, pool: Pool) -> Attempt | None:
     """Return the latest boot of a pool's image at its provider; None without a record."""
     if not memory.has_failures:
         return None
@@ -488,7 +488,7 @@ def _choose_unrecorded_pin(case: _ImageCase, pinned: str, pin: str) -> ImageChoi
     return replace(_closed_choice(closed), path=("images", image, "version"))
 
 
-def _pin_stopped(case: _ImageCase, pin: str, stop: Stopped) -> str:
+def _pin_stopped(case: _ImageCase, pin: str, stop: StoppedImage) -> str:
     return words.explain_pin_stopped(pin, stop.said, case.last_boot, case.pool.image)
 
 

@@ -41,8 +41,8 @@ from fleet.model.pool_limits import size_of
 from fleet.planner.units import (
     Registries,
     Sightings,
-    State,
     Unit,
+    UnitState,
     enrols_at,
     is_busy,
     is_overdue,
@@ -260,7 +260,7 @@ def find_owners(fleet: Fleet, world: World) -> Owners:
     return Owners(stacks, taken, contested, held)
 
 
-class Seen:
+class SharedObservations:
     """Observations shared by the inventories of all pools."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
@@ -446,28 +446,28 @@ class PoolInventory:
         """Return all units, including those that no longer exist."""
         return (*self.units, *(unit for unit, _ in self.gone))
 
-    def having(self, *states: State) -> tuple[Unit, ...]:
+    def having(self, *states: UnitState) -> tuple[Unit, ...]:
         """Return the units in one of these states, sorted by name."""
         if self._states.isdisjoint(states):
             return ()
         return tuple(unit for unit in self.units if unit.state in states)
 
     @cached_property
-    def _states(self) -> frozenset[State]:
+    def _states(self) -> frozenset[UnitState]:
         return frozenset(unit.state for unit in self.units)
 
 
 def take_inventory(fleet: Fleet, world: World) -> dict[str, PoolInventory]:
     """Return the inventory of every pool that is configured or still has machines, by name."""
     names = fleet.dynamic_pools.keys()
-    seen = Seen(fleet, world)
+    seen = SharedObservations(fleet, world)
     return {
         name: _inventory_of(fleet, world, name, seen)
         for name in sorted(names | _removed_pools(fleet, seen))
     }
 
 
-def _removed_pools(fleet: Fleet, seen: Seen) -> set[str]:
+def _removed_pools(fleet: Fleet, seen: SharedObservations) -> set[str]:
     """Return the pools that were removed from fleet.yaml but still have machines or a stack."""
     stacks = {} if isinstance(seen.owners.stacks, Unknown) else seen.owners.stacks
     with_stack = {
@@ -479,7 +479,9 @@ def _removed_pools(fleet: Fleet, seen: Seen) -> set[str]:
     return {name for name in known if not isinstance(fleet.pools.get(name), Pool)}
 
 
-def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInventory:
+def _inventory_of(
+    fleet: Fleet, world: World, name: str, seen: SharedObservations
+) -> PoolInventory:
     pool = fleet.pools.get(name)
     stack = _stack_of(seen, name)
     provider = pool.provider if isinstance(pool, Pool) else _provider_of(name, stack, seen)
@@ -521,7 +523,9 @@ def _inventory_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolInve
     )
     frozen = (*blind, *unreadable, *stale_demand(fleet, world, queues))
     missing = [
-        unit for unit in units if unit.state is State.MISSING and not seen.lists_name(unit.name)
+        unit
+        for unit in units
+        if unit.state is UnitState.MISSING and not seen.lists_name(unit.name)
     ]
     # A machine that this run must not remove still counts to max.
     is_paused = isinstance(pool, Pool) and pool.mode == "pause"
@@ -594,7 +598,7 @@ def _explain_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
 
 def _apply_orders(
     unit: Unit,
-    seen: Seen,
+    seen: SharedObservations,
     registries: Registries,
     now: datetime,
     is_of_use: Callable[[Unit], bool],
@@ -643,7 +647,7 @@ def _resume(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
     if worker.state is WorkerState.IDLE and ends and (resumes or worker.since):
         resumed = resumed.altered(since=max([*ends, worker.since or now]))
     state = unit.state
-    if state is State.DRAINING:
+    if state is UnitState.DRAINING:
         state = registered_state(resumed, now, has_registry=True, overdue=False)
     is_leaving = not drained_at <= resumed_at
     return replace(unit, worker=resumed, state=state, is_leaving=is_leaving, resumes=resumes)
@@ -654,7 +658,7 @@ def _registries(
     queues: list[str],
     listed: tuple[str, Listing],
     desks: tuple[str, ...],
-    seen: Seen,
+    seen: SharedObservations,
 ) -> tuple[Mapping[str, tuple[Worker, ...]], tuple[str, ...]]:
     """Return the workers by registry, and the unreadable ones; ticket queues list all machines."""
     if not desks:
@@ -666,7 +670,9 @@ def _registries(
     return {**attended, **others}, unreadable
 
 
-def _find_unreadable(world: World, name: str, provider: str, seen: Seen) -> Iterator[str]:
+def _find_unreadable(
+    world: World, name: str, provider: str, seen: SharedObservations
+) -> Iterator[str]:
     """Yield the unreadable or contested observations of a pool."""
     listing = world.providers.get(provider, _UNREAD)
     stack = _stack_of(seen, name)
@@ -684,18 +690,18 @@ def _find_unreadable(world: World, name: str, provider: str, seen: Seen) -> Iter
         )
 
 
-def _stack_of(seen: Seen, name: str) -> Stack | Unknown | None:
+def _stack_of(seen: SharedObservations, name: str) -> Stack | Unknown | None:
     stacks = seen.owners.stacks
     return stacks if isinstance(stacks, Unknown) else stacks.get(name)
 
 
-def _provider_of(name: str, stack: Stack | Unknown | None, seen: Seen) -> str:
+def _provider_of(name: str, stack: Stack | Unknown | None, seen: SharedObservations) -> str:
     if isinstance(stack, Stack):
         return stack.provider
     return next(iter(seen.listers(name)), "")
 
 
-def _find_foreign_listings(seen: Seen, name: str, provider: str) -> Iterator[str]:
+def _find_foreign_listings(seen: SharedObservations, name: str, provider: str) -> Iterator[str]:
     """Yield the other providers that list machines of a pool: its inventory is then unknown."""
     for other in seen.listers(name):
         if other == provider:
@@ -716,7 +722,7 @@ def _find_foreign_listings(seen: Seen, name: str, provider: str) -> Iterator[str
 def _unobserved_units(
     pool_and_time: tuple[str, datetime],
     stack: Stack | Unknown | None,
-    seen: Seen,
+    seen: SharedObservations,
     registries: tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]],
 ) -> tuple[Unit, ...]:
     """Return the units of a pool's stack, with their registrations."""

@@ -14,10 +14,20 @@ from fleet.model.facts import Demand, World
 from fleet.model.pool_limits import boot_of
 from fleet.model.prices import Tariff, bill
 from fleet.model.tickets import SANDBOX
-from fleet.planner.budgets import Account, open_accounts, spending_limits
+from fleet.planner.budgets import BudgetAccount, open_accounts, spending_limits
 from fleet.planner.costs import Way, new_place
-from fleet.planner.demand import Fit, Group, Ordered, Payer, Place, Rank, Row, Signed, Supply
-from fleet.planner.durations import USUAL, Durations, Kind, Timing, kind_of
+from fleet.planner.demand import (
+    Fit,
+    LimitRow,
+    Ordered,
+    Payer,
+    Place,
+    Rank,
+    RequestGroup,
+    Signed,
+    Supply,
+)
+from fleet.planner.durations import USUAL, Durations, MachineKind, Timing, kind_of
 from fleet.planner.limits import (
     Use,
     blocked_rows,
@@ -29,7 +39,7 @@ from fleet.planner.limits import (
 )
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.teams import teams_of
-from fleet.planner.units import NEVER, State, Unit
+from fleet.planner.units import NEVER, Unit, UnitState
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -44,15 +54,15 @@ _CLASSES = {"high": -1, "normal": 0, "low": 1}
 class Layout:
     """The allocation problem of this run."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[RequestGroup, ...]
     places: Mapping[str, Place]
-    rows: tuple[Row, ...]
-    accounts: tuple[Account, ...]
+    rows: tuple[LimitRow, ...]
+    accounts: tuple[BudgetAccount, ...]
     uses: tuple[Use, ...]
     """The use of the limits of tags and queues."""
 
     @cached_property
-    def group_of(self) -> Mapping[str, Group]:
+    def group_of(self) -> Mapping[str, RequestGroup]:
         """Return the group of each request."""
         return {each.key: group for group in self.groups for each in group.requests}
 
@@ -115,7 +125,7 @@ def _remaining_share(
 
     A busy one first finishes its work.
     """
-    if pool_plan is None or unit is None or unit.state is not State.BUSY:
+    if pool_plan is None or unit is None or unit.state is not UnitState.BUSY:
         return 1.0
     wait = pool_plan.pool.target_wait if pool_plan.pool else None
     kind = kind_of(fleet, pool_plan.name, unit)
@@ -136,7 +146,7 @@ def _groups(
     pool_plans: Mapping[str, PoolPlan],
     places: Mapping[str, Place],
     demand: Sequence[Signed],
-) -> Iterator[Group]:
+) -> Iterator[RequestGroup]:
     """Yield the requests grouped by places, rank and payer."""
     vocabulary = Vocabulary(fleet)
     limited = limited_tags(fleet, vocabulary)
@@ -174,7 +184,7 @@ def _groups(
     for (rank, able, payer, tags, is_held, _, _, last, preferred), requests in together.items():
         requests.sort()
         of_places, varied = fits.of(requests, at[able], dict(preferred[1]))
-        yield Group(
+        yield RequestGroup(
             id=requests[0].key,
             rank=rank,
             requests=tuple(requests),
@@ -358,7 +368,7 @@ class _Fits:
     ) -> tuple[dict[str, Fit], bool]:
         """Return the average use of each place by a request, and whether requests differ in it."""
         has_timing = requests[0].timing is not None
-        loads: dict[tuple[Kind, ...], _Load] = {}
+        loads: dict[tuple[MachineKind, ...], _Load] = {}
         fits = {}
         for place in places:
             kinds = place.kinds if has_timing else ()

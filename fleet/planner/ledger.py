@@ -16,8 +16,8 @@ from zoneinfo import ZoneInfo
 
 from fleet.model.facts import (
     Charge,
-    Entry,
     Ledger,
+    LedgerEntry,
     MachinePayer,
     Unknown,
     Work,
@@ -33,7 +33,7 @@ from fleet.planner.costs import deletion_time, idle_seconds
 from fleet.planner.inventory import PoolInventory, charges_of, takers_of
 from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
 from fleet.planner.teams import teams_of
-from fleet.planner.units import NEVER, State, Unit, is_busy
+from fleet.planner.units import NEVER, Unit, UnitState, is_busy
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
 
@@ -91,7 +91,7 @@ def _next_month(first: date) -> date:
 
 
 @dataclass(frozen=True)
-class Holding:
+class BilledMachine:
     """One observed machine with a cost."""
 
     pool: str
@@ -105,7 +105,7 @@ class Holding:
 
 def holdings(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
-) -> tuple[Holding, ...]:
+) -> tuple[BilledMachine, ...]:
     """Return the machines of every pool; those of an unreadable provider from their stack.
 
     A machine that only a stack records, without a known age, counts from the last charge, by the
@@ -121,15 +121,15 @@ def holdings(
                 if created is None:
                     tariff = Tariff(tariff.price) if tariff else None
                 found.append(
-                    Holding(name, tariff, created or known or world.time, unit, unit.name)
+                    BilledMachine(name, tariff, created or known or world.time, unit, unit.name)
                 )
-            elif unit.state is State.UNFINISHED and unit.inputs is not None:
+            elif unit.state is UnitState.UNFINISHED and unit.inputs is not None:
                 tariff = _tariff(fleet, pool, unit.inputs.type, unit.inputs)
-                found.append(Holding(name, tariff, world.time, unit, unit.name))
+                found.append(BilledMachine(name, tariff, world.time, unit, unit.name))
         for inputs in () if pool.listed else _recorded_inputs(world, name):
             tariff = _tariff(fleet, pool, inputs.type, inputs)
             by_second = Tariff(tariff.price) if tariff else None
-            found.append(Holding(name, by_second, known or world.time, name=inputs.name))
+            found.append(BilledMachine(name, by_second, known or world.time, name=inputs.name))
     return tuple(found)
 
 
@@ -145,7 +145,7 @@ def _tariff(
     return tariff_of_machine(fleet, inventory.pool, inventory.provider, kind, market)
 
 
-class Account(NamedTuple):
+class PayerAccount(NamedTuple):
     """The payer: the scope, team, owner and tags of work; without these the pool."""
 
     pool: str
@@ -158,7 +158,7 @@ class Account(NamedTuple):
 class Charged(NamedTuple):
     """New ledger entries, monthly tallies, and the current payers."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[LedgerEntry, ...] = ()
     tallies: tuple[Tally, ...] = ()
     payers: tuple[MachinePayer, ...] = ()
 
@@ -168,7 +168,7 @@ class _Turn(NamedTuple):
 
     start: datetime
     end: datetime
-    payer: Account
+    payer: PayerAccount
     package: str | None = None
     worked: datetime | None = None
     """When work of this payer last ran, or the machine was created.
@@ -177,7 +177,7 @@ class _Turn(NamedTuple):
     """
 
     @property
-    def who(self) -> tuple[Account, str | None]:
+    def who(self) -> tuple[PayerAccount, str | None]:
         """Return the payer and the package."""
         return self.payer, self.package
 
@@ -185,14 +185,14 @@ class _Turn(NamedTuple):
 class Owner(NamedTuple):
     """The payer of a machine from now on."""
 
-    payer: Account
+    payer: PayerAccount
     until: datetime
     """When its pool pays, if no other work follows; NEVER: the payer pays until the deletion."""
 
 
 def charge(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
-) -> tuple[Entry, ...]:
+) -> tuple[LedgerEntry, ...]:
     """Return the new ledger entries for the time since the last charge."""
     return charge_all(fleet, world, inventory).entries
 
@@ -208,7 +208,7 @@ def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory
         return Charged()
     if ledger.charged_until is not None and world.time < ledger.charged_until:
         return Charged(payers=ledger.payers)
-    sums, payers = _Sums(ZoneInfo(fleet.money.time_zone)), dict[str, MachinePayer]()
+    sums, payers = _LedgerSums(ZoneInfo(fleet.money.time_zone)), dict[str, MachinePayer]()
     reader = _TurnReader(fleet, world)
     for holding in holdings(fleet, world, inventory):
         before = reader.known(holding)
@@ -239,7 +239,7 @@ def charges_until_now(
     return (*charges_of(fleet, world), *(as_charge(entry, starts) for entry in since))
 
 
-def as_charge(entry: Entry, starts: Sequence[datetime]) -> Charge:
+def as_charge(entry: LedgerEntry, starts: Sequence[datetime]) -> Charge:
     """Return an entry as a charge of the hour, day and month that started then."""
     hour, day, month = (entry.hour >= start for start in starts)
     seconds, money = entry.seconds, entry.money
@@ -254,13 +254,15 @@ def as_charge(entry: Entry, starts: Sequence[datetime]) -> Charge:
     )
 
 
-def owners_of(fleet: Fleet, world: World, found: Iterable[Holding]) -> tuple[Owner, ...]:
+def owners_of(fleet: Fleet, world: World, found: Iterable[BilledMachine]) -> tuple[Owner, ...]:
     """Return the payer of each machine from now on."""
     reader = _TurnReader(fleet, world)
     return tuple(reader.owner(holding) for holding in found)
 
 
-def released_at(fleet: Fleet, world: World, holding: Holding, idle_since: datetime) -> datetime:
+def released_at(
+    fleet: Fleet, world: World, holding: BilledMachine, idle_since: datetime
+) -> datetime:
     """Return when its pool pays for a machine that is idle since `idle_since`; NEVER: not at all.
 
     A pool that keeps machines (`workers.min`, `workers.spare`, `mode: pause`) pays for them once
@@ -337,15 +339,15 @@ class _TurnReader:
             for payer in ledger.payers
         }
 
-    def known(self, holding: Holding) -> _Turn | None:
+    def known(self, holding: BilledMachine) -> _Turn | None:
         """Return the payer of a machine at the last charge; None if unrecorded."""
         known = self.payers.get(holding.name)
         if known is None or known.pool != holding.pool:
             return None
-        payer = Account(known.pool, known.scope, known.team, known.owner, known.tags)
+        payer = PayerAccount(known.pool, known.scope, known.team, known.owner, known.tags)
         return _Turn(self._since, self._since, payer, known.package, known.since)
 
-    def turns(self, holding: Holding) -> Iterator[_Turn]:
+    def turns(self, holding: BilledMachine) -> Iterator[_Turn]:
         """Yield the spans of a machine's time since then: finished work, idle time, running work.
 
         The last span is the present one; it is empty if it starts now.
@@ -369,17 +371,17 @@ class _TurnReader:
         if work is not None:
             yield self._work_turn(holding, work, start, until)
 
-    def owner(self, holding: Holding) -> Owner:
+    def owner(self, holding: BilledMachine) -> Owner:
         """Return the payer of a machine from now on."""
         *_, last = self.turns(holding)
         idle_since = NEVER if last.worked is None else self._idle_since(holding, last.worked)
         return Owner(last.payer, released_at(self._fleet, self._world, holding, idle_since))
 
     def _idle_turns(
-        self, holding: Holding, before: _Turn | None, begin: datetime, end: datetime
+        self, holding: BilledMachine, before: _Turn | None, begin: datetime, end: datetime
     ) -> Iterator[_Turn]:
         """Yield the idle spans: of the previous payer, then of a pool that keeps machines."""
-        pool = _Turn(begin, end, Account(holding.pool), worked=begin)
+        pool = _Turn(begin, end, PayerAccount(holding.pool), worked=begin)
         if before is None or before.payer == pool.payer:
             yield pool
             return
@@ -390,15 +392,17 @@ class _TurnReader:
         if released < end:
             yield pool._replace(start=released, worked=released)
 
-    def _idle_since(self, holding: Holding, worked: datetime) -> datetime:
+    def _idle_since(self, holding: BilledMachine, worked: datetime) -> datetime:
         """Return when a machine became idle: unobserved work may have ended after the recorded."""
         unit = holding.unit
-        since = unit.since if unit is not None and unit.state is State.IDLE else None
+        since = unit.since if unit is not None and unit.state is UnitState.IDLE else None
         return worked if since is None or since > self._until else max(worked, since)
 
-    def _work_turn(self, holding: Holding, work: Work, start: datetime, end: datetime) -> _Turn:
+    def _work_turn(
+        self, holding: BilledMachine, work: Work, start: datetime, end: datetime
+    ) -> _Turn:
         team = self._teams.of(work)
-        payer = Account(holding.pool, work.scope, team, work.owner, work.required)
+        payer = PayerAccount(holding.pool, work.scope, team, work.owner, work.required)
         return _Turn(start, end, payer, work.package)
 
 
@@ -411,15 +415,15 @@ def _as_payer(machine: str, turn: _Turn) -> MachinePayer:
     )
 
 
-class _Sums:
+class _LedgerSums:
     """Seconds and money by payer and hour, and of packages and idle time by month."""
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
-        self._charged: defaultdict[tuple[datetime, Account], _Sum] = defaultdict(_Sum)
+        self._charged: defaultdict[tuple[datetime, PayerAccount], _Sum] = defaultdict(_Sum)
         self._tallied: defaultdict[tuple[str, TallyKind, str], _Sum] = defaultdict(_Sum)
 
-    def add(self, holding: Holding, turn: _Turn) -> None:
+    def add(self, holding: BilledMachine, turn: _Turn) -> None:
         """Charge a turn for the bill of its machine."""
         for hour, begin, stop in _split_by_hour(self._zone, turn.start, turn.end):
             life = Life(holding.tariff or FREE, holding.created_at, _month_of(self._zone, hour))
@@ -428,7 +432,7 @@ class _Sums:
             worth = Decimal(0) if turn.worked else life.accrued(begin, stop)
             self._charge(hour, turn, seconds, money, idle=_Sum(seconds - used, money - worth))
 
-    def hand_over(self, holding: Holding, before: _Turn, turn: _Turn) -> None:
+    def hand_over(self, holding: BilledMachine, before: _Turn, turn: _Turn) -> None:
         """Charge a turn for the rest of the increment that the previous payer was billed for."""
         hour = hour_of(self._zone, turn.start)
         amount = unused(self._zone, holding.tariff, holding.created_at, turn.start)
@@ -436,10 +440,10 @@ class _Sums:
             self._charge(hour, before, 0, -amount, idle=_Sum(0, -amount))
             self._charge(hour, turn, 0, amount, idle=_Sum(0, amount))
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[LedgerEntry, ...]:
         """Return the new ledger entries."""
         return tuple(
-            Entry(hour=hour, seconds=each.seconds, money=each.money, **payer._asdict())
+            LedgerEntry(hour=hour, seconds=each.seconds, money=each.money, **payer._asdict())
             for (hour, payer), each in sorted(self._charged.items(), key=_hour_key)
             if each
         )
@@ -482,7 +486,7 @@ class _Sum:
         return bool(self.seconds or self.money)
 
 
-def _hour_key(item: tuple[tuple[datetime, Account], object]) -> tuple[datetime, list[str]]:
+def _hour_key(item: tuple[tuple[datetime, PayerAccount], object]) -> tuple[datetime, list[str]]:
     (hour, payer), _ = item
     return hour, [repr(part) for part in payer]
 
@@ -492,13 +496,13 @@ def _month_of(zone: ZoneInfo, moment: datetime) -> datetime:
     return _midnight(zone, moment.astimezone(zone).date().replace(day=1))
 
 
-def work_of(holding: Holding) -> Work | None:
+def work_of(holding: BilledMachine) -> Work | None:
     """Return the work of a machine; None if it is idle or its work is unknown."""
     worker = holding.unit.worker if holding.unit else None
     return worker.work if worker is not None and is_busy(worker) else None
 
 
-def _started_at(holding: Holding, work: Work) -> datetime | None:
+def _started_at(holding: BilledMachine, work: Work) -> datetime | None:
     worker = holding.unit.worker if holding.unit else None
     return work.started_at or (worker.since if worker else None)
 

@@ -9,32 +9,32 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.model.decisions import Stopped
+from fleet.model.decisions import NoMachineReason
 from fleet.model.facts import MachineState, Work
 from fleet.model.plan import LimitVerdict
 from fleet.model.tickets import Limit
-from fleet.planner.demand import Group, Path, Payer, Place, Row, Supply, limits_of
+from fleet.planner.demand import LimitRow, Path, Payer, Place, RequestGroup, Supply, limits_of
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.teams import Teams
-from fleet.planner.units import State, Unit
+from fleet.planner.units import Unit, UnitState
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import limits as words
 from fleet.words import lives
 
 _ONE = Decimal(1)
-_SERVES_NOTHING: Mapping[State, str] = {
-    State.UNRECORDED: lives.LISTED_ONLY,
-    State.MISSING: lives.RECORDED_ONLY,
-    State.NEVER_REGISTERED: words.NEVER_REGISTERED,
-    State.DEAF: lives.DEAF,
-    State.FAILED: lives.FAILED,
-    State.STOPPED: lives.STOPPED,
-    State.DISCONNECTED: lives.NOT_CONNECTED,
+_SERVES_NOTHING: Mapping[UnitState, str] = {
+    UnitState.UNRECORDED: lives.LISTED_ONLY,
+    UnitState.MISSING: lives.RECORDED_ONLY,
+    UnitState.NEVER_REGISTERED: words.NEVER_REGISTERED,
+    UnitState.DEAF: lives.DEAF,
+    UnitState.FAILED: lives.FAILED,
+    UnitState.STOPPED: lives.STOPPED,
+    UnitState.DISCONNECTED: lives.NOT_CONNECTED,
 }
 
 
-def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> Iterator[Row]:
+def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> Iterator[LimitRow]:
     """Yield workers.max and workers.max_starting of each pool that may create machines."""
     ways: defaultdict[str, dict[str, Decimal]] = defaultdict(dict)
     for place in places:
@@ -54,15 +54,17 @@ def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> It
             yield _pool_row(name, "max_starting", size.max_starting, starting, machines)
 
 
-def _pool_row(pool: str, key: str, most: int, held: int, machines: Mapping[str, Decimal]) -> Row:
-    return Row(
+def _pool_row(
+    pool: str, key: str, most: int, held: int, machines: Mapping[str, Decimal]
+) -> LimitRow:
+    return LimitRow(
         path=("pools", pool, "workers", key),
         because=words.explain_max(key, most, held),
         room=Decimal(max(0, most - held)),
         machines=machines,
         kept=machines,
         over=Decimal(max(0, held - most)),
-        code=Stopped.AT_MAX if key == "max" else Stopped.AT_MAX_STARTING,
+        code=NoMachineReason.AT_MAX if key == "max" else NoMachineReason.AT_MAX_STARTING,
         pool=pool,
     )
 
@@ -72,7 +74,7 @@ def _explain_useless(unit: Unit) -> str:
     since = unit.machine.deleting_since if unit.machine else None
     if since is not None:
         return words.explain_deleting(since)
-    if unit.held is not None and unit.state is not State.BUSY:
+    if unit.held is not None and unit.state is not UnitState.BUSY:
         return lives.describe_hold(unit.held.said)
     return "" if unit.returning else _SERVES_NOTHING.get(unit.state, "")
 
@@ -80,12 +82,12 @@ def _explain_useless(unit: Unit) -> str:
 def is_booting(unit: Unit) -> bool:
     """Return whether a machine is booting; without a registry its provider's state decides."""
     booting = unit.machine is not None and unit.machine.state is MachineState.STARTING
-    return unit.state in (State.STARTING, State.UNFINISHED) or (
-        unit.state is State.ASSUMED and booting
+    return unit.state in (UnitState.STARTING, UnitState.UNFINISHED) or (
+        unit.state is UnitState.ASSUMED and booting
     )
 
 
-class _Limit(NamedTuple):
+class _LimitFigure(NamedTuple):
     """One figure under `limits` of a tag or a queue: per payer field, or in total."""
 
     tag: str
@@ -106,11 +108,11 @@ class _Limit(NamedTuple):
 class Use(NamedTuple):
     """The use of one figure by one payer: busy workers and waiting requests."""
 
-    limit: "_Limit"
+    limit: "_LimitFigure"
     who: str | None
     workers: tuple[Sequence[str], Sequence[str]]
     """Names of busy workers of `who`, and of unknown users, who count for all payers."""
-    groups: tuple[Group, ...]
+    groups: tuple[RequestGroup, ...]
     counted: Mapping[tuple[str, str], Decimal]
     """(Group, place) pairs that count: not places where the group waives the tag."""
 
@@ -121,14 +123,14 @@ class Use(NamedTuple):
 
 
 def find_uses(
-    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[Group], teams: Teams
+    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[RequestGroup], teams: Teams
 ) -> tuple[Use, ...]:
     """Return the use of each limit of tags and queues, by payer."""
     return tuple(_uses(fleet, pool_plans, groups, teams))
 
 
 def _uses(
-    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[Group], teams: Teams
+    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[RequestGroup], teams: Teams
 ) -> Iterator[Use]:
     vocabulary = Vocabulary(fleet)
     limits = [*_limits(fleet)]
@@ -137,7 +139,7 @@ def _uses(
         taken: defaultdict[str | None, list[str]] = defaultdict(list)
         for whose, worker in _count_for(vocabulary, limit, held, teams):
             taken[whose].append(worker)
-        waiting: defaultdict[str | None, list[Group]] = defaultdict(list)
+        waiting: defaultdict[str | None, list[RequestGroup]] = defaultdict(list)
         for group in groups:
             if _is_limited(vocabulary, limit, group):
                 waiting[_counted_as(limit, group.payer)].append(group)
@@ -148,17 +150,17 @@ def _uses(
             yield Use(limit, who, (taken[who], anybody), own, counted)
 
 
-def tag_rows(uses: Iterable[Use]) -> Iterator[Row]:
+def tag_rows(uses: Iterable[Use]) -> Iterator[LimitRow]:
     """Yield the limits of tags and queues, one row per payer with waiting requests."""
     for use in uses:
         if use.counted:
-            yield Row(
+            yield LimitRow(
                 path=use.limit.path,
                 because=_describe_use(use),
                 room=Decimal(max(0, use.limit.most - use.taken)),
                 requests=use.counted,
                 over=Decimal(max(0, use.taken - use.limit.most)),
-                code=Stopped.QUEUE_LIMIT if use.limit.desk else Stopped.TAG_LIMIT,
+                code=NoMachineReason.QUEUE_LIMIT if use.limit.desk else NoMachineReason.TAG_LIMIT,
             )
 
 
@@ -178,26 +180,26 @@ def judge_limits(
         )
 
 
-def blocked_rows(fleet: Fleet, groups: Sequence[Group]) -> Iterator[Row]:
+def blocked_rows(fleet: Fleet, groups: Sequence[RequestGroup]) -> Iterator[LimitRow]:
     """Yield a row with capacity 0 for tickets of each blocked owner."""
     for group in groups:
         desk = fleet.queues.get(group.payer.desk or "")
         if isinstance(desk, TicketQueue) and group.payer.owner in desk.blocked:
-            yield Row(
+            yield LimitRow(
                 path=("queues", group.payer.desk or "", "blocked"),
                 because=words.explain_blocked(group.payer.desk, group.payer.owner),
                 room=Decimal(0),
                 requests={(group.id, place): _ONE for place in group.fits},
-                code=Stopped.OWNER_BLOCKED,
+                code=NoMachineReason.OWNER_BLOCKED,
             )
 
 
 def last_rows(
     fleet: Fleet,
     supplies: Mapping[str, Supply],
-    groups: Sequence[Group],
+    groups: Sequence[RequestGroup],
     places: Mapping[str, Place],
-) -> Iterator[Row]:
+) -> Iterator[LimitRow]:
     """Yield rows that reserve booting machines on demand for requests of their tags.
 
     Otherwise other requests would take a machine that boots for a tagged request, and another
@@ -213,12 +215,12 @@ def last_rows(
             first = sum(len(g.requests) * g.fits[key].share for g in callers)
             others = [g for g in at if key in g.last and (g.rank[0] > 0) == is_low]
             if first and others:
-                yield Row(
+                yield LimitRow(
                     path=vocabulary.on_demand_at(tag),
                     because=words.explain_tagged_first(tag),
                     room=Decimal(max(0.0, places[key].room - first)),
                     requests={(g.id, key): Decimal(g.fits[key].share) for g in others},
-                    code=Stopped.TAGGED_FIRST,
+                    code=NoMachineReason.TAGGED_FIRST,
                     pool=supplies[key].pool,
                 )
 
@@ -253,23 +255,25 @@ def has_limits(fleet: Fleet) -> bool:
     return any(_limits(fleet))
 
 
-def _limits(fleet: Fleet) -> Iterator[_Limit]:
+def _limits(fleet: Fleet) -> Iterator[_LimitFigure]:
     for tag, rule in sorted(fleet.tags.items()):
         for of, most in limits_of(rule.limits):
-            yield _Limit(tag, of, most)
+            yield _LimitFigure(tag, of, most)
     for name, queue in sorted(fleet.queues.items()):
         if isinstance(queue, TicketQueue):
             for of, most in limits_of(queue.limits):
-                yield _Limit("", of, most, name)
+                yield _LimitFigure("", of, most, name)
 
 
-def _is_limited(vocabulary: Vocabulary, limit: _Limit, group: Group) -> bool:
+def _is_limited(vocabulary: Vocabulary, limit: _LimitFigure, group: RequestGroup) -> bool:
     if limit.desk:
         return group.payer.desk == limit.desk
     return _is_tag_limited(vocabulary, limit.tag, group.tags)
 
 
-def _counts_at(vocabulary: Vocabulary, limit: _Limit, group: Group) -> Collection[str]:
+def _counts_at(
+    vocabulary: Vocabulary, limit: _LimitFigure, group: RequestGroup
+) -> Collection[str]:
     """Return the places where a group counts: not where it waives the tags of the limit."""
     if limit.desk or not group.payer.without:
         return group.fits
@@ -281,7 +285,7 @@ def _is_tag_limited(vocabulary: Vocabulary, limited: str, tags: Iterable[str]) -
     return any(limited in vocabulary.names_of(tag) for tag in tags)
 
 
-def _counted_as(limit: _Limit, payer: Payer) -> str | None:
+def _counted_as(limit: _LimitFigure, payer: Payer) -> str | None:
     return "" if limit.of == "total" else getattr(payer, limit.of)
 
 
@@ -297,9 +301,9 @@ class _BusyWorker(NamedTuple):
 def _find_busy(pool_plans: Mapping[str, PoolPlan]) -> Iterator[_BusyWorker]:
     for pool_plan in pool_plans.values():
         unheard = [
-            u for u in pool_plan.inventory.unseen if u.worker is None or u.state is State.BUSY
+            u for u in pool_plan.inventory.unseen if u.worker is None or u.state is UnitState.BUSY
         ]
-        for unit in (*pool_plan.inventory.having(State.BUSY), *unheard):
+        for unit in (*pool_plan.inventory.having(UnitState.BUSY), *unheard):
             work = unit.worker.work if unit.worker else None
             yield _BusyWorker(unit.name, work, pool_plan.offer.provides, unit.registry)
         for _ in range(pool_plan.inventory.uncounted):
@@ -307,7 +311,7 @@ def _find_busy(pool_plans: Mapping[str, PoolPlan]) -> Iterator[_BusyWorker]:
 
 
 def _count_for(
-    vocabulary: Vocabulary, limit: _Limit, held: Iterable[_BusyWorker], teams: Teams
+    vocabulary: Vocabulary, limit: _LimitFigure, held: Iterable[_BusyWorker], teams: Teams
 ) -> Iterator[tuple[str | None, str]]:
     """Yield the payer of each busy worker that counts to a limit; None if unknown."""
     for each in held:

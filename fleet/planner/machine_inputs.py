@@ -26,11 +26,11 @@ from fleet.model.facts import (
 )
 from fleet.model.prices import MachineType, find_types, markets_of, price_per_hour
 from fleet.model.values import digest
-from fleet.planner.failures import Memory, find_failing
+from fleet.planner.failures import BootAttempts, find_failing
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.shared_stacks import settings_of
-from fleet.planner.units import State
+from fleet.planner.units import UnitState
 from fleet.schema.model import Fleet, Pool, beginning_of, static_names
 from fleet.schema.pools import Market
 from fleet.schema.remembered import remembered
@@ -185,7 +185,7 @@ class Option:
 
 def options_of(
     fleet: Fleet,
-    memory: Memory,
+    memory: BootAttempts,
     name: str,
     choice: ImageChoice,
     shared: Mapping[str, str] = NOTHING_SHARED,
@@ -199,7 +199,7 @@ def options_of(
         return ()
     offers = remembered(fleet, ("offers", name), (), lambda: tuple(_offers(fleet, pool)))
 
-    def options(memory: Memory) -> Iterator[Option]:
+    def options(memory: BootAttempts) -> Iterator[Option]:
         for kind, market, price, unsold in offers:
             failing, until = find_failing(memory, name, kind, market, pool.provider)
             machine = ("pools", name, "machine")
@@ -384,7 +384,7 @@ def with_begun(
     be copied; a lost stack is a different case.
     """
     stack = inventory.stack
-    unrecorded = inventory.having(State.UNRECORDED)
+    unrecorded = inventory.having(UnitState.UNRECORDED)
     if stack is None or inventory.blind or not unrecorded:
         return inventory
     known = stack.names
@@ -402,5 +402,5 @@ def with_begun(
         if unit.name not in begun_here:
             continue
         if made := made_from(fleet, options, choice, machine):
-            begun[unit.name] = replace(unit, state=State.UNFINISHED, inputs=made)
+            begun[unit.name] = replace(unit, state=UnitState.UNFINISHED, inputs=made)
     return replace(inventory, units=tuple(begun.get(unit.name, unit) for unit in inventory.units))

@@ -14,14 +14,14 @@ from typing import Literal, NamedTuple
 from fleet.model.facts import WorkerInputs, World, market_of
 from fleet.model.money import as_rate
 from fleet.model.orders import FLEET
-from fleet.model.plan import Action, Cause, Create, Delete, Drain, Holding, Reason, Resume
+from fleet.model.plan import Action, BootHold, Cause, Create, Delete, Drain, Reason, Resume
 from fleet.model.pool_limits import PoolSize, size_of
 from fleet.model.prices import tariff_of_machine
-from fleet.planner.demand import Row
+from fleet.planner.demand import LimitRow
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.machine_inputs import Closure, Option
-from fleet.planner.units import State, Unit
+from fleet.planner.units import Unit, UnitState
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import Market
 from fleet.tagrules.offers import Offer
@@ -29,10 +29,10 @@ from fleet.words import lives
 
 
 @dataclass(frozen=True)
-class Stopped:
+class ReachedLimit:
     """A limit that forbids one additional permanent machine, and the required amount."""
 
-    row: Row
+    row: LimitRow
     need: Decimal
 
 
@@ -41,33 +41,35 @@ class Headroom:
 
     def __init__(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[LimitRow],
         machines: Mapping[str, int],
         served: Mapping[tuple[str, str], int],
     ) -> None:
         self._left = [row.room - row.taken(machines, served) for row in rows]
-        self._of: defaultdict[str, list[tuple[int, Row]]] = defaultdict(list)
+        self._of: defaultdict[str, list[tuple[int, LimitRow]]] = defaultdict(list)
         for number, row in enumerate(rows):
             for place in row.kept or row.machines:
                 self._of[place].append((number, row))
         self.kept: defaultdict[str, int] = defaultdict(int)
         """Place to the number of permanent machines taken."""
 
-    def take(self, place: str) -> Stopped | None:
+    def take(self, place: str) -> ReachedLimit | None:
         """Take one permanent machine; return the limit that forbids it, or None."""
         takes = [
             (number, (row.kept or row.machines)[place], row) for number, row in self._of[place]
         ]
         for number, amount, row in takes:
             if amount > self._left[number]:
-                return Stopped(row, amount)
+                return ReachedLimit(row, amount)
         for number, amount, _ in takes:
             self._left[number] -= amount
         self.kept[place] += 1
         return None
 
 
-_GOING = frozenset({State.DRAINING, State.DISABLED, State.STOPPED, State.UNDELETED})
+_GOING = frozenset(
+    {UnitState.DRAINING, UnitState.DISABLED, UnitState.STOPPED, UnitState.UNDELETED}
+)
 _CAUSES = {
     Reason.ABOVE_MAX: Cause.CONFIG,
     Reason.OUTDATED: Cause.CONFIG,
@@ -95,7 +97,7 @@ class Proposal(NamedTuple):
     forgets: bool = False
     """The machine to delete no longer exists, so the stack only drops its record."""
     absent: Literal["", "gone", "unmade"] = ""
-    holding: Holding | None = None
+    holding: BootHold | None = None
     """The order to keep a machine whose boot failed, for a person to read its log."""
 
 
@@ -170,10 +172,10 @@ class PoolPlan:
     """Unit name to the reason of its replacement."""
     kept: dict[str, "Because"] = field(default_factory=dict)
     """Unit name to the reason why it is kept despite a reason to delete it."""
-    short: dict[Reason, tuple[str, Stopped | None]] = field(default_factory=dict)
+    short: dict[Reason, tuple[str, ReachedLimit | None]] = field(default_factory=dict)
     """`min` or `spare` to the missing count, and the blocking limit if there is one."""
     actions: list[Action] = field(default_factory=list)
-    holds: list[Holding] = field(default_factory=list)
+    holds: list[BootHold] = field(default_factory=list)
     """Machines that failed to boot and are held from now on."""
     _candidate_creations: int = 0
     """Number of new machines that boot the candidate."""
@@ -303,7 +305,9 @@ class PoolPlan:
         return [
             unit
             for unit in self.staying
-            if unit.state is State.STARTING and unit.awaits_token and unit.name not in self.lost
+            if unit.state is UnitState.STARTING
+            and unit.awaits_token
+            and unit.name not in self.lost
         ]
 
     @property
@@ -426,7 +430,7 @@ class PoolPlan:
                     saves=(self.cost_of(unit) if unit.machine else None) or Decimal(0),
                     revokes=revokes,
                     releases=forgets or unit.holds_in_vain,
-                    begun=carried is not None and unit.state is not State.DRAINING,
+                    begun=carried is not None and unit.state is not UnitState.DRAINING,
                     forgets=forgets,
                     absent=absent,
                 )

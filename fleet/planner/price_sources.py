@@ -5,7 +5,7 @@ from datetime import date
 
 from fleet.model.facts import PriceList, Unknown, World
 from fleet.model.price_lists import PriceSource, own_prices
-from fleet.model.prices import Table, source_of, table
+from fleet.model.prices import PriceTable, source_of, table
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_time
 from fleet.words.runs import describe_location
@@ -34,7 +34,7 @@ def _own_source(world: World, name: str, prices: PriceList) -> PriceSource:
     )
 
 
-def _shipped_source(world: World, name: str, shipped: Table) -> PriceSource:
+def _shipped_source(world: World, name: str, shipped: PriceTable) -> PriceSource:
     read = world.prices.get(name)
     because = ""
     if isinstance(read, Unknown):

@@ -13,8 +13,8 @@ from fleet.model.images import ImageVersion, State, WaitingVersion
 from fleet.model.plan import Promotion, Reason
 from fleet.model.pool_limits import boot_of, pace_of
 from fleet.model.prices import Tariff, bill, billing_of
-from fleet.planner.failures import Memory, recall, stopped_images
-from fleet.planner.images import Standing, find_standing
+from fleet.planner.failures import BootAttempts, recall, stopped_images
+from fleet.planner.images import NextVersion, find_standing
 from fleet.planner.pool_plan import PoolPlan
 from fleet.schema.model import Fleet
 from fleet.words import images as words
@@ -51,7 +51,7 @@ def _find(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Ite
 
 
 def _judge(
-    fleet: Fleet, world: World, standing: Standing, pools: list[PoolPlan], memory: Memory
+    fleet: Fleet, world: World, standing: NextVersion, pools: list[PoolPlan], memory: BootAttempts
 ) -> Found:
     version = standing.version
     if standing.is_on_trial and (stop := _explain_stopped(fleet, version, pools, memory)):
@@ -81,7 +81,7 @@ def _explain_unchangeable(pools: list[PoolPlan]) -> str:
 
 
 def _explain_stopped(
-    fleet: Fleet, version: ImageVersion, pools: list[PoolPlan], memory: Memory
+    fleet: Fleet, version: ImageVersion, pools: list[PoolPlan], memory: BootAttempts
 ) -> str:
     """Return the pool where the guard stopped a version, as a sentence; empty without one."""
     rule = fleet.guards.boot_failures
@@ -94,7 +94,7 @@ def _explain_stopped(
 
 
 def _boot_attempts(
-    version: ImageVersion, pools: list[PoolPlan], memory: Memory
+    version: ImageVersion, pools: list[PoolPlan], memory: BootAttempts
 ) -> Iterator[Attempt]:
     """Yield the finished boots of a version in its present state."""
     for pool_plan in pools:
@@ -105,7 +105,7 @@ def _boot_attempts(
                 yield attempt
 
 
-def _promote_newer(world: World, standing: Standing, pools: list[PoolPlan]) -> Promotion:
+def _promote_newer(world: World, standing: NextVersion, pools: list[PoolPlan]) -> Promotion:
     version = standing.version
     serving = [
         each.version

@@ -13,7 +13,16 @@ and machines of the old one are outdated.
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from fleet.model.facts import Base, BaseChange, Listing, Part, Stack, Unknown, WorkerInputs, World
+from fleet.model.facts import (
+    Base,
+    BaseChange,
+    Listing,
+    SharedResource,
+    Stack,
+    Unknown,
+    WorkerInputs,
+    World,
+)
 from fleet.model.prices import MachineType
 from fleet.model.values import digest
 from fleet.schema.model import (
@@ -22,7 +31,7 @@ from fleet.schema.model import (
     HcloudProvider,
     HooksProvider,
     LocalProvider,
-    Machine,
+    MachineSettings,
     Pool,
 )
 from fleet.schema.units import write_count
@@ -48,10 +57,10 @@ def settings_of(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str
             return {}
 
 
-def parts_of(fleet: Fleet, name: str) -> tuple[Part, ...]:
+def parts_of(fleet: Fleet, name: str) -> tuple[SharedResource, ...]:
     """Return the shared parts that fleet.yaml declares for a provider."""
     provider = fleet.providers.get(name)
-    parts: Iterable[Part] = ()
+    parts: Iterable[SharedResource] = ()
     match provider:
         case AwsProvider():
             parts = [_template(provider, fleet.fleet, name)]
@@ -65,7 +74,7 @@ _REVISION = 1
 _GIB = 1024
 
 
-def _template(provider: AwsProvider, fleet: str, name: str) -> Part:
+def _template(provider: AwsProvider, fleet: str, name: str) -> SharedResource:
     vpc = provider.network.vpc if provider.network else ""
     key_pair = provider.key_pair or ""
     content = digest({"revision": _REVISION, "vpc": vpc, "key_pair": key_pair})[:8]
@@ -75,20 +84,22 @@ def _template(provider: AwsProvider, fleet: str, name: str) -> Part:
         "ssh_from": list(provider.ssh_from),
         "labels": {"fleet": fleet},
     }
-    return Part(kind="template", name=f"{fleet}-{name}-{content}", inputs=inputs)
+    return SharedResource(kind="template", name=f"{fleet}-{name}-{content}", inputs=inputs)
 
 
 def _disk(pool: Pool) -> dict[str, str]:
     """Return the root disk in whole GiB, including swap; empty: the size of the image."""
-    disk = pool.machine.disk if isinstance(pool.machine, Machine) else None
+    disk = pool.machine.disk if isinstance(pool.machine, MachineSettings) else None
     return {} if disk is None else {"disk": str(-(-(disk + pool.swap) // _GIB))}
 
 
-def _hcloud_parts(provider: HcloudProvider, fleet: str, own: str) -> Iterator[Part]:
+def _hcloud_parts(provider: HcloudProvider, fleet: str, own: str) -> Iterator[SharedResource]:
     labels = {"fleet": fleet}
     if provider.network is not None:
         network = {"ip_range": provider.network.ip_range, "zone": provider.network.zone}
-        yield Part(kind="network", name=f"{own}-network", inputs=network | {"labels": labels})
+        yield SharedResource(
+            kind="network", name=f"{own}-network", inputs=network | {"labels": labels}
+        )
     if provider.firewall is not None:
         rules = [
             {
@@ -99,15 +110,15 @@ def _hcloud_parts(provider: HcloudProvider, fleet: str, own: str) -> Iterator[Pa
             }
             for rule in provider.firewall
         ]
-        yield Part(
+        yield SharedResource(
             kind="firewall", name=f"{own}-firewall", inputs={"rules": rules, "labels": labels}
         )
     for who, key in sorted(provider.ssh_keys.items()):
         inputs = {"public_key": key, "labels": labels}
-        yield Part(kind="ssh_key", name=f"{own}-key-{who}", inputs=inputs)
+        yield SharedResource(kind="ssh_key", name=f"{own}-key-{who}", inputs=inputs)
     if provider.placement_group is not None:
         inputs = {"type": provider.placement_group, "labels": labels}
-        yield Part(kind="placement_group", name=f"{own}-spread", inputs=inputs)
+        yield SharedResource(kind="placement_group", name=f"{own}-spread", inputs=inputs)
 
 
 _SETTINGS = {
@@ -190,7 +201,7 @@ def made_without(world: World, name: str, keys: Collection[str]) -> int:
     return sum(any(not _uses_part(worker, key, "") for key in keys) for worker in recorded)
 
 
-def wanted_parts(fleet: Fleet, world: World, name: str) -> tuple[Part, ...]:
+def wanted_parts(fleet: Fleet, world: World, name: str) -> tuple[SharedResource, ...]:
     """Return the required parts of a base: declared in fleet.yaml, or still in use."""
     parts = {part.key: part for part in parts_of(fleet, name)}
     base = world.bases.get(name)
@@ -201,7 +212,7 @@ def wanted_parts(fleet: Fleet, world: World, name: str) -> tuple[Part, ...]:
     return tuple(parts[key] for key in sorted(parts))
 
 
-def is_laid(base: Base, parts: Iterable[Part]) -> bool:
+def is_laid(base: Base, parts: Iterable[SharedResource]) -> bool:
     """Return whether a base holds exactly these parts, all created as required."""
     wanted = tuple(parts)
     return (

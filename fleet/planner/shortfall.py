@@ -15,7 +15,7 @@ from typing import NamedTuple
 from fleet.model.facts import World, market_of
 from fleet.model.plan import Create, Plan
 from fleet.planner.assignment import Assignment
-from fleet.planner.demand import Group, Path, sign_demand
+from fleet.planner.demand import Path, RequestGroup, sign_demand
 from fleet.planner.formulation import Component, Model, components
 from fleet.planner.inventory import take_inventory
 from fleet.planner.layout import lay_out
@@ -162,7 +162,7 @@ class _Filling:
         return Assignment.rounded(self._model, self._counts)
 
 
-def _until(component: Component, group: Group, key: str, *, whole_rank: bool) -> Component:
+def _until(component: Component, group: RequestGroup, key: str, *, whole_rank: bool) -> Component:
     """Return a component without the requests after one, which gets the last rank alone."""
     last = next(request for request in group.requests if request.key == key)
     groups = []

@@ -16,7 +16,14 @@ from itertools import groupby, islice
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from fleet.model.decisions import NO_FIGURES, Decision, Figures, Served, Stopped, Unfit
+from fleet.model.decisions import (
+    NO_FIGURES,
+    Decision,
+    DecisionFigures,
+    NoMachineReason,
+    Served,
+    Unfit,
+)
 from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
 from fleet.model.figures import amount_of
 from fleet.model.images import ImageVersion
@@ -24,13 +31,13 @@ from fleet.model.plan import Blocked, BudgetVerdict, Cause, Reason, Unserved
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
 from fleet.planner.budgets import find_counting_budgets
-from fleet.planner.demand import Ordered, Path, Place, Rank, Row, Signed, Supply
+from fleet.planner.demand import LimitRow, Ordered, Path, Place, Rank, Signed, Supply
 from fleet.planner.durations import USUAL, kind_at
-from fleet.planner.fitting import Asked, find_unfit, fitting, held_by, held_tags
+from fleet.planner.fitting import FitRequirements, find_unfit, fitting, held_by, held_tags
 from fleet.planner.images import Unproven, find_unproven
 from fleet.planner.machine_inputs import Closure, Option, new_inputs, renamed
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
-from fleet.planner.units import State, Unit, is_busy
+from fleet.planner.units import Unit, UnitState, is_busy
 from fleet.schema.model import Fleet, StaticPool, TicketQueue, serves_queue
 from fleet.schema.remembered import remembered
 from fleet.tagrules.derive import is_about_environments
@@ -40,7 +47,7 @@ from fleet.tagrules.offers import (
     offer_of_pool,
     offer_of_worker,
 )
-from fleet.tagrules.requests import Refusal
+from fleet.tagrules.requests import TagRefusal
 from fleet.words import limits as words
 from fleet.words import lives, pools
 
@@ -90,7 +97,7 @@ def _available_workers(pool_plan: PoolPlan) -> list[Unit]:
     return [
         unit
         for unit in (*pool_plan.staying, *unseen)
-        if unit.is_capacity or (may_wait and unit.state is State.BUSY)
+        if unit.is_capacity or (may_wait and unit.state is UnitState.BUSY)
     ]
 
 
@@ -177,7 +184,7 @@ def staff(
     busy = {
         unit.name
         for pool_plan in pool_plans.values()
-        for unit in pool_plan.inventory.having(State.BUSY)
+        for unit in pool_plan.inventory.having(UnitState.BUSY)
     }
     loads: list[tuple[str, _Load]] = []
     for key, served in sorted(allocation.served.items()):
@@ -333,7 +340,7 @@ def find_unserved(
             late = tuple(_find_late_pools(fleet, pool_plans, signed, seconds))
             cause = _add_late(causes.of(signed, number), late)
             if not cause.blocked:
-                asked = Asked(signed.queue, signed.ask, signed.dropped)
+                asked = FitRequirements(signed.queue, signed.ask, signed.dropped)
                 cause = _explain_held(fleet, signed) or nearest(asked)
             yield blank.altered(
                 signature=signed.id,
@@ -363,7 +370,7 @@ def _find_late_pools(
             message = words.explain_late(fastest, "" if own else signed.queue, timing.deadline)
             because = words.add_pool(pool, message)
             blocked = Blocked(pool=pool, because=because, path=path, code="late")
-            yield _Stopped(blocked, Stopped.DEADLINE, message)
+            yield _Stopped(blocked, NoMachineReason.DEADLINE, message)
 
 
 class _Cause(NamedTuple):
@@ -406,7 +413,7 @@ class _Causes:
         # Many requests are blocked by one limit at one place.
         self._stopped_by = cache(partial(_stopped_by, used))
         self._stops = _index_by_id(stopped)
-        first: dict[tuple[tuple[str, tuple[Row, ...]], ...], int] = {}
+        first: dict[tuple[tuple[str, tuple[LimitRow, ...]], ...], int] = {}
         # Plain tuples hash without a Python-level call per stop.
         self._numbers = {
             known: first.setdefault(tuple(map(_said, stops)), known)
@@ -442,7 +449,7 @@ class _Stopped(NamedTuple):
     """A pool that a limit keeps from creating a machine; `room` is the slack of that limit."""
 
     blocked: Blocked
-    code: Stopped
+    code: NoMachineReason
     message: str
     """The reason in words; the subject is missing if it is the pool."""
     room: Decimal | None = None
@@ -457,7 +464,7 @@ def _find_blocked(
     pool_plans: Mapping[str, PoolPlan],
     pools: Iterable[str],
     stops: Sequence[Stop],
-    stopped_by: Callable[[str, Row, str], _Stopped],
+    stopped_by: Callable[[str, LimitRow, str], _Stopped],
 ) -> Iterator[_Stopped]:
     """Yield every pool that fits, with the reason why it creates no further machine."""
     rows = {stop.place: stop.rows for stop in stops}
@@ -487,7 +494,7 @@ def _find_blocked(
 def _closed(pool: str, message: str, by: Closure) -> _Stopped:
     because = words.add_pool(pool, message)
     blocked = Blocked(pool=pool, because=because, path=by.path, code="closed", until=by.until)
-    code = Stopped.UNPUBLISHED if by.unpublished else Stopped.CLOSED
+    code = NoMachineReason.UNPUBLISHED if by.unpublished else NoMachineReason.CLOSED
     return _Stopped(blocked, code, message)
 
 
@@ -504,7 +511,7 @@ def used_of(budgets: Iterable[BudgetVerdict]) -> Used:
     }
 
 
-def why_stopped(row: Row, need: Decimal, what: str, used: Used) -> str:
+def why_stopped(row: LimitRow, need: Decimal, what: str, used: Used) -> str:
     """Return why a limit is binding; for a budget also the use of this plan."""
     budget = used.get((row.path, row.when))
     if budget is None:
@@ -513,7 +520,7 @@ def why_stopped(row: Row, need: Decimal, what: str, used: Used) -> str:
     return words.explain_used_budget(budget, need, what, of_pool=of_pool)
 
 
-def _stopped_by(used: Used, pool: str, row: Row, place: str) -> _Stopped:
+def _stopped_by(used: Used, pool: str, row: LimitRow, place: str) -> _Stopped:
     """Return the blocked pool and the slack of the limit that blocks a request at a place."""
     need = row.machines.get(place, Decimal(0)) + row.least.get(place, Decimal(0))
     because = why_stopped(row, need, "request", used)
@@ -560,13 +567,13 @@ def _join_pools(found: Sequence[_Stopped]) -> Iterator[Decision]:
             key=_key_of_class(one),
             figures=NO_FIGURES
             if own
-            else Figures(needed=one.needed, left=one.left, unit=one.unit, until=one.until),
+            else DecisionFigures(needed=one.needed, left=one.left, unit=one.unit, until=one.until),
             message="" if own else first.message,
         )
 
 
 def _is_own_budget(stopped: _Stopped) -> bool:
-    return stopped.code is Stopped.BUDGET and stopped.blocked.path[:1] == ("pools",)
+    return stopped.code is NoMachineReason.BUDGET and stopped.blocked.path[:1] == ("pools",)
 
 
 def _key_of_class(blocked: Blocked) -> Path:
@@ -590,12 +597,12 @@ def _explain_held(fleet: Fleet, signed: Signed) -> _Cause | None:
     if not signed.held:
         return None
     tags, first = held_tags(signed.refused), held_by(signed.refused)
-    figures = Figures(tags=tags, held="unknown" if first.is_unknown else "denied")
+    figures = DecisionFigures(tags=tags, held="unknown" if first.is_unknown else "denied")
     held = Decision(code=Unfit.TAG_HELD, subject=(), key=first.path, figures=figures)
     return _Cause(_describe_held(fleet, signed, first), first.path, decisions=(held,))
 
 
-def _describe_held(fleet: Fleet, signed: Signed, first: Refusal) -> str:
+def _describe_held(fleet: Fleet, signed: Signed, first: TagRefusal) -> str:
     if first.is_unknown:
         if not is_about_environments(fleet.derive[int(first.path[1])]):
             return pools.explain_unknown_value(first.because, first.path)
@@ -608,7 +615,7 @@ def _describe_held(fleet: Fleet, signed: Signed, first: Refusal) -> str:
 
 
 def _find_nearest(
-    fleet: Fleet, unproven: Mapping[str, Unproven], near: Nearness, asked: Asked
+    fleet: Fleet, unproven: Mapping[str, Unproven], near: Nearness, asked: FitRequirements
 ) -> _Cause:
     """Return the nearest pool with its mismatches, and the deciding line."""
     if not near.offers:

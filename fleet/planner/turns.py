@@ -24,12 +24,12 @@ from fleet.model.plan import Create, Delete, Reason
 from fleet.model.pool_limits import boot_of
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
-from fleet.planner.demand import Group, Place, Rank, Row, Signed
+from fleet.planner.demand import LimitRow, Place, Rank, RequestGroup, Signed
 from fleet.planner.layout import Layout, class_of
 from fleet.planner.lifecycle.held import why_frozen
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import Service, is_blocked_by_max
-from fleet.planner.units import State, Unit, is_busy
+from fleet.planner.units import Unit, UnitState, is_busy
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -42,7 +42,7 @@ _MAX_RANKS = 8
 """Maximum ranks of overtaken tickets at one limit: each rank takes time to solve."""
 
 
-class Waiting(NamedTuple):
+class WaitingTicket(NamedTuple):
     """A waiting ticket."""
 
     id: int
@@ -104,7 +104,7 @@ def _age_steps(now: datetime, since: datetime, ageing: int) -> int:
 
 
 def in_turn(
-    waiting: Iterable[Waiting],
+    waiting: Iterable[WaitingTicket],
     held: Iterable[str],
     ageing: int,
     now: datetime,
@@ -137,17 +137,17 @@ class Chosen:
     allocation: Allocation
 
     @cached_property
-    def left(self) -> Mapping[Row, Decimal]:
+    def left(self) -> Mapping[LimitRow, Decimal]:
         """Return the slack of each limit after the allocation."""
         made, served = self.allocation.machines, self.allocation.counts
         return {row: row.room - row.taken(made, served) for row in self.layout.rows}
 
-    def needed(self, key: str, place: str, row: Row) -> Decimal:
+    def needed(self, key: str, place: str, row: LimitRow) -> Decimal:
         """Return the use of a limit by a request with a new machine at a place."""
         amount = row.requests.get((self.layout.group_of[key].id, place), Decimal(0))
         return amount + row.machines.get(place, Decimal(0))
 
-    def is_used_up(self, key: str, place: str, row: Row) -> bool:
+    def is_used_up(self, key: str, place: str, row: LimitRow) -> bool:
         """Return whether only other requests of this plan use up a limit for a request."""
         return not _is_pool_limit(row) and self.needed(key, place, row) <= row.room
 
@@ -159,7 +159,7 @@ class Chosen:
         group, places = self.layout.group_of[key], self.layout.places
         own = [at for at in group.fits if places[at].pool == pool and not places[at].makes]
 
-        def is_free(row: Row, place: str) -> bool:
+        def is_free(row: LimitRow, place: str) -> bool:
             freed = min((row.requests.get((group.id, at), Decimal(0)) for at in own), default=0)
             return _is_pool_limit(row) or self.left[row] + freed >= self.needed(other, place, row)
 
@@ -242,14 +242,14 @@ def find_overtaken(
     return found
 
 
-def _is_pool_limit(row: Row) -> bool:
+def _is_pool_limit(row: LimitRow) -> bool:
     """Return whether a row is a limit under `workers` of a pool."""
     return row.path[2:3] == ("workers",)
 
 
-def _stopped_at(fleet: Fleet, by_age: Allocation) -> dict[Row, set[str]]:
+def _stopped_at(fleet: Fleet, by_age: Allocation) -> dict[LimitRow, set[str]]:
     """Return the tickets blocked by each limit, unless running work already reaches a limit."""
-    stopped: defaultdict[Row, set[str]] = defaultdict(set)
+    stopped: defaultdict[LimitRow, set[str]] = defaultdict(set)
     desks = {name for name, queue in fleet.queues.items() if isinstance(queue, TicketQueue)}
     for key, stops in by_age.unserved.items():
         for stop in stops if key.partition("/")[0] in desks else ():
@@ -267,7 +267,7 @@ def _owners_of(world: World, queue: str) -> dict[str, str]:
     return {f"{queue}/{request.id}": request.owner or "" for request in requests}
 
 
-def _served_at(row: Row, served: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[str]:
+def _served_at(row: LimitRow, served: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[str]:
     """Yield the served requests that count to a limit; `served` has them by group and place."""
     pairs = {pair for pair, amount in row.requests.items() if amount and pair in served}
     if row.machines:
@@ -281,7 +281,7 @@ def _rank_overtaken(
     served: Collection[str],
     turns: Mapping[str, int],
     owners: Mapping[str, str],
-    group_of: Mapping[str, Group],
+    group_of: Mapping[str, RequestGroup],
 ) -> Iterator[tuple[str, Rank]]:
     """Yield the first tickets by turn at one limit with their ranks, if others overtook them."""
     in_turn_here = sorted({*waiting, *served}, key=turns.__getitem__)
@@ -334,7 +334,7 @@ def keep_for_turns(
     return frozenset(
         unit.name
         for name in pools & pool_plans.keys()
-        for unit in pool_plans[name].inventory.having(State.IDLE)
+        for unit in pool_plans[name].inventory.having(UnitState.IDLE)
         if unit.name not in used and unit.since is not None
         if (world.time - unit.since).total_seconds() <= max(waits, default=-1)
     )
@@ -363,13 +363,13 @@ def _tickets_by_machine(pool_plan: PoolPlan, *, in_sandbox: bool) -> dict[str, s
     """Return the idle machines with their tickets: inside a sandbox, or outside."""
 
     def is_kept(unit: Unit) -> bool:
-        return unit.state is State.IDLE and unit.worker is not None and bool(unit.worker.uses)
+        return unit.state is UnitState.IDLE and unit.worker is not None and bool(unit.worker.uses)
 
     return {
         unit.name: pool_plan.used[unit.name]
         for unit in pool_plan.inventory.units
         if unit.name in pool_plan.used
-        and unit.state is not State.BUSY
+        and unit.state is not UnitState.BUSY
         and is_kept(unit) == in_sandbox
     }
 
@@ -426,7 +426,7 @@ def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) 
             if request is not None and request.id.isdecimal():
                 rank = request.priority * PRIORITY - classed
                 since = request.pending_since or world.time
-                waiting.append(Waiting(int(request.id), request.owner or "", rank, since))
+                waiting.append(WaitingTicket(int(request.id), request.owner or "", rank, since))
     workers = reading.workers if isinstance(reading.workers, tuple) else ()
     held = [worker.work.owner or "" for worker in workers if is_busy(worker) and worker.work]
     ids = in_turn(waiting, held, desk.ageing, world.time, turns_behind(world, queue))

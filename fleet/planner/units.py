@@ -211,7 +211,7 @@ def _ready(pool: object) -> Ready | None:
     return pool.ready if isinstance(pool, Pool) else None
 
 
-class State(Word):
+class UnitState(Word):
     """State of a unit, from provider, stack and registry."""
 
     IDLE = "idle"
@@ -236,7 +236,7 @@ DEAF_GRACE = 120
 """Seconds that a connected worker has to report its tags; until then it counts as starting."""
 RETURN_GRACE = DEAF_GRACE
 """Seconds that a disconnected worker still counts as capacity: most reconnect."""
-CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
+CAPACITY = frozenset({UnitState.IDLE, UnitState.STARTING, UnitState.ASSUMED, UnitState.UNFINISHED})
 """States that can take work; `is_capacity` adds briefly disconnected workers."""
 
 
@@ -246,7 +246,7 @@ class Unit:
 
     name: str
     pool: str
-    state: State
+    state: UnitState
     machine: Machine | None = None
     worker: Worker | None = None
     inputs: WorkerInputs | None = None
@@ -292,7 +292,7 @@ class Unit:
         """Return whether its worker still needs an unused token to register."""
         if self.worker is not None:
             return self.worker.state is WorkerState.ENROLLED
-        return self.state in (State.STARTING, State.NEVER_REGISTERED, State.STOPPED)
+        return self.state in (UnitState.STARTING, UnitState.NEVER_REGISTERED, UnitState.STOPPED)
 
     @property
     def holds_in_vain(self) -> bool:
@@ -345,58 +345,60 @@ def units_of(
                 wanted=not strange and (silent or name in inputs),
                 recorded=not strange and (silent or name in ids),
             )
-            or (State.STOPPED if machine and machine.state is MachineState.STOPPED else None)
+            or (UnitState.STOPPED if machine and machine.state is MachineState.STOPPED else None)
             or registered_state(worker, now, has_registry=has_registry, overdue=overdue)
         )
         units.append(
             Unit(
                 name=name,
                 pool=seen.pool,
-                state=State.FAILED if state is State.ASSUMED and has_failed(machine) else state,
+                state=UnitState.FAILED
+                if state is UnitState.ASSUMED and has_failed(machine)
+                else state,
                 machine=machine,
                 worker=worker,
                 inputs=inputs.get(name),
                 registry=registry,
-                returning=state is State.DISCONNECTED
+                returning=state is UnitState.DISCONNECTED
                 and _is_returning(worker, now, overdue=overdue),
             )
         )
     return tuple(units)
 
 
-def _conflict_state(*, listed: bool, wanted: bool, recorded: bool) -> State | None:
+def _conflict_state(*, listed: bool, wanted: bool, recorded: bool) -> UnitState | None:
     """Return the state if provider and stack disagree; None if they agree."""
     match listed, wanted, recorded:
         case True, True, True:
             return None
         case _, True, False:
-            return State.UNFINISHED
+            return UnitState.UNFINISHED
         case _, False, True:
-            return State.UNDELETED
+            return UnitState.UNDELETED
         case False, True, True:
-            return State.MISSING
+            return UnitState.MISSING
         case _:
-            return State.UNRECORDED
+            return UnitState.UNRECORDED
 
 
 def registered_state(
     worker: Worker | None, now: datetime, *, has_registry: bool, overdue: bool
-) -> State:
+) -> UnitState:
     """Return the state of a machine that provider and stack report, from its registry."""
     if worker is None:
         if not has_registry:
-            return State.ASSUMED
-        return State.NEVER_REGISTERED if overdue else State.STARTING
+            return UnitState.ASSUMED
+        return UnitState.NEVER_REGISTERED if overdue else UnitState.STARTING
     match worker.state:
         case WorkerState.ENROLLED:
             expired = worker.token_expires is not None and worker.token_expires <= now
-            return State.NEVER_REGISTERED if overdue or expired else State.STARTING
+            return UnitState.NEVER_REGISTERED if overdue or expired else UnitState.STARTING
         case WorkerState.IDLE | WorkerState.DEAF | WorkerState.DISCONNECTED if worker.draining:
-            return State.DRAINING
+            return UnitState.DRAINING
         case WorkerState.DEAF if _is_young(worker, now):
-            return State.STARTING
+            return UnitState.STARTING
         case _:
-            return State(worker.state.value)
+            return UnitState(worker.state.value)
 
 
 def _is_young(worker: Worker, now: datetime) -> bool:

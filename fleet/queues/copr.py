@@ -24,7 +24,7 @@ from fleet.errors import SourceUnreachable, StoreFailed, StoreMissing
 from fleet.model.facts import Demand, QueueReading, Request, Unknown, Work, Worker
 from fleet.model.tickets import SANDBOX, bounded
 from fleet.model.values import MAX_ID, MOST, Id, Line, LineTags
-from fleet.queues.http import Answer, Limits, Reader, Reply, retry_advice
+from fleet.queues.http import QueueReply, Reader, ReadLimits, Reply, retry_advice
 from fleet.schema.model import CoprQueue
 from fleet.schema.rules import BUILD_TASK, SOURCE_CHROOT, SOURCE_TASK
 from fleet.schema.units import write_count
@@ -54,7 +54,7 @@ def _as_text(number: object) -> object:
     return str(number) if type(number) is int and abs(number) <= MAX_ID else number
 
 
-class _Job(Answer):
+class _Job(QueueReply):
     """The list's entry for one build; a source build has no tags and seldom a chroot."""
 
     task_id: Annotated[Line, BeforeValidator(_as_text)]
@@ -91,7 +91,7 @@ class _Jobs(RootModel[tuple[_Job | None, ...]]):
     """The list; an entry is null if the frontend could not describe the build."""
 
 
-class _Named(Answer):
+class _BuildRecord(QueueReply):
     """The record of a single build, with fields that the list lacks."""
 
     project_dirname: Line
@@ -127,7 +127,7 @@ class CoprFrontend:
     def read(self, now: datetime) -> QueueReading:
         """Return the waiting builds, in groups; Copr has no list of workers."""
         try:
-            with Reader(self._url, limits=Limits(total=self._max_age)) as reader:
+            with Reader(self._url, limits=ReadLimits(total=self._max_age)) as reader:
                 entries = _list(reader)
                 # After the list: a build whose ticket was just opened is not counted twice.
                 waiting, running = self._tickets(now)
@@ -251,7 +251,9 @@ def _possible_builds(workers: Iterable[Worker], jobs: Sequence[_Job]) -> dict[st
     }
 
 
-def _packages(begun: Mapping[str, Sequence[_Job]], names: Mapping[str, _Named]) -> dict[str, str]:
+def _packages(
+    begun: Mapping[str, Sequence[_Job]], names: Mapping[str, _BuildRecord]
+) -> dict[str, str]:
     """Map tickets to their packages, if all possible builds are of the same package."""
     found = {}
     for ticket, alike in begun.items():
@@ -264,9 +266,9 @@ def _packages(begun: Mapping[str, Sequence[_Job]], names: Mapping[str, _Named]) 
     return found
 
 
-def _names(reader: Reader, jobs: Sequence[_Job], until: float) -> dict[str, _Named]:
+def _names(reader: Reader, jobs: Sequence[_Job], until: float) -> dict[str, _BuildRecord]:
     """Return the names of builds, as far as they can be read before `until` seconds are left."""
-    found: dict[str, _Named] = {}
+    found: dict[str, _BuildRecord] = {}
     for job in jobs:
         if job.is_source or job.task_id in found:
             continue
@@ -276,14 +278,14 @@ def _names(reader: Reader, jobs: Sequence[_Job], until: float) -> dict[str, _Nam
             reply = reader.get(BUILD + quote(job.task_id, safe=""), {}, {})
             # It may have been cancelled meanwhile.
             if reply.status == _OK:
-                found[job.task_id] = reply.parse(_Named)
+                found[job.task_id] = reply.parse(_BuildRecord)
         except SourceUnreachable:
             # The demand is known: a name only shows which of today's rules gives which tag.
             break
     return found
 
 
-def _group_builds(jobs: Sequence[_Job], names: Mapping[str, _Named]) -> Iterator[Request]:
+def _group_builds(jobs: Sequence[_Job], names: Mapping[str, _BuildRecord]) -> Iterator[Request]:
     """Yield equal builds as one request, with the id of the first."""
     groups: defaultdict[object, list[_Job]] = defaultdict(list)
     for job in jobs:
@@ -293,7 +295,7 @@ def _group_builds(jobs: Sequence[_Job], names: Mapping[str, _Named]) -> Iterator
         yield _request(alike[0], len(alike), names.get(alike[0].task_id))
 
 
-def _request(job: _Job, count: int, named: _Named | None) -> Request:
+def _request(job: _Job, count: int, named: _BuildRecord | None) -> Request:
     project, submitter = _parse_sandbox(job)
     return Request(
         id=job.task_id,

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from fleet.errors import SourceUnreachable, WrongUsage
 from fleet.model.doctor import CiProject, CiVariable
 from fleet.model.values import Id, Line, LongText
-from fleet.queues.http import Body, Change, Limits, Reader, Reply, retry_advice
+from fleet.queues.http import Body, Change, Reader, ReadLimits, Reply, retry_advice
 
 MOST_CHARACTERS = 1_000_000
 """Maximum length of a comment in GitLab."""
@@ -26,17 +26,17 @@ _SETTINGS = "the scope `read_api` and the role Maintainer"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class _Answer(BaseModel):
+class _GitlabReply(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class User(_Answer):
+class User(_GitlabReply):
     """The user of a token."""
 
     id: Id
 
 
-class Note(_Answer):
+class Note(_GitlabReply):
     """A comment of a merge request."""
 
     id: Id
@@ -45,24 +45,24 @@ class Note(_Answer):
     system: bool = False
 
 
-class MergeRequest(_Answer):
+class MergeRequest(_GitlabReply):
     """A merge request, by its number in the project."""
 
     iid: Id
 
 
-class _Variable(_Answer):
+class _Variable(_GitlabReply):
     key: Line
     protected: bool
     masked: bool
     environment_scope: Line
 
 
-class _Branch(_Answer):
+class _Branch(_GitlabReply):
     name: Line
 
 
-class _Project(_Answer):
+class _Project(_GitlabReply):
     default_branch: Line | None
     ci_config_path: Line | None = None
     protect_merge_request_pipelines: bool | None = None
@@ -82,7 +82,7 @@ class Gitlab:
         self._project = f"/projects/{quote(project, safe='')}"
         self._url = url
         self._headers = {"PRIVATE-TOKEN": token}
-        self._limits = Limits(total=120)
+        self._limits = ReadLimits(total=120)
 
     def user(self) -> int:
         """Return the id of the user whose token this is."""

@@ -76,7 +76,7 @@ Body = Mapping[str, object] | None
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
-class Answer(BaseModel, strict=True, frozen=True):
+class QueueReply(BaseModel, strict=True, frozen=True):
     """The used part of a server's answer, with strict types."""
 
 
@@ -102,7 +102,7 @@ class _Reset(_NoAnswer):
 
 
 @dataclass(frozen=True)
-class Limits:
+class ReadLimits:
     """Limits of time, in seconds, and of size."""
 
     connect: float = 10
@@ -233,11 +233,11 @@ class Reader:
         self,
         url: str,
         *,
-        limits: Limits | None = None,
+        limits: ReadLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
         tries: int = GET_TRIES,
     ) -> None:
-        self._limits = limits or Limits()
+        self._limits = limits or ReadLimits()
         self._clock = clock
         self._tries = tries
         self._observation = current_observation()

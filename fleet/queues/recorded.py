@@ -17,7 +17,7 @@ _SHOWN = 3
 _AT = re.compile(r" at line (?P<line>\d+) column (?P<column>\d+)$")
 
 
-class WorldQueue:
+class RecordedQueue:
     """A recorded queue, read as if it were current."""
 
     def __init__(self, queue: model.WorldQueue, files: Files) -> None:

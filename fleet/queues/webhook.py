@@ -12,12 +12,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 from fleet.errors import SourceUnreachable
 from fleet.ports import Secrets
-from fleet.queues.http import Limits, Reader, retry_advice
+from fleet.queues.http import Reader, ReadLimits, retry_advice
 from fleet.schema.model import Webhook
-from fleet.state.processes import Call, run
+from fleet.state.processes import Invocation, run
 from fleet.state.secrets import PASSED_VARIABLES
 
-_LIMITS = Limits(connect=5, silence=5, total=10, body_bytes=1024 * 1024)
+_LIMITS = ReadLimits(connect=5, silence=5, total=10, body_bytes=1024 * 1024)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SECONDS = 20
 
@@ -25,7 +25,9 @@ _SECONDS = 20
 class WebhookMessenger:
     """POSTs notices as JSON."""
 
-    def __init__(self, webhook: Webhook, secrets: Secrets, *, limits: Limits = _LIMITS) -> None:
+    def __init__(
+        self, webhook: Webhook, secrets: Secrets, *, limits: ReadLimits = _LIMITS
+    ) -> None:
         self._webhook = webhook
         self._secrets = secrets
         self._limits = limits
@@ -88,7 +90,7 @@ class CommandMessenger:
     def send(self, _subject: str, text: str, _body: Mapping[str, object]) -> None:
         """Run it with the text on its standard input; raises SourceUnreachable if it fails."""
         run(
-            Call(
+            Invocation(
                 what="the command",
                 command=self._command,
                 folder=self._folder,

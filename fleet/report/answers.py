@@ -14,25 +14,25 @@ from fleet.explain.tags import (
     TagsExplanation,
 )
 from fleet.explain.values import (
-    Change,
     Everything,
     ExplainedReason,
     Explanation,
-    Group,
+    KeyChange,
+    OutcomeGroup,
     Suggestion,
 )
-from fleet.model.doctor import Diagnosis, Result, Wait
+from fleet.model.doctor import Diagnosis, QueueWait, Result
 from fleet.model.machine_facts import PlaceFacts
 from fleet.report.document import (
     MAX_ROWS,
     Block,
     Column,
+    ColumnKind,
     Items,
-    Kind,
     Line,
     Section,
-    Span,
     Style,
+    StyledText,
     Table,
     bold,
     line,
@@ -48,12 +48,14 @@ _Item = TypeVar("_Item")
 def explanation_blocks(explanation: Explanation) -> Iterator[Block]:
     """Yield the headline, its facts and reasons, and the suggestions."""
     yield bold(explanation.headline)
-    yield Items(explanation.facts, Span("  - "))
+    yield Items(explanation.facts, StyledText("  - "))
     yield Section(TIME_AND_MONEY, [*_places(explanation)] if explanation.places else [])
     reasons = _bounded(explanation.reasons, partial(_reason, never=explanation.never))
     yield Section("because:", [*reasons])
     steps = (text for each in explanation.suggestions for text in _suggestion(each))
-    yield Section("what would change it:", [*steps, Items(explanation.next_steps, Span("- "))])
+    yield Section(
+        "what would change it:", [*steps, Items(explanation.next_steps, StyledText("- "))]
+    )
 
 
 def _bounded(items: Sequence[_Item], draw: Callable[[_Item], Iterable[Line]]) -> Iterator[Line]:
@@ -90,9 +92,9 @@ def _reason(reason: ExplainedReason, *, never: bool) -> Iterator[Line]:
     by = WORDS[reason.by] if reason.by else ""
     place = place_of(reason)
     if notes := "; ".join(filter(None, [f"see {place}" if place else "", by])):
-        yield line(Span(f"    {notes}", Style.DIM))
+        yield line(StyledText(f"    {notes}", Style.DIM))
     if never and reason.who:
-        yield line(Span(f"    can change it: {reason.who}", Style.DIM))
+        yield line(StyledText(f"    can change it: {reason.who}", Style.DIM))
 
 
 def _suggestion(suggestion: Suggestion) -> Iterator[Line]:
@@ -101,10 +103,10 @@ def _suggestion(suggestion: Suggestion) -> Iterator[Line]:
         if change.yaml:
             yield line("      ", change.yaml)
         if change.place:
-            yield line(Span(f"    {where_to_write(change)}", Style.DIM))
+            yield line(StyledText(f"    {where_to_write(change)}", Style.DIM))
 
 
-def where_to_write(change: Change) -> str:
+def where_to_write(change: KeyChange) -> str:
     """Return the place for a change: YAML allows a key only once."""
     key = change.path[0]
     is_there = not change.place.startswith(yaml_key(change.path))
@@ -124,16 +126,16 @@ def everything_blocks(everything: Everything) -> Iterator[Block]:
     total = sum(len(group.requests) for group in everything.groups)
     verb = "waits" if total == 1 else "wait"
     waiting = f"{words.many(total, 'request')} of fleet {everything.fleet} {verb}"
-    yield line(Span(waiting, Style.BOLD))
+    yield line(StyledText(waiting, Style.BOLD))
     for group in everything.groups:
         yield Section("", [*_group(group)])
 
 
-def _group(group: Group) -> Iterator[Line]:
+def _group(group: OutcomeGroup) -> Iterator[Line]:
     count = words.many(len(group.requests), "request")
     asked = listed(group.required) or "no tags"
     yield line(
-        Span(f"{count} at {group.queue}, priority {group.priority}, for {asked}", Style.BOLD)
+        StyledText(f"{count} at {group.queue}, priority {group.priority}, for {asked}", Style.BOLD)
     )
     first = group.requests[0]
     names = some_of([answer.name for answer in group.requests])
@@ -163,7 +165,7 @@ _NOTES = {
 
 def tags_blocks(explanation: TagsExplanation) -> Iterator[Block]:
     """Yield every tag with its reasons and their lines of fleet.yaml, then the pools."""
-    yield line(Span(explanation.headline, Style.BOLD))
+    yield line(StyledText(explanation.headline, Style.BOLD))
     yield from _bounded(explanation.tags, _tag)
     for rule in explanation.other_tasks:
         yield line("  ", rule.because)
@@ -178,7 +180,7 @@ def tags_blocks(explanation: TagsExplanation) -> Iterator[Block]:
 
 def _tag(tag: ExplainedTag) -> Iterator[Line]:
     style = Style.PLAIN if tag.verdict == "counts" else Style.YELLOW
-    yield line("  ", Span(f"{_SIGNS[tag.verdict]} {tag.tag}{_NOTES[tag.verdict]}", style))
+    yield line("  ", StyledText(f"{_SIGNS[tag.verdict]} {tag.tag}{_NOTES[tag.verdict]}", style))
     for reason in tag.reasons:
         yield line("      ", reason.because)
         yield from _place(reason, "      ")
@@ -187,7 +189,7 @@ def _tag(tag: ExplainedTag) -> Iterator[Line]:
 def _place(reason: ExplainedReason, indent: str) -> Iterator[Line]:
     where = place_of(reason)
     if where:
-        yield line(Span(f"{indent}see {where}", Style.DIM))
+        yield line(StyledText(f"{indent}see {where}", Style.DIM))
 
 
 def tag_list_to_lines(listed: TagList) -> Iterator[Line]:
@@ -195,7 +197,7 @@ def tag_list_to_lines(listed: TagList) -> Iterator[Line]:
     if not listed.tags:
         yield line(f"Fleet {listed.fleet}: no tags in `tags`, `powerful` or `provides` of pools")
     for tag in listed.tags:
-        yield line(Span(tag.tag, Style.BOLD), f"  {_describe_tag(tag)}")
+        yield line(StyledText(tag.tag, Style.BOLD), f"  {_describe_tag(tag)}")
         for each in tag.enforcement:
             yield from _claim(each)
 
@@ -213,10 +215,14 @@ def _describe_tag(tag: ListedTag) -> str:
 def _claim(each: EnforcedClaim) -> Iterator[Line]:
     style = Style.PLAIN if each.by == "scheduler" else Style.YELLOW
     yield line(
-        f"  {each.claim} at {each.queue}: ", Span(WORDS[each.by], style), " (", each.because, ")"
+        f"  {each.claim} at {each.queue}: ",
+        StyledText(WORDS[each.by], style),
+        " (",
+        each.because,
+        ")",
     )
     if each.place and each.claim != "tag":
-        yield line(Span(f"      see {each.place}", Style.DIM))
+        yield line(StyledText(f"      see {each.place}", Style.DIM))
 
 
 _KINDS: tuple[tuple[Result, str, str, str, Style], ...] = (
@@ -236,26 +242,26 @@ def diagnosis_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
     """Yield the findings by kind, each with its fix, and the waits by architecture."""
     counts = Counter(finding.result for finding in diagnosis.findings)
     summary = ", ".join(f"{counts[kind]} {word}" for kind, word, *_ in _KINDS)
-    yield line(Span(f"Fleet {diagnosis.fleet}: {summary}", Style.BOLD))
+    yield line(StyledText(f"Fleet {diagnosis.fleet}: {summary}", Style.BOLD))
     for kind, _, heading, sign, style in _KINDS:
         found = [finding for finding in diagnosis.findings if finding.result == kind]
         if found:
             yield bold(heading)
         for finding in found:
-            yield line("  ", Span(f"{sign} ", style), f"{finding.about}: {finding.said}")
+            yield line("  ", StyledText(f"{sign} ", style), f"{finding.about}: {finding.said}")
             if finding.fix:
-                yield line("      fix: ", Span(finding.fix, Style.CYAN))
+                yield line("      fix: ", StyledText(finding.fix, Style.CYAN))
     yield Section("", [_waits(diagnosis.waits)])
     steps: list[Line] = []
     for number, step in enumerate(diagnosis.next_steps, 1):
-        steps.append(line(f"  {number}. ", Span(step.do, Style.CYAN)))
+        steps.append(line(f"  {number}. ", StyledText(step.do, Style.CYAN)))
         if step.about:
             others = f" and {len(step.about) - 1} more" if step.about[1:] else ""
-            steps.append(line(Span(f"       for {step.about[0]}{others}", Style.DIM)))
+            steps.append(line(StyledText(f"       for {step.about[0]}{others}", Style.DIM)))
     yield Section("Next", steps)
 
 
-def _waits(waits: Sequence[Wait]) -> Table:
+def _waits(waits: Sequence[QueueWait]) -> Table:
     rows = []
     for wait in waits:
         seen = wait.machinery
@@ -269,8 +275,8 @@ def _waits(waits: Sequence[Wait]) -> Table:
             *("-" if count is None else f"{count:,}" for count in counts),
         )
         rows.append(row(wait.queue, wait.architecture, *figures))
-    figure_columns = (Column(name, Kind.FIGURE, fold) for name, fold in _FIGURES)
-    return Table((Column("QUEUE", Kind.NAME), Column("ARCHITECTURE"), *figure_columns), rows)
+    figure_columns = (Column(name, ColumnKind.FIGURE, fold) for name, fold in _FIGURES)
+    return Table((Column("QUEUE", ColumnKind.NAME), Column("ARCHITECTURE"), *figure_columns), rows)
 
 
 def _duration(seconds: int | None) -> str:

@@ -9,12 +9,12 @@ from fleet.explain.options import way_to
 from fleet.model.machine_facts import PlaceFacts
 from fleet.report.document import (
     Column,
+    ColumnKind,
     Form,
     Items,
-    Kind,
     Section,
-    Span,
     Style,
+    StyledText,
     Table,
     line,
     row,
@@ -28,7 +28,7 @@ _MAX_UNMOVED = 5
 """Maximum builds in a terminal that the change does not move."""
 
 
-class _Row(NamedTuple):
+class _BuildRow(NamedTuple):
     """One place of a build."""
 
     place: PlaceFacts
@@ -57,7 +57,7 @@ def builds_section(builds: Sequence[ComparedBuild], currency: str) -> Section:
     rows = []
     for nth, build in enumerate(builds[:_MAX_BUILDS]):
         form = Form.ALL if nth < moved + _MAX_UNMOVED else Form.FULL
-        name = line(Span(build.name, Style.BOLD), f" {_describe_build(build)}".rstrip())
+        name = line(StyledText(build.name, Style.BOLD), f" {_describe_build(build)}".rstrip())
         for option in _rows(build):
             place = option.place
             rows.append(
@@ -76,13 +76,13 @@ def builds_section(builds: Sequence[ComparedBuild], currency: str) -> Section:
         if (hidden := len(builds) - min(_MAX_BUILDS, most)) > 0:
             rows.append(row("", f"… and {hidden:,} more, in the JSON", form=form))
     columns = (
-        Column("Build", Kind.GROUP),
+        Column("Build", ColumnKind.GROUP),
         Column("place"),
         Column("start", fold=1),
         Column("end"),
         Column("takes", fold=2),
-        Column("cost", Kind.FIGURE),
-        Column("note", Kind.PROSE),
+        Column("cost", ColumnKind.FIGURE),
+        Column("note", ColumnKind.PROSE),
     )
     rules = [
         f"{build.name}: {rule}"
@@ -90,7 +90,9 @@ def builds_section(builds: Sequence[ComparedBuild], currency: str) -> Section:
         for rule in words.rules_to_allow(build.after)
     ]
     title = "Time and money of waiting builds, on machines created now"
-    return Section(title, [Table(columns, rows), Items(rules, Span("- "), moved + _MAX_UNMOVED)])
+    return Section(
+        title, [Table(columns, rows), Items(rules, StyledText("- "), moved + _MAX_UNMOVED)]
+    )
 
 
 def _describe_build(build: ComparedBuild) -> str:
@@ -98,7 +100,7 @@ def _describe_build(build: ComparedBuild) -> str:
     return ", ".join(filter(None, (build.task, count)))
 
 
-def _rows(build: ComparedBuild) -> Iterator[_Row]:
+def _rows(build: ComparedBuild) -> Iterator[_BuildRow]:
     """Yield each place: first the fitting ones without the change, then all with it."""
     fitting = {way_to(each): each for each in build.before if not each.asks}
     after = {way_to(each): each for each in build.after}
@@ -113,7 +115,7 @@ def _rows(build: ComparedBuild) -> Iterator[_Row]:
             chosen = f"{chosen or 'only'} without this change"
         elif old is None and not place.asks:
             chosen = f"{chosen or 'only'} with this change"
-        yield _Row(place, ", ".join(filter(None, (chosen, words.place_note(place)))))
+        yield _BuildRow(place, ", ".join(filter(None, (chosen, words.place_note(place)))))
 
 
 def _cost(amount: Decimal | None, currency: str) -> str:

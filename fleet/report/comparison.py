@@ -10,11 +10,11 @@ from fleet.explain.changes import (
     ActionsChange,
     Changes,
     Comparison,
-    Difference,
     GuardChange,
     ImageChange,
     OutdatedChange,
     PoolChange,
+    PoolValueChange,
     RequestsChange,
     Verdict,
 )
@@ -24,11 +24,11 @@ from fleet.report.builds import builds_section, describe_moved
 from fleet.report.document import (
     Block,
     Column,
+    ColumnKind,
     Items,
-    Kind,
     Section,
-    Span,
     Style,
+    StyledText,
     Table,
     bold,
     line,
@@ -47,7 +47,7 @@ _NAMES = {"max": "max", "type": "machine type"}
 _GUARDS = {"refused": "refuses", "throttled": "throttles"}
 
 
-class _Row(NamedTuple):
+class _EffectRow(NamedTuple):
     """One effect of the change: place, kind and reason."""
 
     where: str
@@ -76,17 +76,17 @@ def _sensitive(change: Changes) -> Section:
         return Section("", [bold("No sensitive edits")])
     rows = [
         row(
-            line(Span(edit.what, Style.YELLOW)),
+            line(StyledText(edit.what, Style.YELLOW)),
             f"{edit.place}: {_value(edit.before)} -> {_value(edit.after)}",
             edit.about,
-            mark=Span("! ", Style.YELLOW),
+            mark=StyledText("! ", Style.YELLOW),
         )
         for edit in map(sensitive_edit, change.sensitive)
     ]
     columns = (
         Column("Edit"),
-        Column("In fleet.yaml", Kind.PROSE),
-        Column("About", Kind.PROSE),
+        Column("In fleet.yaml", ColumnKind.PROSE),
+        Column("About", ColumnKind.PROSE),
     )
     table = Table(columns, shorten(rows, _MOST_ROWS, _MORE), is_list=True)
     return Section(f"Sensitive edits: {count}", [table])
@@ -95,19 +95,19 @@ def _sensitive(change: Changes) -> Section:
 def _causes(change: Changes, included: Mapping[str, str]) -> Section:
     rows = [
         row(
-            line(f"{effect.where} ", Span(effect.name, Style.BOLD)),
-            line(Span(effect.what, _STYLES.get(effect.mark, Style.PLAIN))),
+            line(f"{effect.where} ", StyledText(effect.name, Style.BOLD)),
+            line(StyledText(effect.what, _STYLES.get(effect.mark, Style.PLAIN))),
             effect.why,
             effect.id,
-            mark=Span(f"{effect.mark} ", _STYLES.get(effect.mark, Style.PLAIN)),
+            mark=StyledText(f"{effect.mark} ", _STYLES.get(effect.mark, Style.PLAIN)),
         )
         for effect in _effect_rows(change, included)
     ]
     columns = (
-        Column("Where", Kind.GROUP),
+        Column("Where", ColumnKind.GROUP),
         Column("What this change does"),
-        Column("Why", Kind.PROSE),
-        Column("Reason", Kind.ID),
+        Column("Why", ColumnKind.PROSE),
+        Column("Reason", ColumnKind.ID),
     )
     rows = shorten(rows, _MOST_ROWS, _MORE, at=1)
     table = Table(columns, rows, is_list=True)
@@ -119,16 +119,16 @@ def _allow_list(change: Changes) -> Section:
     for rule in change.allow_list:
         only = f" of task {rule.task}" if rule.task else ""
         asks = f"{only} asks for {listed(rule.ask)}"
-        name = line(Span(rule.match, Style.BOLD), asks)
+        name = line(StyledText(rule.match, Style.BOLD), asks)
         rows.append(row(name, *rule_facts(rule, change.currency)))
-    facts = (Column(each, Kind.PROSE) for each in ("Recorded builds", "Whose", "Cost"))
+    facts = (Column(each, ColumnKind.PROSE) for each in ("Recorded builds", "Whose", "Cost"))
     rows = shorten(rows, _MOST_ROWS, _MORE)
     table = Table((Column("Rule"), *facts), rows, is_list=True)
     return Section("Rules of the allow-list that this change adds or changes", [table])
 
 
 _STYLES = {"+": Style.GREEN, "~": Style.YELLOW, "-": Style.RED, "!": Style.YELLOW}
-_UNKNOWN = Span("? ", Style.YELLOW)
+_UNKNOWN = StyledText("? ", Style.YELLOW)
 _NOT_ALL = "not everything is known"
 
 
@@ -278,7 +278,7 @@ def _amounts(change: Changes) -> list[Decimal]:
     return [change.cost_before, change.cost_after, difference, *(a.cost for a in change.actions)]
 
 
-def _effect_rows(change: Changes, included: Mapping[str, str]) -> list[_Row]:
+def _effect_rows(change: Changes, included: Mapping[str, str]) -> list[_EffectRow]:
     rates = words.rates(_amounts(change), sign=True)[3:]
     costs = [f"{rate} {change.currency}/h" for rate in rates]
     shown = {each.path for each in change.sensitive}
@@ -297,29 +297,31 @@ def _effect_rows(change: Changes, included: Mapping[str, str]) -> list[_Row]:
         *(_requests(each, included) for each in _merge_by_cause(change.requests)),
         *(_guard(each, included) for each in change.guards),
         *(row for row in config if row.where != "pool"),
-        *(_Row("action required", "", "!", text, "") for text in change.attention),
+        *(_EffectRow("action required", "", "!", text, "") for text in change.attention),
     ]
 
 
-def _pool(change: PoolChange) -> _Row:
+def _pool(change: PoolChange) -> _EffectRow:
     if change.change != "changed":
-        return _Row("pool", change.pool, "*", f"is {change.change}", "")
+        return _EffectRow("pool", change.pool, "*", f"is {change.change}", "")
     what = "; ".join(map(_difference, change.differences))
-    return _Row("pool", change.pool, "*", what, "")
+    return _EffectRow("pool", change.pool, "*", what, "")
 
 
-def _difference(each: Difference) -> str:
+def _difference(each: PoolValueChange) -> str:
     return f"{_NAMES.get(each.key, each.key)} {_value(each.before)} -> {_value(each.after)}"
 
 
-def _outdated(change: OutdatedChange) -> _Row:
+def _outdated(change: OutdatedChange) -> _EffectRow:
     many, them = words.many(len(change.workers), "machine"), some_of(change.workers)
     if change.outdated:
-        return _Row("pool", change.pool, "~", f"{many} outdated, replaced in turn: {them}", "")
-    return _Row("pool", change.pool, "*", f"{many} no longer outdated: {them}", "")
+        return _EffectRow(
+            "pool", change.pool, "~", f"{many} outdated, replaced in turn: {them}", ""
+        )
+    return _EffectRow("pool", change.pool, "*", f"{many} no longer outdated: {them}", "")
 
 
-def _actions(change: ActionsChange, cost: str) -> _Row:
+def _actions(change: ActionsChange, cost: str) -> _EffectRow:
     more = change.after > change.before
     mark = {"create": "+", "drain": "~", "delete": "-"}[change.action] if more else "*"
     count = abs(change.after - change.before)
@@ -334,18 +336,18 @@ def _actions(change: ActionsChange, cost: str) -> _Row:
         parts.append(some_of(change.workers))
     if change.cost:
         parts.append(cost)
-    return _Row(
+    return _EffectRow(
         *("pool", change.pool, mark, ", ".join(parts)),
         why=change.because if more else "",  # the reason does not apply to fewer actions
         id=change.reason.value if more else "",
     )
 
 
-def _image(change: ImageChange) -> _Row:
+def _image(change: ImageChange) -> _EffectRow:
     due = {"added": "new image", "recipe changed": "recipe changed"}[change.change]
     machines = words.replaced(change.replaces) or "no machine"
     why = f"{change.build}; once promoted ({change.promotion}) it replaces {machines}"
-    return _Row("image", change.image, "*", f"needs a build: {due}", why)
+    return _EffectRow("image", change.image, "*", f"needs a build: {due}", why)
 
 
 def _merge_by_cause(changes: Iterable[RequestsChange]) -> Iterator[RequestsChange]:
@@ -358,18 +360,18 @@ def _merge_by_cause(changes: Iterable[RequestsChange]) -> Iterator[RequestsChang
         yield first.altered(requests=requests)
 
 
-def _requests(change: RequestsChange, included: Mapping[str, str]) -> _Row:
+def _requests(change: RequestsChange, included: Mapping[str, str]) -> _EffectRow:
     many = words.many(len(change.requests), "request")
     fate = "served" if change.served else "no longer served"
     place = words.cited([change.path], included) if change.path else ""
-    return _Row(
+    return _EffectRow(
         *("queue", change.queue, "+" if change.served else "!"),
         what=f"{many} {fate}: {some_of(change.requests)}",
         why=explain_place(change.because, place),
     )
 
 
-def _guard(change: GuardChange, included: Mapping[str, str]) -> _Row:
+def _guard(change: GuardChange, included: Mapping[str, str]) -> _EffectRow:
     if change.after == "passed":
         what = f"no longer {_GUARDS[change.before]}"
     else:
@@ -377,15 +379,15 @@ def _guard(change: GuardChange, included: Mapping[str, str]) -> _Row:
     limit = words.cited([change.path], included) if change.path else ""
     why = explain_guard(change.because, limit, change.way_out)
     where = "guard of pool" if change.pool else "guard of"
-    return _Row(where, change.pool or "the whole fleet", "!", what, why, change.guard)
+    return _EffectRow(where, change.pool or "the whole fleet", "!", what, why, change.guard)
 
 
-def _config(change: ConfigChange) -> _Row:
+def _config(change: ConfigChange) -> _EffectRow:
     section, *inner = change.path
     if section == "pools":
         pool, *key = inner
-        return _Row("pool", str(pool), "*", f"{yaml_key(key)} {_edit(change)}", "")
-    return _Row("fleet.yaml", "", "*", f"{yaml_key(change.path)}: {_edit(change)}", "")
+        return _EffectRow("pool", str(pool), "*", f"{yaml_key(key)} {_edit(change)}", "")
+    return _EffectRow("fleet.yaml", "", "*", f"{yaml_key(change.path)}: {_edit(change)}", "")
 
 
 def _edit(change: ConfigChange) -> str:

@@ -24,7 +24,7 @@ class Style(StrEnum):
     CYAN = "36"
 
 
-class Span(NamedTuple):
+class StyledText(NamedTuple):
     """A piece of a line in one style."""
 
     text: str
@@ -33,8 +33,8 @@ class Span(NamedTuple):
 
 MAX_ROWS = 500
 """Maximum rows or texts drawn of one list: more than the pools of a large fleet."""
-NO_MARK = Span("")
-Line = tuple[Span, ...]
+NO_MARK = StyledText("")
+Line = tuple[StyledText, ...]
 """A paragraph; leading spaces indent it in a terminal."""
 BLANK: Line = ()
 
@@ -55,7 +55,7 @@ class Items:
     """A list of texts, each after the same mark in a terminal."""
 
     texts: Sequence[str | Line]
-    mark: Span = NO_MARK
+    mark: StyledText = NO_MARK
     most: int = MAX_ROWS
     """Maximum texts drawn in a terminal."""
     noun: str = ""
@@ -72,7 +72,7 @@ class Form(StrEnum):
     """Renderers that can fold a long table."""
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """The way in which the cells of a column are drawn."""
 
     GROUP = "group"
@@ -93,7 +93,7 @@ class Column:
     """A column of a table."""
 
     name: str
-    kind: Kind = Kind.TEXT
+    kind: ColumnKind = ColumnKind.TEXT
     fold: int = 0
     """A narrow terminal draws the cells of the column with the highest figure below the row.
 
@@ -118,7 +118,7 @@ class Row(NamedTuple):
     """A row of a table; missing cells are empty."""
 
     cells: Sequence[Cell]
-    mark: Span = NO_MARK
+    mark: StyledText = NO_MARK
     """Drawn before the row in a terminal."""
     form: Form = Form.ALL
 
@@ -127,7 +127,7 @@ class Row(NamedTuple):
         return self.cells[nth] if nth < len(self.cells) else ""
 
 
-def row(*cells: Cell, mark: Span = NO_MARK, form: Form = Form.ALL) -> Row:
+def row(*cells: Cell, mark: StyledText = NO_MARK, form: Form = Form.ALL) -> Row:
     """Return a row of a table."""
     return Row(cells, mark, form)
 
@@ -155,7 +155,9 @@ class Table:
             if (cell.lines if isinstance(cell, Lines) else cell)
         }
         if not self.is_list:
-            used |= {n for n, column in enumerate(self.columns) if column.kind is Kind.FIGURE}
+            used |= {
+                n for n, column in enumerate(self.columns) if column.kind is ColumnKind.FIGURE
+            }
         columns = [
             nth
             for nth, column in enumerate(self.columns)
@@ -191,9 +193,9 @@ class Fold:
 Block = Line | Title | Items | Table | Plots | Section | Fold
 
 
-def line(*parts: str | Span) -> Line:
+def line(*parts: str | StyledText) -> Line:
     """Return a line of these parts, one after the other."""
-    return tuple(Span(part) if isinstance(part, str) else part for part in parts)
+    return tuple(StyledText(part) if isinstance(part, str) else part for part in parts)
 
 
 def as_spans(cell: str | Line | Lines, style: Style = Style.PLAIN) -> Line:
@@ -201,7 +203,7 @@ def as_spans(cell: str | Line | Lines, style: Style = Style.PLAIN) -> Line:
     if isinstance(cell, Lines):
         cell = "; ".join(cell.lines)
     if isinstance(cell, str):
-        return (Span(cell, style),) if cell else ()
+        return (StyledText(cell, style),) if cell else ()
     return cell
 
 
@@ -212,13 +214,16 @@ def text_of(spans: Line) -> str:
 
 def bold(text: str) -> Line:
     """Return a line of one bold text."""
-    return (Span(text, Style.BOLD),)
+    return (StyledText(text, Style.BOLD),)
 
 
 def figures(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
     """Return a table of names and their figures."""
     first, *others = headings
-    columns = [Column(first, Kind.NAME), *(Column(each, Kind.FIGURE) for each in others)]
+    columns = [
+        Column(first, ColumnKind.NAME),
+        *(Column(each, ColumnKind.FIGURE) for each in others),
+    ]
     return Table(columns, [*map(Row, rows)])
 
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from fleet.report.document import Span, Style, line
+from fleet.report.document import Style, StyledText, line
 from fleet.report.terminal import clean, document_to_text, width_of
 from fleet.schema.findings import Finding, Report
 from fleet.schema.findings import Span as Place
@@ -60,7 +60,7 @@ def to_gitlab(findings: Iterable[Finding]) -> str:
 
 def _one(finding: Finding, document: Document, *, colour: bool) -> str:
     place = _place(finding)
-    word = Span(f"{finding.severity}[{finding.rule}]", _STYLES[finding.severity])
+    word = StyledText(f"{finding.severity}[{finding.rule}]", _STYLES[finding.severity])
     text = document_to_text([line(f"{place}: ", word, f" {finding.message}")], colour=colour)
     written = document.line(place.file, place.line)
     margin = " " * len(str(place.line))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from fleet.explain.gains import UNUSED_AFTER, Gain, Gains, UnusedRule
-from fleet.report.document import Block, Line, Section, Span, Style, figures, line
+from fleet.report.document import Block, Line, Section, Style, StyledText, figures, line
 from fleet.schema.units import write_duration
 from fleet.words import figures as words
 
@@ -14,7 +14,7 @@ def gains_blocks(found: Gains) -> Iterator[Block]:
     """Yield the packages with their figures and rules, then the unused rules."""
     span = write_duration(int((found.until - found.since).total_seconds()))
     yield line(
-        Span(f"Fleet {found.fleet}: {found.builds:,} named builds in {span}", Style.BOLD),
+        StyledText(f"Fleet {found.fleet}: {found.builds:,} named builds in {span}", Style.BOLD),
         f" ({words.many(found.moments, 'moment')}), {found.allowed:,} of them allowed by rules",
     )
     if found.unread:
@@ -58,7 +58,7 @@ def _unused(found: Gains, span: str, days: str) -> Iterator[Line]:
     for rule in found.unused:
         yield line(f"  - {_rule(rule)}")
         if rule.place:
-            yield line(Span(f"    see {rule.place}", Style.DIM))
+            yield line(StyledText(f"    see {rule.place}", Style.DIM))
     if not found.unused:
         yield line("  none")
 

@@ -9,8 +9,8 @@ from fleet.report.document import (
     Block,
     Cell,
     Column,
+    ColumnKind,
     Form,
-    Kind,
     Line,
     Lines,
     Table,
@@ -41,14 +41,14 @@ def table_cells(table: Table, title: str) -> tuple[list[HtmlCell], list[list[Htm
     headings = [
         HtmlCell(_label(column, title), _LOOKS.get(column.kind, ""), ())
         for _, column in columns
-        if column.kind is not Kind.ID
+        if column.kind is not ColumnKind.ID
     ]
     rows = []
     for row in drawn:
         found: list[HtmlCell] = []
         for nth, column in columns:
             cell = row.cell(nth)
-            if column.kind is Kind.ID:
+            if column.kind is ColumnKind.ID:
                 found[-1] = found[-1]._replace(id=str(cell))
             else:
                 look = _LOOKS.get(column.kind, "")
@@ -62,7 +62,7 @@ def _label(column: Column, title: str) -> str:
     return f"{name[:1].upper()}{name[1:]}"
 
 
-_LOOKS = {Kind.FIGURE: "number", Kind.PROSE: "prose", Kind.COMMAND: "prose"}
+_LOOKS = {ColumnKind.FIGURE: "number", ColumnKind.PROSE: "prose", ColumnKind.COMMAND: "prose"}
 
 
 def _lines(cell: Cell) -> list[Line]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from fleet.model.log import LogEntry
-from fleet.report.document import Line, Span, Style, line
+from fleet.report.document import Line, Style, StyledText, line
 from fleet.words import figures as words
 from fleet.words.runs import add_code
 
@@ -19,7 +19,7 @@ def log_to_lines(entries: Sequence[LogEntry], currency: str, earlier: int) -> It
     """
     if earlier:
         entry = "entry" if earlier == 1 else "entries"
-        yield line(Span(f"… {earlier:,} earlier {entry}", Style.DIM))
+        yield line(StyledText(f"… {earlier:,} earlier {entry}", Style.DIM))
     for _, group in groupby(entries, key=lambda each: (each.run, each.origin)):
         yield from _group(list(group), currency)
     if not (entries or earlier):
@@ -34,17 +34,20 @@ def _group(entries: Sequence[LogEntry], currency: str) -> Iterator[Line]:
     where += [f"commit {origin.commit[:_SHOWN_COMMIT]}"] if origin.commit else []
     where += [origin.job or origin.pipeline] if origin.pipeline else []
     what = f"run {first.run}" if first.run else f"{first.kind} outside of a run"
-    yield line(Span(what, Style.BOLD), f" by {', '.join(where)}")
+    yield line(StyledText(what, Style.BOLD), f" by {', '.join(where)}")
     for entry in entries:
         yield _entry(entry, currency)
 
 
 def _entry(entry: LogEntry, currency: str) -> Line:
     named = " ".join(filter(None, (entry.machine, f"({entry.pool})" if entry.pool else "")))
-    parts: list[str | Span] = [f"  {entry.at:%Y-%m-%dT%H:%M:%SZ} ", Span(entry.kind, Style.BOLD)]
+    parts: list[str | StyledText] = [
+        f"  {entry.at:%Y-%m-%dT%H:%M:%SZ} ",
+        StyledText(entry.kind, Style.BOLD),
+    ]
     parts += [f" {named}"] if named else []
     if entry.outcome:
-        parts += [": ", Span(entry.outcome, _STYLES.get(entry.outcome, Style.YELLOW))]
+        parts += [": ", StyledText(entry.outcome, _STYLES.get(entry.outcome, Style.YELLOW))]
     more = [f"{entry.cost:+f} {currency}/h"] if entry.cost else []
     more += [add_code(entry.because, entry.reason)]
     more += [f"plan {words.short(entry.plan)}"] if entry.plan and entry.kind == "run" else []

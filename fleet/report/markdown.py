@@ -15,10 +15,10 @@ from fleet.report.document import (
     Block,
     Cell,
     Column,
+    ColumnKind,
     Fold,
     Form,
     Items,
-    Kind,
     Line,
     Lines,
     Plots,
@@ -146,12 +146,12 @@ def _rest(parts: Sequence[object], lead: str) -> list[str]:
 def _table(table: Table, title: str) -> str:
     used, rows = table.select(Form.FULL)
     columns = [(nth, table.columns[nth]) for nth in used]
-    shown_columns = [column for _, column in columns if column.kind is not Kind.ID]
+    shown_columns = [column for _, column in columns if column.kind is not ColumnKind.ID]
     names = [sentence(column.name or title) for column in shown_columns]
     cells = [_cells(row, columns) for row in _keep_rows(rows)]
     lines = [
         [f"{name[:1].upper()}{name[1:]}" for name in names],
-        ["--:" if column.kind is Kind.FIGURE else "---" for column in shown_columns],
+        ["--:" if column.kind is ColumnKind.FIGURE else "---" for column in shown_columns],
         *cells,
         *([text, *[""] * (len(names) - 1)] for text in _rest(rows, "")),
     ]
@@ -169,7 +169,7 @@ def _cells(row: Row, columns: Sequence[tuple[int, Column]]) -> list[str]:
     found: list[str] = []
     for nth, column in columns:
         cell = row.cell(nth)
-        if column.kind is Kind.ID:
+        if column.kind is ColumnKind.ID:
             id_ = f"({code(str(cell))})" if cell else ""
             found.append(" ".join(filter(None, (found.pop(), id_))))
         else:
@@ -178,7 +178,7 @@ def _cells(row: Row, columns: Sequence[tuple[int, Column]]) -> list[str]:
 
 
 def _cell(cell: Cell, column: Column) -> str:
-    if column.kind in (Kind.NAME, Kind.COMMAND, Kind.GROUP):
+    if column.kind in (ColumnKind.NAME, ColumnKind.COMMAND, ColumnKind.GROUP):
         if isinstance(cell, str):
             return code(cell)
         if isinstance(cell, Lines):

@@ -46,7 +46,7 @@ Labels = Mapping[str, str]
 Samples = Iterable[tuple[Labels, float | Decimal | None]]
 
 
-class Seen(NamedTuple):
+class MetricsInputs(NamedTuple):
     """The observations and the plan of one run, or of one read-only query."""
 
     world: World
@@ -66,7 +66,7 @@ class _Family(NamedTuple):
 def metrics_to_text(
     fleet: Fleet,
     last: LastRun | None,
-    seen: Seen | None = None,
+    seen: MetricsInputs | None = None,
     wrong_tokens: int | None = None,
 ) -> str:
     """Return the metrics of a fleet; without `seen`, only those of its runs.
@@ -123,7 +123,7 @@ def _run_families(fleet: Fleet, last: LastRun | None) -> Iterator[_Family]:
     )
 
 
-def _plan_families(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
+def _plan_families(fleet: Fleet, seen: MetricsInputs) -> Iterator[_Family]:
     plan = seen.plan
     yield _Family(
         "fleet_plan_timestamp_seconds",
@@ -137,7 +137,7 @@ def _plan_families(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
     yield from _date_families(fleet, seen)
 
 
-def _pool_families(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
+def _pool_families(fleet: Fleet, seen: MetricsInputs) -> Iterator[_Family]:
     plan = seen.plan
     status = [pool_status(each) for each in plan.pools]
     sample = sample_of(fleet, plan)
@@ -177,7 +177,7 @@ def _pool_families(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
     )
 
 
-def _expired_samples(fleet: Fleet, seen: Seen) -> Samples:
+def _expired_samples(fleet: Fleet, seen: MetricsInputs) -> Samples:
     world, plan = seen.world, seen.plan
     takers, found = takers_of(fleet, world), Counter[str]()
     known = {each.pool for each in plan.pools}
@@ -196,7 +196,7 @@ def _is_managed(fleet: Fleet, pool: PoolVerdict) -> bool:
     return not isinstance(fleet.pools.get(pool.pool), StaticPool)
 
 
-def _attempts(fleet: Fleet, seen: Seen) -> Samples:
+def _attempts(fleet: Fleet, seen: MetricsInputs) -> Samples:
     since = seen.plan.time - RECENT
     tried = Counter(
         (each.pool, each.result) for each in attempts_of(fleet, seen.world) if each.at >= since
@@ -321,7 +321,7 @@ def _trouble_families(plan: Plan) -> Iterator[_Family]:
     )
 
 
-def _date_families(fleet: Fleet, seen: Seen) -> Iterator[_Family]:
+def _date_families(fleet: Fleet, seen: MetricsInputs) -> Iterator[_Family]:
     current = [each for each in seen.versions if each.state == "current"]
     yield _Family(
         "fleet_image_built_timestamp_seconds",

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Plan
-from fleet.report.document import Line, Span, Style, line
+from fleet.report.document import Line, Style, StyledText, line
 from fleet.schema.findings import some_of
 from fleet.words import figures as words
 
@@ -40,7 +40,7 @@ def outcome_blocks(
     yield from _format_pools("in progress", outcome.under_way, "applied")
     yield from _format_pools("not started", outcome.left, "refused")
     for because in outcome.refused:
-        yield line("  ", Span("refused", _STYLES["refused"]), ": ", because)
+        yield line("  ", StyledText("refused", _STYLES["refused"]), ": ", because)
     yield from _outdated(outcome)
     yield from _next(outcome, plan, command)
 
@@ -69,11 +69,16 @@ def _headline(outcome: Outcome, plan: Plan) -> Line:
     verdict = results[outcome.exit_code]
     if not any(done.values()):
         figures = "nothing changed"
-    return line(Span(f"{verdict}: {figures}", Style.BOLD), f" (fleet {plan.fleet})")
+    return line(StyledText(f"{verdict}: {figures}", Style.BOLD), f" (fleet {plan.fleet})")
 
 
 def _stack(stack: StackOutcome) -> Iterator[Line]:
-    yield line("  ", Span(stack.pool, Style.BOLD), ": ", Span(stack.result, _STYLES[stack.result]))
+    yield line(
+        "  ",
+        StyledText(stack.pool, Style.BOLD),
+        ": ",
+        StyledText(stack.result, _STYLES[stack.result]),
+    )
     done = (
         ("+ created", Style.GREEN, stack.created),
         ("~ drained", Style.YELLOW, stack.drained),
@@ -85,10 +90,10 @@ def _stack(stack: StackOutcome) -> Iterator[Line]:
     for what, style, names in done:
         if names:
             listed = some_of(names, shown=_MOST_NAMES)
-            yield line("    ", Span(what, style), f" {len(names):,}: {listed}")
+            yield line("    ", StyledText(what, style), f" {len(names):,}: {listed}")
     error = stack.error.strip().splitlines()
     for text in error[:_MOST_ERROR_LINES]:
-        yield line("    ", Span(f"| {text}", _STYLES[stack.result]))
+        yield line("    ", StyledText(f"| {text}", _STYLES[stack.result]))
     if len(error) > _MOST_ERROR_LINES:
         yield line(f"    | … and {words.many(len(error) - _MOST_ERROR_LINES, 'more line')}")
 
@@ -96,7 +101,7 @@ def _stack(stack: StackOutcome) -> Iterator[Line]:
 def _format_pools(what: str, pools: Sequence[str], result: str) -> Iterator[Line]:
     if pools:
         listed = some_of(pools, shown=_MOST_NAMES)
-        yield line(Span(f"  {what}: {listed}", _STYLES[result]))
+        yield line(StyledText(f"  {what}: {listed}", _STYLES[result]))
 
 
 def _outdated(outcome: Outcome) -> Iterator[Line]:
@@ -104,7 +109,9 @@ def _outdated(outcome: Outcome) -> Iterator[Line]:
     if not outcome.outdated:
         return
     yield line(
-        "  ", Span("refused", _STYLES["refused"]), ": the saved plan differs from the current plan"
+        "  ",
+        StyledText("refused", _STYLES["refused"]),
+        ": the saved plan differs from the current plan",
     )
     for difference in outcome.outdated[:_MOST_DIFFERENCES]:
         yield line(f"    {difference}")
@@ -116,7 +123,7 @@ def _outdated(outcome: Outcome) -> Iterator[Line]:
 def _next(outcome: Outcome, plan: Plan, command: str) -> Iterator[Line]:
     steps = list(_steps(outcome, plan, command))
     if steps:
-        yield line(Span("Next:", Style.BOLD))
+        yield line(StyledText("Next:", Style.BOLD))
     yield from (line(f"  {step}") for step in steps)
 
 

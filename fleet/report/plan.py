@@ -32,16 +32,16 @@ from fleet.report.document import (
     BLANK,
     Block,
     Column,
+    ColumnKind,
     Fold,
     Form,
     Items,
-    Kind,
     Line,
     Lines,
     Row,
     Section,
-    Span,
     Style,
+    StyledText,
     Table,
     Title,
     bold,
@@ -79,9 +79,9 @@ _MOST_KIND_TAGS = 2
 _MOST_WARNINGS = 10
 _MOST_OPEN_WARNINGS = 15
 _RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GREEN}
-_IN_FLEET_YAML = Column("In fleet.yaml", Kind.PROSE, lead="see ", style=Style.DIM)
-_POOL = Column("Pool", Kind.NAME, form=Form.FULL)
-_WARNING = Span("! ", Style.YELLOW)
+_IN_FLEET_YAML = Column("In fleet.yaml", ColumnKind.PROSE, lead="see ", style=Style.DIM)
+_POOL = Column("Pool", ColumnKind.NAME, form=Form.FULL)
+_WARNING = StyledText("! ", Style.YELLOW)
 
 
 def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = "") -> str:
@@ -93,8 +93,8 @@ def plan_blocks(
     plan: Plan, change: Comparison | None = None, age: str = "", *, digests: bool = False
 ) -> Iterator[Block]:
     """Yield the plan, below the effect of a change; `age` is the age of a recorded world."""
-    head = line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
-    notes: list[Block] = [Items(words.clock(plan), Span("! ", Style.RED))]
+    head = line(StyledText(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
+    notes: list[Block] = [Items(words.clock(plan), StyledText("! ", Style.RED))]
     notes += [line(age)] if age else []
     headline, *totals = _totals(plan)
     whole = (
@@ -127,7 +127,7 @@ def _totals(plan: Plan) -> Iterator[Line]:
     if changed := [f"{pool.pool} {_change(pool)}" for pool in plan.pools if _change(pool)]:
         yield line(f"  {some_of(changed, shown=_MOST_CHANGED)}")
     if withheld := words.withheld(plan):
-        yield line(Span(f"Withheld by guards: {withheld}", Style.YELLOW))
+        yield line(StyledText(f"Withheld by guards: {withheld}", Style.YELLOW))
     yield from map(line, words.new_machines(plan))
     if waiting := words.waiting(plan):
         yield line(waiting)
@@ -154,7 +154,7 @@ def _notices(plan: Plan) -> Iterator[Section]:
         (words.NOTICES_HEADING, "! ", Style.YELLOW, words.notices(plan), _MOST_WARNINGS),
         (words.REMARKS_HEADING, "~ ", Style.YELLOW, plan.remarks, _MOST_WARNINGS),
     ):
-        yield Section(heading, [Items(texts, Span(sign, style), most)])
+        yield Section(heading, [Items(texts, StyledText(sign, style), most)])
 
 
 def _unserved(plan: Plan) -> Section:
@@ -183,9 +183,9 @@ def _unserved(plan: Plan) -> Section:
     rest = f"{words.many(waiting, 'request')} for {words.many(len(hidden), 'other reason')}"
     columns = (
         Column("Requests"),
-        Column("Why not", Kind.PROSE),
-        Column("Ask for", Kind.PROSE, style=Style.DIM, form=Form.BRIEF),
-        Column("Ask for", Kind.PROSE, form=Form.FULL),
+        Column("Why not", ColumnKind.PROSE),
+        Column("Ask for", ColumnKind.PROSE, style=Style.DIM, form=Form.BRIEF),
+        Column("Ask for", ColumnKind.PROSE, form=Form.FULL),
         _IN_FLEET_YAML,
     )
     rows = shorten(rows, _MOST_UNSERVED, rest)
@@ -257,17 +257,17 @@ def _pools(plan: Plan) -> Section:
         text = f"… and {words.many(len(quiet), 'pool')} without machines or changes{more}"
         rows.append(row(text, form=Form.BRIEF))
     columns = (
-        Column("", Kind.NAME),
-        Column("busy", Kind.FIGURE),
-        Column("idle", Kind.FIGURE),
-        Column("starting", Kind.FIGURE, fold=4),
-        *([Column("other", Kind.FIGURE, fold=3)] if others else []),
-        Column("max", Kind.FIGURE, fold=2),
-        Column("change", Kind.FIGURE),
-        Column(f"{plan.currency}/h", Kind.FIGURE, fold=1),
-        Column("after", Kind.FIGURE),
-        Column("why this many", Kind.PROSE, style=Style.DIM),
-        Column("failures", Kind.PROSE, style=Style.YELLOW),
+        Column("", ColumnKind.NAME),
+        Column("busy", ColumnKind.FIGURE),
+        Column("idle", ColumnKind.FIGURE),
+        Column("starting", ColumnKind.FIGURE, fold=4),
+        *([Column("other", ColumnKind.FIGURE, fold=3)] if others else []),
+        Column("max", ColumnKind.FIGURE, fold=2),
+        Column("change", ColumnKind.FIGURE),
+        Column(f"{plan.currency}/h", ColumnKind.FIGURE, fold=1),
+        Column("after", ColumnKind.FIGURE),
+        Column("why this many", ColumnKind.PROSE, style=Style.DIM),
+        Column("failures", ColumnKind.PROSE, style=Style.YELLOW),
     )
     return Section("Pools", [Table(columns, rows)])
 
@@ -285,12 +285,12 @@ def _change(pool: PoolVerdict) -> str:
 
 def changes_section(plan: Plan) -> Section:
     """Return the actions by pool, then changes of shared resources and images."""
-    why, reason = Column("Why", Kind.PROSE), Column("Reason", Kind.ID)
-    where, change = Column("Where", Kind.GROUP), Column("Change")
+    why, reason = Column("Why", ColumnKind.PROSE), Column("Reason", ColumnKind.ID)
+    where, change = Column("Where", ColumnKind.GROUP), Column("Change")
     releases = [
         row(
             "workers without a machine",
-            line(Span("release", Style.YELLOW), f" {each.worker}"),
+            line(StyledText("release", Style.YELLOW), f" {each.worker}"),
             each.pool,
             each.because,
             "machine-gone",
@@ -302,10 +302,10 @@ def changes_section(plan: Plan) -> Section:
     resumes = [
         row(
             "workers whose hold is over",
-            line(Span("give back", Style.GREEN), f" {each.worker}"),
+            line(StyledText("give back", Style.GREEN), f" {each.worker}"),
             each.pool,
             each.because,
-            mark=Span("^ ", Style.GREEN),
+            mark=StyledText("^ ", Style.GREEN),
         )
         for each in plan.resumes
     ]
@@ -318,22 +318,22 @@ def changes_section(plan: Plan) -> Section:
     promotions = [
         row(
             f"image {each.image}",
-            line(Span(each.verb, Style.GREEN), f" {each.version}"),
+            line(StyledText(each.verb, Style.GREEN), f" {each.version}"),
             each.because,
             each.reason.value,
             words.replacement(each, plan.currency),
-            mark=Span("^ ", Style.GREEN),
+            mark=StyledText("^ ", Style.GREEN),
         )
         for each in plan.promotions
     ]
     blocks = [
         Table(
             (
-                Column("Pool", Kind.GROUP),
+                Column("Pool", ColumnKind.GROUP),
                 change,
-                Column("Worker", Kind.NAME),
+                Column("Worker", ColumnKind.NAME),
                 Column("Type", fold=2),
-                Column("Cost", Kind.FIGURE, fold=1),
+                Column("Cost", ColumnKind.FIGURE, fold=1),
                 Column("For", style=Style.DIM, form=Form.FULL),
                 replace(why, form=Form.FULL),
                 Column("For", style=Style.DIM, form=Form.BRIEF),
@@ -351,7 +351,9 @@ def changes_section(plan: Plan) -> Section:
         Table((where, change, _POOL, why), resumes, is_list=True),
         Table((where, change), bases, is_list=True),
         Table(
-            (where, change, why, reason, Column("Effect", Kind.PROSE)), promotions, is_list=True
+            (where, change, why, reason, Column("Effect", ColumnKind.PROSE)),
+            promotions,
+            is_list=True,
         ),
     ]
     return Section("Changes", blocks)
@@ -372,7 +374,7 @@ def _action_rows(plan: Plan) -> Iterator[Row]:
                 money = _difference_of(action)
                 cells = (
                     pool,
-                    line(Span(action.action, style)),
+                    line(StyledText(action.action, style)),
                     action.worker,
                     _type(action, types),
                     f"{words.hourly(money, sign=True)} {plan.currency}/h" if money else "",
@@ -383,7 +385,7 @@ def _action_rows(plan: Plan) -> Iterator[Row]:
                     action.reason.value,
                 )
                 form = Form.ALL if nth < shown else Form.FULL
-                yield Row(cells, Span(f"{mark} ", style), form)
+                yield Row(cells, StyledText(f"{mark} ", style), form)
             if hidden := alike[shown:]:
                 yield _hidden(alike, hidden, plan.currency)
 
@@ -397,12 +399,12 @@ def _hidden(alike: Sequence[Action], hidden: Sequence[Action], currency: str) ->
     text = f" {len(hidden):,} more to {first.action}{figures}"
     why = reason_beside_served(first)
     if why and len({*map(reason_beside_served, alike)}) == 1:
-        spans = line(Span("… and", style), text)
+        spans = line(StyledText("… and", style), text)
         cells = (first.pool, spans, *[""] * 6, why, first.reason.value)
-        return Row(cells, Span(f"{mark} ", style), Form.BRIEF)
-    reason = Span(f"[{first.reason.value}]", Style.CYAN)
-    spans = line(Span("… and", style), text, " ", reason)
-    return row(first.pool, spans, mark=Span(f"{mark} ", style), form=Form.BRIEF)
+        return Row(cells, StyledText(f"{mark} ", style), Form.BRIEF)
+    reason = StyledText(f"[{first.reason.value}]", Style.CYAN)
+    spans = line(StyledText("… and", style), text, " ", reason)
+    return row(first.pool, spans, mark=StyledText(f"{mark} ", style), form=Form.BRIEF)
 
 
 def _type(action: Action, types: Mapping[str, str | None]) -> str:
@@ -427,12 +429,15 @@ def _difference_of(action: Action) -> Decimal:
 def _waiting_versions(plan: Plan) -> Section:
     rows = [
         row(
-            line(Span(f"image {each.image}", Style.BOLD), ": ", describe_waiting(each)),
+            line(StyledText(f"image {each.image}", Style.BOLD), ": ", describe_waiting(each)),
             each.command,
         )
         for each in plan.waiting_versions
     ]
-    columns = (Column("Version"), Column("Command", Kind.COMMAND, lead="now: ", style=Style.DIM))
+    columns = (
+        Column("Version"),
+        Column("Command", ColumnKind.COMMAND, lead="now: ", style=Style.DIM),
+    )
     return Section("Image versions that wait", [Table(columns, rows, is_list=True)])
 
 
@@ -507,8 +512,8 @@ def _group_notes(plan: Plan, kind: str) -> tuple[TagNote, ...]:
 
 
 def _tags(plan: Plan) -> Iterator[Section]:
-    tag = Column("Tag", Kind.NAME, form=Form.FULL)
-    columns = (Column("Requests"), tag, Column("Why", Kind.PROSE), _IN_FLEET_YAML)
+    tag = Column("Tag", ColumnKind.NAME, form=Form.FULL)
+    columns = (Column("Requests"), tag, Column("Why", ColumnKind.PROSE), _IN_FLEET_YAML)
     for heading, notes in tag_notes(plan):
         rows = [
             row(
@@ -516,7 +521,7 @@ def _tags(plan: Plan) -> Iterator[Section]:
                 note.tag,
                 note.because,
                 words.cited([note.path], plan.included) if note.path else "",
-                mark=_WARNING if note.is_wrong else Span("- "),
+                mark=_WARNING if note.is_wrong else StyledText("- "),
             )
             for note in notes
         ]
@@ -530,11 +535,11 @@ def _rules(verdicts: Iterable[RulesVerdict]) -> Section:
         row(
             f"{verdict.queue}, {verdict.place}: {describe_rules(verdict)}",
             Lines([*_rules_details(verdict)]),
-            mark=Span("+ ", Style.GREEN) if verdict.state == "in-force" else _WARNING,
+            mark=StyledText("+ ", Style.GREEN) if verdict.state == "in-force" else _WARNING,
         )
         for verdict in verdicts
     ]
-    columns = (Column("Place"), Column("Differences", Kind.PROSE))
+    columns = (Column("Place"), Column("Differences", ColumnKind.PROSE))
     return Section("Rules in the queues", [Table(columns, rows, is_list=True)])
 
 
@@ -552,18 +557,18 @@ def _rules_details(verdict: RulesVerdict) -> Iterator[str]:
 def _guards(plan: Plan) -> Section:
     columns = (
         Column("Result"),
-        Column("Guard", Kind.ID),
+        Column("Guard", ColumnKind.ID),
         Column("Where", form=Form.FULL),
-        Column("In fleet.yaml", Kind.PROSE, lead="limit: ", style=Style.DIM),
-        Column("To proceed", Kind.PROSE, lead="to proceed: "),
-        Column("Add", Kind.COMMAND, style=Style.CYAN),
+        Column("In fleet.yaml", ColumnKind.PROSE, lead="limit: ", style=Style.DIM),
+        Column("To proceed", ColumnKind.PROSE, lead="to proceed: "),
+        Column("Add", ColumnKind.COMMAND, style=Style.CYAN),
         Column(
             "Or",
-            Kind.COMMAND,
+            ColumnKind.COMMAND,
             lead="at once, where the store can be reached:",
             style=Style.CYAN,
         ),
-        Column("Page", Kind.PROSE, lead="page: ", style=Style.DIM),
+        Column("Page", ColumnKind.PROSE, lead="page: ", style=Style.DIM),
     )
     rows = [_guard(guard, plan.included) for guard in plan.guards if guard.is_worth_saying]
     return Section("Guards", [Table(columns, rows, is_list=True)])
@@ -572,7 +577,7 @@ def _guards(plan: Plan) -> Section:
 def _guard(guard: GuardResult, included: Mapping[str, str]) -> Row:
     steps = guard.way_out.partition(guard.approve[0])[0] if guard.approve else guard.way_out
     return row(
-        line(Span(guard.result, _RESULTS[guard.result]), ": ", guard.because),
+        line(StyledText(guard.result, _RESULTS[guard.result]), ": ", guard.because),
         guard.guard,
         guard.pool or "whole fleet",
         words.cited([guard.path], included) if guard.path else "",
@@ -594,8 +599,8 @@ def _approvals(plan: Plan) -> Section:
     ]
     columns = (
         Column("Approval"),
-        Column("Problem", Kind.PROSE, lead="no effect: ", style=Style.YELLOW),
-        Column("Reason", Kind.PROSE, lead="reason: ", style=Style.DIM),
+        Column("Problem", ColumnKind.PROSE, lead="no effect: ", style=Style.YELLOW),
+        Column("Reason", ColumnKind.PROSE, lead="reason: ", style=Style.DIM),
     )
     return Section("Approvals", [Table(columns, rows, is_list=True)])
 
@@ -619,13 +624,13 @@ def _warnings(plan: Plan) -> Iterator[Section]:
 
 def _format_warning(warning: Warning_) -> Line:
     where = f"{warning.place}: " if warning.place else ""
-    return line(where, Span(f"warning[{warning.rule}]", Style.YELLOW), " ", warning.message)
+    return line(where, StyledText(f"warning[{warning.rule}]", Style.YELLOW), " ", warning.message)
 
 
 def _sources(plan: Plan, *, digests: bool) -> Iterator[Line]:
     """Yield the origin of each price list, and the digests of the plan and its inputs."""
     for source in plan.prices:
-        yield line(Span(words.price_source(source), Style.DIM))
+        yield line(StyledText(words.price_source(source), Style.DIM))
     if digests:
         named = ", ".join(f"{name} {digest}" for name, digest in words.digests(plan))
-        yield line(Span(f"Digests: {named}", Style.DIM))
+        yield line(StyledText(f"Digests: {named}", Style.DIM))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from fleet.explain.history import Span
+from fleet.explain.history import SlotGrid
 
 _HEIGHT = 100
 _MIN_LABEL_WIDTH = 14
@@ -22,7 +22,7 @@ class Tick(NamedTuple):
     text: str
 
 
-class Shape(NamedTuple):
+class ValuePath(NamedTuple):
     """A path and the kind of its values."""
 
     kind: str
@@ -51,7 +51,7 @@ class Plot(NamedTuple):
 
     name: str
     width: int
-    areas: tuple[Shape, ...]
+    areas: tuple[ValuePath, ...]
     line: str
     gaps: tuple[Gap, ...]
     levels: tuple[Tick, ...]
@@ -77,7 +77,7 @@ class Panel(NamedTuple):
 
 def stacked(
     name: str,
-    span: Span,
+    span: SlotGrid,
     rows: Sequence[tuple[str, Sequence[float | None]]],
     limit: float | None = None,
 ) -> Plot:
@@ -93,18 +93,18 @@ def stacked(
         if any(values):
             upper = [None if each is None else each[nth + 1] for each in sums]
             lower = [None if each is None else each[nth] for each in sums]
-            areas.append(Shape(kind, _area(upper, lower, top)))
+            areas.append(ValuePath(kind, _area(upper, lower, top)))
     plot = _plot(name, span, totals, top)
     mark = None if limit is None or limit > top else round(100 - 100 * limit / top, 2)
     return plot._replace(areas=tuple(areas), mark=mark)
 
 
-def stepped(name: str, span: Span, values: Sequence[float | None]) -> Plot:
+def stepped(name: str, span: SlotGrid, values: Sequence[float | None]) -> Plot:
     """Return a plot of one figure, filled below its line."""
     top = nice_top(max((value for value in values if value is not None), default=0))
     plot = _plot(name, span, values, top)
     floor = [None if value is None else 0.0 for value in values]
-    area = Shape("one", _area(values, floor, top))
+    area = ValuePath("one", _area(values, floor, top))
     return plot._replace(areas=(area,), line=_line(values, top))
 
 
@@ -130,7 +130,7 @@ def _cumulate(values: Sequence[float]) -> Iterator[float]:
         yield total
 
 
-def _plot(name: str, span: Span, values: Sequence[float | None], top: float) -> Plot:
+def _plot(name: str, span: SlotGrid, values: Sequence[float | None], top: float) -> Plot:
     known = [value for value in values if value is not None]
     levels = [0, top / 2, top] if top > 1 or top != int(top) else [0, top]
     return Plot(
@@ -148,7 +148,7 @@ def _plot(name: str, span: Span, values: Sequence[float | None], top: float) -> 
     )
 
 
-def _days(span: Span) -> Iterator[Tick]:
+def _days(span: SlotGrid) -> Iterator[Tick]:
     """Yield the starts of days in UTC; only the first day and new months show the month."""
     whole = span.length * span.slots
     day = span.start.replace(hour=0, minute=0, second=0, microsecond=0)

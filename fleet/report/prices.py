@@ -24,7 +24,7 @@ from fleet.model.prices import (
     type_names,
 )
 from fleet.model.values import Value
-from fleet.report.document import Line, Span, Style, line
+from fleet.report.document import Line, Style, StyledText, line
 from fleet.schema.model import Fleet
 from fleet.schema.pools import Market
 from fleet.words.figures import many
@@ -198,15 +198,19 @@ def _check(check: PriceCheck) -> Iterator[Line]:
     )
     if check.age is not None:
         dated += f", {many(check.age, 'day')} old"
-    yield line(Span(f"{check.provider} ({check.kind}{dated})", Style.BOLD))
+    yield line(StyledText(f"{check.provider} ({check.kind}{dated})", Style.BOLD))
     if check.unchecked:
         style = Style.RED if check.failed else Style.YELLOW
-        yield line("  ", Span("not checked", style), f": {check.unchecked}")
+        yield line("  ", StyledText("not checked", style), f": {check.unchecked}")
     for price in check.prices:
         known = f"  {price.what}  {price.catalogue}"
         if price.differences:
             provider = "; ".join(price.differences)
-            yield line("  ", Span("! differs", Style.RED), f"{known}; at the provider: {provider}")
+            yield line(
+                "  ", StyledText("! differs", Style.RED), f"{known}; at the provider: {provider}"
+            )
         else:
             today = f"; today: {price.today}" if price.today else ""
-            yield line("  ", Span("within" if today else "same", Style.GREEN), f"{known}{today}")
+            yield line(
+                "  ", StyledText("within" if today else "same", Style.GREEN), f"{known}{today}"
+            )

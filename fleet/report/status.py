@@ -36,14 +36,14 @@ from fleet.planner import assembly
 from fleet.report.document import (
     Block,
     Column,
+    ColumnKind,
     Form,
     Items,
-    Kind,
     Line,
     Row,
     Section,
-    Span,
     Style,
+    StyledText,
     Table,
     Title,
     line,
@@ -76,17 +76,17 @@ class ShownBudget(NamedTuple):
 def budgets_section(budgets: Sequence[BudgetVerdict]) -> Section:
     """Return the budgets as a table, of which a terminal draws the most used ones."""
     figures = ("spent", "reserved", "planned", "left", "limit")
-    columns = (*_columns("when", figures), Column("note", Kind.PROSE, style=Style.RED))
+    columns = (*_columns("when", figures), Column("note", ColumnKind.PROSE, style=Style.RED))
     rows = _mark_hidden(*shown_budgets(budgets), "budget")
     return Section("Budgets", [Table(columns, rows)], "budgets")
 
 
 def _columns(second: str, figures: Sequence[str]) -> Iterator[Column]:
     """Yield the columns of a table of limits: a key of fleet.yaml, a text and figures."""
-    yield Column("", Kind.NAME)
+    yield Column("", ColumnKind.NAME)
     yield Column(second)
     for each in figures:
-        yield Column(each, Kind.FIGURE, fold=_FOLDS.get(each, 0))
+        yield Column(each, ColumnKind.FIGURE, fold=_FOLDS.get(each, 0))
 
 
 def _mark_hidden(rows: Sequence[Sequence[str]], kept: Collection[int], noun: str) -> list[Row]:
@@ -184,7 +184,7 @@ _STATE_STYLES = {
 }
 
 
-class Waiting(Value):
+class EqualRequests(Value):
     """Equal requests, and the number of them that get a machine."""
 
     signature: str
@@ -253,7 +253,7 @@ class Status(Value):
     unlisted: tuple[str, ...] = Field(description="Pools whose machines are unknown.")
     budgets: tuple[BudgetVerdict, ...] = Field(description="Each in its current and next period.")
     hidden: int = Field(description="Inactive workers that are left out.")
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[EqualRequests, ...]
     unread: tuple[str, ...] = Field(description="Queues that could not be read.")
     estimates: tuple[Estimate, ...] = Field(description="Queues that were only sampled.")
     unknown: tuple[str, ...]
@@ -322,14 +322,14 @@ def pool_status(verdict: PoolVerdict) -> PoolStatus:
     return PoolStatus.model_validate(figures)
 
 
-def _waiting(plan: Plan) -> tuple[Waiting, ...]:
+def _waiting(plan: Plan) -> tuple[EqualRequests, ...]:
     unserved: dict[str, list[str]] = {}
     left: dict[str, int] = {}
     for entry in plan.unserved:
         unserved.setdefault(entry.signature, []).append(entry.because)
         left[entry.signature] = left.get(entry.signature, 0) + entry.count
     return tuple(
-        Waiting(
+        EqualRequests(
             signature=signature.id,
             queue=signature.queue,
             required=signature.required,
@@ -351,10 +351,12 @@ def status_blocks(plan: Plan) -> Iterator[Block]:
     waiting = sum(entry.count for entry in status.waiting)
     served = sum(entry.served for entry in status.waiting)
     demand = words.demand(waiting, served, unsure=status.unread or status.estimates)
-    yield Title(line(Span(f"Fleet {status.fleet}", Style.BOLD), f" at {words.time(status.time)}"))
-    yield Items(status.clock, Span("! ", Style.RED))
+    yield Title(
+        line(StyledText(f"Fleet {status.fleet}", Style.BOLD), f" at {words.time(status.time)}")
+    )
+    yield Items(status.clock, StyledText("! ", Style.RED))
     yield line(f"{_cost(status)}; {demand}")
-    yield Items([*sentences(status.orders)], Span("order: ", Style.YELLOW))
+    yield Items([*sentences(status.orders)], StyledText("order: ", Style.YELLOW))
     yield from _unknown(status)
     yield from _failures(status)
     yield Section("", [_pools(status)])
@@ -378,32 +380,32 @@ def _unknown(status: Status) -> Iterator[Line]:
         ("notice", tuple(each.said for each in status.notices)),
         ("remark", status.remarks),
     ):
-        yield from (line(Span(f"{label}: ", Style.YELLOW), text) for text in texts)
+        yield from (line(StyledText(f"{label}: ", Style.YELLOW), text) for text in texts)
     if status.cadence:
-        yield line(Span("late: ", Style.YELLOW), status.cadence)
+        yield line(StyledText("late: ", Style.YELLOW), status.cadence)
     for moving in status.promotions:
         yield line(
-            Span(f"image {moving.image}: ", Style.YELLOW),
+            StyledText(f"image {moving.image}: ", Style.YELLOW),
             f"next `fleet apply`: {moving.verb} {moving.version}",
         )
     for each in status.waiting_versions:
         waiting = f"{describe_waiting(each)}; `{each.command}`"
-        yield line(Span(f"image {each.image}: ", Style.YELLOW), waiting)
+        yield line(StyledText(f"image {each.image}: ", Style.YELLOW), waiting)
     for guard in status.guards:
         if guard.result == "refused":
-            yield line(Span("refused: ", Style.RED), guard.because)
+            yield line(StyledText("refused: ", Style.RED), guard.because)
     for approval in status.approvals:
         used = words.used(approval)
         until = approval.by or f"until {approval.expires}"
         what = f"{approval.guard}, pool {approval.pool}, {used}, {until}"
         inert = f" ({approval.inert})" if approval.inert else ""
-        yield line(Span("approval: ", Style.DIM), what, inert)
+        yield line(StyledText("approval: ", Style.DIM), what, inert)
 
 
 def _failures(status: Status) -> Iterator[Line]:
     for pool in status.pools:
         if pool.failures:
-            yield line(Span(f"pool {pool.pool}: ", Style.YELLOW), pool.failures)
+            yield line(StyledText(f"pool {pool.pool}: ", Style.YELLOW), pool.failures)
 
 
 def _pools(status: Status) -> Block:
@@ -411,13 +413,13 @@ def _pools(status: Status) -> Block:
         return line("No pools.")
     money = words.rates([pool.cost_before for pool in status.pools])
     columns = (
-        Column("POOL", Kind.NAME),
-        Column("BUSY", Kind.FIGURE),
-        Column("IDLE", Kind.FIGURE),
-        Column("STARTING", Kind.FIGURE, fold=2),
-        Column("OTHER", Kind.FIGURE, fold=1),
-        Column("MAX", Kind.FIGURE),
-        Column(f"{status.currency}/h", Kind.FIGURE),
+        Column("POOL", ColumnKind.NAME),
+        Column("BUSY", ColumnKind.FIGURE),
+        Column("IDLE", ColumnKind.FIGURE),
+        Column("STARTING", ColumnKind.FIGURE, fold=2),
+        Column("OTHER", ColumnKind.FIGURE, fold=1),
+        Column("MAX", ColumnKind.FIGURE),
+        Column(f"{status.currency}/h", ColumnKind.FIGURE),
         Column("MODE"),
     )
     rows = [
@@ -426,7 +428,7 @@ def _pools(status: Status) -> Block:
             *map(count_cell, (pool.busy, pool.idle, pool.starting, pool.other)),
             str(pool.max),
             rate,
-            (Span(pool.mode, Style.PLAIN if pool.mode == "apply" else Style.YELLOW),),
+            (StyledText(pool.mode, Style.PLAIN if pool.mode == "apply" else Style.YELLOW),),
         )
         for pool, rate in zip(status.pools, money, strict=True)
     ]
@@ -436,7 +438,7 @@ def _pools(status: Status) -> Block:
 def count_cell(count: int | None) -> Line:
     """Return a count as a cell: dim where zero, yellow where unknown."""
     style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
-    return (Span(words.figure(count), style),)
+    return (StyledText(words.figure(count), style),)
 
 
 def _workers(status: Status) -> Iterator[Block]:
@@ -447,10 +449,10 @@ def _workers(status: Status) -> Iterator[Block]:
         yield line(more if status.unknown else "No workers.")
     if status.unlisted:
         which = words.named("pool", status.unlisted)
-        yield line(Span(f"Workers of {which}: {words.UNKNOWN}", Style.YELLOW))
+        yield line(StyledText(f"Workers of {which}: {words.UNKNOWN}", Style.YELLOW))
     if status.hidden:
         yield line(
-            Span(
+            StyledText(
                 f"{words.many(status.hidden, 'inactive worker')} not shown "
                 "(machine gone or token disabled)",
                 Style.DIM,
@@ -462,20 +464,20 @@ def worker_table(status: Status) -> Table:
     """Return the workers of a status as a table, by pool."""
     money = words.rates([amount_of(worker.cost) for worker in status.workers])
     columns = (
-        Column("Pool", Kind.GROUP),
-        Column("WORKER", Kind.NAME),
+        Column("Pool", ColumnKind.GROUP),
+        Column("WORKER", ColumnKind.NAME),
         Column("STATE"),
         Column("RUNS"),
-        Column("SINCE", Kind.FIGURE),
+        Column("SINCE", ColumnKind.FIGURE),
         Column("IMAGE", fold=3),
         Column("TYPE", fold=2),
-        Column(f"{status.currency}/h", Kind.FIGURE, fold=1),
+        Column(f"{status.currency}/h", ColumnKind.FIGURE, fold=1),
     )
     rows = [
         row(
             worker.pool,
             worker.worker,
-            (Span(_state(worker), _STATE_STYLES.get(worker.state, Style.PLAIN)),),
+            (StyledText(_state(worker), _STATE_STYLES.get(worker.state, Style.PLAIN)),),
             worker.running or (words.UNKNOWN if worker.state == "assumed" else "-"),
             words.since(worker.since, status.time),
             worker.image or "-",

@@ -15,17 +15,17 @@ from fleet.report.document import (
     BLANK,
     Block,
     Cell,
+    ColumnKind,
     Fold,
     Form,
     Items,
-    Kind,
     Line,
     Lines,
     Plots,
     Row,
     Section,
-    Span,
     Style,
+    StyledText,
     Table,
     Title,
     as_spans,
@@ -41,7 +41,7 @@ MIN_WIDTH = 40
 _TAIL = 12
 """Columns for a last cell of text, which wraps at words."""
 
-_ALIGNED = (Kind.NAME, Kind.TEXT, Kind.FIGURE)
+_ALIGNED = (ColumnKind.NAME, ColumnKind.TEXT, ColumnKind.FIGURE)
 """Columns whose cells are in the row; those of the others are lines below it."""
 _MARGIN = re.compile(r"(\s*)(?:[^\w\s`\"(\[{] )?")
 
@@ -166,7 +166,7 @@ class _TableLayout:
     def __init__(self, table: Table, title: str, width: int, indent: int) -> None:
         self._table, self._indent = table, indent
         used, self._rows = table.select(Form.BRIEF)
-        groups = [nth for nth in used if table.columns[nth].kind is Kind.GROUP]
+        groups = [nth for nth in used if table.columns[nth].kind is ColumnKind.GROUP]
         self._group = groups[0] if groups else None
         self._inner = indent + 2 * len(groups)
         self._columns = [nth for nth in used if nth not in groups]
@@ -185,7 +185,7 @@ class _TableLayout:
         first = self._heads[0]
         if not self._table.is_list:
             names = {
-                nth: (Span(name, Style.BOLD if nth == first else Style.DIM),)
+                nth: (StyledText(name, Style.BOLD if nth == first else Style.DIM),)
                 for nth, name in self._names.items()
             }
             yield from self._align(names, self._start, self._inner - self._start)
@@ -221,7 +221,7 @@ class _TableLayout:
             if (text := _text(heads[nth]))
         ]
         if folded:
-            yield line(" " * (self._inner + 4), Span(", ".join(folded), Style.DIM))
+            yield line(" " * (self._inner + 4), StyledText(", ".join(folded), Style.DIM))
 
     def _cells_of(self, row: Row) -> tuple[dict[int, Line], list[Line]]:
         """Return the aligned cells of a row, and the lines below it."""
@@ -236,21 +236,23 @@ class _TableLayout:
                 if nth == self._heads[0] and row.mark.text:
                     heads[nth] = (row.mark, *heads[nth])
                 last = nth
-            elif column.kind is Kind.ID and cell:
-                id_ = Span(f"[{cell}]", Style.CYAN)
+            elif column.kind is ColumnKind.ID and cell:
+                id_ = StyledText(f"[{cell}]", Style.CYAN)
                 if last is not None:
-                    heads[last] = (*heads[last], Span(" "), id_)
+                    heads[last] = (*heads[last], StyledText(" "), id_)
                 else:
-                    below.append((*below.pop(), Span(" "), id_) if below else line(margin, id_))
+                    below.append(
+                        (*below.pop(), StyledText(" "), id_) if below else line(margin, id_)
+                    )
             elif isinstance(cell, Lines):
-                deep = margin if column.kind is Kind.PROSE else f"{margin}  "
+                deep = margin if column.kind is ColumnKind.PROSE else f"{margin}  "
                 if column.lead and cell.lines:
                     below.append(line(margin + column.lead.rstrip()))
-                below += [line(deep, Span(text, column.style)) for text in cell.lines]
+                below += [line(deep, StyledText(text, column.style)) for text in cell.lines]
                 last = None
             elif cell:
                 lead = as_spans(column.lead, column.style)
-                below.append((Span(margin), *lead, *as_spans(cell, column.style)))
+                below.append((StyledText(margin), *lead, *as_spans(cell, column.style)))
                 last = None
         return heads, below
 
@@ -269,7 +271,7 @@ class _TableLayout:
         self._kept = [*self._heads]
         while True:
             widths = [self._widths[nth] for nth in self._kept]
-            if columns[self._kept[-1]].kind is not Kind.FIGURE and self._kept[1:]:
+            if columns[self._kept[-1]].kind is not ColumnKind.FIGURE and self._kept[1:]:
                 widths[-1] = min(widths[-1], _TAIL)
             room = width - self._inner - sum(widths)
             foldable = max(self._kept, key=lambda nth: (columns[nth].fold, nth))
@@ -283,17 +285,17 @@ class _TableLayout:
 
     def _align(self, cells: Mapping[int, Line], indent: int, offset: int = 0) -> Iterator[Line]:
         first, *others = self._kept
-        spans = [Span(" " * indent), *cells[first]]
+        spans = [StyledText(" " * indent), *cells[first]]
         if self._is_broken:
             yield tuple(spans)
-            spans = [Span(" " * (indent + offset + 3))]
+            spans = [StyledText(" " * (indent + offset + 3))]
         else:
             gap = self._widths[first] + offset - width_of(_text(cells[first]))
-            spans.append(Span(" " * gap))
+            spans.append(StyledText(" " * gap))
         for nth in others:
-            pad = Span(" " * (self._widths[nth] - width_of(_text(cells[nth]))))
-            is_figure = self._table.columns[nth].kind is Kind.FIGURE
-            spans.append(Span(" " * (1 if self._is_broken else self._gap)))
+            pad = StyledText(" " * (self._widths[nth] - width_of(_text(cells[nth]))))
+            is_figure = self._table.columns[nth].kind is ColumnKind.FIGURE
+            spans.append(StyledText(" " * (1 if self._is_broken else self._gap)))
             spans += [pad, *cells[nth]] if is_figure else [*cells[nth], pad]
         yield tuple(spans)
 
@@ -322,7 +324,7 @@ def _wrap(spans: Line, width: int) -> Iterator[Line]:
 
     Words are never cut, and quoted output after a bar is not wrapped.
     """
-    spans = tuple(Span(shown(text), style) for text, style in spans)
+    spans = tuple(StyledText(shown(text), style) for text, style in spans)
     text = "".join(span.text for span in spans).rstrip()
     margin = _MARGIN.match(text)
     if width_of(text) <= width or margin is None or text.lstrip().startswith("| "):
@@ -342,10 +344,10 @@ def _wrap(spans: Line, width: int) -> Iterator[Line]:
 
 def _part(spans: Line, begin: int, end: int, indent: int) -> Line:
     """Return the spans between two columns, indented unless they start the line."""
-    parts = [Span(" " * indent)] if begin else []
+    parts = [StyledText(" " * indent)] if begin else []
     at = 0
     for text, style in spans:
-        parts.append(Span(text[max(0, begin - at) : max(0, end - at)], style))
+        parts.append(StyledText(text[max(0, begin - at) : max(0, end - at)], style))
         at += len(text)
     return tuple(part for part in parts if part.text)
 

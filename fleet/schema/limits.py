@@ -6,19 +6,19 @@ from pydantic import Field
 
 from fleet.schema.units import (
     Amount,
+    ConfigSection,
     Count,
     Day,
     Percent,
     PoolName,
     PricePerHour,
     Seconds,
-    Section,
     Text,
     WorkerTag,
 )
 
 
-class Team(Section):
+class Team(ConfigSection):
     """The members of a team, as queues name them."""
 
     users: list[Text] = Field([], description="User names.")
@@ -37,7 +37,7 @@ TEAM_MEMBERS = ("users", "groups", "owners", "workspaces", "scopes")
 """The keys of a team, in order of precedence between several teams."""
 
 
-class Budget(Section):
+class Budget(ConfigSection):
     """A hard limit on money or machine time across pools."""
 
     scope: Text | None = Field(None, description="Only work of this scope.")
@@ -61,14 +61,14 @@ class Budget(Section):
         return bool(self.scope or self.team or self.owner or self.tags)
 
 
-class RefuseDelete(Section):
+class RefuseDelete(ConfigSection):
     """Refuse deletions that demand did not cause above either limit."""
 
     share: Percent = Field(30, description="Share of the machines of a pool or of the fleet.")
     count: Count = Field(10, description="Machines of a pool or of the fleet.")
 
 
-class Refuse(Section):
+class Refuse(ConfigSection):
     """Changes that an edit, a new image or lost knowledge may not cause."""
 
     delete: RefuseDelete = Field(
@@ -79,13 +79,13 @@ class Refuse(Section):
     )
 
 
-class ThrottleDelete(Section):
+class ThrottleDelete(ConfigSection):
     """How many machines one run may delete because of demand."""
 
     count: Count = Field(20, description="Machines of a pool or of the fleet.")
 
 
-class ThrottleCreate(Section):
+class ThrottleCreate(ConfigSection):
     """How many machines one run may create because of demand."""
 
     share: Percent = Field(100, description="Share of the machines that exist.")
@@ -93,7 +93,7 @@ class ThrottleCreate(Section):
     count: Count = Field(50, description="Machines of a pool or of the fleet.")
 
 
-class Throttle(Section):
+class Throttle(ConfigSection):
     """Limits on changes that demand causes; the rest follows in the next run."""
 
     delete: ThrottleDelete = Field(
@@ -107,7 +107,7 @@ class Throttle(Section):
 Boots = Annotated[int, Field(ge=1, le=50)]
 
 
-class BootFailures(Section):
+class BootFailures(ConfigSection):
     """When a pool stops creating machines because they fail to boot."""
 
     stop_after: Boots = Field(
@@ -120,7 +120,7 @@ class BootFailures(Section):
     )
 
 
-class Guards(Section):
+class Guards(ConfigSection):
     """Limits on what one run may do, per pool and for the whole fleet."""
 
     refuse: Refuse = Field(
@@ -138,7 +138,7 @@ class Guards(Section):
     demand_max_age: Seconds = Field(300, description="Demand older than this counts as unknown.")
 
 
-class Approval(Section):
+class Approval(ConfigSection):
     """Permission to pass a guard: reviewed, limited in number and time."""
 
     guard: Literal["delete", "cost_increase", "rival"] = Field(

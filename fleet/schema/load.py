@@ -32,9 +32,9 @@ from fleet.schema.units import (
     TAG_PATTERN,
     URL_PATTERN,
     CommandSecret,
+    ConfigSection,
     EnvSecret,
     FileSecret,
-    Section,
     WrongText,
     follows,
 )
@@ -44,7 +44,7 @@ class Written(NamedTuple):
     """A place in fleet.yaml, without tags of branches; `model` is the section there."""
 
     path: Path
-    model: type[Section] | None
+    model: type[ConfigSection] | None
     is_key: bool = False
 
 
@@ -52,7 +52,7 @@ def follow(model: object, place: Path) -> Written:
     """Return the place in a file of a model for the place in an error of pydantic."""
     annotation: Any = model
     path: list[str | int] = []
-    section: type[Section] | None = annotation if _is_section(annotation) else None
+    section: type[ConfigSection] | None = annotation if _is_section(annotation) else None
     for step in place:
         if step == "[key]":
             return Written(tuple(path), section, is_key=True)
@@ -78,7 +78,7 @@ def branches(annotation: Any) -> dict[str, Any]:  # noqa: ANN401 - any annotatio
     return found
 
 
-def fields_of(model: type[Section]) -> dict[str, FieldInfo]:
+def fields_of(model: type[ConfigSection]) -> dict[str, FieldInfo]:
     """Return a section's fields by their keys in fleet.yaml."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
@@ -105,7 +105,7 @@ def _strip_annotation(annotation: Any) -> Any:  # noqa: ANN401 - any annotation 
 
 
 def _is_section(annotation: Any) -> bool:  # noqa: ANN401 - any annotation of a field
-    return isinstance(annotation, type) and issubclass(annotation, Section)
+    return isinstance(annotation, type) and issubclass(annotation, ConfigSection)
 
 
 _TYPES = {
@@ -169,7 +169,7 @@ def _explain(errors: list[Any], model: object) -> Iterator[Finding]:
                 yield _wrong(place, error)
 
 
-def _unknown_key(path: Path, section: type[Section] | None, *, guess: bool) -> Finding:
+def _unknown_key(path: Path, section: type[ConfigSection] | None, *, guess: bool) -> Finding:
     key = str(path[-1])
     return Finding(
         rule="unknown-key",
@@ -180,13 +180,15 @@ def _unknown_key(path: Path, section: type[Section] | None, *, guess: bool) -> F
     )
 
 
-def _known_keys(section: type[Section]) -> set[str]:
+def _known_keys(section: type[ConfigSection]) -> set[str]:
     """Return the keys that a section may have, `templates` and `extends` included."""
     more = {"templates"} if section is Fleet else {"extends"} if section in _POOLS else set()
     return {*fields_of(section), *more}
 
 
-def _is_misspelt(key: str, section: type[Section] | None, near: list[str], *, guess: bool) -> bool:
+def _is_misspelt(
+    key: str, section: type[ConfigSection] | None, near: list[str], *, guess: bool
+) -> bool:
     """Return whether a missing key is present but misspelt, which is a separate finding."""
     if section in (EnvSecret, FileSecret, CommandSecret):
         return True

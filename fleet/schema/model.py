@@ -33,7 +33,7 @@ from fleet.schema.pools import (
     HooksPool,
     Image,
     ImageRecipe,
-    Machine,
+    MachineSettings,
     PlaybookRecipe,
     Pool,
     PoolBudget,
@@ -87,6 +87,7 @@ from fleet.schema.units import (
     RUNS,
     Command,
     CommandSecret,
+    ConfigSection,
     Count,
     CurrencyCode,
     Day,
@@ -98,13 +99,12 @@ from fleet.schema.units import (
     PoolName,
     Seconds,
     SecretRef,
-    Section,
     Text,
     WorkerTag,
 )
 
 
-class State(Section):
+class StateSettings(ConfigSection):
     """Where state is stored."""
 
     backend: Text = Field(
@@ -126,7 +126,7 @@ class State(Section):
     )
 
 
-class History(Section):
+class HistorySettings(ConfigSection):
     """Retention of observations in the store."""
 
     keep: Seconds | None = Field(
@@ -136,7 +136,7 @@ class History(Section):
     )
 
 
-class ExchangeRate(Section):
+class ExchangeRate(ConfigSection):
     """The exchange rate of a foreign currency."""
 
     rate: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
@@ -145,7 +145,7 @@ class ExchangeRate(Section):
     as_of: Day = Field(description="Day of the rate.")
 
 
-class MoneySettings(Section):
+class MoneySettings(ConfigSection):
     """Currency and calendar of all amounts of money."""
 
     currency: CurrencyCode = Field("EUR", description="Currency of all totals, an ISO 4217 code.")
@@ -155,7 +155,7 @@ class MoneySettings(Section):
     time_zone: Text = Field("UTC", description="Time zone of days and months, an IANA name.")
 
 
-class Members(Section):
+class Members(ConfigSection):
     """The members of groups."""
 
     file: Text = Field(
@@ -163,7 +163,7 @@ class Members(Section):
     )
 
 
-class Fleet(Section):
+class Fleet(ConfigSection):
     """A fleet.yaml, with included files and templates merged."""
 
     include: list[Text] = Field(
@@ -174,11 +174,11 @@ class Fleet(Section):
     fleet: FleetName = Field(
         description="Name of the fleet; everything it owns has the label fleet=NAME."
     )
-    state: State = Field(
-        default_factory=State.model_construct, description="Where state is stored."
+    state: StateSettings = Field(
+        default_factory=StateSettings.model_construct, description="Where state is stored."
     )
-    history: History = Field(
-        default_factory=History.model_construct,
+    history: HistorySettings = Field(
+        default_factory=HistorySettings.model_construct,
         description="Retention of observations in the store.",
     )
     cadence: Seconds = Field(600, description="How often `fleet apply` runs.")
@@ -398,7 +398,7 @@ def _keys_in(value: object, path: Path = ()) -> Iterator[tuple[Path, object, Fie
     """Yield path, value and field of every key; the field of a name is None."""
     parts: list[tuple[str | int, object, FieldInfo | None]] = []
     match value:
-        case Section():
+        case ConfigSection():
             fields = type(value).model_fields.items()
             parts = [(name, getattr(value, name), field) for name, field in fields]
         case dict():

@@ -4,18 +4,18 @@ from typing import Annotated
 
 from pydantic import Field, Tag
 
-from fleet.schema.units import Command, EnvNames, SecretRef, Section, Url, branch
+from fleet.schema.units import Command, ConfigSection, EnvNames, SecretRef, Url, branch
 
 WebhookUrl = Annotated[
     Annotated[Url, Tag("webhook-address")] | Annotated[SecretRef, Tag("webhook-secret")],
     branch(
-        {"webhook-address": str, "webhook-secret": (dict, Section)},
+        {"webhook-address": str, "webhook-secret": (dict, ConfigSection)},
         "a URL, or a reference to one that is secret: {env: NAME}",
     ),
 ]
 
 
-class Webhook(Section):
+class Webhook(ConfigSection):
     """A server that takes notices as JSON."""
 
     url: WebhookUrl = Field(
@@ -27,7 +27,7 @@ class Webhook(Section):
     )
 
 
-class Notify(Section):
+class Notify(ConfigSection):
     """Receivers of notices about objects that expire soon or are too old; each is sent once."""
 
     webhook: Webhook | None = Field(None, description="A server to tell.")

@@ -8,6 +8,7 @@ from fleet.schema.sources import Hooks
 from fleet.schema.units import (
     SPEED,
     Amount,
+    ConfigSection,
     Cores,
     Count,
     LongText,
@@ -17,7 +18,6 @@ from fleet.schema.units import (
     PoolName,
     PricePerHour,
     Seconds,
-    Section,
     SomeShare,
     Speed,
     Text,
@@ -48,14 +48,14 @@ PLAYBOOK_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)+\
 ServerUrl = Annotated[str, Field(pattern=SERVER_PATTERN, max_length=1000)]
 
 
-class Rebuild(Section):
+class Rebuild(ConfigSection):
     """When fleet builds a new version of an image."""
 
     every: Seconds = Field(description="Maximum age of a version.")
     keep: Annotated[int, Field(ge=1, le=100)] = Field(2, description="Versions to keep.")
 
 
-class Promote(Section):
+class Promote(ConfigSection):
     """How a version that passed its test is rolled out."""
 
     candidate: SomeShare = Field(
@@ -84,7 +84,7 @@ _PROMOTE = (
 _PIN = "The version that machines boot, for example 20261121T203000Z; default: the current one."
 
 
-class ImageRecipe(Section):
+class ImageRecipe(ConfigSection):
     """An image that fleet builds."""
 
     suite: Text = Field(description="Debian suite, for example trixie.")
@@ -138,7 +138,7 @@ class ImageRecipe(Section):
         return self.promote or Promote()
 
 
-class PlaybookRecipe(Section):
+class PlaybookRecipe(ConfigSection):
     """An image that fleet bakes from an existing one, with a playbook of your own."""
 
     kind: Literal["playbook"] = Field(description="Your own Ansible playbook.")
@@ -176,7 +176,7 @@ Recipe = ImageRecipe | PlaybookRecipe
 """An image that fleet builds."""
 
 
-class ExistingImage(Section):
+class ExistingImage(ConfigSection):
     """An image that was built elsewhere."""
 
     existing: Annotated[dict[Name, Text], Field(min_length=1)] = Field(
@@ -215,7 +215,7 @@ Types = Annotated[
 ]
 
 
-class Machine(Section):
+class MachineSettings(ConfigSection):
     """A pool's machines; figures override the catalogue's."""
 
     type: Types | None = Field(
@@ -235,7 +235,7 @@ class Machine(Section):
     )
 
 
-class Workers(Section):
+class Workers(ConfigSection):
     """How many workers a pool may have."""
 
     max: Count = Field(description="Maximum number of workers.")
@@ -247,7 +247,7 @@ class Workers(Section):
     )
 
 
-class BootFailure(Section):
+class BootFailure(ConfigSection):
     """Machines that fail to boot and are held for debugging, and their stored output."""
 
     hold: Annotated[int, Field(ge=0, le=10)] = Field(
@@ -258,7 +258,7 @@ class BootFailure(Section):
     )
 
 
-class Boot(Section):
+class Boot(ConfigSection):
     """How long a machine takes from its creation to its worker."""
 
     expected: Seconds = Field(90, description="Usual boot time, for estimates.")
@@ -268,7 +268,7 @@ class Boot(Section):
     )
 
 
-class Ready(Section):
+class Ready(ConfigSection):
     """When a cloud machine may be given to a ticket: its port answers."""
 
     port: Annotated[int, Field(ge=1, le=65535)] = Field(
@@ -285,7 +285,7 @@ class Ready(Section):
     )
 
 
-class Retire(Section):
+class Retire(ConfigSection):
     """When a healthy worker is deleted or replaced."""
 
     idle_after: Seconds = Field(900, description="Idle time after which it is deleted.")
@@ -305,7 +305,7 @@ class Retire(Section):
     )
 
 
-class Reuse(Section):
+class Reuse(ConfigSection):
     """How long a released machine may be reused by tickets of the same sandbox."""
 
     opportunity: Seconds = Field(
@@ -317,7 +317,7 @@ class Reuse(Section):
     max_age: Seconds | None = Field(3600, description="Maximum time since its first ticket.")
 
 
-class PoolBudget(Section):
+class PoolBudget(ConfigSection):
     """A hard limit on money of one pool."""
 
     per_hour: Amount | None = Field(None, description="Money per hour.")
@@ -325,7 +325,7 @@ class PoolBudget(Section):
     per_month: Amount | None = Field(None, description="Money per calendar month.")
 
 
-class Replace(Section):
+class Replace(ConfigSection):
     """How outdated or expired workers are replaced, never before their work ends."""
 
     at_a_time: Percent = Field(
@@ -341,9 +341,9 @@ class Replace(Section):
 
 
 TypeOrMachine = Annotated[
-    Annotated[Text, Tag("machine-type")] | Annotated[Machine, Tag("machine-figures")],
+    Annotated[Text, Tag("machine-type")] | Annotated[MachineSettings, Tag("machine-figures")],
     branch(
-        {"machine-type": str, "machine-figures": (dict, Machine)},
+        {"machine-type": str, "machine-figures": (dict, MachineSettings)},
         "a machine type like ccx33, or a mapping like {type: ccx33}",
     ),
 ]
@@ -351,7 +351,7 @@ TypeOrMachine = Annotated[
 Mode = Literal["apply", "observe", "drain", "pause"]
 
 
-class Pool(Section):
+class Pool(ConfigSection):
     """Machines of one kind."""
 
     provider: Name = Field(description="Where its machines are created; a name of `providers`.")
@@ -407,7 +407,7 @@ class Pool(Section):
     @property
     def swap(self) -> int:
         """Swap in MiB that each machine creates at its first boot."""
-        return (self.machine.swap or 0) if isinstance(self.machine, Machine) else 0
+        return (self.machine.swap or 0) if isinstance(self.machine, MachineSettings) else 0
 
 
 class HooksPool(Pool):
@@ -424,7 +424,7 @@ class HooksPool(Pool):
     )
 
 
-class StaticPool(Section):
+class StaticPool(ConfigSection):
     """Existing machines: counted as capacity, never changed."""
 
     static: Annotated[list[Text], Field(min_length=1)] = Field(description="Names of the workers.")

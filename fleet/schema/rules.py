@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Tag
 
 from fleet.schema.units import (
+    ConfigSection,
     Cores,
     Count,
     Day,
@@ -13,7 +14,6 @@ from fleet.schema.units import (
     Percent,
     Seconds,
     SecretRef,
-    Section,
     Share,
     SomeShare,
     Text,
@@ -23,7 +23,7 @@ from fleet.schema.units import (
 )
 
 
-class Size(Section):
+class Size(ConfigSection):
     """A size class; a machine provides every class that it reaches."""
 
     cores: Cores = Field(description="Minimum processor cores.")
@@ -32,7 +32,7 @@ class Size(Section):
     swap: Mebibytes | None = Field(None, description="Minimum swap.")
 
 
-class Duration(Section):
+class Duration(ConfigSection):
     """How long a task runs for some packages, and the machine on which it was measured."""
 
     match: LongText | None = Field(
@@ -64,7 +64,7 @@ Durations = Annotated[
 ]
 
 
-class Askers(Section):
+class Askers(ConfigSection):
     """Permitted requesters of a tag, by name."""
 
     users: list[Text] = Field([], description="User names.")
@@ -73,7 +73,7 @@ class Askers(Section):
     scopes: list[Text] = Field([], description="Scope names.")
 
 
-class LimitsPer(Section):
+class LimitsPer(ConfigSection):
     """Maximum number of machines per submitter, owner, scope, team or sandbox."""
 
     submitter: Count | None = Field(None, description="Machines per submitter.")
@@ -83,7 +83,7 @@ class LimitsPer(Section):
     sandbox: Count | None = Field(None, description="Machines per sandbox (tickets).")
 
 
-class Limits(Section):
+class Limits(ConfigSection):
     """Maximum number of machines in use at the same time."""
 
     per: LimitsPer = Field(
@@ -92,7 +92,7 @@ class Limits(Section):
     total: Count | None = Field(None, description="Machines in all.")
 
 
-class Otherwise(Section):
+class Otherwise(ConfigSection):
     """Handling of a request whose on-demand tag is not available."""
 
     after: Seconds = Field(description="How long it waits.")
@@ -122,7 +122,7 @@ WaitOrDrop = Annotated[
 ]
 
 
-class TagRule(Section):
+class TagRule(ConfigSection):
     """Properties of a tag: who may ask for it, what may provide it, its limits."""
 
     kind: Literal["plain", "number"] = Field(
@@ -152,7 +152,7 @@ class TagRule(Section):
     )
 
 
-class History(Section):
+class HistoryMinimum(ConfigSection):
     """A minimum from the usage of earlier runs of the same task and package."""
 
     of: Literal["memory", "disk"] = Field(description="Peak main memory, or peak disk space.")
@@ -163,7 +163,7 @@ class History(Section):
     )
 
 
-class DeriveRule(Section):
+class DeriveRule(ConfigSection):
     """A tag that requests get from their task data, tags or history."""
 
     task: Text | None = Field(None, description="Only for this task; default: every task.")
@@ -178,7 +178,7 @@ class DeriveRule(Section):
         description="A table of `lookups` that turns the value into a record; the queue may have "
         "`environments` itself.",
     )
-    history: History | None = Field(
+    history: HistoryMinimum | None = Field(
         None,
         description="Instead of `from`: the value is what earlier runs needed, in whole GiB. A "
         "minimum of the request itself takes precedence.",
@@ -201,7 +201,7 @@ MOST_RULES = 2000
 """How many rules the allow-list may have."""
 
 
-class PowerfulRule(Section):
+class PowerfulRule(ConfigSection):
     """A rule of the allow-list: builds that get powerful machines."""
 
     match: Text = Field(
@@ -244,7 +244,7 @@ Workspace = Annotated[str, Field(pattern=WORKSPACE_PATTERN)]
 COLLECTION_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9+._-]*$"
 
 
-class DebusineRules(Section):
+class DebusineRules(ConfigSection):
     """Where a Debusine server has the rules that fleet compares and delivers."""
 
     workspaces: Annotated[list[Workspace], Field(min_length=1)] = Field(
@@ -264,7 +264,7 @@ class DebusineRules(Section):
     )
 
 
-class CoprRulesFile(Section):
+class CoprRulesFile(ConfigSection):
     """A file with Copr's allow-list."""
 
     file: Text = Field(
@@ -273,7 +273,7 @@ class CoprRulesFile(Section):
     )
 
 
-class CoprRulesUrl(Section):
+class CoprRulesUrl(ConfigSection):
     """A URL of Copr's allow-list."""
 
     url: Url = Field(description="URL of that file, read without credentials.")

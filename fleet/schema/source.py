@@ -341,7 +341,7 @@ class Files(Protocol):
 
 def read_document(name: str, files: Files, changes: str = "") -> Document:
     """Return a file and its included files as one document; for `changes` see `load`."""
-    reader = _Reader(name, files)
+    reader = _IncludeReader(name, files)
     root = reader.read(name)
     if root is not None and root.kind != "mapping":
         reader.report(root.span, "wrong-type", "expected a mapping that begins with fleet: NAME")
@@ -367,7 +367,7 @@ def read_document(name: str, files: Files, changes: str = "") -> Document:
     )
 
 
-class _Reader:
+class _IncludeReader:
     """Reader of the main file that merges the included files into it."""
 
     def __init__(self, main: str, files: Files) -> None:

@@ -9,6 +9,7 @@ from fleet.schema.rules import CoprRules, DebusineRules, Limits
 from fleet.schema.units import (
     SPEED,
     Command,
+    ConfigSection,
     Cores,
     Count,
     EnvNames,
@@ -17,7 +18,6 @@ from fleet.schema.units import (
     PricePerHour,
     Seconds,
     SecretRef,
-    Section,
     Speed,
     Text,
     Url,
@@ -38,14 +38,14 @@ CounterNames = list[Annotated[str, Field(pattern=COUNTER_PATTERN)]]
 Addresses = Annotated[str, Field(pattern=ADDRESSES_PATTERN)]
 
 
-class HcloudNetwork(Section):
+class HcloudNetwork(ConfigSection):
     """A private network of all new servers, in addition to their public address."""
 
     ip_range: Cidr = Field(description="Its addresses, for example 10.20.0.0/16.")
     zone: Text = Field(description="Network zone of `location`, for example eu-central.")
 
 
-class FirewallRule(Section):
+class FirewallRule(ConfigSection):
     """Traffic that a firewall allows; it blocks everything else of a direction with rules."""
 
     direction: Literal["in", "out"] = Field("in", description="Direction, from the server.")
@@ -58,7 +58,7 @@ class FirewallRule(Section):
     )
 
 
-class Gone(Section):
+class Gone(ConfigSection):
     """When a machine that its provider no longer lists is gone."""
 
     lists: Annotated[int, Field(ge=1, le=1000)] = Field(
@@ -67,7 +67,7 @@ class Gone(Section):
     after: Seconds = Field(600, description="Minimum time since the first of them.")
 
 
-class ProviderSection(Section):
+class ProviderSection(ConfigSection):
     """Base of provider sections: the properties for planning, with defaults for most kinds."""
 
     extra: ClassVar[str] = "pulumi"
@@ -180,7 +180,7 @@ def _covers(ports: str, port: int) -> bool:
 _SSH = 22
 
 
-class AwsNetwork(Section):
+class AwsNetwork(ConfigSection):
     """The network of machines at AWS."""
 
     vpc: Annotated[str, Field(pattern=VPC_PATTERN)] = Field(description="Id of the VPC.")
@@ -219,7 +219,7 @@ class AwsProvider(ProviderSection):
         return "" if port == _SSH and self.ssh_from else "ssh_from"
 
 
-class SimMachineType(Section):
+class SimMachineType(ConfigSection):
     """A machine type that the simulated provider sells."""
 
     cores: Cores = Field(description="Processor cores.")
@@ -240,7 +240,7 @@ class SimMachineType(Section):
     )
 
 
-class Faults(Section):
+class Faults(ConfigSection):
     """Simulated failures, for trials."""
 
     create: Literal["out-of-stock", "quota", "error"] | None = Field(
@@ -252,7 +252,7 @@ class Faults(Section):
     )
 
 
-class SimBilling(Section):
+class SimBilling(ConfigSection):
     """How the simulated provider bills."""
 
     increment: Seconds = Field(1, description="Billing step, from a machine's creation.")
@@ -311,7 +311,7 @@ class SimProvider(ProviderSection):
         return self.billing
 
 
-class LocalMachineType(Section):
+class LocalMachineType(ConfigSection):
     """A machine type of a local provider, for planning only; processes are not limited to it."""
 
     price: ClassVar[None] = None
@@ -349,7 +349,7 @@ class LocalProvider(ProviderSection):
         return self.types
 
 
-class HookTimeouts(Section):
+class HookTimeouts(ConfigSection):
     """How long each command may take before fleet kills it and its child processes."""
 
     new: Seconds = Field(1800, description="Time to create a machine.")
@@ -362,7 +362,7 @@ class HookTimeouts(Section):
     release: Seconds = Field(600, description="Time to clean a machine after a ticket.")
 
 
-class Hooks(Section):
+class Hooks(ConfigSection):
     """Commands that create, list and delete machines."""
 
     new: Command = Field(
@@ -446,7 +446,7 @@ def extra_of(kind: str) -> str:
     return PROVIDERS.get(kind, ProviderSection).extra
 
 
-class AdminDsn(Section):
+class AdminDsn(ConfigSection):
     """Write access to a queue's workers by SQL."""
 
     dsn: SecretRef = Field(description="DSN of a PostgreSQL role that may write.")
@@ -464,7 +464,7 @@ Admin = Annotated[
 UnknownEnvironment = Literal["wait", "any"]
 
 
-class DebusineQueue(Section):
+class DebusineQueue(ConfigSection):
     """A Debusine server: where work waits and workers register."""
 
     kind: Literal["debusine"] = Field(description="Debusine.")
@@ -505,7 +505,7 @@ class DebusineQueue(Section):
         return self.unknown_environment == "any"
 
 
-class CoprQueue(Section):
+class CoprQueue(ConfigSection):
     """A Copr build system; its builds get machines by tickets."""
 
     kind: Literal["copr"] = Field(description="Copr.")
@@ -535,7 +535,7 @@ class CoprQueue(Section):
     )
 
 
-class TicketQueue(Section):
+class TicketQueue(ConfigSection):
     """A queue of tickets, served by fleet itself."""
 
     kind: Literal["tickets"] = Field(description="Tickets, served by fleet itself.")
@@ -587,7 +587,7 @@ class TicketQueue(Section):
     )
 
 
-class WorldQueue(Section):
+class WorldQueue(ConfigSection):
     """A queue recorded by `fleet observe`."""
 
     kind: Literal["world"] = Field(description="A recording made by `fleet observe`.")

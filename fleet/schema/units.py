@@ -274,7 +274,7 @@ EXPECTED = "expected"
 """Error type of a value that fits no branch of a union; its message has the expected forms."""
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A part of fleet.yaml: no extra keys, no conversions, immutable."""
 
     model_config = ConfigDict(
@@ -286,7 +286,7 @@ class Section(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True, context=AS_WRITTEN)
 
 
-Written = PlainSerializer(Section.as_written)
+Written = PlainSerializer(ConfigSection.as_written)
 """Serializer of a section in a stored model: writes the syntax of fleet.yaml."""
 
 
@@ -311,19 +311,19 @@ def branch(
     )
 
 
-class EnvSecret(Section):
+class EnvSecret(ConfigSection):
     """A secret read from an environment variable."""
 
     env: EnvName = Field(description="Name of the environment variable.")
 
 
-class FileSecret(Section):
+class FileSecret(ConfigSection):
     """A secret read from a file."""
 
     file: Text = Field(description="Path of the file; surrounding white space is removed.")
 
 
-class CommandSecret(Section):
+class CommandSecret(ConfigSection):
     """A secret that a command prints."""
 
     command: Command = Field(description="Program and arguments that print the secret.")

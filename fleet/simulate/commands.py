@@ -13,7 +13,7 @@ from fleet.model.facts import Unknown
 from fleet.ports import Console
 from fleet.report.html import document_to_html
 from fleet.report.markdown import document_to_markdown
-from fleet.simulate.replay import Task, read_events, simulate
+from fleet.simulate.replay import SimulationInputs, read_events, simulate
 from fleet.simulate.report import simulation_blocks
 from fleet.state.files import LocalFiles
 
@@ -60,17 +60,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Print the simulation's result; exit 1 if the history has no usable moment."""
     config = load_config(args, console)
     history = recorded(args, config.fleet)
-    task = Task(config.fleet, args.seed)
+    task = SimulationInputs(config.fleet, args.seed)
     before = task if args.changes else None
     if args.base:
         loaded = load_base(args, config.fleet.fleet)
         if isinstance(loaded, Unknown):
             named = "" if isinstance(args.revision, Unknown | None) else f" {args.base}"
             raise FileUnreadable(f"cannot compare with --against{named}: {loaded.unknown}")
-        before = Task(loaded.fleet, args.seed)
+        before = SimulationInputs(loaded.fleet, args.seed)
     if args.changes:
         changed = load_config(args, console, "\n".join(args.changes))
-        task = Task(changed.fleet, args.seed)
+        task = SimulationInputs(changed.fleet, args.seed)
     console.progress(f"replaying {history.name}")
     told = read_events(history.worlds())
     against = args.base or args.file

@@ -17,7 +17,7 @@ from math import log
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from fleet.explain.recorded_demand import Booted, Job, Lost, Refused
+from fleet.explain.recorded_demand import BootDuration, Lost, PastRequest, Refused
 from fleet.model.facts import (
     Attempt,
     AttemptResult,
@@ -37,7 +37,7 @@ from fleet.model.facts import (
 )
 from fleet.model.plan import Create, Delete, Drain, Plan
 from fleet.model.pool_limits import boot_of
-from fleet.planner.durations import USUAL, Durations, Kind, kind_at
+from fleet.planner.durations import USUAL, Durations, MachineKind, kind_at
 from fleet.planner.inventory import departures_after
 from fleet.planner.transitions import (
     boot,
@@ -69,16 +69,16 @@ Fate = Literal["deleted", "taken"]
 class Starting(NamedTuple):
     """Work that started for the first time."""
 
-    job: Job
+    job: PastRequest
     at: datetime
 
 
 @dataclass
-class Noted:
+class FarmEvents:
     """Events since they were last forgotten."""
 
     starts: list[Starting] = field(default_factory=list)
-    withdrawn: list[Job] = field(default_factory=list)
+    withdrawn: list[PastRequest] = field(default_factory=list)
     gone: list[tuple[Box, datetime, Fate]] = field(default_factory=list)
     created: list[Box] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Farm:
     def __init__(self, fleet: Fleet, world: World, seed: int) -> None:
         self.fleet = fleet
         self.now = self._start = world.time
-        self.noted = Noted()
+        self.noted = FarmEvents()
         self.boxes: dict[str, Box] = {}
         self.changed = True
         """A change was observed since this was last set to False."""
@@ -119,7 +119,7 @@ class Farm:
         self._approved = dict(world.approved) if isinstance(world.approved, dict) else {}
         self._departures = world.departures
         self._runs = list(() if isinstance(world.runs, Unknown) else world.runs)
-        self._kinds: dict[tuple[str, str], Kind] = {}
+        self._kinds: dict[tuple[str, str], MachineKind] = {}
         self.learn(world)
         self._take_over(world)
 
@@ -138,7 +138,7 @@ class Farm:
             self._give(box)
         self.changed = True
 
-    def boot_took(self, took: Booted) -> None:
+    def boot_took(self, took: BootDuration) -> None:
         """Record the boot time of a machine."""
         self._boots[took.pool, took.type].append(took.seconds)
 
@@ -155,7 +155,7 @@ class Farm:
         self._spot_seconds += lost.seconds
         self._spot_lost += lost.lost
 
-    def arrive(self, job: Job) -> None:
+    def arrive(self, job: PastRequest) -> None:
         """Queue a job, or continue it if it runs at the start of the history."""
         self.changed = True
         box = self.boxes.get(job.worker) if job.started and job.started <= self.now else None
@@ -173,10 +173,10 @@ class Farm:
         """End work without a known job that runs at the start, after an hour."""
         for box in self.boxes.values():
             if box.worker and is_busy(box.worker) and box.job is None and box.takes_work:
-                job = Job(box.running or "", "", _NO_REQUEST, self.now)
+                job = PastRequest(box.running or "", "", _NO_REQUEST, self.now)
                 self._end_at(box, job, self.now + timedelta(seconds=USUAL))
 
-    def _enter(self, job: Job) -> None:
+    def _enter(self, job: PastRequest) -> None:
         """Queue a request for the first worker that fits."""
         self.changed = True
         box = self._queues.enter(job, self.now)
@@ -192,10 +192,10 @@ class Farm:
 
     def forget(self) -> None:
         """Forget the noted events."""
-        self.noted = Noted()
+        self.noted = FarmEvents()
 
     @property
-    def never_started(self) -> Iterator[Job]:
+    def never_started(self) -> Iterator[PastRequest]:
         """Yield the waiting requests that never started."""
         for jobs in self._queues.waiting.values():
             yield from (job for key, job in jobs.items() if key not in self._again)
@@ -222,7 +222,7 @@ class Farm:
         self._booted[box.pool, box.type] += 1
         return recorded[turn % len(recorded)]
 
-    def _seconds_on(self, job: Job, box: Box) -> int:
+    def _seconds_on(self, job: PastRequest, box: Box) -> int:
         """Return the duration of a job on a machine, possibly of another type than its own."""
         expected, timing = self._durations.of(job.queue, job.request)
         kind = self._kind(box.pool, box.type)
@@ -247,7 +247,7 @@ class Farm:
             seconds = min(seconds, timing.deadline)
         return max(1, seconds)
 
-    def _kind(self, pool: str, name: str) -> Kind:
+    def _kind(self, pool: str, name: str) -> MachineKind:
         key = (pool, name)
         if key not in self._kinds:
             self._kinds[key] = kind_at(self.fleet, pool, name)
@@ -426,7 +426,7 @@ class Farm:
     def _boot_at(self, box: Box, at: datetime) -> None:
         self._at(at, partial(self._register, box))
 
-    def _end_at(self, box: Box, job: Job, at: datetime) -> None:
+    def _end_at(self, box: Box, job: PastRequest, at: datetime) -> None:
         """Let a worker's current work, on a request, end at a moment."""
         box.job = job
         self._at(at, partial(self._end, box, job))
@@ -459,7 +459,7 @@ class Farm:
         else:
             self._begin(box, job)
 
-    def _begin(self, box: Box, job: Job, without: Collection[str] = ()) -> None:
+    def _begin(self, box: Box, job: PastRequest, without: Collection[str] = ()) -> None:
         self._queues.remove_free(box)
         self._queues.leave(job)
         required = [tag for tag in job.request.required if tag not in without]
@@ -472,7 +472,7 @@ class Farm:
         if job.key not in self._again:
             self.noted.starts.append(Starting(job, self.now))
 
-    def _end(self, box: Box, job: Job) -> None:
+    def _end(self, box: Box, job: PastRequest) -> None:
         if box.job is not job:
             return
         self._again.discard(job.key)
@@ -509,7 +509,7 @@ class Farm:
             self._again.add(job.key)
             self._enter(job)
 
-    def _withdraw(self, job: Job) -> None:
+    def _withdraw(self, job: PastRequest) -> None:
         if self._queues.leave(job):
             self.changed = True
             if job.key not in self._again:

@@ -11,7 +11,7 @@ from datetime import date, datetime
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from fleet.explain.recorded_demand import Job
+from fleet.explain.recorded_demand import PastRequest
 from fleet.model.facts import (
     Demand,
     Machine,
@@ -54,7 +54,7 @@ class Box:
     machine: Machine | None = None
     worker: Worker | None = None
     """None: its registry does not know it yet."""
-    job: Job | None = None
+    job: PastRequest | None = None
     """Its request; None: idle, or its work is known from the first world only."""
     number: int = -1
     """Number of its class; -1: no class, and no work."""
@@ -111,7 +111,7 @@ class Queueing:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self.waiting: dict[str, dict[str, Job]] = {name: {} for name in fleet.queues}
+        self.waiting: dict[str, dict[str, PastRequest]] = {name: {} for name in fleet.queues}
         self.desks = {n for n, q in fleet.queues.items() if isinstance(q, TicketQueue)}
         """Queues whose requests fleet itself assigns."""
         self._orders: dict[str, Order] = {}
@@ -146,7 +146,7 @@ class Queueing:
         for boxes in self._free.values():
             yield from boxes.values()
 
-    def enter(self, job: Job, now: datetime) -> Box | None:
+    def enter(self, job: PastRequest, now: datetime) -> Box | None:
         """Queue a request; return the free worker that its queue assigns it to, if any."""
         self.waiting[job.queue][job.key] = job
         line = self._queue(job, now)
@@ -155,12 +155,12 @@ class Queueing:
             return None
         return self._free[number][min(self._free[number])]
 
-    def leave(self, job: Job) -> bool:
+    def leave(self, job: PastRequest) -> bool:
         """Remove a request from its queue; return whether it waited."""
         self._orders.pop(job.key, None)
         return self.waiting[job.queue].pop(job.key, None) is not None
 
-    def first_for(self, box: Box) -> Job | None:
+    def first_for(self, box: Box) -> PastRequest | None:
         """Return the first request in the queues that fits a worker; None: none fits."""
         first: tuple[Order, str] | None = None
         found: Line | None = None
@@ -216,7 +216,7 @@ class Queueing:
             self._classes.append(found)
         return self._classes.index(found)
 
-    def _queue(self, job: Job, now: datetime) -> Line | None:
+    def _queue(self, job: PastRequest, now: datetime) -> Line | None:
         """Add a request to its line; None if its queue assigns it to no worker."""
         if self._rules_of != now.date():
             self._rules_of = now.date()

@@ -13,7 +13,15 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from fleet.explain.recorded_demand import Booted, Event, Facts, Job, Lost, Past, Refused
+from fleet.explain.recorded_demand import (
+    BootDuration,
+    Event,
+    Facts,
+    KnownHistory,
+    Lost,
+    PastRequest,
+    Refused,
+)
 from fleet.explain.tallies import ORDINARY, POWERFUL
 from fleet.guard import guard
 from fleet.model.digests import config_digest
@@ -48,7 +56,7 @@ _NO_OWNER = "no owner"
 
 
 @dataclass(frozen=True)
-class Task:
+class SimulationInputs:
     """The inputs of a simulation."""
 
     fleet: Fleet
@@ -62,7 +70,7 @@ Waited = Callable[[str, int | None], None]
 
 
 class Read(NamedTuple):
-    """The input that was read: number of moments, the last one, and `Past.unseen`."""
+    """The input that was read: number of moments, the last one, and `KnownHistory.unseen`."""
 
     worlds: int
     end: datetime
@@ -77,7 +85,7 @@ def read_events(worlds: Iterable[World]) -> Iterator[Told]:
 
     Or the reason why no simulation can start. The worlds are in order of time.
     """
-    past, skipped, worlds = Past(), 0, iter(worlds)
+    past, skipped, worlds = KnownHistory(), 0, iter(worlds)
     for first in worlds:
         if _is_readable(first):
             yield first
@@ -100,9 +108,9 @@ def decide(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory])
 
 
 def simulate(
-    task: Task,
+    task: SimulationInputs,
     told: Iterator[Told],
-    before: Task | None = None,
+    before: SimulationInputs | None = None,
     *,
     against: str = "",
     changed: Iterable[str] = (),
@@ -123,7 +131,7 @@ def simulate(
     requests = withdrawn = lost = lost_of = 0
     read = Read(0, first.time, 0)
     for event in told:
-        if isinstance(event, Job):
+        if isinstance(event, PastRequest):
             requests += 1
             withdrawn += event.withdrawn is not None
         elif isinstance(event, Lost):
@@ -178,7 +186,9 @@ def _is_readable(world: World) -> bool:
 class Replay:
     """The replay of a history with one fleet.yaml."""
 
-    def __init__(self, task: Task, first: World, waited: Waited, decide: Decide = decide) -> None:
+    def __init__(
+        self, task: SimulationInputs, first: World, waited: Waited, decide: Decide = decide
+    ) -> None:
         self._fleet = fleet = task.fleet
         self._decide = decide
         self._skips = task.skips
@@ -189,19 +199,19 @@ class Replay:
         self._begun = False
         self._ledger = _Ledger(fleet, first)
         self._rest = _Rest(fleet)
-        self._sums = _Sums(with_price_lists(fleet, first), first.time)
+        self._sums = _ReplayTotals(with_price_lists(fleet, first), first.time)
 
     def feed(self, event: Event) -> None:
         """Advance to an event, and apply it."""
         self._run_until(event.at)
         self._farm.advance(event.at)
         match event:
-            case Job():
+            case PastRequest():
                 self._farm.arrive(event)
             case Facts():
                 if event.at > self._start:
                     self._farm.learn(event.world)
-            case Booted():
+            case BootDuration():
                 self._farm.boot_took(event)
             case Refused():
                 self._farm.refuse(event)
@@ -260,7 +270,7 @@ class Replay:
         self._sums.note(self._farm)
 
 
-def _waited(job: Job, start: datetime) -> int:
+def _waited(job: PastRequest, start: datetime) -> int:
     """Return the wait of a job in seconds; a restarted job does not wait from the beginning."""
     since = job.since or job.at
     return max(0, int((start - since).total_seconds()))
@@ -400,7 +410,7 @@ class _Ledger:
             self._payers |= {each.machine: each for each in found}
 
 
-class _Sums:
+class _ReplayTotals:
     """Cumulative figures."""
 
     def __init__(self, fleet: Fleet, start: datetime) -> None:
@@ -427,7 +437,7 @@ class _Sums:
         self.config = ""
         self.runs = 0
 
-    def wait(self, job: Job, seconds: int | None) -> None:
+    def wait(self, job: PastRequest, seconds: int | None) -> None:
         """Count a wait; None: it never ended."""
         kind = POWERFUL if self._powerful & {*job.request.required} else ORDINARY
         for counter in (

@@ -6,7 +6,7 @@ from decimal import Decimal
 from functools import partial
 from typing import TypeVar
 
-from fleet.explain.history import Span
+from fleet.explain.history import SlotGrid
 from fleet.report.document import Block, Fold, Plots, Section, Title, bold, figures, line
 from fleet.report.markdown import document_to_markdown
 from fleet.report.plots import Key, Panel, Tick, stepped
@@ -109,16 +109,16 @@ def _panels(simulation: Simulation) -> Iterator[Panel]:
             yield _distribution(name, f"waits-{when}", side.waits.shares)
 
 
-def _span(simulation: Simulation, side: Side) -> Span:
+def _span(simulation: Simulation, side: Side) -> SlotGrid:
     first, *more = side.points
     length = more[0].at - first.at if more else simulation.end - simulation.start
-    return Span(first.at, length or timedelta(seconds=1), len(side.points), length)
+    return SlotGrid(first.at, length or timedelta(seconds=1), len(side.points), length)
 
 
 def _distribution(name: str, key: str, shares: Sequence[int]) -> Panel:
     """Return the plot of the maximum wait of each share of the requests."""
     minutes = [seconds / 60 for seconds in shares]
-    span = Span(_ANY_TIME, timedelta(hours=1), len(minutes), timedelta(hours=1))
+    span = SlotGrid(_ANY_TIME, timedelta(hours=1), len(minutes), timedelta(hours=1))
     ticks = tuple(Tick(float(share), f"{share} %") for share in _QUANTILES)
     plot = stepped(name, span, minutes)._replace(days=ticks)
     told = ", ".join(f"{share} % wait at most {_wait(shares[share - 1])}" for share in _QUANTILES)

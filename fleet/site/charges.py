@@ -53,7 +53,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Money:
+class MonthCost:
     """The cost of the month so far, and its projection."""
 
     start: datetime
@@ -71,7 +71,9 @@ class Money:
     """Key of each monthly budget to its projected amount at the end of the month."""
 
 
-def money_of(fleet: Fleet, world: World, recent: RecentCharges | None = None) -> Money | Unknown:
+def money_of(
+    fleet: Fleet, world: World, recent: RecentCharges | None = None
+) -> MonthCost | Unknown:
     """Return the cost of this month; Unknown if the ledger is unknown or was never charged."""
     ledger = world.ledger
     if isinstance(ledger, Unknown):
@@ -97,7 +99,7 @@ def money_of(fleet: Fleet, world: World, recent: RecentCharges | None = None) ->
         ]
         return tuple(sorted(costs, key=lambda each: (-each.month, -(each.week or 0), each.name)))
 
-    return Money(
+    return MonthCost(
         start=month.start,
         end=month.end,
         until=until,

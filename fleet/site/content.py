@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from urllib.parse import unquote, urlsplit
 
-from fleet.apply.decision import Decision
+from fleet.apply.decision import PlanResult
 from fleet.apply.places import place_of, with_places
 from fleet.apply.satellites import connected
 from fleet.errors import FileUnreadable, FleetError, StoreFailed, StoreMissing
@@ -36,7 +36,7 @@ from fleet.state.store import Store
 _RECORDED = Unknown(unknown="a recorded world holds no history")
 
 
-def shown_of(decision: Decision, store: Store | None) -> Shown:
+def shown_of(decision: PlanResult, store: Store | None) -> Shown:
     """Return the content of the pages; `store` is None for a recorded world."""
     config, world, plan = decision.config, decision.world, decision.plan
     fleet = config.fleet
@@ -72,7 +72,7 @@ def shown_of(decision: Decision, store: Store | None) -> Shown:
     )
 
 
-def _recent(decision: Decision, store: Store) -> RecentCharges | None:
+def _recent(decision: PlanResult, store: Store) -> RecentCharges | None:
     """Return the charges of the last seven days; None if unknown."""
     ledger = decision.world.ledger
     if isinstance(ledger, Unknown) or ledger.charged_until is None:
@@ -89,7 +89,7 @@ def _recent(decision: Decision, store: Store) -> RecentCharges | None:
     return RecentCharges(since=since, until=ledger.charged_until, charges=found.charges)
 
 
-def _due(decision: Decision, versions: tuple[Version, ...]) -> DueReport | None:
+def _due(decision: PlanResult, versions: tuple[Version, ...]) -> DueReport | None:
     """Return due builds of images, without newer packages: no mirror is read here."""
     folder = Path(decision.config.document.name).resolve().parent
     try:
@@ -98,7 +98,7 @@ def _due(decision: Decision, versions: tuple[Version, ...]) -> DueReport | None:
         return None
 
 
-def write_site(decision: Decision, store: Store | None, folder: str) -> int:
+def write_site(decision: PlanResult, store: Store | None, folder: str) -> int:
     """Write the pages and return their number; remove those of deleted workers and pools."""
     pages = site(shown_of(decision, store))
     _write(Path(folder), pages)
@@ -128,11 +128,11 @@ class LivePages:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = Lock()
-        self._last: Decision | None = None
-        self._made_of: Decision | None = None
+        self._last: PlanResult | None = None
+        self._made_of: PlanResult | None = None
         self._pages: Mapping[str, WebPage] = {}
 
-    def show(self, decision: Decision) -> None:
+    def show(self, decision: PlanResult) -> None:
         """Use the world and plan of this run from now on; before the first run no page exists."""
         self._last = decision
 

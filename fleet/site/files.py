@@ -16,10 +16,10 @@ from fleet.site.pages import MOST_LISTED, Page, Shown
 from fleet.site.queue import queue, requests
 from fleet.site.rendering import environment
 
-__all__ = ["PARTS", "Part", "Shown", "site"]
+__all__ = ["PARTS", "Shown", "SitePart", "site"]
 
 
-class Part(NamedTuple):
+class SitePart(NamedTuple):
     """A part of the site: the renderer of its pages, and its entry in the navigation."""
 
     pages: Callable[[Shown], Iterator[Page]]
@@ -30,13 +30,13 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part(overview, "Overview", links.OVERVIEW),
-    Part(workers, "Workers", f"{links.WORKERS}/index.html"),
-    Part(queue, "Waiting", f"{links.QUEUE}/index.html"),
-    Part(requests, "Find a request", f"{links.REQUESTS}/index.html"),
-    Part(money, "Money", links.MONEY),
-    Part(images, "Images", links.IMAGES),
-    Part(pools),
+    SitePart(overview, "Overview", links.OVERVIEW),
+    SitePart(workers, "Workers", f"{links.WORKERS}/index.html"),
+    SitePart(queue, "Waiting", f"{links.QUEUE}/index.html"),
+    SitePart(requests, "Find a request", f"{links.REQUESTS}/index.html"),
+    SitePart(money, "Money", links.MONEY),
+    SitePart(images, "Images", links.IMAGES),
+    SitePart(pools),
 )
 """Every part, in the order of the navigation."""
 

@@ -11,7 +11,7 @@ from fleet.report.plots import Key, Panel, Plot, stacked, stepped
 from fleet.words import figures as words
 
 
-class Past(NamedTuple):
+class HistoryPlots(NamedTuple):
     """Plots of the last days and their table, the newest row first."""
 
     days: int
@@ -20,9 +20,9 @@ class Past(NamedTuple):
     table: Table
 
 
-def past_of(trend: Trend, currency: str, limit: int | None = None) -> Past:
+def past_of(trend: Trend, currency: str, limit: int | None = None) -> HistoryPlots:
     """Return the plots of a trend; `limit` is the maximum number of machines."""
-    return Past(
+    return HistoryPlots(
         days=DAYS,
         step=words.duration(FINE),
         panels=(_machines(trend, limit), _waiting(trend), _money(trend, currency)),

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from fleet.model.facts import Unknown
-from fleet.report.document import Column, Kind, Table, row
+from fleet.report.document import Column, ColumnKind, Table, row
 from fleet.report.status import PoolStatus
 from fleet.schema.findings import yaml_key
-from fleet.site.history import Past, past_of
+from fleet.site.history import HistoryPlots, past_of
 from fleet.site.links import INACTIVE, WORKERS
 from fleet.site.money import budget_row
 from fleet.site.pages import MOST_LISTED, Page, Shown, in_sheets
@@ -77,7 +77,7 @@ def _group_by_pool(
     return found
 
 
-def _past(shown: Shown, pool: PoolStatus) -> Past | None:
+def _past(shown: Shown, pool: PoolStatus) -> HistoryPlots | None:
     """Return the plots of a pool; None: its history is unknown."""
     if isinstance(shown.history, Unknown):
         return None
@@ -146,5 +146,8 @@ def _failures(shown: Shown, pool: str) -> Failures:
         )
         for each in newest[:_MOST_FAILURES]
     ]
-    columns = [*map(Column, ("When", "Result", "Worker", "Type")), Column("Detail", Kind.PROSE)]
+    columns = [
+        *map(Column, ("When", "Result", "Worker", "Type")),
+        Column("Detail", ColumnKind.PROSE),
+    ]
     return Failures(len(tries), len(failed), Table(columns, rows))

@@ -9,7 +9,7 @@ from fleet.model.figures import amount_of
 from fleet.model.money import in_cents
 from fleet.model.plan import BudgetVerdict
 from fleet.schema.findings import yaml_key
-from fleet.site.charges import Cost, Money
+from fleet.site.charges import Cost, MonthCost
 from fleet.site.history import past_of
 from fleet.site.links import MONEY
 from fleet.site.pages import Page, Shown
@@ -85,7 +85,7 @@ def money(shown: Shown) -> Iterator[Page]:
     yield Page(MONEY, "money.html", values)
 
 
-def budget_row(budget: BudgetVerdict, money: Money | None) -> BudgetRow:
+def budget_row(budget: BudgetVerdict, money: MonthCost | None) -> BudgetRow:
     """Return a budget as a row."""
     projected = money.projected.get(budget.path) if money else None
     is_month, spent = budget.period == "month", amount_of(budget.spent)

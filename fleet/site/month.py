@@ -149,7 +149,7 @@ def days_of(fleet: Fleet, month: Period) -> Iterator[Period]:
         start = day.end
 
 
-class Recorded(Value):
+class MonthRecords(Value):
     """The records of one month in a store."""
 
     charges: tuple[Charge, ...] = Field(description="The month's are in the last place of each.")
@@ -160,7 +160,7 @@ class Recorded(Value):
     log: tuple[LogEntry, ...] = Field((), description="Of the month.")
 
 
-def month_report(fleet: Fleet, month: Period, recorded: Recorded) -> MonthReport:
+def month_report(fleet: Fleet, month: Period, recorded: MonthRecords) -> MonthReport:
     """Return the report of a month."""
     charges, until = recorded.charges, recorded.charged_until
     by_kind: defaultdict[TallyKind, dict[str, Tally]] = defaultdict(dict)

@@ -9,13 +9,13 @@ from fleet.apply.config import load_config
 from fleet.cli.output import show
 from fleet.clock import utc_now
 from fleet.errors import WrongUsage
-from fleet.explain.history import HOLDS, Slot, Span, fold
+from fleet.explain.history import HOLDS, Slot, SlotGrid, fold
 from fleet.planner.ledger import Period
 from fleet.ports import Console, Since
 from fleet.report.html import document_to_html
 from fleet.report.markdown import document_to_markdown
 from fleet.schema.model import Fleet
-from fleet.site.month import MonthReport, Recorded, days_of, month_at, month_report, name_month
+from fleet.site.month import MonthRecords, MonthReport, days_of, month_at, month_report, name_month
 from fleet.site.month_report import month_blocks, month_to_csv
 from fleet.state.store import Store, store_of
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _recorded(fleet: Fleet, period: Period, store: Store) -> Recorded:
+def _recorded(fleet: Fleet, period: Period, store: Store) -> MonthRecords:
     currency = fleet.money.currency
 
     def ledger_of(part: Period) -> Since:
@@ -70,7 +70,7 @@ def _recorded(fleet: Fleet, period: Period, store: Store) -> Recorded:
         return sum((each.money[-1] for each in charges), Decimal(0))
 
     log = store.read_log(period.start)
-    return Recorded.model_validate(
+    return MonthRecords.model_validate(
         {
             "charges": ledger.charges,
             "days": tuple(map(cost_of, days_of(fleet, period))),
@@ -89,4 +89,4 @@ def _machines(fleet: Fleet, report: MonthReport, store: Store) -> tuple[Slot, ..
     samples = store.samples(report.start - hold, report.end)
     points = [(each.at, each.fleet) for each in samples]
     # The time after the last sample is unknown.
-    return fold(points, Span(report.start, _SLOT, count, hold))
+    return fold(points, SlotGrid(report.start, _SLOT, count, hold))

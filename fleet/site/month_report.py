@@ -10,7 +10,7 @@ from datetime import timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import partial
 
-from fleet.explain.history import STATES, Slot, Span
+from fleet.explain.history import STATES, Slot, SlotGrid
 from fleet.model.money import CENT, in_cents
 from fleet.report.document import Block, Plots, Section, Table, Title, bold, figures, line
 from fleet.report.plots import Key, Panel, stacked, stepped
@@ -197,13 +197,13 @@ def _best(report: MonthReport) -> Section:
 
 def _panels(report: MonthReport, slots: Sequence[Slot], length: timedelta) -> Iterator[Panel]:
     if any(day is not None for day in report.days):
-        span = Span(report.start, _DAY, len(report.days), _DAY)
+        span = SlotGrid(report.start, _DAY, len(report.days), _DAY)
         days = [None if day is None else float(day) for day in report.days]
         plot = stepped("Cost per day", span, days)
         told = f"{plot.low} to {plot.high} {report.currency} a day"
         yield Panel("cost", "Cost per day", (Key("", f"{report.currency} a day"),), plot, told)
     if any(slot.busy is not None for slot in slots):
-        span = Span(report.start, length, len(slots), length)
+        span = SlotGrid(report.start, length, len(slots), length)
         kinds = [(state, [getattr(slot, state) for slot in slots]) for state in STATES]
         plot = stacked("Machines", span, kinds)
         keys = tuple(Key(area.kind, area.kind) for area in plot.areas)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fleet.model.facts import Unknown
 from fleet.model.plan import Plan
-from fleet.report.document import Column, Kind, Section, Table, row
+from fleet.report.document import Column, ColumnKind, Section, Table, row
 from fleet.report.status import Status, budgets_section
 from fleet.site.history import past_of
 from fleet.site.links import OVERVIEW
@@ -40,7 +40,7 @@ def _bases(status: Status) -> Section:
         row(base.provider, "; ".join(filter(None, (", ".join(base.steps), base.outdating))))
         for base in status.bases
     ]
-    columns = (Column("Provider", Kind.NAME), Column("Change", Kind.PROSE))
+    columns = (Column("Provider", ColumnKind.NAME), Column("Change", ColumnKind.PROSE))
     return Section("Shared resources", [Table(columns, rows)], "shared")
 
 

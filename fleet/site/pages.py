@@ -6,15 +6,15 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from fleet.explain.history import History
+from fleet.explain.history import FleetHistory
 from fleet.explain.powerful import PowerfulBuild
-from fleet.explain.waiting import Waits
+from fleet.explain.waiting import WaitingExplanations
 from fleet.model.facts import Attempt, Unknown
 from fleet.model.machine_facts import WorkerFacts
 from fleet.model.plan import Plan
 from fleet.report.status import Status, status_of
 from fleet.schema.findings import Path
-from fleet.site.charges import Money
+from fleet.site.charges import MonthCost
 from fleet.site.links import Addresses, addresses_of
 from fleet.site.versions import ImageStory
 
@@ -30,12 +30,12 @@ class Shown:
     plan: Plan
     facts: Mapping[str, WorkerFacts] = field(default_factory=lambda: MappingProxyType({}))
     """Known facts of each worker, by its name."""
-    history: History | Unknown = _NOT_READ
-    money: Money | Unknown = _NOT_READ
+    history: FleetHistory | Unknown = _NOT_READ
+    money: MonthCost | Unknown = _NOT_READ
     images: tuple[ImageStory, ...] | Unknown = _NOT_READ
     attempts: tuple[Attempt, ...] = ()
     """The latest attempts to create machines, the oldest first."""
-    waits: Waits = field(default_factory=Waits)
+    waits: WaitingExplanations = field(default_factory=WaitingExplanations)
     """The waiting requests with reasons; without groups: not computed."""
     powerful: tuple[PowerfulBuild, ...] = ()
     """Builds that the allow-list gave powerful machines."""

@@ -47,7 +47,7 @@ def _place(shown: Shown, group: WaitingGroup) -> str:
     return place if place.startswith(key) else f"{key}, {place}"
 
 
-class Row(NamedTuple):
+class RequestRow(NamedTuple):
     """One request in the list of all."""
 
     key: str
@@ -84,19 +84,19 @@ def requests(shown: Shown) -> Iterator[Page]:
         yield Page(shown.addresses.requests[key], "request.html", values)
 
 
-def _rows(shown: Shown) -> Iterator[Row]:
+def _rows(shown: Shown) -> Iterator[RequestRow]:
     now, explained = shown.plan.time, shown.waits.explained
     if not shown.waits.groups:
         for entry in shown.status.waiting:
             because = _cut("; ".join(entry.because))
-            yield from (Row(key, "", "-", words.UNKNOWN, because) for key in entry.requests)
+            yield from (RequestRow(key, "", "-", words.UNKNOWN, because) for key in entry.requests)
     for group in shown.waits.groups:
         first, why = group.requests[0].key, _cut(group.verdict)
         like = first if first in explained else ""
         for each in group.requests:
             start = words.starts([each.start], [each.assumed])
             own = each.key if each.key in explained else like
-            yield Row(each.key, own, words.since(each.since, now), start, why, each.package)
+            yield RequestRow(each.key, own, words.since(each.since, now), start, why, each.package)
 
 
 def _cut(text: str) -> str:

@@ -72,7 +72,7 @@ def _reading(name: str) -> Iterator[BinaryIO]:
 
 
 @dataclass(frozen=True)
-class Observed:
+class StoredMoment:
     """A moment of a history, as JSON."""
 
     content: bytes
@@ -81,14 +81,14 @@ class Observed:
     """Bytes after the last complete moment that were skipped."""
 
 
-def read_moment(name: str, until: datetime | None = None) -> Observed:
+def read_moment(name: str, until: datetime | None = None) -> StoredMoment:
     """Return the latest moment of a history, not later than `until`."""
     with _reading(name) as file:
         size = file.seek(0, os.SEEK_END)
         end = _find_end(name, file)
         for start, length, at in _index_backwards(name, file, end):
             if until is None or at <= until:
-                return Observed(_read_frame(name, file, start, length), at, size - end)
+                return StoredMoment(_read_frame(name, file, start, length), at, size - end)
     when = f"at or before {until:%Y-%m-%d %H:%M} UTC" if until else "in it"
     raise FileUnreadable(f"{name}: nothing was observed {when}")
 

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from fleet.errors import StoreFailed
-from fleet.model.history import Observed
+from fleet.model.history import RunObservation
 from fleet.model.values import in_utc
 from fleet.state.database import MOMENTS, query_if_exists, reading_rows
 from fleet.state.zstd import zstd
@@ -27,7 +27,7 @@ _MAX_CHAIN_SPAN = timedelta(days=1)
 _first, _at = MOMENTS.c.first, MOMENTS.c.at
 
 
-def write_moment(connection: sa.Connection, observed: Observed) -> None:
+def write_moment(connection: sa.Connection, observed: RunObservation) -> None:
     """Store a world, and remove chains whose moments have all expired.
 
     Creates the table in a store of an older fleet. For one time, the first world is kept.
@@ -66,7 +66,7 @@ def unpack_chain(connection: sa.Connection, first: str) -> dict[datetime, bytes]
     return found
 
 
-def _pack_after(connection: sa.Connection, observed: Observed, at: str) -> tuple[bytes, str]:
+def _pack_after(connection: sa.Connection, observed: RunObservation, at: str) -> tuple[bytes, str]:
     """Return a packed world and the first moment of its chain, which may be its own."""
     world = observed.world.encode()
     last = connection.execute(sa.select(_at, _first).order_by(_at.desc()).limit(1)).first()

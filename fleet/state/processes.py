@@ -299,7 +299,7 @@ _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Call:
+class Invocation:
     """A command with its folder, environment and limits: it may hang, flood, or print secrets.
 
     It gets only this environment, and limited time and memory. Any exit status but 0 is a failure;
@@ -353,7 +353,7 @@ class CommandFailed(SourceUnreachable):
         it."""
 
 
-def run(call: Call) -> str:
+def run(call: Invocation) -> str:
     """Return a command's standard output; raises CommandFailed if it failed."""
     if call.is_cut():
         raise CommandFailed(f"{call.what} is not started: fleet is stopping", started=False)
@@ -382,7 +382,7 @@ def run(call: Call) -> str:
         raise CommandFailed(f"{call.what} printed text that is not UTF-8") from None
 
 
-def _start_process(call: Call) -> subprocess.Popen[bytes]:
+def _start_process(call: Invocation) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(  # noqa: S603 - the operator's own command
             call.command,
@@ -413,7 +413,7 @@ def _end_process(process: subprocess.Popen[bytes], known: Process | None) -> Non
 class _Output:
     """The output of a command so far: all of stdout, the end of stderr."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Invocation) -> None:
         self._call = call
         self.out = bytearray()
         self._error = bytearray()
@@ -451,7 +451,7 @@ class _Output:
         return f": {' | '.join(lines[-_STDERR_LINES:])}" if lines else ""
 
 
-def _communicate(process: subprocess.Popen[bytes], call: Call, said: _Output) -> None:
+def _communicate(process: subprocess.Popen[bytes], call: Invocation, said: _Output) -> None:
     """Write a command's input and read its output until it ends."""
     until = time.monotonic() + call.timeout
     with ExitStack() as stack:

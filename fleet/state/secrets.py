@@ -12,7 +12,7 @@ from typing import Self
 
 from fleet.errors import SecretMissing
 from fleet.schema.model import CommandSecret, EnvSecret, FileSecret
-from fleet.state.processes import Call, CommandFailed, run
+from fleet.state.processes import CommandFailed, Invocation, run
 
 _MAX_BYTES = 64 * 1024
 PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
@@ -101,7 +101,7 @@ class HostSecrets:
             )
         try:
             printed = run(
-                Call(
+                Invocation(
                     what=what,
                     command=reference.command,
                     folder=self._base,

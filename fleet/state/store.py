@@ -28,14 +28,14 @@ from fleet.model.facts import (
     MachinePayer,
     PriceList,
 )
-from fleet.model.history import Observed, Sample
+from fleet.model.history import RunObservation, RunSample
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.log import Chain, LogEntry, Mark
 from fleet.model.months import Tally
 from fleet.model.orders import Order
 from fleet.model.tickets import first_id
 from fleet.model.values import in_utc
-from fleet.ports import Charging, Noted, Since, StackRecord
+from fleet.ports import Charging, RunRecords, Since, StackRecord
 from fleet.schema.model import Fleet
 from fleet.state.database import (
     ABOUT,
@@ -295,7 +295,7 @@ class Store(Database):
         ended: datetime,
         plan: str,
         outcome: str,
-        noted: Noted | None = None,
+        noted: RunRecords | None = None,
     ) -> None:
         """End the run that started then, or append it; `outcome` is JSON.
 
@@ -337,7 +337,7 @@ class Store(Database):
                     in_utc(datetime.fromisoformat(moment))
         return found
 
-    def record_sample(self, sample: Sample, observed: Observed | None = None) -> None:
+    def record_sample(self, sample: RunSample, observed: RunObservation | None = None) -> None:
         """Record a run's observation; it replaces a sample of the same time."""
         at = SAMPLES.c.at
         row = {"at": sample.at.isoformat(), "sample": sample.model_dump_json(exclude={"at"})}
@@ -353,14 +353,14 @@ class Store(Database):
             if observed:
                 write_moment(connection, observed)
 
-    def samples(self, since: datetime, until: datetime) -> tuple[Sample, ...]:
+    def samples(self, since: datetime, until: datetime) -> tuple[RunSample, ...]:
         """Return the samples between two times, oldest first."""
         at = SAMPLES.c.at
         of_then = (at >= since.isoformat(), at <= until.isoformat())
         query = sa.select(at, SAMPLES.c.sample).where(*of_then).order_by(at)
         with self.begin() as connection, reading_rows(SAMPLES):
             return tuple(
-                Sample.model_validate({"at": row.at, **json.loads(row.sample)})
+                RunSample.model_validate({"at": row.at, **json.loads(row.sample)})
                 for row in query_if_exists(connection, SAMPLES, query)
             )
 

@@ -27,7 +27,7 @@ _SOURCE_TASKS = ("makesourcepackageupload",)
 _ARCHITECTURE_FIELDS = ("build_architecture", "host_architecture")
 
 
-class Recorded(NamedTuple):
+class RecordedNames(NamedTuple):
     """The names of a recorded world; not complete if a queue was unknown or only sampled."""
 
     tasks: Mapping[str, Collection[str]]
@@ -73,7 +73,7 @@ def without_directory(name: str) -> str:
     return f"{owner}{slash}{project.partition(':')[0]}{more}{tail}"
 
 
-def recorded_names(world: "World") -> Recorded:
+def recorded_names(world: "World") -> RecordedNames:
     """Return the names of all waiting requests in a world."""
     from fleet.model.facts import Demand
 
@@ -86,7 +86,7 @@ def recorded_names(world: "World") -> Recorded:
         for name in names_of(request)
     )
     complete = len(known) == len(demands) and not any(demand.estimate for demand in known)
-    return Recorded(tasks_by_name(named), complete)
+    return RecordedNames(tasks_by_name(named), complete)
 
 
 def tasks_by_name(named: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:

@@ -1,8 +1,8 @@
 """The tags that a request requires: the source of each, and the refused ones.
 
 Tags come from the user, the task, a ticket, and the rules of `powerful` and `derive`. A tag
-required without permission does not count and is a `Refusal`. Tags that the queue stored with a
-request take precedence; one that a newer rule would add is a `Difference`.
+required without permission does not count and is a `TagRefusal`. Tags that the queue stored with a
+request take precedence; one that a newer rule would add is an `AddedTag`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ class TagOrigin:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class TagRefusal:
     """A tag that does not count: its asker, and the key of fleet.yaml that forbids it."""
 
     tag: str
@@ -77,7 +77,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Difference:
+class AddedTag:
     """A tag that a rule adds today, and that the queue did not store with the request."""
 
     tag: str
@@ -93,13 +93,13 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Asking:
+class TagRequirements:
     """The requirements of a request, with their sources."""
 
     ask: Ask
     origins: tuple[TagOrigin, ...] = ()
-    refused: tuple[Refusal, ...] = ()
-    differences: tuple[Difference, ...] = ()
+    refused: tuple[TagRefusal, ...] = ()
+    differences: tuple[AddedTag, ...] = ()
     held: bool = False
     """No machine may serve it: a tag without permission is stored by the queue or needed by a
     ticket, it is unknown whether the tag is allowed, or the tag itself is unknown."""
@@ -119,9 +119,9 @@ class Judge:
         """Compile the parts that do not depend on a request."""
         # The day decides which rules match, and these are part of each key.
         about = ("askings", self.with_provided)
-        self._known: WeakKeyDictionary[QueueContext, dict[object, Asking]]
+        self._known: WeakKeyDictionary[QueueContext, dict[object, TagRequirements]]
         self._known = remembered(self.fleet, about, (self.memberships,), WeakKeyDictionary)
-        self._alike: dict[QueueContext, dict[object, Asking]] = {}
+        self._alike: dict[QueueContext, dict[object, TagRequirements]] = {}
         self._vocabulary = Vocabulary(self.fleet)
         self._allowed: AllowList | None = None
         if self.fleet.powerful:
@@ -129,12 +129,12 @@ class Judge:
         self._history = any(rule.history is not None for rule in self.fleet.derive)
         self._permissions = any(rule.asked_by is not None for rule in self.fleet.tags.values())
 
-    def ask_of(self, request: "Request", context: QueueContext) -> Asking:
+    def ask_of(self, request: "Request", context: QueueContext) -> TagRequirements:
         """Return the requirements of a request, with their sources."""
         bare = self._judge(request, self._rules_for(request), context)
         return _with_provided(bare, self._provided_by(request))
 
-    def ask_of_alike(self, request: "Request", context: QueueContext) -> Asking:
+    def ask_of_alike(self, request: "Request", context: QueueContext) -> TagRequirements:
         """Return the requirements, computed once for all requests that fleet.yaml treats equally.
 
         Its origins do not contain the text that a pattern matches, which differs.
@@ -156,7 +156,7 @@ class Judge:
     def _provided_by(self, request: "Request") -> tuple[str, ...]:
         return request.provided if self.with_provided else ()
 
-    def _cached_askings(self, context: QueueContext) -> dict[object, Asking]:
+    def _cached_askings(self, context: QueueContext) -> dict[object, TagRequirements]:
         """Return the cached results of earlier judges in this context, if not too many."""
         known = self._known.get(context)
         if known is None or len(known) >= _MAX_CACHED:
@@ -180,7 +180,7 @@ class Judge:
 
     def _judge(
         self, request: "Request", rules: "Sequence[RuleMatch]", context: QueueContext
-    ) -> Asking:
+    ) -> TagRequirements:
         required = frozenset(request.required)
         asked = [*_asked(request, stored=context.stored)]
         ruled = [*_rule_origins(rules)]
@@ -192,7 +192,7 @@ class Judge:
         good += [o for o in derived if self._refusal(request, o) is None]
         counted = {origin.tag for origin in good}
         unknown = [*self._unknown(request, counted, context)]
-        differences: tuple[Difference, ...] = ()
+        differences: tuple[AddedTag, ...] = ()
         if context.stored:
             differences = tuple(_differences([o for o in good if o.tag not in required]))
             good = [origin for origin in good if origin.tag in required]
@@ -203,7 +203,7 @@ class Judge:
             if origin.tag not in counted and (refusal := self._refusal(request, origin))
         ]
         plain, minimums = read_minimums(counted, self._vocabulary.numeric)
-        return Asking(
+        return TagRequirements(
             ask=Ask(plain, minimums=minimums),
             origins=tuple(sorted(good, key=lambda origin: (origin.tag, origin.source))),
             refused=tuple(dict.fromkeys((*refused, *unknown))),
@@ -218,13 +218,13 @@ class Judge:
 
     def _unknown(
         self, request: "Request", tags: Collection[str], context: QueueContext
-    ) -> Iterator[Refusal]:
+    ) -> Iterator[TagRefusal]:
         """Yield the tags that the request may need and that its values do not give."""
         for each in find_unknown_tags(self.fleet, request, tags, context):
             path: Path = ("derive", each.index)
             rule = self.fleet.derive[each.index]
             who = "the look-up" if is_about_environments(rule) else "the task data"
-            yield Refusal(rule.ask, who, each.because, path, is_unknown=True, value=each.value)
+            yield TagRefusal(rule.ask, who, each.because, path, is_unknown=True, value=each.value)
 
     def _needs(self, request: "Request", tag: str) -> bool:
         """Return whether a ticket requires a tag and cannot drop it."""
@@ -232,7 +232,7 @@ class Judge:
         drops = any(isinstance(self.fleet.tags[name].otherwise, Otherwise) for name in names)
         return "ticket" in (request.asked.get(tag), request.asked.get(tag_name(tag))) and not drops
 
-    def _refusal(self, request: "Request", origin: TagOrigin) -> Refusal | None:
+    def _refusal(self, request: "Request", origin: TagOrigin) -> TagRefusal | None:
         """Return why a tag does not count; None if it does, or if its asker is unknown."""
         allowed, path = self._vocabulary.asked_by(origin.tag)
         if allowed is None or origin.source == "unknown" or _WORDS[origin.source] in allowed:
@@ -247,9 +247,9 @@ class Judge:
         )
         may_be_one = origin.source in ("user", "ticket") and any(each.groups for each in named)
         if isinstance(self.memberships, Mapping) or not may_be_one:
-            return Refusal(origin.tag, who, because, path)
+            return TagRefusal(origin.tag, who, because, path)
         because += f" (group members are unknown: {self.memberships.unknown})"
-        return Refusal(origin.tag, who, because, path, is_sure=False)
+        return TagRefusal(origin.tag, who, because, path, is_sure=False)
 
     def _is_one(self, request: "Request", askers: Askers) -> bool:
         known = self.memberships if isinstance(self.memberships, Mapping) else {}
@@ -263,7 +263,7 @@ class Judge:
         )
 
 
-def _with_provided(bare: Asking, provided: tuple[str, ...]) -> Asking:
+def _with_provided(bare: TagRequirements, provided: tuple[str, ...]) -> TagRequirements:
     """Return these requirements with other provided tags."""
     if not provided:
         return bare
@@ -323,7 +323,7 @@ def _who(request: "Request", origin: TagOrigin) -> str:
             return f"the {origin.source}"
 
 
-def _differences(origins: Sequence[TagOrigin]) -> Iterator[Difference]:
+def _differences(origins: Sequence[TagOrigin]) -> Iterator[AddedTag]:
     for origin in origins:
         if origin.source == "rule":
             because = (
@@ -335,4 +335,4 @@ def _differences(origins: Sequence[TagOrigin]) -> Iterator[Difference]:
                 f"derive[{origin.path[1]}] adds {origin.tag} ({origin.because}): the queue did "
                 "not store it with the request"
             )
-        yield Difference(origin.tag, because, origin.path, origin.value)
+        yield AddedTag(origin.tag, because, origin.path, origin.value)

@@ -25,7 +25,7 @@ from fleet.schema.model import (
     CoprQueue,
     DebusineQueue,
     Fleet,
-    Machine,
+    MachineSettings,
     Pool,
     Size,
     TagRule,
@@ -88,7 +88,7 @@ def figures_of(fleet: Fleet, pool: Pool) -> dict[str, Decimal]:
     types = find_types(fleet, pool)
     if not types:
         return {}
-    swap = pool.machine.swap if isinstance(pool.machine, Machine) else None
+    swap = pool.machine.swap if isinstance(pool.machine, MachineSettings) else None
     cores = min(each.cores for each in types)
     figures = {"cores": Decimal(cores)} if cores else {}
     memory, disk = min(each.memory for each in types), min(each.disk for each in types)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from fleet.model.facts import Work, Worker, WorkerState
 from fleet.model.tickets import ALONE, SANDBOX, Given, Limit, Ticket, to_request
-from fleet.planner.turns import CLASS, PRIORITY, Waiting, in_turn
+from fleet.planner.turns import CLASS, PRIORITY, WaitingTicket, in_turn
 from fleet.schema.pools import Reuse
 from fleet.tagrules.names import names_of
 
@@ -150,7 +150,7 @@ def may_serve_again(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> boo
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ReadyMachine:
     """A machine that a ticket may get."""
 
     name: str
@@ -187,13 +187,13 @@ class Terms:
     """Returns the class of a ticket with these tags; lower classes are served first."""
     behind: Mapping[int, int] = field(default_factory=dict)
     """Ticket to its places lost, because its owner had machines meanwhile."""
-    budgets: tuple["Budget", ...] = ()
+    budgets: tuple["TicketBudget", ...] = ()
     group_of: Callable[[Ticket], str] = lambda _: ""
     """Returns the demand group of a ticket, as budgets use it."""
 
 
 @dataclass(frozen=True)
-class Budget:
+class TicketBudget:
     """One limit of money or machine hours in one period, as in the plan."""
 
     left: Decimal
@@ -204,7 +204,7 @@ class Budget:
 class Spending:
     """The remaining budgets during an assignment."""
 
-    def __init__(self, budgets: Iterable[Budget], group_of: Callable[[Ticket], str]) -> None:
+    def __init__(self, budgets: Iterable[TicketBudget], group_of: Callable[[Ticket], str]) -> None:
         self._left: list[Decimal] = []
         self._amounts: defaultdict[tuple[str, str], list[tuple[int, Decimal]]] = defaultdict(list)
         for number, budget in enumerate(budgets):
@@ -239,7 +239,7 @@ class Lease(NamedTuple):
 
 
 @dataclass
-class Assignment:
+class TicketAssignment:
     """The result of an assignment."""
 
     leases: list[Lease] = field(default_factory=list)
@@ -251,11 +251,11 @@ class Assignment:
 
 def assign(
     tickets: Iterable[Ticket],
-    ready: Iterable[Ready],
+    ready: Iterable[ReadyMachine],
     suits: Callable[[Ticket], Suitable],
     terms: Terms,
     now: datetime,
-) -> Assignment:
+) -> TicketAssignment:
     """Assign machines to waiting tickets; tickets with a machine count towards limits."""
     spending = Spending(terms.budgets, terms.group_of)
     each = sorted(tickets, key=lambda ticket: ticket.id)
@@ -266,7 +266,7 @@ def assign(
         counted.update(_limit_keys(ticket, suits(ticket).limits))
     machines = [*ready]
     free = _FreeMachines(machines, terms.prefer_reuse)
-    assignment = Assignment()
+    assignment = TicketAssignment()
     turns = in_order(waiting, held, terms, now)
     for is_left in (False, True):
         again = []
@@ -299,7 +299,7 @@ def in_order(
     classes = {tags: terms.class_of(tags) for tags in {ticket.tags for ticket in waiting}}
     known = {ticket.id: ticket for ticket in waiting}
     ranked = (
-        Waiting(
+        WaitingTicket(
             t.id,
             t.owner,
             (t.priority - t.background) * PRIORITY - classes[t.tags] * CLASS,
@@ -334,10 +334,10 @@ def _forbidden_kinds(
 class _FreeMachines:
     """The free machines, by kind and by sandbox."""
 
-    def __init__(self, ready: Iterable[Ready], prefer_reuse: int) -> None:
+    def __init__(self, ready: Iterable[ReadyMachine], prefer_reuse: int) -> None:
         self._prefer_reuse = prefer_reuse
         self._fresh: defaultdict[str, deque[str]] = defaultdict(deque)
-        self._used: defaultdict[str, list[Ready]] = defaultdict(list)
+        self._used: defaultdict[str, list[ReadyMachine]] = defaultdict(list)
         # Kinds that still have machines, best last; machines are only removed.
         self._left: dict[Suitable, list[str]] = {}
         for machine in sorted(ready, key=lambda machine: machine.name):
@@ -348,7 +348,7 @@ class _FreeMachines:
 
     def take(
         self, ticket: Ticket, suitable: Suitable, spending: Spending, kept: Collection[str]
-    ) -> Ready | None:
+    ) -> ReadyMachine | None:
         """Remove and return the best machine for a ticket, except of the kinds in `kept`."""
         stops = spending.stops(ticket, suitable.kinds).union(kept)
         kind = self._best_kind(suitable, stops)
@@ -358,7 +358,7 @@ class _FreeMachines:
         ):
             self._used[ticket.sandbox].remove(used)
             return used
-        return None if kind is None else Ready(self._fresh[kind].popleft(), kind)
+        return None if kind is None else ReadyMachine(self._fresh[kind].popleft(), kind)
 
     def _best_kind(self, suitable: Suitable, stops: Collection[str]) -> str | None:
         left = self._left.get(suitable)
@@ -374,7 +374,7 @@ class _FreeMachines:
 
     def _best_used(
         self, ticket: Ticket, suitable: Suitable, stops: Collection[str]
-    ) -> Ready | None:
+    ) -> ReadyMachine | None:
         own = self._used.get(ticket.sandbox, ()) if ticket.sandbox else ()
         able = (m for m in own if m.kind in suitable.kinds and m.kind not in stops)
         return max(able, key=lambda m: suitable.kinds[m.kind], default=None)

@@ -67,7 +67,7 @@ Identify = Callable[[str, str, str | None, str], Caller]
 
 
 @dataclass(eq=False)
-class Waiting:
+class PendingConnection:
     """A connection and the received part of its request."""
 
     connection: socket.socket
@@ -130,7 +130,7 @@ class ConnectionServer(ThreadedServer):
     def __init__(
         self,
         address: tuple[str, int],
-        handler: Callable[[Waiting], BaseHTTPRequestHandler],
+        handler: Callable[[PendingConnection], BaseHTTPRequestHandler],
         identify: Identify,
         wrong: WrongTokens,
         bounds: Bounds,
@@ -142,10 +142,10 @@ class ConnectionServer(ThreadedServer):
         self._wrong = wrong
         self._bounds = bounds
         self._places = Places(bounds.calls)
-        self._waiting: dict[Waiting, None] = {}
+        self._waiting: dict[PendingConnection, None] = {}
         """The waiting connections, oldest first."""
-        self._of_network: dict[str, dict[Waiting, None]] = {}
-        self._delayed: list[tuple[float, int, Waiting]] = []
+        self._of_network: dict[str, dict[PendingConnection, None]] = {}
+        self._delayed: list[tuple[float, int, PendingConnection]] = []
         self._numbers = count()
         self._stopped = Event()
         self._selector = selectors.DefaultSelector()
@@ -163,7 +163,7 @@ class ConnectionServer(ThreadedServer):
             for key, _ in self._selector.select(self._pause()):
                 if key.fileobj is self.socket:
                     self._accept()
-                elif isinstance(key.data, Waiting) and key.data in self._waiting:
+                elif isinstance(key.data, PendingConnection) and key.data in self._waiting:
                     self._advance(key.data)
             self._expire()
         for each in [*self._waiting, *(each for _, _, each in self._delayed)]:
@@ -231,7 +231,7 @@ class ConnectionServer(ThreadedServer):
                 connection = tls.wrap_socket(
                     connection, server_side=True, do_handshake_on_connect=False
                 )
-            waiting = Waiting(connection, address, until, network, is_shaken=tls is None)
+            waiting = PendingConnection(connection, address, until, network, is_shaken=tls is None)
             self._selector.register(connection, selectors.EVENT_READ, waiting)
         except (OSError, ValueError):
             connection.close()
@@ -239,7 +239,7 @@ class ConnectionServer(ThreadedServer):
         self._waiting[waiting] = None
         self._of_network.setdefault(network, {})[waiting] = None
 
-    def _advance(self, waiting: Waiting) -> None:
+    def _advance(self, waiting: PendingConnection) -> None:
         """Continue the handshake or the request of a connection."""
         wanted = selectors.EVENT_READ
         try:
@@ -267,7 +267,7 @@ class ConnectionServer(ThreadedServer):
         elif self._selector.get_key(waiting.connection).events != wanted:
             self._selector.modify(waiting.connection, wanted, waiting)
 
-    def _take(self, waiting: Waiting, part: bytes) -> None:
+    def _take(self, waiting: PendingConnection, part: bytes) -> None:
         """Add a received part of a request."""
         if waiting.has_head:
             waiting.missing -= len(part)
@@ -281,7 +281,7 @@ class ConnectionServer(ThreadedServer):
         elif len(waiting.received) > _MAX_HEAD_BYTES:
             self._read_head(waiting, len(waiting.received))
 
-    def _read_head(self, waiting: Waiting, end: int) -> None:
+    def _read_head(self, waiting: PendingConnection, end: int) -> None:
         """Read the caller and the length of the body from the headers."""
         line, _, rest = bytes(waiting.received[:end]).partition(b"\n")
         method, path, *_ = (*line.decode("latin-1").split(), "", "")
@@ -298,7 +298,7 @@ class ConnectionServer(ThreadedServer):
         waiting.missing = min(length or 0, _MAX_DRAINED_BYTES) - (len(waiting.received) - end)
         waiting.is_kept = (length or 0) <= MOST_BYTES and waiting.caller.client is not None
 
-    def _finish(self, waiting: Waiting) -> None:
+    def _finish(self, waiting: PendingConnection) -> None:
         """Answer a complete request: immediately, or later if its token is wrong.
 
         At most a quarter of the waiting connections have a delayed answer.
@@ -314,7 +314,7 @@ class ConnectionServer(ThreadedServer):
         else:
             self._hand_over(waiting)
 
-    def _hand_over(self, waiting: Waiting) -> None:
+    def _hand_over(self, waiting: PendingConnection) -> None:
         """Answer in a thread; refuse if the caller holds its share of all places."""
         if self._places.take(waiting.caller.key):
             try:
@@ -329,7 +329,7 @@ class ConnectionServer(ThreadedServer):
             )
         self.shutdown_request(waiting.connection)
 
-    def _answer_in_thread(self, waiting: Waiting) -> None:
+    def _answer_in_thread(self, waiting: PendingConnection) -> None:
         try:
             waiting.connection.settimeout(self._bounds.patience)
             self._answer(waiting)
@@ -339,7 +339,7 @@ class ConnectionServer(ThreadedServer):
             self.shutdown_request(waiting.connection)
             self._places.release(waiting.caller.key)
 
-    def _leave(self, waiting: Waiting) -> None:
+    def _leave(self, waiting: PendingConnection) -> None:
         """Remove a connection from the waiting ones."""
         self._waiting.pop(waiting, None)
         ours = self._of_network.get(waiting.network, {})
@@ -349,7 +349,7 @@ class ConnectionServer(ThreadedServer):
         with suppress(KeyError, ValueError):
             self._selector.unregister(waiting.connection)
 
-    def _close(self, waiting: Waiting) -> None:
+    def _close(self, waiting: PendingConnection) -> None:
         """Close a connection without an answer."""
         self._leave(waiting)
         with suppress(OSError):

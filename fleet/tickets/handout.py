@@ -22,7 +22,7 @@ from fleet.model.price_lists import with_price_lists
 from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, find_fault, to_request
 from fleet.planner.budgets import spending_limits
 from fleet.planner.demand import Drops, Signed, Supply, required_of, sign_demand
-from fleet.planner.fitting import Asked, find_unfit
+from fleet.planner.fitting import FitRequirements, find_unfit
 from fleet.planner.inventory import desks_of, take_inventory
 from fleet.planner.layout import class_of, lay_out, priority_at
 from fleet.planner.ledger import periods
@@ -32,7 +32,7 @@ from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import find_supplies
 from fleet.planner.teams import Teams, teams_of
 from fleet.planner.turns import turns_behind
-from fleet.planner.units import State, is_up
+from fleet.planner.units import UnitState, is_up
 from fleet.reconcile import find_given_up
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
@@ -41,12 +41,12 @@ from fleet.tagrules.offers import Offer, ask_of_tags, offer_of_pool
 from fleet.tagrules.requests import Judge, Memberships
 from fleet.tagrules.vocabulary import Vocabulary, tag_name
 from fleet.tickets.assignment import (
-    Assignment,
-    Budget,
     Lease,
-    Ready,
+    ReadyMachine,
     Suitable,
     Terms,
+    TicketAssignment,
+    TicketBudget,
     assign,
     in_order,
 )
@@ -240,7 +240,7 @@ def _find_mismatches(
     """Return the mismatches of a ticket and a pool, after all optional tags were dropped."""
     dropped = drops.within(tags, inf) - offer.provides
     asked = [tag for tag in tags if tag not in dropped]
-    unfit = find_unfit(fleet, Asked(None, ask_of_tags(fleet, asked)), pool, offer)
+    unfit = find_unfit(fleet, FitRequirements(None, ask_of_tags(fleet, asked)), pool, offer)
     return [each for each in unfit if each.code in MISMATCHES]
 
 
@@ -278,14 +278,14 @@ class TicketAssigner:
         if _may_give_up(self._pool_plans) or _may_overtake(fleet, self._pool_plans):
             self._taken |= find_given_up(with_price_lists(fleet, world), world)
         self._group_of: dict[str, str] = {}
-        self._budgets: list[Budget] = []
+        self._budgets: list[TicketBudget] = []
         if spending_limits(fleet):
             layout = lay_out(fleet, world, self._pool_plans, self._supplies, self._demand)
             self._group_of = {key: group.id for key, group in layout.group_of.items()}
             rows = [account.row for account in layout.accounts]
-            self._budgets = [Budget(r.room, r.requests) for r in rows]
+            self._budgets = [TicketBudget(r.room, r.requests) for r in rows]
 
-    def assign(self, queue: str, tickets: Iterable[Ticket]) -> Assignment:
+    def assign(self, queue: str, tickets: Iterable[Ticket]) -> TicketAssignment:
         """Assign machines to tickets of a queue.
 
         A ticket that is not in the world, such as one opened since, waits for the next run.
@@ -361,7 +361,7 @@ def _may_give_up(pool_plans: Mapping[str, PoolPlan]) -> bool:
         pool_plan.pool is not None
         and pool_plan.pool.reuse is not None
         and len(pool_plan.inventory.units) >= pool_plan.size.max
-        and any(u.worker and u.worker.uses for u in pool_plan.inventory.having(State.IDLE))
+        and any(u.worker and u.worker.uses for u in pool_plan.inventory.having(UnitState.IDLE))
         for pool_plan in pool_plans.values()
     )
 
@@ -369,7 +369,7 @@ def _may_give_up(pool_plans: Mapping[str, PoolPlan]) -> bool:
 def _may_overtake(fleet: Fleet, pool_plans: Mapping[str, PoolPlan]) -> bool:
     """Return whether a ticket may get a free machine before others at a limit or a budget."""
     return (has_limits(fleet) or bool(spending_limits(fleet))) and any(
-        pool_plan.inventory.having(State.IDLE) for pool_plan in pool_plans.values()
+        pool_plan.inventory.having(UnitState.IDLE) for pool_plan in pool_plans.values()
     )
 
 
@@ -465,20 +465,20 @@ def _find_free(
     supplies: Mapping[str, Supply],
     queue: str,
     desks: Iterable[str],
-) -> Iterable[Ready]:
+) -> Iterable[ReadyMachine]:
     """Yield the machines that are known to be free."""
     given_out = frozenset(desks)
     for key, supply in supplies.items():
         if queue not in supply.queues or supply.pool not in pool_plans:
             continue
         pool_plan = pool_plans[supply.pool]
-        idle = {unit.name: unit for unit in pool_plan.inventory.having(State.IDLE)}
+        idle = {unit.name: unit for unit in pool_plan.inventory.having(UnitState.IDLE)}
         for name in supply.units if not _gets_no_tickets(pool_plan) else ():
             unit = idle.get(name)
             if unit is None or not _is_usable(pool_plan, unit.machine):
                 continue
             if unit.worker is not None and unit.registry in given_out:
-                yield Ready(name, key, _sandbox(unit.worker.requires))
+                yield ReadyMachine(name, key, _sandbox(unit.worker.requires))
 
 
 def _is_usable(pool_plan: PoolPlan, machine: Machine | None) -> bool:

@@ -17,7 +17,7 @@ from fleet.model.plan import Plan
 from fleet.model.tickets import UNKNOWN_USER, Given, Ticket
 from fleet.planner.competing import known_machines
 from fleet.planner.inventory import holds_of
-from fleet.ports import MachineCleaner, PoolExecutor, Task, Tell, TicketDesk
+from fleet.ports import EngineTask, MachineCleaner, PoolExecutor, Tell, TicketDesk
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tickets.forgotten import find_forgotten, with_forgotten
 from fleet.tickets.handout import TicketAssigner, find_held
@@ -157,7 +157,7 @@ def _clean(world: World, sources: TicketSources, tell: Tell, note: Tell) -> None
     }
     sources.executor.run(
         [
-            Task(
+            EngineTask(
                 f"release {name}", at, [name], partial(clean, machine, desk, sources.cleaners[at])
             )
             for name, desk in dirty.items()

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 
 from fleet.apply.config import load_config, read_seconds, refuse_throwaway_state
-from fleet.apply.loop import Run, Runs, Schedule, keep_running
+from fleet.apply.loop import ApplyResult, Runs, Schedule, keep_running
 from fleet.apply.metrics import LiveMetrics
 from fleet.apply.parallel import Background, Parallelism, default_jobs
 from fleet.apply.run import RunOptions
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
 
     health = Health(SystemClock())
 
-    def once() -> Run:
+    def once() -> ApplyResult:
         with bell.changing():
             renewed = credentials.read_again()
         if renewed:

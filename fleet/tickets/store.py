@@ -26,7 +26,7 @@ from fleet.model.tickets import (
     unknown_ticket,
 )
 from fleet.model.values import in_utc
-from fleet.planner.durations import Run
+from fleet.planner.durations import FinishedRun
 from fleet.planner.turns import Had
 from fleet.state.database import (
     ABOUT,
@@ -102,7 +102,7 @@ class DatabaseTickets:
             sa.select(TICKETS).where(self._in_queue(), *ended, TICKETS.c.machine != "")
         )
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[FinishedRun]:
         """Yield the durations of the latest builds, from ready to closed.
 
         Only tickets count that name their build and whose client reported success; others may have
@@ -127,7 +127,7 @@ class DatabaseTickets:
                 began = _parse_time(ready)
                 took = _parse_time(ended) - began
             seconds = max(0, int(took.total_seconds()))
-            yield Run(task_in(chroot), package, machine, began, seconds)
+            yield FinishedRun(task_in(chroot), package, machine, began, seconds)
 
     def ended(self) -> tuple[Ticket, ...]:
         """Return the tickets, of every queue, whose machines were unchanged since."""

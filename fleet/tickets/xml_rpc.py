@@ -32,7 +32,7 @@ from fleet.tickets.connections import (
     Bounds,
     Caller,
     ConnectionServer,
-    Waiting,
+    PendingConnection,
     body_length,
 )
 from fleet.tickets.refusals import WrongTokens
@@ -164,11 +164,13 @@ def _refuse_doctype(*_: object) -> None:
     raise ValueError("it has a document type, which is not allowed")
 
 
-def _handler(server: XmlRpcServer, answer: Answer) -> Callable[[Waiting], BaseHTTPRequestHandler]:
+def _handler(
+    server: XmlRpcServer, answer: Answer
+) -> Callable[[PendingConnection], BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def setup(self) -> None:
             """Read the request that the loop received."""
-            waiting: Waiting = self.request
+            waiting: PendingConnection = self.request
             self.client = waiting.caller.client
             self.connection = waiting.connection
             self.rfile = BufferedReader(BytesIO(waiting.received))
@@ -198,7 +200,7 @@ def _handler(server: XmlRpcServer, answer: Answer) -> Callable[[Waiting], BaseHT
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
             """Log nothing, so that a client cannot fill a disk."""
 
-    def handle(waiting: Waiting) -> BaseHTTPRequestHandler:
+    def handle(waiting: PendingConnection) -> BaseHTTPRequestHandler:
         # The socket server's request is the received data.
         return Handler(waiting, waiting.address, server.listener)  # type: ignore[arg-type]
 

@@ -13,10 +13,10 @@ from fleet.model.plan import (
     CLOCK_RULE,
     Action,
     ApprovalVerdict,
+    BootHold,
     BudgetVerdict,
     Create,
     Estimate,
-    Holding,
     Optimum,
     Plan,
     Promotion,
@@ -401,6 +401,6 @@ def near_limit(budget: BudgetVerdict) -> str:
     return f"near its limit: {share}% is spent, reserved or planned" if share >= _NEAR else ""
 
 
-def holding(each: Holding) -> str:
+def holding(each: BootHold) -> str:
     """Return the message about a machine that is held from this run on."""
     return f"{each.worker} is held from this run on: {each.because}"

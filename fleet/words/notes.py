@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from fleet.model.facts import Sample
+from fleet.model.facts import QueueSample
 from fleet.model.tickets import UNKNOWN_USER
 from fleet.schema.findings import some_of
 from fleet.schema.units import write_count, write_duration
@@ -141,7 +141,7 @@ def describe_stored_tags(queue: str, tag: str, count: int) -> str:
     )
 
 
-def describe_reading(queue: str, sample: Sample, max_age: int, *, long: bool) -> str:
+def describe_reading(queue: str, sample: QueueSample, max_age: int, *, long: bool) -> str:
     """Return how much of a queue was read, and whether it is too long for its way of reading."""
     parts = []
     if sample.unreadable:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fleet.model.decisions import MISMATCHES, Code, Decision, Path, Served, Stopped, Unfit
+from fleet.model.decisions import MISMATCHES, Code, Decision, NoMachineReason, Path, Served, Unfit
 from fleet.schema.findings import listed, yaml_key
 from fleet.words.images import describe_unpublished
 
@@ -71,7 +71,7 @@ def with_messages(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
 
 def describe(decision: Decision) -> str:
     """Return a decision in words, without its subject."""
-    if isinstance(decision.code, Stopped):
+    if isinstance(decision.code, NoMachineReason):
         return f"fits, but {decision.message}"
     return _WORDS[decision.code](decision)
 

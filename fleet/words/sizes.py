@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from fleet.model.decisions import Decision, Figures, Size
+from fleet.model.decisions import Decision, DecisionFigures, SizeReason
 from fleet.schema.units import write_count
 
 
 def size_decision(
-    code: Size, pool: str, count: int | None = None, *, waiting: int = 0, message: str = ""
+    code: SizeReason, pool: str, count: int | None = None, *, waiting: int = 0, message: str = ""
 ) -> Decision:
     """Return one reason with its message."""
-    figures = Figures(count=count, waiting=waiting)
+    figures = DecisionFigures(count=count, waiting=waiting)
     decision = Decision(code=code, subject=(pool,), figures=figures, message=message)
     return decision if message else decision.altered(message=_WORDS[code](decision))
 
@@ -74,16 +74,16 @@ def _guard_keeps(decision: Decision) -> str:
     return f"a guard keeps {write_count(decision.figures.count or 0, 'machine')} from going"
 
 
-_WORDS: Mapping[Size, Callable[[Decision], str]] = {
-    Size.SERVES: _serves,
-    Size.COULD_SERVE: _could_serve,
-    Size.REPLACES_LATER: _replaces_later,
-    Size.PAID_HOUR: _paid_hour,
-    Size.DEMAND_UNKNOWN: _demand_unknown,
-    Size.NO_DEMAND: _no_demand,
-    Size.REMOVED: _removed,
-    Size.EXPIRED_ONLY: _expired_only,
-    Size.REQUESTED_ONLY: _requested_only,
-    Size.GUARD_WITHHOLDS: _guard_withholds,
-    Size.GUARD_KEEPS: _guard_keeps,
+_WORDS: Mapping[SizeReason, Callable[[Decision], str]] = {
+    SizeReason.SERVES: _serves,
+    SizeReason.COULD_SERVE: _could_serve,
+    SizeReason.REPLACES_LATER: _replaces_later,
+    SizeReason.PAID_HOUR: _paid_hour,
+    SizeReason.DEMAND_UNKNOWN: _demand_unknown,
+    SizeReason.NO_DEMAND: _no_demand,
+    SizeReason.REMOVED: _removed,
+    SizeReason.EXPIRED_ONLY: _expired_only,
+    SizeReason.REQUESTED_ONLY: _requested_only,
+    SizeReason.GUARD_WITHHOLDS: _guard_withholds,
+    SizeReason.GUARD_KEEPS: _guard_keeps,
 }

@@ -14,12 +14,12 @@ from fleet.clouds.sim.machines import SimCloud
 from fleet.errors import PlanRefused, SecretMissing, StackFailed
 from fleet.model.facts import WorkerInputs
 from fleet.model.outcome import StackOutcome
-from fleet.ports import Change, StackRef
+from fleet.ports import StackChange, StackRef
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_fleet, a_pool
 from tests.builders.stores import new_store
-from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine, Killed
+from tests.fakes.source_reader import FakeSourceReader
 from tests.ports.engines import REF, EmbeddedRig, PulumiRig, a_sim_worker, read, skip_without_cli
 from tests.ports.test_engine import PULUMI
 
@@ -45,7 +45,7 @@ class TicketDesk:
     @property
     def sources(self) -> Sources:
         return Sources(
-            asking=FakeAsking,
+            asking=FakeSourceReader,
             queues={},
             providers={"desk": self.cloud},
             registries={},
@@ -177,7 +177,7 @@ class Forestalled:
         self.preview = self.engine.preview
 
     @contextmanager
-    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
         with self.engine.prepare(ref, workers) as change:
             self.desk.cloud.delete(self.desk.id)
             yield change

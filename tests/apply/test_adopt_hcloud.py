@@ -10,7 +10,7 @@ from fleet.apply.observe import Sources, observe
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_fleet, a_pool
 from tests.builders.stores import new_store
-from tests.fakes.asking import FakeAsking
+from tests.fakes.source_reader import FakeSourceReader
 from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
 from tests.rigs.hetzner import a_server
 
@@ -37,7 +37,7 @@ def test_a_server_is_imported_under_its_own_id_and_nothing_is_done_to_it(rig: Hc
     done = len(rig.api.state.resources["actions"])
     store = new_store("debian")
     sources = Sources(
-        asking=FakeAsking,
+        asking=FakeSourceReader,
         queues={},
         providers={"desk": rig.cloud},
         registries={},

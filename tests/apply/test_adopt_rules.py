@@ -4,7 +4,7 @@ import pytest
 
 from fleet.apply.adopt import Adoption, judge_adoption
 from fleet.errors import PlanRefused
-from fleet.model.facts import Found, Listing, MachineState, Unknown, WorkerState, World
+from fleet.model.facts import FoundMachine, Listing, MachineState, Unknown, WorkerState, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_machine, a_pool, a_sim_fleet, a_sim_world, a_worker, some_inputs
@@ -14,12 +14,12 @@ from tests.builders.sentences import tells
 NAME = "builder-01"
 
 
-def found(name: str = NAME, **said: object) -> Found:
+def found(name: str = NAME, **said: object) -> FoundMachine:
     worker = said.pop("worker", WorkerState.IDLE)
     made: dict[str, object] = {"id": f"sim-{name}", "pool": "", "image": "trixie"}
     labels = said.pop("labels", {"rack": "a"})
     extra = {key: said.pop(key) for key in ("architecture", "settings") if key in said}
-    return Found.model_validate(
+    return FoundMachine.model_validate(
         {
             "machine": a_machine(name=name, **(made | said)),
             "architecture": "amd64",
@@ -31,7 +31,7 @@ def found(name: str = NAME, **said: object) -> Found:
 
 
 def judged(
-    *machines: Found,
+    *machines: FoundMachine,
     world: World | None = None,
     fleet: Fleet | None = None,
     outdated: bool = False,
@@ -46,7 +46,7 @@ def judged(
 
 
 def refusal(
-    *machines: Found,
+    *machines: FoundMachine,
     world: World | None = None,
     fleet: Fleet | None = None,
     outdated: bool = False,
@@ -126,7 +126,7 @@ def test_where_another_setting_made_it_it_differs() -> None:
     ],
 )
 def test_some_things_speak_against_it_whatever_a_person_allows(
-    machine: Found, says: tuple[str, ...]
+    machine: FoundMachine, says: tuple[str, ...]
 ) -> None:
     assert tells(refusal(machine, outdated=True), machine.machine.name, *says)
 

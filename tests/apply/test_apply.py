@@ -13,7 +13,7 @@ from fleet.errors import SourceUnreachable
 from fleet.model.facts import Stack, Unknown, World
 from fleet.model.outcome import Outcome
 from fleet.model.plan import ApprovalVerdict
-from fleet.ports import StackRef, Step, Task
+from fleet.ports import EngineTask, StackRef, StackStep
 from fleet.schema.model import Fleet
 from fleet.state.store import Store
 from tests.builders import (
@@ -32,10 +32,10 @@ from tests.builders import (
     some_inputs,
 )
 from tests.builders.sentences import tells
-from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.queue import FakeProvider
 from tests.fakes.registry import FakeRegistry
+from tests.fakes.source_reader import FakeSourceReader
 
 FIRST, SECOND = "debian-ci-builders-0001", "debian-ci-builders-0002"
 REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="builders")
@@ -74,7 +74,7 @@ class Bench:
             name: overrides.pop(name) for name in ("is_ending", "executor") if name in overrides
         }
         sources = Sources(
-            asking=FakeAsking,
+            asking=FakeSourceReader,
             queues={},
             providers={"desk": FakeProvider(NOW)},
             registries={"desk": self.registry},
@@ -142,10 +142,10 @@ def test_a_worker_that_took_work_after_the_plan_stays(bench: Bench) -> None:
 class ReplacingEngine(FakeEngine):
     """An engine that is about to do more than the plan says."""
 
-    def preview(self, ref: StackRef, workers: object) -> tuple[Step, ...]:  # noqa: ARG002
+    def preview(self, ref: StackRef, workers: object) -> tuple[StackStep, ...]:  # noqa: ARG002
         return (
-            Step(worker=FIRST, operation="replace"),
-            Step(worker=SECOND, operation="create"),
+            StackStep(worker=FIRST, operation="replace"),
+            StackStep(worker=SECOND, operation="create"),
         )
 
 
@@ -367,7 +367,7 @@ OTHER = a_create(pool="other", worker="debian-ci-other-0001")
 class _Backwards(Sequential):
     """Begins with the last."""
 
-    def run(self, tasks: Sequence[Task]) -> None:
+    def run(self, tasks: Sequence[EngineTask]) -> None:
         """Carry out tasks."""
         super().run(tuple(reversed(tasks)))
 

@@ -27,10 +27,10 @@ from tests.builders import (
 )
 from tests.builders.deciding import FIRST, SECOND
 from tests.builders.sentences import tells
-from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine, Killed
 from tests.fakes.queue import FakeProvider
 from tests.fakes.registry import FakeRegistry
+from tests.fakes.source_reader import FakeSourceReader
 
 REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="builders")
 NOTHING = {"providers": {"desk": a_listing(workers=())}, "stacks": {}}
@@ -43,7 +43,7 @@ class TicketDesk:
         self.engine = FakeEngine()
         self.registry = FakeRegistry()
         self.sources = Sources(
-            asking=FakeAsking,
+            asking=FakeSourceReader,
             queues={},
             providers={"desk": FakeProvider(NOW)},
             registries={"desk": self.registry},

@@ -23,9 +23,9 @@ from tests.builders import (
     a_worker,
 )
 from tests.builders.sentences import tells
-from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.queue import FakeProvider
+from tests.fakes.source_reader import FakeSourceReader
 
 FLEET = a_sim_fleet()
 
@@ -44,7 +44,7 @@ def store(tmp_path: Path) -> Store:
 
 def sources(store: Store, engine_of: Callable[[str], Engine]) -> Sources:
     return Sources(
-        asking=FakeAsking,
+        asking=FakeSourceReader,
         queues={},
         providers={"desk": FakeProvider(NOW)},
         registries={},

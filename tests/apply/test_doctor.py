@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from fleet.apply.doctor import Asked, examine
+from fleet.apply.doctor import CheckupInputs, examine
 from fleet.apply.observe import Sources
 from fleet.errors import SourceUnreachable, StoreMissing
 from fleet.explain.request import Case
 from fleet.model.doctor import (
+    CheckResult,
     Diagnosis,
-    Finding,
     Machinery,
-    Wait,
+    QueueWait,
 )
-from fleet.model.facts import Demand, QueueReading, Sample, Unknown, World
+from fleet.model.facts import Demand, QueueReading, QueueSample, Unknown, World
 from fleet.ports import Engine, Server
 from fleet.reconcile import reconcile
 from fleet.report.answers import diagnosis_blocks
@@ -39,9 +39,9 @@ from tests.builders import (
 from tests.builders.sentences import tells
 from tests.builders.stores import new_store
 from tests.builders.ticketing import a_ticket_fleet
-from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.server import AMD64, NOON, FakeServer
+from tests.fakes.source_reader import FakeSourceReader
 
 AMD, RISCV = "worker:build-arch:amd64", "worker:build-arch:riscv64"
 FOR_RISCV = a_request(id="5", required=(RISCV,), pending_since=ago(hours=3))
@@ -68,14 +68,14 @@ def check(  # noqa: PLR0913 - whatever a test is about
     fleet, world = fleet or LOOKING, world or a_world(providers={})
     tokens = {"DEBUSINE_TOKEN": "t", "HCLOUD_TOKEN": "t"} if environment is None else environment
     sources = Sources(
-        asking=FakeAsking,
+        asking=FakeSourceReader,
         queues={},
         providers={},
         registries={},
         engine_of=_engine_of,
         store=store or new_store(),
     )
-    everyone = Asked(
+    everyone = CheckupInputs(
         sources=sources,
         secrets=HostSecrets(tokens, Path()),
         servers={"debian": server or FakeServer()},
@@ -88,7 +88,7 @@ def _engine_of(name: str) -> Engine:
     return FakeEngine("pulumi" if name == "far" else "embedded")
 
 
-def of(diagnosis: Diagnosis, about: str) -> Finding:
+def of(diagnosis: Diagnosis, about: str) -> CheckResult:
     return next(finding for finding in diagnosis.findings if finding.about == about)
 
 
@@ -206,7 +206,7 @@ def test_demand_that_is_unknown_is_wrong_with_the_command_that_grants_the_role()
 
 
 def test_a_sampled_queue_is_to_be_known_and_leads_to_sql() -> None:
-    sample = Sample(listed=10, unlisted={"debian": 90}, longest=10)
+    sample = QueueSample(listed=10, unlisted={"debian": 90}, longest=10)
     demand = Demand(read_at=NOW, estimate=True, sample=sample)
     world = a_world(queues={"debian": QueueReading(demand=demand)})
 
@@ -282,7 +282,7 @@ def test_waits_are_told_by_architecture_with_what_runs_there() -> None:
     found = check(world=a_world(queues={"debian": a_reading(*waiting)}))
 
     assert found.waits == (
-        Wait(
+        QueueWait(
             queue="debian",
             architecture="amd64",
             waiting=3,
@@ -290,7 +290,7 @@ def test_waits_are_told_by_architecture_with_what_runs_there() -> None:
             median_seconds=1200,
             machinery=AMD64,
         ),
-        Wait(
+        QueueWait(
             queue="debian",
             architecture="any",
             waiting=1,
@@ -396,7 +396,7 @@ def test_what_nobody_here_can_look_at_is_not_fine() -> None:
 
 
 def test_a_look_that_fails_is_wrong_with_the_command_of_its_sentence() -> None:
-    def fail() -> tuple[Finding, ...]:
+    def fail() -> tuple[CheckResult, ...]:
         raise SourceUnreachable("it refuses (`fleet debusine grants --check`)")
 
     finding = of(

@@ -11,7 +11,7 @@ from fleet.engines.projects import two_step_change
 from fleet.errors import Locked, PlanRefused, SourceUnreachable, StackFailed
 from fleet.model.facts import Stack, WorkerInputs
 from fleet.model.user_data import read_user_data
-from fleet.ports import NO_USER_DATA, Change, Enrolment, Progress, StackRef, Step, Tell
+from fleet.ports import NO_USER_DATA, Enrolment, Progress, StackChange, StackRef, StackStep, Tell
 from tests.builders import NOW, a_create, a_delete, a_drain, a_pool, a_sim_fleet, some_inputs
 from tests.builders.queue_desk import TicketDesk
 from tests.builders.queue_worlds import FIRST, QUEUE, SECOND, THIRD
@@ -37,7 +37,7 @@ class FailingToGiveUp(FakeEngine):
     """An engine whose held changes are never given up in good order: its process is gone."""
 
     @contextmanager
-    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
         yield two_step_change(self, ref, workers)
         raise StackFailed("the engine's process ended in the middle")
 
@@ -51,7 +51,7 @@ class OnAFullDisk(FakeEngine):
         workers: Sequence[WorkerInputs],
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
-    ) -> tuple[Step, ...]:
+    ) -> tuple[StackStep, ...]:
         super().up(ref, workers, progress, user_data)
         before = Stack(engine=self.name, provider=ref.provider, serial=1, interrupted=True)
         self.stacks[ref.name] = before
@@ -64,7 +64,7 @@ class TakenMeanwhile(FakeEngine):
     prepared = 0
 
     @contextmanager
-    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
         self.prepared += 1
         if self.prepared > 2:
             raise Locked("another run holds it")

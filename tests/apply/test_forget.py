@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.apply.forget import Forgotten, forget_machine
+from fleet.apply.forget import RemovedRecord, forget_machine
 from fleet.apply.observe import Sources
 from fleet.errors import PlanRefused, SourceUnreachable
 from fleet.model.facts import Unknown, World
@@ -20,10 +20,10 @@ from tests.builders import (
     a_world,
     some_inputs,
 )
-from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.queue import FakeProvider
 from tests.fakes.registry import FakeRegistry
+from tests.fakes.source_reader import FakeSourceReader
 
 ONE, TWO = "debian-ci-builders-0001", "debian-ci-builders-0002"
 
@@ -53,9 +53,9 @@ def a_world_of(engine: FakeEngine, **overrides: object) -> World:
 
 def forget(
     engine: FakeEngine, world: World, name: str = ONE, registry: FakeRegistry | None = None
-) -> Forgotten:
+) -> RemovedRecord:
     sources = Sources(
-        asking=FakeAsking,
+        asking=FakeSourceReader,
         queues={},
         providers={"desk": FakeProvider(NOW)},
         registries={} if registry is None else {"desk": registry},
@@ -70,7 +70,7 @@ def test_what_the_stack_knows_and_the_provider_does_not_list_is_forgotten(
 ) -> None:
     done = forget(engine, a_world_of(engine))
 
-    assert done == Forgotten("builders")
+    assert done == RemovedRecord("builders")
     assert sorted(engine.stacks[REF.name].ids) == [TWO]
     assert sorted(engine.machines) == [ONE, TWO]
 
@@ -106,7 +106,7 @@ def test_the_worker_of_a_forgotten_machine_is_disabled_with_its_work(
 
     done = forget(engine, a_world_of(engine, providers={"desk": listing}), registry=registry)
 
-    assert done == Forgotten("builders", "desk")
+    assert done == RemovedRecord("builders", "desk")
     assert registry.released == [ONE]
 
 
@@ -117,7 +117,7 @@ def test_what_is_switched_off_already_is_left_alone(engine: FakeEngine) -> None:
 
     done = forget(engine, a_world_of(engine, providers={"desk": listing}), registry=registry)
 
-    assert (done, registry.released) == (Forgotten("builders"), [])
+    assert (done, registry.released) == (RemovedRecord("builders"), [])
 
 
 def test_a_worker_that_cannot_be_switched_off_leaves_all_as_it_was(engine: FakeEngine) -> None:

@@ -21,9 +21,9 @@ from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_request
 from tests.builders.sentences import tells
 from tests.builders.sharing import NETWORK, RULE, a_sharing_fleet
-from tests.fakes.asking import FakeAsking
 from tests.fakes.queue import FakeQueue
 from tests.fakes.registry import FakeRegistry
+from tests.fakes.source_reader import FakeSourceReader
 from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
 from tests.ports.test_shared_stack_engine import hetzner_base
 
@@ -46,7 +46,7 @@ class Operator:
         fleet = a_sharing_fleet(**shared)
         requests = tuple(a_request(id=f"debian/{number}") for number in range(waiting))
         sources = Sources(
-            asking=FakeAsking,
+            asking=FakeSourceReader,
             queues={"debian": FakeQueue(*requests, workers=())},
             providers={"hetzner": self.rig.cloud},
             registries={"debian": self.registry},

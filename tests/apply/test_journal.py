@@ -5,19 +5,19 @@ import pytest
 from fleet.apply.journal import journalled
 from fleet.apply.observe import Sources
 from fleet.errors import StoreFailed
-from fleet.model.facts import Part
+from fleet.model.facts import SharedResource
 from fleet.ports import Enrolment, StackRef
 from fleet.state.store import Store
 from tests.builders import NOW, some_inputs
 from tests.builders.sentences import tells
-from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.registry import FakeRegistry
 from tests.fakes.shared_stack_engine import FakeSharedStackEngine
+from tests.fakes.source_reader import FakeSourceReader
 
 REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="builders")
 BASE = StackRef(project="hcloud", name="debian-ci.desk", provider="desk", pool="")
-KEY = Part(kind="ssh_key", name="key-ana", inputs={})
+KEY = SharedResource(kind="ssh_key", name="key-ana", inputs={})
 ENROLMENT = Enrolment(worker="w", fleet="debian-ci", pool="builders", expires=NOW)
 
 
@@ -39,7 +39,7 @@ def sources(
     base: FakeSharedStackEngine | None = None,
 ) -> Sources:
     return Sources(
-        asking=FakeAsking,
+        asking=FakeSourceReader,
         queues={},
         providers={},
         registries={"desk": registry},

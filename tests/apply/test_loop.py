@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet.apply.loop import Run, Schedule, find_on_the_way, keep_applying
+from fleet.apply.loop import ApplyResult, Schedule, find_on_the_way, keep_applying
 from fleet.errors import FleetError, Locked, StoreMissing
 from fleet.guard import guard
 from fleet.model.facts import World
@@ -18,15 +18,15 @@ from tests.fakes.waiter import FakeWaiter
 
 BEGAN = datetime(2026, 11, 21, 8, tzinfo=UTC)
 MINUTELY = Schedule(60)
-QUIET = Run(0)
-BUSY = Run(0, ("1 busy worker",))
+QUIET = ApplyResult(0)
+BUSY = ApplyResult(0, ("1 busy worker",))
 
 
 class Loop:
     """One loop over runs that come to what a test says, each after so many seconds."""
 
     def __init__(
-        self, *results: Run | Exception, took: float = 0, asked_after: int | None = None
+        self, *results: ApplyResult | Exception, took: float = 0, asked_after: int | None = None
     ) -> None:
         self.clock = FixedClock(BEGAN)
         self.waiter = FakeWaiter(self.clock, asked_after=asked_after)
@@ -39,7 +39,7 @@ class Loop:
         """Return the exit code of the loop."""
         return keep_applying(rhythm, self._run, self.clock, self.waiter, self.said.append)
 
-    def _run(self) -> Run:
+    def _run(self) -> ApplyResult:
         self.began.append((self.clock.moment - BEGAN).total_seconds())
         self.clock.moment += timedelta(seconds=self._took)
         result = next(self._results)
@@ -95,7 +95,7 @@ def test_until_quiet_ends_with_the_first_run_that_leaves_nothing_on_the_way() ->
 
 
 def test_a_run_that_is_not_in_order_is_not_quiet() -> None:
-    loop = Loop(Run(1), QUIET)
+    loop = Loop(ApplyResult(1), QUIET)
 
     assert loop.keep(Schedule(60, until_quiet=True)) == 0
     assert "2 runs (1 failed)" in loop.said[0]
@@ -169,23 +169,23 @@ def test_a_defect_in_six_runs_in_a_row_ends_the_loop() -> None:
 @pytest.mark.parametrize(
     ("results", "code"),
     [
-        ((Run(5), Run(0)), 0),
-        ((Run(0), Run(5)), 5),
-        ((Run(1), Run(4)), 4),
-        ((Run(0), StoreMissing("gone")), 4),
-        ((Run(0), Locked("taken")), 0),
-        ((Run(5), Locked("taken")), 5),
+        ((ApplyResult(5), ApplyResult(0)), 0),
+        ((ApplyResult(0), ApplyResult(5)), 5),
+        ((ApplyResult(1), ApplyResult(4)), 4),
+        ((ApplyResult(0), StoreMissing("gone")), 4),
+        ((ApplyResult(0), Locked("taken")), 0),
+        ((ApplyResult(5), Locked("taken")), 5),
         ((Locked("taken"), Locked("taken")), 1),
     ],
 )
 def test_the_last_run_that_had_the_lock_gives_the_exit_code(
-    results: tuple[Run | FleetError, ...], code: int
+    results: tuple[ApplyResult | FleetError, ...], code: int
 ) -> None:
     assert Loop(*results).keep(Schedule(60, 120)) == code
 
 
 def test_who_asks_to_end_gets_0_whatever_the_last_run_came_to() -> None:
-    assert Loop(Run(5), asked_after=0).keep(MINUTELY) == 0
+    assert Loop(ApplyResult(5), asked_after=0).keep(MINUTELY) == 0
 
 
 # what is on the way

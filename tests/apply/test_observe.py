@@ -20,9 +20,9 @@ from fleet.tickets.store import DatabaseTickets
 from tests.builders import NOW, a_pool, a_sim_fleet, ago, some_inputs
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
-from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine, FixedClock
 from tests.fakes.queue import FakeProvider
+from tests.fakes.source_reader import FakeSourceReader
 from tests.ports.stores import a_record
 
 REF = StackRef(project="sim", name="debian-ci-b", provider="desk", pool="b")
@@ -37,7 +37,7 @@ def stack_seen(
     if record:
         store.record_stack(record)
     sources = Sources(
-        asking=FakeAsking,
+        asking=FakeSourceReader,
         queues={},
         providers={"desk": FakeProvider(NOW)},
         registries={},
@@ -160,7 +160,7 @@ def test_a_ticket_that_is_opened_while_a_provider_answers_is_seen(tmp_path: Path
     book = DatabaseTickets(store.begin, "tickets")
     desk = StoredTicketDesk(fleet, book, FixedClock(NOW))
     sources = Sources(
-        asking=FakeAsking,
+        asking=FakeSourceReader,
         queues={"tickets": desk},
         providers={"desk": LateProvider(lambda: opened(book))},
         registries={},
@@ -227,7 +227,7 @@ def test_how_long_runs_that_deleted_took_is_what_the_journal_tells_of_the_latest
     for run in runs:
         store.record_run(**run)
     sources = Sources(
-        asking=FakeAsking,
+        asking=FakeSourceReader,
         queues={},
         providers={},
         registries={},
@@ -262,7 +262,7 @@ def test_a_ticket_s_work_has_copr_s_package_where_it_names_none(
     book.lease([Given(ticket.id, "m1", "powerful", "", NOW)], NOW)
     desk = StoredTicketDesk(fleet, book, FixedClock(NOW))
     sources = Sources(
-        asking=FakeAsking,
+        asking=FakeSourceReader,
         queues={"copr": NamingQueue(), "tickets": desk},
         providers={"desk": FakeProvider(NOW)},
         registries={},

@@ -15,7 +15,7 @@ from fleet.model.facts import Base, Listing, Unknown, World
 from fleet.model.orders import Freeze
 from fleet.model.outcome import StackOutcome
 from fleet.planner.shared_stacks import parts_of
-from fleet.ports import Engine, Step
+from fleet.ports import Engine, StackStep
 from fleet.schema.model import Fleet
 from tests.builders import (
     a_fleet,
@@ -29,8 +29,8 @@ from tests.builders import (
 )
 from tests.builders.sentences import tells
 from tests.builders.stores import new_store
-from tests.fakes.asking import FakeAsking
 from tests.fakes.shared_stack_engine import FakeSharedStackEngine
+from tests.fakes.source_reader import FakeSourceReader
 
 NETWORK = "network/debian-ci-hetzner-network"
 ASKED = {"network": {"ip_range": "10.20.0.0/16", "zone": "eu-central"}}
@@ -63,7 +63,7 @@ class TicketDesk:
         """Bring the base up in a world that knows what is recorded of it."""
         bases = {} if self.engine.base is None else {"hetzner": self.engine.base}
         sources = Sources(
-            asking=FakeAsking,
+            asking=FakeSourceReader,
             queues={},
             providers={},
             registries={},
@@ -156,7 +156,9 @@ def test_what_machines_use_is_not_replaced() -> None:
 
 def test_what_is_made_beside_a_used_part_is_not_replaced() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
-    desk.engine.besides = [Step(worker="debian-ci-hetzner-network-subnet", operation="replace")]
+    desk.engine.besides = [
+        StackStep(worker="debian-ci-hetzner-network-subnet", operation="replace")
+    ]
 
     _, (trouble,) = desk.lay(a_sharing_fleet(**WIDER), stacks={"builders": USED})
 
@@ -170,7 +172,7 @@ def test_what_instances_share_beside_their_template_is_not_replaced() -> None:
     (template,) = parts_of(fleet, "hetzner")
     assert isinstance(desk.engine.base, Base)
     desk.engine.base = desk.engine.base.altered(laid=False)
-    desk.engine.besides = [Step(worker=f"{template.name}-group", operation="replace")]
+    desk.engine.besides = [StackStep(worker=f"{template.name}-group", operation="replace")]
     inputs = some_inputs(name="debian-ci-builders-0001", settings={"template": template.name})
 
     _, (trouble,) = desk.lay(
@@ -183,7 +185,7 @@ def test_what_instances_share_beside_their_template_is_not_replaced() -> None:
 
 def test_what_somebody_else_put_into_a_base_is_not_deleted() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
-    desk.engine.besides = [Step(worker="of-anas-experiment", operation="delete")]
+    desk.engine.besides = [StackStep(worker="of-anas-experiment", operation="delete")]
 
     _, (trouble,) = desk.lay(a_sharing_fleet(**WIDER))
 

@@ -11,10 +11,10 @@ from tests.builders import NOW, a_sim_fleet, a_sim_world, a_stack, a_worker, ago
 from tests.builders.deciding import FIRST, SECOND, with_machines
 from tests.builders.sentences import tells
 from tests.builders.stores import new_store
-from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.machine_api import FakeMachineApi
 from tests.fakes.registry import FakeRegistry
+from tests.fakes.source_reader import FakeSourceReader
 
 FLEET = a_sim_fleet()
 LOST = Unknown(unknown="there is no store")
@@ -28,7 +28,7 @@ class Bench:
         self.registry = FakeRegistry(*busy)
         self.said: list[str] = []
         self.sources = Sources(
-            asking=FakeAsking,
+            asking=FakeSourceReader,
             queues={},
             providers={},
             registries={"desk": self.registry} if listens else {},

@@ -18,10 +18,10 @@ from tests.builders import (
 )
 from tests.builders.sentences import tells
 from tests.builders.stores import new_store
-from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.machine_api import FakeMachineApi
 from tests.fakes.registry import FakeRegistry
+from tests.fakes.source_reader import FakeSourceReader
 from tests.fakes.supports_concurrency import FakeSupportsConcurrency
 
 FIRST, SECOND = "debian-ci-builders-0001", "debian-ci-builders-0002"
@@ -52,7 +52,7 @@ class Bench:
         strange = a_listing(a_machine(name=FIRST, id="two"), a_machine(name=SECOND, id="one"))
         world = a_world(providers={"attic": strange, "desk": listing})
         sources = Sources(
-            asking=FakeAsking,
+            asking=FakeSourceReader,
             queues={},
             providers={},
             registries={"tickets": self.registry},

@@ -15,8 +15,8 @@ import fleet.queues
 from fleet.model import facts
 
 FREE = {
-    ("Row", "task_data"): "`keep` takes plain values of bounded length out of it",
-    ("Row", "dynamic_task_data"): "`keep` takes plain values of bounded length out of it",
+    ("WorkRequestRow", "task_data"): "`keep` extracts plain values of bounded length",
+    ("WorkRequestRow", "dynamic_task_data"): "`keep` extracts plain values of bounded length",
     ("_Collection", "data"): "sent back as it was stored",
     ("_Contents", "items"): "sent back as it was stored",
     ("_Item", "data"): "sent back as it was stored",

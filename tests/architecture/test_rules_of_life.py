@@ -14,7 +14,7 @@ from fleet.planner import lifecycle
 from fleet.planner.lifecycle.rule import LifeRule
 from fleet.planner.lifecycle.surplus import IdleRule
 from fleet.planner.lifecycle.table import RULES, key_of_reason
-from fleet.schema.model import Pool, Section
+from fleet.schema.model import ConfigSection, Pool
 from fleet.schema.pools import Boot, Replace, Retire, Workers
 from tests.architecture.source import files
 
@@ -27,7 +27,7 @@ ROOMS = tuple(
 )
 """All rooms that decide or show something; the schema, checks and migrate may read any key."""
 LIMITS = "fleet/model/pool_limits.py"
-SECTIONS: Mapping[str, type[Section]] = {
+SECTIONS: Mapping[str, type[ConfigSection]] = {
     "retire": Retire,
     "replace": Replace,
     "boot": Boot,

@@ -18,7 +18,7 @@ from bench.policies import (
 from bench.scaling import View, Waiting, Wanted
 from fleet.model.facts import Demand, QueueReading, World
 from fleet.schema.model import Fleet
-from fleet.simulate.replay import Replay, Task
+from fleet.simulate.replay import Replay, SimulationInputs
 from tests.builders import NOW
 from tests.builders.recording import QUEUE, a_job
 from tests.simulate.test_simulation import a_trial
@@ -106,4 +106,4 @@ def test_each_serves_what_waits_and_stays_below_the_maximum(name: str) -> None:
 def a_replay(fleet: Fleet, name: str, start: datetime = NOW) -> Replay:
     empty = QueueReading(demand=Demand(read_at=start), workers=None)
     first = World(fleet=fleet.fleet, time=start, queues={QUEUE: empty})
-    return Replay(Task(fleet), first, lambda _, __: None, POLICIES[name])
+    return Replay(SimulationInputs(fleet), first, lambda _, __: None, POLICIES[name])

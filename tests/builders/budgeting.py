@@ -5,8 +5,8 @@ from decimal import Decimal
 
 from fleet.model.facts import Charge, Ledger, Work, Worker, World
 from fleet.model.plan import BudgetVerdict
-from fleet.planner.budgets import Account, open_accounts
-from fleet.planner.demand import Fit, Group, Payer, Place
+from fleet.planner.budgets import BudgetAccount, open_accounts
+from fleet.planner.demand import Fit, Payer, Place, RequestGroup
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_sim_fleet, a_sim_world, a_worker
@@ -28,11 +28,13 @@ def a_budgeted_fleet(pool_budget: dict[str, str] | None = None, **overrides: obj
     return a_sim_fleet(**({"pools": pools} | overrides))
 
 
-def a_group(seconds: int | None = HOUR, *, scope: str = "debian", share: float = 1) -> Group:
+def a_group(
+    seconds: int | None = HOUR, *, scope: str = "debian", share: float = 1
+) -> RequestGroup:
     """Return requests of a scope that run for so long, on a new or a free machine."""
     fit = Fit(seconds=seconds, longest=seconds, share=share)
     fits = {NEW.key: fit, FREE.key: fit}
-    return Group(
+    return RequestGroup(
         id="g",
         rank=(0,),
         requests=(),
@@ -58,7 +60,7 @@ def a_spent_world(*workers: Worker, charges: Sequence[Charge] = (), **overrides:
     return a_sim_world(*workers, **(defaults | overrides))  # type: ignore[arg-type]  # builders take any field
 
 
-def accounts(fleet: Fleet, world: World, *groups: Group) -> list[Account]:
+def accounts(fleet: Fleet, world: World, *groups: RequestGroup) -> list[BudgetAccount]:
     inventory = take_inventory(fleet, world)
     return list(open_accounts(fleet, world, inventory, groups or (a_group(),), (NEW, FREE)))
 

@@ -9,7 +9,7 @@ from math import ceil
 from random import Random
 
 from fleet.planner.allocation import Allocation, allocate
-from fleet.planner.demand import Fit, Group, Ordered, Place, Rank, Row
+from fleet.planner.demand import Fit, LimitRow, Ordered, Place, Rank, RequestGroup
 from fleet.planner.formulation import EXACT_PAIRS
 
 _ROUNDING = 1e-6
@@ -25,19 +25,23 @@ def free_workers(key: str, room: float) -> Place:
     return Place(key, key, makes=False, room=room)
 
 
-def a_group(name: str, count: int, *places: str, share: float = 1.0, rank: int = 0) -> Group:
+def a_group(
+    name: str, count: int, *places: str, share: float = 1.0, rank: int = 0
+) -> RequestGroup:
     requests = tuple(
         Ordered(order=(0, 0, "q", nth, name, nth), key=f"{name}{nth}", seconds=600)
         for nth in range(1, count + 1)
     )
-    return Group(name, (rank,), requests, {place: Fit(share) for place in places})
+    return RequestGroup(name, (rank,), requests, {place: Fit(share) for place in places})
 
 
-def a_limit(room: int, *places: str, key: str = "max") -> Row:
-    return Row(("pools", "x", key), f"at {key}", Decimal(room), dict.fromkeys(places, Decimal(1)))
+def a_limit(room: int, *places: str, key: str = "max") -> LimitRow:
+    return LimitRow(
+        ("pools", "x", key), f"at {key}", Decimal(room), dict.fromkeys(places, Decimal(1))
+    )
 
 
-def solved(places: list[Place], groups: list[Group], *rows: Row) -> Allocation:
+def solved(places: list[Place], groups: list[RequestGroup], *rows: LimitRow) -> Allocation:
     return allocate(groups, {place.key: place for place in places}, rows)
 
 
@@ -53,9 +57,9 @@ def served(allocation: Allocation) -> Mapping[str, list[str]]:
 class Problem:
     """Groups, places and limits, and how they are solved."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[RequestGroup, ...]
     places: tuple[Place, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[LimitRow, ...]
 
     def solved(self, exact: int = EXACT_PAIRS, *, solve: bool = True) -> Allocation:
         places = {place.key: place for place in self.places}
@@ -73,7 +77,10 @@ class Problem:
 
 
 def lost(
-    groups: Iterable[Group], places: Mapping[str, Place], rows: Sequence[Row], found: Allocation
+    groups: Iterable[RequestGroup],
+    places: Mapping[str, Place],
+    rows: Sequence[LimitRow],
+    found: Allocation,
 ) -> int:
     """Return how many requests wait that would fit if nobody of a later rank were served."""
     taken = _Taken(places, rows)
@@ -93,7 +100,7 @@ def lost(
 class _Taken:
     """What those who are served take of places and limits."""
 
-    def __init__(self, places: Mapping[str, Place], rows: Sequence[Row]) -> None:
+    def __init__(self, places: Mapping[str, Place], rows: Sequence[LimitRow]) -> None:
         self._places, self._rows = places, rows
         self._shares: defaultdict[str, float] = defaultdict(float)
         self._taken = [Decimal(0) for _ in rows]
@@ -102,7 +109,9 @@ class _Taken:
             for at, factor in (*row.machines.items(), *row.requests.items()):
                 self._of[at].append((number, factor))
 
-    def _more(self, group: Group, place: str, count: int) -> tuple[float, dict[int, Decimal]]:
+    def _more(
+        self, group: RequestGroup, place: str, count: int
+    ) -> tuple[float, dict[int, Decimal]]:
         """Return the share of a place then, and what more of each limit so many would take."""
         before = self._shares[place]
         after = before + count * group.fits[place].share
@@ -115,12 +124,12 @@ class _Taken:
                 more[number] += machines * factor
         return after, more
 
-    def add(self, group: Group, place: str, count: int) -> None:
+    def add(self, group: RequestGroup, place: str, count: int) -> None:
         self._shares[place], more = self._more(group, place, count)
         for number, amount in more.items():
             self._taken[number] += amount
 
-    def has_room(self, group: Group, place: str) -> bool:
+    def has_room(self, group: RequestGroup, place: str) -> bool:
         if place not in self._places:
             return False
         share, more = self._more(group, place, 1)
@@ -150,7 +159,7 @@ def _some_place(dice: Random, name: str, most: int) -> Place:
     return free_workers(name, float(dice.randint(0, most)))
 
 
-def _some_group(dice: Random, name: str, places: list[Place], most: int) -> Group:
+def _some_group(dice: Random, name: str, places: list[Place], most: int) -> RequestGroup:
     rank = 0, dice.choice([-10, 0, 5]), -dice.randint(0, 3)
     fits = {
         place.key: Fit(dice.choice([1.0, 1.0, 0.5, 0.25]), Decimal(dice.randint(0, 30)) / 10)
@@ -160,10 +169,12 @@ def _some_group(dice: Random, name: str, places: list[Place], most: int) -> Grou
         Ordered(order=(0, 0, "q", nth, name, nth), key=f"{name}-{nth}", seconds=60)
         for nth in range(dice.randint(1, 2 * most))
     )
-    return Group(name, rank, requests, fits)
+    return RequestGroup(name, rank, requests, fits)
 
 
-def _some_row(dice: Random, nth: int, groups: list[Group], places: list[Place], room: int) -> Row:
+def _some_row(
+    dice: Random, nth: int, groups: list[RequestGroup], places: list[Place], room: int
+) -> LimitRow:
     some = dice.sample(places, dice.randint(1, len(places) // 2))
     machines = {place.key: Decimal(dice.choice([1, 1, 2])) for place in some if place.makes}
     requests = {
@@ -171,4 +182,4 @@ def _some_row(dice: Random, nth: int, groups: list[Group], places: list[Place], 
         for group in dice.sample(groups, dice.randint(0, len(groups) // 3))
         for place in group.fits
     }
-    return Row(("limits", nth), f"limit {nth}", Decimal(room), machines, requests)
+    return LimitRow(("limits", nth), f"limit {nth}", Decimal(room), machines, requests)

@@ -3,7 +3,7 @@
 from fleet.model.facts import Listing, Unknown, Worker, World
 from fleet.model.plan import Plan, Reason
 from fleet.planner.inventory import take_inventory
-from fleet.planner.units import State
+from fleet.planner.units import UnitState
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
 
@@ -18,7 +18,7 @@ def fleet_with(**pool: object) -> Fleet:
     return a_sim_fleet(pools={"builders": a_pool(provider="desk", **pool)})
 
 
-def state_of(fleet: Fleet, world: World) -> State:
+def state_of(fleet: Fleet, world: World) -> UnitState:
     """Return the state of the only machine of the pool `builders`."""
     (unit,) = take_inventory(fleet, world)["builders"].units
     return unit.state

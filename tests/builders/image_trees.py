@@ -2,7 +2,7 @@
 
 import stat
 
-from fleet.images.checks import Node
+from fleet.images.checks import FileNode
 from fleet.schema.model import ImageRecipe
 
 WORKER = 998
@@ -41,7 +41,7 @@ class ImageTree:
     """The files of an image: text and node by path."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, FileNode] = {}
         self._texts: dict[str, str] = {}
         for path, text in _FILES.items():
             self.put(path, text)
@@ -55,16 +55,16 @@ class ImageTree:
 
     def put(self, path: str, text: str, *, mode: int = 0o644) -> None:
         """Write a file."""
-        self._nodes[path] = Node(stat.S_IFREG | mode, 0, 0, len(text))
+        self._nodes[path] = FileNode(stat.S_IFREG | mode, 0, 0, len(text))
         self._texts[path] = text
 
     def folder(self, path: str, *, owner: int = 0, mode: int = 0o755) -> None:
         """Make a folder."""
-        self._nodes[path] = Node(stat.S_IFDIR | mode, owner, owner, 4096)
+        self._nodes[path] = FileNode(stat.S_IFDIR | mode, owner, owner, 4096)
 
     def link(self, path: str, target: str) -> None:
         """Make a link."""
-        self._nodes[path] = Node(stat.S_IFLNK | 0o777, 0, 0, len(target), target)
+        self._nodes[path] = FileNode(stat.S_IFLNK | 0o777, 0, 0, len(target), target)
         self._texts.pop(path, None)
 
     def remove(self, path: str) -> None:
@@ -72,7 +72,7 @@ class ImageTree:
         del self._nodes[path]
         self._texts.pop(path, None)
 
-    def node(self, path: str) -> Node | None:
+    def node(self, path: str) -> FileNode | None:
         """Return what lies there."""
         return self._nodes.get(path)
 

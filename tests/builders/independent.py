@@ -15,7 +15,7 @@ import numpy as np
 
 from bench.plain import Array, Plain
 from fleet.planner.allocation import Allocation
-from fleet.planner.demand import Group, Place, Rank, Row
+from fleet.planner.demand import LimitRow, Place, Rank, RequestGroup
 
 _ROUNDING = 1e-6
 """Tolerance of the solver and of shares of machines, which are floating-point numbers."""
@@ -24,7 +24,10 @@ _NODES = 50
 
 
 def find_violations(
-    groups: Sequence[Group], places: Mapping[str, Place], rows: Sequence[Row], found: Allocation
+    groups: Sequence[RequestGroup],
+    places: Mapping[str, Place],
+    rows: Sequence[LimitRow],
+    found: Allocation,
 ) -> Iterator[str]:
     """Yield each constraint that an allocation violates, with its figures."""
     shares: defaultdict[str, float] = defaultdict(float)
@@ -47,7 +50,10 @@ def find_violations(
 
 
 def first_short_rank(
-    groups: Sequence[Group], places: Mapping[str, Place], rows: Sequence[Row], found: Allocation
+    groups: Sequence[RequestGroup],
+    places: Mapping[str, Place],
+    rows: Sequence[LimitRow],
+    found: Allocation,
 ) -> Rank | None:
     """Return the first rank that can serve an additional request while earlier ranks keep theirs.
 
@@ -91,7 +97,7 @@ def _run(
     return float(info.objective_function_value) if is_found else None
 
 
-def count_served(groups: Sequence[Group], found: Allocation) -> Counter[Rank]:
+def count_served(groups: Sequence[RequestGroup], found: Allocation) -> Counter[Rank]:
     """Return the number of served requests of each rank."""
     served: Counter[Rank] = Counter()
     for group in groups:
@@ -100,7 +106,7 @@ def count_served(groups: Sequence[Group], found: Allocation) -> Counter[Rank]:
 
 
 def machines_needed(
-    groups: Sequence[Group], places: Mapping[str, Place], found: Allocation
+    groups: Sequence[RequestGroup], places: Mapping[str, Place], found: Allocation
 ) -> dict[str, int]:
     """Return the least machines of each place for the requests that are served there."""
     shares: defaultdict[str, float] = defaultdict(float)

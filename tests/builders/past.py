@@ -8,7 +8,7 @@ from fleet.explain.history import history_of
 from fleet.explain.powerful import PowerfulBuild
 from fleet.model.due import DueCause, DueImage, DueReason, DueReport
 from fleet.model.facts import Charge, Ledger, World
-from fleet.model.history import Figures, Sample
+from fleet.model.history import MomentFigures, RunSample
 from fleet.model.images import Publication, Version
 from fleet.model.machine_facts import PlaceFacts
 from fleet.model.plan import Blocked, BudgetVerdict, Plan
@@ -21,7 +21,7 @@ from tests.builders import NOW, a_fleet, a_pool, a_world, ago, an_attempt
 from tests.builders.telling import a_lively_plan
 from tests.builders.versioning import a_version
 
-UNREAD = Figures(None, None, None, None, None, None)
+UNREAD = MomentFigures(None, None, None, None, None, None)
 
 
 def a_past_fleet() -> Fleet:
@@ -128,7 +128,7 @@ def versions() -> tuple[Version, ...]:
     )
 
 
-def samples(plan: Plan, *, days: float = 8, minutes: int = 10) -> tuple[Sample, ...]:
+def samples(plan: Plan, *, days: float = 8, minutes: int = 10) -> tuple[RunSample, ...]:
     """Return what runs saw every few minutes; in one night nothing, and for a day there was none.
 
     The pools of a plan are busy by day and idle by night, each in its own way.
@@ -136,7 +136,7 @@ def samples(plan: Plan, *, days: float = 8, minutes: int = 10) -> tuple[Sample, 
     return tuple(_samples(plan, days, minutes))
 
 
-def _samples(plan: Plan, days: float, minutes: int) -> Iterator[Sample]:
+def _samples(plan: Plan, days: float, minutes: int) -> Iterator[RunSample]:
     count = int(days * 24 * 60 / minutes)
     for nth in range(count, -1, -1):
         age = timedelta(minutes=minutes * nth)
@@ -148,21 +148,23 @@ def _samples(plan: Plan, days: float, minutes: int) -> Iterator[Sample]:
             pool.pool: UNREAD if unread else _figures(number, hour, nth, pool.max)
             for number, pool in enumerate(plan.pools)
         }
-        yield Sample(at=NOW - age, fleet=UNREAD if unread else _total(pools), pools=pools)
+        yield RunSample(at=NOW - age, fleet=UNREAD if unread else _total(pools), pools=pools)
 
 
-def _figures(pool: int, hour: int, nth: int, most: int) -> Figures:
+def _figures(pool: int, hour: int, nth: int, most: int) -> MomentFigures:
     wave = max(0, 8 - abs(hour - 13 - pool)) + (nth // 7 + pool) % 3
     busy = min(most, wave * most // 10)
     starting = min(most - busy, (nth // 5) % 4 == 0)
     idle = min(most - busy - starting, 1 + (nth // 11) % 2)
     waiting = max(0, (wave - 6) * 4 + nth % 5) if busy else 0
     nanos = (busy + starting + idle) * 120_000_000 * (1 + 4 * (most == 2))
-    return Figures(busy, idle, starting, 0, waiting, nanos)
+    return MomentFigures(busy, idle, starting, 0, waiting, nanos)
 
 
-def _total(pools: Mapping[str, Figures]) -> Figures:
-    return Figures(*(sum(filter(None, column)) for column in zip(*pools.values(), strict=True)))
+def _total(pools: Mapping[str, MomentFigures]) -> MomentFigures:
+    return MomentFigures(
+        *(sum(filter(None, column)) for column in zip(*pools.values(), strict=True))
+    )
 
 
 def a_shown_past() -> Shown:

@@ -25,10 +25,10 @@ from tests.builders import (
     some_inputs,
 )
 from tests.builders.queue_worlds import a_debusine_fleet
-from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.queue import FakeProvider
 from tests.fakes.registry import FakeRegistry
+from tests.fakes.source_reader import FakeSourceReader
 
 
 @dataclass
@@ -76,7 +76,7 @@ class TicketDesk:
     def carry_out(self, world: World, plan: Plan) -> Outcome:
         """Apply a plan that was made from a world."""
         sources = Sources(
-            asking=FakeAsking,
+            asking=FakeSourceReader,
             queues={},
             providers={"desk": FakeProvider(NOW)},
             registries={"debian": self.registry},

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from fleet.explain.recorded_demand import Job
+from fleet.explain.recorded_demand import PastRequest
 from fleet.model.facts import (
     Demand,
     Listing,
@@ -23,22 +23,22 @@ from fleet.model.facts import (
 from fleet.model.plan import Plan
 from fleet.planner.inventory import PoolInventory
 from fleet.schema.model import Fleet
-from fleet.simulate.replay import Replay, Task, decide
+from fleet.simulate.replay import Replay, SimulationInputs, decide
 from fleet.state import history
 
 QUEUE = "work"
 
 
-def a_job(number: int, at: datetime, seconds: int, **said: object) -> Job:
+def a_job(number: int, at: datetime, seconds: int, **said: object) -> PastRequest:
     """Return a job that comes at a time."""
     about = {"id": str(number), "task": "sbuild", "pending_since": at, "scope": "debian"}
     request = Request.model_validate(about | said)
-    return Job(f"{QUEUE}/{number}", QUEUE, request, at, seconds=seconds)
+    return PastRequest(f"{QUEUE}/{number}", QUEUE, request, at, seconds=seconds)
 
 
 def working_days(
     start: datetime, days: int, per_day: int, packages: Sequence[str] = ("hello", "sed", "bash")
-) -> Iterator[Job]:
+) -> Iterator[PastRequest]:
     """Yield jobs of some days in order of time: four in five come from 7 to 17 o'clock."""
     chance = Random(24)  # noqa: S311 - the same jobs in every run
     number = 0
@@ -59,7 +59,9 @@ def working_days(
             yield a_job(number, midnight + timedelta(seconds=second), took, **more)
 
 
-def record(fleet: Fleet, jobs: Iterable[Job], start: datetime, end: datetime) -> Iterator[World]:
+def record(
+    fleet: Fleet, jobs: Iterable[PastRequest], start: datetime, end: datetime
+) -> Iterator[World]:
     """Yield what each run of this fleet would have seen, beginning with nothing."""
     seen: list[World] = []
 
@@ -69,7 +71,7 @@ def record(fleet: Fleet, jobs: Iterable[Job], start: datetime, end: datetime) ->
 
     empty = QueueReading(demand=Demand(read_at=start), workers=None)
     first = World(fleet=fleet.fleet, time=start, queues=dict.fromkeys(fleet.queues, empty))
-    task = Task(fleet, skips=False)
+    task = SimulationInputs(fleet, skips=False)
     replay = Replay(task, first, lambda _, __: None, watched)
     for job in jobs:
         replay.feed(job)
@@ -80,7 +82,12 @@ def record(fleet: Fleet, jobs: Iterable[Job], start: datetime, end: datetime) ->
 
 
 def record_fixed(
-    jobs: Sequence[Job], start: datetime, end: datetime, *, every: timedelta, machines: int = 4
+    jobs: Sequence[PastRequest],
+    start: datetime,
+    end: datetime,
+    *,
+    every: timedelta,
+    machines: int = 4,
 ) -> Iterator[World]:
     """Yield what runs see of machines that are always there and take the oldest job that waits.
 
@@ -132,7 +139,9 @@ def record_fixed(
         now += every
 
 
-def _spans(jobs: Sequence[Job], names: Sequence[str]) -> dict[Job, tuple[datetime, datetime, str]]:
+def _spans(
+    jobs: Sequence[PastRequest], names: Sequence[str]
+) -> dict[PastRequest, tuple[datetime, datetime, str]]:
     """Return when each job runs, and on which machine."""
     free = dict.fromkeys(names, jobs[0].at)
     spans = {}
@@ -144,7 +153,9 @@ def _spans(jobs: Sequence[Job], names: Sequence[str]) -> dict[Job, tuple[datetim
     return spans
 
 
-def _worker(name: str, runs: tuple[Job, datetime] | None, ended: datetime, uses: int) -> Worker:
+def _worker(
+    name: str, runs: tuple[PastRequest, datetime] | None, ended: datetime, uses: int
+) -> Worker:
     if runs is None:
         return Worker(
             name=name,

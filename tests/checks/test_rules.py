@@ -13,7 +13,7 @@ import yaml
 from fleet.apply.config import check_file
 from fleet.checks import CHECKS, DATED_CHECKS, RECORDED_CHECKS, rule_of
 from fleet.report.findings import to_text
-from fleet.tagrules.names import Recorded
+from fleet.tagrules.names import RecordedNames
 from tests.fakes.files import FakeFiles
 from tests.rigs.golden import Golden
 from tests.rigs.process import ROOT
@@ -50,7 +50,7 @@ NAMES = (
     *(f"praiskup/ping/fedora-{n}-x86_64/pkg-{p}" for n in (42, 43) for p in range(6)),
     "@copr/copr-pull-requests:pr:7/fedora-43-x86_64/copr-cli",
 )
-RECORDED = Recorded(
+RECORDED = RecordedNames(
     dict.fromkeys(NAMES, ("build",)) | {"debian/builds/amd64/chromium": {"autopkgtest"}}
 )
 """What waits, for the rules that compare the allow-list with a recorded queue."""

@@ -13,7 +13,7 @@ from fleet.errors import StackFailed
 from fleet.ports import StackRef
 from fleet.state.store import Store
 from tests.builders import a_fleet
-from tests.fakes.asking import FakeAsking
+from tests.fakes.source_reader import FakeSourceReader
 from tests.ports.engines import a_sim_worker, quiet
 from tests.rigs.hook_machines import a_hook_cloud
 
@@ -36,7 +36,7 @@ def test_a_second_signal_ends_own_commands_beside_a_real_engine(
     engine.up(REF, [ONE], quiet)
     os.mkfifo(tmp_path / "begun")
     sources = Sources(
-        asking=FakeAsking,
+        asking=FakeSourceReader,
         queues={},
         providers={"desk": cloud},
         registries={},

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from fleet.model.history import NANO, Figures, Sample
+from fleet.model.history import NANO, MomentFigures, RunSample
 from fleet.model.values import in_utc
 from tests.builders.sentences import tells
 from tests.rigs.trial import Trial, fleet_yaml
@@ -13,7 +13,7 @@ EPOCH, END = (in_utc(datetime.fromisoformat(f"{year}-01-01T00:00Z")) for year in
 CCX33 = 77_700_000
 
 
-def samples_of(trial: Trial) -> tuple[Sample, ...]:
+def samples_of(trial: Trial) -> tuple[RunSample, ...]:
     return trial.store().samples(EPOCH, END)
 
 
@@ -24,7 +24,7 @@ def test_each_apply_leaves_what_it_saw_before_its_changes(trial: Trial) -> None:
     trial.apply()
     trial.apply()
 
-    empty = Figures(busy=0, idle=0, starting=0, other=0, waiting=1, nanos=0)
+    empty = MomentFigures(busy=0, idle=0, starting=0, other=0, waiting=1, nanos=0)
     before, after = samples_of(trial)
     assert before.pools == {"big": empty._replace(waiting=2), "builders": empty}
     assert before.fleet == empty._replace(waiting=2)

@@ -4,14 +4,14 @@ import json
 from datetime import timedelta
 
 from fleet.model.facts import World
-from fleet.model.history import Figures, Observed, Sample
+from fleet.model.history import MomentFigures, RunObservation, RunSample
 from fleet.queues.recorded import world_of
 from fleet.state import history
 from tests.builders import NOW
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
 
-NOTHING = Figures(0, 0, 0, 0, 0, 0)
+NOTHING = MomentFigures(0, 0, 0, 0, 0, 0)
 
 
 def observed(run_fleet: RunFleet, *options: str) -> dict[str, object]:
@@ -47,8 +47,8 @@ def test_a_history_is_carried_on_with_what_is_newer(trial: Trial, run_fleet: Run
     store, day = trial.store(), timedelta(days=1)
     for nth in range(3):
         world = World(fleet="trial", time=NOW + nth * day)
-        seen = Observed(world.time, world.model_dump_json(), 100 * day)
-        store.record_sample(Sample(at=world.time, fleet=NOTHING), seen)
+        seen = RunObservation(world.time, world.model_dump_json(), 100 * day)
+        store.record_sample(RunSample(at=world.time, fleet=NOTHING), seen)
         assert run_fleet("observe", "--kept", "--append", "h.zst").returncode == 0
 
     again = run_fleet("observe", "--kept", "--append", "h.zst")

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from fleet.explain.tallies import bucket_of
-from fleet.model.facts import Entry
+from fleet.model.facts import LedgerEntry
 from fleet.model.log import LogEntry
 from fleet.model.months import Counted, Tally
-from fleet.ports import Charging, Noted, StackRecord
+from fleet.ports import Charging, RunRecords, StackRecord
 from fleet.state.storage import sqlite_url
 from fleet.state.store import Store
 from tests.builders.sentences import tells
@@ -35,8 +35,8 @@ tags: {big: {on_demand: true, limits: {total: 2}}}
 """
 
 
-def entry(hour: datetime, pool: str, money: str, **payer: object) -> Entry:
-    return Entry.model_validate(
+def entry(hour: datetime, pool: str, money: str, **payer: object) -> LedgerEntry:
+    return LedgerEntry.model_validate(
         {"hour": hour, "pool": pool, "seconds": 3600, "money": money} | payer
     )
 
@@ -99,7 +99,11 @@ def recorded(trial: Trial) -> Trial:
     )
     log = [LogEntry(at=START, kind="create", outcome="done"), LogEntry(at=END, kind="drain")]
     store.record_run(
-        started=START, ended=START, plan="", outcome="{}", noted=Noted(log, Counted(counted, {}))
+        started=START,
+        ended=START,
+        plan="",
+        outcome="{}",
+        noted=RunRecords(log, Counted(counted, {})),
     )
     return trial
 

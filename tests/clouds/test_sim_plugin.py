@@ -9,7 +9,7 @@ from pulumi.provider.experimental import provider as api
 from pulumi.provider.experimental.property_value import PropertyValue
 
 from fleet.clouds.sim.machines import SimCloud
-from fleet.clouds.sim.plugin import SimProvider
+from fleet.clouds.sim.plugin import SimResourceProvider
 from fleet.errors import CreationRefused, SourceUnreachable
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock
@@ -38,43 +38,43 @@ def cloud(tmp_path: Path) -> SimCloud:
 
 
 @pytest.fixture
-def plugin(cloud: SimCloud) -> SimProvider:
-    plugin = SimProvider()
+def plugin(cloud: SimCloud) -> SimResourceProvider:
+    plugin = SimResourceProvider()
     path = {"path": PropertyValue(str(cloud.path))}
     asyncio.run(plugin.configure(api.ConfigureRequest({}, path, True, True)))
     return plugin
 
 
-def create(plugin: SimProvider, *, preview: bool = False) -> api.CreateResponse:
+def create(plugin: SimResourceProvider, *, preview: bool = False) -> api.CreateResponse:
     return asyncio.run(plugin.create(api.CreateRequest(URN, properties(), 0.0, preview)))
 
 
-def diff(plugin: SimProvider, **overrides: object) -> api.DiffResponse:
+def diff(plugin: SimResourceProvider, **overrides: object) -> api.DiffResponse:
     request = api.DiffRequest(URN, "sim-1", properties(), properties(**overrides), [])
     return asyncio.run(plugin.diff(request))
 
 
-def test_a_creation_makes_a_machine(plugin: SimProvider, cloud: SimCloud) -> None:
+def test_a_creation_makes_a_machine(plugin: SimResourceProvider, cloud: SimCloud) -> None:
     answer = create(plugin)
 
     assert answer.resource_id == "sim-1"
     assert cloud.read("sim-1") == ONE
 
 
-def test_a_preview_makes_nothing(plugin: SimProvider, cloud: SimCloud) -> None:
+def test_a_preview_makes_nothing(plugin: SimResourceProvider, cloud: SimCloud) -> None:
     create(plugin, preview=True)
 
     assert names_in(cloud) == []
 
 
-def test_a_refusal_is_the_clouds_own(plugin: SimProvider) -> None:
+def test_a_refusal_is_the_clouds_own(plugin: SimResourceProvider) -> None:
     create(plugin)
 
     with pytest.raises(CreationRefused, match="uniqueness_error"):
         create(plugin)
 
 
-def test_a_machine_is_read_back_as_it_was_made(plugin: SimProvider) -> None:
+def test_a_machine_is_read_back_as_it_was_made(plugin: SimResourceProvider) -> None:
     create(plugin)
 
     answer = asyncio.run(plugin.read(api.ReadRequest(URN, "sim-1", {}, {})))
@@ -83,13 +83,13 @@ def test_a_machine_is_read_back_as_it_was_made(plugin: SimProvider) -> None:
     assert answer.inputs == properties()
 
 
-def test_a_machine_that_vanished_is_read_as_nothing(plugin: SimProvider) -> None:
+def test_a_machine_that_vanished_is_read_as_nothing(plugin: SimResourceProvider) -> None:
     answer = asyncio.run(plugin.read(api.ReadRequest(URN, "sim-9", {}, {})))
 
     assert answer.resource_id == ""
 
 
-def test_a_deletion_deletes(plugin: SimProvider, cloud: SimCloud) -> None:
+def test_a_deletion_deletes(plugin: SimResourceProvider, cloud: SimCloud) -> None:
     create(plugin)
 
     asyncio.run(plugin.delete(api.DeleteRequest(URN, "sim-1", {}, 0.0)))
@@ -97,21 +97,21 @@ def test_a_deletion_deletes(plugin: SimProvider, cloud: SimCloud) -> None:
     assert names_in(cloud) == []
 
 
-def test_equal_inputs_are_no_difference(plugin: SimProvider) -> None:
+def test_equal_inputs_are_no_difference(plugin: SimResourceProvider) -> None:
     assert diff(plugin).changes is False
 
 
-def test_another_type_is_another_machine(plugin: SimProvider) -> None:
+def test_another_type_is_another_machine(plugin: SimResourceProvider) -> None:
     assert diff(plugin, type="ccx63").replaces == ["type"]
 
 
-def test_another_label_is_a_change_in_place(plugin: SimProvider) -> None:
+def test_another_label_is_a_change_in_place(plugin: SimResourceProvider) -> None:
     answer = diff(plugin, labels={"fleet": "debian"})
 
     assert (answer.changes, answer.diffs, answer.replaces) == (True, ["labels"], [])
 
 
-def test_a_change_in_place_is_shown_and_never_done(plugin: SimProvider) -> None:
+def test_a_change_in_place_is_shown_and_never_done(plugin: SimResourceProvider) -> None:
     def update(*, preview: bool) -> api.UpdateResponse:
         request = api.UpdateRequest(URN, "sim-1", {}, properties(), 0.0, [], preview)
         return asyncio.run(plugin.update(request))
@@ -121,7 +121,7 @@ def test_a_change_in_place_is_shown_and_never_done(plugin: SimProvider) -> None:
         update(preview=False)
 
 
-def test_inputs_that_are_not_a_workers_are_refused_by_name(plugin: SimProvider) -> None:
+def test_inputs_that_are_not_a_workers_are_refused_by_name(plugin: SimResourceProvider) -> None:
     request = api.CheckRequest(URN, {}, properties(image=7.0), b"")
 
     answer = asyncio.run(plugin.check(request))
@@ -131,4 +131,4 @@ def test_inputs_that_are_not_a_workers_are_refused_by_name(plugin: SimProvider) 
 
 def test_without_a_file_nothing_can_be_made() -> None:
     with pytest.raises(SourceUnreachable, match="sim:path"):
-        create(SimProvider())
+        create(SimResourceProvider())

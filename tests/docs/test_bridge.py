@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.clouds.hooks.interface import Listed, parse
+from fleet.clouds.hooks.interface import ListedMachine, parse
 from fleet.model.facts import MachineState, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -60,7 +60,7 @@ class Bridge:
         )
         return done.stdout
 
-    def listed(self) -> list[Listed]:
+    def listed(self) -> list[ListedMachine]:
         """Return the machines that it lists."""
         return parse(self.do("list"))
 

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.engines.pulumi_automation import Events
 from fleet.planner.failures import classify
-from fleet.ports import Step
+from fleet.ports import StackStep
 from tests.builders.sentences import tells
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ def test_of_a_preview_nothing_is_done() -> None:
     events(begins(URN, "create"))
     events(ends(URN, "create"))
 
-    assert events.planned == (Step(worker="debian-builders-0001", operation="create"),)
+    assert events.planned == (StackStep(worker="debian-builders-0001", operation="create"),)
     assert events.done == ()
 
 
 def test_of_an_update_that_goes_on_after_its_preview_only_what_follows_is_done() -> None:
-    told: list[Step] = []
+    told: list[StackStep] = []
     events = Events(secrets=())
 
     events(ends(URN, "delete"))
@@ -64,7 +64,11 @@ def test_of_an_update_that_goes_on_after_its_preview_only_what_follows_is_done()
     events(ends(URN, "delete"))
 
     assert nothing == ()
-    assert events.done == tuple(told) == (Step(worker="debian-builders-0001", operation="delete"),)
+    assert (
+        events.done
+        == tuple(told)
+        == (StackStep(worker="debian-builders-0001", operation="delete"),)
+    )
 
 
 def test_a_step_on_what_is_no_worker_is_seen() -> None:
@@ -76,7 +80,7 @@ def test_a_step_on_what_is_no_worker_is_seen() -> None:
         )
     )
 
-    assert events.planned == (Step(worker="net", operation="create"),)
+    assert events.planned == (StackStep(worker="net", operation="create"),)
 
 
 def test_what_bears_the_name_of_a_worker_hides_no_step_of_it() -> None:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fleet.engines.pulumi_automation import Gate
+from fleet.engines.pulumi_automation import UpdateGate
 from fleet.errors import StackFailed
 from tests.ports.engines import REF
 
@@ -15,7 +15,7 @@ def nothing() -> None:
 
 def test_an_update_that_ended_while_it_was_held_is_not_begun() -> None:
     is_killed = threading.Event()
-    gate = Gate(REF, nothing)
+    gate = UpdateGate(REF, nothing)
     held = threading.Thread(target=gate.passes, kwargs={"is_preview": False})
 
     def up() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.history import Span, fold, history_of, sample_of, span_of
-from fleet.model.history import Figures, Sample
+from fleet.explain.history import SlotGrid, fold, history_of, sample_of, span_of
+from fleet.model.history import MomentFigures, RunSample
 from fleet.model.plan import Estimate
 from tests.builders import (
     NOW,
@@ -19,10 +19,10 @@ from tests.builders import (
     a_signature,
 )
 
-NOTHING = Figures(busy=0, idle=0, starting=0, other=0, waiting=0, nanos=0)
-UNREAD = Figures(None, None, None, None, None, None)
+NOTHING = MomentFigures(busy=0, idle=0, starting=0, other=0, waiting=0, nanos=0)
+UNREAD = MomentFigures(None, None, None, None, None, None)
 HOUR = timedelta(hours=1)
-FOUR_HOURS = Span(NOW, HOUR, 4, timedelta(hours=2))
+FOUR_HOURS = SlotGrid(NOW, HOUR, 4, timedelta(hours=2))
 
 
 def test_a_sample_holds_each_pool_and_their_sum() -> None:
@@ -37,9 +37,9 @@ def test_a_sample_holds_each_pool_and_their_sum() -> None:
     sample = sample_of(a_fleet(), plan)
 
     waiting = plan.signatures[0].count
-    assert sample.pools["builders"] == Figures(2, 1, 0, 0, waiting, 123_400_000)
-    assert sample.pools["arm"] == Figures(1, 0, 3, 1, waiting, 500_000_000)
-    assert sample.fleet == Figures(3, 1, 3, 1, 2 * waiting, 623_400_000)
+    assert sample.pools["builders"] == MomentFigures(2, 1, 0, 0, waiting, 123_400_000)
+    assert sample.pools["arm"] == MomentFigures(1, 0, 3, 1, waiting, 500_000_000)
+    assert sample.fleet == MomentFigures(3, 1, 3, 1, 2 * waiting, 623_400_000)
 
 
 def test_a_pool_of_which_nothing_is_known_leaves_the_sum_unknown() -> None:
@@ -113,7 +113,8 @@ def test_a_history_ends_with_the_plan_and_holds_each_pool_of_it() -> None:
     plan = a_plan(time=NOW + HOUR / 4, pools=(a_pool_verdict(busy=2), a_pool_verdict(pool="new")))
     at = [NOW - HOUR, NOW]
     samples = [
-        Sample(at=each, fleet=NOTHING, pools={"builders": NOTHING._replace(busy=4)}) for each in at
+        RunSample(at=each, fleet=NOTHING, pools={"builders": NOTHING._replace(busy=4)})
+        for each in at
     ]
 
     found = history_of(a_fleet(cadence="1h"), plan, samples)
@@ -140,7 +141,8 @@ def test_every_sample_counts_when_runs_are_minutes_apart(
 ) -> None:
     minute = timedelta(minutes=1)
     samples = [
-        Sample(at=NOW + nth * minute, fleet=NOTHING._replace(busy=busy)) for nth, busy in minutes
+        RunSample(at=NOW + nth * minute, fleet=NOTHING._replace(busy=busy))
+        for nth, busy in minutes
     ]
 
     found = history_of(a_fleet(), a_plan(time=NOW + 20 * minute), samples)
@@ -149,14 +151,16 @@ def test_every_sample_counts_when_runs_are_minutes_apart(
     assert found.fleet.coarse[-1].busy == average
 
 
-figures = st.builds(Figures, *[st.none() | st.integers(0, 10**6)] * len(Figures._fields))
+figures = st.builds(
+    MomentFigures, *[st.none() | st.integers(0, 10**6)] * len(MomentFigures._fields)
+)
 moments = st.integers(-300, 300).map(lambda minutes: NOW + timedelta(minutes=minutes))
 histories = st.dictionaries(moments, figures, max_size=20).map(lambda found: sorted(found.items()))
 
 
 @given(histories)
 def test_no_slot_is_outside_of_what_was_seen(
-    history: list[tuple[datetime, Figures]],
+    history: list[tuple[datetime, MomentFigures]],
 ) -> None:
     for slot in fold(history, FOUR_HOURS):
         for name in ("busy", "idle", "starting", "other", "waiting"):
@@ -167,7 +171,7 @@ def test_no_slot_is_outside_of_what_was_seen(
 
 @given(histories)
 def test_a_sample_that_says_the_same_again_changes_no_slot(
-    history: list[tuple[datetime, Figures]],
+    history: list[tuple[datetime, MomentFigures]],
 ) -> None:
     again = [(at + timedelta(seconds=30), each) for at, each in history]
     span = FOUR_HOURS._replace(hold=timedelta(days=1))

@@ -23,7 +23,7 @@ from fleet.schema.limits import Budget, Guards
 from fleet.schema.model import Fleet
 from fleet.schema.rules import Limits
 from fleet.schema.sources import Provider, Queue
-from fleet.schema.units import Section, Url
+from fleet.schema.units import ConfigSection, Url
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 
 TAG = {"exclusive": True, "asked_by": ["rules"], "limits": {"total": 2, "per": {"owner": 1}}}
@@ -325,7 +325,7 @@ def leaves(section: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
     """Yield the path of every key of a section that holds no section."""
     for name, field in section.model_fields.items():
         inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, Section):
+        if isinstance(inner, type) and issubclass(inner, ConfigSection):
             yield from leaves(inner, (*path, name))
         else:
             yield (*path, name)

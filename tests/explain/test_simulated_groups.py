@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.recorded_demand import Job, Past
+from fleet.explain.recorded_demand import KnownHistory, PastRequest
 from fleet.model.facts import Demand, World
 from fleet.planner.demand import ordered
 from tests.builders import NOW
@@ -33,8 +33,8 @@ def grouped(worlds: Iterable[World]) -> Iterator[World]:
         yield world.altered(queues={QUEUE: reading})
 
 
-def jobs_of(worlds: Iterable[World]) -> list[Job]:
-    return [event for event in Past().events(worlds) if isinstance(event, Job)]
+def jobs_of(worlds: Iterable[World]) -> list[PastRequest]:
+    return [event for event in KnownHistory().events(worlds) if isinstance(event, PastRequest)]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import yaml
 
 from fleet.apply.config import check_file
 from fleet.explain.unblock import awaited, find_remedies
-from fleet.explain.what_if import Replans, Run, edited, is_served
+from fleet.explain.what_if import PlannedRun, Replans, edited, is_served
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Plan
@@ -39,7 +39,7 @@ def test_what_is_suggested_about_a_golden_plan_gets_the_request_served(
     world = read_world(str(folder / "world.json"), LocalFiles())
     plan = planned(fleet, world)
     for key in (key for each in plan.unserved for key in {each.requests[0], each.requests[-1]}):
-        for remedy in find_remedies(Run(fleet, world, plan), key, Replans()):
+        for remedy in find_remedies(PlannedRun(fleet, world, plan), key, Replans()):
             document = yaml.safe_load((folder / "fleet.yaml").read_text(encoding="utf-8"))
             for change in remedy.suggestion.changes:
                 paste(document, change)
@@ -49,7 +49,7 @@ def test_what_is_suggested_about_a_golden_plan_gets_the_request_served(
             _, then = edited(fleet, world, key, of_request)
             wait = remedy.suggestion.wait
             if wait is not None:
-                seen = awaited(Run(after, then, planned(after, then)), wait, Replans())
+                seen = awaited(PlannedRun(after, then, planned(after, then)), wait, Replans())
                 assert seen is not None
                 then = seen
 

@@ -9,8 +9,8 @@ from fleet.explain.unblock import Remedy, awaited, describe, find_remedies, move
 from fleet.explain.values import Explanation, Suggestion
 from fleet.explain.what_if import (
     MOST_PLANS,
+    PlannedRun,
     Replans,
-    Run,
     apply_edits,
     count_plans,
     edited,
@@ -51,12 +51,12 @@ def planned(fleet: Fleet, world: World) -> Plan:
 def remedies(fleet: Fleet, world: World, key: str = KEY) -> list[Remedy]:
     """Return what is suggested, once it was done and found to work."""
     plan = planned(fleet, world)
-    found = find_remedies(Run(fleet, world, plan), key, Replans())
+    found = find_remedies(PlannedRun(fleet, world, plan), key, Replans())
     for remedy in found:
         after = edited(fleet, world, key, remedy.edits)
         wait = remedy.suggestion.wait
         if wait is not None:
-            then = awaited(Run(*after, planned(*after)), wait, Replans())
+            then = awaited(PlannedRun(*after, planned(*after)), wait, Replans())
             assert then is not None
             after = after[0], then
         assert is_served(planned(*after), key)
@@ -379,7 +379,7 @@ def test_what_no_edit_can_mend_is_suggested_nothing() -> None:
 def test_the_search_ends_when_enough_was_planned() -> None:
     fleet = a_sim_fleet(pools=pools(max=0))
     replans = Replans(0)
-    run = Run(fleet, ASKING, planned(fleet, ASKING))
+    run = PlannedRun(fleet, ASKING, planned(fleet, ASKING))
 
     assert find_remedies(run, KEY, replans) == ()
     assert replans.is_spent
@@ -430,7 +430,7 @@ REFUSED = a_plan(
 
 
 def considered(fleet: Fleet) -> list[str]:
-    found = moves(Run(fleet, ASKING, REFUSED), KEY)
+    found = moves(PlannedRun(fleet, ASKING, REFUSED), KEY)
     return [describe(fleet, edit) for each in found for edit in each]
 
 
@@ -618,7 +618,7 @@ def test_no_suggestion_is_shown_when_no_plan_is_left() -> None:
     fleet = a_sim_fleet(pools=pools(max=0))
     replans = Replans(0)
 
-    assert find_remedies(Run(fleet, ASKING, planned(fleet, ASKING)), KEY, replans) == ()
+    assert find_remedies(PlannedRun(fleet, ASKING, planned(fleet, ASKING)), KEY, replans) == ()
     assert replans.is_spent
 
 

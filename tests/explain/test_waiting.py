@@ -1,7 +1,7 @@
 """What waits, by outcome; those that wait longest are explained."""
 
 from fleet.explain.request import Case
-from fleet.explain.waiting import Waits, waits_of
+from fleet.explain.waiting import WaitingExplanations, waits_of
 from fleet.guard import guard
 from fleet.model.facts import Request, World
 from fleet.reconcile import reconcile
@@ -9,7 +9,7 @@ from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, ago
 
 
-def waits(fleet: Fleet, *requests: Request, most: int = 200) -> Waits:
+def waits(fleet: Fleet, *requests: Request, most: int = 200) -> WaitingExplanations:
     world: World = a_sim_world(requests=requests)
     return waits_of(Case(fleet, world, guard(fleet, reconcile(fleet, world))), most=most)
 

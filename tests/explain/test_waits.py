@@ -2,14 +2,14 @@
 
 from fleet.guard import guard
 from fleet.model.facts import Request
-from fleet.planner.forecast import Waits, find_waits
+from fleet.planner.forecast import ExpectedWaits, find_waits
 from fleet.reconcile import reconcile
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 
 IDLE = "debian-ci-builders-0001"
 
 
-def waits(*requests: Request) -> Waits:
+def waits(*requests: Request) -> ExpectedWaits:
     """Return the waits of requests for one worker, which is idle."""
     fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", max=1)})
     world = a_sim_world(a_worker(name=IDLE, machine=IDLE, since=ago(minutes=1)), requests=requests)
@@ -21,18 +21,20 @@ def builds(count: int, **said: object) -> tuple[Request, ...]:
 
 
 def test_where_nothing_waits_no_wait_is_known_and_none_is_zero() -> None:
-    assert waits() == Waits(half=None, most=None, known=0, of=0)
+    assert waits() == ExpectedWaits(half=None, most=None, known=0, of=0)
 
 
 def test_of_builds_one_after_the_other_the_middle_and_the_last_are_told() -> None:
-    assert waits(*builds(4)) == Waits(half=600, most=1800, known=4, of=4)
+    assert waits(*builds(4)) == ExpectedWaits(half=600, most=1800, known=4, of=4)
 
 
 def test_what_follows_a_build_of_unknown_duration_waits_longest() -> None:
-    assert waits(*builds(4, expected_seconds=None)) == Waits(half=None, most=None, known=1, of=4)
+    assert waits(*builds(4, expected_seconds=None)) == ExpectedWaits(
+        half=None, most=None, known=1, of=4
+    )
 
 
 def test_each_of_a_group_counts() -> None:
-    assert waits(a_request(expected_seconds=600, count=20)) == Waits(
+    assert waits(a_request(expected_seconds=600, count=20)) == ExpectedWaits(
         half=5400, most=10_800, known=20, of=20
     )

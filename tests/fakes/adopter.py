@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 
 from fleet.errors import SourceUnreachable
-from fleet.model.facts import Found, WorkerInputs
+from fleet.model.facts import FoundMachine, WorkerInputs
 
 
 class FakeAdopter:
     """Finds what it was given; `silent` makes it fail."""
 
-    def __init__(self, *found: Found) -> None:
+    def __init__(self, *found: FoundMachine) -> None:
         self.found = list(found)
         self.silent = False
 
-    def find(self, key: str, value: str) -> Sequence[Found]:
+    def find(self, key: str, value: str) -> Sequence[FoundMachine]:
         """Return what carries a label."""
         self._answer()
         return [each for each in self.found if each.labels.get(key) == value]

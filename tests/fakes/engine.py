@@ -8,7 +8,7 @@ from typing import Literal
 from fleet.engines.projects import check_still_there, two_step_change
 from fleet.errors import EngineMismatch, PlanRefused, StackFailed
 from fleet.model.facts import Stack, WorkerInputs
-from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
+from fleet.ports import NO_USER_DATA, Progress, StackChange, StackRef, StackStep
 
 
 class FixedClock:
@@ -49,19 +49,21 @@ class FakeEngine:
             raise EngineMismatch(f"stack {ref.name} belongs to {stack.engine}")
         return stack
 
-    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
         """Return what `up` would do."""
         stack = self.read(ref)
         wanted = {each.name: each for each in workers}
         recorded = {each.name: each for each in stack.workers} if stack else {}
         ids = stack.ids if stack else {}
-        steps = [Step(worker=each, operation="delete") for each in recorded.keys() - wanted.keys()]
+        steps = [
+            StackStep(worker=each, operation="delete") for each in recorded.keys() - wanted.keys()
+        ]
         for name, worker in wanted.items():
             if name not in ids:
-                steps.append(Step(worker=name, operation="create"))
+                steps.append(StackStep(worker=name, operation="create"))
             elif (before := recorded[name]) != worker:
                 in_place = before.altered(labels=worker.labels) == worker
-                steps.append(Step(worker=name, operation="update" if in_place else "replace"))
+                steps.append(StackStep(worker=name, operation="update" if in_place else "replace"))
         return tuple(sorted(steps, key=lambda step: step.worker))
 
     def up(
@@ -70,7 +72,7 @@ class FakeEngine:
         workers: Sequence[WorkerInputs],
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
-    ) -> tuple[Step, ...]:
+    ) -> tuple[StackStep, ...]:
         """Apply the changes, step by step."""
         steps = self.preview(ref, workers)
         held = self.read(ref)
@@ -108,7 +110,7 @@ class FakeEngine:
 
     def prepare(
         self, ref: StackRef, workers: Sequence[WorkerInputs]
-    ) -> AbstractContextManager[Change]:
+    ) -> AbstractContextManager[StackChange]:
         """Hold a change."""
         return nullcontext(two_step_change(self, ref, workers))
 

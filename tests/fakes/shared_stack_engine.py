@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from fleet.errors import StackFailed
-from fleet.model.facts import Base, Part, Unknown
-from fleet.ports import Progress, StackRef, Step
+from fleet.model.facts import Base, SharedResource, Unknown
+from fleet.ports import Progress, StackRef, StackStep
 
 
 class FakeSharedStackEngine:
@@ -18,7 +18,7 @@ class FakeSharedStackEngine:
         """Names of parts that exist, and stay as they are."""
         self.anew: set[str] = set()
         """Names of parts that can only be changed by making them anew."""
-        self.besides: list[Step] = []
+        self.besides: list[StackStep] = []
         """What `up` would do too, to what is no part by itself."""
         self.runs = 0
 
@@ -26,7 +26,7 @@ class FakeSharedStackEngine:
         """Return the base as recorded."""
         return self.base
 
-    def preview(self, _: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
+    def preview(self, _: StackRef, parts: Sequence[SharedResource]) -> tuple[StackStep, ...]:
         """Return what `up` would do."""
         base = self._recorded()
         wanted = {part.key: part for part in parts}
@@ -39,7 +39,9 @@ class FakeSharedStackEngine:
                 steps.append(_step(key, "replace" if anew else "update"))
         return tuple(sorted([*steps, *self.besides], key=lambda step: step.worker))
 
-    def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
+    def up(
+        self, ref: StackRef, parts: Sequence[SharedResource], progress: Progress
+    ) -> tuple[StackStep, ...]:
         """Apply the changes, but for what fails."""
         self.runs += 1
         failing = self.fails | self.fails_to_change
@@ -59,5 +61,5 @@ class FakeSharedStackEngine:
         return self.base if isinstance(self.base, Base) else Base(serial=0)
 
 
-def _step(key: str, operation: str) -> Step:
-    return Step.model_validate({"worker": key.partition("/")[2], "operation": operation})
+def _step(key: str, operation: str) -> StackStep:
+    return StackStep.model_validate({"worker": key.partition("/")[2], "operation": operation})

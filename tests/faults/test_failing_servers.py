@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleet.queues.http import Limits
+from fleet.queues.http import ReadLimits
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.rigs.debusine import LIST, METRICS, metrics, one_page, row
@@ -180,7 +180,7 @@ def plan_at(api: SimulatedHetzner, run_fleet: RunFleet) -> dict[str, Any]:
 def test_plan_asks_hetzner_once_when_it_never_answers(
     hetzner: SimulatedHetzner, run_fleet: RunFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Limits.__init__, "__defaults__", (10, 0.2, 300, 1 << 20))
+    monkeypatch.setattr(ReadLimits.__init__, "__defaults__", (10, 0.2, 300, 1 << 20))
     hetzner.fail(Fault(latency=600))
 
     plan = plan_at(hetzner, run_fleet)

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from fleet.guard import guard
-from fleet.model.decisions import Size
+from fleet.model.decisions import SizeReason
 from fleet.model.plan import Cause, Reason
 from fleet.reconcile import reconcile
 from fleet.words.figures import waiting
@@ -282,8 +282,8 @@ def test_the_way_out_of_two_removed_pools_names_what_either_needs() -> None:
 def test_a_pool_says_how_many_machines_a_guard_keeps_from_going() -> None:
     actions = (*creates(2), *drains(1, Cause.DEMAND))
     size = (
-        size_decision(Size.SERVES, "builders", 2),
-        size_decision(Size.SPARE, "builders", 1, message="workers.spare is 1"),
+        size_decision(SizeReason.SERVES, "builders", 2),
+        size_decision(SizeReason.SPARE, "builders", 1, message="workers.spare is 1"),
     )
     pools = (a_pool_verdict(busy=2, create=2, drain=1, mode="observe", served=2, decisions=size),)
 
@@ -296,8 +296,8 @@ def test_a_pool_says_how_many_machines_a_guard_keeps_from_going() -> None:
 @pytest.mark.parametrize("more", [1, 2])
 def test_a_pool_counts_all_who_could_run_where_a_guard_leaves_none_served(more: int) -> None:
     size = (
-        size_decision(Size.SERVES, "builders", 2),
-        size_decision(Size.COULD_SERVE, "builders", more),
+        size_decision(SizeReason.SERVES, "builders", 2),
+        size_decision(SizeReason.COULD_SERVE, "builders", more),
     )
     served = a_pool_verdict(create=2, served=2, decisions=size)
     plan = a_plan(actions=creates(2), pools=(served,))
@@ -307,8 +307,8 @@ def test_a_pool_counts_all_who_could_run_where_a_guard_leaves_none_served(more: 
 
     assert (none.served, one.served) == (0, 1)
     assert [(each.code, each.figures.count) for each in none.decisions] == [
-        (Size.COULD_SERVE, more),
-        (Size.GUARD_WITHHOLDS, 2),
+        (SizeReason.COULD_SERVE, more),
+        (SizeReason.GUARD_WITHHOLDS, 2),
     ]
     assert none.decisions[-1].figures.waiting == 2
     assert tells(none.because, more, "2", "2")
@@ -329,7 +329,7 @@ def test_a_request_whose_machine_a_guard_withholds_is_not_served() -> None:
 
 def test_new_machines_that_nothing_waits_for_are_only_kept_back() -> None:
     warm = a_create(serves=(), reason=Reason.BELOW_SPARE)
-    size = (size_decision(Size.SPARE, "builders", 1, message="workers.spare is 1"),)
+    size = (size_decision(SizeReason.SPARE, "builders", 1, message="workers.spare is 1"),)
     pools = (a_pool_verdict(create=1, mode="observe", decisions=size),)
 
     (pool,) = guard(a_sim_fleet(), a_plan(actions=(warm,), pools=pools)).pools

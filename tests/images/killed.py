@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from fleet.clouds.hcloud.images import Entry, HcloudPublisher, HcloudSite, Hetzner
+from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, Hetzner, SshAccess
 from fleet.clouds.hcloud.ssh import Ssh, Writing
 from fleet.images.folder import read_manifest
 from fleet.images.instance import InstanceBuilder
@@ -35,7 +35,7 @@ def _do_not_wait(_: float) -> None:
 def publish(endpoint: str, folder: str, device: str) -> None:
     """Publish until the first bytes are uploaded."""
     writing = Writing(device=device, piece_mib=1, pause=_do_not_wait)
-    entry = Entry(connect=Shell, pause=_do_not_wait)
+    entry = SshAccess(connect=Shell, pause=_do_not_wait)
     site = HcloudSite("debian-ci", "fsn1", entry=entry, writing=writing)
     publisher = Pipeline(HcloudPublisher(site, TOKEN, base_url=endpoint))
     publisher.publish(read_manifest(Path(folder)), folder, _die_of_transfer)
@@ -43,7 +43,7 @@ def publish(endpoint: str, folder: str, device: str) -> None:
 
 def build(endpoint: str, images: str, version: str) -> None:
     """Bake until the role would run."""
-    site = HcloudSite("debian-ci", "fsn1", entry=Entry(connect=Idle))
+    site = HcloudSite("debian-ci", "fsn1", entry=SshAccess(connect=Idle))
     recipe = ImageRecipe(suite="trixie", architecture="amd64")
     order = BuildOrder(
         image="trixie", version=version, recipe=recipe, built_at=NOW, built_by="ana"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.images.roots import Base, kept
+from fleet.images.roots import BaseInputs, kept
 from fleet.images.sources import Archive
 
 ARCHIVE = Archive(("deb http://deb.example.org/debian trixie main",), "state", 1795252270)
@@ -53,12 +53,12 @@ def test_the_roots_that_were_used_the_longest_ago_go(tmp_path: Path) -> None:
 
 def test_a_base_is_another_where_anything_that_goes_into_it_is() -> None:
     bases = (
-        Base("trixie", "amd64", ARCHIVE, snapshot=False),
-        Base("trixie", "amd64", ARCHIVE, snapshot=True),
-        Base("sid", "amd64", ARCHIVE, snapshot=False),
-        Base("trixie", "arm64", ARCHIVE, snapshot=False),
-        Base("trixie", "amd64", Archive(ARCHIVE.lines, "later", 0), snapshot=False),
+        BaseInputs("trixie", "amd64", ARCHIVE, snapshot=False),
+        BaseInputs("trixie", "amd64", ARCHIVE, snapshot=True),
+        BaseInputs("sid", "amd64", ARCHIVE, snapshot=False),
+        BaseInputs("trixie", "arm64", ARCHIVE, snapshot=False),
+        BaseInputs("trixie", "amd64", Archive(ARCHIVE.lines, "later", 0), snapshot=False),
     )
 
     assert len({base.key for base in bases}) == len(bases)
-    assert bases[0].key == Base("trixie", "amd64", ARCHIVE, snapshot=False).key
+    assert bases[0].key == BaseInputs("trixie", "amd64", ARCHIVE, snapshot=False).key

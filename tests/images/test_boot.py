@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.images.boot import Booted, Trial, boot_image, choose_accelerator
+from fleet.images.boot import BootTestResult, Trial, boot_image, choose_accelerator
 from fleet.images.fake_debusine import Proxy, Stage, WorkerServer
 from tests.builders.sentences import tells
 from tests.fakes.qemu import install_qemu, pid_of
@@ -45,7 +45,7 @@ class Bench:
         limit: float = 30,
         server: WorkerServer | None = None,
         watch: Callable[[str], None] | None = None,
-    ) -> Booted:
+    ) -> BootTestResult:
         """Boot a machine, for a server that waits for TOKEN if it is not another."""
         trial = Trial(
             disk=self.folder / "disk.qcow2",

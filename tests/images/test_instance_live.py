@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fleet.clouds.hcloud.images import Entry, HcloudSite, Hetzner
+from fleet.clouds.hcloud.images import HcloudSite, Hetzner, SshAccess
 from fleet.clouds.hcloud.ssh import Door, Ssh
 from fleet.images.due import sources_of
 from fleet.images.instance import InstanceBuilder
@@ -139,7 +139,7 @@ def test_a_machine_becomes_an_image_with_a_worker_and_without_its_own_traces(
     steps: list[BuildStep] = []
     with SimulatedHetzner() as api:
         machine = Machine(root, api)
-        entry = Entry(partial(Ssh, door=door))
+        entry = SshAccess(partial(Ssh, door=door))
         builder = InstanceBuilder(
             tmp_path / "images",
             HcloudSite("debian-ci", "fsn1", entry=entry),
@@ -190,7 +190,7 @@ def test_jobs_prove_what_an_image_offers_on_the_machine_that_becomes_it(
         machine = Machine(root, api)
         builder = InstanceBuilder(
             tmp_path / "images",
-            HcloudSite("debian-ci", "fsn1", entry=Entry(partial(Ssh, door=door))),
+            HcloudSite("debian-ci", "fsn1", entry=SshAccess(partial(Ssh, door=door))),
             Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None),
             partial(run_role_here, root),
         )
@@ -248,7 +248,7 @@ def test_a_playbook_of_ones_own_makes_an_image_over_real_ssh(
         machine = Machine(root, api)
         builder = InstanceBuilder(
             tmp_path / "images",
-            HcloudSite("debian-ci", "fsn1", "hetzner", entry=Entry(partial(Ssh, door=door))),
+            HcloudSite("debian-ci", "fsn1", "hetzner", entry=SshAccess(partial(Ssh, door=door))),
             Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None),
             partial(run_role_here, root),
             tmp_path,

@@ -9,7 +9,7 @@ import pytest
 
 from fleet.errors import BuildFailed, FleetError
 from fleet.images import disk
-from fleet.images.bake import Order, explained, read_messages
+from fleet.images.bake import BakeInputs, explained, read_messages
 from fleet.images.programs import ENVIRONMENT, ProgramFailed, last_of, missing, need, run
 from fleet.schema.pools import ImageRecipe
 from tests.builders.sentences import tells
@@ -20,8 +20,8 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "build.log"
 
 
-def an_order(folder: Path, log: Path) -> Order:
-    return Order(
+def an_order(folder: Path, log: Path) -> BakeInputs:
+    return BakeInputs(
         image="trixie",
         recipe=ImageRecipe(suite="trixie", architecture="amd64"),
         folder=folder / "images/trixie/.1.partial",

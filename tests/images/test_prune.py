@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from fleet.errors import FileUnreadable, FleetError, PublicationRefused, SourceUnreachable
 from fleet.images.pipeline import Pipeline
 from fleet.images.prune import (
-    Forgotten,
     PrunedVersion,
     Pruner,
+    UntrackedUpload,
     delete_forgotten,
     list_uploads,
     prune_versions,
@@ -186,8 +186,10 @@ def test_a_place_with_an_unreadable_mark_counts_as_not_listed() -> None:
     )
 
 
-def a_forgotten(*, kept: str) -> Forgotten:
-    return Forgotten(place="aws", id="ami-1", image="trixie", version=V1, since=NOW, kept=kept)
+def a_forgotten(*, kept: str) -> UntrackedUpload:
+    return UntrackedUpload(
+        place="aws", id="ami-1", image="trixie", version=V1, since=NOW, kept=kept
+    )
 
 
 def test_of_what_nobody_remembers_only_what_was_named_is_deleted() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.hcloud.images import Entry, HcloudPublisher, HcloudSite, Hetzner
+from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, Hetzner, SshAccess
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.errors import PublicationRefused, SourceUnreachable
 from fleet.images.pipeline import Pipeline
@@ -198,7 +198,7 @@ def test_uploads_are_unreachable_when_an_image_has_another_shape(image: object) 
     place = {"page": 1, "per_page": 50, "next_page": None, "total_entries": 1}
     body = json.dumps({"images": [image], "meta": {"pagination": place}}).encode()
     with Loopback(lambda _: Answer(200, body)) as server:
-        site = HcloudSite("debian-ci", "fsn1", entry=Entry(pause=lambda _: None))
+        site = HcloudSite("debian-ci", "fsn1", entry=SshAccess(pause=lambda _: None))
 
         with pytest.raises(SourceUnreachable, match="image"):
             Pipeline(HcloudPublisher(site, "x", base_url=server.url)).uploads()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import FleetError
-from fleet.images.diskfile import Plan, lacking, newest_kernel, prepare_root
+from fleet.images.diskfile import DiskSpec, lacking, newest_kernel, prepare_root
 from fleet.images.roots import clean
 from tests.builders.sentences import tells
 
@@ -23,8 +23,8 @@ def files_of(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
 
 
-def a_plan(root: Path, name: str = "trixie:digest") -> Plan:
-    return Plan(root, "amd64", name, 1795252270)
+def a_plan(root: Path, name: str = "trixie:digest") -> DiskSpec:
+    return DiskSpec(root, "amd64", name, 1795252270)
 
 
 def test_what_belongs_to_the_builder_goes_and_what_packages_put_there_stays(

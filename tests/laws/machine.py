@@ -33,9 +33,9 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool
 from tests.builders import NOW, a_request
 from tests.builders.stores import new_store
-from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine, Killed
 from tests.fakes.queue import FakeQueue
+from tests.fakes.source_reader import FakeSourceReader
 
 CLOUDS = ("desk", "shed")
 QUEUE = "debian"
@@ -188,7 +188,7 @@ class Farm:
         clouds = {name: Cloud(self, name) for name in CLOUDS}
         broken = "no answer" if QUEUE in self.blind else ""
         return Sources(
-            asking=FakeAsking,
+            asking=FakeSourceReader,
             queues={QUEUE: FakeQueue(*self.waiting.values(), broken=broken)},
             providers=clouds,
             registries=clouds,

@@ -132,7 +132,7 @@ IN_ORDER = {
     ("Charge", "seconds"): "of an hour, a day and a month, in this order",
     ("Charge", "money"): "of an hour, a day and a month, in this order",
     ("Request", "task_data"): "JSON of the queue: only it knows whether an order has a meaning",
-    ("Part", "inputs"): "JSON for the provider: only it knows whether an order has a meaning",
+    ("SharedResource", "inputs"): "JSON for the provider, which alone knows what an order means",
 }
 """Lists of a world whose order has a meaning, by model and field, with the reason."""
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fleet.model.prices import Tariff, bill
 from fleet.planner.allocation import Allocation, allocate
-from fleet.planner.demand import Fit, Group, Ordered, Place, Rank, Row
+from fleet.planner.demand import Fit, LimitRow, Ordered, Place, Rank, RequestGroup
 from fleet.planner.formulation import EXACT_PAIRS
 from tests.builders.choosing import Problem, a_middling_problem, lost
 
@@ -59,13 +59,13 @@ def _billed_by_step(key: str, tariff: Tariff, *, seconds: int) -> Place:
     )
 
 
-def _group(draw: st.DrawFn, name: str, keys: Sequence[str]) -> Group:
+def _group(draw: st.DrawFn, name: str, keys: Sequence[str]) -> RequestGroup:
     fits = draw(st.lists(st.sampled_from(keys), unique=True, max_size=3))
     requests = tuple(
         Ordered(order=(0, 0, "q", nth, name, nth), key=f"{name}-{nth}", seconds=60)
         for nth in range(draw(st.integers(1, 3)))
     )
-    return Group(
+    return RequestGroup(
         id=name,
         rank=(draw(st.integers(0, 2)),),
         requests=requests,
@@ -76,11 +76,13 @@ def _group(draw: st.DrawFn, name: str, keys: Sequence[str]) -> Group:
     )
 
 
-def _row(draw: st.DrawFn, number: int, places: Sequence[Place], groups: Sequence[Group]) -> Row:
+def _row(
+    draw: st.DrawFn, number: int, places: Sequence[Place], groups: Sequence[RequestGroup]
+) -> LimitRow:
     made = [place.key for place in places if place.makes]
     chosen = draw(st.lists(st.sampled_from(made), unique=True)) if made else []
     counted = draw(st.lists(st.sampled_from(groups), unique_by=lambda group: group.id))
-    return Row(
+    return LimitRow(
         path=("limits", number),
         because=f"limit {number}",
         room=Decimal(draw(st.integers(0, 4))),
@@ -116,7 +118,7 @@ def _machines(problem: Problem, answer: dict[tuple[str, str], int]) -> dict[str,
     return {p.key: ceil(shares[p.key] - _ROUNDING) for p in problem.places if p.makes}
 
 
-def _holds(row: Row, machines: dict[str, int], answer: dict[tuple[str, str], int]) -> bool:
+def _holds(row: LimitRow, machines: dict[str, int], answer: dict[tuple[str, str], int]) -> bool:
     made = sum(factor * machines.get(place, 0) for place, factor in row.machines.items())
     return made + sum(f * answer.get(at, 0) for at, f in row.requests.items()) <= row.room
 
@@ -198,7 +200,7 @@ def test_no_way_to_spread_requests_costs_less_than_the_proven_bound(
     tariff = Tariff(Decimal(1), increment=increment)
     place = _billed_by_step("a", tariff, seconds=max(1, seconds))
     groups = [
-        Group(
+        RequestGroup(
             id=f"g{nth}",
             rank=(0,),
             requests=(Ordered(order=(0, 0, "q", nth, "", nth), key=f"r{nth}", seconds=length),),

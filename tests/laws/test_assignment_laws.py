@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.model.tickets import Limit, Ticket
-from fleet.tickets.assignment import Ready, Suitable, Terms, assign
+from fleet.tickets.assignment import ReadyMachine, Suitable, Terms, assign
 from tests.builders import NOW, ago
 from tests.builders.ticketing import a_ticket
 
@@ -25,7 +25,7 @@ LIMITS = st.lists(
 
 
 @st.composite
-def passes(draw: st.DrawFn) -> tuple[list[Ticket], list[Ready], dict[str, Suitable]]:
+def passes(draw: st.DrawFn) -> tuple[list[Ticket], list[ReadyMachine], dict[str, Suitable]]:
     """Return tickets that wait, free machines, and what suits the tickets of each tag."""
     tickets = [
         a_ticket(
@@ -40,7 +40,7 @@ def passes(draw: st.DrawFn) -> tuple[list[Ticket], list[Ready], dict[str, Suitab
         for number in range(1, draw(st.integers(0, 8)) + 1)
     ]
     machines = [
-        Ready(f"m{number}", draw(st.sampled_from(KINDS)), draw(SANDBOXES))
+        ReadyMachine(f"m{number}", draw(st.sampled_from(KINDS)), draw(SANDBOXES))
         for number in range(draw(st.integers(0, 6)))
     ]
     limits = draw(LIMITS)
@@ -56,7 +56,7 @@ def passes(draw: st.DrawFn) -> tuple[list[Ticket], list[Ready], dict[str, Suitab
 
 @given(passes(), st.randoms())
 def test_a_pass_promises(
-    drawn: tuple[list[Ticket], list[Ready], dict[str, Suitable]], random: st.DataObject
+    drawn: tuple[list[Ticket], list[ReadyMachine], dict[str, Suitable]], random: st.DataObject
 ) -> None:
     tickets, machines, suitable = drawn
     shuffled = sorted(tickets, key=lambda _: random.random())  # type: ignore[attr-defined]  # Hypothesis' own Random
@@ -108,6 +108,8 @@ def test_whatever_comes_after_it_a_ticket_gets_its_turn(newer: int, ahead: int) 
     ]
     suitable = Suitable({"a": 0})
 
-    done = assign([old, *held, *others], [Ready("m", "a")], lambda _: suitable, Terms(), NOW)
+    done = assign(
+        [old, *held, *others], [ReadyMachine("m", "a")], lambda _: suitable, Terms(), NOW
+    )
 
     assert done.leases[0].ticket == 1

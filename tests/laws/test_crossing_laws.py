@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import fleet
-from fleet.images.bake import Order
+from fleet.images.bake import BakeInputs
 from fleet.model.images import BuildOrder
 from fleet.schema.pools import ImageRecipe
-from fleet.schema.units import Section, Written
+from fleet.schema.units import ConfigSection, Written
 
 NAMES = st.from_regex(r"[a-z][a-z0-9]{1,8}", fullmatch=True)
 DURATIONS = st.builds("{}{}".format, st.integers(1, 9999), st.sampled_from("smhd"))
@@ -72,7 +72,7 @@ def test_the_order_of_a_bake_reads_back_in_the_child(
     recipe: ImageRecipe, mirror: str | None, flags: tuple[bool, bool, bool]
 ) -> None:
     folder = Path("/srv/images/trixie/.1.partial")
-    order = Order(
+    order = BakeInputs(
         image="trixie",
         recipe=recipe,
         folder=folder,
@@ -85,7 +85,7 @@ def test_the_order_of_a_bake_reads_back_in_the_child(
         check=flags[2],
     )
 
-    assert Order.model_validate_json(order.model_dump_json()) == order
+    assert BakeInputs.model_validate_json(order.model_dump_json()) == order
 
 
 @given(recipe=RECIPES)
@@ -109,7 +109,9 @@ def models() -> Iterator[type[BaseModel]]:
             found = vars(importlib.import_module(module.name))
             own = [each for each in found.values() if is_a(each, BaseModel)]
             yield from (
-                each for each in own if each.__module__ == module.name and not is_a(each, Section)
+                each
+                for each in own
+                if each.__module__ == module.name and not is_a(each, ConfigSection)
             )
 
 
@@ -118,7 +120,7 @@ def is_a(value: object, kind: type) -> bool:
 
 
 def holds_section(annotation: object) -> bool:
-    return is_a(annotation, Section) or any(map(holds_section, get_args(annotation)))
+    return is_a(annotation, ConfigSection) or any(map(holds_section, get_args(annotation)))
 
 
 def test_no_model_holds_a_section_that_is_not_marked_as_written() -> None:
@@ -129,5 +131,5 @@ def test_no_model_holds_a_section_that_is_not_marked_as_written() -> None:
         if holds_section(field.annotation)
     ]
 
-    assert sorted({name for name, _, _ in holders}) == ["BuildOrder", "Order"]
+    assert sorted({name for name, _, _ in holders}) == ["BakeInputs", "BuildOrder"]
     assert [each for each in holders if Written not in each[2]] == []

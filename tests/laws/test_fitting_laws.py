@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 
 from fleet.guard import guard
-from fleet.model.decisions import Stopped
+from fleet.model.decisions import NoMachineReason
 from fleet.model.facts import World
 from fleet.model.plan import Signature, Unserved
-from fleet.planner.fitting import Decider, asked_by
+from fleet.planner.fitting import FitDecider, asked_by
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.laws.strategies import worlds
@@ -18,7 +18,7 @@ from tests.laws.test_unblock_laws import EXAMPLES, asking_worlds
 @settings(max_examples=EXAMPLES)
 def test_a_pair_is_decided_as_the_plan_decided(fleet: Fleet, world: World) -> None:
     plan = guard(fleet, reconcile(fleet, world))
-    decider = Decider(fleet, world)
+    decider = FitDecider(fleet, world)
     unserved = {each.signature: each for each in plan.unserved}
 
     for signature in plan.signatures:
@@ -29,13 +29,13 @@ def test_a_pair_is_decided_as_the_plan_decided(fleet: Fleet, world: World) -> No
             _check(decider, signature, name, unserved.get(signature.id))
 
 
-def _check(decider: Decider, signature: Signature, pool: str, waits: Unserved | None) -> None:
+def _check(decider: FitDecider, signature: Signature, pool: str, waits: Unserved | None) -> None:
     """Check that a pool that the plan blocks is decided by the key and the figures of the plan."""
     decisions = decider.decide(signature, pool, waits)
     blocked = [each for each in waits.blocked if each.pool == pool] if waits else []
 
     assert {each.subject for each in decisions} == {(pool,)}
-    assert all(isinstance(each.code, Stopped) for each in decisions) == bool(blocked)
+    assert all(isinstance(each.code, NoMachineReason) for each in decisions) == bool(blocked)
     if blocked:
         recorded = {(each.path, each.needed, each.left, each.until) for each in blocked}
         found = {(d.key, d.figures.needed, d.figures.left, d.figures.until) for d in decisions}

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.guard import guard
-from fleet.model.facts import Charge, Demand, Entry, Ledger, Work, Worker, World
+from fleet.model.facts import Charge, Demand, Ledger, LedgerEntry, Work, Worker, World
 from fleet.model.plan import Create
 from fleet.model.prices import Life, Tariff
-from fleet.planner.budgets import Account, open_accounts
-from fleet.planner.demand import Fit, Group, Place
+from fleet.planner.budgets import BudgetAccount, open_accounts
+from fleet.planner.demand import Fit, Place, RequestGroup
 from fleet.planner.durations import USUAL
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import charge, periods
@@ -100,11 +100,11 @@ def seen_at(
     )
 
 
-def charged(fleet: Fleet, world: World) -> tuple[Entry, ...]:
+def charged(fleet: Fleet, world: World) -> tuple[LedgerEntry, ...]:
     return charge(fleet, world, take_inventory(fleet, world))
 
 
-def sums(entries: list[Entry]) -> dict[tuple[datetime, str | None], tuple[int, Decimal]]:
+def sums(entries: list[LedgerEntry]) -> dict[tuple[datetime, str | None], tuple[int, Decimal]]:
     """Return seconds and money by hour and payer, without what came to nothing."""
     seconds: Counter[tuple[datetime, str | None]] = Counter()
     money: dict[tuple[datetime, str | None], Decimal] = {}
@@ -169,7 +169,7 @@ def test_what_all_payers_pay_is_what_their_machines_are_billed(
     )
 
 
-def most_that_fits(accounts: tuple[Account, ...], most: int = 30) -> int:
+def most_that_fits(accounts: tuple[BudgetAccount, ...], most: int = 30) -> int:
     """Return how many machines with one request each no row stops."""
     left = [most]
     for account in accounts:
@@ -219,7 +219,7 @@ def test_what_the_rows_allow_never_passes_the_limit_of_any_period(
             )
         },
     )
-    group = Group(id="g", rank=(0,), requests=(), fits={NEW.key: Fit(longest=hours * 3600)})
+    group = RequestGroup(id="g", rank=(0,), requests=(), fits={NEW.key: Fit(longest=hours * 3600)})
     accounts = open_accounts(fleet, world, take_inventory(fleet, world), [group], [NEW])
     made = most_that_fits(accounts)
 

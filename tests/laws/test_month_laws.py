@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fleet.model.facts import Charge
 from fleet.model.money import in_cents
 from fleet.report.document import Table
-from fleet.site.month import Recorded, days_of, month_at, month_report
+from fleet.site.month import MonthRecords, days_of, month_at, month_report
 from fleet.site.month_report import month_to_csv, sections
 from tests.builders import a_fleet
 
@@ -42,7 +42,7 @@ def test_amounts_in_cents_add_up_and_none_is_off_by_a_cent(amounts: list[Decimal
 
 @given(CHARGES)
 def test_every_grouping_adds_up_to_the_charges(charges: list[Charge]) -> None:
-    report = month_report(FLEET, OCTOBER, Recorded(charges=tuple(charges)))
+    report = month_report(FLEET, OCTOBER, MonthRecords(charges=tuple(charges)))
 
     total = sum((each.money[2] for each in charges), Decimal(0))
     assert report.money == total

@@ -9,14 +9,14 @@ from decimal import Decimal
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleet.model.facts import Demand, Entry, Ledger, Machine, QueueReading, World
+from fleet.model.facts import Demand, Ledger, LedgerEntry, Machine, QueueReading, World
 from fleet.model.figures import amount_of
 from fleet.model.plan import BudgetVerdict, Delete, Plan
 from fleet.model.prices import Life, Tariff
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.ledger import charge
 from fleet.schema.model import Fleet, Pool
-from fleet.simulate.replay import Replay, Task, decide
+from fleet.simulate.replay import Replay, SimulationInputs, decide
 from tests.builders import a_pool, a_sim_fleet
 from tests.builders.recording import a_job
 
@@ -47,7 +47,7 @@ FILTERS = st.sampled_from(["team", "owner", "tags"])
 class Story:
     """What one fleet did, and what it was charged for."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LedgerEntry] = field(default_factory=list)
     budgets: list[BudgetVerdict] = field(default_factory=list)
     """Those in which a plan took something."""
     machines: dict[tuple[str, datetime], Machine] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def story_of(
         ledger=Ledger(charged_until=START),
     )
     story = Story()
-    replay = Replay(Task(fleet, skips=False), first, lambda _, __: None, story.watch)
+    replay = Replay(SimulationInputs(fleet, skips=False), first, lambda _, __: None, story.watch)
     for number, (at, seconds, team) in enumerate(sorted(jobs)):
         said = {"team": team, "owner": f"o{team}", "required": [team]}
         when = START + timedelta(seconds=at)

@@ -4,7 +4,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.explain.unblock import find_remedies
-from fleet.explain.what_if import Replans, Run, is_served
+from fleet.explain.what_if import PlannedRun, Replans, is_served
 from fleet.model.facts import World
 from fleet.model.plan import Create
 from fleet.planner.step import step
@@ -34,7 +34,7 @@ def applied_fleets(draw: st.DrawFn) -> Fleet:
 def test_a_request_gets_a_worker_in_the_plan_of_its_expected_start(
     fleet: Fleet, world: World
 ) -> None:
-    run = Run(fleet, world, planned(fleet, world))
+    run = PlannedRun(fleet, world, planned(fleet, world))
     # A guard keeps them for now: a queue still gives them work, a plan does not.
     leaving = {each.worker for each in run.plan.withheld if each.action == "drain"}
 
@@ -53,7 +53,7 @@ def test_a_request_gets_a_worker_in_the_plan_of_its_expected_start(
 def test_every_suggestion_serves_its_request_in_the_run_that_it_names(
     fleet: Fleet, world: World, data: st.DataObject
 ) -> None:
-    run = Run(fleet, world, planned(fleet, world))
+    run = PlannedRun(fleet, world, planned(fleet, world))
     assume(run.unserved)
     key = data.draw(st.sampled_from([*run.unserved]))
 

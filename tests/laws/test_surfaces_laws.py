@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fleet.explain.costs import BuildCosts
 from fleet.explain.options import way_of, way_to
-from fleet.explain.recorded_demand import Job
+from fleet.explain.recorded_demand import PastRequest
 from fleet.guard import guard
 from fleet.model.facts import Ledger, World
 from fleet.model.figures import amount_of
@@ -26,10 +26,10 @@ from fleet.reconcile import reconcile
 from fleet.report.status import status_of
 from fleet.schema.model import Fleet
 from fleet.simulate.figures import Simulation
-from fleet.simulate.replay import Read, Task, simulate
-from fleet.site.charges import Cost, Money, money_of
+from fleet.simulate.replay import Read, SimulationInputs, simulate
+from fleet.site.charges import Cost, MonthCost, money_of
 from fleet.site.money import money as money_page
-from fleet.site.month import Recorded, month_report
+from fleet.site.month import MonthRecords, month_report
 from fleet.site.pages import Shown
 from fleet.words import figures as words
 from tests.builders import a_listing, a_request, a_world
@@ -114,7 +114,7 @@ def test_money_page_equals_budgets_month_report_and_its_rows(
 ) -> None:
     fleet, world, plan = case
     money = money_of(fleet, world)
-    assert isinstance(money, Money)
+    assert isinstance(money, MonthCost)
 
     own = [each for each in plan.budgets if each.budget == "all" and not each.coming]
     found = {(each.period, each.unit): amount_of(each.spent) for each in own}
@@ -126,7 +126,7 @@ def test_money_page_equals_budgets_month_report_and_its_rows(
     hours = spent.get(("month", "machine hours"))
     assert hours is None or abs(hours * 3600 - money.total.seconds) < 1
     charges = charges_until_now(fleet, world, take_inventory(fleet, world))
-    recorded = Recorded(charges=charges, charged_until=world.time)
+    recorded = MonthRecords(charges=charges, charged_until=world.time)
     report = month_report(fleet, periods(fleet, world.time)[2], recorded)
     assert (report.money, report.seconds) == (money.total.month, money.total.seconds)
     for rows, others in (
@@ -160,7 +160,7 @@ def test_pool_budget_spends_what_the_money_page_shows_of_the_pool(
 ) -> None:
     fleet, world, plan = case
     money = money_of(fleet, world)
-    assert isinstance(money, Money)
+    assert isinstance(money, MonthCost)
     today = {each.name: each.today for each in money.pools}
 
     for budget in plan.budgets:
@@ -199,9 +199,9 @@ def lone_builds(draw: st.DrawFn) -> tuple[Fleet, World, Plan]:
 def simulated(fleet: Fleet, world: World, *, skips: bool = True) -> Simulation:
     """Return what the fleet makes of the one request that waits in a world."""
     (request,) = next(demand.requests for _, demand in world.demands())
-    job = Job("debian/1", "debian", request, world.time, seconds=None)
+    job = PastRequest("debian/1", "debian", request, world.time, seconds=None)
     end = world.time + timedelta(days=1 if not skips else 5)
-    found = simulate(Task(fleet, skips=skips), iter([world, job, Read(1, end, 0)]))
+    found = simulate(SimulationInputs(fleet, skips=skips), iter([world, job, Read(1, end, 0)]))
     assert isinstance(found, Simulation)
     return found
 

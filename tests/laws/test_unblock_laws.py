@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.explain.unblock import Remedy, awaited, find_remedies
-from fleet.explain.what_if import Edit, Replans, Run, edited, is_served
+from fleet.explain.what_if import Edit, PlannedRun, Replans, edited, is_served
 from fleet.guard import guard
 from fleet.model.facts import Demand, Unknown, Work, Worker, WorkerState, World
 from fleet.model.plan import Plan
@@ -113,7 +113,7 @@ def works(fleet: Fleet, world: World, key: str, remedy: Remedy) -> bool:
         paste(document, change)
     then = Fleet.model_validate(document)
     if wait is not None:
-        seen = awaited(Run(then, after, planned(then, after)), wait, Replans())
+        seen = awaited(PlannedRun(then, after, planned(then, after)), wait, Replans())
         return seen is not None and is_served(planned(then, seen), key)
     return is_served(planned(then, after), key)
 
@@ -142,7 +142,7 @@ def test_a_suggestion_gets_a_request_served_and_one_step_less_does_not(
     key = data.draw(st.sampled_from(waiting))
 
     replans = Replans()
-    remedies = find_remedies(Run(fleet, world, plan), key, replans)
+    remedies = find_remedies(PlannedRun(fleet, world, plan), key, replans)
     # At its limit of plans, a search returns what works although less may do, if it has no other.
     is_least = not replans.is_spent or sum(bool(remedy.edits) for remedy in remedies) > 1
     for remedy in remedies:

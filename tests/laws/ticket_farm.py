@@ -14,8 +14,8 @@ from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Tenancy, touch
 from fleet.tickets.rounds import hand_out_all
 from tests.builders.ticketing import a_ticket
-from tests.fakes.asking import FakeAsking
 from tests.fakes.machine_cleaner import FakeMachineCleaner
+from tests.fakes.source_reader import FakeSourceReader
 from tests.fakes.ticket_desk import FakeTicketDesk
 from tests.laws.machine import CLOUDS, Cloud, Farm, Made
 from tests.ports.engines import quiet
@@ -145,7 +145,7 @@ class TicketFarm(Farm):
     def sources(self) -> Sources:
         """Return the edges, as a command would wire them."""
         return Sources(
-            asking=FakeAsking,
+            asking=FakeSourceReader,
             queues={"tickets": self.desk},
             providers={name: TicketCloud(self, name) for name in CLOUDS},
             registries={"tickets": self.desk},

@@ -9,8 +9,8 @@ import pytest
 from fleet.model.facts import Demand, QueueReading
 from fleet.queues.debusine.connection import identify, reading
 from fleet.queues.debusine.database import DebusineDatabase
-from fleet.queues.debusine.grants import Standing, compare, write_grants
-from fleet.queues.debusine.rest import Asking, DebusineRest, Walk
+from fleet.queues.debusine.grants import GrantDifference, compare, write_grants
+from fleet.queues.debusine.rest import DebusineRest, RestSession, Walk
 from fleet.queues.http import Reader
 from fleet.schema.model import DebusineQueue, Fleet
 from tests.builders import a_fleet, a_pool
@@ -77,7 +77,7 @@ def test_a_list_is_read_from_its_oldest_end_too_until_both_meet(server: Server) 
     keep_waiting(workspace)
 
     with Reader(server.url) as web:
-        asking, walk = Asking(web, workspace.viewer), Walk("long")
+        asking, walk = RestSession(web, workspace.viewer), Walk("long")
         walk.take(asking.page(walk))
         walk.turn_around()
         walk.take(asking.page(walk))
@@ -96,7 +96,7 @@ def test_the_tables_are_those_of_the_version_that_is_installed(reader: Role) -> 
 
 def test_the_role_has_what_it_needs_and_nothing_else(reader: Role) -> None:
     with reading(reader.dsn) as connection:
-        assert compare(connection) == Standing(role=reader.role, missing=(), excess=())
+        assert compare(connection) == GrantDifference(role=reader.role, missing=(), excess=())
 
 
 def keep_waiting(workspace: Workspace) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from fleet.clouds.aws.machines import AwsMachines
 from fleet.clouds.hcloud.machines import HcloudMachines
-from fleet.engines.projects import Account
+from fleet.engines.projects import ProviderAccount
 from fleet.model.facts import WorkerInputs
 from fleet.planner.shared_stacks import parts_of
 from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
@@ -51,7 +51,7 @@ def an_aws_trial(fleet: Fleet, image: str, folder: Path) -> Trial:
     machine_type = os.environ.get("FLEET_LIVE_TYPE", "c7a.2xlarge")
     worker = a_worker(fleet.fleet, machine_type, image, template=template.name, disk="10")
     cloud = AwsMachines(provider)
-    account = Account(cloud, {"aws:region": provider.region})
+    account = ProviderAccount(cloud, {"aws:region": provider.region})
     base = {"templates": [{"name": template.name, **template.inputs}]}
     return Trial(cloud, account, worker, folder, base=base)
 
@@ -86,7 +86,7 @@ def hcloud(stack: ExitStack, folder: Path, _: pytest.MonkeyPatch) -> Trial:
     stack.enter_context(bounded(fleet, "live", machine_type))
     cloud = HcloudMachines(token)
     return Trial(
-        cloud, Account(cloud, environment=lambda: {"HCLOUD_TOKEN": token}), worker, folder
+        cloud, ProviderAccount(cloud, environment=lambda: {"HCLOUD_TOKEN": token}), worker, folder
     )
 
 

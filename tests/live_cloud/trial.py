@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from fleet.engines.projects import Account
+from fleet.engines.projects import ProviderAccount
 from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import FleetError
 from fleet.model.facts import Listing, Machine, WorkerInputs
@@ -38,7 +38,7 @@ class Trial:
     """One machine in one account, and what it is made from."""
 
     cloud: Kept
-    account: Account
+    account: ProviderAccount
     worker: WorkerInputs
     folder: Path
     base: Mapping[str, object] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Trial:
 
     def engine(self, base: Mapping[str, object] | None = None) -> PulumiEngine:
         """Return the real engine, for the pool's stack or for the base."""
-        given = Account(
+        given = ProviderAccount(
             self.account.provider, self.account.config, self.account.environment, base or {}
         )
         return PulumiEngine(

@@ -9,7 +9,7 @@ from fleet.errors import FileUnreadable
 from fleet.migrate.from_copr import import_copr, read_list
 from fleet.migrate.reading import Imported
 from fleet.schema.model import TicketQueue
-from fleet.tagrules.names import Recorded
+from fleet.tagrules.names import RecordedNames
 from tests.builders.sentences import tells
 from tests.migrate.reading import fleet_of, said, wrong
 
@@ -30,7 +30,7 @@ def tickets_of(found: Imported) -> TicketQueue:
     return queue
 
 
-def imported(text: str, recorded: Recorded | None = None) -> Imported:
+def imported(text: str, recorded: RecordedNames | None = None) -> Imported:
     return import_copr("copr.conf", text.encode(), "demo", recorded)
 
 
@@ -79,7 +79,7 @@ def test_the_seeds_form_is_read_too() -> None:
 def test_names_that_only_the_prefix_took_are_listed() -> None:
     names = [f"@asahi/kernel/fedora-42-aarch64/{name}" for name in ("kernel", "kernel-headers")]
 
-    recorded = Recorded(dict.fromkeys((*names, "other/x/y/z"), ("build",)))
+    recorded = RecordedNames(dict.fromkeys((*names, "other/x/y/z"), ("build",)))
     found = imported(a_list(ASAHI, "other/.*"), recorded)
 
     (change,) = [change for change in found.changes if change.names]

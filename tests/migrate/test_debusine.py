@@ -4,7 +4,7 @@ import pytest
 
 from fleet.migrate.from_debusine import import_debusine
 from fleet.migrate.reading import Imported
-from fleet.schema.model import ExistingImage, HcloudProvider, Machine, Pool
+from fleet.schema.model import ExistingImage, HcloudProvider, MachineSettings, Pool
 from tests.builders.sentences import tells
 from tests.migrate.reading import fleet_of, said, wrong
 from tests.rigs.process import ROOT
@@ -34,7 +34,7 @@ def test_a_pool_at_hetzner_keeps_its_type_image_and_architecture() -> None:
     fleet = fleet_of(found)
     pool = a_pool_of(found, "hetzner-arm64")
 
-    assert isinstance(pool.machine, Machine)
+    assert isinstance(pool.machine, MachineSettings)
     assert pool.machine.type == "cax21"
     image = fleet.images[pool.image]
     assert isinstance(image, ExistingImage)
@@ -62,7 +62,7 @@ def test_a_disabled_pool_is_paused() -> None:
 def test_a_pool_at_aws_keeps_its_type_disk_swap_and_market() -> None:
     machine = a_pool_of(recorded("worker_pool-list-aws.yaml"), "aws-big").machine
 
-    assert isinstance(machine, Machine)
+    assert isinstance(machine, MachineSettings)
     assert (machine.type, machine.disk, machine.swap) == ("c7a.8xlarge", 280 * 1024, 64 * 1024)
     assert machine.market == ["spot"]
 
@@ -97,7 +97,7 @@ def test_requirements_in_place_of_a_type_are_the_figures() -> None:
     )
 
     machine = a_pool_of(found, "p").machine
-    assert isinstance(machine, Machine)
+    assert isinstance(machine, MachineSettings)
     assert (machine.cores, machine.memory) == (8, 16384)
     told = " ".join(said(found, "no-equivalent"))
     assert "KeyName: k" in told

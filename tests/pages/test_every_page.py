@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from fleet.explain.values import Change, ExplainedReason, Explanation, Suggestion
-from fleet.explain.waiting import WaitingGroup, WaitingRequest, Waits
+from fleet.explain.values import ExplainedReason, Explanation, KeyChange, Suggestion
+from fleet.explain.waiting import WaitingExplanations, WaitingGroup, WaitingRequest
 from fleet.model.plan import Plan
 from fleet.site.files import Shown, site
 from tests.builders import a_worker_verdict, ago
@@ -46,7 +46,7 @@ _AXE = """axe.run().then(found => found.violations.map(each =>
   each.id + ": " + each.nodes.map(node => node.html.slice(0, 160)).slice(0, 3).join(" | ")))"""
 
 
-def some_waits(plan: Plan) -> Waits:
+def some_waits(plan: Plan) -> WaitingExplanations:
     """Return the waits of a plan, each group explained by its first request."""
     because = {each.signature: each.because for each in plan.unserved}
     groups = tuple(
@@ -63,12 +63,14 @@ def some_waits(plan: Plan) -> Waits:
         )
         for signature in plan.signatures
     )
-    return Waits(groups, {g.requests[0].key: _answer(g.requests[0].key) for g in groups})
+    return WaitingExplanations(
+        groups, {g.requests[0].key: _answer(g.requests[0].key) for g in groups}
+    )
 
 
 def _answer(key: str) -> Explanation:
     path = ("pools", "builders", "workers", "max")
-    change = Change(path=path, old="4", new="5", yaml="pools: {builders: {workers: {max: 5}}}")
+    change = KeyChange(path=path, old="4", new="5", yaml="pools: {builders: {workers: {max: 5}}}")
     return Explanation(
         kind="request",
         name=key,

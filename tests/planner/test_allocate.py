@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from fleet.planner.allocation import Proof
-from fleet.planner.demand import Fit, Row
+from fleet.planner.demand import Fit, LimitRow
 from fleet.planner.formulation import components
 from tests.builders.choosing import (
     CHEAP,
@@ -75,7 +75,7 @@ def test_an_earlier_rank_is_served_first_however_many_wait_behind() -> None:
 
 def test_an_earlier_rank_takes_what_it_needs_from_several_of_a_later_one() -> None:
     big, small = a_group("big", 1, CHEAP), a_group("small", 3, CHEAP, rank=1)
-    budget = Row(
+    budget = LimitRow(
         ("budgets", "b"),
         "budget b is used up",
         Decimal(3),
@@ -89,7 +89,7 @@ def test_an_earlier_rank_takes_what_it_needs_from_several_of_a_later_one() -> No
 
 def test_in_one_rank_as_many_as_possible_are_served() -> None:
     dear, cheap = a_group("dear", 1, CHEAP), a_group("cheap", 3, CHEAP)
-    budget = Row(
+    budget = LimitRow(
         ("budgets", "b"),
         "budget b is used up",
         Decimal(3),
@@ -274,7 +274,7 @@ def test_requests_served_at_a_place_are_listed_in_the_order_of_ranks() -> None:
 
 
 def test_a_machine_takes_of_a_limit_what_the_limit_says_of_its_place() -> None:
-    row = Row(("x",), "at x", Decimal(5), {CHEAP: Decimal(2), DEAR: Decimal("1.25")})
+    row = LimitRow(("x",), "at x", Decimal(5), {CHEAP: Decimal(2), DEAR: Decimal("1.25")})
 
     allocation = solved(
         [a_place(CHEAP, "1"), a_place(DEAR, "2")], [a_group("a", 5, CHEAP, DEAR)], row
@@ -285,7 +285,9 @@ def test_a_machine_takes_of_a_limit_what_the_limit_says_of_its_place() -> None:
 
 
 def test_one_request_more_is_stopped_by_what_it_takes_beside_its_machine() -> None:
-    row = Row(("x",), "at x", Decimal(3), {CHEAP: Decimal(1)}, requests={("a", CHEAP): Decimal(1)})
+    row = LimitRow(
+        ("x",), "at x", Decimal(3), {CHEAP: Decimal(1)}, requests={("a", CHEAP): Decimal(1)}
+    )
 
     allocation = solved([a_place(CHEAP)], [a_group("a", 4, CHEAP, share=0.5)], row)
 
@@ -294,7 +296,7 @@ def test_one_request_more_is_stopped_by_what_it_takes_beside_its_machine() -> No
 
 
 def test_a_limit_that_is_not_whole_is_not_passed_by_a_millionth() -> None:
-    row = Row(("x",), "at x", Decimal("0.3"), requests={("a", CHEAP): Decimal("0.1")})
+    row = LimitRow(("x",), "at x", Decimal("0.3"), requests={("a", CHEAP): Decimal("0.1")})
 
     allocation = solved([a_place(CHEAP)], [a_group("a", 4, CHEAP)], row)
 
@@ -305,7 +307,7 @@ def test_a_limit_that_is_not_whole_is_not_passed_by_a_millionth() -> None:
 def test_limits_join_only_what_they_count() -> None:
     places = {key: a_place(key) for key in (CHEAP, DEAR, "third/m/on-demand")}
     groups = [a_group("a", 2, CHEAP), a_group("b", 2, DEAR), a_group("c", 2, "third/m/on-demand")]
-    row = Row(
+    row = LimitRow(
         ("x",),
         "at x",
         Decimal(3),

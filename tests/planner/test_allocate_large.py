@@ -8,7 +8,7 @@ import pytest
 
 from bench.worlds import Size, scene_of, world_of
 from fleet.planner.allocation import Allocation, allocate
-from fleet.planner.demand import Fit, Group, Ordered, Place, Row
+from fleet.planner.demand import Fit, LimitRow, Ordered, Place, RequestGroup
 from fleet.reconcile import reconcile
 
 EQUAL = "also/m/on-demand"
@@ -23,24 +23,24 @@ SIZE = 800
 """Groups with two places each: more pairs than are searched whole."""
 
 
-def a_group(number: int, fits: dict[str, Fit], rank: int = 0) -> Group:
+def a_group(number: int, fits: dict[str, Fit], rank: int = 0) -> RequestGroup:
     """Return a group of one request; the lower its number, the earlier it came."""
     name = f"g{number:04}"
     request = Ordered(order=(0, 0, "q", number, name, 1), key=name, seconds=600)
-    return Group(name, (rank,), (request,), fits)
+    return RequestGroup(name, (rank,), (request,), fits)
 
 
-def many(share: float, *places: str, ranks: int = 1) -> list[Group]:
+def many(share: float, *places: str, ranks: int = 1) -> list[RequestGroup]:
     fits = {place: Fit(share) for place in places}
     return [a_group(number, fits, number % ranks) for number in range(SIZE)]
 
 
-def solved(groups: list[Group], *rows: Row) -> Allocation:
+def solved(groups: list[RequestGroup], *rows: LimitRow) -> Allocation:
     return allocate(groups, PLACES, rows)
 
 
-def a_limit(room: int, place: str) -> Row:
-    return Row(("pools", place), f"at {room}", Decimal(room), {place: Decimal(1)})
+def a_limit(room: int, place: str) -> LimitRow:
+    return LimitRow(("pools", place), f"at {room}", Decimal(room), {place: Decimal(1)})
 
 
 def served_by_rank(allocation: Allocation) -> Counter[int]:
@@ -126,7 +126,7 @@ def test_a_budget_that_counts_requests_unlike_is_never_passed_and_nearly_used_up
         for number, group in enumerate(groups)
         for place in group.fits
     }
-    budget = Row(("budgets", "b"), "b is used up", Decimal(room), requests=takes)
+    budget = LimitRow(("budgets", "b"), "b is used up", Decimal(room), requests=takes)
 
     allocation = solved(groups, budget)
 
@@ -136,7 +136,7 @@ def test_a_budget_that_counts_requests_unlike_is_never_passed_and_nearly_used_up
 
 
 def test_a_bound_is_proven_for_a_budget_that_is_used_to_its_last_cent() -> None:
-    budget = Row(("budgets", "b"), "b is used up", Decimal("52.5"), {CHEAP: Decimal("0.5")})
+    budget = LimitRow(("budgets", "b"), "b is used up", Decimal("52.5"), {CHEAP: Decimal("0.5")})
 
     allocation = solved(many(1.0, CHEAP, DEAR, ranks=2), budget, a_limit(5, DEAR))
 
@@ -148,7 +148,7 @@ def test_a_bound_is_proven_for_a_budget_that_is_used_to_its_last_cent() -> None:
 def test_machines_and_requests_count_to_one_limit_together() -> None:
     groups = many(0.5, CHEAP, DEAR)
     takes = {(group.id, CHEAP): Decimal(1) for group in groups}
-    both = Row(("budgets", "b"), "b is used up", Decimal(200), {CHEAP: Decimal(2)}, takes)
+    both = LimitRow(("budgets", "b"), "b is used up", Decimal(200), {CHEAP: Decimal(2)}, takes)
 
     allocation = solved(groups, both, a_limit(10, DEAR))
 
@@ -196,7 +196,7 @@ def test_rounding_past_a_limit_is_taken_back_from_those_who_count_to_it() -> Non
         for number, group in enumerate(counted)
         for place in group.fits
     }
-    budget = Row(("budgets", "b"), "b is used up", Decimal("100.5"), requests=takes)
+    budget = LimitRow(("budgets", "b"), "b is used up", Decimal("100.5"), requests=takes)
     others = [
         replace(a_group(SIZE + number, {DEAR: Fit()}), rank=(1,)) for number in range(SIZE // 4)
     ]

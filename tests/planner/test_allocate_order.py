@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.planner.allocation import Allocation
-from fleet.planner.demand import Group, Row
+from fleet.planner.demand import LimitRow, RequestGroup
 from tests.builders.choosing import (
     CHEAP,
     DEAR,
@@ -27,7 +27,7 @@ from tests.builders.choosing import (
 from tests.rigs.repeats import slow_but
 
 
-def arriving(group: Group, first: int, step: int = 1) -> Group:
+def arriving(group: RequestGroup, first: int, step: int = 1) -> RequestGroup:
     """Return a group whose requests come at these turns of the queue."""
     return replace(
         group,
@@ -75,7 +75,9 @@ def test_who_came_first_waits_where_it_would_take_more_of_a_limit() -> None:
     old, young = arriving(a_group("old", 1, CHEAP), 1), arriving(a_group("young", 1, CHEAP), 2)
     takes = {("old", CHEAP): Decimal(3), ("young", CHEAP): Decimal(1)}
 
-    allocation = solved([a_place(CHEAP)], [young, old], Row(("x",), "at x", Decimal(2), {}, takes))
+    allocation = solved(
+        [a_place(CHEAP)], [young, old], LimitRow(("x",), "at x", Decimal(2), {}, takes)
+    )
 
     assert served(allocation) == {CHEAP: ["young1"]}
 

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.model.facts import Unknown, Worker, WorkerState
 from fleet.model.plan import Delete, Drain, Plan, Reason
-from fleet.planner.units import DISCONNECTED_GRACE, RETURN_GRACE, State
+from fleet.planner.units import DISCONNECTED_GRACE, RETURN_GRACE, UnitState
 from fleet.reconcile import reconcile
 from fleet.schema.units import write_duration
 from tests.builders import NOW, a_request, a_worker, ago
@@ -215,7 +215,7 @@ def test_one_away_for_a_moment_is_still_shown_as_not_connected() -> None:
 
     plan = planned(a_debusine_fleet(), world)
 
-    assert state_of(a_debusine_fleet(), world) is State.DISCONNECTED
+    assert state_of(a_debusine_fleet(), world) is UnitState.DISCONNECTED
     assert [each.reason for each in plan.workers] == [Reason.DISCONNECTED]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fleet.explain.request import explain_request
 from fleet.guard import guard
 from fleet.model.plan import Create, Plan
-from fleet.planner.durations import Durations, Kind, Timing, kind_at
+from fleet.planner.durations import Durations, MachineKind, Timing, kind_at
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, a_world, ago
@@ -18,7 +18,7 @@ from tests.builders.deciding import with_machines
 from tests.builders.durations import DAY, HOUR, two_sizes
 from tests.builders.sentences import tells
 
-SMALL, BIG = Kind("norm", 8), Kind("mons", 64)
+SMALL, BIG = MachineKind("norm", 8), MachineKind("mons", 64)
 MEASURED = [
     {"match": "chromium", "takes": "24h", "machine": "norm"},
     {"match": "chromium", "takes": "3h", "machine": "mons"},
@@ -35,7 +35,7 @@ def made(plan: Plan) -> list[tuple[str, Decimal | None]]:
     return [(a.inputs.type, a.until_idle) for a in plan.actions if isinstance(a, Create)]
 
 
-def takes(fleet: Fleet, kind: Kind, **request: object) -> int | None:
+def takes(fleet: Fleet, kind: MachineKind, **request: object) -> int | None:
     """Return how long a build of chromium is expected to run on a machine."""
     waiting = a_request(**{"task": "sbuild", "package": "chromium"} | request)
     seconds, timing = Durations(fleet, a_world()).of("debian", waiting)
@@ -182,11 +182,11 @@ def test_more_cores_are_never_slower_nor_faster_than_their_number(
 ) -> None:
     timing = Timing(cores=min(before, after), parallel=parallel)
 
-    found = timing.on(Kind("x", max(before, after)), seconds)
+    found = timing.on(MachineKind("x", max(before, after)), seconds)
 
     assert found is not None
     assert seconds * min(before, after) // max(before, after) <= found <= seconds
-    assert timing.on(Kind("x", min(before, after)), seconds) == seconds
+    assert timing.on(MachineKind("x", min(before, after)), seconds) == seconds
 
 
 # where

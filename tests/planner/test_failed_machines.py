@@ -6,7 +6,7 @@ from fleet.guard import guard
 from fleet.model.facts import MachineState, WorkerState, World
 from fleet.model.plan import Cause, Delete, Plan, Reason
 from fleet.planner.inventory import take_inventory
-from fleet.planner.units import State
+from fleet.planner.units import UnitState
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_request, a_sim_world, a_worker, ago
@@ -101,7 +101,7 @@ def test_without_a_registry_it_is_no_capacity_and_stays_and_a_person_is_told() -
 
     plan = planned(world)
 
-    assert take_inventory(fleet_with(), world)["builders"].units[0].state is State.FAILED
+    assert take_inventory(fleet_with(), world)["builders"].units[0].state is UnitState.FAILED
     assert FIRST not in plan.signatures[0].by_worker.values()
     assert actions_of(plan) == []
     assert reason_of(plan, FIRST) is Reason.LIVECHECK_FAILED

@@ -2,13 +2,13 @@
 
 from decimal import Decimal
 
-from fleet.planner.demand import Row
-from fleet.planner.pool_plan import Headroom, Stopped
+from fleet.planner.demand import LimitRow
+from fleet.planner.pool_plan import Headroom, ReachedLimit
 
 PLACE, OTHER = "builders/ccx33/on-demand", "arm/cax41/on-demand"
 
 
-def a_row(room: str, **overrides: object) -> Row:
+def a_row(room: str, **overrides: object) -> LimitRow:
     """Return a limit of which each machine at PLACE takes one."""
     defaults: dict[str, object] = {
         "path": ("pools", "builders", "workers", "max"),
@@ -16,7 +16,7 @@ def a_row(room: str, **overrides: object) -> Row:
         "room": Decimal(room),
         "machines": {PLACE: Decimal(1)},
     }
-    return Row(**(defaults | overrides))  # type: ignore[arg-type]  # builders take any field
+    return LimitRow(**(defaults | overrides))  # type: ignore[arg-type]  # builders take any field
 
 
 def taken(headroom: Headroom, place: str = PLACE) -> int:
@@ -45,7 +45,7 @@ def test_the_limit_that_forbids_is_told_and_nothing_is_taken_then() -> None:
     wide, narrow = a_row("9"), a_row("1")
     headroom = Headroom([wide, narrow], {}, {})
 
-    assert [headroom.take(PLACE), headroom.take(PLACE)] == [None, Stopped(narrow, Decimal(1))]
+    assert [headroom.take(PLACE), headroom.take(PLACE)] == [None, ReachedLimit(narrow, Decimal(1))]
     assert headroom.kept == {PLACE: 1}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fleet.planner.allocation import Allocation, allocate
 from fleet.planner.assignment import Assignment
-from fleet.planner.demand import Fit, Group, Ordered, Place, Row
+from fleet.planner.demand import Fit, LimitRow, Ordered, Place, RequestGroup
 from fleet.planner.formulation import Component, Model, components
 from fleet.planner.solver import Program, Relaxation
 from tests.builders.choosing import a_middling_problem
@@ -27,7 +27,7 @@ MADE = {
 PLACES = FREE | MADE
 
 
-def a_group(nth: int, share: float | None = None) -> Group:
+def a_group(nth: int, share: float | None = None) -> RequestGroup:
     name, count = f"g{nth:02}", 1 + nth % 5
     requests = tuple(
         Ordered(order=(0, 0, "q", turn, name, turn), key=f"{name}-{turn}", seconds=600)
@@ -36,7 +36,7 @@ def a_group(nth: int, share: float | None = None) -> Group:
     share = share or 0.25 + nth % 7 / 10
     # Each fits all but one pool, so that no two are alike.
     fits = {key: Fit(share, Decimal(0)) for n, key in enumerate(sorted(PLACES)) if n != nth}
-    return Group(name, (0,), requests, fits)
+    return RequestGroup(name, (0,), requests, fits)
 
 
 GROUPS = [a_group(nth) for nth in range(40)]
@@ -74,8 +74,12 @@ def test_large_component_weighs_each_request_by_its_own_cost() -> None:
     }
     requests = [Ordered((0, 0, "q", n, f"g{n}", n), key=f"g{n}", seconds=600) for n in range(2)]
     groups = [
-        Group("g0", (0,), (requests[0],), {near: Fit(1.0, Decimal(1)), far: Fit(0.5, Decimal(1))}),
-        Group("g1", (0,), (requests[1],), {near: Fit(1.0, Decimal(3)), far: Fit(1.0, Decimal(1))}),
+        RequestGroup(
+            "g0", (0,), (requests[0],), {near: Fit(1.0, Decimal(1)), far: Fit(0.5, Decimal(1))}
+        ),
+        RequestGroup(
+            "g1", (0,), (requests[1],), {near: Fit(1.0, Decimal(3)), far: Fit(1.0, Decimal(1))}
+        ),
     ]
 
     allocation = allocate(groups, places, (), exact=0)
@@ -104,7 +108,7 @@ def test_large_component_costs_little_more_than_the_exact_search(seed: int) -> N
 NEAR, FAR = "a/m/on-demand", "b/m/on-demand"
 
 
-def two_ranks(*rows: Row) -> Program:
+def two_ranks(*rows: LimitRow) -> Program:
     """Return the program of two requests of an earlier and two of a later rank at one place."""
     place = Place(NEAR, "a", makes=False, room=9.0)
     groups = [
@@ -113,9 +117,9 @@ def two_ranks(*rows: Row) -> Program:
     return Model(Component(tuple(groups), (place,), rows), by_rank=True, exact=0).program
 
 
-def limit_both(room: str) -> Row:
+def limit_both(room: str) -> LimitRow:
     takes = {(f"g{rank}", NEAR): Decimal(1) for rank in (0, 1)}
-    return Row(("x",), "at x", Decimal(room), requests=takes)
+    return LimitRow(("x",), "at x", Decimal(room), requests=takes)
 
 
 def test_search_serves_one_more_of_a_rank_when_a_later_rank_yields() -> None:
@@ -176,7 +180,7 @@ def test_assignment_serves_a_request_left_by_rounding_at_least_cost() -> None:
     }
     requests = tuple(Ordered((0, 0, "q", n, "g", n), key=f"g{n}", seconds=600) for n in range(3))
     fits = {near: Fit(0.5, Decimal(0)), far: Fit(1.0, Decimal(5))}
-    (component,) = components([Group("g", (0,), requests, fits)], places, ())
+    (component,) = components([RequestGroup("g", (0,), requests, fits)], places, ())
 
     assignment = Assignment.rounded(Model(component, by_rank=False, exact=0), {0: {near: 1}})
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.model.facts import Ended, Entry, Ledger, Machine, Unknown, Work, Worker, World
+from fleet.model.facts import Ended, Ledger, LedgerEntry, Machine, Unknown, Work, Worker, World
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import charge, gap_of, periods
 from fleet.schema.model import Fleet
@@ -66,7 +66,7 @@ def charged(fleet: Fleet, world: World) -> list[tuple[str | None, int, Decimal]]
     )
 
 
-def _sum(entries: tuple[Entry, ...], payer: str | None) -> tuple[int, Decimal]:
+def _sum(entries: tuple[LedgerEntry, ...], payer: str | None) -> tuple[int, Decimal]:
     theirs = [entry for entry in entries if entry.scope == payer]
     return sum(e.seconds for e in theirs), sum((e.money for e in theirs), Decimal(0))
 

@@ -6,17 +6,19 @@ from decimal import Decimal
 
 from fleet.planner.allocation import allocate
 from fleet.planner.assignment import Assignment
-from fleet.planner.demand import Fit, Group, Ordered, Row
+from fleet.planner.demand import Fit, LimitRow, Ordered, RequestGroup
 from fleet.planner.formulation import Component, Model
 from tests.builders.choosing import CHEAP, FREE, a_place, free_workers
 
 
-def a_group(name: str, rank: int, came: int, *places: str) -> Group:
+def a_group(name: str, rank: int, came: int, *places: str) -> RequestGroup:
     request = Ordered(order=(0, 0, "q", came, name, came), key=name, seconds=600)
-    return Group(name, (rank,), (request,), {place: Fit() for place in places})
+    return RequestGroup(name, (rank,), (request,), {place: Fit() for place in places})
 
 
-def answered(groups: Sequence[Group], counts: Mapping[str, int], *rows: Row) -> Assignment:
+def answered(
+    groups: Sequence[RequestGroup], counts: Mapping[str, int], *rows: LimitRow
+) -> Assignment:
     """Return the answer that begins with so many of each group at each place."""
     places = (a_place(CHEAP), free_workers(FREE, 9))
     component = Component(tuple(groups), places, rows)
@@ -31,7 +33,7 @@ def left(answer: Assignment) -> list[str]:
 def test_the_last_rank_is_taken_back_at_a_limit_although_it_came_first() -> None:
     groups = [a_group("early", 1, 1, FREE), a_group("late", 0, 2, FREE)]
     takes = {(group.id, FREE): Decimal(1) for group in groups}
-    row = Row(("x",), "at x", Decimal(1), requests=takes)
+    row = LimitRow(("x",), "at x", Decimal(1), requests=takes)
 
     answer = answered(groups, {FREE: 1}, row)
 
@@ -41,14 +43,14 @@ def test_the_last_rank_is_taken_back_at_a_limit_although_it_came_first() -> None
 
 def test_who_does_not_count_to_a_limit_is_not_taken_back_for_it() -> None:
     groups = [a_group("first", 0, 1, FREE), a_group("last", 1, 2, FREE)]
-    row = Row(("x",), "at x", Decimal(0), requests={("first", FREE): Decimal(1)})
+    row = LimitRow(("x",), "at x", Decimal(0), requests={("first", FREE): Decimal(1)})
 
     assert left(answered(groups, {FREE: 1}, row)) == ["first"]
 
 
 def test_a_machine_too_many_is_taken_back_with_who_it_was_for() -> None:
     groups = [a_group("first", 0, 1, CHEAP), a_group("last", 1, 2, CHEAP)]
-    row = Row(("x",), "at x", Decimal(1), {CHEAP: Decimal(1)})
+    row = LimitRow(("x",), "at x", Decimal(1), {CHEAP: Decimal(1)})
 
     answer = answered(groups, {CHEAP: 1}, row)
 
@@ -58,7 +60,7 @@ def test_a_machine_too_many_is_taken_back_with_who_it_was_for() -> None:
 
 def test_a_limit_that_is_passed_by_what_nobody_chose_takes_nobody_back() -> None:
     groups = [a_group("first", 0, 1, FREE)]
-    row = Row(("x",), "at x", Decimal(-1), {CHEAP: Decimal(1)})
+    row = LimitRow(("x",), "at x", Decimal(-1), {CHEAP: Decimal(1)})
 
     assert left(answered(groups, {FREE: 1}, row)) == []
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.model.facts import Attempt, TaskRuns
-from fleet.planner.durations import Run, by_type
+from fleet.planner.durations import FinishedRun, by_type
 from tests.builders import NOW, ago
 
 
@@ -20,8 +20,10 @@ def made(kind: str, hours: float, *, worker: str = "m-1", result: str = "registe
     )
 
 
-def ran(hours: float, seconds: int, machine: str = "m-1", package: str = "chromium") -> Run:
-    return Run("sbuild", package, machine, ago(hours=hours), seconds)
+def ran(
+    hours: float, seconds: int, machine: str = "m-1", package: str = "chromium"
+) -> FinishedRun:
+    return FinishedRun("sbuild", package, machine, ago(hours=hours), seconds)
 
 
 def found(*seconds: int, kind: str, package: str = "chromium") -> TaskRuns:
@@ -58,7 +60,7 @@ def test_runs_of_each_package_stand_apart() -> None:
 
 
 def test_of_very_many_runs_the_latest_count() -> None:
-    runs = [Run("sbuild", "hello", "m-1", NOW, 1), *[ran(2, 5, package="hello")] * 1200]
+    runs = [FinishedRun("sbuild", "hello", "m-1", NOW, 1), *[ran(2, 5, package="hello")] * 1200]
 
     ((*_, taken),) = (each.seconds for each in by_type(runs, [made("ccx33", 9)]))
 

@@ -3,7 +3,7 @@
 import re
 
 from fleet.explain.pool import explain_pool
-from fleet.model.facts import Demand, Request, Sample, Worker, World
+from fleet.model.facts import Demand, QueueSample, Request, Worker, World
 from fleet.model.plan import Plan, Reason
 from fleet.planner.forecast import forecast
 from fleet.reconcile import reconcile
@@ -25,11 +25,11 @@ from tests.builders.deciding import FIRST, actions_of, fleet_with, reason_of, se
 from tests.builders.sentences import tells
 from tests.rigs.shown import plan_to_text, status_to_text
 
-SAMPLE = Sample(listed=1_400, unlisted={"debian": 90_000, "kali": 8_600}, longest=1_400)
+SAMPLE = QueueSample(listed=1_400, unlisted={"debian": 90_000, "kali": 8_600}, longest=1_400)
 LONG_IDLE = a_worker(since=ago(days=1))
 
 
-def sampled(*requests: Request, sample: Sample | None = SAMPLE) -> Demand:
+def sampled(*requests: Request, sample: QueueSample | None = SAMPLE) -> Demand:
     return Demand(read_at=NOW, requests=requests, stored=True, estimate=True, sample=sample)
 
 

@@ -11,14 +11,14 @@ from fleet.explain.request import explain_request
 from fleet.guard import guard
 from fleet.model.facts import TaskRuns, World
 from fleet.model.plan import Create
-from fleet.planner.durations import MIN_RUNS, Durations, Fitted, Kind, fit
+from fleet.planner.durations import MIN_RUNS, Durations, Fitted, MachineKind, fit
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_request, a_sim_world, a_worker, ago
 from tests.builders.durations import DAY, HOUR, two_sizes
 from tests.builders.sentences import tells
 
-SMALL, BIG, OTHER = Kind("norm", 8), Kind("mons", 64), Kind("mid", 16)
+SMALL, BIG, OTHER = MachineKind("norm", 8), MachineKind("mons", 64), MachineKind("mid", 16)
 SEVEN = tuple(n * HOUR for n in (18, 19, 20, 20, 21, 22, 90))
 FIVE = (2 * HOUR, 3 * HOUR, 3 * HOUR, 4 * HOUR, 60)
 CHROMIUM = a_request(id="1", task="sbuild", package="chromium")
@@ -40,7 +40,7 @@ def a_world(*runs: TaskRuns) -> World:
 BOTH = a_world(some_runs("mons", *FIVE), some_runs("norm", *SEVEN))
 
 
-def takes(fleet: Fleet, kind: Kind, world: World = BOTH, **request: object) -> int | None:
+def takes(fleet: Fleet, kind: MachineKind, world: World = BOTH, **request: object) -> int | None:
     waiting = CHROMIUM.altered(**request)
     seconds, timing = Durations(fleet, world).of("debian", waiting)
     return timing.on(kind, seconds) if timing else seconds
@@ -112,7 +112,7 @@ def test_a_type_without_runs_takes_what_its_cores_make_of_that_with_most() -> No
 def test_a_type_without_runs_takes_what_its_speed_makes_of_that_with_most() -> None:
     fleet = two_sizes("5h", speeds={"norm": "50%"})
 
-    assert takes(fleet, Kind("mid", 16, 200)) == 5 * HOUR
+    assert takes(fleet, MachineKind("mid", 16, 200)) == 5 * HOUR
 
 
 def test_what_is_stated_of_a_type_counts_before_the_fit() -> None:
@@ -129,7 +129,7 @@ def test_the_fit_counts_before_stated_speeds_and_cores() -> None:
         [{"takes": "24h", "machine": "norm"}], speeds={"norm": "100%", "mons": "200%"}
     )
 
-    assert takes(fleet, Kind("mons", 64, 200)) == 3 * HOUR
+    assert takes(fleet, MachineKind("mons", 64, 200)) == 3 * HOUR
 
 
 def test_another_package_takes_what_is_stated() -> None:

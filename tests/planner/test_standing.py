@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from fleet.model.images import ImageVersion
-from fleet.planner.images import Standing, find_standing
+from fleet.planner.images import NextVersion, find_standing
 from tests.builders import NOW, a_sim_fleet, ago
 from tests.builders.sentences import tells
 
@@ -27,7 +27,7 @@ def version(name: str, state: str, **overrides: object) -> ImageVersion:
 CURRENT = version(OLD, "current")
 
 
-def standing(*versions: ImageVersion, **recipe: object) -> Standing | None:
+def standing(*versions: ImageVersion, **recipe: object) -> NextVersion | None:
     declared = {"suite": "trixie", "architecture": "amd64", "publish": ["desk"]} | recipe
     return find_standing(a_sim_fleet(images={"trixie": declared}), "trixie", versions, {}, NOW)
 

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.model.facts import Unknown, Worker, WorkerState
 from fleet.model.plan import Delete, Drain, Reason
-from fleet.planner.units import DEAF_GRACE, State
+from fleet.planner.units import DEAF_GRACE, UnitState
 from fleet.reconcile import reconcile
 from tests.builders import (
     NOW,
@@ -39,7 +39,7 @@ def test_a_worker_that_connected_a_moment_ago_may_yet_say_what_it_can_do() -> No
     deaf = ours(state=WorkerState.DEAF, since=ago(seconds=DEAF_GRACE))
     world = a_debusine_world(deaf, requests=(a_request(),))
 
-    assert state_of(a_debusine_fleet(), world) is State.STARTING
+    assert state_of(a_debusine_fleet(), world) is UnitState.STARTING
     assert created(planned(a_debusine_fleet(), world)) == []
 
 
@@ -64,7 +64,7 @@ def test_a_worker_that_stays_deaf_is_replaced() -> None:
 def test_a_deaf_worker_that_drains_is_deleted_as_drained() -> None:
     deaf = ours(state=WorkerState.DEAF, draining=True, since=ago(seconds=1))
 
-    assert state_of(a_debusine_fleet(), a_debusine_world(deaf)) is State.DRAINING
+    assert state_of(a_debusine_fleet(), a_debusine_world(deaf)) is UnitState.DRAINING
 
 
 def test_a_deaf_worker_that_must_stay_is_told_to_a_person() -> None:
@@ -90,7 +90,7 @@ def test_a_machine_whose_worker_is_awaited_boots() -> None:
     awaited = ours(state=WorkerState.ENROLLED, token_expires=NOW + timedelta(seconds=1))
     world = a_debusine_world(awaited, age=60)
 
-    assert state_of(a_debusine_fleet(), world) is State.STARTING
+    assert state_of(a_debusine_fleet(), world) is UnitState.STARTING
 
 
 def test_a_machine_whose_token_expired_while_it_booted_is_replaced_at_once() -> None:
@@ -128,7 +128,7 @@ def test_one_machine_that_registered_twice_counts_once_as_its_busy_worker() -> N
     again = ours(name=f"{FIRST}-2", state=WorkerState.IDLE).altered(machine=FIRST)
     world = a_debusine_world(again, ours(busy=True))
 
-    assert state_of(a_debusine_fleet(), world) is State.BUSY
+    assert state_of(a_debusine_fleet(), world) is UnitState.BUSY
 
 
 def test_a_second_row_that_is_not_ours_neither_counts_nor_is_touched() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from fleet.model.facts import Request
 from fleet.tagrules.context import NOTHING, QueueContext
-from fleet.tagrules.requests import Asking, Judge
+from fleet.tagrules.requests import Judge, TagRequirements
 from tests.builders import NOW, a_fleet
 from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
@@ -29,7 +29,7 @@ pools: {builders: {provider: desk, machine: ccx33, image: trixie, workers: {max:
 """
 
 
-def asking(data: dict[str, Any], *rules: dict[str, Any], **more: Any) -> Asking:  # noqa: ANN401
+def asking(data: dict[str, Any], *rules: dict[str, Any], **more: Any) -> TagRequirements:  # noqa: ANN401
     request = Request(id="1", task="sbuild", task_data=data)
     tags = {"memory_gib": {"kind": "number"}}
     fleet = a_fleet(derive=list(rules or (MEMORY,)), tags=tags, lookups=more.pop("lookups", {}))

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fleet.clouds.aws.machines import AwsMachines, AwsShared
-from fleet.engines.projects import Account
+from fleet.engines.projects import ProviderAccount
 from fleet.engines.pulumi import PulumiBase, PulumiEngine
 from fleet.errors import StackFailed
 from fleet.model.facts import Listing, Machine, Stack, Unknown, WorkerInputs
-from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
+from fleet.ports import NO_USER_DATA, Progress, StackChange, StackRef, StackStep
 from tests.fakes.aws import PROVIDER, Amazon, install_double, note_calls
 from tests.ports.engines import (
     a_sim_worker,
@@ -69,7 +69,7 @@ class AwsRig:
         install_double(plugins)
 
     def engine(self, **inputs: object) -> PulumiEngine:
-        account = Account(self.cloud, {"aws:region": PROVIDER.region}, inputs=inputs)
+        account = ProviderAccount(self.cloud, {"aws:region": PROVIDER.region}, inputs=inputs)
         return PulumiEngine(
             f"file://{self.folder / 'state'}",
             self.folder / "home",
@@ -79,7 +79,7 @@ class AwsRig:
 
     def base(self) -> PulumiBase:
         clear = AwsShared(PROVIDER.region).clear
-        account = Account(self.cloud, {"aws:region": PROVIDER.region}, clear=clear)
+        account = ProviderAccount(self.cloud, {"aws:region": PROVIDER.region}, clear=clear)
         return PulumiBase(
             f"file://{self.folder / 'state'}",
             self.folder / "home",
@@ -88,7 +88,7 @@ class AwsRig:
             lambda _: {},
         )
 
-    def up(self, *workers: WorkerInputs) -> tuple[Step, ...]:
+    def up(self, *workers: WorkerInputs) -> tuple[StackStep, ...]:
         user_data = {worker.name: USER_DATA for worker in workers}
         return self.engine().up(REF, workers, quiet, user_data)
 
@@ -127,7 +127,7 @@ class TranslatedEngine:
             return stack
         return stack.altered(workers=tuple(map(in_ours, stack.workers)))
 
-    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
         return self._engine.preview(ref, [*map(in_its_words, workers)])
 
     def up(
@@ -136,12 +136,12 @@ class TranslatedEngine:
         workers: Sequence[WorkerInputs],
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
-    ) -> tuple[Step, ...]:
+    ) -> tuple[StackStep, ...]:
         return self._engine.up(ref, [*map(in_its_words, workers)], progress, user_data)
 
     def prepare(
         self, ref: StackRef, workers: Sequence[WorkerInputs]
-    ) -> AbstractContextManager[Change]:
+    ) -> AbstractContextManager[StackChange]:
         return self._engine.prepare(ref, [*map(in_its_words, workers)])
 
     def forget(self, ref: StackRef, worker: str) -> None:

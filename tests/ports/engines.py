@@ -19,7 +19,7 @@ from fleet.clouds.hooks.machines import CommandContext, HookMachines
 from fleet.clouds.local.machines import LocalMachines
 from fleet.clouds.sim.machines import Menu, SimCloud, load
 from fleet.engines.embedded import EmbeddedEngine
-from fleet.engines.projects import Account
+from fleet.engines.projects import ProviderAccount
 from fleet.engines.pulumi import PulumiEngine
 from fleet.engines.pulumi_backends import find_cli
 from fleet.errors import EngineAbsent
@@ -248,7 +248,7 @@ class PulumiRig:
         self.cloud = SimCloud(folder / "sim.json", FixedClock(NOW))
         self.cloud.configure(MENU)
         settings = {"sim:path": str(self.cloud.path)}
-        self.accounts = {"desk": Account(self.cloud, settings)}
+        self.accounts = {"desk": ProviderAccount(self.cloud, settings)}
         self.engine = self.new_engine()
         self.blocker = ""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleet.clouds.hcloud.machines import HcloudMachines
-from fleet.engines.projects import Account
+from fleet.engines.projects import ProviderAccount
 from fleet.engines.pulumi import PulumiEngine
 from fleet.model.facts import WorkerInputs
 from simulators.hetzner.server import SimulatedHetzner
@@ -91,7 +91,7 @@ class HcloudRig:
 
 def an_engine(folder: Path, endpoint: str, token: str) -> PulumiEngine:
     """Return the real engine as fleet wires it for Hetzner."""
-    account = Account(
+    account = ProviderAccount(
         HcloudMachines(token, base_url=endpoint),
         environment=lambda: {"HCLOUD_TOKEN": token, "HCLOUD_ENDPOINT": endpoint},
         inputs={"notes": NOTES},

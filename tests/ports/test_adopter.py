@@ -10,7 +10,7 @@ import pytest
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.clouds.sim.machines import Menu, SimCloud
 from fleet.errors import SourceUnreachable
-from fleet.model.facts import Found, WorkerInputs
+from fleet.model.facts import FoundMachine, WorkerInputs
 from fleet.ports import Adopter
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_machine, some_inputs
@@ -32,7 +32,7 @@ class Example:
 
 def fake(_: ExitStack, __: Path) -> Example:
     found = [
-        Found(
+        FoundMachine(
             machine=a_machine(name=name, id=name, pool="", type="ccx33", image="debian-13"),
             architecture="amd64",
             labels=labels,
@@ -76,7 +76,7 @@ def marks(**overrides: object) -> WorkerInputs:
     return some_inputs(name="builder-01", labels=MARKS, **overrides)
 
 
-def found_by(adopter: Adopter, key: str = "rack", value: str = "a") -> Found:
+def found_by(adopter: Adopter, key: str = "rack", value: str = "a") -> FoundMachine:
     (found,) = adopter.find(key, value)
     return found
 

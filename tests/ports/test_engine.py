@@ -11,7 +11,7 @@ from fleet.engines.embedded import EmbeddedEngine
 from fleet.engines.parallel import YieldingEngine
 from fleet.errors import PlanRefused, StackFailed
 from fleet.model.user_data import write_user_data
-from fleet.ports import Step
+from fleet.ports import StackStep
 from simulators.hetzner.server import SimulatedHetzner
 from tests.ports.aws_rig import AwsContractRig, an_aws_rig
 from tests.ports.engines import (
@@ -85,7 +85,7 @@ def test_a_stack_that_never_existed_reads_as_none(rig: Rig) -> None:
 def test_the_first_up_creates_every_worker(rig: Rig) -> None:
     steps = rig.engine.up(rig.ref, [TWO, ONE], quiet)
 
-    assert steps == tuple(Step(worker=each.name, operation="create") for each in (ONE, TWO))
+    assert steps == tuple(StackStep(worker=each.name, operation="create") for each in (ONE, TWO))
     assert rig.machines() == [ONE.name, TWO.name]
 
 
@@ -105,8 +105,8 @@ def test_removing_one_and_adding_one_touches_only_these(rig: Rig) -> None:
     steps = rig.engine.up(rig.ref, [TWO, THREE], quiet)
 
     assert steps == (
-        Step(worker=ONE.name, operation="delete"),
-        Step(worker=THREE.name, operation="create"),
+        StackStep(worker=ONE.name, operation="delete"),
+        StackStep(worker=THREE.name, operation="create"),
     )
     assert rig.machines() == [TWO.name, THREE.name]
     assert read(rig.engine, rig.ref).ids[TWO.name] == kept
@@ -123,7 +123,7 @@ def test_the_preview_says_what_up_then_does(rig: Rig) -> None:
 def test_a_preview_creates_nothing_not_even_the_stack(rig: Rig) -> None:
     steps = rig.engine.preview(rig.ref, [ONE])
 
-    assert steps == (Step(worker=ONE.name, operation="create"),)
+    assert steps == (StackStep(worker=ONE.name, operation="create"),)
     assert rig.machines() == []
     assert rig.engine.read(rig.ref) is None
 
@@ -137,8 +137,8 @@ def test_a_change_that_is_held_has_its_steps_told_and_nothing_done(rig: Rig) -> 
         machines = rig.machines()
 
     assert steps == (
-        Step(worker=ONE.name, operation="delete"),
-        Step(worker=THREE.name, operation="create"),
+        StackStep(worker=ONE.name, operation="delete"),
+        StackStep(worker=THREE.name, operation="create"),
     )
     assert machines == rig.machines() == [ONE.name, TWO.name]
     after = read(rig.engine, rig.ref)
@@ -149,7 +149,7 @@ def test_a_change_does_its_steps_and_gives_new_workers_their_inputs(
     rig: Rig,
 ) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
-    shown: list[Step] = []
+    shown: list[StackStep] = []
 
     with rig.engine.prepare(rig.ref, [TWO]) as change:
         done = change.make(shown.append, {TWO.name: SECOND_TEXT})
@@ -175,7 +175,7 @@ def test_a_creation_that_fails_in_a_prepared_change_does_not_stop_the_others(rig
 
 
 def test_every_step_is_shown_as_it_is_taken(rig: Rig) -> None:
-    shown: list[Step] = []
+    shown: list[StackStep] = []
 
     steps = rig.engine.up(rig.ref, [ONE, TWO], shown.append)
 
@@ -238,7 +238,7 @@ def test_what_failed_is_done_by_the_next_up(rig: Rig) -> None:
 
     steps = rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
-    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert steps == (StackStep(worker=TWO.name, operation="create"),)
     assert rig.machines() == [ONE.name, TWO.name]
 
 
@@ -259,7 +259,7 @@ def test_a_killed_run_is_finished_by_the_next_without_a_double(rig: Rig) -> None
 
     steps = rig.engine.up(rig.ref, read(rig.engine, rig.ref).workers, quiet)
 
-    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert steps == (StackStep(worker=TWO.name, operation="create"),)
     assert rig.machines() == [ONE.name, TWO.name]
     assert sorted(read(rig.engine, rig.ref).ids) == [ONE.name, TWO.name]
     assert not read(rig.engine, rig.ref).interrupted
@@ -295,7 +295,7 @@ def test_without_its_user_data_a_worker_that_exists_is_the_same(rig: Rig) -> Non
     steps = rig.engine.up(rig.ref, [ONE, TWO], quiet, {TWO.name: SECOND_TEXT})
 
     assert preview == ()
-    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert steps == (StackStep(worker=TWO.name, operation="create"),)
     assert rig.given(ONE.name) == sha256_of(FIRST_TEXT)
 
 
@@ -350,7 +350,7 @@ def test_a_machine_that_was_lost_and_forgotten_can_be_made_again(rig: Rig) -> No
 
     steps = rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
-    assert steps == (Step(worker=ONE.name, operation="create"),)
+    assert steps == (StackStep(worker=ONE.name, operation="create"),)
     assert rig.machines() == [ONE.name, TWO.name]
 
 

@@ -14,9 +14,9 @@ from threading import Lock
 
 import pytest
 
-from fleet.engines.parallel import Call, HelperEngine, Helpers
+from fleet.engines.parallel import HelperCall, HelperEngine, Helpers
 from fleet.errors import PlanRefused, StackFailed
-from fleet.ports import Change, StackRef, Step
+from fleet.ports import StackChange, StackRef, StackStep
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet
 from tests.fakes.engine import FakeEngine
@@ -34,19 +34,19 @@ class Apart:
         self.turn = Lock()
         self._engine = HelperEngine(FakeEngine("pulumi"), self.helpers, self.turn)
 
-    def preview(self, *names: str) -> tuple[Step, ...]:
+    def preview(self, *names: str) -> tuple[StackStep, ...]:
         with self.turn:
             return self._engine.preview(REF, [a_sim_worker(name) for name in names])
 
     @contextmanager
-    def prepared(self, *names: str) -> Iterator[Change]:
+    def prepared(self, *names: str) -> Iterator[StackChange]:
         workers = [a_sim_worker(name) for name in names]
         with self.turn, self._engine.prepare(REF, workers) as change:
             yield change
 
     def up(
-        self, *names: str, told: list[Step] | None = None, ref: StackRef = REF, text: str = ""
-    ) -> tuple[Step, ...]:
+        self, *names: str, told: list[StackStep] | None = None, ref: StackRef = REF, text: str = ""
+    ) -> tuple[StackStep, ...]:
         workers = [a_sim_worker(name) for name in names]
         given = {name: text for name in names if text}
         progress = quiet if told is None else told.append
@@ -62,13 +62,13 @@ def apart(tmp_path: Path) -> Iterator[Apart]:
     apart.helpers.end()
 
 
-def creates(*names: str) -> tuple[Step, ...]:
-    return tuple(Step(worker=name, operation="create") for name in names)
+def creates(*names: str) -> tuple[StackStep, ...]:
+    return tuple(StackStep(worker=name, operation="create") for name in names)
 
 
 @pytest.mark.slow
 def test_a_helper_does_one_operation_after_the_other_and_tells_each_step(apart: Apart) -> None:
-    told: list[Step] = []
+    told: list[StackStep] = []
 
     assert apart.preview("a", "b") == creates("a", "b")
     assert apart.up("a", "b", told=told) == creates("a", "b")
@@ -78,7 +78,7 @@ def test_a_helper_does_one_operation_after_the_other_and_tells_each_step(apart: 
 
 @pytest.mark.slow
 def test_a_helper_holds_a_change_until_it_is_told_to_make_it(apart: Apart) -> None:
-    told: list[Step] = []
+    told: list[StackStep] = []
 
     with apart.prepared("a") as change:
         done = change.make(told.append, {"a": "a token"})
@@ -159,7 +159,7 @@ def test_where_no_process_can_be_started_the_stack_fails() -> None:
 
 @pytest.mark.slow
 def test_two_helpers_work_at_once(apart: Apart) -> None:
-    done: list[tuple[Step, ...]] = []
+    done: list[tuple[StackStep, ...]] = []
     first = threading.Thread(target=lambda: done.append(apart.up("first")))
 
     first.start()
@@ -171,7 +171,7 @@ def test_two_helpers_work_at_once(apart: Apart) -> None:
 
 @pytest.mark.slow
 def test_who_interrupts_has_the_cli_cancelled_and_the_helper_says_so(apart: Apart) -> None:
-    def interrupt(step: Step) -> None:
+    def interrupt(step: StackStep) -> None:
         assert step.worker == "cancelled"
         begun.set()
 
@@ -218,7 +218,7 @@ def a_helper_that_does(worker: str, folder: Path) -> Iterator[subprocess.Popen[b
             start_new_session=True,
         )
         ours.send(folder)
-        ours.send(Call("up", REF, (a_sim_worker(worker),), {}))
+        ours.send(HelperCall("up", REF, (a_sim_worker(worker),), {}))
         assert (folder / "meeting").read_text() == "here"
         try:
             yield helper

@@ -10,7 +10,7 @@ from fleet.errors import StackFailed
 from fleet.model.facts import Base
 from fleet.planner.failures import classify
 from fleet.planner.shared_stacks import parts_of
-from fleet.ports import Step
+from fleet.ports import StackStep
 from tests.builders import NOW, a_fleet
 from tests.fakes.aws import PROVIDER, tag_list
 from tests.ports.aws_rig import REF, USER_DATA, AwsRig, a_worker, an_aws_rig
@@ -40,7 +40,7 @@ def test_workers_are_made_once(rig: AwsRig) -> None:
 
     second = rig.engine().up(REF, (ONE, TWO), quiet)
 
-    assert first == tuple(Step(worker=each.name, operation="create") for each in (ONE, TWO))
+    assert first == tuple(StackStep(worker=each.name, operation="create") for each in (ONE, TWO))
     assert second == ()
     assert rig.machines() == [ONE.name, TWO.name]
 
@@ -52,8 +52,8 @@ def test_removing_one_and_adding_one_touches_only_these(rig: AwsRig) -> None:
     steps = rig.up(TWO, THREE)
 
     assert steps == (
-        Step(worker=ONE.name, operation="delete"),
-        Step(worker=THREE.name, operation="create"),
+        StackStep(worker=ONE.name, operation="delete"),
+        StackStep(worker=THREE.name, operation="create"),
     )
     assert rig.machines() == [TWO.name, THREE.name]
     assert kept <= {each.id for each in rig.listed()}

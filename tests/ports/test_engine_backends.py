@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from fleet.clouds.sim.machines import SimCloud
-from fleet.engines.projects import Account
+from fleet.engines.projects import ProviderAccount
 from fleet.engines.pulumi import PulumiEngine
 from fleet.engines.pulumi_backends import Objects, open_objects
 from fleet.engines.pulumi_state import STACKS, find_locks
 from fleet.errors import Locked
 from fleet.model.facts import Stack, WorkerInputs
-from fleet.ports import StackRef, Step
+from fleet.ports import StackRef, StackStep
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock
 from tests.ports.engines import (
@@ -52,7 +52,7 @@ class Rig:
 
     def engine(self, computer: str = "home") -> PulumiEngine:
         """Return the engine of a computer; another has nothing but the backend."""
-        accounts = {"desk": Account(self.cloud, {"sim:path": str(self.cloud.path)})}
+        accounts = {"desk": ProviderAccount(self.cloud, {"sim:path": str(self.cloud.path)})}
         home = self.folder / computer
         return PulumiEngine(self.backend, home, lambda: PASSPHRASE, accounts)
 
@@ -107,7 +107,7 @@ def a_stack(fleet: str, *numbers: int) -> tuple[StackRef, list[WorkerInputs]]:
     return REF.altered(name=f"{fleet}-builders"), workers
 
 
-def names_of(steps: tuple[Step, ...]) -> list[str]:
+def names_of(steps: tuple[StackStep, ...]) -> list[str]:
     return [f"{step.operation} {step.worker}" for step in steps]
 
 

@@ -11,7 +11,7 @@ from fleet.engines.embedded import EmbeddedEngine
 from fleet.engines.projects import AbsenceCheck
 from fleet.errors import EngineMismatch, FleetError, Locked, PlanRefused, StackFailed
 from fleet.model.facts import Listing, Stack, Unknown, WorkerInputs
-from fleet.ports import StackRef, Step
+from fleet.ports import StackRef, StackStep
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.fakes.engine import FixedClock, Killed
@@ -119,10 +119,10 @@ class SlipperyCloud(SimCloud):
 
 @pytest.mark.parametrize(
     ("moment", "steps"),
-    [("before", (Step(worker=TWO.name, operation="delete"),)), ("after", ())],
+    [("before", (StackStep(worker=TWO.name, operation="delete"),)), ("after", ())],
 )
 def test_a_deletion_that_was_killed_is_finished_by_the_next_run(
-    tmp_path: Path, moment: str, steps: tuple[Step, ...]
+    tmp_path: Path, moment: str, steps: tuple[StackStep, ...]
 ) -> None:
     cloud = SlipperyCloud(tmp_path / "sim.json", FixedClock(NOW))
     cloud.configure(MENU)

@@ -12,7 +12,7 @@ from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import StackFailed
 from fleet.model.facts import WorkerInputs
 from fleet.model.user_data import write_user_data
-from fleet.ports import Step
+from fleet.ports import StackStep
 from tests.ports.engines import REF, PulumiRig, a_sim_worker, quiet, skip_without_cli
 
 pytestmark = pytest.mark.engine
@@ -47,7 +47,7 @@ def test_user_data_is_written_nowhere_in_the_clear(
 ) -> None:
     token = "a-planted-token-for-tests" * 2
     text = write_user_data("https://debusine.example.org", token)
-    told: list[Step] = []
+    told: list[StackStep] = []
 
     rig.engine.up(REF, [ONE], told.append, {ONE.name: text})
     rig.engine.up(REF, [ONE, TWO], told.append, {TWO.name: text})
@@ -86,7 +86,7 @@ def test_the_stack_outlives_the_engines_own_folder(rig: PulumiRig) -> None:
 
     steps = rig.engine.up(REF, [ONE, TWO], quiet)
 
-    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert steps == (StackStep(worker=TWO.name, operation="create"),)
     assert rig.machines() == [ONE.name, TWO.name]
 
 
@@ -100,7 +100,7 @@ def test_what_the_cli_was_killed_at_writing_stops_no_later_one(rig: PulumiRig) -
 
     steps = rig.engine.up(REF, [ONE, TWO], quiet)
 
-    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert steps == (StackStep(worker=TWO.name, operation="create"),)
 
 
 @pytest.mark.parametrize("there", [(), (ONE,)])

@@ -15,7 +15,7 @@ from pulumi import automation
 from fleet.engines.pulumi_backends import find_cli
 from fleet.errors import StackFailed
 from fleet.model.facts import Base, Stack
-from fleet.ports import Step
+from fleet.ports import StackStep
 from fleet.state.storage import shipped_folder
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
@@ -113,7 +113,7 @@ def test_a_later_run_touches_no_label(rig: HcloudRig) -> None:
 
     steps = rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
 
-    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert steps == (StackStep(worker=TWO.name, operation="create"),)
     assert rig.labels(ONE.name)["expires"] == "20261201T000000Z"
 
 
@@ -174,7 +174,7 @@ def test_a_server_whose_answer_was_lost_is_adopted_at_once(rig: HcloudRig) -> No
 
     steps = rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
 
-    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert steps == (StackStep(worker=TWO.name, operation="create"),)
     assert rig.machines() == [ONE.name, TWO.name]
     assert sorted(read(rig.engine, rig.ref).ids) == [ONE.name, TWO.name]
     assert rig.given(TWO.name) == sha256_of(GIVEN[TWO.name])
@@ -193,7 +193,7 @@ def test_a_server_deleted_without_confirmation_leaves_its_stack_at_once(
 
     steps = rig.engine.up(rig.ref, [TWO], quiet)
 
-    assert steps == (Step(worker=ONE.name, operation="delete"),)
+    assert steps == (StackStep(worker=ONE.name, operation="delete"),)
     assert rig.machines() == [TWO.name]
     assert sorted(read(rig.engine, rig.ref).ids) == [TWO.name]
 
@@ -259,7 +259,7 @@ def test_a_server_that_did_not_start_stops_no_other_from_being_made(rig: HcloudR
     steps = rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
 
     assert list(caught.value.failed) == [ONE.name]
-    assert previewed == steps == (Step(worker=TWO.name, operation="create"),)
+    assert previewed == steps == (StackStep(worker=TWO.name, operation="create"),)
     assert rig.machines() == [ONE.name, TWO.name]
 
 

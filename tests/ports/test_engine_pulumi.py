@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from fleet.clouds.sim.machines import SimCloud
-from fleet.engines.projects import Account
+from fleet.engines.projects import ProviderAccount
 from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import EngineAbsent, Locked, PlanRefused, SecretMissing, StackFailed
 from fleet.model.facts import Listing, Unknown, WorkerInputs
-from fleet.ports import Step
+from fleet.ports import StackStep
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock
 from tests.ports.engines import (
@@ -58,7 +58,7 @@ def test_a_new_stack_is_previewed_without_the_cli(
 ) -> None:
     monkeypatch.setenv("PATH", "")
 
-    assert rig.engine.preview(REF, [ONE]) == (Step(worker=ONE.name, operation="create"),)
+    assert rig.engine.preview(REF, [ONE]) == (StackStep(worker=ONE.name, operation="create"),)
 
 
 @pytest.mark.engine
@@ -116,7 +116,7 @@ def test_remains_of_an_earlier_run_are_cleaned_up_only_by_a_change(
         done = change.make(quiet, {TWO.name: ""})
 
     assert left == interrupted
-    assert done == change.steps == (Step(worker=TWO.name, operation="create"),)
+    assert done == change.steps == (StackStep(worker=TWO.name, operation="create"),)
     assert real.machines() == [ONE.name, TWO.name]
 
 
@@ -214,12 +214,12 @@ def test_a_failure_is_told_in_the_providers_words_and_only_there(
 
 @pytest.mark.engine
 @pytest.mark.parametrize(
-    ("deleted", "steps"), [(False, (Step(worker=TWO.name, operation="delete"),)), (True, ())]
+    ("deleted", "steps"), [(False, (StackStep(worker=TWO.name, operation="delete"),)), (True, ())]
 )
 def test_a_deletion_that_was_killed_is_finished_by_the_next_run(
     real: PulumiRig,
     deleted: bool,  # noqa: FBT001 - pytest passes it by name
-    steps: tuple[Step, ...],
+    steps: tuple[StackStep, ...],
 ) -> None:
     real.engine.up(REF, [ONE, TWO], quiet)
     begin_deletion(real.folder / CHECKPOINT, TWO.name)
@@ -245,11 +245,11 @@ def test_a_machine_that_one_listing_lacks_is_deleted_and_not_just_forgotten(
     begin_deletion(real.folder / CHECKPOINT, TWO.name)
     cloud = Forgetful(real.cloud.path, FixedClock(NOW))
     settings = {"sim:path": str(cloud.path)}
-    real.accounts = {"desk": Account(cloud, settings)}
+    real.accounts = {"desk": ProviderAccount(cloud, settings)}
 
     steps = real.new_engine().up(REF, [ONE], quiet)
 
-    assert steps == (Step(worker=TWO.name, operation="delete"),)
+    assert steps == (StackStep(worker=TWO.name, operation="delete"),)
     assert real.machines() == [ONE.name]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fleet.errors import SecretMissing, SourceUnreachable
 from fleet.ports import Messenger
-from fleet.queues.http import Limits
+from fleet.queues.http import ReadLimits
 from fleet.queues.webhook import CommandMessenger, WebhookMessenger
 from fleet.schema.model import EnvSecret, Webhook
 from fleet.state.secrets import HostSecrets
@@ -18,7 +18,7 @@ from tests.rigs.loopback import Answer, Loopback, html, redirect
 
 SECRET = "a-secret-of-the-webhook"
 BODY: dict[str, object] = {"format": "fleet-notices-1", "text": "ää: it ends"}
-QUICK = Limits(connect=1, silence=0.2, total=0.6, body_bytes=1000)
+QUICK = ReadLimits(connect=1, silence=0.2, total=0.6, body_bytes=1000)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from fleet.model.facts import Demand, Unknown
 from fleet.ports import Queue
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.rest import DebusineRest
-from fleet.queues.recorded import WorldQueue, read_world
+from fleet.queues.recorded import RecordedQueue, read_world
 from fleet.schema import model
 from tests.builders import a_fleet
 from tests.fakes.queue import FakeFiles, FakeQueue
@@ -69,7 +69,7 @@ def _world(*_: object) -> Example:
     files = FakeFiles({"world.json": WORLD})
     there = model.WorldQueue(kind="world", path="world.json")
     missing = model.WorldQueue(kind="world", path="gone.json")
-    return Example(WorldQueue(there, files), WorldQueue(missing, files))
+    return Example(RecordedQueue(there, files), RecordedQueue(missing, files))
 
 
 @pytest.fixture(params=[_fake, _debusine, _sql, _world], ids=["fake", "debusine", "sql", "world"])

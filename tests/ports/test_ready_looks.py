@@ -10,7 +10,7 @@ import pytest
 
 from fleet.clouds.aws.machines import AwsMachines
 from fleet.clouds.hcloud.machines import HcloudMachines
-from fleet.clouds.ready import Memory, ReadyLooks
+from fleet.clouds.ready import CheckStorage, ReadyLooks
 from fleet.model.facts import Listing, Machine, Unknown
 from fleet.ports import Provider
 from fleet.schema.model import Fleet
@@ -62,7 +62,7 @@ def cloud(request: pytest.FixtureRequest) -> Iterator[Cloud]:
 class Looking:
     """Looks at the machines of one cloud, as time passes."""
 
-    def __init__(self, cloud: Cloud, memory: Callable[[str], Memory], ready: object) -> None:
+    def __init__(self, cloud: Cloud, memory: Callable[[str], CheckStorage], ready: object) -> None:
         pool = a_pool(provider="cloud", ready=ready)
         self.fleet: Fleet = a_ticket_fleet(
             fleet="demo", providers={"cloud": cloud.declared}, pools={"builders": pool}
@@ -95,7 +95,7 @@ def seen(machine: Machine | Unknown) -> tuple[int | None, bool]:
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> Callable[[str], Memory]:
+def memory(tmp_path: Path) -> Callable[[str], CheckStorage]:
     """Return where looks are noted: in the store of a fleet."""
     store = Store(f"sqlite:///{tmp_path}/store.db", "demo")
     store.init()
@@ -103,7 +103,7 @@ def memory(tmp_path: Path) -> Callable[[str], Memory]:
 
 
 @pytest.fixture
-def looking(cloud: Cloud, memory: Callable[[str], Memory]) -> Looking:
+def looking(cloud: Cloud, memory: Callable[[str], CheckStorage]) -> Looking:
     """Return looks at a pool that asks for ssh's greeting."""
     return Looking(cloud, memory, {"port": 22, "banner": "SSH-"})
 
@@ -156,7 +156,7 @@ def test_where_no_attempt_can_be_made_the_machines_are_unknown(looking: Looking)
 
 
 def test_nothing_is_tried_at_a_pool_without_ready(
-    cloud: Cloud, memory: Callable[[str], Memory]
+    cloud: Cloud, memory: Callable[[str], CheckStorage]
 ) -> None:
     looking = Looking(cloud, memory, None)
     looking.boot()

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from fleet.clouds.hcloud.machines import HcloudMachines, HcloudShared
-from fleet.engines.projects import Account
+from fleet.engines.projects import ProviderAccount
 from fleet.engines.pulumi import PulumiBase
 from fleet.errors import PlanRefused, SourceUnreachable, StackFailed
-from fleet.model.facts import Base, Part
-from fleet.ports import SharedStackEngine, StackRef, Step
+from fleet.model.facts import Base, SharedResource
+from fleet.ports import SharedStackEngine, StackRef, StackStep
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from tests.fakes.shared_stack_engine import FakeSharedStackEngine
@@ -20,16 +20,16 @@ from tests.ports.hcloud_rig import skip_without_plugin
 
 REF = StackRef(project="hcloud", name="debian.hetzner", provider="hetzner", pool="")
 OURS = {"fleet": "debian"}
-NETWORK = Part(
+NETWORK = SharedResource(
     kind="network",
     name="debian-hetzner-network",
     inputs={"ip_range": "10.20.0.0/16", "zone": "eu-central", "labels": OURS},
 )
 RULE = {"direction": "in", "protocol": "tcp", "port": "22", "ips": ["192.0.2.0/24"]}
-FIREWALL = Part(
+FIREWALL = SharedResource(
     kind="firewall", name="debian-hetzner-firewall", inputs={"rules": [RULE], "labels": OURS}
 )
-KEY = Part(
+KEY = SharedResource(
     kind="ssh_key",
     name="debian-hetzner-key-ana",
     inputs={
@@ -39,7 +39,7 @@ KEY = Part(
     },
 )
 OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO3E7gNdm8pGqJp1cTj9P1FqKpuYFlQGzQ9iXqPjYV1H"
-SPREAD = Part(
+SPREAD = SharedResource(
     kind="placement_group",
     name="debian-hetzner-spread",
     inputs={"type": "spread", "labels": OURS},
@@ -60,7 +60,7 @@ def hetzner_base(folder: Path, api: SimulatedHetzner) -> PulumiBase:
         f"file://{folder / 'state'}",
         folder / "home",
         lambda: "a passphrase for tests",
-        Account(machines, environment=lambda: environment),
+        ProviderAccount(machines, environment=lambda: environment),
         HcloudShared(api.token, base_url=api.endpoint).list,
     )
 
@@ -115,7 +115,7 @@ def test_a_part_that_is_no_longer_asked_for_goes_and_the_others_stay(
     engine.up(REF, [NETWORK], quiet)
 
     gone = sorted(part.name for part in PARTS if part != NETWORK)
-    assert preview == tuple(Step(worker=name, operation="delete") for name in gone)
+    assert preview == tuple(StackStep(worker=name, operation="delete") for name in gone)
     assert read(engine).ids == {NETWORK.key: kept}
 
 
@@ -224,7 +224,7 @@ def test_undeletable_remains_of_an_earlier_run_stop_a_change_before_it_begins(
     state = tmp_path / "state/.pulumi/stacks/fleet-hcloud" / f"{REF.name}.json"
     state.parent.mkdir(parents=True)
     state.write_text('{"checkpoint": {"latest": {"resources": []}}}')
-    account = Account(HcloudMachines(api.token), clear=refuse)
+    account = ProviderAccount(HcloudMachines(api.token), clear=refuse)
     base = PulumiBase(
         f"file://{tmp_path / 'state'}", tmp_path / "home", lambda: "x", account, lambda _: {}
     )
@@ -261,7 +261,7 @@ def test_a_part_that_failed_after_it_was_made_is_finished_by_the_next_run(
     steps = base.up(REF, [FIREWALL], quiet)
 
     assert (list(failed.ids), failed.laid) == ([FIREWALL.key], False)
-    assert steps == (Step(worker=FIREWALL.name, operation="update"),)
+    assert steps == (StackStep(worker=FIREWALL.name, operation="update"),)
     assert read(base).ids == failed.ids
     assert read(base).laid
     assert base.preview(REF, [FIREWALL]) == ()

@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from fleet.errors import StoreFailed, StoreMissing
-from fleet.model.history import Figures, Sample
+from fleet.model.history import MomentFigures, RunSample
 from fleet.state.store import Store
 from tests.builders import NOW
 from tests.ports.stores import Opener, a_record, opener, postgres_store, postgres_url, store
@@ -15,17 +15,17 @@ from tests.ports.test_store_ledger import a_charging, an_entry
 
 __all__ = ["opener", "postgres_store", "postgres_url", "store"]
 
-SEEN = Figures(busy=2, idle=1, starting=0, other=0, waiting=3, nanos=120_000_000)
-UNREAD = Figures(None, None, None, None, None, None)
+SEEN = MomentFigures(busy=2, idle=1, starting=0, other=0, waiting=3, nanos=120_000_000)
+UNREAD = MomentFigures(None, None, None, None, None, None)
 MONTH = timedelta(days=40)
 
 
-def a_sample(*, minutes: float = 0, **pools: Figures) -> Sample:
+def a_sample(*, minutes: float = 0, **pools: MomentFigures) -> RunSample:
     at = NOW - timedelta(minutes=minutes)
-    return Sample(at=at, fleet=SEEN, pools=pools or {"builders": SEEN})
+    return RunSample(at=at, fleet=SEEN, pools=pools or {"builders": SEEN})
 
 
-def all_of(store: Store) -> list[Sample]:
+def all_of(store: Store) -> list[RunSample]:
     return list(store.samples(NOW - 2 * MONTH, NOW + MONTH))
 
 
@@ -51,7 +51,7 @@ def test_only_the_time_asked_for_is_read(store: Store) -> None:
 
 
 def test_what_a_run_could_not_read_stays_unknown(store: Store) -> None:
-    sample = Sample(at=NOW, fleet=UNREAD, pools={"builders": UNREAD})
+    sample = RunSample(at=NOW, fleet=UNREAD, pools={"builders": UNREAD})
     store.record_sample(sample)
 
     assert all_of(store) == [sample]

@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from fleet.errors import StoreFailed, StoreMissing
-from fleet.model.facts import Charge, Entry, Ledger, MachinePayer
+from fleet.model.facts import Charge, Ledger, LedgerEntry, MachinePayer
 from fleet.model.months import Counted, Tally
-from fleet.ports import Charging, Noted, Since
+from fleet.ports import Charging, RunRecords, Since
 from fleet.state.store import Store
 from tests.builders import NOW
 from tests.ports.stores import Opener, opener, postgres_url, store
@@ -21,12 +21,12 @@ __all__ = ["opener", "postgres_url", "store"]
 # the ledger
 
 
-def an_entry(**overrides: object) -> Entry:
+def an_entry(**overrides: object) -> LedgerEntry:
     defaults = {"hour": NOW, "pool": "builders", "seconds": 60, "money": "0.002"}
-    return Entry.model_validate(defaults | overrides)
+    return LedgerEntry.model_validate(defaults | overrides)
 
 
-def a_charging(*entries: Entry, **overrides: object) -> Charging:
+def a_charging(*entries: LedgerEntry, **overrides: object) -> Charging:
     defaults = {"since": None, "until": NOW, "currency": "EUR", "entries": entries}
     return Charging.model_validate(defaults | overrides)
 
@@ -191,7 +191,7 @@ def test_figures_of_a_month_add_up_by_kind_and_name(store: Store, opener: Opener
     run = Counted(
         (a_tally(seconds=1, nanos=2, count=3), a_tally(kind="run", name="")), {"q/1": NOW}
     )
-    store.record_run(started=NOW, ended=NOW, plan="", outcome="{}", noted=Noted((), run))
+    store.record_run(started=NOW, ended=NOW, plan="", outcome="{}", noted=RunRecords((), run))
 
     again = opener("debian")
     assert again.tallies("2026-11") == (

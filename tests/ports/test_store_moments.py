@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import StoreFailed
-from fleet.model.history import Observed
+from fleet.model.history import RunObservation
 from fleet.state.store import Store
 from tests.builders import NOW
 from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
@@ -28,7 +28,7 @@ def keep(
 ) -> None:
     for nth, each in enumerate(minutes):
         world = worlds[nth] if worlds else f'{{"world": {each}}}'
-        observed = Observed(NOW + each * MINUTE, world, days * DAY)
+        observed = RunObservation(NOW + each * MINUTE, world, days * DAY)
         store.record_sample(a_sample(minutes=-each), observed)
 
 

@@ -12,7 +12,7 @@ from fleet.engines.embedded import EmbeddedEngine
 from fleet.engines.parallel import run_steps
 from fleet.errors import FleetError, StackFailed
 from fleet.model.facts import Stack
-from fleet.ports import StackRef, Step
+from fleet.ports import StackRef, StackStep
 from tests.fakes.supports_concurrency import FakeSupportsConcurrency
 from tests.ports.engines import a_sim_worker, quiet
 from tests.rigs.hook_machines import a_hook_cloud, hooks_over, write_hooks
@@ -108,7 +108,7 @@ def test_machines_of_ones_own_commands_are_made_at_once(tmp_path: Path) -> None:
     cloud = hooks_over(tmp_path, timeouts={"new": f"{SECONDS}s"})
     os.mkfifo(tmp_path / "meeting")
     engine = EmbeddedEngine(tmp_path / "state.db", {"desk": cloud})
-    told: list[Step] = []
+    told: list[StackStep] = []
 
     done = engine.up(REF, WORKERS, told.append)
 
@@ -142,7 +142,7 @@ esac
         tmp_path / "state.db", {"desk": a_hook_cloud(tmp_path, new=slow, list="echo []")}
     )
 
-    def interrupt(_: Step) -> None:
+    def interrupt(_: StackStep) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

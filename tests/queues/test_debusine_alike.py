@@ -5,7 +5,7 @@ import pytest
 from fleet.model.facts import Demand, Request
 from fleet.planner.teams import Teams
 from fleet.queues.debusine.rest import DebusineRest
-from fleet.queues.debusine.rows import Row
+from fleet.queues.debusine.rows import WorkRequestRow
 from fleet.schema.model import DebusineQueue, Fleet
 from tests.builders import a_fleet, a_pool
 from tests.builders.alike import grouped
@@ -155,4 +155,4 @@ def a_row(**overrides: object) -> Request:
         "scheduler_tags_required": (),
         "scheduler_tags_provided": (),
     }
-    return Row.model_validate(row | overrides).to_request()
+    return WorkRequestRow.model_validate(row | overrides).to_request()

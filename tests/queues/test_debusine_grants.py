@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from fleet.queues.debusine.connection import reading
-from fleet.queues.debusine.grants import Standing, compare, write_grants
+from fleet.queues.debusine.grants import GrantDifference, compare, write_grants
 from fleet.queues.debusine.pools import launching_pools, list_by_sql
 from tests.builders import a_fleet
 from tests.queues.conftest import READER, Debusine
@@ -20,7 +20,7 @@ EVERYTHING = {
 }
 
 
-def standing(debusine: Debusine, *, admin: bool = False) -> Standing:
+def standing(debusine: Debusine, *, admin: bool = False) -> GrantDifference:
     with reading(debusine.reader) as connection:
         return compare(connection, admin=admin)
 
@@ -28,7 +28,7 @@ def standing(debusine: Debusine, *, admin: bool = False) -> Standing:
 def test_a_role_with_what_is_granted_has_what_it_needs_and_nothing_else(
     debusine: Debusine,
 ) -> None:
-    assert standing(debusine) == Standing(role=READER, missing=(), excess=())
+    assert standing(debusine) == GrantDifference(role=READER, missing=(), excess=())
 
 
 def test_what_is_granted_is_enough_to_read_everything(debusine: Debusine) -> None:
@@ -86,7 +86,7 @@ def test_a_role_that_changes_workers_has_what_it_needs_and_nothing_else(
 
     execute(write_grants(READER, admin=True).encode())
 
-    assert standing(debusine, admin=True) == Standing(role=READER, missing=(), excess=())
+    assert standing(debusine, admin=True) == GrantDifference(role=READER, missing=(), excess=())
 
 
 def test_a_role_s_name_is_quoted() -> None:

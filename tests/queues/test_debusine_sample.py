@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from itertools import chain, count, repeat
 
-from fleet.model.facts import Demand, QueueReading, Sample
+from fleet.model.facts import Demand, QueueReading, QueueSample
 from fleet.queues.debusine.rest import OLDEST, DebusineRest
 from fleet.schema.model import DebusineQueue
 from tests.rigs.debusine import LIST, METRICS, NO_ROWS, NOW, one_page, row, serving
@@ -49,7 +49,7 @@ def test_a_list_that_is_too_long_is_sampled_and_marked_as_an_estimate() -> None:
     known = len(demand.requests)
     assert 1 < known < 40
     assert demand.estimate
-    assert demand.sample == Sample(
+    assert demand.sample == QueueSample(
         listed=known, unlisted={"debian": 50_000 - known}, longest=known
     )
 

@@ -10,7 +10,7 @@ from itertools import count, repeat
 import pytest
 
 from fleet.errors import SourceUnreachable
-from fleet.queues.http import Limits, Reader, TooSlow
+from fleet.queues.http import Reader, ReadLimits, TooSlow
 from tests.rigs.loopback import Answer, Loopback
 
 PLAIN = {"Content-Type": "text/plain"}
@@ -19,7 +19,7 @@ PLAIN = {"Content-Type": "text/plain"}
 def test_an_answer_larger_than_its_limit_is_given_up() -> None:
     with (
         Loopback(lambda _: Answer(200, b"x" * 1000, PLAIN)) as server,
-        Reader(server.url, limits=Limits(body_bytes=999)) as reader,
+        Reader(server.url, limits=ReadLimits(body_bytes=999)) as reader,
         pytest.raises(SourceUnreachable, match="999 bytes"),
     ):
         reader.get("/", {}, {})
@@ -30,7 +30,7 @@ def test_an_answer_that_outlasts_the_deadline_is_given_up() -> None:
 
     with (
         Loopback(lambda _: Answer(200, b"x", PLAIN)) as server,
-        Reader(server.url, limits=Limits(total=60), clock=lambda: next(seconds)) as reader,
+        Reader(server.url, limits=ReadLimits(total=60), clock=lambda: next(seconds)) as reader,
         pytest.raises(TooSlow, match="60 s"),
     ):
         reader.get("/", {}, {})
@@ -86,7 +86,7 @@ def test_a_last_line_that_begins_otherwise_is_not_kept() -> None:
 def test_what_is_kept_and_a_line_without_an_end_are_bounded(text: bytes) -> None:
     with (
         Loopback(lambda _: Answer(200, text, PLAIN)) as server,
-        Reader(server.url, limits=Limits(body_bytes=999)) as reader,
+        Reader(server.url, limits=ReadLimits(body_bytes=999)) as reader,
         pytest.raises(SourceUnreachable, match="999 bytes"),
     ):
         reader.get("/", {}, {}, only=b"a")
@@ -95,7 +95,7 @@ def test_what_is_kept_and_a_line_without_an_end_are_bounded(text: bytes) -> None
 def test_lines_that_are_not_kept_may_be_many() -> None:
     with (
         Loopback(lambda _: Answer(200, b"b\n" * 5000 + b"a\n", PLAIN)) as server,
-        Reader(server.url, limits=Limits(body_bytes=9_999)) as reader,
+        Reader(server.url, limits=ReadLimits(body_bytes=9_999)) as reader,
     ):
         assert reader.get("/", {}, {}, only=b"a").body == b"a\n"
 
@@ -105,7 +105,7 @@ def test_one_question_may_be_waited_for_longer_than_others() -> None:
         server.faults.hold = True
 
         with (
-            Reader(server.url, limits=Limits(silence=30)) as reader,
+            Reader(server.url, limits=ReadLimits(silence=30)) as reader,
             pytest.raises(SourceUnreachable, match=r"nothing.*0\.1"),
         ):
             reader.get("/", {}, {}, silence=0.1)
@@ -157,7 +157,7 @@ def test_a_server_that_says_a_little_without_end_is_cut_off(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = threading.Thread(target=serve)
         server.start()
-        limits = Limits(silence=0.3, total=0.5)
+        limits = ReadLimits(silence=0.3, total=0.5)
         began = time.monotonic()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with (

@@ -9,7 +9,7 @@ import pytest
 
 from fleet.errors import SourceUnreachable
 from fleet.observation import Observation, observing
-from fleet.queues.http import Limits, Reader
+from fleet.queues.http import Reader, ReadLimits
 from tests.rigs.loopback import Answer, Loopback, Received, since
 
 PLAIN = {"Content-Type": "text/plain"}
@@ -173,7 +173,7 @@ def test_get_is_sent_once_when_retry_after_is_long(
 
 
 def test_get_is_sent_once_when_the_pause_outlasts_the_reading(pauses: list[float]) -> None:
-    limits = Limits(total=5)
+    limits = ReadLimits(total=5)
 
     with Loopback(badly(503, headers={"Retry-After": "6"})) as server:  # noqa: SIM117 - the server first
         with Reader(server.url, limits=limits) as reader:
@@ -223,7 +223,7 @@ def test_server_is_not_asked_again_when_it_never_answered() -> None:
     with Loopback(lambda _: WELL) as server:
         server.faults.hold = True
         with (
-            Reader(server.url, limits=Limits(silence=0.1)) as reader,
+            Reader(server.url, limits=ReadLimits(silence=0.1)) as reader,
             pytest.raises(SourceUnreachable),
         ):
             reader.get("/list", {}, {})

@@ -7,7 +7,7 @@ import pytest
 
 from fleet.errors import FileUnreadable
 from fleet.model.facts import Demand, QueueReading, Request, Unknown, Worker, WorkerState, World
-from fleet.queues.recorded import WorldQueue, read_world
+from fleet.queues.recorded import RecordedQueue, read_world
 from fleet.schema import model
 from tests.builders.sentences import tells
 from tests.fakes.queue import FakeFiles
@@ -27,7 +27,7 @@ def _files(**queues: QueueReading) -> FakeFiles:
 
 def _read(files: FakeFiles, name: str | None = None) -> QueueReading:
     queue = model.WorldQueue(kind="world", path="world.json", queue=name)
-    return WorldQueue(queue, files).read(NOW)
+    return RecordedQueue(queue, files).read(NOW)
 
 
 def _why_unreadable(content: bytes) -> str:

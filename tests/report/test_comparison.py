@@ -8,10 +8,10 @@ from fleet.explain.changes import (
     ActionsChange,
     Changes,
     ComparedPlan,
-    Difference,
     GuardChange,
     OutdatedChange,
     PoolChange,
+    PoolValueChange,
     RequestsChange,
     Rest,
     Verdict,
@@ -23,7 +23,7 @@ from fleet.explain.sensitive import Kind, SensitiveEdit
 from fleet.model.facts import Unknown
 from fleet.model.machine_facts import PlaceFacts
 from fleet.model.plan import Plan, Reason
-from fleet.planner.forecast import Waits
+from fleet.planner.forecast import ExpectedWaits
 from fleet.report.json import plan_to_json, value_to_json
 from fleet.report.plan import plan_to_markdown
 from fleet.words import figures as words
@@ -55,8 +55,8 @@ POOLS = (
         pool="builders",
         change="changed",
         differences=(
-            Difference(key="max", before="3", after="8"),
-            Difference(key="type", before="ccx23", after="ccx33"),
+            PoolValueChange(key="max", before="3", after="8"),
+            PoolValueChange(key="type", before="ccx23", after="ccx33"),
         ),
     ),
     PoolChange(pool="old", change="removed"),
@@ -125,8 +125,8 @@ VERDICT = Verdict(
         before=BuildsCost(cost=Decimal("2.66"), unplaced=2),
         after=BuildsCost(cost=Decimal("28.425")),
     ),
-    waits_before=Waits(half=600, most=None, known=3, of=4),
-    waits_after=Waits(half=90, most=7200, known=4, of=4),
+    waits_before=ExpectedWaits(half=600, most=None, known=3, of=4),
+    waits_after=ExpectedWaits(half=90, most=7200, known=4, of=4),
 )
 SENSITIVE = (
     SensitiveEdit(
@@ -307,8 +307,8 @@ def test_where_machines_and_requests_are_unknown_the_verdict_says_so() -> None:
         "builds": MovedBuilds(),
         "cost_known": False,
     }
-    unread = {"machines_known": False, "requests_known": False, "waits_before": Waits()}
-    verdict = VERDICT.altered(**nothing | unread, waits_after=Waits())
+    unread = {"machines_known": False, "requests_known": False, "waits_before": ExpectedWaits()}
+    verdict = VERDICT.altered(**nothing | unread, waits_after=ExpectedWaits())
 
     first, second, *_ = in_text(a_change(verdict=verdict)).splitlines()
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from fleet.explain.values import Explanation
-from fleet.model.decisions import Decision, Stopped
+from fleet.model.decisions import Decision, NoMachineReason
 from fleet.model.outcome import Outcome
 from fleet.model.plan import Blocked, Plan
 from fleet.report.json import plan_to_json, plan_to_lines, status_to_json, value_to_json
@@ -128,7 +128,7 @@ def test_unserved_requests_that_share_reasons_are_written_as_others(tag: str) ->
     )
     causes, decisions = (
         (blocked, blocked[:1], ()),
-        ((), (Decision(code=Stopped.DEADLINE, subject=("p0",)),)),
+        ((), (Decision(code=NoMachineReason.DEADLINE, subject=("p0",)),)),
     )
     unserved = tuple(
         an_unserved(requests=(f"r{n}",)).altered(

@@ -5,7 +5,17 @@ import re
 import pytest
 
 from fleet.model.plan import Release
-from fleet.report.document import Column, Items, Kind, Section, Span, Style, Table, line, row
+from fleet.report.document import (
+    Column,
+    ColumnKind,
+    Items,
+    Section,
+    Style,
+    StyledText,
+    Table,
+    line,
+    row,
+)
 from fleet.report.markdown import code, document_to_markdown, sentence
 from fleet.report.plan import plan_to_markdown
 from tests.builders import a_create, a_delete, a_plan, a_pool_verdict
@@ -230,8 +240,8 @@ def test_the_title_of_a_folded_section_does_nothing(title: str, shown: str) -> N
 
 
 def test_adjacent_pieces_of_code_stay_apart() -> None:
-    cell = line(Span("a", Style.BOLD), "`b|")
-    table = Table([Column("Name", Kind.NAME)], [row(cell)])
+    cell = line(StyledText("a", Style.BOLD), "`b|")
+    table = Table([Column("Name", ColumnKind.NAME)], [row(cell)])
 
     assert document_to_markdown([table]).splitlines()[-1] == "| `a` `` `b\u2223 `` |"
 

@@ -13,7 +13,7 @@ from fleet.model.orders import Freeze, Hold
 from fleet.model.plan import Plan
 from fleet.model.price_lists import PriceSource
 from fleet.reconcile import reconcile
-from fleet.report.metrics import Seen, metrics_to_text
+from fleet.report.metrics import MetricsInputs, metrics_to_text
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
@@ -44,7 +44,7 @@ HOSTILE = 'x"} 1\n# TYPE y counter\\\x1b[2J\u202e'
 
 def metrics_of(fleet: Fleet, plan: Plan, **seen: object) -> dict[tuple[str, ...], float]:
     world = seen.pop("world", a_world())
-    return read_metrics(metrics_to_text(fleet, None, Seen(world, plan, **seen)))  # type: ignore[arg-type]  # any of it
+    return read_metrics(metrics_to_text(fleet, None, MetricsInputs(world, plan, **seen)))  # type: ignore[arg-type]  # any of it
 
 
 def test_every_metric_of_a_fleet_with_everything(golden: Golden) -> None:
@@ -80,7 +80,7 @@ def test_every_metric_of_a_fleet_with_everything(golden: Golden) -> None:
     world = a_past_world().altered(providers={"hetzner": a_listing(expired)})
     last = LastRun(ago(minutes=2), succeeded=True)
 
-    text = metrics_to_text(fleet, last, Seen(world, plan, versions()), wrong_tokens=3)
+    text = metrics_to_text(fleet, last, MetricsInputs(world, plan, versions()), wrong_tokens=3)
 
     assert read_metrics(text)
     golden("metrics.txt", text)
@@ -149,7 +149,7 @@ def test_labels_name_no_request_no_worker_and_no_person() -> None:
             *(a_worker(name=name, busy=True) for name in names), requests=tuple(requests)
         )
         plan = guard(fleet, reconcile(fleet, world))
-        return metrics_to_text(fleet, LastRun(NOW, succeeded=True), Seen(world, plan))
+        return metrics_to_text(fleet, LastRun(NOW, succeeded=True), MetricsInputs(world, plan))
 
     few, many = text(1), text(10)
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.history import Span
-from fleet.report.plots import Gap, Plot, Shape, Tick, nice_top, stacked, stepped
+from fleet.explain.history import SlotGrid
+from fleet.report.plots import Gap, Plot, Tick, ValuePath, nice_top, stacked, stepped
 from tests.builders import NOW
 
 HOUR = timedelta(hours=1)
 
 
-def a_span(slots: int) -> Span:
-    return Span(NOW, HOUR, slots, HOUR)
+def a_span(slots: int) -> SlotGrid:
+    return SlotGrid(NOW, HOUR, slots, HOUR)
 
 
 def levels(plot: Plot) -> list[str]:
@@ -26,8 +26,8 @@ def test_kinds_stand_on_each_other_and_equal_steps_are_one() -> None:
     plot = stacked("m", a_span(4), [("busy", [1, 1, 2, 0]), ("idle", [1, 1, 0, 2])])
 
     assert plot.areas == (
-        Shape("busy", "M0 50H2V0H3V100H4V100H0Z"),
-        Shape("idle", "M0 0H4V100H3V0H2V50H0Z"),
+        ValuePath("busy", "M0 50H2V0H3V100H4V100H0Z"),
+        ValuePath("idle", "M0 0H4V100H3V0H2V50H0Z"),
     )
     assert (plot.low, plot.high, plot.unknown) == (2, 2, 0)
 
@@ -42,7 +42,7 @@ def test_what_is_unknown_is_a_gap_and_no_zero() -> None:
     plot = stepped("w", a_span(8), [2, 2, None, None, None, 2, 2, None])
 
     assert plot.line == "M0 0H2M5 0H7"
-    assert plot.areas == (Shape("one", "M0 0H2V100H0ZM5 0H7V100H5Z"),)
+    assert plot.areas == (ValuePath("one", "M0 0H2V100H0ZM5 0H7V100H5Z"),)
     assert plot.gaps == (Gap(2, 3, 43.75, is_wide=True), Gap(7, 1, 93.75, is_wide=False))
     assert plot.unknown == 4
 

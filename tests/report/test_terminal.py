@@ -7,14 +7,14 @@ import pytest
 from fleet.report.document import (
     Block,
     Column,
+    ColumnKind,
     Form,
     Items,
-    Kind,
     Lines,
     Row,
     Section,
-    Span,
     Style,
+    StyledText,
     Table,
     figures,
     line,
@@ -53,17 +53,17 @@ def test_a_hostile_value_cannot_colour_a_plain_text() -> None:
 
 
 def test_a_hostile_value_cannot_end_its_own_style() -> None:
-    text = document_to_text([line(Span("a\x1b[0mb", Style.RED))], colour=True)
+    text = document_to_text([line(StyledText("a\x1b[0mb", Style.RED))], colour=True)
 
     assert text == "\x1b[31ma\\x1b[0mb\x1b[0m\n"
 
 
 def test_styles_are_left_out_without_colour() -> None:
-    assert text_of(line(Span("a", Style.RED), "b")) == "ab\n"
+    assert text_of(line(StyledText("a", Style.RED), "b")) == "ab\n"
 
 
 def test_columns_align_and_numbers_to_the_right() -> None:
-    columns = (Column("n"), Column("f", Kind.FIGURE), Column("t"))
+    columns = (Column("n"), Column("f", ColumnKind.FIGURE), Column("t"))
 
     text = text_of(Table(columns, [Row(("a", "1", "x")), Row(("long", "100", "yy"))]))
 
@@ -78,7 +78,7 @@ def test_columns_align_on_what_is_seen() -> None:
 
 def test_columns_align_when_names_have_wide_characters_or_accents() -> None:
     names = ("本番", "ab", "e\u0301e\u0301", "한")
-    columns = (Column("NAME", Kind.NAME), Column("用", Kind.FIGURE), Column("T"))
+    columns = (Column("NAME", ColumnKind.NAME), Column("用", ColumnKind.FIGURE), Column("T"))
 
     first, *rows = text_of(Table(columns, [Row((name, "1", "x")) for name in names])).splitlines()
 
@@ -108,7 +108,11 @@ def test_section_without_rows_is_left_out() -> None:
 
 
 def test_title_of_section_heads_a_first_column_without_name() -> None:
-    columns = (Column("", Kind.NAME), Column("busy", Kind.FIGURE), Column("why", Kind.PROSE))
+    columns = (
+        Column("", ColumnKind.NAME),
+        Column("busy", ColumnKind.FIGURE),
+        Column("why", ColumnKind.PROSE),
+    )
 
     text = text_of(Section("Pools", [Table(columns, [Row(("arm", "2", "it is used"))])]))
 
@@ -116,7 +120,7 @@ def test_title_of_section_heads_a_first_column_without_name() -> None:
 
 
 def test_equal_prose_of_a_list_is_drawn_once_after_its_rows() -> None:
-    columns = (Column("Pool", Kind.GROUP), Column("w"), Column("why", Kind.PROSE))
+    columns = (Column("Pool", ColumnKind.GROUP), Column("w"), Column("why", ColumnKind.PROSE))
     rows = [Row(("p", "a", "idle")), Row(("p", "b", "idle")), Row(("q", "c", "idle"))]
 
     text = text_of(Section("Changes", [Table(columns, rows, is_list=True)]))
@@ -125,7 +129,7 @@ def test_equal_prose_of_a_list_is_drawn_once_after_its_rows() -> None:
 
 
 def test_an_id_follows_the_cell_before_it() -> None:
-    columns = (Column("w"), Column("why", Kind.PROSE), Column("id", Kind.ID))
+    columns = (Column("w"), Column("why", ColumnKind.PROSE), Column("id", ColumnKind.ID))
     rows = [Row(("a", "idle", "idle-too-long")), Row(("b", "", "gone"))]
 
     text = text_of(Table(columns, rows, is_list=True))
@@ -143,7 +147,7 @@ def test_rows_for_other_renderers_are_counted() -> None:
 
 
 def test_commands_are_below_their_row_each_on_its_line() -> None:
-    columns = (Column("g"), Column("c", Kind.COMMAND, lead="at once:"))
+    columns = (Column("g"), Column("c", ColumnKind.COMMAND, lead="at once:"))
 
     text = text_of(Table(columns, [Row(("a", Lines(("x", "y"))))], is_list=True))
 
@@ -153,7 +157,7 @@ def test_commands_are_below_their_row_each_on_its_line() -> None:
 def test_a_long_line_wraps_at_words_with_a_hanging_indent() -> None:
     words = "eleven " * 30
 
-    text = text_of(line("  ! ", Span(words, Style.RED), "end"))
+    text = text_of(line("  ! ", StyledText(words, Style.RED), "end"))
 
     first, *others = text.splitlines()
     assert first.startswith("  ! eleven ")
@@ -186,11 +190,11 @@ def test_figures_that_do_not_fit_stand_below_their_name() -> None:
 @pytest.mark.parametrize("width", [60, 70, 80, 120])
 def test_columns_fold_below_their_row_when_the_terminal_is_narrow(width: int) -> None:
     columns = (
-        Column("NAME", Kind.NAME),
+        Column("NAME", ColumnKind.NAME),
         Column("STATE"),
         Column("IMAGE", fold=1),
         Column("TYPE", fold=2),
-        Column("COST", Kind.FIGURE),
+        Column("COST", ColumnKind.FIGURE),
     )
     row = Row(("debian-ci-builders-0001", "busy", "trixie-20261121T060000Z", "ccx33", "0.12"))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.apply.doctor import Asked, examine
+from fleet.apply.doctor import CheckupInputs, examine
 from fleet.apply.observe import Sources
 from fleet.explain.request import Case
 from fleet.model.images import ImageVersion
@@ -17,8 +17,8 @@ from fleet.state.secrets import HostSecrets
 from tests.builders import a_pool, a_sim_fleet, a_sim_world, ago
 from tests.builders.sentences import tells
 from tests.builders.stores import new_store
-from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
+from tests.fakes.source_reader import FakeSourceReader
 from tests.rigs.shown import plan_to_text, status_to_text
 
 OLD, NEW = "20261114T060000Z", "20261121T060000Z"
@@ -50,14 +50,14 @@ def the_case(promote: str) -> Case:
 
 def diagnosed(case: Case) -> str:
     sources = Sources(
-        asking=FakeAsking,
+        asking=FakeSourceReader,
         queues={},
         providers={},
         registries={},
         engine_of=lambda _: FakeEngine(),
         store=new_store(),
     )
-    found = examine(case, Asked(sources=sources, secrets=HostSecrets({}, Path())))
+    found = examine(case, CheckupInputs(sources=sources, secrets=HostSecrets({}, Path())))
     return document_to_text(diagnosis_blocks(found), colour=False)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from fleet.engines.parallel import running, serve
 from fleet.errors import PlanRefused, StackFailed
 from fleet.model.facts import WorkerInputs
-from fleet.ports import NO_USER_DATA, Engine, Progress, StackRef, Step
+from fleet.ports import NO_USER_DATA, Engine, Progress, StackRef, StackStep
 from tests.fakes.engine import FakeEngine
 
 _SLOW = """
@@ -37,7 +37,7 @@ class Scripted(FakeEngine):
         super().__init__("pulumi")
         self._folder = folder
 
-    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
         """Refuse a worker that is not allowed."""
         if any(worker.name == "forbidden" for worker in workers):
             raise PlanRefused("refused: forbidden")
@@ -49,7 +49,7 @@ class Scripted(FakeEngine):
         workers: Sequence[WorkerInputs],
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
-    ) -> tuple[Step, ...]:
+    ) -> tuple[StackStep, ...]:
         """Make machines; then what the name of a worker says."""
         names = {worker.name for worker in workers}
         done = super().up(ref, workers, progress, user_data)

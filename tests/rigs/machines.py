@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.clouds.hcloud.images import Entry, HcloudSite, Hetzner
+from fleet.clouds.hcloud.images import HcloudSite, Hetzner, SshAccess
 from fleet.clouds.hcloud.ssh import KeyPair, Ssh
 from fleet.errors import PublicationRefused, SourceUnreachable
 from fleet.images.instance import CLEAN, SYSTEM, InstanceBuilder
@@ -84,7 +84,7 @@ class MachineRig:
         self.steps: list[BuildStep] = []
         self.role: Callable[[], None] = lambda: None
         self.hetzner = RescueRig(images.parent / "hetzner", api)
-        entry = Entry(self._connect, lambda _: None)
+        entry = SshAccess(self._connect, lambda _: None)
         site = HcloudSite(fleet, "fsn1", "hetzner", entry)
         hetzner = Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None)
         self.builder = InstanceBuilder(

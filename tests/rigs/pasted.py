@@ -4,10 +4,10 @@ from typing import Any
 
 import yaml
 
-from fleet.explain.values import Change
+from fleet.explain.values import KeyChange
 
 
-def paste(document: Any, change: Change) -> None:  # noqa: ANN401 - any YAML
+def paste(document: Any, change: KeyChange) -> None:  # noqa: ANN401 - any YAML
     """Write a change into what fleet.yaml says, as a person would who reads it."""
     for step, following in zip(change.path, change.path[1:], strict=False):
         if isinstance(document, list):

@@ -14,7 +14,7 @@ from fleet.clouds.aws.images import BLOCK, AwsPublisher
 from fleet.errors import SourceUnreachable
 from fleet.images.pipeline import Pipeline
 from fleet.images.stores import Bucket, Directory, StorePublisher
-from fleet.model.images import File, Manifest, Publication, Transfer
+from fleet.model.images import Manifest, ManifestFile, Publication, Transfer
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW
 from tests.fakes.aws import Amazon
@@ -42,7 +42,9 @@ def a_build(folder: Path, *, disk: bytes | None = None, **overrides: object) -> 
     contents = {"disk.raw": some_disk() if disk is None else disk, "sbom.spdx.json": b"{}\n"}
     for name, content in contents.items():
         (folder / name).write_bytes(content)
-    files = {name: File(sha256=sha256(each), size=len(each)) for name, each in contents.items()}
+    files = {
+        name: ManifestFile(sha256=sha256(each), size=len(each)) for name, each in contents.items()
+    }
     described = {
         "image": "trixie",
         "version": VERSION,

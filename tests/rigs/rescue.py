@@ -7,7 +7,7 @@ rescue system and no longer; a snapshot holds what the file held when it was tak
 from functools import partial
 from pathlib import Path
 
-from fleet.clouds.hcloud.images import Entry, HcloudPublisher, HcloudSite
+from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, SshAccess
 from fleet.clouds.hcloud.ssh import Ssh, Writing
 from fleet.images.pipeline import Pipeline
 from simulators.hetzner.server import SimulatedHetzner
@@ -38,11 +38,11 @@ class RescueRig:
         api.watch = self._watch
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> SshAccess:
         """Return how its machines are entered."""
         if self._sshd is None:
-            return Entry(connect=Shell, pause=self.paused.append)
-        return Entry(connect=partial(Ssh, door=self._sshd.door), pause=self.paused.append)
+            return SshAccess(connect=Shell, pause=self.paused.append)
+        return SshAccess(connect=partial(Ssh, door=self._sshd.door), pause=self.paused.append)
 
     def publisher(self, fleet: str = "debian-ci") -> Pipeline:
         """Return what publishes there for a fleet."""

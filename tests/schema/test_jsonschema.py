@@ -13,7 +13,7 @@ from fleet.schema.units import (
     DURATION_PATTERN,
     PERCENT_PATTERN,
     SIZE_PATTERN,
-    Section,
+    ConfigSection,
     written,
 )
 
@@ -49,12 +49,12 @@ def test_a_default_is_shown_the_way_it_is_written() -> None:
 
 
 def test_a_key_keeps_a_description_that_its_model_has_too() -> None:
-    class Part(Section):
+    class Part(ConfigSection):
         """How it is."""
 
         size: int = 1
 
-    class Whole(Section):
+    class Whole(ConfigSection):
         part: Part = Field(description="How it is.")
 
     found = json_schema("whole", Whole, title="Whole", direction="read")

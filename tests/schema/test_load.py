@@ -16,9 +16,9 @@ from fleet.schema.model import (
     Hooks,
     HooksProvider,
     Pool,
-    State,
+    StateSettings,
 )
-from fleet.schema.units import Section
+from fleet.schema.units import ConfigSection
 from tests.builders.sentences import tells
 from tests.fakes.files import FakeFiles
 from tests.rigs.process import ROOT
@@ -32,7 +32,7 @@ def told(text: str) -> list[str]:
     return [f"{f.span}: {f.rule}: {f.message}" for f in loaded(text).findings]
 
 
-def all_sections(of: type[Section] = Section) -> set[type[Section]]:
+def all_sections(of: type[ConfigSection] = ConfigSection) -> set[type[ConfigSection]]:
     below = {each for each in of.__subclasses__() if each.__module__.startswith("fleet.schema.")}
     return below.union(*(all_sections(each) for each in below))
 
@@ -173,7 +173,7 @@ def test_nothing_is_left_of_a_file_that_is_no_mapping() -> None:
 
 
 @pytest.mark.parametrize("section", sorted(all_sections(), key=str))
-def test_no_tag_of_a_union_is_a_field_of_its_own_model(section: type[Section]) -> None:
+def test_no_tag_of_a_union_is_a_field_of_its_own_model(section: type[ConfigSection]) -> None:
     unions = [field.annotation for field in fields_of(section).values()]
     tagged = [branch for union in unions for branch in branches_below(union).items()]
 
@@ -191,7 +191,7 @@ def names_in(branch: object) -> set[str]:
     return {
         name
         for part in (branch, *get_args(branch))
-        if isinstance(part, type) and issubclass(part, Section)
+        if isinstance(part, type) and issubclass(part, ConfigSection)
         for name in fields_of(part)
     }
 
@@ -298,8 +298,8 @@ def test_a_file_that_does_not_say_whose_fleet_it_is_is_still_looked_at() -> None
     [EnvSecret(env="A"), FileSecret(file="f"), CommandSecret(command=["c"])],
     ids=["env", "file", "command"],
 )
-def test_a_reference_to_a_secret_is_one_already(reference: Section) -> None:
-    assert State.model_validate({"passphrase": reference}).passphrase == reference
+def test_a_reference_to_a_secret_is_one_already(reference: ConfigSection) -> None:
+    assert StateSettings.model_validate({"passphrase": reference}).passphrase == reference
 
 
 def test_a_day_is_a_day_already() -> None:

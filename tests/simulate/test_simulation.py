@@ -8,13 +8,20 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.recorded_demand import HORIZON, Booted, Job, Lost, Past, Refused
+from fleet.explain.recorded_demand import (
+    HORIZON,
+    BootDuration,
+    KnownHistory,
+    Lost,
+    PastRequest,
+    Refused,
+)
 from fleet.model.facts import Ledger, Request, Unknown, Worker, WorkerState, World
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
 from fleet.simulate.farm import Farm
 from fleet.simulate.figures import Simulation, WaitCounter
-from fleet.simulate.replay import Task, decide, read_events, simulate
+from fleet.simulate.replay import SimulationInputs, decide, read_events, simulate
 from tests.builders import (
     NOW,
     a_listing,
@@ -46,8 +53,12 @@ def worlds_of(*moments: tuple[Sequence[Request], Sequence[Worker]]) -> list[Worl
     ]
 
 
-def jobs_of(worlds: Sequence[World]) -> dict[str, Job]:
-    return {event.key: event for event in Past().events(worlds) if isinstance(event, Job)}
+def jobs_of(worlds: Sequence[World]) -> dict[str, PastRequest]:
+    return {
+        event.key: event
+        for event in KnownHistory().events(worlds)
+        if isinstance(event, PastRequest)
+    }
 
 
 def runs(request: str, since: datetime) -> Worker:
@@ -105,7 +116,7 @@ def test_a_queue_that_could_not_be_read_ends_nothing() -> None:
 
 
 def test_what_ended_unseen_is_counted() -> None:
-    past = Past()
+    past = KnownHistory()
     worlds = worlds_of(([], [a_worker(uses=3)]), ([], [a_worker(uses=5)]))
 
     list(past.events(worlds))
@@ -124,13 +135,17 @@ def test_boots_and_empty_providers_are_remembered() -> None:
         then.altered(**listed, attempts=(refused,)),
     ]
 
-    found = [event for event in Past().events(worlds) if isinstance(event, Booted | Refused)]
+    found = [
+        event
+        for event in KnownHistory().events(worlds)
+        if isinstance(event, BootDuration | Refused)
+    ]
 
     assert sorted(map(str, found)) == sorted(
         map(
             str,
             [
-                Booted(NOW + EVERY, "builders", "ccx33", 180),
+                BootDuration(NOW + EVERY, "builders", "ccx33", 180),
                 Refused(NOW + MINUTE, "builders", "ccx33", "on-demand", is_over=False),
             ],
         )
@@ -147,7 +162,7 @@ def test_a_spot_machine_that_went_while_it_worked_was_taken_back() -> None:
     first, then, last = worlds_of(([], [runs("7", NOW)]), ([], [runs("7", NOW)]), ([], []))
     worlds = [first.altered(**there), then.altered(**there), last]
 
-    lost = [event for event in Past().events(worlds) if isinstance(event, Lost)]
+    lost = [event for event in KnownHistory().events(worlds) if isinstance(event, Lost)]
 
     assert [(each.seconds, each.lost) for each in lost] == [(600, 0), (600, 1)]
 
@@ -203,7 +218,7 @@ def test_events_come_in_order_of_time() -> None:
     jobs = [a_job(n, NOW + n * MINUTE, 60 * (1 + n % 7)) for n in range(100)]
     worlds = record_fixed(jobs, NOW, NOW + timedelta(hours=3), every=EVERY, machines=2)
 
-    times = [event.at for event in Past().events(worlds)]
+    times = [event.at for event in KnownHistory().events(worlds)]
 
     assert times == sorted(times)
     assert len(times) > 50
@@ -212,7 +227,7 @@ def test_events_come_in_order_of_time() -> None:
 def test_a_job_without_end_is_passed_on_after_the_horizon() -> None:
     days = HORIZON + timedelta(days=1)
     waiting = a_request(id="7", pending_since=NOW)
-    past = Past()
+    past = KnownHistory()
     kept = []
     for nth in range(days // timedelta(hours=1)):
         own = a_request(id=str(1000 + nth), expected_seconds=1)
@@ -248,7 +263,7 @@ def a_trial(queue: Mapping[str, object] = QUEUES[0], **pool: object) -> Fleet:
     )
 
 
-def told(task: Task, worlds: Sequence[World]) -> Simulation:
+def told(task: SimulationInputs, worlds: Sequence[World]) -> Simulation:
     found = simulate(task, read_events(worlds))
     assert isinstance(found, Simulation), found
     return found
@@ -265,7 +280,7 @@ def test_a_fleet_that_is_recorded_does_the_same_again(queue: Mapping[str, object
     ]
     worlds = list(record(fleet, jobs, NOW, end))
 
-    found = told(Task(fleet), worlds)
+    found = told(SimulationInputs(fleet), worlds)
 
     waits = {
         key: int((job.started - job.at).total_seconds())
@@ -285,7 +300,7 @@ def test_a_year_of_nothing_costs_nothing() -> None:
     fleet = a_trial()
     worlds = [a_world(fleet="trial", time=NOW + timedelta(days=n), queues={}) for n in range(300)]
 
-    found = told(Task(fleet), worlds)
+    found = told(SimulationInputs(fleet), worlds)
 
     assert (str(found.after.money), found.after.seconds, found.after.runs) == ("0", 0, 1)
 
@@ -293,7 +308,7 @@ def test_a_year_of_nothing_costs_nothing() -> None:
 def test_equal_input_gives_equal_bytes() -> None:
     jobs = [a_job(n, NOW + n * 9 * MINUTE, 60 * (20 + n % 9)) for n in range(1, 16)]
     worlds = list(record_fixed(jobs, NOW, NOW + timedelta(hours=3), every=EVERY))
-    task = Task(a_trial(workers={"max": 4}))
+    task = SimulationInputs(a_trial(workers={"max": 4}))
 
     first, second = (told(task, worlds).model_dump_json() for _ in range(2))
 
@@ -303,7 +318,7 @@ def test_equal_input_gives_equal_bytes() -> None:
 def test_fewer_machines_make_requests_wait_longer() -> None:
     jobs = [a_job(n, NOW + MINUTE, 3000) for n in range(1, 7)]
     worlds = list(record_fixed(jobs, NOW, NOW + timedelta(hours=6), every=EVERY, machines=6))
-    before, after = (Task(a_trial(workers={"max": most})) for most in (6, 1))
+    before, after = (SimulationInputs(a_trial(workers={"max": most})) for most in (6, 1))
 
     found = simulate(after, read_events(worlds), before)
 
@@ -320,7 +335,7 @@ def test_fewer_machines_make_requests_wait_longer() -> None:
 def test_nothing_begins_where_no_moment_is_whole() -> None:
     dark = a_world(fleet="trial", stacks={"builders": Unknown(unknown="no answer")})
 
-    assert isinstance(simulate(Task(a_trial()), read_events([dark])), Unknown)
+    assert isinstance(simulate(SimulationInputs(a_trial()), read_events([dark])), Unknown)
 
 
 POOLS = st.fixed_dictionaries(
@@ -350,7 +365,7 @@ def test_leaving_out_runs_changes_nothing(
     ]
     worlds = list(record_fixed(jobs, NOW, NOW + 40 * EVERY, every=2 * EVERY, machines=2))
 
-    short, long = (told(Task(fleet, skips=skips), worlds) for skips in (True, False))
+    short, long = (told(SimulationInputs(fleet, skips=skips), worlds) for skips in (True, False))
 
     dropped = {"after": {"runs": True}}
     assert short.model_dump(exclude=dropped) == long.model_dump(exclude=dropped)
@@ -383,7 +398,9 @@ def test_a_stack_alone_is_a_machine_of_the_first_moment() -> None:
     )
     later = world.altered(time=NOW + timedelta(hours=5))
 
-    found = told(Task(a_trial(retire={"idle_after": "10m", "at": "once"})), [world, later])
+    found = told(
+        SimulationInputs(a_trial(retire={"idle_after": "10m", "at": "once"})), [world, later]
+    )
 
     pool = found.after.pools[0]
     assert (pool.pool, pool.most, pool.busy_seconds) == ("builders", 1, 0)
@@ -417,7 +434,7 @@ def test_leaving_out_runs_keeps_the_end_of_a_sandbox(
         for at in (NOW, NOW + timedelta(hours=8))
     ]
 
-    short, long = (told(Task(fleet, skips=skips), worlds) for skips in (True, False))
+    short, long = (told(SimulationInputs(fleet, skips=skips), worlds) for skips in (True, False))
 
     dropped = {"after": {"runs": True}}
     assert short.model_dump(exclude=dropped) == long.model_dump(exclude=dropped)

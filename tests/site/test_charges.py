@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fleet.model.facts import Charge, Ledger, Unknown, World
 from fleet.schema.model import Fleet
-from fleet.site.charges import PAID_BY_POOLS, Cost, Money, RecentCharges, money_of
+from fleet.site.charges import PAID_BY_POOLS, Cost, MonthCost, RecentCharges, money_of
 from tests.builders import NOW, a_fleet, a_pool, a_world, ago
 
 NINE_DAYS_16_HOURS = 232
@@ -23,9 +23,9 @@ def a_charge(month: str, **overrides: object) -> Charge:
 
 def money(
     *charges: Charge, recent: RecentCharges | None = None, fleet: Fleet | None = None
-) -> Money:
+) -> MonthCost:
     found = money_of(fleet or a_fleet(), a_world_with(*charges), recent)
-    assert isinstance(found, Money)
+    assert isinstance(found, MonthCost)
     return found
 
 

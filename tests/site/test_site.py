@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from fleet.explain.values import Explanation
-from fleet.explain.waiting import WaitingGroup, WaitingRequest, Waits
+from fleet.explain.waiting import WaitingExplanations, WaitingGroup, WaitingRequest
 from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import BaseChange, Work
 from fleet.model.plan import RefusedTag
@@ -382,7 +382,7 @@ def test_no_page_of_a_large_fleet_is_a_megabyte() -> None:
         signatures=tuple(signatures),
     )
 
-    files = site(Shown(plan, waits=Waits(tuple(groups), explained)))
+    files = site(Shown(plan, waits=WaitingExplanations(tuple(groups), explained)))
 
     sizes = {path: len(text.encode()) for path, text in files.items() if path.endswith(".html")}
     assert {path: size for path, size in sizes.items() if size >= 1_000_000} == {}

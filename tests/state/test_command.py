@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from fleet.state import processes
-from fleet.state.processes import Call, CommandFailed, run
+from fleet.state.processes import CommandFailed, Invocation, run
 from tests.builders.sentences import tells
 from tests.rigs.local_machines import until
 
@@ -29,7 +29,7 @@ def call(
     secrets: tuple[str, ...] = (),
     stdin: str = "",
 ) -> str:
-    return run(Call("new", ("sh", "-c", script), folder, PATH, timeout, secrets, stdin))
+    return run(Invocation("new", ("sh", "-c", script), folder, PATH, timeout, secrets, stdin))
 
 
 def failure(script: str, folder: Path, *, timeout: float = 20, secret: str = "") -> CommandFailed:
@@ -80,7 +80,7 @@ def test_one_that_is_not_there_surely_did_nothing(tmp_path: Path) -> None:
     with pytest.raises(
         CommandFailed, match=rf"new: \./nothing .*{os.strerror(errno.ENOENT)}"
     ) as failed:
-        run(Call("new", ["./nothing"], tmp_path, PATH, 20))
+        run(Invocation("new", ["./nothing"], tmp_path, PATH, 20))
 
     assert not failed.value.started
 
@@ -198,7 +198,7 @@ def test_a_command_is_ended_when_fleet_ends_and_none_is_begun_then(tmp_path: Pat
     cut = threading.Event()
     os.mkfifo(tmp_path / "meeting")
     slow = "echo $$ > meeting; exec sleep infinity"
-    asked = Call("new", ("sh", "-c", slow), tmp_path, PATH, 20, is_cut=cut.is_set)
+    asked = Invocation("new", ("sh", "-c", slow), tmp_path, PATH, 20, is_cut=cut.is_set)
 
     def cut_it() -> None:
         pids.append(int((tmp_path / "meeting").read_text()))

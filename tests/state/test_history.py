@@ -14,8 +14,8 @@ from backports import zstd
 from fleet.errors import FileUnreadable
 from fleet.state.history import (
     Appended,
-    Observed,
     RecordedFiles,
+    StoredMoment,
     append,
     read_earlier,
     read_moment,
@@ -35,7 +35,7 @@ def add(path: str, number: int) -> Appended:
     return append(path, json.dumps({"number": number}) + "\n", NOON + timedelta(minutes=number))
 
 
-def read_number(found: Observed) -> int:
+def read_number(found: StoredMoment) -> int:
     number = json.loads(found.content)["number"]
     assert isinstance(number, int)
     return number

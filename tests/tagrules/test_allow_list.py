@@ -13,7 +13,7 @@ from fleet.tagrules.allow import (
     compile_pattern,
     rules_for_name,
 )
-from fleet.tagrules.names import Recorded, names_of, recorded_names, without_directory
+from fleet.tagrules.names import RecordedNames, names_of, recorded_names, without_directory
 from tests.builders import NOW, a_fleet, a_reading, a_request, a_world
 
 TODAY = date(2026, 11, 21)
@@ -258,7 +258,7 @@ def test_the_names_of_a_world_are_those_of_all_that_waits() -> None:
 def test_what_was_unknown_or_only_sampled_is_not_complete(demand: Demand | Unknown) -> None:
     world = a_world(queues={"copr": a_reading(), "other": a_reading(demand=demand)})
 
-    assert recorded_names(world) == Recorded({}, complete=False)
+    assert recorded_names(world) == RecordedNames({}, complete=False)
 
 
 # patterns

@@ -10,7 +10,7 @@ import pytest
 from fleet.model.facts import Demand, Request, TaskHistory, Unknown
 from fleet.schema.model import Fleet
 from fleet.tagrules.context import QueueContext, queue_context
-from fleet.tagrules.requests import Asking, Judge, Memberships
+from fleet.tagrules.requests import Judge, Memberships, TagRequirements
 from tests.builders import NOW, a_fleet, a_request
 from tests.builders.sentences import tells
 
@@ -24,7 +24,7 @@ def asking(
     *,
     stored: bool = False,
     memberships: Memberships | None = None,
-) -> Asking:
+) -> TagRequirements:
     known: Memberships = {} if memberships is None else memberships
     return Judge(fleet, known, TODAY).ask_of(request, QueueContext(stored=stored))
 

@@ -6,7 +6,15 @@ from decimal import Decimal
 import pytest
 
 from fleet.model.tickets import Limit, Ticket
-from fleet.tickets.assignment import Assignment, Budget, Lease, Ready, Suitable, Terms, assign
+from fleet.tickets.assignment import (
+    Lease,
+    ReadyMachine,
+    Suitable,
+    Terms,
+    TicketAssignment,
+    TicketBudget,
+    assign,
+)
 from tests.builders import NOW, ago
 from tests.builders.ticketing import a_ticket, suiting
 
@@ -15,17 +23,17 @@ TERMS = Terms()
 
 def handed(
     tickets: Iterable[Ticket],
-    machines: int | Iterable[Ready],
+    machines: int | Iterable[ReadyMachine],
     suits: Callable[[Ticket], Suitable] | None = None,
     terms: Terms = TERMS,
-) -> Assignment:
+) -> TicketAssignment:
     """Return who gets what; so many machines, or these."""
     if isinstance(machines, int):
-        machines = [Ready(f"m{number}", "big") for number in range(1, machines + 1)]
+        machines = [ReadyMachine(f"m{number}", "big") for number in range(1, machines + 1)]
     return assign(tickets, machines, suits or suiting(), terms, NOW)
 
 
-def served(assignment: Assignment) -> list[int]:
+def served(assignment: TicketAssignment) -> list[int]:
     return [lease.ticket for lease in assignment.leases]
 
 
@@ -38,7 +46,7 @@ def test_a_machine_that_does_not_fit_stays_free() -> None:
 
 
 def test_what_others_call_up_comes_after_what_is_preferred_as_much() -> None:
-    machines = [Ready("m1", "a-big"), Ready("m2", "usual")]
+    machines = [ReadyMachine("m1", "a-big"), ReadyMachine("m2", "usual")]
     last = frozenset({"a-big"})
     alike, preferred = (Suitable({"a-big": n, "usual": 0}, last=last) for n in (0, 1))
 
@@ -91,7 +99,7 @@ def test_who_waits_long_enough_comes_before_any_turn_and_priority() -> None:
 
 
 def test_the_sum_of_priorities_decides_between_machines() -> None:
-    machines = [Ready("m1", "plain"), Ready("m2", "reserved")]
+    machines = [ReadyMachine("m1", "plain"), ReadyMachine("m2", "reserved")]
 
     assignment = handed([a_ticket()], machines, suiting({"plain": 0, "reserved": 20}))
 
@@ -99,19 +107,19 @@ def test_the_sum_of_priorities_decides_between_machines() -> None:
 
 
 def test_of_kinds_that_are_preferred_alike_the_first_is_taken() -> None:
-    machines = [Ready("m2", "b"), Ready("m3", "a")]
+    machines = [ReadyMachine("m2", "b"), ReadyMachine("m3", "a")]
 
     assert handed([a_ticket()], machines, suiting({"b": 1, "a": 1})).leases == [Lease(1, "m2")]
 
 
 def test_a_machine_in_its_sandbox_is_preferred() -> None:
-    machines = [Ready("m1", "big"), Ready("m2", "big", "ada/ping")]
+    machines = [ReadyMachine("m1", "big"), ReadyMachine("m2", "big", "ada/ping")]
 
     assert handed([a_ticket(sandbox="ada/ping")], machines).leases == [Lease(1, "m2")]
 
 
 def test_how_much_a_used_machine_is_preferred_can_be_said() -> None:
-    machines = [Ready("m1", "good"), Ready("m2", "poor", "ada/ping")]
+    machines = [ReadyMachine("m1", "good"), ReadyMachine("m2", "poor", "ada/ping")]
     suits = suiting({"good": 10, "poor": 0})
 
     assignment = handed([a_ticket(sandbox="ada/ping")], machines, suits, Terms(prefer_reuse=5))
@@ -121,13 +129,13 @@ def test_how_much_a_used_machine_is_preferred_can_be_said() -> None:
 
 @pytest.mark.parametrize("sandbox", ["ben/ping", ""])
 def test_a_machine_of_another_sandbox_is_never_given(sandbox: str) -> None:
-    machines = [Ready("m1", "big", "ada/ping")]
+    machines = [ReadyMachine("m1", "big", "ada/ping")]
 
     assert handed([a_ticket(sandbox=sandbox)], machines).leases == []
 
 
 def test_used_machines_go_by_preference_too() -> None:
-    machines = [Ready("m1", "poor", "s"), Ready("m2", "good", "s")]
+    machines = [ReadyMachine("m1", "poor", "s"), ReadyMachine("m2", "good", "s")]
 
     assignment = handed([a_ticket(sandbox="s")], machines, suiting({"good": 10, "poor": 0}))
 
@@ -194,7 +202,7 @@ def test_who_asks_for_a_tag_of_low_priority_comes_after_all_others() -> None:
 def spending(left: str, **takes: str) -> Terms:
     """Return terms with one budget: what it has left, what each kind of machine takes of it."""
     of_kinds = {("work", kind): Decimal(amount) for kind, amount in takes.items()}
-    budget = Budget(Decimal(left), of_kinds)
+    budget = TicketBudget(Decimal(left), of_kinds)
     return Terms(budgets=(budget,), group_of=lambda t: "work" if t.team == "blue" else "other")
 
 
@@ -207,7 +215,7 @@ def test_a_budget_that_is_used_up_gives_the_machine_to_who_comes_next() -> None:
 
 
 def test_a_ticket_gets_the_machine_that_its_budget_still_pays_for() -> None:
-    machines = [Ready("m1", "dear"), Ready("m2", "cheap")]
+    machines = [ReadyMachine("m1", "dear"), ReadyMachine("m2", "cheap")]
     suits = suiting({"dear": 5, "cheap": 0})
 
     assignment = handed(
@@ -218,7 +226,7 @@ def test_a_ticket_gets_the_machine_that_its_budget_still_pays_for() -> None:
 
 
 def test_a_machine_of_its_sandbox_is_not_given_past_a_budget() -> None:
-    machines = [Ready("m1", "dear", "s"), Ready("m2", "cheap")]
+    machines = [ReadyMachine("m1", "dear", "s"), ReadyMachine("m2", "cheap")]
     ticket = a_ticket(1, team="blue", sandbox="s")
 
     assignment = handed(

@@ -18,7 +18,7 @@ from fleet.model.plan import Drain, Reason
 from fleet.model.tickets import Ticket
 from fleet.planner.inventory import attend, take_inventory
 from fleet.planner.lifecycle.begin import begin_pool_plans
-from fleet.planner.units import State
+from fleet.planner.units import UnitState
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Tenancy
@@ -105,7 +105,7 @@ def test_a_machine_that_runs_is_given_out_also_where_no_worker_registers() -> No
     inventory = take_inventory(FLEET, world_of(a_reading(), listing_of()))
 
     (unit,) = inventory["powerful"].units
-    assert (unit.state, unit.registry) == (State.IDLE, "tickets")
+    assert (unit.state, unit.registry) == (UnitState.IDLE, "tickets")
 
 
 def test_a_machine_that_boots_is_not_given_out() -> None:
@@ -113,7 +113,7 @@ def test_a_machine_that_boots_is_not_given_out() -> None:
 
     inventory = take_inventory(FLEET, world_of(a_reading(), listing))
 
-    assert [unit.state for unit in inventory["powerful"].units] == [State.STARTING]
+    assert [unit.state for unit in inventory["powerful"].units] == [UnitState.STARTING]
 
 
 def test_a_booting_machine_can_be_kept_from_tickets() -> None:
@@ -128,7 +128,7 @@ def test_a_machine_with_a_ticket_is_busy_at_its_desk() -> None:
 
     (unit,) = take_inventory(FLEET, world_of(reading, listing_of()))["powerful"].units
 
-    assert unit.state is State.BUSY
+    assert unit.state is UnitState.BUSY
     assert unit.worker is not None
     assert unit.worker.running == "7"
 

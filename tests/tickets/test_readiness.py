@@ -7,7 +7,7 @@ from fleet.model.plan import Create, Delete, Drain, Reason
 from fleet.model.tickets import Ticket
 from fleet.planner.failures import settle
 from fleet.planner.inventory import take_inventory
-from fleet.planner.units import State
+from fleet.planner.units import UnitState
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Tenancy
@@ -75,7 +75,7 @@ def a_world(
     return World.model_validate(seen | overrides)
 
 
-def state_of(fleet: Fleet, machine: Machine, *tenancies: Tenancy) -> State:
+def state_of(fleet: Fleet, machine: Machine, *tenancies: Tenancy) -> UnitState:
     """Return what the one machine of the pool is."""
     (unit,) = take_inventory(fleet, a_world(fleet, machine, tenancies=tenancies))["powerful"].units
     return unit.state
@@ -85,18 +85,22 @@ def state_of(fleet: Fleet, machine: Machine, *tenancies: Tenancy) -> State:
 @pytest.mark.parametrize(
     ("ready", "seen", "state"),
     [
-        (None, {}, State.IDLE),
-        (None, {"address": None}, State.STARTING),
-        (None, {"state": MachineState.STARTING}, State.STARTING),
-        (READY, {}, State.STARTING),
-        (READY, {"misses": 1}, State.STARTING),
-        (READY, {"misses": 0, "was_ready": True}, State.IDLE),
-        (READY, {"misses": 2, "was_ready": True}, State.IDLE),
-        (READY, {"misses": 0, "was_ready": True, "state": MachineState.STOPPED}, State.STOPPED),
+        (None, {}, UnitState.IDLE),
+        (None, {"address": None}, UnitState.STARTING),
+        (None, {"state": MachineState.STARTING}, UnitState.STARTING),
+        (READY, {}, UnitState.STARTING),
+        (READY, {"misses": 1}, UnitState.STARTING),
+        (READY, {"misses": 0, "was_ready": True}, UnitState.IDLE),
+        (READY, {"misses": 2, "was_ready": True}, UnitState.IDLE),
+        (
+            READY,
+            {"misses": 0, "was_ready": True, "state": MachineState.STOPPED},
+            UnitState.STOPPED,
+        ),
     ],
 )
 def test_a_machine_is_ready_when_it_runs_has_an_address_and_answers(
-    kind: str, ready: object, seen: dict[str, object], state: State
+    kind: str, ready: object, seen: dict[str, object], state: UnitState
 ) -> None:
     assert state_of(a_cloud_fleet(kind, ready), a_server(**seen)) is state
 
@@ -104,15 +108,15 @@ def test_a_machine_is_ready_when_it_runs_has_an_address_and_answers(
 @pytest.mark.parametrize(
     ("seen", "state"),
     [
-        ({"misses": 4}, State.NEVER_REGISTERED),
-        ({"state": MachineState.STARTING}, State.NEVER_REGISTERED),
-        ({"address": None}, State.NEVER_REGISTERED),
-        ({"misses": None}, State.STARTING),
+        ({"misses": 4}, UnitState.NEVER_REGISTERED),
+        ({"state": MachineState.STARTING}, UnitState.NEVER_REGISTERED),
+        ({"address": None}, UnitState.NEVER_REGISTERED),
+        ({"misses": None}, UnitState.STARTING),
     ],
     ids=["it does not answer", "it does not start", "it has no address", "nobody looked"],
 )
 def test_what_is_not_ready_within_its_time_failed_to_boot_unless_nobody_looked(
-    seen: dict[str, object], state: State
+    seen: dict[str, object], state: UnitState
 ) -> None:
     late = a_server(created_at=ago(minutes=6), **seen)
 
@@ -121,11 +125,11 @@ def test_what_is_not_ready_within_its_time_failed_to_boot_unless_nobody_looked(
 
 @pytest.mark.parametrize(
     ("looked", "state"),
-    [(4, State.STARTING), (6, State.NEVER_REGISTERED), (119, State.NEVER_REGISTERED)],
+    [(4, UnitState.STARTING), (6, UnitState.NEVER_REGISTERED), (119, UnitState.NEVER_REGISTERED)],
     ids=["its time has not passed since", "it has", "since its boot"],
 )
 def test_where_the_memory_of_looks_was_lost_a_machine_has_its_time_again(
-    looked: int, state: State
+    looked: int, state: UnitState
 ) -> None:
     old = a_server(created_at=ago(hours=2), misses=1, looked_since=ago(minutes=looked))
 
@@ -215,7 +219,7 @@ def test_what_an_older_machine_of_its_name_did_says_nothing_of_one_that_starts()
 
     state = state_of(fleet, a_server(created_at=now, misses=1), before)
 
-    assert state is State.STARTING
+    assert state is UnitState.STARTING
 
 
 def test_what_was_ready_and_is_forgotten_to_have_been_is_no_failed_boot() -> None:

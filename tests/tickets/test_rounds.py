@@ -15,8 +15,8 @@ from tests.builders import NOW, a_listing, a_stack, some_inputs
 from tests.builders.sentences import tells
 from tests.builders.stores import new_store
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, listing_of
-from tests.fakes.asking import FakeAsking
 from tests.fakes.machine_cleaner import FakeMachineCleaner
+from tests.fakes.source_reader import FakeSourceReader
 from tests.fakes.ticket_desk import FakeTicketDesk
 
 NAME = "debian-ci-powerful-0001"
@@ -64,7 +64,7 @@ class Farm:
             stacks=dict(stacks),
         )
         sources = Sources(
-            asking=FakeAsking,
+            asking=FakeSourceReader,
             queues={},
             providers={},
             registries={},

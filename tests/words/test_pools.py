@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from fleet.model.decisions import Code, Decision, Figures, Served, Stopped, Unfit
+from fleet.model.decisions import Code, Decision, DecisionFigures, NoMachineReason, Served, Unfit
 from fleet.words.pools import describe_pool
 from tests.rigs.process import ROOT
 
@@ -16,7 +16,7 @@ def test_the_reference_lists_every_code() -> None:
 
 
 def test_every_code_of_a_pair_names_the_pool() -> None:
-    for code in (*Served, *Unfit, *Stopped):
+    for code in (*Served, *Unfit, *NoMachineReason):
         sentence = describe_pool([Decision(code=code, subject=("arm",), message="is at 3")])
         assert sentence.startswith("pool arm ")
 
@@ -28,7 +28,10 @@ def test_a_sentence_names_every_tag_and_minimum() -> None:
         Unfit.TAG_EXCLUSIVE: ("b", "c"),
         Unfit.TOO_SMALL: ("cpu>=2", "mem>=9"),
     }
-    unfit = [Decision(code=c, subject=("arm",), figures=Figures(tags=t)) for c, t in tags.items()]
+    unfit = [
+        Decision(code=c, subject=("arm",), figures=DecisionFigures(tags=t))
+        for c, t in tags.items()
+    ]
 
     parts = describe_pool(unfit).split("; ")
 

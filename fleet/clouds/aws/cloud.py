@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from fleet.clouds.aws.machines import AwsMachines, AwsShared
 from fleet.clouds.cloud import Cloud
-from fleet.engines.projects import Account
+from fleet.engines.projects import ProviderAccount
 from fleet.ports import PriceReader, Publisher
 from fleet.schema.model import AwsProvider
 
@@ -18,9 +18,9 @@ class Aws(Cloud[AwsProvider]):
         """Return the reader of instances, found by their tags."""
         return AwsMachines(self.declared)
 
-    def account(self, labels: Mapping[str, str]) -> Account:
+    def account(self, labels: Mapping[str, str]) -> ProviderAccount:
         """Return the account; unrecorded shared parts are deleted, not adopted."""
-        return Account(
+        return ProviderAccount(
             self.machines,
             config={"aws:region": self.declared.region},
             environment=self.environment,

@@ -30,7 +30,7 @@ _GIB = 1 << 30
 
 
 @dataclass(frozen=True)
-class Block:
+class DiskBlock:
     """Position and SHA-256 of a block of a disk."""
 
     index: int
@@ -43,12 +43,12 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Disk:
+class RawDisk:
     """A raw disk, and its blocks that are not all zeros."""
 
     path: Path
     size: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[DiskBlock, ...]
 
     @property
     def gib(self) -> int:
@@ -61,14 +61,14 @@ class Disk:
         sums = hashlib.sha256(b"".join(each.digest for each in self.blocks))
         return base64.b64encode(sums.digest()).decode()
 
-    def read(self, block: Block) -> bytes:
+    def read(self, block: DiskBlock) -> bytes:
         """Return the content of a block; the last one is padded with zeros."""
         with self.path.open("rb") as file:
             file.seek(block.index * BLOCK)
             return file.read(BLOCK).ljust(BLOCK, b"\0")
 
 
-def read_disk(path: Path, tell: Tell) -> Disk:
+def read_disk(path: Path, tell: Tell) -> RawDisk:
     """Return a disk with the checksums of its blocks."""
     size, blocks = path.stat().st_size, []
     total = Total(tell, "prepare", size)
@@ -77,29 +77,29 @@ def read_disk(path: Path, tell: Tell) -> Disk:
         while piece := file.read(BLOCK):
             if piece != _ZEROS[: len(piece)]:
                 digest = hashlib.sha256(piece.ljust(BLOCK, b"\0")).digest()
-                blocks.append(Block(index, digest))
+                blocks.append(DiskBlock(index, digest))
             total.move(len(piece))
             index += 1
-    return Disk(path, size, tuple(blocks))
+    return RawDisk(path, size, tuple(blocks))
 
 
-class Noted:
+class SentBlocks:
     """Blocks already sent to a snapshot, listed in a file so that the next run can skip them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.done = frozenset(path.read_text().split()) if path.exists() else frozenset()
 
-    def note(self, block: Block) -> None:
+    def note(self, block: DiskBlock) -> None:
         """Record a sent block."""
         with self._path.open("a") as file:
             file.write(f"{_block_key(block)}\n")
 
-    def __contains__(self, block: Block) -> bool:
+    def __contains__(self, block: DiskBlock) -> bool:
         return _block_key(block) in self.done
 
 
-def put_blocks(ebs: Any, snapshot: str, disk: Disk, noted: Noted, tell: Tell) -> None:  # noqa: ANN401 - boto3 ships no types
+def put_blocks(ebs: Any, snapshot: str, disk: RawDisk, noted: SentBlocks, tell: Tell) -> None:  # noqa: ANN401 - boto3 ships no types
     """Send each block that was not sent before."""
     total = Total(tell, "upload", len(disk.blocks) * BLOCK)
     missing = [each for each in disk.blocks if each not in noted]
@@ -109,7 +109,7 @@ def put_blocks(ebs: Any, snapshot: str, disk: Disk, noted: Noted, tell: Tell) ->
         total.move(BLOCK)
 
 
-def differing_blocks(ebs: Any, snapshot: str, disk: Disk, tell: Tell) -> int:  # noqa: ANN401 - same
+def differing_blocks(ebs: Any, snapshot: str, disk: RawDisk, tell: Tell) -> int:  # noqa: ANN401 - same
     """Read a snapshot back; return the number of missing, additional and different blocks."""
     total = Total(tell, "read back", len(disk.blocks) * BLOCK)
     tokens = dict(_list_block_tokens(ebs, snapshot))
@@ -122,7 +122,7 @@ def differing_blocks(ebs: Any, snapshot: str, disk: Disk, tell: Tell) -> int:  #
     return wrong
 
 
-def _put_block(ebs: Any, snapshot: str, disk: Disk, block: Block) -> Block:  # noqa: ANN401 - same
+def _put_block(ebs: Any, snapshot: str, disk: RawDisk, block: DiskBlock) -> DiskBlock:  # noqa: ANN401 - same
     ebs.put_snapshot_block(
         SnapshotId=snapshot,
         BlockIndex=block.index,
@@ -134,7 +134,7 @@ def _put_block(ebs: Any, snapshot: str, disk: Disk, block: Block) -> Block:  # n
     return block
 
 
-def _is_equal(ebs: Any, snapshot: str, tokens: Mapping[int, str], block: Block) -> bool:  # noqa: ANN401 - same
+def _is_equal(ebs: Any, snapshot: str, tokens: Mapping[int, str], block: DiskBlock) -> bool:  # noqa: ANN401 - same
     told = ebs.get_snapshot_block(
         SnapshotId=snapshot, BlockIndex=block.index, BlockToken=tokens[block.index]
     )
@@ -151,7 +151,7 @@ def _list_block_tokens(ebs: Any, snapshot: str) -> Iterator[tuple[int, str]]:  #
         asked["NextToken"] = page["NextToken"]
 
 
-def _map_blocks(blocks: list[Block], done: Callable[[Block], Any]) -> Iterator[Any]:
+def _map_blocks(blocks: list[DiskBlock], done: Callable[[DiskBlock], Any]) -> Iterator[Any]:
     """Yield the result for each block, several at a time; the first error stops the rest."""
     with ThreadPoolExecutor(_CONCURRENT_BLOCKS) as pool:
         # In batches, so that no further batch starts after an error.
@@ -159,7 +159,7 @@ def _map_blocks(blocks: list[Block], done: Callable[[Block], Any]) -> Iterator[A
             yield from pool.map(done, blocks[start : start + _CONCURRENT_BLOCKS])
 
 
-def _block_key(block: Block) -> str:
+def _block_key(block: DiskBlock) -> str:
     return f"{block.index}:{block.digest.hex()}"
 
 
@@ -237,7 +237,7 @@ class AwsPublisher:
         """Return nothing: an upload rents no machine."""
         return ()
 
-    def _snapshot(self, disk: Disk, tags: Tags, known: Upload | None, image: ImageDisk) -> str:
+    def _snapshot(self, disk: RawDisk, tags: Tags, known: Upload | None, image: ImageDisk) -> str:
         """Return a snapshot of the disk that was read back."""
         begun = self._describe(known.id) if known else None
         if begun is None or begun["State"] == "error":
@@ -246,7 +246,7 @@ class AwsPublisher:
         noted = Path(image.folder).parent / f".publish-{snapshot}.blocks"
         with self._account.asked("ebs", "writing a snapshot") as ebs:
             if begun["State"] == "pending":
-                put_blocks(ebs, snapshot, disk, Noted(noted), image.tell)
+                put_blocks(ebs, snapshot, disk, SentBlocks(noted), image.tell)
                 self._seal(ebs, snapshot, disk)
             wrong = differing_blocks(ebs, snapshot, disk, image.tell)
         noted.unlink(missing_ok=True)
@@ -258,7 +258,7 @@ class AwsPublisher:
             )
         return snapshot
 
-    def _start_snapshot(self, disk: Disk, tags: Tags) -> str:
+    def _start_snapshot(self, disk: RawDisk, tags: Tags) -> str:
         said = f"{tags[MARK]}: {tags[f'{MARK}:image']} {tags[f'{MARK}:version']}"
         with self._account.asked("ebs", "StartSnapshot") as ebs:
             begun = ebs.start_snapshot(
@@ -269,7 +269,7 @@ class AwsPublisher:
             )
         return str(begun["SnapshotId"])
 
-    def _seal(self, ebs: Any, snapshot: str, disk: Disk) -> None:  # noqa: ANN401 - boto3 ships no types
+    def _seal(self, ebs: Any, snapshot: str, disk: RawDisk) -> None:  # noqa: ANN401 - boto3 ships no types
         status = ebs.complete_snapshot(
             SnapshotId=snapshot,
             ChangedBlocksCount=len(disk.blocks),

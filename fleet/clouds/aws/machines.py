@@ -40,20 +40,20 @@ _SINGLE_INSTANCE_ERRORS = frozenset({"InvalidInstanceID.NotFound", "TagLimitExce
 """Errors of a request for several instances that one of them causes."""
 
 
-class _Answer(BaseModel):
+class _AwsReply(BaseModel):
     model_config = ConfigDict(frozen=True, alias_generator=to_pascal)
 
 
-class _Tag(_Answer):
+class _Tag(_AwsReply):
     key: Line
     value: Line
 
 
-class _State(_Answer):
+class _State(_AwsReply):
     name: Line
 
 
-class _Instance(_Answer):
+class _Instance(_AwsReply):
     instance_id: Line = Field(min_length=1)
     instance_type: Line
     image_id: Line
@@ -68,11 +68,11 @@ class _Instance(_Answer):
         return {tag.key: tag.value for tag in self.tags}
 
 
-class _Reservation(_Answer):
+class _Reservation(_AwsReply):
     instances: tuple[_Instance, ...]
 
 
-class _Page(_Answer):
+class _ReservationPage(_AwsReply):
     reservations: tuple[_Reservation, ...]
 
 
@@ -170,7 +170,7 @@ class AwsMachines(AwsAccount):
                         f"EC2 in {self.region}: the list of instances was not read within "
                         f"{_LIST_TIMEOUT_SECONDS} s; the next run tries again"
                     )
-                answered = _Page.model_validate(page).reservations
+                answered = _ReservationPage.model_validate(page).reservations
                 found |= {each.instance_id: each for part in answered for each in part.instances}
         return tuple(each for each in found.values() if each.state.name != _TERMINATED)
 

@@ -28,26 +28,26 @@ class RefusesAll(SourceUnreachable):
     """Every other request with this token would currently fail too."""
 
 
-class Answer(BaseModel):
+class HcloudReply(BaseModel):
     """A part of an API reply."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
-class Pagination(Answer):
+class Pagination(HcloudReply):
     """The next page and the total length of a list."""
 
     next_page: Count | None
     total_entries: Count | None
 
 
-class Meta(Answer):
+class Meta(HcloudReply):
     """Metadata of a page."""
 
     pagination: Pagination
 
 
-class PagedAnswer(Answer):
+class PagedReply(HcloudReply):
     """A page of a list."""
 
     meta: Meta
@@ -69,7 +69,7 @@ def check_length(address: str, listed: int, counted: int | None, *, is_last: boo
 
 Labels = Annotated[dict[Line, Line], Field(max_length=1_000)]
 Shape = TypeVar("Shape", bound=BaseModel)
-Page = TypeVar("Page", bound=PagedAnswer)
+Page = TypeVar("Page", bound=PagedReply)
 
 
 def endpoint() -> str:

@@ -324,7 +324,7 @@ _HETZNER_ARCHITECTURES = {ours: theirs for theirs, ours in ARCHITECTURES.items()
 
 
 @dataclass(frozen=True)
-class Entry:
+class SshAccess:
     """Functions to connect to machines and to wait."""
 
     connect: Callable[[str, KeyPair], Ssh] = Ssh
@@ -332,7 +332,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Order:
+class MachineOrder:
     """A request for a temporary machine."""
 
     purpose: Literal["build", "publish"]
@@ -388,7 +388,7 @@ class Rented:
 
 
 @contextmanager
-def temporary_machine(api: Hetzner, order: Order, entry: Entry) -> Iterator[Rented]:
+def temporary_machine(api: Hetzner, order: MachineOrder, entry: SshAccess) -> Iterator[Rented]:
     """Yield a connected machine; it is always deleted afterwards."""
     _clear(api, order)
     with new_key(order.holder, order.name) as pair:
@@ -415,7 +415,7 @@ def left_temporary(api: Hetzner, fleet: str, before: datetime, *, delete: bool) 
     return tuple(f"{kind.rstrip('s').replace('_', ' ')} {each.name}" for kind, each in left)
 
 
-def _clear(api: Hetzner, order: Order) -> None:
+def _clear(api: Hetzner, order: MachineOrder) -> None:
     """Delete the leftovers of our dead run; raises if another run works on this version."""
     ours = {key: order.labels[key] for key in ("fleet", TEMPORARY, HOLDER)}
     _delete_all(api, ours)
@@ -440,7 +440,7 @@ def _delete_all(api: Hetzner, labels: Labels) -> None:
         raise failed
 
 
-def _make(api: Hetzner, order: Order, pair: KeyPair) -> tuple[BoundServer, str]:
+def _make(api: Hetzner, order: MachineOrder, pair: KeyPair) -> tuple[BoundServer, str]:
     """Return a booting server and its type."""
     stock = _stock_image(api, order)
     key = api.make_key(order.name, pair.public, order.labels)
@@ -458,7 +458,7 @@ def _make(api: Hetzner, order: Order, pair: KeyPair) -> tuple[BoundServer, str]:
 
 
 def _make_smallest(
-    api: Hetzner, order: Order, options: Mapping[str, object], size: int
+    api: Hetzner, order: MachineOrder, options: Mapping[str, object], size: int
 ) -> tuple[BoundServer, str]:
     """Create a server of the smallest type with the disk in stock; return it and its type.
 
@@ -496,7 +496,7 @@ def _price(sold: BoundServerType, location: str) -> float | None:
     return float(at[0]["price_hourly"].get("net", "0"))
 
 
-def _stock_image(api: Hetzner, order: Order) -> BoundImage:
+def _stock_image(api: Hetzner, order: MachineOrder) -> BoundImage:
     """Return the image to boot, by name or id; any image will do for the rescue system."""
     wanted = _HETZNER_ARCHITECTURES.get(order.architecture, "")
     if (order.stock_image or "").isdecimal():
@@ -526,7 +526,7 @@ class HcloudSite:
     location: str
     provider: str = ""
     """Name in fleet.yaml."""
-    entry: Entry = field(default_factory=Entry)
+    entry: SshAccess = field(default_factory=SshAccess)
     writing: Writing = field(default_factory=Writing)
 
 
@@ -579,7 +579,7 @@ class HcloudPublisher:
         site, manifest = self._site, disk.manifest
         with disk.raw() as path:
             raw = Path(path)
-            order = Order(
+            order = MachineOrder(
                 purpose="publish",
                 fleet=site.fleet,
                 image=manifest.image,

@@ -13,15 +13,15 @@ from fleet.clock import utc_now
 from fleet.clouds.cloud import label_time, raise_first, read_label_time
 from fleet.clouds.hcloud.api import (
     ARCHITECTURES,
-    Answer,
     HcloudApi,
+    HcloudReply,
     Labels,
-    PagedAnswer,
+    PagedReply,
     Reading,
     RefusesAll,
 )
 from fleet.errors import SourceUnreachable
-from fleet.model.facts import Found, Listing, Machine, MachineState, Unknown, WorkerInputs
+from fleet.model.facts import FoundMachine, Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.model.values import Id, Line, Moment
 
 # A server in an unclear state still exists and costs money, so it counts as running.
@@ -38,58 +38,58 @@ _STATES = {
 }
 
 
-class _Type(Answer):
+class _ServerType(HcloudReply):
     name: Line
     architecture: Line = ""
 
 
-class _Image(Answer):
+class _Image(HcloudReply):
     id: Id
     name: Line | None
 
 
-class _Address(Answer):
+class _PublicAddress(HcloudReply):
     ip: Line
 
 
-class _Attached(_Address):
+class _Attached(_PublicAddress):
     network: Id
 
 
-class _Firewall(Answer):
+class _Firewall(HcloudReply):
     id: Id
 
 
-class _PublicNet(Answer):
-    ipv4: _Address | None
-    ipv6: _Address | None
+class _PublicNet(HcloudReply):
+    ipv4: _PublicAddress | None
+    ipv6: _PublicAddress | None
     firewalls: tuple[_Firewall, ...] = ()
 
 
-class _Location(Answer):
+class _Location(HcloudReply):
     name: Line
 
 
-class _Datacenter(Answer):
+class _Datacenter(HcloudReply):
     location: _Location
 
 
-class _Labelled(Answer):
+class _Labelled(HcloudReply):
     id: Id
     labels: Labels
 
 
-class _ServerReply(Answer):
+class _ServerReply(HcloudReply):
     server: _Labelled
 
 
-class _Server(Answer):
+class _Server(HcloudReply):
     id: Id
     name: Line
     status: Line
     created: Moment
     labels: Labels
-    server_type: _Type
+    server_type: _ServerType
     image: _Image | None = None
     public_net: _PublicNet
     private_net: tuple[_Attached, ...] = ()
@@ -97,7 +97,7 @@ class _Server(Answer):
     datacenter: _Datacenter | None = None
 
 
-class _Page(PagedAnswer):
+class _ServerPage(PagedReply):
     servers: tuple[_Server, ...]
 
 
@@ -161,7 +161,7 @@ class HcloudMachines:
         with self._api.reading() as reading:
             reading.change("DELETE", f"/servers/{machine_id}", None)
 
-    def find(self, key: str, value: str) -> tuple[Found, ...]:
+    def find(self, key: str, value: str) -> tuple[FoundMachine, ...]:
         """Return the servers whose label of this key is exactly this value."""
         if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
             return ()  # not valid as a label
@@ -191,7 +191,7 @@ def _servers(reading: Reading, key: str, value: str) -> tuple[_Server, ...]:
     asked = {"label_selector": f"{key}=={value}", "sort": "id:asc"}
     servers: dict[int, _Server] = {}
     listed = 0
-    for page in reading.pages("/servers", asked, _Page):
+    for page in reading.pages("/servers", asked, _ServerPage):
         servers |= {server.id: server for server in page.servers}
         listed += len(page.servers)
     if listed != len(servers):
@@ -218,7 +218,7 @@ def _pool_of(server: _Server) -> str:
     return pool
 
 
-def _found(server: _Server) -> Found:
+def _found(server: _Server) -> FoundMachine:
     place = server.location or (server.datacenter.location if server.datacenter else None)
     settings = {
         "location": place.name if place else "",
@@ -226,7 +226,7 @@ def _found(server: _Server) -> Found:
         "firewall_ids": " ".join(str(each.id) for each in server.public_net.firewalls),
     }
     own = {EXPIRES, _ARCHITECTURE, "commit"}
-    return Found(
+    return FoundMachine(
         machine=_machine(server, server.labels.get("pool", "")),
         architecture=ARCHITECTURES.get(server.server_type.architecture, ""),
         labels={key: value for key, value in server.labels.items() if key not in own},
@@ -272,22 +272,22 @@ def _machine(server: _Server, pool: str) -> Machine:
 _KINDS = ("network", "firewall", "ssh_key", "placement_group")
 
 
-class _Subnet(Answer):
+class _Subnet(HcloudReply):
     ip_range: Line
 
 
-class _Part(Answer):
+class _SharedReply(HcloudReply):
     id: Id
     name: Line
     labels: Labels
     subnets: tuple[_Subnet, ...] = ()
 
 
-class _Parts(PagedAnswer):
-    networks: tuple[_Part, ...] = ()
-    firewalls: tuple[_Part, ...] = ()
-    ssh_keys: tuple[_Part, ...] = ()
-    placement_groups: tuple[_Part, ...] = ()
+class _Parts(PagedReply):
+    networks: tuple[_SharedReply, ...] = ()
+    firewalls: tuple[_SharedReply, ...] = ()
+    ssh_keys: tuple[_SharedReply, ...] = ()
+    placement_groups: tuple[_SharedReply, ...] = ()
 
 
 class HcloudShared:
@@ -316,6 +316,6 @@ class HcloudShared:
                             yield f"{kind}/{part.name}/subnet", f"{part.id}-{subnet.ip_range}"
 
 
-def _parts(reading: Reading, kind: str, selector: str) -> Iterator[_Part]:
+def _parts(reading: Reading, kind: str, selector: str) -> Iterator[_SharedReply]:
     for page in reading.pages(f"/{kind}s", {"label_selector": selector}, _Parts):
         yield from getattr(page, f"{kind}s")

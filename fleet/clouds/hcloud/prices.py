@@ -7,47 +7,47 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from fleet.clouds.cloud import trimmed
-from fleet.clouds.hcloud.api import ARCHITECTURES, HcloudApi, PagedAnswer
+from fleet.clouds.hcloud.api import ARCHITECTURES, HcloudApi, PagedReply
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import PriceList, Quote
 from fleet.model.values import Amount, Line
 from fleet.schema.model import HcloudProvider
 
 
-class _Answer(BaseModel):
+class _PricingReply(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class _Net(_Answer):
+class _Net(_PricingReply):
     net: Amount
 
 
-class _PriceAt(_Answer):
+class _PriceAt(_PricingReply):
     location: Line
     price_hourly: _Net
     price_monthly: _Net
 
 
-class _Address(_Answer):
+class _AddressPrices(_PricingReply):
     type: Line
     prices: tuple[_PriceAt, ...]
 
 
-class _Volume(_Answer):
+class _Volume(_PricingReply):
     price_per_gb_month: _Net
 
 
-class _Pricing(_Answer):
+class _Pricing(_PricingReply):
     currency: Line
-    primary_ips: tuple[_Address, ...]
+    primary_ips: tuple[_AddressPrices, ...]
     volume: _Volume
 
 
-class _PricingPage(_Answer):
+class _PricingPage(_PricingReply):
     pricing: _Pricing
 
 
-class _Type(_Answer):
+class _PricedType(_PricingReply):
     name: Line
     cores: Annotated[int, Field(ge=0, le=10_000)]
     memory: Annotated[Decimal, Field(ge=0, le=2**20, description="In GB.")]
@@ -56,8 +56,8 @@ class _Type(_Answer):
     prices: tuple[_PriceAt, ...]
 
 
-class _TypesPage(PagedAnswer):
-    server_types: tuple[_Type, ...]
+class _TypesPage(PagedReply):
+    server_types: tuple[_PricedType, ...]
 
 
 class HcloudPrices:
@@ -92,7 +92,7 @@ class HcloudPrices:
             ) from error
 
 
-def _quote(sold: _Type, location: str) -> Quote | None:
+def _quote(sold: _PricedType, location: str) -> Quote | None:
     """Return the price of a type at a location; None if it is not sold there."""
     for at in _at_location(sold.prices, location):
         return Quote(

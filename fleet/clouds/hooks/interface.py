@@ -135,7 +135,7 @@ _Word = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$")]
 _Label = Annotated[str, StringConstraints(max_length=1000)]
 
 
-class Listed(Value):
+class ListedMachine(Value):
     """One machine in the output of `list`."""
 
     name: _Name
@@ -156,10 +156,10 @@ class Listed(Value):
     )
 
 
-_LISTED = TypeAdapter(Annotated[list[Listed], Field(max_length=100_000)])
+_LISTED = TypeAdapter(Annotated[list[ListedMachine], Field(max_length=100_000)])
 
 
-def parse(said: str) -> list[Listed]:
+def parse(said: str) -> list[ListedMachine]:
     """Parse the output of `list`; empty output is invalid, since an empty list is `[]`."""
     if not said.strip():
         raise ValueError("list printed nothing; a list of no machines is []")
@@ -174,7 +174,7 @@ def parse(said: str) -> list[Listed]:
         ) from error
 
 
-def machine_of(listed: Listed) -> Machine:
+def machine_of(listed: ListedMachine) -> Machine:
     """Return the Machine of a list entry."""
     return Machine(
         name=listed.name,
@@ -230,7 +230,7 @@ class OwnInterface:
         """Return whether a failed `list` means that there are no machines."""
         return False
 
-    def parse(self, said: str) -> list[Listed]:
+    def parse(self, said: str) -> list[ListedMachine]:
         """Parse the output of `list`."""
         listed = parse(said)
         self._data = {
@@ -328,7 +328,7 @@ class ResallocInterface:
             return False
         return self._ignores_exit or (not complains and self._memory.has_listed())
 
-    def parse(self, said: str) -> list[Listed]:
+    def parse(self, said: str) -> list[ListedMachine]:
         """Return the machines whose names `list` printed, without foreign names."""
         self._clear_cache()
         names = sorted(set(said.split()))
@@ -359,15 +359,15 @@ class ResallocInterface:
         ours = (each for each in self._pools if is_named_by_fleet(self._fleet, each, name))
         return next(ours, "")
 
-    def _unrecorded(self, name: str) -> Listed:
+    def _unrecorded(self, name: str) -> ListedMachine:
         """Return a machine of this fleet without a record: its stack may have it."""
         labels = {"fleet": self._fleet, "pool": self._pool_of(name)}
-        return Listed(name=name, type="own", labels=labels)
+        return ListedMachine(name=name, type="own", labels=labels)
 
-    def _listed(self, name: str, memo: Memo) -> Listed:
+    def _listed(self, name: str, memo: Memo) -> ListedMachine:
         # A machine whose `new` failed is useless.
         unmade = "starting" if self._is_at_it(name) else "failed"
-        return Listed.model_validate(
+        return ListedMachine.model_validate(
             {
                 "name": name,
                 "type": memo.inputs.type,

@@ -25,7 +25,7 @@ from fleet.clouds.hooks.interface import (
     MOST_LISTED,
     NAME,
     HookLog,
-    Listed,
+    ListedMachine,
     OwnInterface,
     ResallocInterface,
     is_held,
@@ -39,7 +39,7 @@ from fleet.model.facts import Listing, Machine, MachineState, Unknown, WorkerInp
 from fleet.ports import Cleaned, Clock
 from fleet.schema.model import is_named_by_fleet
 from fleet.schema.sources import Hooks
-from fleet.state.processes import Call, CommandFailed, find_tokens, mask, run
+from fleet.state.processes import CommandFailed, Invocation, find_tokens, mask, run
 
 FIGURES = ("cores", "memory_mib", "disk_mib", "swap_mib")
 """The machine settings that commands get as variables."""
@@ -274,7 +274,7 @@ class HookMachines:
         self._strangers = tuple(sorted({each.name for each in listed if self._is_strange(each)}))
         return tuple(sorted(ours, key=lambda machine: machine.name))
 
-    def _is_strange(self, listed: Listed) -> bool:
+    def _is_strange(self, listed: ListedMachine) -> bool:
         """Return whether a machine of another fleet has a name of our form."""
         fleet = self._context.fleet
         return listed.labels.get("fleet") != fleet and any(
@@ -383,7 +383,7 @@ class HookMachines:
         fills = self._hooks.interface == "fleet"
         with self._logged(hook, told.get("name", ""), secrets) as hears:
             return run(
-                Call(
+                Invocation(
                     what=hook,
                     command=[_fill_placeholders(part, told) for part in command]
                     if fills

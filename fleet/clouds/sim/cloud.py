@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fleet.clouds.cloud import Cloud
 from fleet.clouds.sim.machines import SimCloud, menu_of
-from fleet.engines.projects import Account
+from fleet.engines.projects import ProviderAccount
 from fleet.schema.model import SimProvider
 
 
@@ -20,10 +20,10 @@ class Sim(Cloud[SimProvider]):
         """Write the types on sale from fleet.yaml into the file."""
         self.open().configure(menu_of(self.site.fleet, self.site.name))
 
-    def account(self, labels: Mapping[str, str]) -> Account:  # noqa: ARG002 - it has no such labels
+    def account(self, labels: Mapping[str, str]) -> ProviderAccount:  # noqa: ARG002 - it has no such labels
         """Return the account; the plugin finds it by the path of the file."""
         config = {"sim:path": str(self._path)}
-        return Account(self.machines, config=config, environment=self.environment)
+        return ProviderAccount(self.machines, config=config, environment=self.environment)
 
     @property
     def image_folder(self) -> Path:

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from fleet.errors import CreationRefused, FileUnreadable, FleetError, SourceUnreachable, WorkerBusy
 from fleet.model.facts import (
-    Found,
+    FoundMachine,
     Listing,
     Machine,
     MachineState,
@@ -189,11 +189,11 @@ class SimCloud:
             for each in contents.machines.keys() & set(machines):
                 contents.machines[each] = contents.machines[each].altered(expires=until)
 
-    def find(self, key: str, value: str) -> tuple[Found, ...]:
+    def find(self, key: str, value: str) -> tuple[FoundMachine, ...]:
         """Return the machines whose label of this key is exactly this value."""
         now = self._clock.now()
         return tuple(
-            Found(
+            FoundMachine(
                 machine=_machine(machine_id, machine, now),
                 architecture=machine.inputs.architecture,
                 labels=machine.inputs.labels,

@@ -27,7 +27,7 @@ IN_PLACE = frozenset({"labels", "settings"})
 USER_DATA = "userData"
 
 
-class SimProvider(api.Provider):
+class SimResourceProvider(api.Provider):
     """Creates, reads and deletes simulated machines, without changes in place."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class SimProvider(api.Provider):
 def main() -> None:
     """Serve the engine that started this process until it exits."""
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
-    serve(sys.argv[1:], VERSION, SimProvider())
+    serve(sys.argv[1:], VERSION, SimResourceProvider())
 
 
 def _exit_with_parent(parent: int) -> None:

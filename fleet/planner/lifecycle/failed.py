@@ -37,8 +37,8 @@ from fleet.planner.pool_plan import (
 from fleet.planner.units import (
     DEAF_GRACE,
     DISCONNECTED_GRACE,
-    State,
     Unit,
+    UnitState,
     hears_others,
     seconds_away,
     why_late,
@@ -52,7 +52,7 @@ class DeafWorker(LifeRule):
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Delete workers that are connected for long but report no tags."""
-        for unit in pool_plan.inventory.having(State.DEAF):
+        for unit in pool_plan.inventory.having(UnitState.DEAF):
             yield delete(unit, Reason.DEAF, lives.explain_deaf(DEAF_GRACE))
 
 
@@ -61,7 +61,7 @@ class StoppedMachine(LifeRule):
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Delete stopped machines: nothing runs on them, whatever their registry reports."""
-        for unit in pool_plan.inventory.having(State.STOPPED):
+        for unit in pool_plan.inventory.having(UnitState.STOPPED):
             if not unit.awaits_token:
                 yield delete(unit, Reason.STOPPED, lives.explain_stopped(unit.work_in_vain))
             elif pool_plan.inventory.tokens is None or not pool_plan.inventory.has_registry:
@@ -80,7 +80,7 @@ class DisconnectedWorker(LifeRule):
 
         Busy workers are kept: they may reconnect with their running work.
         """
-        for unit in pool_plan.inventory.having(State.DISCONNECTED):
+        for unit in pool_plan.inventory.having(UnitState.DISCONNECTED):
             away = seconds_away(pool_plan.world, unit.worker)
             if away > DISCONNECTED_GRACE and hears_others(pool_plan.world, unit.registry or ""):
                 yield delete(unit, Reason.DISCONNECTED, lives.explain_disconnected(away))
@@ -95,11 +95,11 @@ class BrokenMachine(LifeRule):
             if not unit.has_failed or unit.name in pool_plan.leaving:
                 continue
             failure = unit.failure
-            if unit.state in (State.IDLE, State.BUSY, State.DRAINING):
+            if unit.state in (UnitState.IDLE, UnitState.BUSY, UnitState.DRAINING):
                 yield replace_by_new(unit, Reason.LIVECHECK_FAILED, failure)
-            if unit.state in (State.IDLE, State.BUSY) and not is_going(unit):
+            if unit.state in (UnitState.IDLE, UnitState.BUSY) and not is_going(unit):
                 yield drain(unit, Reason.LIVECHECK_FAILED, failure)
-            elif unit.state is State.DISCONNECTED:
+            elif unit.state is UnitState.DISCONNECTED:
                 yield delete(unit, Reason.LIVECHECK_FAILED, lives.explain_broken(failure))
 
 
@@ -119,7 +119,7 @@ class FailedBoot(LifeRule):
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Delete machines that did not register, or become ready, in time."""
-        late = pool_plan.inventory.having(State.NEVER_REGISTERED)
+        late = pool_plan.inventory.having(UnitState.NEVER_REGISTERED)
         if pool_plan.inventory.tokens is None or not late:
             return
         lost = why_lost(pool_plan.pool)
@@ -156,7 +156,7 @@ class GoneMachine(LifeRule):
             each.name: each for each in pool_plan.world.absences if each.provider == provider
         }
         rule = rule_of_absence(pool_plan.fleet, provider)
-        for unit in pool_plan.inventory.having(State.MISSING):
+        for unit in pool_plan.inventory.having(UnitState.MISSING):
             if absence := absences.get(unit.name):
                 because = lives.explain_absent(
                     absence.since,
@@ -185,7 +185,7 @@ class InterruptedRun(LifeRule):
         if pool_plan.inventory.blind or paused:
             return
         yield from _finish_creations(pool_plan)
-        for unit in pool_plan.inventory.having(State.UNDELETED):
+        for unit in pool_plan.inventory.having(UnitState.UNDELETED):
             yield delete(unit, Reason.INTERRUPTED, _explain_undeleted(unit))
 
 
@@ -209,7 +209,7 @@ def _explain_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
 
 
 def _finish_creations(pool_plan: PoolPlan) -> Iterator[Proposal]:
-    units = pool_plan.inventory.having(State.UNFINISHED)
+    units = pool_plan.inventory.having(UnitState.UNFINISHED)
     # Existing machines count to max in any case.
     held = len(pool_plan.inventory.units) - sum(unit.machine is None for unit in units)
     most = 0 if pool_plan.unwanted else pool_plan.size.max

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 
 from fleet.model.facts import Unknown, World
 from fleet.model.orders import FLEET, Freeze, Frozen, Hold, Order
-from fleet.model.plan import Holding, Reason
+from fleet.model.plan import BootHold, Reason
 from fleet.model.pool_limits import boot_of
 from fleet.planner.inventory import takers_of
 from fleet.planner.lifecycle.rule import LifeRule
 from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, keep
-from fleet.planner.units import State, Unit
+from fleet.planner.units import Unit, UnitState
 from fleet.schema.model import Fleet
 from fleet.words import lives
 
@@ -73,7 +73,7 @@ def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> Proposal:
     if wanted is None or not is_held or unit.machine is None or unit.held:
         return delete(unit, Reason.BOOT_FAILED, because)
     message = lives.explain_failed_boot(because)
-    holding = Holding(
+    holding = BootHold(
         pool=pool_plan.name,
         worker=unit.name,
         provider=pool_plan.inventory.provider,
@@ -102,7 +102,10 @@ class HeldMachine(LifeRule):
             because = lives.describe_hold(unit.held.said)
             yield keep(unit, Reason.HELD, because)
             is_drained = unit.worker is not None and unit.worker.draining
-            if unit.state in (State.IDLE, State.BUSY, State.DISCONNECTED) and not is_drained:
+            if (
+                unit.state in (UnitState.IDLE, UnitState.BUSY, UnitState.DISCONNECTED)
+                and not is_drained
+            ):
                 # A machine that registered during fleet's hold failed to boot: it is deleted.
                 reason = Reason.BOOT_FAILED if unit.held.by == FLEET else Reason.HELD
                 yield drain(unit, reason, because)

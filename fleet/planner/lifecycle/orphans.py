@@ -13,7 +13,7 @@ from datetime import timedelta
 from fleet.model.plan import Reason
 from fleet.planner.lifecycle.rule import LifeRule
 from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, keep
-from fleet.planner.units import State, Unit
+from fleet.planner.units import Unit, UnitState
 from fleet.schema.model import TicketQueue, is_named_by_fleet
 from fleet.words import lives
 
@@ -57,7 +57,7 @@ def _orphans(pool_plan: PoolPlan) -> list[Unit]:
     known = inventory.stack.ids
     return [
         unit
-        for unit in inventory.having(State.UNRECORDED)
+        for unit in inventory.having(UnitState.UNRECORDED)
         if unit.name not in known and _is_named_by_us(pool_plan, unit)
     ]
 

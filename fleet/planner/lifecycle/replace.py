@@ -36,7 +36,7 @@ from fleet.planner.pool_plan import (
     keep,
     replace_by_new,
 )
-from fleet.planner.units import State, Unit
+from fleet.planner.units import Unit, UnitState
 from fleet.words import lives
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -46,7 +46,7 @@ _LOOK_AHEAD_DAYS = 15
 
 
 @dataclass(frozen=True)
-class Window:
+class DailyWindow:
     """Daily hours on some weekdays, in a time zone."""
 
     days: frozenset[int]
@@ -83,7 +83,7 @@ class Window:
         return None
 
 
-def parse_window(text: str, zone: str) -> Window:
+def parse_window(text: str, zone: str) -> DailyWindow:
     """Parse a window of fleet.yaml; `zone` is the default time zone.
 
     The schema has checked the format, as in `mon-fri 07:00-17:00 Europe/Berlin`.
@@ -93,7 +93,7 @@ def parse_window(text: str, zone: str) -> Window:
     begin = _DAYS.index(first)
     length = (_DAYS.index(last or first) - begin) % 7
     start, end = (int(part[:2]) * 60 + int(part[3:]) for part in hours.split("-"))
-    return Window(
+    return DailyWindow(
         days=frozenset((begin + each) % 7 for each in range(length + 1)),
         start=start,
         end=end if end > start else end + _DAY_MINUTES,
@@ -101,7 +101,7 @@ def parse_window(text: str, zone: str) -> Window:
     )
 
 
-def why_closed(windows: Iterable[Window], now: datetime) -> str:
+def why_closed(windows: Iterable[DailyWindow], now: datetime) -> str:
     """Return why all windows are closed; empty if one is open or no window exists."""
     windows = tuple(windows)
     if not windows or any(window.is_open(now) for window in windows):
@@ -123,7 +123,7 @@ def _zone(name: str) -> tzinfo | None:
         return None
 
 
-_READY = (State.IDLE, State.BUSY)
+_READY = (UnitState.IDLE, UnitState.BUSY)
 
 
 class Replacement(LifeRule):
@@ -160,7 +160,7 @@ def replaceable(pool_plan: PoolPlan) -> list[Unit]:
     return sorted(
         (unit for unit in pool_plan.staying if unit.state in _READY and unit.registry),
         key=lambda u: (
-            u.state is State.BUSY,
+            u.state is UnitState.BUSY,
             u.machine.created_at.timestamp() if u.machine and u.machine.created_at else 0,
             u.name,
         ),
@@ -170,7 +170,7 @@ def replaceable(pool_plan: PoolPlan) -> list[Unit]:
 def _count_free_slots(pool_plan: PoolPlan, pace: ReplacementPace) -> int:
     """Return how many further workers may be in replacement now."""
     going = sum(is_going(unit) for unit in pool_plan.inventory.units if unit.name in pool_plan.due)
-    held = sum(unit.state in (*_READY, State.DRAINING) for unit in pool_plan.inventory.units)
+    held = sum(unit.state in (*_READY, UnitState.DRAINING) for unit in pool_plan.inventory.units)
     return max(0, pace.turns(held) - going)
 
 
@@ -190,14 +190,14 @@ class _Stock:
     def take(self, unit: Unit) -> None:
         """Remove a worker from the counts."""
         self.ready -= 1
-        self.ready_free -= unit.state is State.IDLE
+        self.ready_free -= unit.state is UnitState.IDLE
 
     def is_enough(self, unit: Unit, *, with_coming: bool = False) -> bool:
         """Return whether the remaining workers satisfy min and spare."""
         left = self.ready + (self.coming if with_coming else 0)
         free = self.ready_free + (self.coming_free if with_coming else 0)
         # Draining a busy worker does not reduce the spare ones.
-        return left >= self.min and (unit.state is State.BUSY or free >= self.spare)
+        return left >= self.min and (unit.state is UnitState.BUSY or free >= self.spare)
 
 
 def _take_stock(pool_plan: PoolPlan) -> _Stock:
@@ -208,8 +208,8 @@ def _take_stock(pool_plan: PoolPlan) -> _Stock:
         for a in pool_plan.actions
         if isinstance(a, Create) and a.reason is not Reason.INTERRUPTED
     ]
-    coming = [unit for unit in staying if unit.is_capacity and unit.state is not State.IDLE]
-    idle = [unit for unit in staying if unit.state is State.IDLE]
+    coming = [unit for unit in staying if unit.is_capacity and unit.state is not UnitState.IDLE]
+    idle = [unit for unit in staying if unit.state is UnitState.IDLE]
     return _Stock(
         min=pool_plan.size.min,
         spare=pool_plan.size.spare,
@@ -259,7 +259,7 @@ def _is_capacity_coming(pool_plan: PoolPlan) -> bool:
     if size.max <= size.permanent:
         return False
     return any(isinstance(action, Create | Drain) for action in pool_plan.actions) or any(
-        unit.held is None for unit in pool_plan.inventory.having(State.DRAINING)
+        unit.held is None for unit in pool_plan.inventory.having(UnitState.DRAINING)
     )
 
 

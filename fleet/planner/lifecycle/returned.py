@@ -14,7 +14,7 @@ from fleet.model.plan import Delete, Reason
 from fleet.planner.lifecycle.deletion_order import paid_for, scale_down_order
 from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife, declared, is_in_sandbox
 from fleet.planner.pool_plan import PoolPlan, Proposal, delete, keep
-from fleet.planner.units import State, Unit
+from fleet.planner.units import Unit, UnitState
 from fleet.schema.model import Reuse, TicketQueue
 from fleet.words import lives
 
@@ -48,7 +48,7 @@ class ReturnedMachine(LifeRule):
             return
         # Deletions of this plan free capacity too.
         short = pool_plan.blocked_by_max - sum(isinstance(a, Delete) for a in pool_plan.actions)
-        idle = pool_plan.inventory.having(State.IDLE)
+        idle = pool_plan.inventory.having(UnitState.IDLE)
         for unit in scale_down_order(pool_plan, idle):
             because = _explain_reuse_over(pool_plan, unit, reuse)
             if unit.name in pool_plan.leaving:

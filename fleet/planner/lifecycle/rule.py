@@ -13,7 +13,7 @@ from fleet.model.plan import Reason
 from fleet.model.prices import Tariff, tariff_of
 from fleet.model.tickets import ALONE, SANDBOX
 from fleet.planner.pool_plan import PoolPlan, Proposal
-from fleet.planner.units import State, Unit
+from fleet.planner.units import Unit, UnitState
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.schema.units import write_duration
 
@@ -111,8 +111,8 @@ def life_of(fleet: Fleet, pool: object, unit: Unit, *, on_demand: bool = False) 
         on_demand=on_demand,
         in_sandbox=is_in_sandbox(fleet, unit),
         created_at=created,
-        boots_since=created if unit.state is State.STARTING else None,
-        idle_since=unit.since if unit.state is State.IDLE else None,
+        boots_since=created if unit.state is UnitState.STARTING else None,
+        idle_since=unit.since if unit.state is UnitState.IDLE else None,
         uses=unit.worker.uses if unit.worker else None,
         tariff=tariff,
     )

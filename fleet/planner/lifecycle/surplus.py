@@ -20,7 +20,7 @@ from fleet.planner.lifecycle.rule import (
     life_of,
 )
 from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, keep
-from fleet.planner.units import State, Unit
+from fleet.planner.units import Unit, UnitState
 from fleet.schema.model import Pool, TicketQueue
 from fleet.words import lives
 
@@ -48,11 +48,11 @@ class IdleRule(LifeRule):
         """Drain workers beyond min and spare that are idle for too long."""
         if pool_plan.pool is None or not pool_plan.can_scale_down:
             return
-        unused = [unit for unit in pool_plan.unused if unit.state is State.IDLE]
+        unused = [unit for unit in pool_plan.unused if unit.state is UnitState.IDLE]
         fleet, pool, on_demand = pool_plan.fleet, pool_plan.pool, pool_plan.on_demand
         facts = {u.name: life_of(fleet, pool, u, on_demand=on_demand) for u in unused}
         idle = [unit for unit in unused if not _is_kept(facts[unit.name])]
-        ready = sum(unit.state in (State.IDLE, State.BUSY) for unit in pool_plan.staying)
+        ready = sum(unit.state in (UnitState.IDLE, UnitState.BUSY) for unit in pool_plan.staying)
         surplus = min(len(idle) - pool_plan.size.spare, ready - pool_plan.size.min)
         for unit in scale_down_order(pool_plan, idle):
             because = self._explain_idle(pool, unit, facts[unit.name], pool_plan.world.time)
@@ -143,9 +143,9 @@ class UnneededBoot(LifeRule):
         fresh = [
             u
             for u in pool_plan.staying
-            if u.name not in pool_plan.due and (u.is_capacity or u.state is State.BUSY)
+            if u.name not in pool_plan.due and (u.is_capacity or u.state is UnitState.BUSY)
         ]
-        free = [u for u in fresh if u.state is not State.BUSY and u.name not in pool_plan.used]
+        free = [u for u in fresh if u.state is not UnitState.BUSY and u.name not in pool_plan.used]
         surplus = min(len(free) - pool_plan.size.spare, len(fresh) - pool_plan.size.min)
         for unit in youngest_first(unused)[: max(0, surplus)]:
             because = lives.REQUEST_WITHDRAWN

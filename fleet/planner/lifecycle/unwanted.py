@@ -7,7 +7,7 @@ from fleet.model.plan import Reason
 from fleet.planner.lifecycle.deletion_order import scale_down_order, youngest_first
 from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife, declared
 from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, is_going
-from fleet.planner.units import State, Unit
+from fleet.planner.units import Unit, UnitState
 from fleet.schema.model import TicketQueue
 from fleet.words import lives
 
@@ -28,7 +28,7 @@ class DrainedWorker(LifeRule):
         first reason that applies counts.
         """
         above = _count_above_max(pool_plan, pool_plan.inventory.units)
-        for unit in pool_plan.inventory.having(State.DRAINING):
+        for unit in pool_plan.inventory.having(UnitState.DRAINING):
             due = pool_plan.due.get(unit.name)
             returned = _explain_returned(pool_plan, unit)
             if returned and not pool_plan.unwanted and not due:
@@ -39,7 +39,7 @@ class DrainedWorker(LifeRule):
             reason = pool_plan.unwanted or (due[0] if due else otherwise)
             yield delete(unit, reason, lives.DRAINED)
             above -= 1
-        for unit in pool_plan.inventory.having(State.DISABLED):
+        for unit in pool_plan.inventory.having(UnitState.DISABLED):
             because = lives.explain_disabled(unit.work_in_vain)
             yield delete(unit, Reason.DISABLED, because)
 
@@ -73,7 +73,9 @@ class UnwantedPool(LifeRule):
         because = lives.POOL_REMOVED if reason is Reason.POOL_REMOVED else lives.POOL_DRAINING
         for unit in pool_plan.booting:
             yield delete(unit, reason, because)
-        for unit in pool_plan.inventory.having(State.DISCONNECTED, State.IDLE, State.BUSY):
+        for unit in pool_plan.inventory.having(
+            UnitState.DISCONNECTED, UnitState.IDLE, UnitState.BUSY
+        ):
             if unit.name not in pool_plan.leaving and not is_going(unit):
                 yield drain(unit, reason, because)
 
@@ -97,7 +99,7 @@ class ExcessSize(LifeRule):
         for unit in booting:
             yield delete(unit, Reason.ABOVE_MAX, because)
         order = scale_down_order(pool_plan, seen)
-        states = (State.DISCONNECTED, State.IDLE, State.BUSY)
+        states = (UnitState.DISCONNECTED, UnitState.IDLE, UnitState.BUSY)
         ready = [unit for state in states for unit in order if unit.state is state]
         for unit in ready[: above - len(booting)]:
             yield drain(unit, Reason.ABOVE_MAX, because)
@@ -110,4 +112,4 @@ def _count_above_max(pool_plan: PoolPlan, units: Iterable[Unit]) -> int:
 
 def _without_doubtful(units: Iterable[Unit]) -> list[Unit]:
     """Leave out units that only their provider or only their stack reports: likely errors."""
-    return [u for u in units if u.state not in (State.MISSING, State.UNRECORDED)]
+    return [u for u in units if u.state not in (UnitState.MISSING, UnitState.UNRECORDED)]

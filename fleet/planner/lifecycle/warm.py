@@ -11,7 +11,7 @@ from typing import ClassVar
 from fleet.model.plan import Cause, Reason
 from fleet.planner.lifecycle.rule import LifeRule
 from fleet.planner.machine_inputs import new_inputs
-from fleet.planner.pool_plan import PoolPlan, Proposal, Stopped, Why
+from fleet.planner.pool_plan import PoolPlan, Proposal, ReachedLimit, Why
 from fleet.words import lives
 
 
@@ -48,14 +48,14 @@ class WarmWorkers(LifeRule):
         yield from ()  # creations are no proposals
 
 
-def make_one(pool_plan: PoolPlan, why: Why) -> Stopped | str:
+def make_one(pool_plan: PoolPlan, why: Why) -> ReachedLimit | str:
     """Create an additional machine by the cheapest allowed option.
 
     Return why not if that fails.
     """
     if pool_plan.closed:
         return pool_plan.closed.reason
-    stop: Stopped | str = ""
+    stop: ReachedLimit | str = ""
     ways = [option for option in pool_plan.options if not option.closed]
     for option in sorted(ways, key=lambda way: way.price or Decimal(0)):
         forbidden = pool_plan.headroom.take(option.key)
@@ -72,7 +72,7 @@ def _create_machines(pool_plan: PoolPlan, number: int, why: Why) -> int:
     for made in range(max(0, number)):
         stop = make_one(pool_plan, why)
         if stop:
-            limit, closed = (stop, "") if isinstance(stop, Stopped) else (None, stop)
+            limit, closed = (stop, "") if isinstance(stop, ReachedLimit) else (None, stop)
             pool_plan.short[why.reason] = lives.explain_lacking(number - made, closed), limit
             return made
     return max(0, number)

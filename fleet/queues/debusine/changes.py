@@ -75,7 +75,7 @@ UPDATE db_workrequest SET status = 'pending', worker_id = NULL, started_at = NUL
  WHERE worker_id = %(id)s AND status IN ('pending', 'running')"""
 
 
-class Refusal(Exception):
+class ChangeRefused(Exception):
     """A refused change: it would lose work, or change a row that is not ours."""
 
     def __init__(self, kind: str, because: str) -> None:
@@ -93,7 +93,7 @@ def check_version(execute: Execute, tables: Sequence[str], known: Collection[str
     """Refuse a database whose tables have no known digest."""
     found = digest_of(execute(COLUMNS, {"tables": list(tables)}))
     if found not in known:
-        raise Refusal(
+        raise ChangeRefused(
             "strange",
             f"the database is of an unsupported Debusine: its tables are {found}; fleet does not "
             "write it",
@@ -151,7 +151,9 @@ def disable(execute: Execute, name: str, fleet: str) -> None:
     """Disable the tokens of a worker; refuse a worker with requests."""
     seen = _own(execute, name, fleet)
     if seen["held"]:
-        raise Refusal("busy", f"worker {name} has request {seen['held'][0]}; it was not disabled")
+        raise ChangeRefused(
+            "busy", f"worker {name} has request {seen['held'][0]}; it was not disabled"
+        )
     execute(_OFF, seen)
 
 
@@ -161,7 +163,7 @@ def revoke(execute: Execute, name: str, fleet: str) -> None:
         return
     seen = _own(execute, name, fleet)
     if seen["enabled"]:
-        raise Refusal("busy", f"worker {name} has registered after all; it was not revoked")
+        raise ChangeRefused("busy", f"worker {name} has registered after all; it was not revoked")
     execute(_OFF, seen)
 
 
@@ -172,7 +174,9 @@ def release(execute: Execute, name: str, fleet: str) -> None:
     """
     seen = _own(execute, name, fleet)
     if seen["connected"] and seen["enabled"]:
-        raise Refusal("busy", f"worker {name} is connected: its machine is at work somewhere")
+        raise ChangeRefused(
+            "busy", f"worker {name} is connected: its machine is at work somewhere"
+        )
     execute(_OFF, seen)
     execute(_GIVE_BACK, seen)
 
@@ -201,9 +205,11 @@ def _own(execute: Execute, name: str, fleet: str) -> dict[str, Any]:
     """Lock and return a worker's row; refuse a row without the fleet's mark."""
     seen = look(execute, name)
     if seen is None:
-        raise Refusal("strange", f"no worker is called {name}")
+        raise ChangeRefused("strange", f"no worker is called {name}")
     if seen["static"].get(FLEET) != fleet:
-        raise Refusal("strange", f"worker {name} is not of fleet {fleet}: it was left as it is")
+        raise ChangeRefused(
+            "strange", f"worker {name} is not of fleet {fleet}: it was left as it is"
+        )
     return seen
 
 
@@ -213,10 +219,12 @@ def _check_free(seen: Mapping[str, Any], name: str, fleet: str) -> None:
     # A killed run may leave a row that never registered and has no mark.
     is_nobodys = seen["token"] is None and FLEET not in seen["static"]
     if seen["in_pool"] or seen["type"] != "external" or not (is_ours or is_nobodys):
-        raise Refusal(
+        raise ChangeRefused(
             "strange", f"worker {name} is not of fleet {fleet}; give the pool another name"
         )
     if seen["held"]:
-        raise Refusal("busy", f"worker {name} has request {seen['held'][0]}")
+        raise ChangeRefused("busy", f"worker {name} has request {seen['held'][0]}")
     if seen["connected"] and seen["enabled"]:
-        raise Refusal("busy", f"worker {name} is connected: a machine of that name is at work")
+        raise ChangeRefused(
+            "busy", f"worker {name} is connected: a machine of that name is at work"
+        )

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from fleet.clock import utc_now
-from fleet.model.doctor import Finding, Machinery, Summary, judge_clock
+from fleet.model.doctor import CheckResult, Machinery, Summary, judge_clock
 from fleet.model.values import Count, Line
 from fleet.queues.debusine.connection import identify, reading
 from fleet.queues.debusine.grants import compare
-from fleet.queues.debusine.rest import STATUS, Asking, counts_by_scope
-from fleet.queues.http import Answer, Reader, read_date
+from fleet.queues.debusine.rest import STATUS, RestSession, counts_by_scope
+from fleet.queues.http import QueueReply, Reader, read_date
 from fleet.schema.model import DebusineQueue
 
 _WHO = "/api/1.0/whoami/"
@@ -18,23 +18,23 @@ _NO_ARCHITECTURE = "None"
 ANY = "any"
 
 
-class _Workers(Answer):
+class _Workers(QueueReply):
     registered: Count
     connected: Count
     busy: Count
 
 
-class _Tasks(Answer):
+class _TaskCounts(QueueReply):
     pending: Count
     running: Count
 
 
-class _Status(Answer):
+class _Status(QueueReply):
     external_workers_arch: dict[Line, _Workers]
-    worker_tasks_arch: dict[Line, _Tasks]
+    worker_tasks_arch: dict[Line, _TaskCounts]
 
 
-class _Who(Answer):
+class _Who(QueueReply):
     user: Line
     auth: bool
 
@@ -78,9 +78,9 @@ class DebusineServer:
         return {scope: counted[scope] for scope in self._queue.scopes if scope in counted}
 
     @contextmanager
-    def _asking(self) -> Iterator[Asking]:
+    def _asking(self) -> Iterator[RestSession]:
         with Reader(self._queue.url) as reader:
-            yield Asking(reader, self._token)
+            yield RestSession(reader, self._token)
 
 
 def _machinery(status: _Status, name: str) -> Machinery:
@@ -92,7 +92,7 @@ def _machinery(status: _Status, name: str) -> Machinery:
 
 def check_database(
     about: str, dsn: str, *, admin: bool = False, now: Callable[[], datetime] = utc_now
-) -> tuple[Finding, ...]:
+) -> tuple[CheckResult, ...]:
     """Return findings about a database's version, clock and role; raises SourceUnreachable."""
     with reading(dsn) as connection:
         version = identify(connection)
@@ -101,7 +101,7 @@ def check_database(
     fix = f"fleet debusine grants{' --admin' if admin else ''} --check"
     tables = f"its tables are those of Debusine {version}"
     findings = [
-        Finding(about=f"{about}, version", result="ok", said=tables),
+        CheckResult(about=f"{about}, version", result="ok", said=tables),
         judge_clock(f"{about}, clock", theirs=theirs, ours=ours),
     ]
     for result, verb, rights in (
@@ -111,8 +111,8 @@ def check_database(
         if rights:
             said = f"role {standing.role} {verb}: {'; '.join(rights)}"
             rest = {"about": f"{about}, rights", "result": result, "said": said, "fix": fix}
-            findings.append(Finding.model_validate(rest))
+            findings.append(CheckResult.model_validate(rest))
     if not (standing.missing or standing.excess):
         said = f"role {standing.role} has exactly the rights it needs"
-        findings.append(Finding(about=f"{about}, rights", result="ok", said=said))
+        findings.append(CheckResult(about=f"{about}, rights", result="ok", said=said))
     return tuple(findings)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fleet.errors import SourceUnreachable, needing
 from fleet.queues.debusine.changes import COLUMNS, digest_of
 from fleet.state.confined import announce_connection
-from fleet.state.processes import Call, CommandFailed, run
+from fleet.state.processes import CommandFailed, Invocation, run
 
 if TYPE_CHECKING:
     import psycopg
@@ -161,7 +161,7 @@ def ask_command(
     command: Sequence[str], text: bytes = b"", *, seconds: float = 60, limit: int = _MOST_BYTES
 ) -> bytes:
     """Return the output of a command with this input; raises SourceUnreachable if it fails."""
-    call = Call(
+    call = Invocation(
         what=shlex.join(command),
         command=command,
         folder=Path(),

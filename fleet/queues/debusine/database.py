@@ -26,7 +26,7 @@ from fleet.queues.debusine.packages import (
 )
 from fleet.queues.debusine.pools import launching_pools
 from fleet.queues.debusine.waiting import check_scopes, read_environments, read_groups
-from fleet.queues.debusine.workers import Row, read_rows, read_workers
+from fleet.queues.debusine.workers import DatabaseWorker, read_rows, read_workers
 from fleet.schema.model import DebusineQueue, Fleet
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class DebusineDatabase:
         return QueueReading(demand=demand, workers=registry[0], rivals=registry[1])
 
     def _demand(
-        self, connection: "Connection", now: datetime, workers: tuple[Row, ...]
+        self, connection: "Connection", now: datetime, workers: tuple[DatabaseWorker, ...]
     ) -> tuple[Demand, Seconds]:
         check_scopes(connection, self._scopes)
         looks = looks_of(self._fleet, (tag for row in workers for tag in row.tags.requires))
@@ -94,7 +94,7 @@ class DebusineDatabase:
         return demand, seconds
 
     def _workers(
-        self, connection: "Connection", rows: tuple[Row, ...], seconds: Seconds
+        self, connection: "Connection", rows: tuple[DatabaseWorker, ...], seconds: Seconds
     ) -> tuple[Worker, ...]:
         return read_workers(connection, rows, self._fleet.fleet, seconds)
 

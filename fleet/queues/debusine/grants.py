@@ -48,7 +48,7 @@ class Right:
 
 
 @dataclass(frozen=True)
-class Standing:
+class GrantDifference:
     """Difference between a role's rights and its needs."""
 
     role: str
@@ -138,7 +138,7 @@ def write_grants(role: str, *, admin: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def compare(connection: "Connection", *, admin: bool = False) -> Standing:
+def compare(connection: "Connection", *, admin: bool = False) -> GrantDifference:
     """Return the missing and excess rights of the connection's role; read-only."""
     role, *powers, uses, creates = connection.execute(_ROLE).fetchall()[0]
     columns: dict[str, list[str]] = dict(connection.execute(_COLUMNS, (list(READ),)).fetchall())
@@ -147,7 +147,7 @@ def compare(connection: "Connection", *, admin: bool = False) -> Standing:
     missing = [] if uses else ["USAGE on the schema"]
     excess = [power for power, has in zip(_POWERS, powers, strict=True) if has]
     excess += ["CREATE on the schema"] if creates else []
-    return Standing(
+    return GrantDifference(
         role=role,
         missing=(*missing, *_summarize(needed - held)),
         # The other rights of a superuser are endless.

@@ -20,7 +20,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.model.facts import Request, TaskHistory
-from fleet.planner.durations import Run, is_about, patterns_of
+from fleet.planner.durations import FinishedRun, is_about, patterns_of
 from fleet.queues.debusine import changes
 from fleet.queues.debusine.rows import GROUP_TAG, PACKAGE_TAG, package_of
 from fleet.schema.model import Fleet
@@ -121,7 +121,9 @@ def read_seconds(connection: "Connection", packages: Collection[str]) -> Seconds
     return Seconds({about: seconds[about] / runs[about] for about in runs})
 
 
-def read_runs(connection: "Connection", packages: Collection[str], fleet: str) -> tuple[Run, ...]:
+def read_runs(
+    connection: "Connection", packages: Collection[str], fleet: str
+) -> tuple[FinishedRun, ...]:
     """Return the latest runs of these packages on machines of a fleet, which have its names."""
     if not packages:
         return ()
@@ -134,7 +136,9 @@ def read_runs(connection: "Connection", packages: Collection[str], fleet: str) -
         "machine": changes.MACHINE,
     }
     rows = connection.execute(_RUNS, values).fetchall()
-    return tuple(Run(task, tag.removeprefix(PACKAGE_TAG), *ran) for task, tag, *ran in rows)
+    return tuple(
+        FinishedRun(task, tag.removeprefix(PACKAGE_TAG), *ran) for task, tag, *ran in rows
+    )
 
 
 def running_packages(connection: "Connection") -> frozenset[str]:
@@ -257,7 +261,7 @@ class _Decided(NamedTuple):
     """Requirements from its history, for each task."""
 
 
-class Decider:
+class PackageEvaluator:
     """Returns the effects of a package, from this fleet.yaml and the usage of earlier runs."""
 
     def __init__(self, fleet: Fleet, today: date, history: Iterable[TaskHistory] = ()) -> None:
@@ -309,7 +313,7 @@ class Decider:
 class Packages:
     """The waiting packages that affect a decision, by class."""
 
-    decider: Decider
+    decider: PackageEvaluator
     classes: Mapping[SourcePackage, int] = field(default_factory=dict)
     history: tuple[TaskHistory, ...] = ()
     by_architecture: bool = False
@@ -329,7 +333,7 @@ def read_packages(
 ) -> Packages:
     """Return the classes of waiting packages, if this fleet.yaml uses any today."""
     if not (looks.named or looks.history):
-        return Packages(Decider(*of))
+        return Packages(PackageEvaluator(*of))
     values: dict[str, object] = {"scopes": list(scopes), "prefix": PACKAGE_TAG}
     rows = connection.execute(_SOURCE_PACKAGES, values).fetchall()
     sources = [
@@ -339,7 +343,7 @@ def read_packages(
     history: tuple[TaskHistory, ...] = ()
     if looks.history:
         history = read_peaks(connection, {source.package for source in sources})
-    decider = Decider(*of, history)
+    decider = PackageEvaluator(*of, history)
     architectures = _architectures(connection, values) if looks.named else ()
     numbers: dict[_Decided, int] = {}
     classes: dict[SourcePackage, int] = {}

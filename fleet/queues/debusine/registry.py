@@ -66,7 +66,7 @@ class SqlChannel:
         try:
             with connected(dsn, autocommit=True) as connection:
                 return [_run(connection, *call) for call in calls]
-        except changes.Refusal as refusal:
+        except changes.ChangeRefused as refusal:
             raise _error_of(refusal.kind, str(refusal)) from None
         except psycopg.errors.InsufficientPrivilege as error:
             raise SourceUnreachable(
@@ -116,11 +116,11 @@ try:
     for function, arguments in json.loads({calls!r}):
         with transaction.atomic():
             done.append(getattr(changes, function)(execute, **arguments))
-except changes.Refusal as refusal:
+except changes.ChangeRefused as refusal:
     refused = [refusal.kind, str(refusal)]
 print({mark!r} + json.dumps([done, refused]))
 """
-SENT = "01b872ed241ac5cdbb5134def509bbeb5feeb00092d10314c65f9e8e71c53f0b"
+SENT = "722eb4d3a91abaf003fefc1de3ff9e34a9ea18a7a6cb77a8f433cce0a38b8c94"
 """The SHA-256 of `changes.py` in this version of fleet; no other content is sent to a server."""
 
 

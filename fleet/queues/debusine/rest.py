@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 from functools import partial
 
 from fleet.errors import SourceUnreachable
-from fleet.model.facts import Demand, QueueReading, Sample, Unknown
+from fleet.model.facts import Demand, QueueReading, QueueSample, Unknown
 from fleet.model.values import MOST, Count
-from fleet.queues.debusine.rows import ListedRow, Page, Row
-from fleet.queues.http import Answer, Limits, Reader, Reply, TooSlow, retry_advice
+from fleet.queues.debusine.rows import ListedRow, ListPage, WorkRequestRow
+from fleet.queues.http import QueueReply, Reader, ReadLimits, Reply, TooSlow, retry_advice
 from fleet.schema.model import DebusineQueue
 
 _LISTING_SHARE = 0.6
@@ -60,13 +60,13 @@ class DebusineRest:
 
     def read(self, now: datetime) -> QueueReading:
         """Return the requests without a worker, in the order in which Debusine serves them."""
-        limits = Limits(silence=self._silence, total=self._max_age)
+        limits = ReadLimits(silence=self._silence, total=self._max_age)
         try:
             with Reader(self._url, limits=limits, clock=self._clock) as reader:
                 rows, sample = self._rows(reader)
         except SourceUnreachable as error:
             return QueueReading(demand=Unknown(unknown=str(error)), workers=None)
-        read = [row for row in rows if isinstance(row, Row)]
+        read = [row for row in rows if isinstance(row, WorkRequestRow)]
         waiting = sorted((row for row in read if row.worker is None), key=_order)
         return QueueReading(
             demand=Demand(
@@ -81,16 +81,18 @@ class DebusineRest:
             clock_ahead=reader.clock_ahead,
         )
 
-    def _rows(self, reader: Reader) -> tuple[tuple[ListedRow, ...], Sample | None]:
+    def _rows(self, reader: Reader) -> tuple[tuple[ListedRow, ...], QueueSample | None]:
         """Return the pending requests of every scope, and a sample of the rest."""
-        asking = Asking(reader, self._token)
+        asking = RestSession(reader, self._token)
         over, late = self._deadline(reader, _LISTING_SHARE), self._deadline(reader, _TURNING_SHARE)
         walks = walk_in_turn(self._scopes, asking.page, over, late)
         is_over = self._deadline(reader, _REREADING_SHARE)
         unlisted = Counter(_find_unlisted(walks, asking, is_over))
         rows = tuple(row for walk in walks for row in walk.rows.values())
         # An unreadable request is only known to wait.
-        unreadable = [row for row in rows if not isinstance(row, Row) and row.worker is None]
+        unreadable = [
+            row for row in rows if not isinstance(row, WorkRequestRow) and row.worker is None
+        ]
         unlisted.update(row.scope for row in unreadable)
         return rows, _sample(walks, unlisted, unreadable)
 
@@ -100,7 +102,7 @@ class DebusineRest:
 
 
 def _find_unlisted(
-    walks: "Sequence[Walk]", asking: "Asking", is_over: Callable[[], bool]
+    walks: "Sequence[Walk]", asking: "RestSession", is_over: Callable[[], bool]
 ) -> dict[str, int]:
     """Return the number of pending requests of each scope that were not listed."""
     pending = count_pending({walk.scope: len(walk.rows) for walk in walks}, asking)
@@ -115,7 +117,7 @@ def _find_unlisted(
 def _confirm_total(
     walks: "Sequence[Walk]",
     total: int,
-    next_page: "Callable[[Walk], Page]",
+    next_page: "Callable[[Walk], ListPage]",
     is_over: Callable[[], bool],
 ) -> None:
     """Compare all lists with the total count of the server, which must not be smaller.
@@ -141,7 +143,10 @@ def _confirm_total(
 
 
 def _confirm(
-    walk: "Walk", pending: int, next_page: "Callable[[Walk], Page]", is_over: Callable[[], bool]
+    walk: "Walk",
+    pending: int,
+    next_page: "Callable[[Walk], ListPage]",
+    is_over: Callable[[], bool],
 ) -> int:
     """Return the number of pending requests of a scope that were not listed.
 
@@ -171,12 +176,12 @@ def _confirm(
 
 def _sample(
     walks: "Sequence[Walk]", unlisted: Mapping[str, int], unreadable: Sequence[ListedRow]
-) -> Sample | None:
+) -> QueueSample | None:
     """Return a sample for the requests that were not listed; None if all were."""
     if not any(unlisted.values()):
         return None
     listed = sum(len(walk.rows) for walk in walks) - len(unreadable)
-    return Sample(
+    return QueueSample(
         listed=listed,
         unlisted={scope: count for scope, count in sorted(unlisted.items()) if count},
         longest=listed,
@@ -184,7 +189,7 @@ def _sample(
     )
 
 
-def _environments(rows: Sequence[Row]) -> dict[str, dict[str, str]]:
+def _environments(rows: Sequence[WorkRequestRow]) -> dict[str, dict[str, str]]:
     """Return the environments that the server has looked up, without contradictory ones."""
     found: dict[str, dict[str, str]] = {}
     differing = set()
@@ -197,7 +202,7 @@ def _environments(rows: Sequence[Row]) -> dict[str, dict[str, str]]:
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
-def _order(row: Row) -> tuple[int, datetime, int]:
+def _order(row: WorkRequestRow) -> tuple[int, datetime, int]:
     """Return the sorting key of Debusine's scheduler: priority, then age."""
     return (-row.priority, row.created_at or _LAST, row.id)
 
@@ -231,11 +236,11 @@ class Walk:
         if self.newest is None:
             self.newest, self.cursor = frozenset(self.rows), OLDEST
 
-    def leads_to(self, page: Page) -> str | None:
+    def leads_to(self, page: ListPage) -> str | None:
         """Return the cursor after a page; None at the end."""
         return page.cursor() if self.newest is None else page.cursor_back()
 
-    def take(self, page: Page) -> None:
+    def take(self, page: ListPage) -> None:
         """Add a page."""
         self.asked.add(self.cursor)
         self.delivered += len(page.rows)
@@ -250,7 +255,7 @@ class Walk:
 
 def walk_in_turn(
     scopes: Iterable[str],
-    next_page: Callable[[Walk], Page],
+    next_page: Callable[[Walk], ListPage],
     is_over: Callable[[], bool],
     is_late: Callable[[], bool] = lambda: False,
 ) -> tuple[Walk, ...]:
@@ -280,14 +285,14 @@ _MAX_SHOWN = 300
 _REFUSED = (401, 403)
 
 
-class Asking:
+class RestSession:
     """The requests of one reading; the token is sent only where needed."""
 
     def __init__(self, reader: Reader, token: str | None) -> None:
         self._reader = reader
         self._token = token
 
-    def page(self, walk: Walk) -> Page:
+    def page(self, walk: Walk) -> ListPage:
         """Return the next page of a scope's list, after checking that it is of that list."""
         if walk.cursor in walk.asked or len(walk.asked) >= _MAX_PAGES:
             because = "loops" if walk.cursor in walk.asked else "does not end"
@@ -298,7 +303,7 @@ class Asking:
             )
         query = _ASKED | ({} if walk.cursor is None else {"cursor": walk.cursor})
         reply = self.get(LIST, walk.scope, query)
-        page, unreadable = reply.parse_readable(Page, ("results",))
+        page, unreadable = reply.parse_readable(ListPage, ("results",))
         if unreadable:
             rows = [
                 row | {"is_unreadable_because": because[:_MAX_SHOWN]}
@@ -314,7 +319,7 @@ class Asking:
             )
         return page
 
-    def _check(self, page: Page, scope: str) -> None:
+    def _check(self, page: ListPage, scope: str) -> None:
         for row in page.rows:
             given = {"status": row.status, "task_type": row.task_type, "scope": row.scope}
             if given != _ASKED | {"scope": scope}:
@@ -393,21 +398,21 @@ _SAMPLE = re.compile(
 _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
 
-class _Count(Answer):
+class _Count(QueueReply):
     pending: Count
 
 
-class _Tasks(Answer):
+class _WorkerTasks(QueueReply):
     Worker: _Count
 
 
-class ServiceStatus(Answer):
+class ServiceStatus(QueueReply):
     """The part of service-status that counts work."""
 
-    tasks: _Tasks
+    tasks: _WorkerTasks
 
 
-def count_pending(listed: Mapping[str, int], asking: Asking) -> Mapping[str, int] | int:
+def count_pending(listed: Mapping[str, int], asking: RestSession) -> Mapping[str, int] | int:
     """Return the server's counts of pending requests for workers by scope.
 
     `listed` are the rows read of every scope, including those with a worker, like in the server's
@@ -454,7 +459,7 @@ def _beyond_count(scopes: str, listed: int, pending: int) -> SourceUnreachable:
     )
 
 
-def counts_by_scope(asking: Asking) -> dict[str, int]:
+def counts_by_scope(asking: RestSession) -> dict[str, int]:
     """Return the number of pending requests for workers of every existing scope."""
     reply = asking.get(METRICS, only=_FAMILY, silence=_METRICS_SILENCE_SECONDS)
     counted: dict[str, int] = {}

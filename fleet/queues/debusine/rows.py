@@ -26,7 +26,7 @@ from fleet.model.values import (
     Line,
     LineTags,
 )
-from fleet.queues.http import Answer
+from fleet.queues.http import QueueReply
 from fleet.tagrules.derive import ENVIRONMENT_KEYS, at_path
 
 TASK_FIELDS = (
@@ -70,7 +70,7 @@ def _none_if_unreadable(value: object, read: ValidatorFunctionWrapHandler) -> in
     return worker
 
 
-class ListedRow(Answer):
+class ListedRow(QueueReply):
     """The part of a work request that is needed to count it, which unreadable ones have too."""
 
     id: Annotated[int, Field(ge=-MAX_ID, le=MAX_ID)] | Line
@@ -83,7 +83,7 @@ class ListedRow(Answer):
     """The reason why the rest is unreadable; not a key of Debusine's."""
 
 
-class Row(ListedRow):
+class WorkRequestRow(ListedRow):
     """The fields that are read of one work request."""
 
     id: Id
@@ -138,12 +138,12 @@ class Row(ListedRow):
         return keep({path: at_path(fields, path) for path in {*TASK_FIELDS, *paths}})
 
 
-class Page(Answer):
+class ListPage(QueueReply):
     """One page of the list."""
 
     next: Link | None = Field(description="The server's own address of the next page.")
     previous: Link | None = Field(description="The same of the page before.")
-    results: Annotated[tuple[Row, ...], Field(max_length=1_000)]
+    results: Annotated[tuple[WorkRequestRow, ...], Field(max_length=1_000)]
     counted: tuple[ListedRow, ...] = ()
     """Unreadable rows, which are not in `results`."""
 

@@ -13,7 +13,7 @@ from fleet.errors import SourceUnreachable
 from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.model.values import Count, Id, Line
 from fleet.queues.debusine.rows import Link
-from fleet.queues.http import Answer, Body, Limits, Reader, Reply, retry_advice
+from fleet.queues.http import Body, QueueReply, Reader, ReadLimits, Reply, retry_advice
 from fleet.schema.model import DebusineQueue, DebusineRules
 from fleet.tagrules.export import rule_of_entry
 
@@ -24,29 +24,29 @@ _MOST_PAGES = 200
 Entry = dict[str, Any]
 
 
-class _Collection(Answer):
+class _Collection(QueueReply):
     id: Id
     name: Line
     data: dict[str, Any]
 
 
-class _Contents(Answer):
+class _Contents(QueueReply):
     collection: _Collection
     items: list[Entry]
 
 
-class _Item(Answer):
+class _Item(QueueReply):
     data: Entry
 
 
-class _Items(Answer):
+class _Items(QueueReply):
     count: Count | None = None
     """Number of entries on all pages, as counted by the server."""
     next: Link | None
     results: list[_Item]
 
 
-class Counts(Answer):
+class Counts(QueueReply):
     """Numbers of entries that a post changes, as counted by the server."""
 
     added: Count
@@ -72,7 +72,7 @@ class TaskRules:
         self._rules = rules
         self._token = token
         self._path = path
-        self._limits = Limits(total=seconds)
+        self._limits = ReadLimits(total=seconds)
 
     def read(self) -> dict[str, HeldRules | Unknown]:
         """Return the rules of each workspace; Unknown if they are unreadable."""

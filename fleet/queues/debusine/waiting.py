@@ -212,7 +212,7 @@ def _classes(packages: Packages) -> dict[str, object]:
     }
 
 
-class _Named(NamedTuple):
+class _NameParts(NamedTuple):
     """The parts of a request's name, in addition to its required tags."""
 
     scope: str
@@ -222,25 +222,25 @@ class _Named(NamedTuple):
     """Values at NAMED_PATHS."""
 
 
-def _read_oldest(connection: "Connection", ids: list[int]) -> dict[int, _Named]:
+def _read_oldest(connection: "Connection", ids: list[int]) -> dict[int, _NameParts]:
     """Return the parts of the names of these requests, the oldest of their groups."""
     if not ids:
         return {}
     data, values = data_at(NAMED_PATHS)
     rows = connection.execute(_OLDEST.format(data=data).encode(), values | {"ids": ids})
-    return {number: _Named(*named) for number, *named in rows}
+    return {number: _NameParts(*named) for number, *named in rows}
 
 
 def _request(
     row: tuple[Any, ...],
     paths: Sequence[str],
     brought: Sequence[str],
-    oldest: Mapping[int, _Named],
+    oldest: Mapping[int, _NameParts],
 ) -> Request:
     """Return a group as its oldest request, with the number of all."""
     task, required, priority, provided, _, scope, workspace, submitter, found, *rest = row
     deadline, count, (since, number) = rest
-    named = oldest.get(number, _Named(scope, workspace))
+    named = oldest.get(number, _NameParts(scope, workspace))
     data = dict(zip(paths, found or (), strict=True))
     data |= dict(zip(NAMED_PATHS, named.data, strict=False))
     tags = _tags_of(provided, brought)

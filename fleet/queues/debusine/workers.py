@@ -47,7 +47,7 @@ SELECT w.id, count(*), max(r.completed_at)
 
 
 @dataclass(frozen=True)
-class Row:
+class DatabaseWorker:
     """A worker's row in the database, without its requests."""
 
     id: int
@@ -82,16 +82,16 @@ class Row:
         return found if isinstance(found, str) and found else None
 
 
-def read_rows(connection: "Connection") -> tuple[Row, ...]:
+def read_rows(connection: "Connection") -> tuple[DatabaseWorker, ...]:
     """Return every worker that runs on a separate machine, sorted by name."""
     return tuple(
-        Row(*values[:6], *map(_mapping, values[6:8]), *values[8:])
+        DatabaseWorker(*values[:6], *map(_mapping, values[6:8]), *values[8:])
         for values in connection.execute(_WORKERS)
     )
 
 
 def read_workers(
-    connection: "Connection", rows: tuple[Row, ...], fleet: str, seconds: Seconds
+    connection: "Connection", rows: tuple[DatabaseWorker, ...], fleet: str, seconds: Seconds
 ) -> tuple[Worker, ...]:
     """Return the workers; those of others are static: seen, never touched."""
     data, places = data_at(NAMED_PATHS)
@@ -106,7 +106,10 @@ def read_workers(
 
 
 def _worker(
-    row: Row, fleet: str, running: tuple[str, Work] | None, served: tuple[int, datetime | None]
+    row: DatabaseWorker,
+    fleet: str,
+    running: tuple[str, Work] | None,
+    served: tuple[int, datetime | None],
 ) -> Worker:
     is_ours = row.mark(changes.FLEET) == fleet
     uses, last_end = served
@@ -133,7 +136,7 @@ def _worker(
     )
 
 
-def _state(row: Row, *, busy: bool) -> WorkerState:
+def _state(row: DatabaseWorker, *, busy: bool) -> WorkerState:
     if not row.enabled and not row.awaited:
         return WorkerState.DISABLED
     if busy:
@@ -146,7 +149,7 @@ def _state(row: Row, *, busy: bool) -> WorkerState:
 
 
 def _since(
-    row: Row, state: WorkerState, work: Work | None, last_end: datetime | None
+    row: DatabaseWorker, state: WorkerState, work: Work | None, last_end: datetime | None
 ) -> datetime | None:
     """Return the time since when a worker is in its state, as far as the database has it."""
     match state:

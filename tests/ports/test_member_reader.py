@@ -3,10 +3,10 @@
 import pytest
 
 from fleet.model.facts import Unknown
-from fleet.ports import Members
+from fleet.ports import MemberReader
 from fleet.queues.members import FileMembers
 from tests.fakes.files import FakeFiles
-from tests.fakes.members import FakeMembers
+from tests.fakes.member_reader import FakeMemberReader
 
 MERGES = "a: &a {x: [y]}\n" + "".join(
     f"{chr(n + 1)}: &{chr(n + 1)} {{<<: [{', '.join([f'*{chr(n)}'] * 9)}]}}\n"
@@ -21,19 +21,19 @@ def a_file(text: str | bytes) -> FileMembers:
 @pytest.mark.parametrize(
     "members",
     [
-        FakeMembers({"kernel": ("bob",), "toolchain": ("alice", "bob")}),
+        FakeMemberReader({"kernel": ("bob",), "toolchain": ("alice", "bob")}),
         a_file("toolchain: [alice, bob]\nkernel: [bob]\n"),
         a_file('{"toolchain": ["alice", "bob"], "kernel": ["bob"]}'),
     ],
 )
-def test_each_group_has_its_users(members: Members) -> None:
+def test_each_group_has_its_users(members: MemberReader) -> None:
     assert members.read() == {"toolchain": ("alice", "bob"), "kernel": ("bob",)}
 
 
 @pytest.mark.parametrize(
-    "members", [FakeMembers({}, broken="gone"), FileMembers("members.yaml", FakeFiles({}))]
+    "members", [FakeMemberReader({}, broken="gone"), FileMembers("members.yaml", FakeFiles({}))]
 )
-def test_what_cannot_be_read_is_unknown_and_not_empty(members: Members) -> None:
+def test_what_cannot_be_read_is_unknown_and_not_empty(members: MemberReader) -> None:
     assert isinstance(members.read(), Unknown)
 
 

@@ -9,7 +9,7 @@ from fleet.model.facts import Unknown
 T = TypeVar("T")
 
 
-class FakeAsking:
+class FakeSourceReader:
     """Asks one source after the other."""
 
     def __call__(

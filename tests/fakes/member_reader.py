@@ -1,11 +1,11 @@
-"""A written fake of the port `Members`."""
+"""A written fake of the port `MemberReader`."""
 
 from collections.abc import Mapping
 
 from fleet.model.facts import Unknown
 
 
-class FakeMembers:
+class FakeMemberReader:
     """Groups that a test makes up; `broken` says why they cannot be read."""
 
     def __init__(self, groups: Mapping[str, tuple[str, ...]], broken: str = "") -> None:

@@ -5,13 +5,13 @@ import pytest
 from fleet.apply.observe import Concurrently
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Unknown
-from fleet.ports import Asking
-from tests.fakes.asking import FakeAsking
+from fleet.ports import SourceReader
+from tests.fakes.source_reader import FakeSourceReader
 
 
-@pytest.fixture(params=[FakeAsking, Concurrently])
-def asking(request: pytest.FixtureRequest) -> Asking:
-    made: Asking = request.param()
+@pytest.fixture(params=[FakeSourceReader, Concurrently])
+def asking(request: pytest.FixtureRequest) -> SourceReader:
+    made: SourceReader = request.param()
     return made
 
 
@@ -23,20 +23,20 @@ def _break() -> int:
     raise TimeoutError("a defect")
 
 
-def test_each_source_is_told_by_name(asking: Asking) -> None:
+def test_each_source_is_told_by_name(asking: SourceReader) -> None:
     assert list(asking("queue", {"b": lambda: 2, "a": lambda: 1}).items()) == [("a", 1), ("b", 2)]
 
 
-def test_a_source_that_fails_is_unknown_and_holds_no_other_up(asking: Asking) -> None:
+def test_a_source_that_fails_is_unknown_and_holds_no_other_up(asking: SourceReader) -> None:
     told = asking("queue", {"a": _fail, "b": lambda: 2})
 
     assert told == {"a": Unknown(unknown="the cable is out"), "b": 2}
 
 
-def test_a_defect_is_not_taken_for_an_answer(asking: Asking) -> None:
+def test_a_defect_is_not_taken_for_an_answer(asking: SourceReader) -> None:
     with pytest.raises(TimeoutError, match="a defect"):
         asking("queue", {"a": _break})
 
 
-def test_nothing_to_ask_is_no_answer(asking: Asking) -> None:
+def test_nothing_to_ask_is_no_answer(asking: SourceReader) -> None:
     assert asking("queue", {}) == {}
