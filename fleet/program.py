@@ -84,18 +84,13 @@ GROUPS = {
             "fleet.cli.machine", "list, delete and forget machines, print their console"
         ),
         "hold": Verb("fleet.cli.hold", "keep a machine as it is for a while, without new work"),
-        "release": Verb("fleet.cli.release", "end the hold of a machine"),
         "adopt": Verb(
             "fleet.cli.adopt", "adopt existing machines into a pool (changes labels only)"
         ),
-        "undo": Verb("fleet.cli.undo", "delete what runs created and that never became busy"),
-        "sweep": Verb("fleet.cli.sweep", "delete machines whose expiry has passed"),
     },
     "stop and permit changes": {
         "freeze": Verb("fleet.cli.freeze", "stop creations or deletions for a while"),
-        "unfreeze": Verb("fleet.cli.unfreeze", "end a freeze before its time"),
         "approve": Verb("fleet.cli.approve", "let a number of machines pass a guard for a while"),
-        "panic": Verb("fleet.cli.panic", "stop creating in a pool, drain it, delete what is idle"),
     },
     "images": {
         "image": Verb("fleet.images.commands", "build, test, publish, promote and prune images"),
@@ -119,10 +114,16 @@ GROUPS = {
 """Heading in `fleet --help` to its commands, with their modules and lines."""
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 REMOVED = {
+    "panic": "use `fleet freeze --creates --pool NAME` and `fleet machine delete --pool NAME"
+    " --all` (docs/how-to/stop-changes.md#empty-a-pool)",
+    "release": "use `fleet hold NAME --end`",
     "shadow": "use `mode: observe` and `fleet plan` (docs/how-to/run-beside-resalloc.md)",
+    "sweep": "use `fleet machine delete --expired`",
     "simulate --policy": "use `python -m bench compare` in a clone of the repository"
     " (docs/how-to/run-the-benchmark.md)",
     "tune": "use `fleet simulate --set KEY=VALUE` (docs/how-to/simulate-a-change.md)",
+    "undo": "use `fleet machine delete --run ID` or `--since TIME`",
+    "unfreeze": "use `fleet freeze --end`",
 }
 """The replacement of each command or option that the next release removes.
 

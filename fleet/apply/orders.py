@@ -56,6 +56,8 @@ class Ordering:
 
     def terms(self, args: argparse.Namespace) -> dict[str, object]:
         """Return the common fields of orders: author, start, end, reason."""
+        if None in (args.seconds, args.reason):
+            raise WrongUsage("an order needs --for TIME and --reason TEXT; `--end` ends one")
         until = self.now + timedelta(seconds=args.seconds)
         by = "@".join(filter(None, (self.origin.by, self.origin.host)))
         return {"by": by, "at": self.now, "until": until, "reason": args.reason}

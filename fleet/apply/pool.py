@@ -190,7 +190,7 @@ def _check_orders(run: PoolRun, actions: Sequence[Action]) -> None:
     try:
         orders = run.sources.store.orders(run.world.time)
     except StoreMissing:
-        return  # only `fleet sweep` gets here without a store
+        return  # only `fleet machine delete --expired` gets here without a store
     known = {order.key for order in run.plan.orders}
     later = [order for order in orders if order.key not in known]
     for order, action in find_stopped(run.fleet, run.plan, later, actions):
@@ -304,7 +304,8 @@ def note_departures(world: World, actions: Sequence[Action], store: Store) -> No
     """
     new = find_departures(world.departures, actions, world.time)
     if new:
-        with suppress(StoreMissing):  # only `fleet sweep` gets here without a store
+        # Only `fleet machine delete --expired` gets here without a store.
+        with suppress(StoreMissing):
             store.departures.write({each.key: each for each in new})
 
 

@@ -21,11 +21,12 @@ from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
 from fleet.apply.plan import look, look_aloud
 from fleet.apply.record import RunLog
 from fleet.apply.run import apply_plan, settle_accounts
+from fleet.apply.saved_plan import find_drift
 from fleet.apply.timer import Signals, find_server_skew, find_store_skew, refuse_clock
 from fleet.apply.unrecorded import by_pool, delete_unrecorded_machines, machine_at
 from fleet.apply.wire import lock_owner
 from fleet.clock import utc_now
-from fleet.errors import StoreFailed, StoreMissing
+from fleet.errors import PlanOutdated, StoreFailed, StoreMissing
 from fleet.guard import guard
 from fleet.model.decisions import SizeReason
 from fleet.model.digests import seal
@@ -66,6 +67,7 @@ _UNSURE_ADVICE = {
     UnitState.UNFINISHED: "an interrupted apply was creating it; `fleet apply` finishes that",
     UnitState.UNRECORDED: "its provider lists it, its stack does not: see `fleet state orphans`",
 }
+_BY_USER = "requested by `fleet machine delete`"
 Select = Callable[[PoolInventory, Unit], str]
 """Returns why a machine is to be deleted; empty if it is not selected."""
 
@@ -78,18 +80,15 @@ class MachineSelection:
     pools: frozenset[str] = frozenset()
     unused: bool = False
     """Select only machines of pools that run nothing and have registered, or never will."""
-    by: str = "fleet machine delete"
-    """The user's command."""
 
     def why(self, inventory: PoolInventory, unit: Unit) -> str:
         """Return why a machine is to be deleted; empty if it is not selected."""
-        said = f"requested by `{self.by}`"
         if unit.name in self.names:
-            return said
+            return _BY_USER
         if inventory.pool not in self.pools or unit.state in _UNSURE_ADVICE:
             return ""
         is_unused = unit.state in _UNUSED and not unit.may_run
-        return said if is_unused or not self.unused else ""
+        return _BY_USER if is_unused or not self.unused else ""
 
 
 def sweep(fleet: Fleet, world: World) -> Plan:
@@ -126,10 +125,10 @@ class CreationWindow:
         created = unit.machine.created_at
         if created is None:
             # For example by a run whose clock was ahead: its attempt has the only date.
-            return "created at an unknown time, undone by `fleet undo`"
+            return f"created at an unknown time, {_BY_USER}"
         if not self.since <= created <= self.until:
             return ""
-        return f"created {write_time(created)}, undone by `fleet undo`"
+        return f"created {write_time(created)}, {_BY_USER}"
 
 
 def undo_creations(fleet: Fleet, world: World, window: CreationWindow) -> Plan:
@@ -245,7 +244,7 @@ def _reasons_to_keep(world: World, pool_plan: PoolPlan, unit: Unit) -> Iterator[
     if unit.machine is None and unit.state in _UNSURE_ADVICE:
         yield _UNSURE_ADVICE[unit.state].format(name=unit.name)
     if unit.held:
-        yield f"held {unit.held.said} (`fleet release {unit.name}` ends that)"
+        yield f"held {unit.held.said} (`fleet hold {unit.name} --end` ends that)"
     yield from (*_unknown_parts(inventory), *inventory.blind)
     if pool_plan.pool is not None and pool_plan.pool.mode == "pause":
         yield "its pool has mode: pause"
@@ -306,14 +305,14 @@ def _only(plan: Plan, actions: Sequence[Action]) -> Plan:
 
 
 def sweep_blocks(
-    plan: Plan, *, applies: bool = False, named: Collection[str] | None = None
+    plan: Plan, *, is_dry: bool = True, named: Collection[str] | None = None
 ) -> Iterator[Block]:
-    """Yield the plan of a sweep; `applies`: it is carried out now.
+    """Yield the plan of a deletion; `is_dry`: it ends there.
 
     `named` are the machines named by a user; None: it is a sweep.
     """
     what, which = ("Sweep", "Expired") if named is None else ("Delete", "Chosen")
-    dry = "" if applies else " (dry run; add --apply to do it)"
+    dry = " (dry run; add --apply to do it)" if is_dry else ""
     changes = f"{words.changes(plan)}{dry}" if plan.actions else "nothing to delete"
     yield Title(
         line(StyledText(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
@@ -347,6 +346,8 @@ class Deletion:
     """The machines named by a user; None: it is a sweep, which needs no store."""
     may_stay: bool = False
     """Whether keeping some of the selected machines is no failure."""
+    delete_leftovers: Callable[[bool], bool] = lambda _apply: True
+    """Shows machines that belong to no pool, or deletes them; False if some are unknown."""
 
     def exit_code(self, plan: Plan) -> int:
         """Return the exit code of a plan: for unknown sources, and for kept named machines."""
@@ -368,27 +369,38 @@ def run_deletion(
     sources: Sources,
     deletion: Deletion,
 ) -> int:
-    """Show the machines to delete, or delete them with --apply; return the exit code."""
-    if args.apply:
-        return _delete(args, console, config, sources, deletion)
-    # As JSON the plan has the remarks itself.
-    world = (look if args.json else look_aloud)(config, sources, console)
-    plan = guard(config.fleet, deletion.decide(config.fleet, world))
-    console.out(
-        plan_to_json(plan)
-        if args.json
-        else text_for(console, sweep_blocks(plan, named=deletion.named), piped=None)
-    )
-    return deletion.exit_code(plan)
+    """Show the machines to delete; delete them if the user accepts, or with --apply.
+
+    Return the exit code.
+    """
+    accepted = None
+    if not args.apply:
+        # As JSON the plan has the remarks itself.
+        world = (look if args.json else look_aloud)(config, sources, console)
+        plan = guard(config.fleet, deletion.decide(config.fleet, world))
+        # A user does not see a plan that goes into a pipe.
+        is_seen = console.can_ask and console.columns(None) is not None and not args.json
+        asks = is_seen and bool(plan.actions)
+        blocks = sweep_blocks(plan, is_dry=not asks, named=deletion.named)
+        console.out(plan_to_json(plan) if args.json else text_for(console, blocks, piped=None))
+        is_whole = deletion.delete_leftovers(False)
+        if not asks or console.ask("Delete these machines? yes/no: ").lower() not in {"y", "yes"}:
+            return deletion.exit_code(plan) or (0 if is_whole else 1)
+        accepted = plan
+    code = _delete(args, console, config, sources, deletion, accepted=accepted)
+    return code if deletion.delete_leftovers(True) else code or 1
 
 
-def _delete(
+def _delete(  # noqa: PLR0913 - what a deletion works with
     args: argparse.Namespace,
     console: Console,
     config: Config,
     sources: Sources,
     deletion: Deletion,
+    *,
+    accepted: Plan | None,
 ) -> int:
+    """Delete the machines under the lock; raises PlanOutdated if the accepted plan has changed."""
     started, signals = utc_now(), Signals()
     sources = replace(sources, is_ending=signals.is_ending)
     executor = pool_executor(
@@ -402,8 +414,10 @@ def _delete(
         world = look_aloud(config, sources, console)
         refuse_clock(find_server_skew(world), fix="")
         plan = guard(config.fleet, deletion.decide(config.fleet, world))
-        if not args.json:
-            blocks = sweep_blocks(plan, applies=True, named=deletion.named)
+        if accepted is not None and (changes := find_drift(accepted, plan)):
+            raise PlanOutdated("refused, nothing was changed: " + "; ".join(changes))
+        if not args.json and accepted is None:
+            blocks = sweep_blocks(plan, is_dry=False, named=deletion.named)
             console.out(text_for(console, blocks, piped=None))
         with signals.changing(cut):
             outcome = sweep_machines(config.fleet, world, plan, many, console.note)

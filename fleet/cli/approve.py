@@ -4,7 +4,8 @@ import argparse
 from typing import get_args
 
 from fleet.apply.orders import Ordering
-from fleet.cli.arguments import Parser, add_file, add_order, count
+from fleet.cli.arguments import Parser, add_file, add_order, count, option
+from fleet.errors import FleetError, WrongUsage
 from fleet.model.orders import GivenApproval
 from fleet.model.plan import GuardName
 from fleet.ports import Console
@@ -20,19 +21,18 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--pool", required=True, metavar="NAME", help="the pool whose machines may pass"
     )
-    parser.add_argument(
-        "--count",
-        required=True,
-        type=count(1, 10_000),
-        metavar="N",
-        help="how many machines may pass",
-    )
+    option(parser, "--count", "N", "how many machines may pass", kind=count(1, 10_000))
     add_order(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Place the approval, in addition to those of fleet.yaml."""
+    """Place the approval, in addition to those of fleet.yaml; or end those of a guard and pool."""
     ordering = Ordering.of(args, console)
+    if args.end:
+        _end(args.guard, args.pool, ordering, console)
+        return 0
+    if args.count is None:
+        raise WrongUsage("missing: --count; `--end` alone ends an approval")
     ordering.check_pool(args.pool)
     order = GivenApproval(
         guard=args.guard, pool=args.pool, count=args.count, **ordering.terms(args)
@@ -43,3 +43,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
         f"pass until {write_time(order.until)}"
     )
     return 0
+
+
+def _end(guard: str, pool: str, ordering: Ordering, console: Console) -> None:
+    """End the approvals of a guard and a pool that the command line gave."""
+    given = [each for each in ordering.in_force() if isinstance(each, GivenApproval)]
+    ending = [each for each in given if (each.guard, each.pool) == (guard, pool)]
+    if not ending:
+        known = ", ".join(f"{each.guard} of pool {each.pool}" for each in given) or "none"
+        raise FleetError(f"guard {guard} has no approval for pool {pool}; approved: {known}")
+    ordering.lift(ending, "disapprove")
+    console.out(f"guard {guard} refuses again for pool {pool}, except for approvals in fleet.yaml")

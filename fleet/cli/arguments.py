@@ -136,31 +136,17 @@ def add_base(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_order(
-    parser: argparse.ArgumentParser, *, seconds: str | None = None, reason: str | None = None
-) -> None:
-    """Add the options of every order: duration and reason; those with a default are optional."""
-
-    def has(default: str | None) -> str:
-        return "" if default is None else "; default: %(default)s"
-
+def add_order(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every order: duration and reason, or its end."""
     parser.add_argument(
         "--for",
         dest="seconds",
-        required=seconds is None,
-        default=seconds,
         type=duration,
         metavar="TIME",
-        help=f"ends by itself after this time, as 2h or 1d 12h; at most 30d{has(seconds)}",
+        help="ends by itself after this time, as 2h or 1d 12h; at most 30d",
     )
-    parser.add_argument(
-        "--reason",
-        required=reason is None,
-        default=reason,
-        type=_reason,
-        metavar="TEXT",
-        help=f"why, for the others{has(reason)}",
-    )
+    option(parser, "--reason", "TEXT", "why, for the others", kind=_reason)
+    flag(parser, "--end", "end it now; needs neither --for nor --reason")
 
 
 _LONGEST = 30 * 86400

@@ -2,9 +2,10 @@
 
 import argparse
 
-from fleet.apply.orders import Ordering
+from fleet.apply.orders import Ordering, freezes_of
 from fleet.cli.arguments import Parser, add_file, add_order, option
-from fleet.guard.freezes import lift
+from fleet.errors import WrongUsage
+from fleet.guard.freezes import command_to_end
 from fleet.model.orders import FROZEN, Freeze
 from fleet.ports import Console
 from fleet.schema.units import write_time
@@ -28,10 +29,32 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Place the freeze; it replaces one of the same pool and kind."""
+    """Place the freeze; it replaces one of the same pool and kind. Or end those of the scope."""
     ordering = Ordering.of(args, console)
+    if args.end:
+        if args.stops != FROZEN:
+            raise WrongUsage(
+                "--end ends all freezes of a pool or of the fleet; remove --creates or --deletes"
+            )
+        _end(args.pool, ordering, console)
+        return 0
     ordering.check_pool(args.pool)
     order = Freeze(pool=args.pool, stops=args.stops, **ordering.terms(args))
     ordering.place(order)
-    console.out(f"{order.what} frozen until {write_time(order.until)}; `{lift(order)}` ends it")
+    end = command_to_end(order)
+    console.out(f"{order.what} frozen until {write_time(order.until)}; `{end}` ends it")
     return 0
+
+
+def _end(pool: str | None, ordering: Ordering, console: Console) -> None:
+    """End the freezes of a pool, or those of the whole fleet, and print the remaining ones."""
+    orders = ordering.in_force()
+    ending = freezes_of(orders, pool)
+    ordering.lift(ending, "unfreeze")
+    for order in ending:
+        console.out(f"{order.what} no longer frozen")
+    if not ending:
+        console.out(f"{f'pool {pool}' if pool else 'the fleet'} is not frozen")
+    for remaining in orders:
+        if isinstance(remaining, Freeze) and remaining.pool != pool:
+            console.out(f"{remaining.sentence}; `{command_to_end(remaining)}` ends it")

@@ -4,7 +4,8 @@ import argparse
 
 from fleet.apply.orders import Ordering
 from fleet.cli.arguments import Parser, add_file, add_order
-from fleet.model.orders import Hold
+from fleet.errors import FleetError
+from fleet.model.orders import FLEET, Hold
 from fleet.ports import Console
 from fleet.schema.units import write_time
 
@@ -17,13 +18,29 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Place the hold; it replaces an earlier one of the same machine."""
+    """Place the hold, which replaces an earlier one of the same machine; or end it."""
     ordering = Ordering.of(args, console)
+    if args.end:
+        _end(args.machine, ordering, console)
+        return 0
     ordering.check_machine(args.machine)
     order = Hold(machine=args.machine, **ordering.terms(args))
     ordering.place(order)
     console.out(
         f"{order.machine} is held until {write_time(order.until)}; the next `fleet apply` drains "
-        f"its worker, `fleet release {order.machine}` ends it"
+        f"its worker, `fleet hold {order.machine} --end` ends it"
     )
     return 0
+
+
+def _end(machine: str, ordering: Ordering, console: Console) -> None:
+    """End a hold; the next run resumes its worker, or deletes a machine that failed to boot."""
+    holds = [each for each in ordering.in_force() if isinstance(each, Hold)]
+    ending = [each for each in holds if each.machine == machine]
+    if not ending:
+        held = ", ".join(each.machine for each in holds) or "none"
+        raise FleetError(f"{machine} is not held; held: {held}")
+    ordering.lift(ending, "release")
+    is_failed = all(each.by == FLEET for each in ending)
+    follows = "deletes it" if is_failed else "gives its worker work again"
+    console.out(f"{machine} is no longer held: the next `fleet apply` {follows}")

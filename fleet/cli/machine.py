@@ -1,7 +1,10 @@
 """List, delete and forget machines; print their console."""
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Literal
 
 from fleet.apply.config import load_config
@@ -10,14 +13,34 @@ from fleet.apply.forget import forget_machine
 from fleet.apply.plan import look, note_clock, observe_and_plan
 from fleet.apply.pool import confirm_all
 from fleet.apply.record import RunLog
-from fleet.apply.sweep import Deletion, MachineSelection, delete_machines, run_deletion
+from fleet.apply.sweep import (
+    CreationWindow,
+    Deletion,
+    MachineSelection,
+    delete_machines,
+    run_deletion,
+    sweep,
+    undo_creations,
+)
 from fleet.apply.wire import lock_owner, wire
-from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world, flag, repeated
+from fleet.cli.arguments import (
+    Parser,
+    add_json,
+    add_verb,
+    add_verbs,
+    add_world,
+    duration,
+    flag,
+    option,
+    repeated,
+)
 from fleet.cli.output import show
-from fleet.clock import utc_now
+from fleet.clock import SystemClock, utc_now
+from fleet.clouds.kinds import clouds_of
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import World
+from fleet.model.images import LEFT_AFTER
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Plan
 from fleet.model.values import Moment, Value
@@ -27,6 +50,7 @@ from fleet.report.document import Block, Style, StyledText, line
 from fleet.report.status import Status, WorkerStatus, status_of, worker_table
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet
+from fleet.state.store import Store
 from fleet.words import figures as words
 
 STATES = ("up", "ready", *(state.value for state in UnitState), "unknown")
@@ -51,16 +75,7 @@ def arguments(parser: Parser) -> None:
     delete = add_verb(
         actions, "delete", "drain machines, and delete those that run nothing", _delete
     )
-    delete.add_argument(
-        "machine", nargs="*", metavar="NAME", help="its name, as plan and status show it"
-    )
-    of_pool = "machines of this pool; with --unused or --all; may be repeated"
-    repeated(delete, "--pool", "NAME", of_pool)
-    which = delete.add_mutually_exclusive_group()
-    flag(which, "--unused", "delete machines that run nothing")
-    flag(which, "--all", "delete all machines; only drain busy ones")
-    flag(delete, "--apply", "delete them (default: only show them)")
-    add_json(delete)
+    _add_selectors(delete)
     console = add_verb(
         actions, "console", "print the end of what a machine wrote at boot", _console
     )
@@ -68,6 +83,35 @@ def arguments(parser: Parser) -> None:
     gone = "remove a machine that its provider no longer has from its stack"
     forget_it = add_verb(actions, "forget", gone, forget)
     forget_it.add_argument("machine", metavar="NAME", help="its name, as plan and status show it")
+
+
+def _add_selectors(parser: argparse.ArgumentParser) -> None:
+    """Add the options that select the machines to delete."""
+    parser.add_argument(
+        "machine", nargs="*", metavar="NAME", help="its name, as plan and status show it"
+    )
+    of_pool = "select, or with --run and --since only consider, machines of this pool; repeatable"
+    repeated(parser, "--pool", "NAME", of_pool)
+    which = parser.add_mutually_exclusive_group()
+    flag(which, "--unused", "with --pool: machines that run nothing")
+    flag(which, "--all", "with --pool: all machines; busy ones are only drained")
+    option(
+        which,
+        "--run",
+        "ID",
+        "machines that this run created and that were never busy; ID: its start in `fleet log`",
+    )
+    option(
+        which,
+        "--since",
+        "TIME",
+        "machines that were created within this time, as 30m, and never busy",
+        kind=duration,
+    )
+    expired = "machines whose expiry (`expire_after`) has passed, and those left by image builds"
+    flag(which, "--expired", expired)
+    flag(parser, "--apply", "delete them without a question; without a terminal: only show them")
+    add_json(parser)
 
 
 class Machines(Value):
@@ -102,6 +146,8 @@ GROUPS = {
 }
 """Additional values of `--state`, each for several states."""
 _SHOWN = 12
+_MAX_RUNS = 10_000
+_MAX_CREATED = 10_000
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
@@ -127,14 +173,38 @@ def _list(args: argparse.Namespace, console: Console) -> int:
 
 
 def _delete(args: argparse.Namespace, console: Console) -> int:
-    named, by_pool = bool(args.machine), bool(args.pool)
-    if named == by_pool or by_pool != (args.unused or args.all):
-        raise WrongUsage(
-            "choose machines by name, or by --pool NAME with --unused (those that run nothing) "
-            "or --all (busy ones are only drained)"
-        )
-    choice = MachineSelection(frozenset(args.machine), frozenset(args.pool), unused=args.unused)
+    select = _selector_of(args)
     config = load_config(args, console)
+    sources = wire(config.fleet, args.file)
+    deletion = select(args, sources.store)
+    if args.expired:
+        leftovers = partial(delete_leftovers, config.fleet, args.file, utc_now(), console)
+        deletion = replace(deletion, delete_leftovers=leftovers)
+    return run_deletion(args, console, config, sources, deletion)
+
+
+def _selector_of(
+    args: argparse.Namespace,
+) -> Callable[[argparse.Namespace, Store], Deletion]:
+    """Return the function that selects machines by these options."""
+    is_by_pool = args.unused or args.all
+    is_by_time = args.run is not None or args.since is not None
+    ways = (bool(args.machine), is_by_pool, is_by_time, args.expired)
+    is_pool_needed, is_pool_allowed = is_by_pool, is_by_pool or is_by_time
+    if sum(ways) != 1 or (args.pool and not is_pool_allowed) or (is_pool_needed and not args.pool):
+        raise WrongUsage(
+            "select machines in one way: by NAME; by --pool NAME with --unused (those that run "
+            "nothing) or --all (busy ones are only drained); by --run ID or --since TIME; or by "
+            "--expired"
+        )
+    if args.expired:
+        return lambda _args, _store: Deletion(sweep, "fleet machine delete --expired --apply")
+    return _created if is_by_time else _chosen
+
+
+def _chosen(args: argparse.Namespace, _store: Store) -> Deletion:
+    """Return the deletion of named machines, or of those of some pools."""
+    choice = MachineSelection(frozenset(args.machine), frozenset(args.pool), unused=args.unused)
 
     def decide_on(fleet: Fleet, world: World) -> Plan:
         plan = delete_machines(fleet, world, choice)
@@ -142,8 +212,69 @@ def _delete(args: argparse.Namespace, console: Console) -> int:
         _check_machines(plan, args.machine)
         return plan
 
-    deletion = Deletion(decide_on, "fleet apply", choice.names)
-    return run_deletion(args, console, config, wire(config.fleet, args.file), deletion)
+    return Deletion(decide_on, "fleet apply", choice.names)
+
+
+def _created(args: argparse.Namespace, store: Store) -> Deletion:
+    """Return the deletion of machines that a run, or the runs of a time span, created."""
+    now = utc_now()
+    if args.run is None:
+        since, until = now - timedelta(seconds=args.since), now
+    else:
+        since, until = _span_of_run(store, args.run, now)
+    latest: dict[str, datetime] = {}
+    for attempt in store.attempts(_MAX_CREATED):
+        latest[attempt.worker] = max(attempt.at, latest.get(attempt.worker, attempt.at))
+    # A name that a later run reused is another machine.
+    made = frozenset(worker for worker, at in latest.items() if since <= at <= until)
+    window = CreationWindow(since, until, made, frozenset(args.pool))
+
+    def decide_on(fleet: Fleet, world: World) -> Plan:
+        plan = undo_creations(fleet, world, window)
+        _check_pools(plan, args.pool)
+        return plan
+
+    return Deletion(decide_on, "fleet apply", frozenset(), may_stay=True)
+
+
+def _span_of_run(store: Store, run: str, now: datetime) -> tuple[datetime, datetime]:
+    """Return the start and end of a run; a killed one ends at the start of the next."""
+    runs = store.last_runs(_MAX_RUNS)
+    starts = [each["started"] for each in runs]
+    wanted = run.replace(" UTC", "").replace(" ", "T").removesuffix("Z")
+    found = [number for number, start in enumerate(starts) if start.startswith(wanted)]
+    if len(found) != 1:
+        what = f"{len(found)} runs started" if found else "no run started"
+        latest = ", ".join(starts[:3]) or "none"
+        raise FleetError(f"nothing was changed: {what} at {run}; the latest: {latest}")
+    (number,) = found
+    ended = runs[number]["ended"] or (starts[number - 1] if number else "")
+    since = datetime.fromisoformat(starts[number])
+    return since, datetime.fromisoformat(ended) if ended else now
+
+
+def delete_leftovers(
+    fleet: Fleet,
+    file: str,
+    now: datetime,
+    console: Console,
+    apply: bool,  # noqa: FBT001 - the last argument of a partial
+) -> bool:
+    """Print what dead image builds left, and delete it if requested; False if some is unknown.
+
+    These machines have no pool and no worker: one that is older than any build or upload takes
+    was left by a dead run.
+    """
+    is_whole = True
+    for name, cloud in clouds_of(fleet, file, SystemClock()).items():
+        try:
+            for each in cloud.temporary(now - LEFT_AFTER, delete=apply):
+                done = "deleted" if apply else "would be deleted"
+                console.note(f"{name}: {each}, left by an interrupted build or upload: {done}")
+        except FleetError as error:
+            console.note(f"{name}: temporary machines are unknown: {error}")
+            is_whole = False
+    return is_whole
 
 
 def _console(args: argparse.Namespace, console: Console) -> int:

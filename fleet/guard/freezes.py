@@ -41,7 +41,7 @@ def withhold_frozen(
                 pool=pool,
                 result="throttled",
                 because=words.explain_freeze(order.sentence, len(own)),
-                way_out=lift(order),
+                way_out=command_to_end(order),
                 count=len(own),
                 of=sizes.get(pool, 0),
                 withheld=len(own),
@@ -69,9 +69,9 @@ def find_stopped(
                 break
 
 
-def lift(order: Freeze) -> str:
+def command_to_end(order: Freeze) -> str:
     """Return the command that ends a freeze."""
-    return f"fleet unfreeze --pool {order.pool}" if order.pool else "fleet unfreeze"
+    return f"fleet freeze --pool {order.pool} --end" if order.pool else "fleet freeze --end"
 
 
 def _frozen_kind(action: Action | Release) -> Frozen | None:

@@ -244,7 +244,9 @@ class Reason(Word):
     NOT_WANTED = "not-wanted"  # its requests are gone, and no other fits
     GONE = "gone"  # its stack knows it, but its provider no longer lists it
     ORPHAN = "orphan"  # its provider lists it, but no stack knows it and no ticket has it
-    EXPIRED = "expired"  # not renewed by `fleet apply`; only `fleet sweep` says so
+    EXPIRED = (
+        "expired"  # not renewed by `fleet apply`; only `fleet machine delete --expired` says so
+    )
     REQUESTED = "requested"  # a person named it, its pool or its run
     # drain, keep
     HELD = "held"  # `fleet hold`: it gets no new work and stays

@@ -185,7 +185,7 @@ class Fleet(ConfigSection):
     expire_after: Seconds = Field(
         86_400,
         description="How long after the last `fleet apply` that renewed it a machine expires "
-        "(`fleet sweep --expired` deletes it).",
+        "(`fleet machine delete --expired` deletes it).",
     )
     money: MoneySettings = Field(
         default_factory=MoneySettings.model_construct, description="Currency and calendar."

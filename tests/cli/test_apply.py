@@ -4,13 +4,16 @@ import json
 import os
 import pty
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 
 import pytest
 
 from tests.builders.sentences import tells
-from tests.rigs.process import RunFleet, clean_environment, fleet_command, unwrapped
+from tests.rigs.process import RunFleet, clean_environment, unwrapped
+from tests.rigs.terminal import (
+    answer_at_terminal,
+    read_until_closed,
+    run_at_terminal,
+)
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 from tests.rigs.warm import Warm
 
@@ -266,17 +269,10 @@ def watched(trial: Trial, warm: Warm, **env: str) -> tuple[str, str]:
         os.close(theirs)
         assert process.stdout is not None
         written = process.stdout.read()
-        shown = b"".join(_until_closed(ours)).decode()
+        shown = b"".join(read_until_closed(ours)).decode()
         os.close(ours)
     assert process.returncode == 0
     return written, shown
-
-
-def _until_closed(terminal: int) -> Iterator[bytes]:
-    """Yield what a terminal shows: the kernel hands it on a piece at a time."""
-    with suppress(OSError):  # nobody has the other end any more
-        while True:
-            yield os.read(terminal, 65536)
 
 
 def test_who_watches_sees_each_step_and_how_far_all_of_it_is(trial: Trial, warm: Warm) -> None:
@@ -310,7 +306,7 @@ def test_apply_asks_a_user_at_a_terminal(
 ) -> None:
     trial.wait_for("1")
 
-    got, shown = at_a_terminal(trial, answer, *words)
+    got, shown = answer_at_terminal(trial, answer, "apply", *words)
 
     assert (got, len(trial.machines())) == (code, machines)
     assert tells(shown, "trial-builders-0001")
@@ -320,18 +316,18 @@ def test_apply_asks_a_user_at_a_terminal(
 def test_apply_refuses_if_the_plan_changes_while_it_asks(trial: Trial) -> None:
     trial.wait_for("1")
 
-    with applying(trial) as (process, terminal):
+    with run_at_terminal(trial, "apply") as (process, terminal):
         while b"Apply this plan?" not in os.read(terminal, 65536):
             pass
         trial.wait_for("1", "2")
         os.write(terminal, b"yes\n")
-        b"".join(_until_closed(terminal))
+        b"".join(read_until_closed(terminal))
 
     assert (process.returncode, trial.machines()) == (4, [])
 
 
 def test_apply_of_a_quiet_plan_does_not_ask(trial: Trial) -> None:
-    code, _ = at_a_terminal(trial, b"")
+    code, _ = answer_at_terminal(trial, b"", "apply")
 
     assert (code, trial.machines()) == (0, [])
 
@@ -339,45 +335,12 @@ def test_apply_of_a_quiet_plan_does_not_ask(trial: Trial) -> None:
 def test_apply_into_a_pipe_does_not_ask(trial: Trial) -> None:
     trial.wait_for("1")
 
-    with applying(trial, stdout=subprocess.PIPE) as (process, terminal):
+    with run_at_terminal(trial, "apply", stdout=subprocess.PIPE) as (process, terminal):
         assert process.stdout is not None
         process.stdout.read()
-        b"".join(_until_closed(terminal))
+        b"".join(read_until_closed(terminal))
 
     assert (process.returncode, len(trial.machines())) == (0, 1)
-
-
-def at_a_terminal(trial: Trial, answer: bytes, *words: str) -> tuple[int, str]:
-    """Apply at a terminal with an answer already typed; return its code and what it shows."""
-    with applying(trial, *words) as (process, terminal):
-        os.write(terminal, answer)
-        shown = b"".join(_until_closed(terminal)).decode()
-    return process.returncode, shown
-
-
-@contextmanager
-def applying(
-    trial: Trial, *words: str, stdout: int | None = None
-) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Run `fleet apply` at a terminal."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*fleet_command(), "apply", *words],
-        cwd=trial.folder,
-        env=terminal_environment(trial),
-        stdin=theirs,
-        stdout=stdout or theirs,
-        stderr=theirs,
-    ) as process:
-        os.close(theirs)
-        yield process, ours
-    os.close(ours)
-
-
-def terminal_environment(trial: Trial) -> dict[str, str]:
-    environment = {**clean_environment(trial.folder), "TERM": "xterm"}
-    environment.pop("CI", None)
-    return environment
 
 
 def test_in_ci_each_step_is_a_line_and_nothing_is_wiped(trial: Trial, warm: Warm) -> None:

@@ -91,9 +91,9 @@ def test_pools_are_swept_at_once_by_helpers(trial: Trial, run_fleet: RunFleet, c
     trial.age(days=3)
     trial.cloud.extend(["sim-1", "sim-2"], datetime.now(UTC) - timedelta(days=2))
 
-    drained = run_fleet("sweep", "--expired", "--apply", env=cli.env)
+    drained = run_fleet("machine", "delete", "--expired", "--apply", env=cli.env)
     cli.started()
-    swept = run_fleet("sweep", "--expired", "--apply", env=cli.env)
+    swept = run_fleet("machine", "delete", "--expired", "--apply", env=cli.env)
 
     assert (drained.returncode, swept.returncode) == (0, 0), swept.stderr
     assert "deleted 1: trial-a-0001" in swept.stdout

@@ -35,3 +35,22 @@ def test_a_wrong_number_is_wrong_usage(run_fleet: RunFleet, count: str) -> None:
 
     assert ran.returncode == 2
     assert "--count" in ran.stderr
+
+
+def test_approval_lets_no_machine_pass_when_ended(idle: Trial) -> None:
+    idle.write(fleet_yaml(pools={}))
+    approval = ("approve", "delete", "--pool", "builders")
+    idle.told(*approval, "--count", "2", *WHY)
+
+    idle.told(*approval, "--end")
+
+    idle.told("apply", code=4)
+    assert len(idle.machines()) == 2
+    assert "approved: none" in idle.told(*approval, "--end", code=1)
+
+
+def test_approval_is_wrong_usage_when_count_or_end_is_missing(idle: Trial) -> None:
+    approval = ("approve", "delete", "--pool", "builders")
+
+    idle.told(*approval, *WHY, code=2)
+    idle.told(*approval, "--count", "2", code=2)

@@ -106,7 +106,7 @@ def test_a_released_machine_is_kept_when_a_departure_is_unreadable(idle: Trial) 
     idle.told("hold", ONE, "--for", "1h", "--reason", "x")
     idle.apply()
     idle.age(minutes=30)
-    idle.told("release", ONE)
+    idle.told("hold", ONE, "--end")
     with closing(sqlite3.connect(idle.folder / ".fleet/store.db")) as connection:
         connection.execute("update fleet_about set value = 'x' where key like 'departure %'")
         connection.commit()

@@ -15,7 +15,7 @@ def test_a_freeze_of_creates_makes_no_machine_until_it_is_lifted(trial: Trial) -
     trial.apply()
     assert trial.machines() == []
 
-    trial.told("unfreeze")
+    trial.told("freeze", "--end")
     trial.apply()
 
     assert len(trial.machines()) == 1
@@ -38,7 +38,7 @@ def test_a_freeze_of_deletes_keeps_what_nothing_needs(idle: Trial) -> None:
         idle.apply()
     assert idle.machines() == [ONE, TWO]
 
-    idle.told("unfreeze", "--pool", "builders")
+    idle.told("freeze", "--pool", "builders", "--end")
     for _ in range(2):
         idle.apply()
 
@@ -89,9 +89,9 @@ def test_a_freeze_without_end_or_reason_is_wrong_usage(
     "words",
     [
         ("freeze", *WHY),
-        ("unfreeze",),
+        ("freeze", "--end"),
         ("hold", ONE, *WHY),
-        ("release", ONE),
+        ("hold", ONE, "--end"),
         ("approve", "delete", "--pool", "builders", "--count", "1", *WHY),
     ],
 )

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from tests.cli.test_delete_expired import expire
 from tests.cli.test_freeze import WHY
 from tests.cli.test_machine import ONE, TWO
-from tests.cli.test_sweep import expire
 from tests.cli.test_ticket import open_ticket, ticket_yaml
 from tests.rigs.trial import Trial, fleet_yaml
 
@@ -67,13 +67,18 @@ def test_neither_a_person_nor_a_sweep_deletes_what_is_held(idle: Trial) -> None:
     assert "disk full" in idle.told("machine", "delete", ONE, "--apply", code=4)
     expire(idle)
     for _ in range(2):
-        idle.do("sweep", "--expired", "--apply")
+        idle.do("machine", "delete", "--expired", "--apply")
 
     assert idle.machines() == [ONE]
 
 
 @pytest.mark.parametrize(
-    "words", [("machine", "delete", TWO), ("undo", "--since", "1d"), ("sweep", "--expired")]
+    "words",
+    [
+        ("machine", "delete", TWO),
+        ("machine", "delete", "--since", "1d"),
+        ("machine", "delete", "--expired"),
+    ],
 )
 def test_what_deletes_others_leaves_a_held_machine_alone(
     idle: Trial, words: tuple[str, ...]
@@ -140,7 +145,7 @@ def test_one_of_the_machines_that_fail_to_boot_is_held_with_its_console(failed: 
 def test_a_failed_machine_that_is_released_is_deleted(failed: Trial) -> None:
     failed.apply()
 
-    failed.told("release", ONE)
+    failed.told("hold", ONE, "--end")
     failed.apply()
 
     assert failed.machines() == []

@@ -459,7 +459,7 @@ def test_a_ticket_of_a_pool_that_creates_nothing_says_why(counter: Trial) -> Non
     counter.apply()
 
     waits = tickets_of(counter)[number]["because"]
-    counter.told("unfreeze")
+    counter.told("freeze", "--end")
     counter.apply()
 
     assert tells(str(waits), "creates", "frozen by", "the image does not boot")

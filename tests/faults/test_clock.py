@@ -131,15 +131,15 @@ def test_a_clock_that_leaps_undoes_nothing_and_the_right_one_does(
 ) -> None:
     trial.wait_for()
 
-    shown = run_at("undo", "--since", "1h", days=days)
-    left = [run_at("undo", "--since", "1h", "--apply", days=days) for _ in range(2)]
+    shown = run_at("machine", "delete", "--since", "1h", days=days)
+    left = [run_at("machine", "delete", "--since", "1h", "--apply", days=days) for _ in range(2)]
 
     assert shown.returncode == 0, shown.stderr
     assert [each.returncode for each in left] == [0, 0]
     assert len(trial.machines()) == 1
     # A machine that registers while the first deletes it is drained by the second.
     for _ in range(3):
-        assert trial.do("undo", "--since", "1h", "--apply")[0] == 0
+        assert trial.do("machine", "delete", "--since", "1h", "--apply")[0] == 0
     assert trial.machines() == []
 
 
@@ -155,7 +155,7 @@ def test_what_a_run_of_a_clock_ahead_made_is_undone_and_in_the_log(
     hidden = json.loads(trial.told("log", "--since", "1h", "--json"))["entries"]
     every = json.loads(trial.told("log", "--last", "0", "--json"))["entries"]
     for _ in range(2):
-        assert trial.do("undo", "--run", run, "--apply")[0] == 0
+        assert trial.do("machine", "delete", "--run", run, "--apply")[0] == 0
 
     made = {each["machine"] for each in every if each["kind"] == "create"}
     assert made == {"trial-builders-0001", "trial-builders-0002"}
@@ -192,7 +192,7 @@ def test_a_clock_that_differs_from_the_server_s_changes_nothing(
     trial.init()
 
     refused = run_at("apply", hours=ahead)
-    swept = run_at("sweep", "--expired", "--apply", hours=ahead)
+    swept = run_at("machine", "delete", "--expired", "--apply", hours=ahead)
     machines = trial.machines()
     trusted = run_at("apply", "--trust-clock", hours=ahead)
 
@@ -227,11 +227,11 @@ def test_clock_behind_spends_nothing_anew(trial: Trial, run_at: RunAt, back: str
 @pytest.mark.parametrize(
     "command",
     [
-        ("undo", "--since", "1h", "--apply"),
-        ("sweep", "--expired", "--apply"),
-        ("panic", "--pool", "builders", "--confirm", "builders"),
+        ("machine", "delete", "--since", "1h", "--apply"),
+        ("machine", "delete", "--expired", "--apply"),
+        ("machine", "delete", "--pool", "builders", "--all", "--apply"),
     ],
-    ids=lambda command: command[0],
+    ids=" ".join,
 )
 def test_clock_behind_reverts_no_charges_when_machines_are_deleted(
     trial: Trial, run_at: RunAt, command: tuple[str, ...]
@@ -329,7 +329,7 @@ def test_a_clock_with_which_no_server_agrees_changes_nothing(
     with _debusine(Date=_by_the_clock(minutes)) as server:
         _asks(trial, debian=server)
         refused = run_at("apply")
-        swept = run_at("sweep", "--expired", "--apply")
+        swept = run_at("machine", "delete", "--expired", "--apply")
         machines = trial.machines()
         trusted = run_at("apply", "--trust-clock")
 

@@ -30,7 +30,8 @@ __all__ = ["idle", "postgres_url", "run_at"]
 
 APPROVE = ("approve", "delete", "--pool", "builders", "--count", "1", *WHY)
 FREEZE, HOLD = ("freeze", "--pool", "builders", *WHY), ("hold", ONE, *WHY)
-PANIC = ("panic", "--pool", "builders", "--confirm", "builders", *WHY)
+HOLD_END = ("hold", TWO, "--end")
+EMPTY = ("machine", "delete", "--pool", "builders", "--all", "--apply")
 Together = Callable[..., Counter[int]]
 
 
@@ -98,7 +99,7 @@ def test_what_many_order_at_once_is_all_in_force_and_in_the_log(
 def test_of_two_who_end_the_same_order_one_is_in_the_log(store: Store, together: Together) -> None:
     together(FREEZE, HOLD)
 
-    unfreeze, release = ("unfreeze", "--pool", "builders"), ("release", ONE)
+    unfreeze, release = ("freeze", "--pool", "builders", "--end"), ("hold", ONE, "--end")
     ended = together(unfreeze, unfreeze, release, release, APPROVE)
 
     assert ended.keys() <= {0, 1}
@@ -107,14 +108,14 @@ def test_of_two_who_end_the_same_order_one_is_in_the_log(store: Store, together:
     assert in_force(store) == ["approve"]
 
 
-def test_of_two_panics_both_freeze_and_what_is_idle_goes_once(
+def test_idle_machines_are_deleted_once_when_two_empty_a_pool(
     store: Store, together: Together, project: Path
 ) -> None:
-    together(PANIC, PANIC)
-    Trial(project).do(*PANIC)
+    together(EMPTY, EMPTY)
+    for _ in range(2):
+        Trial(project).do(*EMPTY)
 
     assert Trial(project).machines() == []
-    assert in_force(store) == ["freeze"]
     deleted = [each.machine for each in store.read_log() if each.kind == "delete"]
     assert sorted(deleted) == [ONE, TWO]
 
@@ -123,7 +124,7 @@ def test_of_two_panics_both_freeze_and_what_is_idle_goes_once(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [FREEZE, HOLD, APPROVE, ("unfreeze",), ("release", TWO)])
+@pytest.mark.parametrize("command", [FREEZE, HOLD, APPROVE, ("freeze", "--end"), HOLD_END])
 def test_a_kill_at_any_write_of_an_order_leaves_all_of_it_or_nothing(
     idle: Trial, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
@@ -162,7 +163,7 @@ def _shown(trial: Trial) -> tuple[list[str], Counter[str]]:
 
 
 @pytest.mark.kills
-@pytest.mark.parametrize("command", [PANIC, ("undo", "--since", "1d", "--apply")])
+@pytest.mark.parametrize("command", [EMPTY, ("machine", "delete", "--since", "1d", "--apply")])
 def test_a_kill_at_any_write_of_a_deletion_is_finished_by_its_repetition(
     idle: Trial, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
@@ -219,7 +220,7 @@ def test_a_freeze_by_a_clock_that_is_ahead_is_shown_and_can_be_ended(
 
     (order,) = idle.plan()["orders"]
     assert order["until"] > (datetime.now(UTC) + timedelta(hours=25)).isoformat()
-    idle.told("unfreeze", "--pool", "builders")
+    idle.told("freeze", "--pool", "builders", "--end")
     assert "orders" not in idle.plan()
 
 
@@ -238,7 +239,7 @@ def test_the_log_of_a_clock_that_jumps_is_whole_and_in_the_order_of_writing(
     idle: Trial, run_at: RunAt
 ) -> None:
     run_at("freeze", *WHY, minutes=30)
-    idle.told("unfreeze")
+    idle.told("freeze", "--end")
     run_at("freeze", *WHY, minutes=-30)
 
     entries = json.loads(idle.told("log", "--json"))["entries"]
@@ -258,17 +259,17 @@ def test_an_order_that_is_given_twice_is_in_force_once(idle: Trial) -> None:
         idle.told(*command)
 
     assert [each["order"] for each in idle.plan()["orders"]] == ["freeze", "hold"]
-    idle.told("unfreeze", "--pool", "builders")
-    idle.told("unfreeze", "--pool", "builders")
-    idle.told("release", ONE)
-    assert "not held" in idle.told("release", ONE, code=1)
+    idle.told("freeze", "--pool", "builders", "--end")
+    idle.told("freeze", "--pool", "builders", "--end")
+    idle.told("hold", ONE, "--end")
+    assert "not held" in idle.told("hold", ONE, "--end", code=1)
 
 
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        (PANIC, 4),
-        (("undo", "--since", "1d"), 4),
+        (EMPTY, 4),
+        (("machine", "delete", "--since", "1d"), 4),
         (("log",), 4),
         (("log", "--verify"), 4),
         (("report", "--month", "2026-10"), 4),
@@ -287,7 +288,16 @@ def test_without_a_store_each_says_how_to_make_one(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command", [FREEZE, ("unfreeze",), HOLD, APPROVE, PANIC, ("undo", "--since", "1d"), ("log",)]
+    "command",
+    [
+        FREEZE,
+        ("freeze", "--end"),
+        HOLD,
+        APPROVE,
+        EMPTY,
+        ("machine", "delete", "--since", "1d"),
+        ("log",),
+    ],
 )
 def test_a_store_that_stays_locked_is_said_to_be(
     idle: Trial, run_fleet: RunFleet, command: tuple[str, ...]
@@ -320,12 +330,12 @@ def test_orders_outlive_their_pool_and_can_be_ended(idle: Trial) -> None:
 
     assert {each["order"] for each in idle.plan()["orders"]} >= {"freeze", "hold"}
     idle.told("log", "--pool", "builders")
-    idle.told("unfreeze", "--pool", "builders")
-    idle.told("release", ONE)
+    idle.told("freeze", "--pool", "builders", "--end")
+    idle.told("hold", ONE, "--end")
     for _ in range(4):
         idle.do("apply")
     assert idle.machines() == []
-    idle.told("unfreeze", "--pool", "builders")
+    idle.told("freeze", "--pool", "builders", "--end")
     assert "others" in idle.told(*FREEZE[:1], "--pool", "never", *WHY, code=1)
 
 

@@ -205,7 +205,7 @@ def test_no_secret_is_left_in_any_file_row_process_or_sentence(
             ("observe", "--append", "history.jsonl.zst"),
             ("state", "show", "--json"),
             ("state", "export", "--out", "state.json"),
-            ("sweep", "--expired", "--json"),
+            ("machine", "delete", "--expired", "--json"),
         )
     ]
 

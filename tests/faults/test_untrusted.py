@@ -53,7 +53,7 @@ COMMANDS = [
     ("observe",),
     ("doctor",),
     ("explain", "pool", "builders"),
-    ("sweep", "--expired"),
+    ("machine", "delete", "--expired"),
 ]
 
 

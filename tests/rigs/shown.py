@@ -28,7 +28,7 @@ def status_to_text(plan: Plan, *, colour: bool = False, width: int = WIDTH) -> s
 
 
 def sweep_to_text(plan: Plan, *, colour: bool = False) -> str:
-    """Return what `fleet sweep` prints."""
+    """Return what `fleet machine delete --expired` prints."""
     return document_to_text(sweep_blocks(plan), colour=colour)
 
 

@@ -4,7 +4,7 @@ API calls are repeated if that can help. Objects are identified by name and labe
 object created by a call without a reply is found and not created twice.
 
 A temporary server is always deleted, with its ssh key. Its labels (ownership and `temporary`) let
-the next run or `fleet sweep` find one that a killed run left.
+the next run or `fleet machine delete --expired` find one that a killed run left.
 
 A temporary server boots the rescue system; its disk is written over ssh and read back. The
 snapshot is taken with the server off, and only of a disk that was read back. So a snapshot with

@@ -199,7 +199,7 @@ def _servers(reading: Reading, key: str, value: str) -> tuple[_Server, ...]:
             f"the provider listed {listed} servers of {key} {value}, but only {len(servers)} "
             "different ones: they changed while they were read; the next run tries again"
         )
-    # Servers that build or publish images are never workers; `fleet sweep` deletes them.
+    # Servers that build or publish images are no workers; `machine delete --expired` deletes them.
     return tuple(
         server
         for server in servers.values()

@@ -1,4 +1,4 @@
-"""`fleet release` ends a hold: what was drained for it alone is given back."""
+"""`fleet hold --end` ends a hold: what was drained for it alone is given back."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -34,7 +34,7 @@ def test_a_released_machine_is_given_back(idle: Trial) -> None:
     idle.apply()
     assert draining(idle) == [ONE]
 
-    idle.told("release", ONE)
+    idle.told("hold", ONE, "--end")
     idle.apply()
 
     assert idle.machines() == [ONE, TWO]
@@ -50,7 +50,7 @@ def test_a_busy_machine_is_given_back_when_released(idle: Trial, *, ends_before:
     if ends_before:
         idle.cloud.assign(ONE, None)
 
-    idle.told("release", ONE)
+    idle.told("hold", ONE, "--end")
     idle.apply()
 
     assert draining(idle) == []
@@ -75,7 +75,7 @@ def test_a_machine_is_idle_anew_when_its_hold_was_long(idle: Trial) -> None:
     idle.told("hold", TWO, "--for", "9h", "--reason", "looked at")
     idle.apply()
     with later(50):
-        idle.told("release", ONE)
+        idle.told("hold", ONE, "--end")
         idle.apply()
 
     # TWO is held all the time; ONE may work, and has its idle time before it goes.
@@ -90,7 +90,7 @@ def test_a_machine_drained_before_its_hold_goes_when_released(idle: Trial) -> No
     idle.told("hold", ONE, *WHY)
     idle.apply()
 
-    idle.told("release", ONE)
+    idle.told("hold", ONE, "--end")
 
     assert reasons(idle, "delete") == {ONE: "requested"}
 
@@ -101,7 +101,7 @@ def test_a_released_machine_goes_when_its_pool_drains(idle: Trial) -> None:
     written = (idle.folder / "fleet.yaml").read_text(encoding="utf-8")
     idle.write(written.replace("image: trixie, ", "image: trixie, mode: drain, "))
 
-    idle.told("release", ONE)
+    idle.told("hold", ONE, "--end")
 
     assert reasons(idle, "delete") == {ONE: "pool-draining"}
 
@@ -111,7 +111,7 @@ def test_a_paused_pool_gives_back_when_it_goes_on(idle: Trial) -> None:
     idle.apply()
     written = (idle.folder / "fleet.yaml").read_text(encoding="utf-8")
     idle.write(written.replace("image: trixie, ", "image: trixie, mode: pause, "))
-    idle.told("release", ONE)
+    idle.told("hold", ONE, "--end")
 
     idle.apply()
     assert draining(idle) == [ONE]
@@ -125,7 +125,7 @@ def test_a_paused_pool_gives_back_when_it_goes_on(idle: Trial) -> None:
 def test_a_machine_held_again_is_kept_when_released_before(idle: Trial) -> None:
     idle.told("hold", ONE, *WHY)
     idle.apply()
-    idle.told("release", ONE)
+    idle.told("hold", ONE, "--end")
     idle.told("hold", ONE, *WHY)
 
     idle.apply()
@@ -140,7 +140,7 @@ def test_a_drain_without_a_record_goes_when_released(idle: Trial) -> None:
     idle.cloud.drain(ONE)
     idle.apply()
 
-    idle.told("release", ONE)
+    idle.told("hold", ONE, "--end")
 
     assert reasons(idle, "delete") == {ONE: "idle-too-long"}
 
@@ -148,4 +148,4 @@ def test_a_drain_without_a_record_goes_when_released(idle: Trial) -> None:
 def test_what_is_not_held_is_told_with_what_is(idle: Trial) -> None:
     idle.told("hold", TWO, *WHY)
 
-    assert TWO in idle.told("release", ONE, code=1)
+    assert TWO in idle.told("hold", ONE, "--end", code=1)

@@ -1,4 +1,4 @@
-"""`fleet sweep` also finds machines that a build or an upload left that died."""
+"""`machine delete --expired` also finds machines left by a build or an upload that died."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.cli.sweep import sweep_temporary
+from fleet.cli.machine import delete_leftovers
 from fleet.clouds.hcloud.images import Hetzner, left_temporary
 from fleet.schema.model import Fleet
 from simulators.hetzner.server import SimulatedHetzner
@@ -68,7 +68,7 @@ def test_it_is_only_named_until_that_is_asked(api: SimulatedHetzner) -> None:
     a_server(api, "left", LEFT)
     console = Notes()
 
-    assert sweep_temporary(FLEET, "fleet.yaml", LATER, console, apply=False)
+    assert delete_leftovers(FLEET, "fleet.yaml", LATER, console, False)
 
     assert names(api) == ["left"]
     (note,) = console.notes
@@ -81,7 +81,7 @@ def test_it_is_deleted_and_nothing_else(api: SimulatedHetzner) -> None:
     a_server(api, "theirs", {**LEFT, "fleet": "demo-2"})
     console = Notes()
 
-    assert sweep_temporary(FLEET, "fleet.yaml", LATER, console, apply=True)
+    assert delete_leftovers(FLEET, "fleet.yaml", LATER, console, True)
 
     assert names(api) == ["worker", "theirs"]
     assert len(console.notes) == 1
@@ -107,7 +107,7 @@ def test_machine_stays_when_the_server_ignores_the_selector(labels: dict[str, st
 def test_one_that_may_still_be_in_use_stays(api: SimulatedHetzner) -> None:
     a_server(api, "young", LEFT)
 
-    sweep_temporary(FLEET, "fleet.yaml", NOW + timedelta(hours=3), Notes(), apply=True)
+    delete_leftovers(FLEET, "fleet.yaml", NOW + timedelta(hours=3), Notes(), True)
 
     assert names(api) == ["young"]
 
@@ -118,7 +118,7 @@ def test_a_provider_that_does_not_answer_is_said(
     monkeypatch.setenv("TOKEN", "another")
     console = Notes()
 
-    assert not sweep_temporary(FLEET, "fleet.yaml", LATER, console, apply=True)
+    assert not delete_leftovers(FLEET, "fleet.yaml", LATER, console, True)
 
     assert tells(console.notes[0], "unknown")
     assert api.requests == []

@@ -1,4 +1,4 @@
-"""`fleet sweep --expired`: lists machines whose expiry has passed; --apply deletes them."""
+"""`machine delete --expired` lists machines whose expiry has passed; --apply deletes them."""
 
 import json
 from datetime import timedelta
@@ -39,7 +39,7 @@ def expire(trial: Trial) -> None:
 def test_a_sweep_shows_what_would_go_and_does_nothing(dead: Trial, run_fleet: RunFleet) -> None:
     before = dead.files()
 
-    swept = run_fleet("sweep", "--expired")
+    swept = run_fleet("machine", "delete", "--expired")
 
     assert (swept.returncode, swept.stderr) == (0, "")
     headline, *changes, because = filter(None, swept.stdout.splitlines()[1:])
@@ -50,13 +50,13 @@ def test_a_sweep_shows_what_would_go_and_does_nothing(dead: Trial, run_fleet: Ru
 
 
 def test_a_sweep_drains_first_and_deletes_the_next_time(dead: Trial) -> None:
-    first, said = dead.do("sweep", "--expired", "--apply")
+    first, said = dead.do("machine", "delete", "--expired", "--apply")
     machines = dead.machines()
-    second, then = dead.do("sweep", "--expired", "--apply")
+    second, then = dead.do("machine", "delete", "--expired", "--apply")
 
     assert [first, second] == [0, 0]
     assert machines == [FIRST]
-    assert tells(said, "drained", "fleet sweep --expired --apply")
+    assert tells(said, "drained", "fleet machine delete --expired --apply")
     assert "- deleted 1: trial-builders-0001" in then
     assert dead.machines() == dead.recorded() == []
 
@@ -65,18 +65,18 @@ def test_a_busy_worker_is_not_swept_until_its_work_ends(dead: Trial) -> None:
     dead.cloud.assign(FIRST, "1")
 
     for _ in range(3):
-        dead.do("sweep", "--expired", "--apply")
+        dead.do("machine", "delete", "--expired", "--apply")
 
     assert dead.machines() == [FIRST]
     dead.cloud.assign(FIRST, None)
-    assert dead.do("sweep", "--expired", "--apply")[0] == 0
+    assert dead.do("machine", "delete", "--expired", "--apply")[0] == 0
     assert dead.machines() == []
 
 
 def test_with_only_the_providers_listing_what_expired_still_goes(dead: Trial) -> None:
     (dead.folder / ".fleet/store.db").unlink()
 
-    codes = [dead.do("sweep", "--expired", "--apply")[0] for _ in range(2)]
+    codes = [dead.do("machine", "delete", "--expired", "--apply")[0] for _ in range(2)]
 
     assert codes == [1, 1], "what became of the state, a person has to see to"
     assert dead.machines() == []
@@ -85,15 +85,15 @@ def test_with_only_the_providers_listing_what_expired_still_goes(dead: Trial) ->
 def test_without_a_store_it_says_that_nothing_is_locked(dead: Trial) -> None:
     (dead.folder / ".fleet/store.db").unlink()
 
-    _, said = dead.do("sweep", "--expired", "--apply")
+    _, said = dead.do("machine", "delete", "--expired", "--apply")
 
     assert tells(said, "lock", ".fleet/store.db")
     assert "provider's list" in said
 
 
 def test_with_json_it_is_the_plan_or_the_outcome(dead: Trial) -> None:
-    shown = json.loads(dead.do("sweep", "--expired", "--json")[1])
-    _, said = dead.do("sweep", "--expired", "--apply", "--json")
+    shown = json.loads(dead.do("machine", "delete", "--expired", "--json")[1])
+    _, said = dead.do("machine", "delete", "--expired", "--apply", "--json")
 
     done = json.loads(said[said.index("{") :])
 
@@ -106,7 +106,7 @@ def test_with_json_it_is_the_plan_or_the_outcome(dead: Trial) -> None:
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        (("sweep", "--expired"), "expired-only"),
+        (("machine", "delete", "--expired"), "expired-only"),
         (("machine", "delete", FIRST), "requested-only"),
         (("machine", "delete", "--pool", "builders", "--unused"), "requested-only"),
     ],
@@ -138,7 +138,7 @@ def test_a_sweep_tells_of_no_shared_resources_that_an_apply_would_make(
     dead.write(f"{written}state: {{passphrase: {{env: NO_PASSPHRASE}}}}\n")
     bases = json.loads(run_fleet("plan", "--json").stdout)["bases"]
 
-    shown = json.loads(run_fleet("sweep", "--expired", "--json").stdout)
+    shown = json.loads(run_fleet("machine", "delete", "--expired", "--json").stdout)
 
     assert [each["create"] for each in bases] == [["network/trial-far-network"]]
     assert shown["bases"] == []
@@ -149,14 +149,14 @@ def test_an_apply_extends_the_expiry_and_nothing_is_swept(dead: Trial) -> None:
     dead.wait_for("1")
     dead.apply()
 
-    code, said = dead.do("sweep", "--expired")
+    code, said = dead.do("machine", "delete", "--expired")
 
     assert code == 0
     assert tells(said, "Sweep", "nothing")
 
 
 def test_a_sweep_is_in_the_journal_and_is_no_heartbeat(dead: Trial) -> None:
-    dead.do("sweep", "--expired", "--apply")
+    dead.do("machine", "delete", "--expired", "--apply")
 
     runs = json.loads(dead.do("state", "show", "--json")[1])["runs"]
 
@@ -166,14 +166,14 @@ def test_a_sweep_is_in_the_journal_and_is_no_heartbeat(dead: Trial) -> None:
 
 def test_a_sweep_and_an_apply_do_not_run_at_once(dead: Trial) -> None:
     with dead.locked():
-        code, said = dead.do("sweep", "--expired", "--apply")
+        code, said = dead.do("machine", "delete", "--expired", "--apply")
 
     assert code == 1
     assert tells(said, "lock", "fleet trial", "somebody else")
 
 
 def test_what_to_sweep_has_to_be_said(trial: Trial, run_fleet: RunFleet) -> None:
-    swept = run_fleet("sweep")
+    swept = run_fleet("machine", "delete")
 
     assert swept.returncode == 2
     assert "--expired" in swept.stderr

@@ -1,4 +1,4 @@
-"""`fleet unfreeze` ends the freezes of its scope, and names those that stay."""
+"""`fleet freeze --end` ends the freezes of its scope, and names those that stay."""
 
 from tests.cli.test_freeze import WHY
 from tests.rigs.trial import Trial
@@ -9,14 +9,14 @@ def test_a_freeze_of_a_pool_outlives_the_end_of_those_of_all(trial: Trial) -> No
     trial.told("freeze", "--creates", *WHY)
     trial.told("freeze", "--pool", "builders", *WHY)
 
-    said = trial.told("unfreeze")
+    said = trial.told("freeze", "--end")
 
-    assert "fleet unfreeze --pool builders" in said
+    assert "fleet freeze --pool builders --end" in said
     assert [each["pool"] for each in trial.plan()["orders"]] == ["builders"]
 
 
 def test_the_end_of_what_is_not_frozen_changes_nothing(trial: Trial) -> None:
-    trial.told("unfreeze")
-    trial.told("unfreeze", "--pool", "builders")
+    trial.told("freeze", "--end")
+    trial.told("freeze", "--pool", "builders", "--end")
 
     assert "orders" not in trial.plan()

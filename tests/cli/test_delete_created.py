@@ -1,4 +1,4 @@
-"""`fleet undo` deletes what runs created and that never became busy, as a plan first."""
+"""`machine delete --run` and `--since` delete machines that runs created and never were busy."""
 
 import json
 
@@ -34,7 +34,7 @@ def begin_grown(trial: Trial) -> None:
 def test_it_is_shown_first(grown: Trial) -> None:
     before = grown.files()
 
-    shown = json.loads(grown.told("undo", "--since", "30m", "--json"))
+    shown = json.loads(grown.told("machine", "delete", "--since", "30m", "--json"))
 
     assert [(each["worker"], each["action"]) for each in shown["actions"]] == [(THREE, "drain")]
     assert grown.files() == before
@@ -42,7 +42,7 @@ def test_it_is_shown_first(grown: Trial) -> None:
 
 def test_what_is_busy_or_was_made_before_stays(grown: Trial) -> None:
     for _ in range(2):
-        grown.do("undo", "--since", "30m", "--apply")
+        grown.do("machine", "delete", "--since", "30m", "--apply")
 
     assert grown.machines() == [ONE, TWO]
 
@@ -51,7 +51,7 @@ def test_what_was_busy_once_stays(grown: Trial) -> None:
     grown.cloud.assign(THREE, "3")
     grown.cloud.assign(THREE, None)
 
-    shown = json.loads(grown.told("undo", "--since", "30m", "--json"))
+    shown = json.loads(grown.told("machine", "delete", "--since", "30m", "--json"))
 
     (kept,) = [each for each in shown["workers"] if each["worker"] == THREE]
     assert shown["actions"] == []
@@ -67,7 +67,7 @@ def test_one_run_is_undone_by_its_beginning(trial: Trial) -> None:
     latest, first = json.loads(trial.told("state", "show", "--json"))["runs"]
 
     for run, machine in ((latest, TWO), (first, ONE)):
-        shown = json.loads(trial.told("undo", "--run", run["started"], "--json"))
+        shown = json.loads(trial.told("machine", "delete", "--run", run["started"], "--json"))
 
         assert {each["worker"] for each in shown["actions"]} == {machine}
 
@@ -76,6 +76,6 @@ def test_a_run_that_there_is_none_of_is_told_with_the_latest(grown: Trial) -> No
     latest = json.loads(grown.told("state", "show", "--json"))["runs"][0]["started"]
 
     for run in ("2020-01-01T00:00", "nonsense", "2"):
-        assert tells(grown.told("undo", "--run", run, code=1), run, latest)
+        assert tells(grown.told("machine", "delete", "--run", run, code=1), run, latest)
 
     assert grown.machines() == [ONE, TWO, THREE]

@@ -1,0 +1,79 @@
+"""Emptying a pool: a freeze of its creates, then `machine delete --pool NAME --all`."""
+
+import os
+
+import pytest
+
+from tests.cli.test_freeze import WHY
+from tests.cli.test_machine import ONE, TWO
+from tests.rigs.terminal import answer_at_terminal, read_until_closed, run_at_terminal
+from tests.rigs.trial import Trial
+
+EMPTY = ("machine", "delete", "--pool", "builders", "--all", "--apply")
+
+
+def test_pool_keeps_only_busy_machine_when_emptied(idle: Trial) -> None:
+    idle.cloud.assign(ONE, "1")
+    idle.told("freeze", "--creates", "--pool", "builders", *WHY)
+
+    for _ in range(2):
+        idle.do(*EMPTY)
+
+    assert idle.machines() == [ONE]
+    idle.wait_for("2", "3")
+    idle.apply()
+    assert idle.machines() == [ONE]
+    idle.cloud.assign(ONE, None)
+    idle.apply()
+    assert idle.machines() == []
+
+
+@pytest.mark.parametrize(
+    "selectors",
+    [
+        (),
+        (ONE, "--expired"),
+        (ONE, "--pool", "builders"),
+        ("--pool", "builders"),
+        ("--all",),
+        ("--pool", "builders", "--expired"),
+        (ONE, "--since", "1h"),
+    ],
+    ids=" ".join,
+)
+def test_delete_changes_nothing_when_selectors_are_not_one_way(
+    idle: Trial, selectors: tuple[str, ...]
+) -> None:
+    before = idle.files()
+
+    idle.told("machine", "delete", *selectors, "--apply", code=2)
+
+    assert idle.files() == before
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "machines"), [(b"yes\n", 0, [TWO]), (b"no\n", 0, [ONE, TWO])]
+)
+def test_delete_asks_a_user_at_a_terminal(
+    idle: Trial, answer: bytes, code: int, machines: list[str]
+) -> None:
+    idle.do("machine", "delete", ONE, "--apply")
+
+    got, shown = answer_at_terminal(idle, answer, "machine", "delete", ONE)
+
+    assert (got, idle.machines()) == (code, machines)
+    assert shown.count("1 to delete") == 1
+    assert "dry run" not in shown
+
+
+def test_delete_is_refused_when_plan_changes_while_it_asks(idle: Trial) -> None:
+    idle.do("machine", "delete", ONE, "--apply")
+
+    with run_at_terminal(idle, "machine", "delete", ONE) as (process, terminal):
+        while b"yes/no" not in os.read(terminal, 65536):
+            pass
+        idle.told("freeze", *WHY)
+        os.write(terminal, b"yes\n")
+        b"".join(read_until_closed(terminal))
+
+    assert (process.returncode, idle.machines()) == (4, [ONE, TWO])
