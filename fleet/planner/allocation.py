@@ -45,6 +45,7 @@ from fleet.planner.solver import (
     Relaxed,
     Solution,
     can_solve,
+    np,
 )
 
 _MAX_WEIGHT = 100
@@ -258,8 +259,6 @@ def _rank_costs(model: Model) -> Iterator[Array]:
 
     A request weighs more than all requests of later ranks in the same costs.
     """
-    import numpy as np
-
     program, total = model.program, _MAX_WEIGHT
     found: list[Array] = []
     for blocks in reversed(model.blocks_by_rank):
@@ -296,8 +295,6 @@ def _relax_ranks(model: Model) -> tuple[Relaxed | None, Array]:
     One relaxation maximises several ranks: a request weighs as much as `_RANK_WEIGHT` requests of
     the next one. Return the active columns too.
     """
-    import numpy as np
-
     program, relaxed, columns = model.program, None, None
     every = np.arange(len(program.costs))
     ranks, served = range(len(program.rank_rows)), list[int]()
@@ -363,8 +360,6 @@ def _round_ranks(
 
 def _raise_ranks(model: Model, assignment: Assignment, relaxed: Relaxed) -> Assignment:
     """Serve more requests of earlier ranks around the relaxation (RINS); later ranks yield."""
-    import numpy as np
-
     program, between, values = model.program, _PASSES[0], assignment.values()
     is_short = program.served(relaxed.values - values) > EPSILON
     if not is_short.any():
@@ -399,8 +394,6 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
     search. Of many columns it takes those that the assignment or the relaxation uses (a restricted
     master heuristic).
     """
-    import numpy as np
-
     program, pairs = model.program, len(model.program.block)
     maxima = []
     lower, upper = program.row_bounds()
@@ -466,8 +459,6 @@ def _relax(
     model: Model, values: Array, costs: Array, columns: Array = (), *, by_rank: bool
 ) -> Relaxed | None:
     """Return the relaxation that serves as many requests of each rank, or else of each block."""
-    import numpy as np
-
     program = model.program
     active = np.append(values.nonzero()[0], columns).astype(int)
     relaxation = Relaxation(program, active)
@@ -488,8 +479,6 @@ def _neighbourhoods(
     Free are the columns whose value differs from the relaxation, or all. Two places are near if a
     block has free columns at both.
     """
-    import numpy as np
-
     program = model.program
     blocks, places, pairs = program.block, program.place, len(program.block)
     prices = relaxed.reduced_costs[:pairs]

@@ -14,7 +14,7 @@ from math import ceil
 
 from fleet.planner.demand import LimitRow
 from fleet.planner.formulation import EPSILON, Block, Model, Usage, Waiting
-from fleet.planner.solver import Array
+from fleet.planner.solver import Array, np
 
 _ZERO = Decimal(0)
 
@@ -95,8 +95,6 @@ class Assignment:
 
     def values(self) -> Array:
         """Return the values of the program's columns."""
-        import numpy as np
-
         model, program = self._model, self._model.program
         values = np.zeros(len(program.costs))
         for nth, (block, at) in enumerate(zip(model.blocks, self.served, strict=True)):
@@ -129,16 +127,14 @@ class Assignment:
         for place in block.places:
             usage, more = self._model.usage(block, place), self._more_machines(block, place, 1)
             if (place, usage, more) not in known:
-                rows = tuple(self._find_exceeded(place, usage, more))
+                rows = tuple(self._model.rows[n] for n in self._excess(place, usage, more))
                 known[place, usage, more] = Stop(place, rows)
             yield known[place, usage, more]
 
     def shortfalls(self, block: Block, place: str) -> dict[int, Decimal]:
         """Return the limits that a further request would exceed at a place, with the excess."""
-        rows, more = self._model.rows, self._more_machines(block, place, 1)
-        needed = self._required_amounts(place, self._model.usage(block, place), more)
-        above = {n: self.used[n] + amount - rows[n].room for n, amount in needed.items()}
-        return {n: amount for n, amount in sorted(above.items()) if amount > 0}
+        more = self._more_machines(block, place, 1)
+        return self._excess(place, self._model.usage(block, place), more)
 
     def _serve(self, nth: int, place: str, count: int) -> int:
         """Serve the first unserved requests of a block at a place as far as they fit.
@@ -148,7 +144,7 @@ class Assignment:
         block, unserved = self._model.blocks[nth], self.unserved[nth]
         count = min(count, len(unserved))
         if not self._fits(block, place, count):
-            if next(self._find_exceeded(place, (), 1), None) is not None:
+            if self._excess(place, (), 1):
                 self._closed.add(place)
             # The largest number that fits, by bisection.
             low, high = 0, count
@@ -203,22 +199,15 @@ class Assignment:
         if block.fits[place].share * count > self._free(place) + more + EPSILON:
             return False
         usage = tuple((n, amount * count) for n, amount in self._model.usage(block, place))
-        return next(self._find_exceeded(place, usage, more), None) is None
+        return not self._excess(place, usage, more)
 
-    def _find_exceeded(self, place: str, usage: Usage, more: int) -> Iterator[LimitRow]:
-        """Yield the limits that additional requests with this usage and machines would exceed."""
-        rows, needed = self._model.rows, self._required_amounts(place, usage, more)
-        for n in sorted(needed):
-            if self.used[n] + needed[n] > rows[n].room:
-                yield rows[n]
-
-    def _required_amounts(self, place: str, usage: Usage, more: int) -> dict[int, Decimal]:
-        """Return the amount of each limit that this usage and more machines take."""
-        needed = dict(usage)
+    def _excess(self, place: str, usage: Usage, more: int) -> dict[int, Decimal]:
+        """Return the limits that this usage and more machines would exceed, with the excess."""
+        rows, needed = self._model.rows, dict(usage)
         for n in self._model.rows_of[place] if more else ():
-            each = self._model.rows[n].machines[place]
-            needed[n] = needed.get(n, _ZERO) + more * each
-        return needed
+            needed[n] = needed.get(n, _ZERO) + more * rows[n].machines[place]
+        above = {n: self.used[n] + amount - rows[n].room for n, amount in sorted(needed.items())}
+        return {n: amount for n, amount in above.items() if amount > 0}
 
     def _count(self, block: Block, place: str, count: int) -> None:
         """Add the usage of this number of requests; subtract it if the number is negative."""

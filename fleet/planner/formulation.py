@@ -15,7 +15,7 @@ from math import ceil, floor, inf
 from operator import attrgetter, itemgetter
 
 from fleet.planner.demand import Fit, LimitRow, Ordered, Place, Rank, RequestGroup
-from fleet.planner.solver import ROW_MARGIN, Array, Program
+from fleet.planner.solver import ROW_MARGIN, Array, Program, np
 
 EPSILON = 1e-6
 """Rounding error of shares and counts."""
@@ -189,8 +189,6 @@ class Model:
 
     def counts(self, values: Array) -> dict[int, dict[str, int]]:
         """Return the integer parts of served requests, by block and place."""
-        import numpy as np
-
         program, keys = self.program, [*self.places]
         pairs = np.floor(values[: len(program.block)] + EPSILON)
         found = defaultdict[int, dict[str, int]](dict)
@@ -293,9 +291,7 @@ class _Formulation:
     """
 
     def __init__(self, model: Model) -> None:
-        import numpy as np
-
-        self._numpy, self._model = np, model
+        self._model = model
         self._entries: list[tuple[Array, Array, Array]] = []
         """Row, column and factor of entries."""
         self._row_uppers: list[float] = []
@@ -322,7 +318,7 @@ class _Formulation:
 
     def program(self) -> Program:
         """Return the program."""
-        np, model, pairs = self._numpy, self._model, len(self._block)
+        model, pairs = self._model, len(self._block)
         machines = {key: pairs + nth for nth, key in enumerate(self._made)}
         totals = range(pairs + len(machines), pairs + len(machines) + len(model.blocks))
         steps = model.steps
@@ -378,7 +374,6 @@ class _Formulation:
         )
 
     def _add(self, rows: Sequence[int], columns: Sequence[int], factors: Sequence[float]) -> None:
-        np = self._numpy
         self._entries.append(
             (
                 np.array(rows, dtype=int),
@@ -395,7 +390,7 @@ class _Formulation:
 
     def _add_places(self, machines: Mapping[str, int]) -> None:
         """Add the capacity of each place."""
-        np, first = self._numpy, len(self._row_uppers)
+        first = len(self._row_uppers)
         at = {key: first + self._number[key] for key in machines}
         self._add([*at.values()], [*machines.values()], [-1.0] * len(at))
         for place in self._model.places.values():
@@ -431,7 +426,7 @@ class _Formulation:
 
     def _machine_costs(self) -> tuple[Array, Array]:
         """Return the cost of a machine of each place, and the tie break by name."""
-        np, scale = self._numpy, self._model.scale
+        scale = self._model.scale
         setups = np.array([float(self._model.places[key].setup) for key in self._made])
         turns = np.arange(len(setups))
         by_name = TIE_BREAK * turns / max(1, len(setups))
@@ -443,7 +438,7 @@ class _Formulation:
 
         Else the relaxation would use a part of a machine where a limit allows no whole one.
         """
-        np, model = self._numpy, self._model
+        model = self._model
         shares = np.bincount(
             self._place, self._shares * self._sizes[self._block], len(model.places)
         )

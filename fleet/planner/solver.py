@@ -6,17 +6,36 @@ million columns of which a solution uses a few thousand (R. Bixby and others, Ve
 linear programming, Operations Research 40, 1992).
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
+from importlib.util import LazyLoader, find_spec, module_from_spec
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import highspy
 
+def _import_at_first_use(name: str) -> ModuleType | None:
+    """Return a module that is imported when it is used first; None if it is not installed.
+
+    A program that solves nothing starts in a tenth of a second less.
+    """
+    if name not in sys.modules:
+        if (spec := find_spec(name)) is None or spec.loader is None:
+            return None
+        spec.loader = LazyLoader(spec.loader)
+        sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+np: Any = _import_at_first_use("numpy")
+highspy: Any = _import_at_first_use("highspy")
+Solver = Any
+"""A solver of HiGHS."""
 Array = Any
-"""An array of numpy, which loads only if a program is solved."""
+"""An array of numpy."""
 Bounds = tuple[Array, Array]
 """The lower and the upper bounds of rows."""
 GAP = 1e-4
@@ -54,14 +73,9 @@ _MANY_COLUMNS = 2_000
 """Number of new columns above which the dual simplex method solves a relaxation."""
 
 
-@cache
 def can_solve() -> bool:
     """Return whether the solver is installed: it is an extra of fleet."""
-    try:
-        import highspy  # noqa: F401 - only the import is tried
-    except ModuleNotFoundError:
-        return False
-    return True
+    return highspy is not None
 
 
 class Objective(NamedTuple):
@@ -124,8 +138,6 @@ class Program:
     @cached_property
     def by_column(self) -> tuple[Array, Array, Array]:
         """Return the start of each column, and the row and factor of each entry by column."""
-        import numpy as np
-
         rows, columns, factors = self.entries
         order = np.argsort(columns, kind="stable")
         starts = np.searchsorted(columns[order], np.arange(len(self.costs) + 1))
@@ -133,8 +145,6 @@ class Program:
 
     def select(self, columns: Array) -> tuple[Array, Array, Array]:
         """Return the start of each of these columns, and the row and factor of each entry."""
-        import numpy as np
-
         starts, rows, factors = self.by_column
         lengths = starts[columns + 1] - starts[columns]
         ends = np.cumsum(lengths)
@@ -143,29 +153,21 @@ class Program:
 
     def row_sums(self, values: Array) -> Array:
         """Return the sum of each row."""
-        import numpy as np
-
         rows, columns, factors = self.entries
         return np.bincount(rows, factors * values[columns], len(self.row_uppers))
 
     def served(self, values: Array) -> Array:
         """Return the number of served requests of each rank."""
-        import numpy as np
-
         return np.bincount(self.rank, values[self.totals], len(self.rank_rows))
 
     def row_bounds(self) -> Bounds:
         """Return the bounds of each row."""
-        import numpy as np
-
         lower = np.full(len(self.row_uppers), -inf)
         lower[: len(self.totals)] = 0.0
         return lower, self.row_uppers.copy()
 
     def is_until(self, rank: int) -> Array:
         """Return whether each column is of this rank or an earlier one, or of no rank."""
-        import numpy as np
-
         found = np.ones(len(self.costs), dtype=bool)
         found[: len(self.block)] = self.rank[self.block] <= rank
         found[self.totals] = self.rank <= rank
@@ -173,8 +175,6 @@ class Program:
 
     def count_costs(self, blocks: Sequence[int]) -> Array:
         """Return the costs for which the least cost serves most requests of some blocks."""
-        import numpy as np
-
         costs = np.zeros(len(self.costs))
         costs[self.totals[blocks]] = -1.0
         return costs
@@ -185,8 +185,6 @@ class Program:
         None if the program is infeasible, or no solution was found within `MAX_NODES`. Bound and
         nodes are those of the last objective that is no count, before `last_costs`.
         """
-        import numpy as np
-
         solver = _load(self, np.arange(len(self.costs)))
         if serve_all:
             every = self.uppers[self.totals]
@@ -237,8 +235,6 @@ class Program:
         free column stays between its value and the one that it has there. Each search ends after
         this number of nodes, or at this gap relative to the cost of its columns.
         """
-        import numpy as np
-
         values, used = values.copy(), self.row_sums(values)
         lower, upper = row_bounds
         lower, upper = lower - used, upper - ROW_MARGIN * (upper != np.floor(upper)) - used
@@ -284,9 +280,7 @@ class Relaxation:
     """
 
     def __init__(self, program: Program, active: Array | None = None) -> None:
-        import numpy as np
-
-        self._numpy, self._program = np, program
+        self._program = program
         count, pairs = len(program.costs), len(program.block)
         self._lower, self._upper = np.zeros(count), program.uppers.copy()
         self._costs = np.zeros(count)
@@ -321,7 +315,7 @@ class Relaxation:
     def bound_columns(self, columns: Array, lower: Array, upper: Array) -> None:
         """Bound some columns."""
         self._lower[columns], self._upper[columns] = lower, upper
-        self._activate(self._numpy.flatnonzero((self._lower > 0) & ~self._is_active))
+        self._activate(np.flatnonzero((self._lower > 0) & ~self._is_active))
         bounds = self._lower[self.active], self._upper[self.active]
         self.solver.changeColsBounds(len(self.active), _numbers(len(self.active)), *bounds)
 
@@ -336,7 +330,7 @@ class Relaxation:
         Column generation ends when no reduced cost is negative, or if `stop` is true for the cost
         of the active columns, the bound over all columns, and the values.
         """
-        np, program, pairs = self._numpy, self._program, len(self._program.block)
+        program, pairs = self._program, len(self._program.block)
         scale = float(abs(costs).max()) / _MAX_COST or 1.0
         self._costs = costs / scale
         _set_costs(self.solver, self._costs[self.active])
@@ -362,20 +356,20 @@ class Relaxation:
 
     def values(self) -> Array:
         """Return the value of each column."""
-        values = self._numpy.zeros(len(self._costs))
+        values = np.zeros(len(self._costs))
         values[self.active] = self.solver.getSolution().col_value
         return values
 
     def _select(self, columns: Array, costs: Array, count: int) -> Array:
         """Return the cheapest of these columns, at most `count` per block."""
-        np, blocks = self._numpy, self._program.block[columns]
+        blocks = self._program.block[columns]
         order = np.lexsort((self._turns[columns], costs, blocks))
         position = np.arange(len(columns)) - np.searchsorted(blocks, blocks)
         return columns[order[position < count]]
 
     def _weigh(self, duals: Array) -> Array:
         """Return the sum of factor times dual for each column."""
-        np, pairs, entries = self._numpy, len(self._program.block), self._program.entries
+        pairs, entries = len(self._program.block), self._program.entries
         rows, columns, factors = (part[2 * pairs :] for part in entries)
         found = np.bincount(columns, factors * duals[rows], len(self._costs))
         found[:pairs] += np.repeat(duals[: len(self._first)], self._lengths)
@@ -388,19 +382,17 @@ class Relaxation:
         bounds = self._lower[columns], self._upper[columns]
         entries = starts[:-1].astype("int32"), rows, factors
         self.solver.addCols(len(columns), self._costs[columns], *bounds, len(rows), *entries)
-        self.active = self._numpy.append(self.active, columns)
+        self.active = np.append(self.active, columns)
         self._is_active[columns] = True
         self._added += len(columns)
 
 
-def run(solver: "highspy.Highs", *, relaxed: bool = False) -> float | None:
+def run(solver: Solver, *, relaxed: bool = False) -> float | None:
     """Run the solver and return the objective; None if no solution was found.
 
     A relaxed program proves something only by an optimal basis. HiGHS 1.15 ends some as unknown
     although both its solutions are feasible, which is proof enough.
     """
-    import highspy
-
     solver.run()
     info, feasible = solver.getInfo(), highspy.SolutionStatus.kSolutionStatusFeasible
     proven = not relaxed or info.dual_solution_status == feasible
@@ -409,29 +401,27 @@ def run(solver: "highspy.Highs", *, relaxed: bool = False) -> float | None:
 
 
 def _numbers(count: int) -> Array:
-    import numpy as np
-
     return np.arange(count, dtype="int32")
 
 
-def _set_options(solver: "highspy.Highs", **options: bool | float | str) -> None:
+def _set_options(solver: Solver, **options: bool | float | str) -> None:
     for name, value in options.items():
         solver.setOptionValue(name, value)
 
 
-def _set_integer(solver: "highspy.Highs", count: int) -> None:
+def _set_integer(solver: Solver, count: int) -> None:
     solver.changeColsIntegrality(count, _numbers(count), _numbers(count).astype("uint8") * 0 + 1)
 
 
-def _set_costs(solver: "highspy.Highs", costs: Array) -> None:
+def _set_costs(solver: Solver, costs: Array) -> None:
     solver.changeColsCost(len(costs), _numbers(len(costs)), costs)
 
 
-def _set_start(solver: "highspy.Highs", values: Array) -> None:
+def _set_start(solver: Solver, values: Array) -> None:
     solver.setSolution(len(values), _numbers(len(values)), values)
 
 
-def _load(program: Program, columns: Array) -> "highspy.Highs":
+def _load(program: Program, columns: Array) -> Solver:
     """Return a solver of some columns and all rows of a program."""
     costs, uppers = program.costs[columns], program.uppers[columns]
     return _build_solver(costs, uppers, program.row_bounds(), program.select(columns))
@@ -439,12 +429,9 @@ def _load(program: Program, columns: Array) -> "highspy.Highs":
 
 def _build_solver(
     costs: Array, uppers: Array, row_bounds: Bounds, entries: tuple[Array, Array, Array]
-) -> "highspy.Highs":
+) -> Solver:
     """Return a solver of these columns and rows, with the entries by column."""
-    import highspy
-    import numpy as np
-
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]  # the library's own gap
+    solver = highspy.Highs()
     _set_options(solver, **_OPTIONS)
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(costs), len(row_bounds[0])
