@@ -18,6 +18,9 @@ from fleet.schema.model import Fleet
 DAYS = 7
 FINE, COARSE = timedelta(minutes=30), timedelta(hours=4)
 """Slots of plots, and of the tables beneath them; many of the first make one of the second."""
+YOUNG = timedelta(hours=12)
+"""A history that is shorter has finer slots: else its plots would have a few steps."""
+YOUNG_FINE, YOUNG_COARSE = timedelta(minutes=5), timedelta(minutes=30)
 HOLDS = 3
 """Maximum validity of a sample, as a multiple of `cadence`: after that the runs have stopped."""
 
@@ -103,9 +106,8 @@ class SlotGrid(NamedTuple):
         return self.start + self.length * self.slots
 
 
-def span_of(fleet: Fleet, now: datetime, *, days: int, length: timedelta) -> SlotGrid:
-    """Return the slots of the last days up to now; they start at multiples of their length."""
-    begin = now - timedelta(days=days)
+def span_of(fleet: Fleet, begin: datetime, now: datetime, *, length: timedelta) -> SlotGrid:
+    """Return the slots from a moment up to now; they start at multiples of their length."""
     start = begin - (begin - _ZERO) % length
     slots = -((start - now) // length)
     return SlotGrid(start, length, slots, HOLDS * timedelta(seconds=fleet.cadence))
@@ -175,6 +177,8 @@ class Trend:
     span: SlotGrid
     fine: tuple[Slot, ...]
     coarse: tuple[Slot, ...]
+    step: timedelta
+    """Length of a coarse slot."""
     now: MomentFigures
     """The figures of this plan."""
 
@@ -188,15 +192,20 @@ class FleetHistory:
 
 
 def history_of(fleet: Fleet, plan: Plan, samples: Sequence[RunSample]) -> FleetHistory:
-    """Return the last days up to a plan, from samples that are sorted by time."""
-    span = span_of(fleet, plan.time, days=DAYS, length=FINE)
+    """Return the days up to a plan since the first sample, from samples sorted by time."""
+    begin = plan.time - timedelta(days=DAYS)
+    if samples:
+        begin = max(begin, samples[0].at)
+    is_young = plan.time - begin < YOUNG
+    fine, coarse = (YOUNG_FINE, YOUNG_COARSE) if is_young else (FINE, COARSE)
+    span = span_of(fleet, begin, plan.time, length=fine)
     now = sample_of(fleet, plan)
     # The time after this plan is unknown, also within the last slot.
     parts = [*_split_at_slots([*(each.at for each in samples), plan.time], span)]
 
     def trend(figures: Iterable[MomentFigures], current: MomentFigures) -> Trend:
-        fine = _fold_parts([*figures, _ABSENT], parts, span)
-        return Trend(span, fine, tuple(_merge_slots(fine)), current)
+        slots = _fold_parts([*figures, _ABSENT], parts, span)
+        return Trend(span, slots, tuple(_merge_slots(slots, coarse)), coarse, current)
 
     return FleetHistory(
         fleet=trend((each.fleet for each in samples), now.fleet),
@@ -210,9 +219,9 @@ def history_of(fleet: Fleet, plan: Plan, samples: Sequence[RunSample]) -> FleetH
 _ABSENT = MomentFigures(None, None, None, None, None, None)
 
 
-def _merge_slots(fine: Sequence[Slot]) -> Iterator[Slot]:
+def _merge_slots(fine: Sequence[Slot], length: timedelta) -> Iterator[Slot]:
     """Yield the averages and the maximum of waiting requests of each coarse slot."""
-    for start, group in groupby(fine, lambda slot: slot.start - (slot.start - _ZERO) % COARSE):
+    for start, group in groupby(fine, lambda slot: slot.start - (slot.start - _ZERO) % length):
         slots = list(group)
         means = [_mean([getattr(slot, name) for slot in slots]) for name in _MEANS]
         waited = [slot.waiting for slot in slots if slot.waiting is not None]

@@ -57,7 +57,7 @@ class Plot(NamedTuple):
     levels: tuple[Tick, ...]
     days: tuple[Tick, ...]
     mark: float | None
-    """Position of the limit, in percent from above; None: out of the plot."""
+    """Position of the limit, in percent from above; None: no limit."""
     low: float | None
     high: float | None
     """Minimum and maximum of the known values; None: all values are unknown."""
@@ -81,7 +81,7 @@ def stacked(
     rows: Sequence[tuple[str, Sequence[float | None]]],
     limit: float | None = None,
 ) -> Plot:
-    """Return a plot of kinds that add up, the first at the bottom; `limit` is drawn if near."""
+    """Return a plot of kinds that add up, the first at the bottom, and a line at `limit`."""
     sums: list[list[float] | None] = []
     for column in zip(*(values for _, values in rows), strict=True):
         known = [value for value in column if value is not None]
@@ -95,7 +95,7 @@ def stacked(
             lower = [None if each is None else each[nth] for each in sums]
             areas.append(ValuePath(kind, _area(upper, lower, top)))
     plot = _plot(name, span, totals, top)
-    mark = None if limit is None or limit > top else round(100 - 100 * limit / top, 2)
+    mark = None if limit is None else round(100 - 100 * limit / top, 2)
     return plot._replace(areas=tuple(areas), mark=mark)
 
 
@@ -109,9 +109,8 @@ def stepped(name: str, span: SlotGrid, values: Sequence[float | None]) -> Plot:
 
 
 def nice_top(most: float, limit: float | None = None) -> float:
-    """Return a round number that is at least `most`; a limit nearby stays in the plot."""
-    if limit is not None and most < limit <= 2 * most:
-        most = limit
+    """Return a round number that is at least `most` and the limit."""
+    most = max(most, limit or 0)
     if most <= 0:
         return 1
     step = 1e-4
@@ -149,13 +148,28 @@ def _plot(name: str, span: SlotGrid, values: Sequence[float | None], top: float)
 
 
 def _days(span: SlotGrid) -> Iterator[Tick]:
-    """Yield the starts of days in UTC; only the first day and new months show the month."""
+    """Yield the starts of days in UTC; only the first day and new months show the month.
+
+    A plot of at most two days has hours instead.
+    """
     whole = span.length * span.slots
+    if whole <= timedelta(days=2):
+        yield from _hours(span, whole)
+        return
     day = span.start.replace(hour=0, minute=0, second=0, microsecond=0)
     while (day := day + timedelta(days=1)) < span.start + whole:
         percent = round(100 * ((day - span.start) / whole), 2)
         is_named = day.day == 1 or day - span.start <= timedelta(days=1)
         yield Tick(percent, f"{day.day} {day:%b}" if is_named else f"{day.day}")
+
+
+def _hours(span: SlotGrid, whole: timedelta) -> Iterator[Tick]:
+    """Yield at most eight full hours in UTC, at multiples of their distance."""
+    step = next(each for each in (1, 2, 3, 6) if whole <= timedelta(hours=8 * each))
+    hour = span.start.replace(hour=0, minute=0, second=0, microsecond=0)
+    while (hour := hour + timedelta(hours=step)) < span.start + whole:
+        if hour > span.start:
+            yield Tick(round(100 * ((hour - span.start) / whole), 2), f"{hour:%H:%M}")
 
 
 def _gaps(values: Sequence[float | None]) -> Iterator[Gap]:

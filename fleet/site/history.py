@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.explain.history import DAYS, FINE, STATES, Slot, Trend
+from fleet.explain.history import STATES, Slot, Trend
 from fleet.model.history import NANO
 from fleet.report.document import Table, figures
 from fleet.report.plots import Key, Panel, Plot, stacked, stepped
@@ -14,8 +14,9 @@ from fleet.words import figures as words
 class HistoryPlots(NamedTuple):
     """Plots of the last days and their table, the newest row first."""
 
-    days: int
+    since: str
     step: str
+    table_step: str
     panels: tuple[Panel, ...]
     table: Table
 
@@ -23,8 +24,9 @@ class HistoryPlots(NamedTuple):
 def past_of(trend: Trend, currency: str, limit: int | None = None) -> HistoryPlots:
     """Return the plots of a trend; `limit` is the maximum number of machines."""
     return HistoryPlots(
-        days=DAYS,
-        step=words.duration(FINE),
+        since=words.time(trend.span.start),
+        step=words.duration(trend.span.length),
+        table_step=words.duration(trend.step),
         panels=(_machines(trend, limit), _waiting(trend), _money(trend, currency)),
         table=_table(trend.coarse, currency),
     )
@@ -64,9 +66,10 @@ def _panel(id_: str, plot: Plot, keys: Sequence[Key], trend: Trend) -> Panel:
     else:
         told = f"{plot.name} {when}: between {plot.low:.4g} and {plot.high:.4g}."
         if plot.unknown:
-            told += f" {words.UNKNOWN.capitalize()} for {words.duration(plot.unknown * FINE)}."
-    unknown = [Key("gap", words.UNKNOWN)] if plot.gaps else []
-    return Panel(id_, plot.name, (*keys, *unknown), plot, told)
+            unknown = words.duration(plot.unknown * trend.span.length)
+            told += f" {words.UNKNOWN.capitalize()} for {unknown}."
+    gaps = [Key("gap", words.UNKNOWN)] if plot.gaps else []
+    return Panel(id_, plot.name, (*keys, *gaps), plot, told)
 
 
 def _table(slots: Sequence[Slot], currency: str) -> Table:

@@ -22,6 +22,16 @@ from tests.builders import (
 NOTHING = MomentFigures(busy=0, idle=0, starting=0, other=0, waiting=0, nanos=0)
 UNREAD = MomentFigures(None, None, None, None, None, None)
 HOUR = timedelta(hours=1)
+
+
+def minutes(count: int) -> timedelta:
+    return timedelta(minutes=count)
+
+
+def days(count: int) -> timedelta:
+    return timedelta(days=count)
+
+
 FOUR_HOURS = SlotGrid(NOW, HOUR, 4, timedelta(hours=2))
 
 
@@ -76,8 +86,10 @@ def test_a_plan_without_pools_has_a_sample_of_nothing() -> None:
     assert sample_of(a_fleet(), a_plan(pools=())).fleet == NOTHING
 
 
-def test_slots_begin_at_multiples_of_their_length_and_reach_now() -> None:
-    span = span_of(a_fleet(), NOW + timedelta(minutes=7), days=1, length=HOUR)
+def test_slots_start_at_multiples_of_their_length_and_reach_now() -> None:
+    now = NOW + timedelta(minutes=7)
+
+    span = span_of(a_fleet(), now - timedelta(days=1), now, length=HOUR)
 
     assert (span.start, span.slots) == (NOW - timedelta(days=1), 25)
     assert span.end == NOW + HOUR
@@ -120,15 +132,15 @@ def test_a_history_ends_with_the_plan_and_holds_each_pool_of_it() -> None:
     found = history_of(a_fleet(cadence="1h"), plan, samples)
 
     builders = found.pools["builders"]
-    assert [slot.busy for slot in builders.fine[-4:]] == [None, 4.0, 4.0, 4.0]
-    assert [slot.busy for slot in builders.coarse[-2:]] == [4.0, 4.0]
-    assert (builders.now.busy, builders.span.slots) == (2, 337)
+    assert [slot.busy for slot in builders.fine] == [4.0] * 15
+    assert [slot.busy for slot in builders.coarse] == [4.0] * 3
+    assert (builders.now.busy, builders.span.start) == (2, NOW - HOUR)
     assert {slot.busy for slot in found.pools["new"].fine} == {None}
     assert found.fleet.fine[-1].busy == 0.0
 
 
 @pytest.mark.parametrize(
-    ("minutes", "average"),
+    ("at", "average"),
     [
         ([(0, 4), (5, 9), (12, 4)], 5.75),
         ([(18, 0), (19, 26)], 13.0),  # the first run of a young fleet creates its machines
@@ -137,18 +149,40 @@ def test_a_history_ends_with_the_plan_and_holds_each_pool_of_it() -> None:
     ],
 )
 def test_every_sample_counts_when_runs_are_minutes_apart(
-    minutes: list[tuple[int, int | None]], average: float
+    at: list[tuple[int, int | None]], average: float
 ) -> None:
     minute = timedelta(minutes=1)
     samples = [
-        RunSample(at=NOW + nth * minute, fleet=NOTHING._replace(busy=busy))
-        for nth, busy in minutes
+        RunSample(at=NOW + nth * minute, fleet=NOTHING._replace(busy=busy)) for nth, busy in at
     ]
 
     found = history_of(a_fleet(), a_plan(time=NOW + 20 * minute), samples)
 
-    assert found.fleet.fine[-1].busy == average
     assert found.fleet.coarse[-1].busy == average
+
+
+@pytest.mark.parametrize(
+    ("age", "slots", "length"),
+    [(minutes(3), 2, minutes(5)), (minutes(50), 11, minutes(5)), (days(2), 97, minutes(30))],
+)
+def test_a_history_starts_with_the_first_sample(
+    age: timedelta, slots: int, length: timedelta
+) -> None:
+    now = NOW + minutes(1)
+
+    found = history_of(a_fleet(), a_plan(time=now), [RunSample(at=now - age, fleet=NOTHING)])
+
+    span = found.fleet.span
+    assert (span.slots, span.length) == (slots, length)
+    assert span.start <= now - age < span.start + length
+    assert found.fleet.fine[0].busy == 0
+
+
+def test_a_history_without_samples_is_a_week_of_unknown_slots() -> None:
+    found = history_of(a_fleet(), a_plan(time=NOW), [])
+
+    assert {slot.busy for slot in found.fleet.fine} == {None}
+    assert found.fleet.span.start == NOW - days(7)
 
 
 figures = st.builds(

@@ -72,7 +72,7 @@ def test_a_plot_of_nothing_that_is_known_is_one_gap() -> None:
         (7, None, 8),
         (12, None, 20),
         (3, 6, 6),
-        (3, 100, 4),
+        (3, 100, 100),
         (9, 6, 10),
         (4321, None, 6000),
     ],
@@ -81,12 +81,19 @@ def test_the_axis_ends_at_a_round_number(most: float, limit: float | None, top: 
     assert nice_top(most, limit) == top
 
 
-def test_a_limit_is_drawn_where_it_is_near() -> None:
+def test_a_limit_is_always_in_the_plot() -> None:
     near = stacked("m", a_span(1), [("busy", [3])], limit=4)
     far = stacked("m", a_span(1), [("busy", [3])], limit=400)
     passed = stacked("m", a_span(1), [("busy", [8])], limit=4)
 
-    assert (near.mark, far.mark, passed.mark) == (0, None, 50)
+    assert (near.mark, far.mark, passed.mark) == (0, 0, 50)
+
+
+def test_a_plot_of_at_most_two_days_names_hours() -> None:
+    young = SlotGrid(NOW + HOUR / 2, timedelta(minutes=5), 24, HOUR)
+
+    assert [hour.text for hour in stepped("w", young, [0] * 24).days] == ["09:00", "10:00"]
+    assert len(stepped("w", a_span(48), [0] * 48).days) == 8
 
 
 def test_days_begin_at_midnight_in_utc_and_the_first_names_its_month() -> None:
