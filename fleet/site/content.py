@@ -29,6 +29,7 @@ from fleet.planner.ledger import periods
 from fleet.ports import Since, WebPage
 from fleet.site.charges import WEEK, RecentCharges, money_of
 from fleet.site.files import Shown, site
+from fleet.site.links import queue_page
 from fleet.site.versions import image_stories
 from fleet.state.files import LocalFiles
 from fleet.state.store import Store
@@ -40,7 +41,8 @@ def shown_of(decision: PlanResult, store: Store | None) -> Shown:
     """Return the content of the pages; `store` is None for a recorded world."""
     config, world, plan = decision.config, decision.world, decision.plan
     fleet = config.fleet
-    waits = waits_of(Case(fleet, world, plan))
+    case = Case(fleet, world, plan)
+    waits = waits_of(case)
     explained = {key: with_places(config, answer) for key, answer in waits.explained.items()}
     paths = {group.path for group in waits.groups if group.path}
     facts = facts_of_workers(fleet, world)
@@ -49,6 +51,11 @@ def shown_of(decision: PlanResult, store: Store | None) -> Shown:
         facts,
         powerful=powerful_builds(fleet, world, plan, facts),
         waits=waits._replace(explained=explained),
+        queue_pages={
+            key: page
+            for key in explained
+            if (found := case.find(key)) and (page := queue_page(fleet, key, found[0]))
+        },
         places={path: place_of(config, path) for path in paths},
         history=_RECORDED,
         money=money_of(fleet, world),

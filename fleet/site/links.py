@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
 
+from fleet.model.facts import Request
 from fleet.model.plan import WorkerVerdict
 from fleet.report.status import Status
+from fleet.schema.model import CoprQueue, DebusineQueue, Fleet
 
 OVERVIEW = "index.html"
 WORKERS = "-/status/workers"
@@ -88,6 +90,22 @@ class PageLinks:
         """Return whether this page is in the folder of another one, as a worker's page is."""
         folder = path.removesuffix("index.html")
         return bool(folder) and self._path != path and self._path.startswith(folder)
+
+
+def queue_page(fleet: Fleet, key: str, request: Request) -> str:
+    """Return the address of a request at its queue's server; empty if there is no such page."""
+    name, _, number = key.partition("/")
+    queue = fleet.queues.get(name)
+    if number != request.id:  # one of a group, of which the queue names only the oldest
+        return ""
+    match queue:
+        case DebusineQueue() if request.scope and request.workspace:
+            parts = [request.scope, request.workspace, "work-request", request.id]
+        case CoprQueue():
+            parts = ["coprs", "build", request.id.partition("-")[0]]
+        case _:
+            return ""
+    return f"{queue.url.rstrip('/')}/{'/'.join(quote(part, safe='') for part in parts)}/"
 
 
 def path_parts(names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:

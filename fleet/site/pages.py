@@ -37,6 +37,8 @@ class Shown:
     """The latest attempts to create machines, the oldest first."""
     waits: WaitingExplanations = field(default_factory=WaitingExplanations)
     """The waiting requests with reasons; without groups: not computed."""
+    queue_pages: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Address of each explained request at its queue's server, if it has one."""
     powerful: tuple[PowerfulBuild, ...] = ()
     """Builds that the allow-list gave powerful machines."""
     places: Mapping[Path, str] = field(default_factory=lambda: MappingProxyType({}))

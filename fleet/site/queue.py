@@ -73,6 +73,8 @@ def requests(shown: Shown) -> Iterator[Page]:
         alike = [each.key for each in group.requests[: MOST_LISTED + 1] if each.key != key]
         values = {
             "answer": answer,
+            "first": shown.waits.explained.get(answer.like),
+            "queue_page": shown.queue_pages.get(key, ""),
             "group": group,
             "request": request,
             "is_long": group.is_long(request, shown.plan.time),

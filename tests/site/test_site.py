@@ -345,6 +345,48 @@ def test_changes_of_shared_resources_are_shown() -> None:
     assert json.loads(files["status.json"])["bases"] == [own.model_dump(mode="json")]
 
 
+def a_request_site(*, package: str = "", **explained: Explanation) -> dict[str, str]:
+    """Return the pages of waiting requests with these explanations, by the number of each."""
+    ids = tuple(f"debian/{number.removeprefix('n')}" for number in explained)
+    signature = a_signature(requests=ids, count=len(ids))
+    rows = tuple(WaitingRequest(key, ago(hours=2), None, package) for key in ids)
+    group = WaitingGroup(signature, "no machine", False, (), 3600, rows)
+    waits = Waits((group,), dict(zip(ids, explained.values(), strict=True)))
+    pages = {ids[0]: "https://debusine.example/debian/builds/work-request/1/"}
+    return site(Shown(a_plan(signatures=(signature,)), waits=waits, queue_pages=pages))
+
+
+def an_answer(name: str, **overrides: object) -> Explanation:
+    return Explanation.model_validate(
+        {"kind": "request", "name": name, "headline": f"request {name} waits"} | overrides
+    )
+
+
+def test_a_request_page_names_the_package_and_links_to_its_queue() -> None:
+    files = a_request_site(package="chromium", n1=an_answer("debian/1"), n2=an_answer("debian/2"))
+
+    own, other = (files[f"-/status/requests/debian%2F{n}/index.html"] for n in (1, 2))
+    assert '<h1>chromium <span class="id">debian/1</span></h1>' in own
+    assert "<title>chromium, debian/1 " in own
+    assert '<a href="https://debusine.example/debian/builds/work-request/1/">debian/1</a>' in own
+    assert "https://" not in other
+    assert not SitePage(own).broken
+
+
+def test_a_request_page_has_the_suggestions_for_the_first_of_its_group() -> None:
+    raised = {"sentence": "raise pools.big.workers.max from 1 to 2"}
+    first = an_answer("debian/1", suggestions=(raised,))
+    later = an_answer("debian/2", like="debian/1", expected=ago(hours=-3))
+
+    page = a_request_site(n1=first, n2=later)["-/status/requests/debian%2F2/index.html"]
+
+    change = page[page.index('<h2 id="change">') : page.index("</section>")]
+    assert tells(change, raised["sentence"])
+    assert "2026-11-21 11:00 UTC" in change
+    assert '/debian%252F1/index.html">debian/1</a>' in change
+    assert "fleet explain" not in page
+
+
 def test_many_requests_take_several_pages() -> None:
     ids = tuple(f"debian/{number}" for number in range(2100))
 
