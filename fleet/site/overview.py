@@ -28,6 +28,8 @@ def overview(shown: Shown) -> Iterator[Page]:
             else past_of(history.fleet, shown.plan.currency),
             "tiles": tiles(shown.status, shown.plan),
             "tables": [_bases(shown.status), budgets_section(shown.plan.budgets)],
+            "unserved": [each for each in shown.status.waiting if each.served < each.count],
+            "served": [each for each in shown.status.waiting if each.served == each.count],
             "broken": sum(each.state in BROKEN for each in shown.status.workers),
             "late": sum(1 for _ in late_requests(shown)),
         },

@@ -14,11 +14,13 @@ from fleet.explain.values import Explanation
 from fleet.explain.waiting import WaitingExplanations, WaitingGroup, WaitingRequest
 from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import BaseChange, Work
+from fleet.model.notices import Notice
 from fleet.model.plan import RefusedTag
 from fleet.reconcile import reconcile
 from fleet.report.json import status_to_json
 from fleet.site.files import Shown, site
 from tests.builders import (
+    NOW,
     a_create,
     a_fleet,
     a_listing,
@@ -385,6 +387,20 @@ def test_a_request_page_has_the_suggestions_for_the_first_of_its_group() -> None
     assert "2026-11-21 11:00 UTC" in change
     assert '/debian%252F1/index.html">debian/1</a>' in change
     assert "fleet explain" not in page
+
+
+def test_unserved_requests_come_before_pools_and_notices_after_them() -> None:
+    plan = a_lively_plan()
+    said = "allow-list rule `a` expires in 3 days"
+    notice = Notice(kind="allow-list", key="a", path=(), until=NOW.date(), said=said)
+    plan = plan.altered(notices=(notice,))
+
+    page = site(Shown(plan))["index.html"]
+
+    order = [page.index(f'<h2 id="{name}">') for name in ("attention", "unserved", "pools")]
+    order += [page.index(f'<h2 id="{name}">') for name in ("served", "notices")]
+    assert order == sorted(order)
+    assert said in page[order[-1] :]
 
 
 def test_many_requests_take_several_pages() -> None:
