@@ -1,4 +1,4 @@
-"""Record docs/example/world.json from the replayed answers of a real Debusine.
+"""Record examples/tutorial/world.json from the replayed answers of a real Debusine.
 
 Run it as `python -m tools.record_world` after a change of the world's form.
 """
@@ -11,7 +11,7 @@ from fleet.queues.debusine.rest import DebusineRest
 from fleet.schema.model import DebusineQueue
 from tests.rigs.replay import PENDING, TOKEN, Replay
 
-TARGET = Path(__file__).parent.parent / "docs/example/world.json"
+TARGET = Path(__file__).parent.parent / "examples/tutorial/world.json"
 RECORDED_AT = datetime(2026, 11, 21, 0, 15, tzinfo=UTC)
 
 

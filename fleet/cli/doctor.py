@@ -107,6 +107,13 @@ def _lacking(fleet: Fleet) -> Iterator[tuple[str, str]]:
             yield name, add_extra(provider.extra)
 
 
+def find_missing(fleet: Fleet) -> Iterator[str]:
+    """Yield a step for each extra, and for the Pulumi CLI, that changes of machines lack."""
+    yield from dict.fromkeys(command for _, command in _lacking(fleet))
+    if any(each.engine == "pulumi" for each in fleet.providers.values()):
+        yield from (f"Pulumi CLI: {GET_CLI}" for each in _pulumi() if each.result == "wrong")
+
+
 def _installed(fleet: Fleet) -> Sequence[CheckResult]:
     said = f"fleet {version('fleet-reconciler')} on Python {platform.python_version()}"
     found = CheckResult(about="fleet, version", result="ok", said=said)

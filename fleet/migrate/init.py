@@ -9,21 +9,37 @@ from pathlib import Path
 from typing import Any
 
 from fleet.apply.config import load_config
-from fleet.cli.arguments import Parser, option
+from fleet.cli.arguments import Parser, flag, option
+from fleet.cli.doctor import find_missing
 from fleet.clock import utc_now
 from fleet.errors import AlreadyThere, FleetError, WrongUsage
 from fleet.migrate import starting
 from fleet.migrate.commands import check_text, import_from
 from fleet.migrate.reading import Imported
 from fleet.ports import Console
+from fleet.schema.model import Fleet
 from fleet.schema.units import FLEET_NAME_PATTERN, follows
 from fleet.state.files import DRAFT_PREFIX, create_files, locked_folder
+from fleet.state.storage import shipped_folder
 from fleet.state.store import store_of
 
+EXAMPLES: Mapping[str, str] = {
+    "demo": "fleet validate",
+    "tutorial": "fleet help tutorial",
+    "waiting": "fleet help why-does-my-build-wait",
+    "powerful": "fleet help allow-a-powerful-build",
+    "refusal": "fleet help read-a-refusal",
+    "draining": "fleet help drain-a-pool",
+    "history": "fleet help simulate-a-change",
+    "resalloc": "fleet help move-from-resalloc",
+    "debusine-pools": "fleet help import",
+    "debusine-rules": "fleet help export",
+}
+"""The folders of `examples/`, and the next command: it prints the page, if there is one."""
+_DOCTOR = "fleet doctor  (names each step below that is still missing; run it at any time)"
 _SYSTEMS = ("resalloc", "copr", "debusine")
 _TRIES = 5
 _PROGRAM: int | None = 0o755
-_LOOK = ("fleet doctor", "fleet plan")
 _CONFIG, _STORE = "fleet.yaml", ".fleet/store.db"
 _KINDS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
     "queue": ("Where does work wait?", starting.QUEUES, "recorded"),
@@ -49,6 +65,14 @@ def arguments(parser: Parser) -> None:
         f"address of the Debusine or Copr server (default: {starting.URLS['debusine']})",
     )
     option(parser, "--scope", "SCOPE", "scope at the Debusine server (default: debian)")
+    flag(parser, "--yes", "ask nothing at a terminal: take the defaults")
+    listed = ", ".join(f"`{name}` ({page})" for name, page in EXAMPLES.items())
+    parser.add_argument(
+        "--example",
+        choices=tuple(EXAMPLES),
+        metavar="NAME",
+        help=f"only write the files that a page is followed with: {listed}",
+    )
     parser.add_argument(
         "--from",
         dest="source",
@@ -60,6 +84,8 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Write all files or none; exit 4 without writing if one of them exists."""
+    if args.example:
+        return _write_example(args, console)
     if not follows(FLEET_NAME_PATTERN, args.fleet):
         raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
     _refuse_together(args)
@@ -70,7 +96,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         scripts = {name: (text.encode(), _PROGRAM) for name, text in imported.scripts}
         made = scripts | _files(imported.text, starting.StarterChoices(args.fleet, "tickets"))
         unfinished = any(each.kind == "to-do" for each in imported.changes)
-        next_steps = [*["edit fleet.yaml: see each `to-do` above"] * unfinished, *_LOOK]
+        next_steps = [*["edit fleet.yaml: see each `to-do` above"] * unfinished, "fleet plan"]
     else:
         _refuse_early(args.fleet)
         choice = _choose(args, console)
@@ -83,7 +109,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         _refuse_existing(made)
         new = create_files(made)
         try:
-            store = _create_store(console, made)
+            fleet, store = _create_store(console, made)
         except FleetError:
             for path in new:
                 path.unlink(missing_ok=True)
@@ -91,7 +117,25 @@ def run(args: argparse.Namespace, console: Console) -> int:
         for left in Path().glob(f"{DRAFT_PREFIX}*"):
             shutil.rmtree(left, ignore_errors=True)
     console.out(f"wrote {', '.join(sorted(made))}; store {store} created")
+    next_steps = [_DOCTOR, *find_missing(fleet), *next_steps]
     console.out("Next:\n" + "\n".join(f"  {n}. {each}" for n, each in enumerate(next_steps, 1)))
+    return 0
+
+
+def _write_example(args: argparse.Namespace, console: Console) -> int:
+    """Write the files of an example, as a page of the documentation uses them."""
+    given = [name for name in (*_KINDS, "url", "scope", "source") if getattr(args, name)]
+    if given:
+        raise WrongUsage(f"--example excludes --{given[0].replace('source', 'from')}")
+    files = sorted((shipped_folder("examples") / args.example).iterdir())
+    made: dict[str, tuple[bytes, int | None]] = {
+        path.name: (path.read_bytes(), None) for path in files
+    }
+    with locked_folder(Path()):
+        if there := [path for path in map(Path, made) if os.path.lexists(path)]:
+            raise _already(there)
+        create_files(made)
+    console.out(f"wrote {', '.join(made)}\nNext: {EXAMPLES[args.example]}")
     return 0
 
 
@@ -123,7 +167,7 @@ def _choose(args: argparse.Namespace, console: Console) -> starting.StarterChoic
             f"--queue recorded --cloud {given['cloud']}: a recording buys no machines; choose "
             "another queue, or --cloud sim or local"
         )
-    asks = console.can_ask
+    asks = console.can_ask and not args.yes
     for name, (question, choices, usual) in _KINDS.items():
         default = usual
         if given[name] is not None:
@@ -133,18 +177,28 @@ def _choose(args: argparse.Namespace, console: Console) -> starting.StarterChoic
             unfit, default = {"recorded"}, "debusine"
         if name == "cloud" and given["queue"] == "recorded":
             unfit = starting.PAID
-        fit = {each: what for each, what in choices.items() if each not in unfit}
-        given[name] = _ask(console, question, fit, default) if asks else default
+        given[name] = _ask(console, question, choices, unfit, default) if asks else default
     more = {name: getattr(args, name) for name in ("url", "scope") if getattr(args, name)}
     return starting.StarterChoices(args.fleet, **given, **more)
 
 
-def _ask(console: Console, question: str, choices: Mapping[str, str], default: str) -> str:
-    """Return a user's choice, by name, number or prefix; an empty answer is the default."""
-    names = list(choices)
+def _ask(
+    console: Console,
+    question: str,
+    choices: Mapping[str, str],
+    unfit: Collection[str],
+    default: str,
+) -> str:
+    """Return a user's choice, by name, number or prefix; an empty answer is the default.
+
+    Another answer is refused with the reason, and the question asked again.
+    """
+    names = [name for name in choices if name not in unfit]
     listed = [f"  {n}. {name}: {choices[name]}" for n, name in enumerate(names, 1)]
+    expected = f"answer with a number from 1 to {len(names)}, or a name"
+    console.note("\n".join([question, *listed]))
     for _ in range(_TRIES):
-        console.note("\n".join([question, *listed, f"[{default}]"]))
+        console.note(f"Number or name [{default}]:")
         line = sys.stdin.readline()
         if not line:
             break
@@ -156,6 +210,12 @@ def _ask(console: Console, question: str, choices: Mapping[str, str], default: s
         meant = [name for name in names if name.startswith(answer)]
         if len(meant) == 1:
             return meant[0]
+        if meant:
+            console.note(f"{answer!r} may be {' or '.join(meant)}; {expected}")
+        elif answer in unfit:
+            console.note(f"{answer!r} does not fit: a recording buys no machines; {expected}")
+        else:
+            console.note(f"{answer!r} is not one of them; {expected}")
     raise WrongUsage(f"expected one of {', '.join(names)}; nothing was written")
 
 
@@ -214,9 +274,9 @@ def _says(path: Path, made: Mapping[str, tuple[bytes, int | None]]) -> bool:
         return False
 
 
-def _create_store(console: Console, made: Iterable[str]) -> str:
+def _create_store(console: Console, made: Iterable[str]) -> tuple[Fleet, str]:
     fleet = load_config(argparse.Namespace(file="fleet.yaml"), console).fleet
     store = store_of(fleet, "fleet.yaml")
     if not store.init(utc_now()):
         raise _already(path for path in map(Path, (*made, _STORE)) if os.path.lexists(path))
-    return store.address
+    return fleet, store.address

@@ -8,7 +8,7 @@ import pytest
 from tests.rigs.process import ROOT, RunFleet, clean_environment, run_process
 from tests.rigs.trial import Trial
 
-EXAMPLE = ROOT / "docs/example"
+EXAMPLE = ROOT / "examples/tutorial"
 """A fleet.yaml without a pattern to match."""
 HEAVY = {
     "aiohttp",

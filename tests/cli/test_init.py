@@ -13,8 +13,11 @@ import pytest
 import yaml
 
 from fleet.errors import FileUnreadable
+from fleet.migrate.init import EXAMPLES
 from fleet.migrate.starting import CLOUDS, PAID, QUEUES, SIZES
 from fleet.state.files import create_files
+from fleet.state.history import read_moment
+from tests.builders.recording import made_up
 from tests.builders.sentences import tells
 from tests.queues.test_copr import BUILD_42, SOURCE, serving
 from tests.rigs.loopback import Loopback
@@ -94,7 +97,7 @@ def test_a_ticket_gets_a_machine_by_what_it_says_to_do_next(run_fleet: RunFleet)
     steps = re.findall(r"^  \d+\. fleet (.+?)(?:  \(.*)?$", begun.stdout, re.MULTILINE)
     done = [run_fleet(*step.split()) for step in steps]
 
-    assert [each.returncode for each in done] == [0, 0, 0], [each.stderr for each in done]
+    assert [each.returncode for each in done] == [0, 0, 0, 0], [each.stderr for each in done]
     assert tells(done[-1].stdout, "1 created")
 
 
@@ -239,6 +242,8 @@ def test_a_file_that_somebody_made_meanwhile_is_not_replaced(project: Path) -> N
         ("--queue", "tickets", "--url", "https://d.example"),
         ("--from", "elsewhere", "x.yaml"),
         ("--from", "resalloc", "x.yaml", "--cloud", "sim"),
+        ("--example", "demo", "--cloud", "sim"),
+        ("--example", "demo", "--from", "resalloc", "x.yaml"),
     ],
 )
 def test_wrong_usage_writes_nothing(
@@ -312,12 +317,42 @@ def test_what_cannot_be_imported_leaves_nothing(run_fleet: RunFleet, project: Pa
     ],
 )
 def test_a_person_is_asked(project: Path, answers: bytes, written: tuple[object, ...]) -> None:
+    done, _ = at_a_terminal(project, answers)
+
+    assert done == 0
+    config = yaml.safe_load((project / "fleet.yaml").read_text())
+    found = (
+        config["queues"]["work"]["kind"],
+        config["providers"]["cloud"]["kind"],
+        config["pools"]["builders"]["machine"],
+    )
+    assert found == written
+
+
+def test_an_unfit_answer_is_refused_with_the_reason(project: Path) -> None:
+    done, said = at_a_terminal(project, b"recorded\naws\nnowhere\nsim\n9\n\n")
+
+    assert done == 0
+    assert tells(said, "'aws' does not fit", "a recording buys no machines", "1 to 2")
+    assert tells(said, "'nowhere' is not one of them")
+    assert tells(said, "'9' is not one of them", "1 to 3")
+
+
+def test_yes_takes_the_defaults_at_a_terminal(project: Path) -> None:
+    done, said = at_a_terminal(project, b"", "--yes")
+
+    assert (done, said) == (0, "")
+    assert names(project) == FILES
+
+
+def at_a_terminal(project: Path, answers: bytes, *options: str) -> tuple[int, str]:
+    """Return the exit code of `fleet init` at a terminal with these answers, and its questions."""
     ours, theirs = pty.openpty()
     os.write(ours, answers)
     environment = clean_environment(project.parent)
     environment.pop("CI", None)
     done = subprocess.run(
-        [*fleet_command(), "init"],
+        [*fleet_command(), "init", *options],
         cwd=project,
         env=environment | {"TERM": "xterm"},
         stdin=theirs,
@@ -326,14 +361,68 @@ def test_a_person_is_asked(project: Path, answers: bytes, written: tuple[object,
         check=False,
         timeout=60,
     )
+    os.set_blocking(ours, False)
+    try:
+        said = os.read(ours, 100_000).decode()
+    except BlockingIOError:
+        said = ""
     os.close(ours)
     os.close(theirs)
+    return done.returncode, said
 
-    assert done.returncode == 0
-    config = yaml.safe_load((project / "fleet.yaml").read_text())
-    found = (
-        config["queues"]["work"]["kind"],
-        config["providers"]["cloud"]["kind"],
-        config["pools"]["builders"]["machine"],
-    )
-    assert found == written
+
+def test_the_doctor_comes_first_and_missing_tools_next(run_fleet: RunFleet) -> None:
+    begun = run_fleet("init", "--cloud", "hcloud", env={"FLEET_PULUMI": "/nowhere/pulumi"})
+
+    steps = re.findall(r"^  (\d+)\. (.+)$", begun.stdout, re.MULTILINE)
+    assert [int(number) for number, _ in steps] == list(range(1, len(steps) + 1))
+    assert steps[0][1].startswith("fleet doctor")
+    assert steps[1][1].startswith("Pulumi CLI")
+    assert tells(steps[-1][1], ".gitlab-ci.yml", "image")
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_an_example_writes_its_files_and_nothing_else(
+    run_fleet: RunFleet, project: Path, name: str
+) -> None:
+    done = run_fleet("init", "--example", name)
+    again = run_fleet("init", "--example", name)
+
+    theirs = {path.name: path.read_bytes() for path in (ROOT / "examples" / name).iterdir()}
+    assert done.returncode == 0, done.stderr
+    assert {path.name: path.read_bytes() for path in project.iterdir()} == theirs
+    assert again.returncode == 4
+    assert all(each in again.stderr for each in theirs)
+
+
+def test_the_example_of_a_history_is_the_one_that_tests_make_up(tmp_path: Path) -> None:
+    example = ROOT / "examples/history/history.jsonl.zst"
+    made_up(tmp_path / "h", 7)
+
+    ends = [read_moment(str(path)) for path in (example, tmp_path / "h")]
+
+    assert ends[0] == ends[1]
+
+
+def test_each_example_is_a_folder_and_names_a_command_that_works(run_fleet: RunFleet) -> None:
+    run_fleet("init", "--example", "demo")
+    codes = {name: run_fleet(*step.split()[1:]).returncode for name, step in EXAMPLES.items()}
+
+    assert sorted(EXAMPLES) == names(ROOT / "examples")
+    assert set(codes.values()) == {0}, codes
+
+
+def test_a_misspelt_example_is_refused_with_a_close_name(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    done = run_fleet("init", "--example", "waitin")
+
+    assert done.returncode == 2
+    assert tells(done.stderr, "did you mean 'waiting'", *EXAMPLES)
+    assert names(project) == []
+
+
+def test_help_lists_each_example_with_its_page(run_fleet: RunFleet) -> None:
+    said = "".join(run_fleet("init", "--help").stdout.split())
+
+    assert [name for name in EXAMPLES if f"`{name}`" not in said] == []

@@ -1,8 +1,8 @@
 """README, tutorial, how-to and reference pages show what the program really says.
 
 A block after `<!-- file: NAME -->` is written to that file, `<!-- copy: PATH -->` brings a file
-of the repository, and `<!-- history: DAYS -->` makes history.jsonl.zst. Each `$ command` of a
-console block is run, all of a page in one folder, and what follows must be what it printed.
+of the repository. Each `$ command` of a console block is run, all of a page in one folder, and
+what follows must be what it printed.
 `pytest --update-golden` rewrites it.
 """
 
@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.builders.recording import made_up
 from tests.rigs.golden import Golden
 from tests.rigs.local_machines import end_machines
 from tests.rigs.process import ROOT, clean_environment
@@ -46,11 +45,10 @@ DOCUMENTS = [
 ]
 BLOCK = re.compile(
     r"<!-- copy: (?P<copy>\S+) -->\n"
-    r"|<!-- history: (?P<days>\d+) -->\n"
     r"|(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<kind>\w+)\n(?P<body>.*?)```\n",
     re.DOTALL,
 )
-BRINGS = re.compile(r"<!-- (?P<how>copy|file|history): (?P<what>\S+) -->\n")
+BRINGS = re.compile(r"<!-- (?:copy|file): (?P<what>\S+) -->\n")
 UNSEEN = re.compile(r"<!--.*?-->\n*|(?<=\])\([^)\s]*\)", re.DOTALL)
 # What differs from run to run: the time, digests of it, ages in seconds, and how wide they are.
 VARIES = (
@@ -90,9 +88,11 @@ class Shell:
         self.project.mkdir()
         self._umask = 0o022
         for name in ("fleet.yaml", "world.json"):
-            shutil.copy(ROOT / "docs/example" / name, self.project)
+            shutil.copy(ROOT / "examples/tutorial" / name, self.project)
         if pulumi := os.environ.get("FLEET_PULUMI"):
             (folder / "bin" / "pulumi").symlink_to(pulumi)
+        else:  # what a page says is missing must not depend on this computer
+            self.environment["FLEET_PULUMI"] = "/nowhere/pulumi"
 
     def run(self, command: str) -> str:
         """Return what a command prints, and its exit code when that is not 0."""
@@ -136,8 +136,6 @@ def replayed(text: str, shell: Shell, output: Callable[[str, str], str] | None =
     def replay(match: re.Match[str]) -> str:
         if match["copy"]:
             shutil.copy(ROOT / match["copy"], shell.project)
-        if match["days"]:
-            made_up(shell.project / "history.jsonl.zst", int(match["days"]))
         if match["file"]:
             shell.write(match["file"], match["body"])
         if match["kind"] != "console":
@@ -179,7 +177,7 @@ def wording(text: str) -> str:
 def unnamed_files(text: str) -> Iterator[str]:
     """Yield each file that a page's comments bring and the paragraph before does not name."""
     for match in BRINGS.finditer(text):
-        name = "history.jsonl.zst" if match["how"] == "history" else match["what"]
+        name = match["what"]
         paragraph = UNSEEN.sub("", text[: match.start()]).rstrip().rpartition("\n\n")[2]
         if name not in paragraph or "```" in paragraph:
             yield name

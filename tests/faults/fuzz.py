@@ -172,7 +172,7 @@ def change_bytes(random: Random, content: bytes) -> bytes:
 def _demo(folder: Path) -> None:
     """Lay the example down, and its world."""
     for name in ("fleet.yaml", "world.json"):
-        (folder / name).write_bytes((ROOT / "docs/example" / name).read_bytes())
+        (folder / name).write_bytes((ROOT / "examples/tutorial" / name).read_bytes())
 
 
 def _trial(folder: Path) -> None:
@@ -282,7 +282,7 @@ KINDS: Mapping[str, Kind] = {
         ),
         lambda: (
             (ROOT / "fleet.yaml").read_bytes(),
-            (ROOT / "docs/example/fleet.yaml").read_bytes(),
+            (ROOT / "examples/tutorial/fleet.yaml").read_bytes(),
             *_fixtures("whole.yaml", "starter.yaml")(),
         ),
         change_text,
@@ -295,7 +295,7 @@ KINDS: Mapping[str, Kind] = {
             *(("status", "--world", "input", "--json"), ("explain", "--all", "--world", "input")),
             ("explain", "request", "4", "--world", "input"),
         ),
-        lambda: ((ROOT / "docs/example/world.json").read_bytes(),),
+        lambda: ((ROOT / "examples/tutorial/world.json").read_bytes(),),
         change_json,
         _demo,
     ),

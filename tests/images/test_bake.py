@@ -55,7 +55,7 @@ class Site:
     def __post_init__(self) -> None:
         if not (self.folder / "fleet.yaml").exists():
             for name in ("fleet.yaml", "world.json"):
-                shutil.copy(ROOT / "docs/example" / name, self.folder)
+                shutil.copy(ROOT / "examples/tutorial" / name, self.folder)
         self.temporary.mkdir()
         self.temporary.chmod(0o1777)
         assert self.do("state", "init").returncode == 0

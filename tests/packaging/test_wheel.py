@@ -108,6 +108,17 @@ def test_the_installed_program_completes_words_of_shells(
     assert "explain" in asked.stdout
 
 
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").iterdir()))
+def test_the_installed_program_writes_the_files_of_each_page(
+    minimal: Installed, tmp_path: Path, name: str
+) -> None:
+    done = run_installed(minimal.program, tmp_path, "init", "--example", name)
+
+    theirs = {path.name: path.read_bytes() for path in (ROOT / "examples" / name).iterdir()}
+    assert done.returncode == 0, done.stderr
+    assert {each: (tmp_path / each).read_bytes() for each in theirs} == theirs
+
+
 def test_the_manual_page_is_installed_and_can_be_set(minimal: Installed, elsewhere: Path) -> None:
     page = minimal.program.parents[1] / "share" / "man" / "man1" / "fleet.1"
     groff = shutil.which("groff")

@@ -23,7 +23,7 @@ from tests.rigs.recorded import recorded_requests
 from tests.rigs.replay import PENDING, TOKEN, Replay
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
-WORLD = (Path(__file__).parents[2] / "docs/example/world.json").read_bytes()
+WORLD = (Path(__file__).parents[2] / "examples/tutorial/world.json").read_bytes()
 
 
 @dataclass(frozen=True)

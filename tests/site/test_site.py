@@ -353,7 +353,7 @@ def a_request_site(*, package: str = "", **explained: Explanation) -> dict[str, 
     signature = a_signature(requests=ids, count=len(ids))
     rows = tuple(WaitingRequest(key, ago(hours=2), None, package) for key in ids)
     group = WaitingGroup(signature, "no machine", False, (), 3600, rows)
-    waits = Waits((group,), dict(zip(ids, explained.values(), strict=True)))
+    waits = WaitingExplanations((group,), dict(zip(ids, explained.values(), strict=True)))
     pages = {ids[0]: "https://debusine.example/debian/builds/work-request/1/"}
     return site(Shown(a_plan(signatures=(signature,)), waits=waits, queue_pages=pages))
 
