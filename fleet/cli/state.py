@@ -162,13 +162,13 @@ def _show(store: Store, storage: Storage, args: argparse.Namespace, console: Con
 
 
 def _migrate(store: Store, args: argparse.Namespace, console: Console) -> int:
-    """Print the migration steps; with --apply, migrate the store under the lock."""
-    steps = store.migration()
-    if steps and args.apply:
+    """Print the change of the store's format; with --apply, make it under the lock."""
+    change = store.migration()
+    if change and args.apply:
         with store.lock(lock_owner(), utc_now()):
             store.migrate()
     done = "done" if args.apply else "nothing was changed; to apply: fleet state migrate --apply"
-    console.out("\n".join([*steps, done] if steps else ["the store is of this version"]))
+    console.out(f"{change}\n{done}" if change else "the store is of this version")
     return 0
 
 

@@ -6,7 +6,7 @@ import getpass
 import hashlib
 import os
 import socket
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, partial
@@ -172,57 +172,33 @@ _MIGRATION_LOCK_ID = 0x666C656574
 """ID of the advisory lock for migrations; an arbitrary number that other programs rarely use."""
 
 
-def create_tables(connection: sa.Connection, tables: Collection[sa.Table]) -> None:
-    """Create missing tables, and add missing columns to those of an older fleet."""
-    if connection.dialect.name == "postgresql" and any(_missing_columns(connection, tables)):
+def create_tables(connection: sa.Connection) -> None:
+    """Create the tables and columns that a store of an older fleet lacks, all or none.
+
+    It is the first statement of a transaction, and waits for another command that does the same.
+    """
+    if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK_ID)))
-    for table, columns in _missing_columns(connection, tables):
+    else:
+        # The driver starts no transaction before it creates a table.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    for table in METADATA.sorted_tables:
         table.create(connection, checkfirst=True)
-        for column in columns:
-            written = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
-            connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {written}"))
-
-
-def _missing_columns(
-    connection: sa.Connection, tables: Collection[sa.Table]
-) -> Iterator[tuple[sa.Table, list[sa.Column[object]]]]:
-    """Yield each incomplete table and its missing columns; none if the table itself is missing."""
-    for table in tables:
-        seen = sa.inspect(connection)
-        if not seen.has_table(table.name):
-            yield table, []
-            continue
-        there = {column["name"] for column in seen.get_columns(table.name)}
-        if columns := [column for column in table.columns if column.name not in there]:
-            yield table, columns
-
-
-def find_migration(connection: sa.Connection) -> Iterator[str]:
-    """Yield the changes that would migrate a store of an older fleet."""
-    for table, columns in _missing_columns(connection, METADATA.sorted_tables):
-        added = ", ".join(column.name for column in columns)
-        yield f"table {table.name}: add {added}" if columns else f"table {table.name}: create"
-    form = read_value(connection, "format")
-    if form != FORMAT:
-        yield f"format {form} becomes {FORMAT}: fleet before {_MIN_RELEASE} then refuses the store"
-
-
-def query_if_exists(
-    connection: sa.Connection, table: sa.Table, query: "sa.Select[*tuple[Any, ...]]"
-) -> "sa.CursorResult[*tuple[Any, ...]]":
-    """Execute a query; return no row if the table is missing, as in a store of an older fleet."""
-    nothing = sa.select(sa.null()).where(sa.false())
-    return connection.execute(query if sa.inspect(connection).has_table(table.name) else nothing)
+        there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in there:
+                written = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {written}"))
+    write_about(connection, ABOUT_COLUMNS)
 
 
 def replace_rows(
     connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Insert rows, each in place of one with its key; creates the table in an older store."""
+    """Insert rows, each in place of one with its key."""
     names = [column.name for column in table.primary_key]
     new = {tuple(row[name] for name in names): row for row in rows}
     if new:
-        table.create(connection, checkfirst=True)
         same = [table.c[name] == sa.bindparam(f"old_{name}") for name in names]
         old = [{f"old_{name}": row[name] for name in names} for row in new.values()]
         connection.execute(sa.delete(table).where(*same), old)
@@ -339,11 +315,17 @@ _MIN_RELEASE = "0.2.0"
 """The first release that reads `FORMAT`."""
 ABOUT_FORMAT: Mapping[str, str] = MappingProxyType({"format": FORMAT, "needs": _MIN_RELEASE})
 """Rows that make older fleets refuse the store, since they would ignore parts of it."""
+_COLUMNS_KEY = "columns"
+_COLUMNS = sum(len(table.columns) for table in METADATA.sorted_tables)
+"""Number of columns of all tables; it only grows, as no version removes one."""
+ABOUT_COLUMNS: Mapping[str, str] = MappingProxyType({_COLUMNS_KEY: str(_COLUMNS)})
+"""Row of a store with all tables and columns of this version."""
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
 _DAMAGE = (
     "file is not a database",
     "database disk image is malformed",
     "Could not decode to UTF-8",
+    "no such table",
 )
 _INVALID_URL_MESSAGE = (
     "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
@@ -403,6 +385,10 @@ class Database:
                 "give each fleet a store of its own"
             )
         self._exists = True
+        with reading_rows(ABOUT):
+            has_all = int(about.get(_COLUMNS_KEY, "0")) >= _COLUMNS
+        if not has_all:
+            create_tables(connection)
 
     def _refuse_older(self, path: Path) -> None:
         """Raise StoreFailed if this fleet's store is at the path that an older fleet used."""
@@ -608,16 +594,20 @@ _TABLES = {
     for table in METADATA.sorted_tables
     if table not in (ABOUT, LOCK)
 }
-_UNDUMPED_KEYS = ("format", "needs", "fleet", CREATED_KEY, TICKETS_AFTER_KEY, FENCE_KEY)
+_UNDUMPED_KEYS = (
+    "format",
+    "needs",
+    "fleet",
+    CREATED_KEY,
+    TICKETS_AFTER_KEY,
+    FENCE_KEY,
+    _COLUMNS_KEY,
+)
 
 
 def read_rows(connection: sa.Connection) -> Rows:
-    """Return all rows, sorted by primary key; missing columns of an older store have defaults."""
-    there = set(sa.inspect(connection).get_table_names())
-    rows = {
-        name: _read_table(connection, table) if table.name in there else []
-        for name, table in _TABLES.items()
-    }
+    """Return all rows, sorted by primary key."""
+    rows = {name: _read_table(connection, table) for name, table in _TABLES.items()}
     about = [row for row in _read_table(connection, ABOUT) if row["key"] not in _UNDUMPED_KEYS]
     return {"about": about, **rows}
 
@@ -647,20 +637,24 @@ def find_invalid_row(rows: Rows) -> str:
 
 
 def complete(rows: Rows) -> dict[str, list[dict[str, Cell]]]:
-    """Return rows with the defaults of columns that an older fleet lacks."""
+    """Return rows with the defaults of columns that an older fleet lacks.
+
+    Rows about the store itself are omitted: an older fleet dumps those of later ones.
+    """
     return {
-        name: [(_defaults(_TABLES[name]) if name in _TABLES else {}) | dict(row) for row in found]
+        name: [
+            (_defaults(_TABLES[name]) if name in _TABLES else {}) | dict(row)
+            for row in found
+            if name != "about" or row.get("key") not in _UNDUMPED_KEYS
+        ]
         for name, found in rows.items()
     }
 
 
 def _read_table(connection: sa.Connection, table: sa.Table) -> list[dict[str, Cell]]:
-    there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-    columns = [table.c[name] for name in _column_types(table) if name in there]
-    order = [*table.primary_key.columns]
-    found = connection.execute(sa.select(*columns).order_by(*order)).mappings()
-    own = _defaults(table)
-    return [own | {str(key): value for key, value in row.items()} for row in found]
+    columns = [table.c[name] for name in _column_types(table)]
+    query = sa.select(*columns).order_by(*table.primary_key.columns)
+    return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def _defaults(table: sa.Table) -> dict[str, Cell]:

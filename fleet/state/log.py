@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from fleet.model.log import Chain, Link, LogEntry, Mark, count_expired, linked
 from fleet.model.values import in_utc
-from fleet.state.database import ABOUT, LOG, query_if_exists, reading_rows
+from fleet.state.database import ABOUT, LOG, reading_rows
 
 _ENDS_KEY = "log"
 """Key of the anchor and the head of the chain, as JSON."""
@@ -20,12 +20,8 @@ _IS_ENDS_KEY = ABOUT.c.key == _ENDS_KEY
 
 
 def append_entries(connection: sa.Connection, entries: Sequence[LogEntry]) -> Mark:
-    """Append entries and remove expired ones; return the place of the last entry.
-
-    Creates the table in a store of an older fleet.
-    """
+    """Append entries and remove expired ones; return the place of the last entry."""
     anchor, head = lock_log(connection)
-    LOG.create(connection, checkfirst=True)
     head = _skip_foreign_rows(connection, head)
     for entry in entries:
         link = linked(head, entry)
@@ -77,22 +73,22 @@ _MAX_TRIMMED = 1000
 
 
 def read_entries(connection: sa.Connection, since: datetime | None) -> tuple[LogEntry, ...]:
-    """Return the entries since a time; empty in a store of an older fleet."""
+    """Return the entries since a time."""
     query = sa.select(LOG.c.at, LOG.c.entry).order_by(LOG.c.place)
     if since is not None:
         query = query.where(LOG.c.at >= since.isoformat())
     with reading_rows(LOG):
         return tuple(
             LogEntry.model_validate({"at": row.at, **json.loads(row.entry)})
-            for row in query_if_exists(connection, LOG, query)
+            for row in connection.execute(query)
         )
 
 
 def read_chain(connection: sa.Connection) -> Chain:
-    """Return the stored log; empty in a store of an older fleet."""
+    """Return the stored log."""
     anchor, head = _read_ends(connection)
     columns = (LOG.c.place, LOG.c.at, LOG.c.entry, LOG.c.digest)
-    rows = query_if_exists(connection, LOG, sa.select(*columns).order_by(LOG.c.place))
+    rows = connection.execute(sa.select(*columns).order_by(LOG.c.place))
     return Chain(anchor, tuple(Link(*row) for row in rows), head)
 
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from fleet.errors import StoreFailed
 from fleet.model.history import RunObservation
 from fleet.model.values import in_utc
-from fleet.state.database import MOMENTS, query_if_exists, reading_rows
+from fleet.state.database import MOMENTS, reading_rows
 from fleet.state.zstd import zstd
 
 _LEVEL = 9
@@ -30,9 +30,8 @@ _first, _at = MOMENTS.c.first, MOMENTS.c.at
 def write_moment(connection: sa.Connection, observed: RunObservation) -> None:
     """Store a world, and remove chains whose moments have all expired.
 
-    Creates the table in a store of an older fleet. For one time, the first world is kept.
+    For one time, the first world is kept.
     """
-    MOMENTS.create(connection, checkfirst=True)
     at = observed.at.isoformat()
     if observed.keep and not connection.execute(sa.select(_at).where(_at == at)).first():
         packed, first = _pack_after(connection, observed, at)
@@ -44,9 +43,9 @@ def write_moment(connection: sa.Connection, observed: RunObservation) -> None:
 
 
 def list_chains(connection: sa.Connection, since: datetime, until: datetime) -> tuple[str, ...]:
-    """Return the chains with moments in a time span, oldest first; empty in an older store."""
+    """Return the chains with moments in a time span, oldest first."""
     query = sa.select(_first).where(_at >= since.isoformat(), _at <= until.isoformat())
-    return tuple(query_if_exists(connection, MOMENTS, query.distinct().order_by(_first)).scalars())
+    return tuple(connection.execute(query.distinct().order_by(_first)).scalars())
 
 
 def unpack_first(connection: sa.Connection, first: str) -> bytes:

@@ -1,8 +1,7 @@
 """The store: all state of a fleet in one database.
 
 SQLite by default, PostgreSQL for a team. Only `init` creates it: a missing store raises
-StoreMissing. A table that is missing in a store of an older fleet is read as empty, and created by
-the first write.
+StoreMissing. The first command on a store of an older fleet adds missing tables and columns.
 """
 
 import json
@@ -39,9 +38,11 @@ from fleet.ports import Charging, RunRecords, Since, StackRecord
 from fleet.schema.model import Fleet
 from fleet.state.database import (
     ABOUT,
+    ABOUT_COLUMNS,
     ABOUT_FORMAT,
     ATTEMPTS,
     CREATED_KEY,
+    FORMAT,
     IMAGES,
     LEDGER,
     LOCK,
@@ -60,12 +61,9 @@ from fleet.state.database import (
     Database,
     Rows,
     add_about,
-    create_tables,
-    find_migration,
     hold_lock_file,
     hold_server_lock,
     next_fence,
-    query_if_exists,
     read_about,
     read_number,
     read_rows,
@@ -204,7 +202,6 @@ class Store(Database):
             # A store with any of these rows has all of them.
             if any(read_rows(connection).values()):
                 return False
-            create_tables(connection, METADATA.sorted_tables)
             write_rows(connection, rows)
             # The store now has the knowledge of the one that the rows come from.
             write_about(connection, {}, drop=(CREATED_KEY,))
@@ -223,7 +220,7 @@ class Store(Database):
             with self._transaction() as connection:
                 METADATA.create_all(connection)
                 # A run that started at the same time and is later fails here.
-                add_about(connection, {**ABOUT_FORMAT, "fleet": self._fleet})
+                add_about(connection, {**ABOUT_FORMAT, **ABOUT_COLUMNS, "fleet": self._fleet})
                 write_rows(connection, rows)
         except StoreFailed:
             # Another run that started at the same time may have created it.
@@ -232,15 +229,17 @@ class Store(Database):
             raise
         return True
 
-    def migration(self) -> tuple[str, ...]:
-        """Return the changes of `migrate`; empty for an up-to-date store."""
+    def migration(self) -> str:
+        """Return the change of `migrate`; empty for a store of the latest format."""
         with self.begin() as connection:
-            return tuple(find_migration(connection))
+            form = read_value(connection, "format")
+        needs = ABOUT_FORMAT["needs"]
+        change = f"format {form} becomes {FORMAT}: fleet before {needs} then refuses the store"
+        return "" if form == FORMAT else change
 
     def migrate(self) -> None:
-        """Add missing tables and columns, atomically if the database permits."""
+        """Change the format; older fleets then refuse the store."""
         with self.begin() as connection:
-            create_tables(connection, METADATA.sorted_tables)
             write_about(connection, ABOUT_FORMAT)
 
     def stacks(self) -> tuple[StackRecord, ...]:
@@ -361,7 +360,7 @@ class Store(Database):
         with self.begin() as connection, reading_rows(SAMPLES):
             return tuple(
                 RunSample.model_validate({"at": row.at, **json.loads(row.sample)})
-                for row in query_if_exists(connection, SAMPLES, query)
+                for row in connection.execute(query)
             )
 
     def moments(self, since: datetime, until: datetime) -> Iterator[bytes]:
@@ -415,7 +414,6 @@ class Store(Database):
         with self.begin() as connection:
             if _charged_until(connection) != since:
                 return False
-            LEDGER.create(connection, checkfirst=True)
             if since is None:
                 add_about(connection, {_CHARGED: until})
             else:
@@ -432,7 +430,6 @@ class Store(Database):
                 _add_to_ledger(connection, entry.hour.isoformat(), payer, amounts)
             _add_tallies(connection, charging.tallies)
             if charging.payers is not None:
-                PAYERS.create(connection, checkfirst=True)
                 connection.execute(sa.delete(PAYERS))
                 replace_rows(connection, PAYERS, map(_payer_row, charging.payers))
             return True
@@ -460,7 +457,7 @@ class Store(Database):
             .group_by(LEDGER.c.payer)
         )
         with self.begin() as connection:
-            rows = query_if_exists(connection, LEDGER, query).all()
+            rows = connection.execute(query).all()
             with reading_rows(LEDGER):
                 payers = [json.loads(row[0]) for row in rows]
                 _refuse_other_currencies({payer.pop("currency") for payer in payers}, currency)
@@ -475,7 +472,7 @@ class Store(Database):
         """Return the first hour with a charge; None if there is no charge."""
         query = sa.select(sa.func.min(LEDGER.c.hour))
         with self.begin() as connection, reading_rows(LEDGER):
-            first = query_if_exists(connection, LEDGER, query).scalar()
+            first = connection.execute(query).scalar()
             return in_utc(datetime.fromisoformat(first)) if first else None
 
     def tallies(self, month: str) -> tuple[Tally, ...]:
@@ -483,7 +480,7 @@ class Store(Database):
         of_it = sa.select(MONTHS).where(MONTHS.c.month == month)
         query = of_it.order_by(MONTHS.c.kind, MONTHS.c.name)
         with self.begin() as connection, reading_rows(MONTHS):
-            rows = query_if_exists(connection, MONTHS, query).mappings()
+            rows = connection.execute(query).mappings()
             return tuple(Tally.model_validate(dict(row)) for row in rows)
 
     def absences(self) -> tuple[Absence, ...]:
@@ -528,7 +525,7 @@ class Store(Database):
             .order_by(numbered.c.at, numbered.c.worker)
         )
         with self.begin() as connection, reading_rows(ATTEMPTS):
-            rows = query_if_exists(connection, ATTEMPTS, query).mappings()
+            rows = connection.execute(query).mappings()
             return tuple(Attempt.model_validate(dict(row)) for row in rows)
 
     def spent(self) -> Mapping[str, tuple[str, ...]]:
@@ -536,7 +533,7 @@ class Store(Database):
         query = sa.select(SPENT.c.approval, SPENT.c.machine).order_by(SPENT.c.machine)
         found: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
         with self.begin() as connection:
-            for approval, machine in query_if_exists(connection, SPENT, query):
+            for approval, machine in connection.execute(query):
                 found[approval] += (machine,)
         return dict(found)
 
@@ -579,7 +576,7 @@ class Store(Database):
             # If two commands end the same order, the second finds no order.
             lock_log(connection)
             query = sa.select(ORDERS.c.key).where(ours)
-            dropped = frozenset(query_if_exists(connection, ORDERS, query).scalars())
+            dropped = frozenset(connection.execute(query).scalars())
             if dropped:
                 connection.execute(sa.delete(ORDERS).where(ours))
                 append_entries(connection, [orders[key] for key in sorted(dropped)])
@@ -589,13 +586,13 @@ class Store(Database):
         """Return the console output that was stored with a hold, or an empty text."""
         query = sa.select(ORDERS.c.console).where(ORDERS.c.key == order)
         with self.begin() as connection:
-            return str(query_if_exists(connection, ORDERS, query).scalar() or "")
+            return str(connection.execute(query).scalar() or "")
 
     def image_versions(self) -> tuple[Version, ...]:
         """Return all recorded versions, by image, oldest first."""
         query = sa.select(IMAGES.c.record).order_by(IMAGES.c.image, IMAGES.c.version)
         with self.begin() as connection:
-            return tuple(map(_parse_version, query_if_exists(connection, IMAGES, query).scalars()))
+            return tuple(map(_parse_version, connection.execute(query).scalars()))
 
     def save_image_version(self, version: Version, *, was: Version | None) -> None:
         """Replace the record of a version; raises VersionMoved if it is no longer `was`."""
@@ -613,8 +610,7 @@ class Store(Database):
         """Remove the record of a version and its manifest, if they exist."""
         with self.begin() as connection:
             for table in (IMAGES, MANIFESTS):
-                if sa.inspect(connection).has_table(table.name):
-                    connection.execute(sa.delete(table).where(*_is_version(table, image, version)))
+                connection.execute(sa.delete(table).where(*_is_version(table, image, version)))
 
     def save_manifest(self, manifest: Manifest) -> None:
         """Record the content of a published version; it replaces an earlier record."""
@@ -626,7 +622,7 @@ class Store(Database):
         """Return the content of a published version; None if it is not recorded."""
         query = sa.select(MANIFESTS.c.manifest).where(*_is_version(MANIFESTS, image, version))
         with self.begin() as connection, reading_rows(MANIFESTS):
-            text = query_if_exists(connection, MANIFESTS, query).scalar()
+            text = connection.execute(query).scalar()
             return None if text is None else Manifest.model_validate_json(text)
 
     def looks(self, provider: str) -> StoredSightings:
@@ -709,13 +705,12 @@ class Store(Database):
 def _rename_in_column(connection: sa.Connection, old: str, new: str) -> None:
     """Rename a pool in its attempts, and in its machines' payers."""
     for table in (ATTEMPTS, PAYERS):
-        table.create(connection, checkfirst=True)
         connection.execute(sa.update(table).where(table.c.pool == old).values(pool=new))
 
 
 def _rename_in_ledger(connection: sa.Connection, old: str, new: str) -> None:
     """Rename a pool in its charges."""
-    for row in query_if_exists(connection, LEDGER, sa.select(LEDGER)).all():
+    for row in connection.execute(sa.select(LEDGER)).all():
         payer = json.loads(row.payer)
         if payer["pool"] == old:
             same = (LEDGER.c.hour == row.hour, LEDGER.c.payer == row.payer)
@@ -731,9 +726,7 @@ def _payer_row(payer: MachinePayer) -> dict[str, str]:
 
 def _read_payers(connection: sa.Connection) -> tuple[MachinePayer, ...]:
     with reading_rows(PAYERS):
-        rows = query_if_exists(
-            connection, PAYERS, sa.select(PAYERS).order_by(PAYERS.c.machine)
-        ).all()
+        rows = connection.execute(sa.select(PAYERS).order_by(PAYERS.c.machine)).all()
         return tuple(
             MachinePayer(machine=row.machine, pool=row.pool, **json.loads(row.payer))
             for row in rows
@@ -743,7 +736,7 @@ def _read_payers(connection: sa.Connection) -> tuple[MachinePayer, ...]:
 def _rename_in_samples(connection: sa.Connection, old: str, new: str) -> None:
     """Rename a pool in its samples."""
     with reading_rows(SAMPLES):
-        for row in query_if_exists(connection, SAMPLES, sa.select(SAMPLES)).all():
+        for row in connection.execute(sa.select(SAMPLES)).all():
             kept = json.loads(row.sample)
             if old in kept["pools"]:
                 kept["pools"].setdefault(new, kept["pools"].pop(old))
@@ -760,8 +753,6 @@ def _add_to_ledger(
 
 def _add_tallies(connection: sa.Connection, tallies: Sequence[Tally]) -> None:
     """Add to the tallies of each month."""
-    if tallies:
-        MONTHS.create(connection, checkfirst=True)
     for tally in tallies:
         row = tally.model_dump()
         amounts = {name: row.pop(name) for name in ("count", "seconds", "nanos")}
@@ -809,8 +800,7 @@ def _charge(payer: dict[str, Any], sums: Sequence[Any]) -> Charge:
 
 
 def _read_orders(connection: sa.Connection) -> Sequence[sa.Row[Any]]:
-    query = sa.select(ORDERS.c.key, ORDERS.c.until, ORDERS.c.order).order_by(ORDERS.c.key)
-    return query_if_exists(connection, ORDERS, query).all()
+    return connection.execute(sa.select(ORDERS).order_by(ORDERS.c.key)).all()
 
 
 def _parse_order(row: sa.Row[Any]) -> Order:
@@ -852,7 +842,6 @@ def _is_version(table: sa.Table, image: str, version: str) -> tuple[sa.ColumnEle
 
 def _move_version(connection: sa.Connection, move: Move) -> None:
     """Replace the record of a version; `was` None: it must be new."""
-    IMAGES.create(connection, checkfirst=True)
     key = {"image": move.now.image, "version": move.now.version}
     ours = _is_version(IMAGES, **key)
     row = {"record": move.now.model_dump_json()}

@@ -6,7 +6,7 @@ ticket gets a machine only while it waits, despite concurrent processes.
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -35,7 +35,6 @@ from fleet.state.database import (
     TICKETS,
     TICKETS_AFTER_KEY,
     Begin,
-    create_tables,
     read_number,
     read_value,
     reading_rows,
@@ -64,7 +63,6 @@ class DatabaseTickets:
     def __init__(self, begin: Begin, queue: str) -> None:
         self._begin = begin
         self.queue = queue
-        self._has_tables = False
 
     def open(
         self, ticket: Ticket, *, most: int, most_of_submitter: int, most_of_address: int = 0
@@ -74,7 +72,7 @@ class DatabaseTickets:
         `most_of_address` limits clients without a token; 0: no limit.
         """
         for _ in range(_MAX_ATTEMPTS):
-            with self._tables() as connection:
+            with self._begin() as connection:
                 self._refuse(connection, ticket, most, most_of_submitter, most_of_address)
                 number = self._insert(connection, ticket)
             if number is not None:
@@ -120,7 +118,7 @@ class DatabaseTickets:
             .order_by(columns.id.desc())
             .limit(_MAX_RUNS)
         )
-        with self._tables() as connection:
+        with self._begin() as connection:
             rows = connection.execute(query).all()
         for chroot, package, machine, ready, ended in rows:
             with reading_rows(TICKETS):
@@ -144,7 +142,7 @@ class DatabaseTickets:
             .order_by(columns.id.desc())
             .limit(_MAX_TURNS)
         )
-        with self._tables() as connection, reading_rows(TICKETS):
+        with self._begin() as connection, reading_rows(TICKETS):
             return tuple(
                 Had(row.owner, row.priority - bool(row.background), _parse_time(row.ended_at))
                 for row in connection.execute(query)
@@ -153,7 +151,7 @@ class DatabaseTickets:
     def tenancies(self) -> tuple[Tenancy, ...]:
         """Return the records of machines, of every queue."""
         query = sa.select(TENANCIES).order_by(TENANCIES.c.machine)
-        with self._tables() as connection:
+        with self._begin() as connection:
             return _tenancies(connection.execute(query).all())
 
     def change(
@@ -164,7 +162,7 @@ class DatabaseTickets:
         If the step ends the ticket, its machine is released.
         """
         for _ in range(_MAX_ATTEMPTS):
-            with self._tables() as connection:
+            with self._begin() as connection:
                 row = connection.execute(self._select_ticket(number)).first()
                 before = _tickets([row])[0] if row else None
                 if row is None or before is None or (after := step(before)) == before:
@@ -181,7 +179,7 @@ class DatabaseTickets:
         if not given:
             return Leased()
         for _ in range(_MAX_ATTEMPTS):
-            with suppress(_ConcurrentUpdate), self._tables() as connection:
+            with suppress(_ConcurrentUpdate), self._begin() as connection:
                 return self._lease(connection, given, now)
         raise TicketRefused("machines: concurrent update; retry")
 
@@ -271,7 +269,7 @@ class DatabaseTickets:
     def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
         """Open a ticket for each machine without one, and return the ids."""
         kept: dict[str, int] = {}
-        with self._tables() as connection:
+        with self._begin() as connection:
             held = _holders(connection)
             known = {row.machine: row for row in connection.execute(_SELECT_TENANCIES)}
             for machine in sorted(machines.keys() - held.keys()):
@@ -298,7 +296,7 @@ class DatabaseTickets:
             .where(TICKETS.c.id == sa.bindparam("number"), waits[1])
             .values(note=sa.bindparam("n"))
         )
-        with self._tables() as connection:
+        with self._begin() as connection:
             rows = [
                 {"number": row.id, "n": notes.get(row.id, "")}
                 for row in connection.execute(query)
@@ -313,7 +311,7 @@ class DatabaseTickets:
         """Apply a step to the record of a machine and the ticket that has it."""
         has = (TICKETS.c.machine == machine, TICKETS.c.state == TicketState.READY)
         for _ in range(_MAX_ATTEMPTS):
-            with self._tables() as connection:
+            with self._begin() as connection:
                 row = connection.execute(
                     _SELECT_TENANCIES.where(TENANCIES.c.machine == machine)
                 ).first()
@@ -330,7 +328,7 @@ class DatabaseTickets:
         dirty = sa.select(TENANCIES.c.machine).where(
             TENANCIES.c.dirty != 0, TENANCIES.c.machine.not_in(held)
         )
-        with self._tables() as connection:
+        with self._begin() as connection:
             return tuple(sorted(connection.execute(dirty).scalars()))
 
     def tidy(self, now: datetime, *, besides: Collection[str] | None) -> None:
@@ -345,7 +343,7 @@ class DatabaseTickets:
         ended = TICKETS.c.ended_at < (now - _RETENTION).isoformat()
         old = (TICKETS.c.id < newest, ended | (TICKETS.c.id <= beyond))
         held = sa.select(TICKETS.c.machine).where(_IS_OPEN)
-        with self._tables() as connection:
+        with self._begin() as connection:
             connection.execute(sa.delete(TICKETS).where(~_IS_OPEN, *old))
             if besides is not None:
                 gone = TENANCIES.c.machine.not_in(sorted(besides))
@@ -360,7 +358,7 @@ class DatabaseTickets:
         return sa.select(TICKETS).where(self._in_queue(), TICKETS.c.id == number)
 
     def _read(self, query: sa.Select[Any]) -> tuple[Ticket, ...]:
-        with self._tables() as connection:
+        with self._begin() as connection:
             return _tickets(connection.execute(query).all())
 
     def _refuse(
@@ -413,15 +411,6 @@ class DatabaseTickets:
                 return int(connection.execute(insert).scalar_one())
         except sa.exc.IntegrityError:
             return None
-
-    @contextmanager
-    def _tables(self) -> Iterator[sa.Connection]:
-        """Start a transaction; creates the tables in a store of an older fleet."""
-        with self._begin() as connection:
-            if not self._has_tables:
-                create_tables(connection, (TICKETS, TENANCIES))
-            yield connection
-        self._has_tables = True
 
 
 _SELECT_TENANCIES = sa.select(TENANCIES)

@@ -68,3 +68,20 @@ def store(opener: Opener) -> Store:
     store = opener("debian")
     store.init()
     return store
+
+
+LATER_TABLES = (
+    *("spent", "attempts", "ledger", "payers", "months", "samples", "moments"),
+    *("images", "manifests", "log", "orders"),
+)
+"""Tables that stores of the first fleets did not have."""
+
+
+def make_older(url: sa.URL) -> None:
+    """Remove all tables and columns from a store that the first fleets did not have."""
+    with sa.create_engine(url, poolclass=sa.NullPool).begin() as connection:
+        for name in LATER_TABLES:
+            connection.execute(sa.text(f"drop table fleet_{name}"))
+        connection.execute(sa.text("alter table fleet_tickets drop column client"))
+        connection.execute(sa.text("alter table fleet_tenancies drop column dirty"))
+        connection.execute(sa.text("delete from fleet_about where key = 'columns'"))

@@ -281,18 +281,6 @@ def test_what_is_spent_cannot_be_read_from_a_store_that_is_missing(opener: Opene
         opener("debian").spent()
 
 
-def test_a_store_from_before_there_were_approvals_has_spent_none_and_can(tmp_path: Path) -> None:
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
-    store.init()
-    with sa.create_engine(store.url).begin() as connection:
-        connection.execute(sa.text("drop table fleet_spent"))
-
-    before = store.spent()
-    store.spend("a", ("one:1",))
-
-    assert (before, store.spent()) == ({}, {"a": ("one:1",)})
-
-
 # tries to make machines
 
 
@@ -351,20 +339,6 @@ def test_recording_no_try_is_fine(store: Store) -> None:
     store.record_attempts([])
 
     assert store.attempts(10) == ()
-
-
-def test_a_store_that_an_older_fleet_made_remembers_tries_from_now_on(tmp_path: Path) -> None:
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
-    store.init()
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/store.db")
-    with engine.begin() as connection:
-        connection.execute(sa.text("drop table fleet_attempts"))
-    engine.dispose()
-    assert store.attempts(10) == ()
-
-    store.record_attempts([an_attempt()])
-
-    assert store.attempts(10) == (an_attempt(),)
 
 
 def test_tries_of_long_ago_are_dropped(tmp_path: Path) -> None:

@@ -111,38 +111,6 @@ def test_a_store_that_does_not_exist_has_no_samples_either(opener: Opener) -> No
         opener("debian").samples(NOW, NOW)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def older_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """Return a store as a fleet made it that kept no history."""
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
-    if request.param == "postgresql":
-        store = request.getfixturevalue("postgres_store")
-    store.init()
-    with store.begin() as connection:
-        connection.execute(sa.text("drop table fleet_samples"))
-        connection.execute(sa.text("drop table fleet_ledger"))
-    return store
-
-
-def test_an_older_store_has_no_history_until_the_first_sample(older_store: Store) -> None:
-    older_store.record_stack(a_record(pool="builders"))
-    older_store.record_stack(a_record(pool="heavy"))
-    assert older_store.charged_since() is None
-    assert all_of(older_store) == []
-
-    older_store.record_sample(a_sample())
-
-    assert all_of(older_store) == [a_sample()]
-
-
-def test_an_older_store_is_carried_without_a_history(older_store: Store, tmp_path: Path) -> None:
-    copy = Store(f"sqlite:///{tmp_path}/copy.db", "debian")
-
-    copy.fill(older_store.dump())
-
-    assert all_of(copy) == []
-
-
 def test_a_history_is_carried_whole(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()

@@ -101,19 +101,6 @@ def test_forgetting_a_version_keeps_the_others_and_twice_is_fine(store: Store) -
     assert store.image_versions() == (a_version(image="sid"),)
 
 
-def test_a_store_that_an_older_fleet_made_remembers_versions_from_now_on(tmp_path: Path) -> None:
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
-    store.init()
-    with sa.create_engine(store.url).begin() as connection:
-        connection.execute(sa.text("drop table fleet_images"))
-    store.forget_image_version("trixie", "1")
-    assert store.image_versions() == ()
-
-    store.save_image_version(a_version(), was=None)
-
-    assert store.image_versions() == (a_version(),)
-
-
 def test_a_version_that_a_newer_fleet_wrote_is_told_and_not_passed_over(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
@@ -157,18 +144,3 @@ def test_a_manifest_comes_back_whole_and_goes_with_its_version(
     )
     store.forget_image_version("trixie", a_manifest().version)
     assert store.manifest("trixie", a_manifest().version) is None
-
-
-def test_a_store_that_an_older_fleet_made_has_no_manifests_and_gets_them(
-    tmp_path: Path,
-) -> None:
-    old = Store(f"sqlite:///{tmp_path}/store.db", "debian")
-    old.init()
-    with sa.create_engine(f"sqlite:///{tmp_path}/store.db").begin() as connection:
-        connection.execute(sa.text("DROP TABLE fleet_manifests"))
-
-    before = old.manifest("trixie", a_manifest().version)
-    old.save_manifest(a_manifest())
-
-    assert before is None
-    assert old.manifest("trixie", a_manifest().version) == a_manifest()

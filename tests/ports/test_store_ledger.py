@@ -139,24 +139,6 @@ def test_the_ledger_of_a_missing_store_is_missing(opener: Opener) -> None:
         opener("debian").charge(a_charging())
 
 
-def test_a_store_from_before_there_was_a_ledger_gets_one_when_it_is_charged(
-    tmp_path: Path,
-) -> None:
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
-    store.init()
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/store.db")
-    with engine.begin() as connection:
-        connection.execute(sa.text("drop table fleet_ledger"))
-        connection.execute(sa.text("drop table fleet_payers"))
-    engine.dispose()
-
-    assert store.ledger(SINCE, "EUR") == Ledger()
-    assert store.charge(a_charging(an_entry()))
-    store.note_payers((a_payer("m1", "x"),))
-    assert store.ledger(SINCE, "EUR").charges[0].seconds == (60, 60, 60)
-    assert store.ledger(SINCE, "EUR").payers == (a_payer("m1", "x"),)
-
-
 def test_a_charge_that_fails_half_way_adds_nothing(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()

@@ -189,15 +189,6 @@ def test_an_entry_that_cannot_be_read_is_named(sqlite: Store) -> None:
         sqlite.read_log()
 
 
-def test_an_older_store_gets_its_log_with_the_first_entry(database: Store) -> None:
-    change(database, "drop table fleet_log")
-    assert (database.read_log(), breaks(database)) == ((), [])
-
-    database.append_log(numbered(1))
-
-    assert database.read_log() == tuple(numbered(1))
-
-
 def test_a_log_is_carried_whole(database: Store, tmp_path: Path) -> None:
     database.append_log(numbered(3))
     copy = Store(f"sqlite:///{tmp_path}/copy.db", "debian")

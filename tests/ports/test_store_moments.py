@@ -120,17 +120,6 @@ def test_what_was_kept_is_carried_whole(tmp_path: Path) -> None:
     assert kept(copy) == worlds_of(0, 10)
 
 
-def test_an_older_store_has_kept_nothing_until_the_next_run(tmp_path: Path) -> None:
-    store = a_store(tmp_path)
-    with store.begin() as connection:
-        connection.execute(sa.text("drop table fleet_moments"))
-    assert kept(store) == []
-
-    keep(store, 0)
-
-    assert kept(store) == worlds_of(0)
-
-
 @pytest.mark.parametrize("text", ["", "!", "é", "Xk~0{Zy"])
 def test_a_damaged_moment_is_named(tmp_path: Path, text: str) -> None:
     keep(store := a_store(tmp_path), 0, 10)

@@ -1,9 +1,6 @@
 """What every Store promises of a pool that is renamed: its money and memory follow its stack."""
 
 from decimal import Decimal
-from pathlib import Path
-
-import sqlalchemy as sa
 
 from fleet.state.store import Store
 from tests.builders import an_attempt
@@ -61,17 +58,3 @@ def test_payers_follow_the_stack_of_a_renamed_pool(store: Store) -> None:
         ("builders", "heavy"),
         ("other", "other"),
     }
-
-
-def test_a_store_that_an_older_fleet_made_renames_pools_too(tmp_path: Path) -> None:
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
-    store.init()
-    engine = sa.create_engine(store.url, poolclass=sa.NullPool)
-    with engine.begin() as connection:
-        connection.execute(sa.text("drop table fleet_ledger"))
-        connection.execute(sa.text("drop table fleet_attempts"))
-    store.record_stack(a_record(pool="builders"))
-
-    store.record_stack(a_record(pool="heavy"))
-
-    assert [each.pool for each in store.stacks()] == ["heavy"]

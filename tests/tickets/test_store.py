@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from fleet.model.facts import Attempt, Demand
 from fleet.model.tickets import Given, Ticket, close
@@ -94,20 +93,6 @@ def test_a_machine_drains_though_one_of_its_name_drained_and_was_disabled(
     desk.drain("m1")
 
     assert [tenancy.since for tenancy in book.tenancies()] == [LATER]
-
-
-def test_tables_of_an_older_fleet_get_what_they_lack(
-    book: DatabaseTickets, tmp_path: Path
-) -> None:
-    number = book.open(a_ticket(), most=9, most_of_submitter=9).id
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
-    with store.begin() as connection:
-        connection.execute(sa.text("alter table fleet_tenancies drop column dirty"))
-    desk = StoredTicketDesk(a_ticket_fleet(), DatabaseTickets(store.begin, "tickets"), Hands())
-
-    desk.lease([Given(number, "m1", "powerful", "192.0.2.1", NOW)], NOW)
-
-    assert [tenancy.dirty for tenancy in book.tenancies()] == [True]
 
 
 def test_tickets_that_were_read_are_not_read_again_to_settle_them(

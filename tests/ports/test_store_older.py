@@ -1,0 +1,147 @@
+"""The first command on a store of an older fleet adds tables and columns, all or none."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from fleet.errors import StoreFailed
+from fleet.model.facts import Ledger
+from fleet.state.database import METADATA, ORDERS, Rows, complete
+from fleet.state.store import Store
+from fleet.tickets.store import DatabaseTickets
+from tests.builders import NOW, an_attempt
+from tests.builders.ticketing import a_ticket
+from tests.builders.versioning import a_manifest, a_version
+from tests.ports.stores import a_record, make_older, opener, postgres_store, postgres_url, store
+from tests.ports.test_store import AN_ENTRY, a_hold
+from tests.ports.test_store_history import a_sample, all_of
+from tests.ports.test_store_ledger import SINCE, a_charging, a_payer
+from tests.ports.test_store_ledger import an_entry as a_charge
+from tests.ports.test_store_moments import keep, kept
+
+__all__ = ["opener", "postgres_store", "postgres_url", "store"]
+
+
+@pytest.fixture
+def older(store: Store) -> Store:
+    """Return a store with a stack and a ticket, as one of the first fleets left it."""
+    store.record_stack(a_record(pool="builders"))
+    DatabaseTickets(store.begin, "tickets").open(a_ticket(), most=9, most_of_submitter=9)
+    make_older(store.url)
+    return Store(store.url.render_as_string(hide_password=False), "debian")
+
+
+def columns_of(store: Store) -> dict[str, set[str]]:
+    """Return the columns of each table that the database has."""
+    engine = sa.create_engine(store.url, poolclass=sa.NullPool)
+    found = sa.inspect(engine)
+    return {
+        name: {column["name"] for column in found.get_columns(name)}
+        for name in found.get_table_names()
+    }
+
+
+ALL_COLUMNS = {
+    table.name: {column.name for column in table.columns} for table in METADATA.sorted_tables
+}
+
+
+def test_older_store_is_read_as_without_later_records(older: Store) -> None:
+    assert (older.spent(), older.attempts(9), older.orders(NOW)) == ({}, (), ())
+    assert (older.image_versions(), older.manifest("trixie", "1")) == ((), None)
+    assert (all_of(older), kept(older), older.read_log()) == ([], [], ())
+    assert (older.ledger(SINCE, "EUR"), older.charged_since()) == (Ledger(), None)
+    assert [each.pool for each in older.stacks()] == ["builders"]
+    assert DatabaseTickets(older.begin, "tickets").tickets() == (a_ticket(),)
+    assert columns_of(older) == ALL_COLUMNS
+
+
+def test_older_store_takes_new_records(older: Store) -> None:
+    older.spend("a", ("one:1",))
+    older.record_attempts([an_attempt()])
+    older.charge(a_charging(a_charge()))
+    older.note_payers((a_payer("m1", "x"),))
+    older.save_image_version(a_version(), was=None)
+    older.save_manifest(a_manifest())
+    older.record_sample(a_sample())
+    keep(older, 0)
+    older.place_order(a_hold(), AN_ENTRY)
+
+    assert (older.spent(), older.attempts(9)) == ({"a": ("one:1",)}, (an_attempt(),))
+    ledger = older.ledger(SINCE, "EUR")
+    assert (ledger.charges[0].seconds, ledger.payers) == ((60, 60, 60), (a_payer("m1", "x"),))
+    assert older.image_versions() == (a_version(),)
+    assert older.manifest("trixie", a_manifest().version) == a_manifest()
+    assert (all_of(older), len(kept(older))) == ([a_sample()], 1)
+    assert (older.orders(NOW), older.read_log()) == ((a_hold(),), (AN_ENTRY,))
+
+
+def test_older_store_renames_a_pool(older: Store) -> None:
+    older.record_stack(a_record(pool="heavy"))
+
+    assert [each.pool for each in older.stacks()] == ["heavy"]
+
+
+def test_older_tickets_are_read_and_changed(older: Store) -> None:
+    book = DatabaseTickets(older.begin, "tickets")
+
+    assert book.open(a_ticket(client="copr"), most=9, most_of_submitter=9).id == 2
+    assert [ticket.client for ticket in book.tickets()] == ["", "copr"]
+    assert book.released() == ()
+
+
+@pytest.mark.parametrize("is_created", [False, True])
+def test_older_store_is_copied_whole(older: Store, tmp_path: Path, *, is_created: bool) -> None:
+    copy = Store(f"sqlite:///{tmp_path}/copy.db", "debian")
+    if is_created:
+        copy.init()
+        make_older(copy.url)
+
+    assert copy.fill(older.dump())
+
+    assert copy.stacks() == older.stacks()
+    assert DatabaseTickets(copy.begin, "tickets").tickets() == (a_ticket(),)
+
+
+def test_migration_is_undone_when_it_is_killed(older: Store) -> None:
+    before = columns_of(older)
+
+    def kill(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    sa.event.listen(ORDERS, "after_create", kill)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            older.stacks()
+    finally:
+        sa.event.remove(ORDERS, "after_create", kill)
+    assert columns_of(older) == before
+
+    assert [each.pool for each in older.stacks()] == ["builders"]
+    assert columns_of(older) == ALL_COLUMNS
+
+
+def test_older_store_is_migrated_once_when_many_open_it(older: Store) -> None:
+    url = older.url.render_as_string(hide_password=False)
+    with ThreadPoolExecutor(6) as threads:
+        found = [threads.submit(Store(url, "debian").stacks) for _ in range(6)]
+
+        assert {each.result(60) for each in found} == {older.stacks()}
+
+    assert columns_of(older) == ALL_COLUMNS
+
+
+def test_lost_table_is_an_error_and_not_empty(store: Store) -> None:
+    with sa.create_engine(store.url, poolclass=sa.NullPool).begin() as connection:
+        connection.execute(sa.text("drop table fleet_orders"))
+
+    with pytest.raises(StoreFailed, match="fleet_orders"):
+        store.orders(NOW)
+
+
+def test_export_of_an_older_fleet_omits_the_count_of_columns() -> None:
+    rows: Rows = {"about": [{"key": "columns", "value": "9"}, {"key": "absent", "value": "[]"}]}
+
+    assert complete(rows) == {"about": [{"key": "absent", "value": "[]"}]}
