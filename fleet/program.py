@@ -161,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_clock()
         command = _command(args.command)
         # `beside` starts programs that the command needs, before the process is confined.
-        with getattr(command, "beside", nullcontext)(args), _confined(args):
+        with getattr(command, "beside", nullcontext)(args), _confine(args):
             # A verb with actions has a function for each; any other has one `run`.
             code: int = (getattr(args, "carry_out", None) or command.run)(args, console)
         # Policies are programs: `fleet check` runs them after all confined reads.
@@ -283,7 +283,7 @@ def _check_clock() -> None:
         )
 
 
-def _confined(args: argparse.Namespace) -> AbstractContextManager[None]:
+def _confine(args: argparse.Namespace) -> AbstractContextManager[None]:
     """Confine `validate` and `--world` to files, and others in a merge request to this host."""
     from fleet.state.confined import confined, is_untrusted, unconnected
 

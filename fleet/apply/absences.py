@@ -86,7 +86,7 @@ def _check(
         names[key[0], key[2]] = key
         by_provider[key[0]].append(_as_machine(inputs, key[2], now))
     asked = {
-        name: partial(cleaner.check_unlisted, _sorted(by_provider[name]))
+        name: partial(cleaner.check_unlisted, _sort_by_name(by_provider[name]))
         for name, cleaner in cleaners.items()
     }
     told = asking("the livechecks of provider", asked)
@@ -98,7 +98,7 @@ def _check(
     }
 
 
-def _sorted(machines: Sequence[Machine]) -> Sequence[Machine]:
+def _sort_by_name(machines: Sequence[Machine]) -> Sequence[Machine]:
     return sorted(machines, key=lambda each: each.name)
 
 

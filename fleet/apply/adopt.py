@@ -128,7 +128,7 @@ def judge_adoption(
         fleet=fleet.fleet,
         pool=pool,
         provider=declared.provider,
-        machines=tuple(_with_next(each, plan) for _, each in case.taken),
+        machines=tuple(_add_next_action(each, plan) for _, each in case.taken),
         already=tuple(case.already),
     )
 
@@ -287,7 +287,7 @@ def _refuse_lost_workers(case: _AdoptionState, after: PoolInventory) -> None:
             case.against.append(f"{each.machine.name}: {why}")
 
 
-def _with_next(adopted: Adopted, plan: Plan) -> Adopted:
+def _add_next_action(adopted: Adopted, plan: Plan) -> Adopted:
     verdict = next(each for each in plan.workers if each.worker == adopted.machine.name)
     what = add_reason(verdict.verdict, verdict.because)
     return adopted.altered(next=add_code(what, verdict.reason))

@@ -70,12 +70,12 @@ def _run_checks(
     if loaded.rest is None:
         return
     for finding in check_all(loaded.rest, today, recorded):
-        is_sure = finding.severity == "error" and not _may_be_defined(loaded, finding)
+        is_sure = finding.severity == "error" and not _can_be_defined(loaded, finding)
         if loaded.fleet is not None or is_sure:
             yield finding
 
 
-def _may_be_defined(loaded: Loaded, finding: Finding) -> bool:
+def _can_be_defined(loaded: Loaded, finding: Finding) -> bool:
     """Return whether the missing name of a finding may be in an invalid part of the file."""
     if not finding.rule.startswith("unknown-"):
         return False
@@ -89,11 +89,11 @@ def _may_be_defined(loaded: Loaded, finding: Finding) -> bool:
         for name in section
     }
     for step in finding.path:
-        value = _at(value, step)
+        value = _get_entry(value, step)
     return finding.path[-1] in names or (isinstance(value, str) and value in names)
 
 
-def _at(value: object, step: str | int) -> object:
+def _get_entry(value: object, step: str | int) -> object:
     if isinstance(value, dict):
         return value.get(step)
     if isinstance(value, list) and isinstance(step, int) and step < len(value):

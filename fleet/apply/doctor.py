@@ -65,7 +65,7 @@ def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
         *_state(case, asked),
         *_images(case),
         *_further(asked),
-        *_unchecked(asked),
+        *_list_unchecked(asked),
     )
     found = tuple(_without_echoes(findings))
     # A fleet that only observes a queue needs no apply.
@@ -290,6 +290,6 @@ def _further(asked: CheckupInputs) -> Iterator[CheckResult]:
             yield wrong(about, str(error), "fleet validate")
 
 
-def _unchecked(asked: CheckupInputs) -> Iterator[CheckResult]:
+def _list_unchecked(asked: CheckupInputs) -> Iterator[CheckResult]:
     for about, said in asked.unchecked.items():
         yield CheckResult(about=about, result="unchecked", said=said)

@@ -258,7 +258,7 @@ class Runs:
         # until the collection has ended, since an exception during it is lost.
         with self._options.signals.changing():
             gc.collect()
-        self._tell(applied, run)
+        self._print_run(applied, run)
         self._last_code = code
         return run
 
@@ -294,7 +294,7 @@ class Runs:
         if plan.actions and not self._args.json:
             self._console.out(text_for(self._console, plan_blocks(plan)))
 
-    def _tell(self, applied: Applied, run: ApplyResult) -> None:
+    def _print_run(self, applied: Applied, run: ApplyResult) -> None:
         """Print the result of a run; in one line if it equals the one before."""
         plan, outcome = applied.plan, applied.outcome
         if self._args.json:

@@ -159,8 +159,8 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     read = {name: _reading(each) for name, each in asking("queue", others).items()}
     stacks = _stacks(fleet, sources, listings, asking)
     before = partial(read_or_default, (), sources.store.absences)
-    attempts = _recorded(lambda: sources.store.attempts(REMEMBERED))
-    departures = _recorded(lambda: tuple(sources.store.departures.read().values()))
+    attempts = _read_records(lambda: sources.store.attempts(REMEMBERED))
+    departures = _read_records(lambda: tuple(sources.store.departures.read().values()))
     records = {"attempts": attempts, "departures": departures}
     world = World(
         fleet=fleet.fleet,
@@ -173,7 +173,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         images=_read_store(lambda: tuple(each.fact for each in sources.store.image_versions())),
         ledger=_read_store(lambda: _ledger(fleet, sources.store, now)),
         attempts=() if isinstance(attempts, Unknown) else attempts,
-        orders=_recorded(partial(sources.store.orders, now)),
+        orders=_read_records(partial(sources.store.orders, now)),
         departures=() if isinstance(departures, Unknown) else departures,
         unread={name: each.unknown for name, each in records.items() if isinstance(each, Unknown)},
         members=_members(sources),
@@ -196,10 +196,10 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     recorded = {name for stack in world.known_stacks.values() for name in stack.names}
     known = MachineRecords(every_attempt, recorded, now)
     queues |= dict(connected().hand_out().with_forgotten(fleet, queues, listings, since, known))
-    queues |= dict(_with_packages(fleet, queues))
+    queues |= dict(_share_packages(fleet, queues))
     world = world.altered(queues=dict(sorted(queues.items())))
     # If the use of approvals is unreadable, no approval may be used.
-    approved = _read_store(lambda: _approved(sources.store, world))
+    approved = _read_store(lambda: _count_approvals(sources.store, world))
     return world.altered(approved=approved)
 
 
@@ -215,7 +215,7 @@ def _read_store(ask: Callable[[], T]) -> T | Unknown:
         return Unknown(unknown=str(error))
 
 
-def _recorded(ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | Unknown:
+def _read_records(ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | Unknown:
     """Return records from the store; empty if the store does not exist."""
     try:
         return ask()
@@ -267,7 +267,7 @@ def read_stacks(
     asking: SourceReader,
 ) -> dict[str, Stack | Unknown]:
     """Return the stacks of pools that are configured, recorded, or named by a machine's label."""
-    records = _by_current_name(fleet, known)
+    records = _map_current_names(fleet, known)
     configured = {name: pool.provider for name, pool in fleet.dynamic_pools.items()}
     remembered = {pool: record.provider for pool, record in records.items()}
     heirs = heirs_of(fleet)
@@ -287,7 +287,7 @@ def read_stacks(
     return stacks
 
 
-def _by_current_name(fleet: Fleet, known: Iterable[StackRecord]) -> dict[str, StackRecord]:
+def _map_current_names(fleet: Fleet, known: Iterable[StackRecord]) -> dict[str, StackRecord]:
     """Return the recorded stacks by pool, renamed pools by their new name."""
     records = {record.pool: record for record in known}
     heirs = {old: new for old, new in heirs_of(fleet).items() if new not in records}
@@ -308,7 +308,7 @@ class _StackReader:
         """Return a pool's stack under its current name; None if it does not exist."""
         ref = stack_ref(self.fleet, pool, provider)
         if record is not None:
-            return self._named(ref, record.name, record)
+            return self._read_named_stack(ref, record.name, record)
         if ref.name in self.owners and pool not in self.fleet.pools:
             return None  # only labels still have the old name
         if ref.name in self.owners:
@@ -321,9 +321,9 @@ class _StackReader:
         old = declared.previously if isinstance(declared, Pool) else None
         if stack is not None or old is None:
             return stack
-        return self._named(ref, stack_ref(self.fleet, old, provider).name, None)
+        return self._read_named_stack(ref, stack_ref(self.fleet, old, provider).name, None)
 
-    def _named(
+    def _read_named_stack(
         self, ref: StackRef, name: str, record: StackRecord | None
     ) -> Stack | Unknown | None:
         """Return the stack of this name; records the name if it differs from the pool's."""
@@ -543,7 +543,7 @@ def remember_rules(world: World, store: "Store") -> None:
     )
 
 
-def _with_packages(
+def _share_packages(
     fleet: Fleet, queues: Mapping[str, QueueReading]
 ) -> Iterator[tuple[str, QueueReading]]:
     """Yield ticket queues with the packages that other queues report for their work."""
@@ -565,7 +565,7 @@ def _building(worker: Worker, package: str | None) -> Worker:
     return worker.altered(work=worker.work.altered(package=package))
 
 
-def _approved(store: "Store", world: World) -> dict[str, int]:
+def _count_approvals(store: "Store", world: World) -> dict[str, int]:
     """Return how often approvals were used."""
     readings = [queue.workers for queue in world.queues.values()]
     readings += [
@@ -606,7 +606,9 @@ class Concurrently:
         for name, answer in answers.items():
             try:
                 told[name] = (
-                    answer.result() if answer.done() else self._late(f"{kind} {name}", began)
+                    answer.result()
+                    if answer.done()
+                    else self._describe_timeout(f"{kind} {name}", began)
                 )
             except FleetError as error:
                 told[name] = Unknown(unknown=str(error))
@@ -643,7 +645,7 @@ class Concurrently:
         Thread(target=run_here, name=f"asking {source}", daemon=True).start()
         return answer
 
-    def _late(self, source: str, began: float) -> Unknown:
+    def _describe_timeout(self, source: str, began: float) -> Unknown:
         self._took.setdefault(source, time.monotonic() - began)
         took = dict(self._took)
         longest = max(took, key=took.__getitem__)

@@ -38,7 +38,8 @@ _MAX_COMMAND_THREADS = 64
 _POLL_SECONDS = 0.5
 
 
-_MIN_JOBS, _MAX_JOBS = 2, 8
+_MIN_JOBS = 2
+_MAX_JOBS = 8
 
 
 def default_jobs() -> int:

@@ -113,10 +113,10 @@ def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> Worl
             f"{fleet.fleet}; record one with `fleet observe --file {args.file} --out FILE`"
         )
     said = f"not in the recording {args.world}; to have them in one: `fleet observe --out FILE`"
-    return _with_unread(world, fleet, Unknown(unknown=said))
+    return _mark_unread(world, fleet, Unknown(unknown=said))
 
 
-def _with_unread(world: World, fleet: Fleet, unknown: Unknown) -> World:
+def _mark_unread(world: World, fleet: Fleet, unknown: Unknown) -> World:
     """Return a world in which unread sources of a fleet are Unknown, not empty."""
     unread = QueueReading(demand=unknown, workers=unknown)
     queues = dict.fromkeys(fleet.queues, unread) | world.queues
@@ -136,7 +136,7 @@ def _unknown_world(fleet: Fleet, because: str) -> World:
         members=unknown,
         runs=unknown,
     )
-    return _with_unread(world, fleet, unknown)
+    return _mark_unread(world, fleet, unknown)
 
 
 def _load_past(decision: PlanResult, console: Console) -> list[World]:
@@ -223,14 +223,16 @@ def plan_for(
     """Return the guarded plan for a world, with the warnings about fleet.yaml."""
     config = priced(config, world)
     plan = guard(config.fleet, reconcile(config.fleet, world, inventories))
-    included = dict(_included(config, {path[:2] for path in plan.cited if path}))
+    included = dict(_list_included_keys(config, {path[:2] for path in plan.cited if path}))
     # The plan has a notice about them, for the prices it uses.
     warnings = (each for each in config.warnings if each.rule != rule_of(old_prices))
     # The text shows only some warnings: this run's first, then repeated ones.
     return plan.altered(warnings=(*plan.warnings, *warnings), included=included)
 
 
-def _included(config: Config, keys: Iterable[tuple[str | int, ...]]) -> Iterator[tuple[str, str]]:
+def _list_included_keys(
+    config: Config, keys: Iterable[tuple[str | int, ...]]
+) -> Iterator[tuple[str, str]]:
     """Yield the keys that are defined in an included file, each with that file."""
     for key in sorted(keys, key=str):
         file = config.document.span(key).file
@@ -250,7 +252,7 @@ def compare_with(base: Config | Unknown, decision: PlanResult, console: Console)
     edits = Edits(renamed, head)
     planned = plan_for(replace(base, fleet=renamed), world)
     found = compare(
-        _with_config(planned, base.fleet),
+        _set_config_digest(planned, base.fleet),
         plan,
         unseen=find_unseen(renamed, head, world),
         config=find_config_changes(edits),
@@ -283,6 +285,6 @@ def _place(document: Document, path: Path) -> str:
     return str(span)
 
 
-def _with_config(plan: Plan, fleet: Fleet) -> Plan:
+def _set_config_digest(plan: Plan, fleet: Fleet) -> Plan:
     """Return a plan with the digest of this fleet.yaml."""
     return plan.altered(digests=plan.digests.altered(config=config_digest(fleet)))

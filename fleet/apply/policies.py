@@ -37,7 +37,7 @@ RESULTS = "results.jsonl"
 """File with a line for each test that pytest found, and another for its result."""
 END = "end"
 """Last line of the results of a finished run."""
-_WHOLE = (0, 1, 5)
+_COMPLETE_EXIT_CODES = (0, 1, 5)
 """Exit codes of pytest after a complete run: all tests passed, some failed, no test was found."""
 _MAX_OUTPUT = 16 * 1024
 _OPTIONS = (
@@ -118,7 +118,7 @@ def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:
         with suppress(ValidationError):  # the end line, or a truncated line
             test = PolicyTest.model_validate_json(line)
             tests[test.file, test.name] = test
-    is_whole = process.returncode in _WHOLE and lines[-1] == END
+    is_whole = process.returncode in _COMPLETE_EXIT_CODES and lines[-1] == END
     is_whole &= all(map(_is_finished, tests.values()))
     reason = "" if is_whole else ending
     complete = [test for file in files for test in _complete(file, [*tests.values()], reason)]

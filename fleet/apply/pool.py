@@ -163,13 +163,13 @@ def apply_with_gone(run: PoolRun) -> StackOutcome:
         error = str(failure)
     outcome = apply_pool(replace(run, world=_without_machines(run, done)))
     return outcome.altered(
-        result="failed" if error else _at_least_applied(outcome.result),
+        result="failed" if error else _raise_to_applied(outcome.result),
         forgotten=(*outcome.forgotten, *done),
         error="; ".join(filter(None, (error, outcome.error))),
     )
 
 
-def _at_least_applied(result: str) -> str:
+def _raise_to_applied(result: str) -> str:
     return "applied" if result == "unchanged" else result
 
 
@@ -292,7 +292,9 @@ def prepare_change(
     run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete], held: ExitStack
 ) -> StackChange:
     """Prepare the stack change of these actions; refuses steps that differ from the plan."""
-    change = held.enter_context(run.engine.prepare(run.ref, _desired(run, creates, deletes)))
+    change = held.enter_context(
+        run.engine.prepare(run.ref, _list_desired_workers(run, creates, deletes))
+    )
     _check_preview(change.steps, creates, deletes, gone=_already_deleted(run, deletes))
     return change
 
@@ -309,7 +311,7 @@ def note_departures(world: World, actions: Sequence[Action], store: Store) -> No
             store.departures.write({each.key: each for each in new})
 
 
-def _desired(
+def _list_desired_workers(
     run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete]
 ) -> tuple[WorkerInputs, ...]:
     """Return the stack's workers after these actions; kept workers keep their inputs."""

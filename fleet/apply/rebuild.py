@@ -151,7 +151,7 @@ def find_rebuild(fleet: Fleet, world: World) -> StateRebuild:
     memory = recall(fleet, world, inventories)
     for name, inventory in inventories.items():
         shared = shared_settings(fleet, world, inventory.provider)
-        because = _why_left(fleet, inventory, shared)
+        because = _explain_exclusion(fleet, inventory, shared)
         choice = choose_image(fleet, world, memory, name)
         known = NOTHING_SHARED if isinstance(shared, Unknown) else shared
         options = options_of(fleet, memory, name, choice, known)
@@ -170,7 +170,9 @@ def find_rebuild(fleet: Fleet, world: World) -> StateRebuild:
     )
 
 
-def _why_left(fleet: Fleet, inventory: PoolInventory, shared: Mapping[str, str] | Unknown) -> str:
+def _explain_exclusion(
+    fleet: Fleet, inventory: PoolInventory, shared: Mapping[str, str] | Unknown
+) -> str:
     if not isinstance(fleet.pools.get(inventory.pool), Pool):
         return runs.explain_missing_pool(inventory.pool)
     return shared.unknown if isinstance(shared, Unknown) else join(*inventory.blind)

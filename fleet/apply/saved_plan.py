@@ -25,7 +25,8 @@ _ADVICE = "create one with `fleet plan --out FILE`"
 _NO_DIFFERENCE = {"assumed", "because", "serves", "turn", "until_idle"}
 _REWRITTEN = {"expires", "commit"}
 """Labels that each run rewrites."""
-_OLD, _NEW = "only in the saved plan", "only in the current plan"
+_ONLY_SAVED = "only in the saved plan"
+_ONLY_CURRENT = "only in the current plan"
 
 
 def read_plan(name: str, content: bytes) -> Plan:
@@ -115,7 +116,7 @@ def _promotions(saved: Plan, now: Plan) -> Iterator[str]:
         {(each.image, each.version, each.verb) for each in plan.promotions}
         for plan in (saved, now)
     )
-    for what, some in ((_OLD, before - after), (_NEW, after - before)):
+    for what, some in ((_ONLY_SAVED, before - after), (_ONLY_CURRENT, after - before)):
         yield from (f"{what}: {verb} {image} {version}" for image, version, verb in sorted(some))
 
 
@@ -141,25 +142,25 @@ def _serial(verdict: PoolVerdict | None) -> str:
 
 def _compare_actions(saved: Plan, now: Plan) -> Iterator[str]:
     """Yield the differing actions, then the differing decisions on other machines."""
-    before, after = _by_worker(saved), _by_worker(now)
+    before, after = _map_actions(saved), _map_actions(now)
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
         if new is None and old is not None:
-            yield f"{_OLD}: {_describe(old)}"
+            yield f"{_ONLY_SAVED}: {_describe(old)}"
         elif old is None and new is not None:
-            yield add_reason(f"{_NEW}: {_describe(new)}", new.because)
+            yield add_reason(f"{_ONLY_CURRENT}: {_describe(new)}", new.because)
         elif old is not None and new is not None:
             yield from _another(old, new)
     released = [{(each.pool, each.worker) for each in plan.releases} for plan in (saved, now)]
     for what, some in (
-        (_OLD, released[0] - released[1]),
-        (_NEW, released[1] - released[0]),
+        (_ONLY_SAVED, released[0] - released[1]),
+        (_ONLY_CURRENT, released[1] - released[0]),
     ):
         yield from (f"{what}: release {worker} of pool {pool}" for pool, worker in sorted(some))
     yield from _compare_verdicts(saved, now, {key[:2] for key in before.keys() | after.keys()})
 
 
-def _by_worker(plan: Plan) -> dict[tuple[str, str, str], Action]:
+def _map_actions(plan: Plan) -> dict[tuple[str, str, str], Action]:
     return {(action.pool, action.worker, action.action): action for action in plan.actions}
 
 

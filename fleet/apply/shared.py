@@ -56,7 +56,7 @@ def apply_shared_stacks(
                 StackOutcome.model_validate({"pool": what, "result": result, "error": error})
             )
         # Even after a failure: a part may be gone, and no machine may use it then.
-        world = _with_base(world, name, engine.read(ref))
+        world = _replace_base(world, name, engine.read(ref))
     return world, tuple(troubles)
 
 
@@ -115,7 +115,7 @@ def _apply_base(
     engine.up(ref, parts, lambda step: tell(f"base of {name}: {step.operation} {step.worker}"))
 
 
-def _with_base(world: World, name: str, base: Base | Unknown | None) -> World:
+def _replace_base(world: World, name: str, base: Base | Unknown | None) -> World:
     bases = {key: each for key, each in world.bases.items() if key != name}
     if base is not None:
         bases[name] = base

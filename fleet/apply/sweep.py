@@ -96,7 +96,7 @@ def sweep(fleet: Fleet, world: World) -> Plan:
     if isinstance(world.orders, Unknown):
         # Machines expire if no run of fleet renews them; then no order is active either.
         world = world.altered(orders=())
-    return _plan_deletions(fleet, world, partial(_why_expired, fleet, world), Reason.EXPIRED)
+    return _plan_deletions(fleet, world, partial(_explain_expiry, fleet, world), Reason.EXPIRED)
 
 
 def delete_machines(fleet: Fleet, world: World, choice: MachineSelection) -> Plan:
@@ -133,10 +133,10 @@ class CreationWindow:
 
 def undo_creations(fleet: Fleet, world: World, window: CreationWindow) -> Plan:
     """Return the plan that deletes machines created in a time span that were never busy."""
-    return _plan_deletions(fleet, world, window.why, Reason.REQUESTED, _why_worked)
+    return _plan_deletions(fleet, world, window.why, Reason.REQUESTED, _explain_possible_work)
 
 
-def _why_worked(unit: Unit) -> str:
+def _explain_possible_work(unit: Unit) -> str:
     """Return why a machine may have run work; empty if it surely has not."""
     worker = unit.worker
     if worker is None or worker.state is WorkerState.ENROLLED:
@@ -171,7 +171,7 @@ def _plan_deletions(
             pool=pool if isinstance(pool, Pool) else None,
             names=iter(()),
             closed=Closure(lives.NO_SWEEP_CREATION, ("pools", name)),
-            options=tuple(_priced(fleet, pool, name)) if isinstance(pool, Pool) else (),
+            options=tuple(_list_prices(fleet, pool, name)) if isinstance(pool, Pool) else (),
         )
         for unit in inventory.known:
             because = select(inventory, unit)
@@ -190,7 +190,7 @@ def _plan_deletions(
     return seal(plan.altered(pools=pools, unknown=tuple(dict.fromkeys(unknown)), **left))
 
 
-def _priced(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
+def _list_prices(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
     """Yield the prices of a pool's machines; no machine is created."""
     for known in find_types(fleet, pool):
         for market in markets_of(pool):
@@ -217,7 +217,7 @@ def _unknown_parts(inventory: PoolInventory) -> tuple[str, ...]:
     return tuple(reason for reason in inventory.frozen if reason not in inventory.blind)
 
 
-def _why_expired(fleet: Fleet, world: World, inventory: PoolInventory, unit: Unit) -> str:
+def _explain_expiry(fleet: Fleet, world: World, inventory: PoolInventory, unit: Unit) -> str:
     end = unit.machine and expired_at(fleet, world, inventory.provider, unit.machine)
     if not end:
         return ""
@@ -408,7 +408,7 @@ def _delete(  # noqa: PLR0913 - what a deletion works with
     )
     with (
         signals.heard(),
-        _locked(sources.store, started, console, deletion) as has_store,
+        _hold_lock(sources.store, started, console, deletion) as has_store,
         executor as (many, cut),
     ):
         world = look_aloud(config, sources, console)
@@ -434,7 +434,9 @@ def _delete(  # noqa: PLR0913 - what a deletion works with
 
 
 @contextmanager
-def _locked(store: Store, now: datetime, console: Console, deletion: Deletion) -> Iterator[bool]:
+def _hold_lock(
+    store: Store, now: datetime, console: Console, deletion: Deletion
+) -> Iterator[bool]:
     """Hold the fleet's lock; False if the store with the lock no longer exists."""
     with ExitStack() as stack:
         try:

@@ -209,7 +209,7 @@ def find_server_skew(world: World) -> Iterator[str]:
 
 def why_odd(store: "Store", now: datetime) -> str:
     """Return why this computer's clock may be wrong, by the last run; empty if plausible."""
-    return _why_behind(store, now) or _why_leapt(store, now)
+    return _explain_early_clock(store, now) or _explain_clock_leap(store, now)
 
 
 def _find_later_records(fleet: Fleet, store: "Store", world: World) -> Iterator[str]:
@@ -218,31 +218,33 @@ def _find_later_records(fleet: Fleet, store: "Store", world: World) -> Iterator[
     The server of a queue or of the store may run on this computer, so its clock proves nothing
     against these. With a clock that is behind, spent budgets would be available again.
     """
-    odd = _why_behind(store, world.time)
+    odd = _explain_early_clock(store, world.time)
     until = None if isinstance(world.ledger, Unknown) else world.ledger.charged_until
     # A run that reverts charges leaves the ledger charged to the end of its hour.
     most = max(world.time + MAX_SKEW, periods(fleet, world.time)[0].end)
     if not odd and until is not None and until > most:
-        odd = _why_odd(world.time, until, "the end of what the ledger was charged for")
+        odd = _explain_clock_difference(
+            world.time, until, "the end of what the ledger was charged for"
+        )
     if odd:
         yield odd
 
 
-def _why_behind(store: "Store", now: datetime) -> str:
+def _explain_early_clock(store: "Store", now: datetime) -> str:
     ended = (datetime.fromisoformat(run["ended"]) for run in store.last_runs(1, ended=True))
     last = max(ended, default=now)
-    return _why_odd(now, last, _LAST_RUN) if now < last - MAX_SKEW else ""
+    return _explain_clock_difference(now, last, _LAST_RUN) if now < last - MAX_SKEW else ""
 
 
-def _why_leapt(store: "Store", now: datetime) -> str:
+def _explain_clock_leap(store: "Store", now: datetime) -> str:
     # A run without a plan may have been refused because its clock was wrong.
     runs = (run for run in store.last_runs(_MAX_RUNS_COMPARED) if run["plan"] or not run["ended"])
     began = [datetime.fromisoformat(run["started"]) for run in runs]
     last = max((each for each in began if each <= now + MAX_SKEW), default=now)
-    return _why_odd(now, last, _LAST_RUN) if now > last + _MAX_PAUSE else ""
+    return _explain_clock_difference(now, last, _LAST_RUN) if now > last + _MAX_PAUSE else ""
 
 
-def _why_odd(now: datetime, then: datetime, what: str) -> str:
+def _explain_clock_difference(now: datetime, then: datetime, what: str) -> str:
     apart = f"{write_duration(abs(now - then))} {'before' if now < then else 'after'}"
     return (
         f"this computer's clock says {write_time(now)}, {apart} {what} ({write_time(then)}); "

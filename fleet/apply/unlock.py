@@ -29,14 +29,14 @@ def unlock(
 ) -> int:
     """Remove the locks of dead runs; `dead` is an owner that the user knows to be dead."""
     names = stacks_of(fleet, store.stacks())
-    locks = (*_of_the_fleet(fleet.fleet, store), *_of_stacks(names, storage))
+    locks = (*_find_fleet_lock(fleet.fleet, store), *_find_stack_locks(names, storage))
     kept = []
     for held in locks:
         if held.alive is False or (held.alive is None and held.owner == dead):
             held.release()
             console.out(f"removed {held.what}, held by {held.owner} since {held.since}")
         else:
-            kept.append(_why_kept(held))
+            kept.append(_explain_kept_lock(held))
     if kept:
         raise PlanRefused("; ".join(kept))
     if not locks:
@@ -44,7 +44,7 @@ def unlock(
     return 0
 
 
-def _of_the_fleet(fleet: str, store: Store) -> Iterator[HeldLock]:
+def _find_fleet_lock(fleet: str, store: Store) -> Iterator[HeldLock]:
     holder = store.lock_holder()
     if holder:
         owner, since = holder
@@ -57,7 +57,7 @@ def _of_the_fleet(fleet: str, store: Store) -> Iterator[HeldLock]:
         )
 
 
-def _of_stacks(names: Iterable[Name], storage: Storage) -> Iterator[HeldLock]:
+def _find_stack_locks(names: Iterable[Name], storage: Storage) -> Iterator[HeldLock]:
     """Yield the locks of Pulumi stacks; the kernel releases those of the embedded engine."""
     objects = open_objects(storage.backend)
     if objects is None:
@@ -73,7 +73,7 @@ def _of_stacks(names: Iterable[Name], storage: Storage) -> Iterator[HeldLock]:
             )
 
 
-def _why_kept(held: HeldLock) -> str:
+def _explain_kept_lock(held: HeldLock) -> str:
     whose = f"{held.what} is held by {held.owner} since {held.since}"
     if held.alive:
         return f"{whose}, and that process is running: wait for it"

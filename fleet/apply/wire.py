@@ -85,7 +85,7 @@ def wire(
     return Sources(
         queues={
             name: desks.get(name)
-            or _queue(fleet, _with_path_from(queue, base), secrets, desks, made)
+            or _queue(fleet, _resolve_path(queue, base), secrets, desks, made)
             for name, queue in fleet.queues.items()
         },
         providers=providers,
@@ -316,7 +316,7 @@ def _debusine(fleet: Fleet, queue: DebusineQueue, secrets: HostSecrets, made: Ma
     return DebusineRest(queue, token, paths=paths, max_age=fleet.guards.demand_max_age)
 
 
-def _with_path_from(queue: QueueModel, base: Path) -> QueueModel:
+def _resolve_path(queue: QueueModel, base: Path) -> QueueModel:
     """Return a queue whose recording is relative to fleet.yaml's folder."""
     if isinstance(queue, WorldQueueModel):
         return queue.model_copy(update={"path": str(base / queue.path)})

@@ -206,14 +206,14 @@ def expires_soon(fleet: Fleet, today: date) -> Iterator[Finding]:
     for each in dated(fleet):
         left = (each.day - today).days
         if 0 <= left <= _VERY_SOON:
-            message = f"{each.what} expires {_when(each.day, left)}, then it has no effect"
+            message = f"{each.what} expires {_describe_day(each.day, left)}, then it has no effect"
             yield unwise(message, each.path, hint=each.last_week)
         elif 0 <= left <= _SOON and each.before:
-            message = f"{each.what} expires {_when(each.day, left)}"
+            message = f"{each.what} expires {_describe_day(each.day, left)}"
             yield unwise(message, each.path, hint=each.before)
 
 
-def _when(day: date, left: int) -> str:
+def _describe_day(day: date, left: int) -> str:
     if left == 0:
         return "at the end of today"
     return f"on {day}, in 1 day" if left == 1 else f"on {day}, in {left} days"

@@ -89,12 +89,14 @@ def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
     )
 
 
-_MANY = 40
+_MAX_SHOWN_TYPES = 40
 
 
 def _families(sold: Sequence[str]) -> str:
     """Format types as text; for many, such as the hundreds of EC2, only their families."""
-    shown = {re.sub(r"\..*", ".*", each) for each in sold} if len(sold) > _MANY else sold
+    shown = (
+        {re.sub(r"\..*", ".*", each) for each in sold} if len(sold) > _MAX_SHOWN_TYPES else sold
+    )
     return ", ".join(sorted(shown))
 
 
@@ -327,7 +329,7 @@ apt installs a package of backports by itself only if the release has no such pa
 def worker_too_old(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a worker that reports no tags, if a pool with it serves a Debusine queue."""
     for name, image in fleet.recipes.items():
-        version = image.worker_version or _installed(image)
+        version = image.worker_version or _find_installed_worker(image)
         queue = min(debusine_queues(fleet, name), default="")
         if not (queue and is_old_worker(version)):
             continue
@@ -341,7 +343,7 @@ def worker_too_old(fleet: Fleet) -> Iterator[Finding]:
         )
 
 
-def _installed(image: ImageRecipe) -> str:
+def _find_installed_worker(image: ImageRecipe) -> str:
     """Return the worker that apt installs by itself; empty if unknown."""
     suites = {suite for _, suite in archives(image.source)} if image.source else set()
     unknown = [suite for suite in suites if suite != f"{image.suite}-backports"]

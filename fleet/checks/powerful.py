@@ -89,9 +89,9 @@ def _part(pattern: str, error: allow.BadPattern) -> tuple[int, int] | None:
     """Return the position of the characters that RE2 names in its error."""
     match error.reason:
         case "missing )":
-            return _unpaired(pattern, "(")
+            return _find_unpaired(pattern, "(")
         case "unexpected )":
-            return _unpaired(pattern, ")")
+            return _find_unpaired(pattern, ")")
         case "missing ]":
             return _character_range(len(pattern) - len(error.part), 1)
         case "trailing \\":
@@ -105,7 +105,7 @@ def _character_range(start: int, length: int) -> tuple[int, int]:
     return start, start + length
 
 
-def _unpaired(pattern: str, bracket: str) -> tuple[int, int] | None:
+def _find_unpaired(pattern: str, bracket: str) -> tuple[int, int] | None:
     """Return the first `)` without a `(`, or the last `(` without a `)`."""
     opened: list[int] = []
     for place, character in enumerate(_without_classes(pattern, "")):
@@ -230,7 +230,7 @@ def pattern_with_white_space(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
-_FEW = 10
+_MIN_MATCH_LIMIT = 10
 _SHOWN = 3
 
 
@@ -241,17 +241,17 @@ def pattern_matches_much(fleet: Fleet, recorded: RecordedNames, today: date) -> 
     total = len(recorded.names)
     for number, names in allow.AllowList(fleet, today).count_names(recorded.tasks).items():
         rule = fleet.powerful[number]
-        most = max(_FEW, total // 2) if rule.at_most is None else rule.at_most
+        most = max(_MIN_MATCH_LIMIT, total // 2) if rule.at_most is None else rule.at_most
         if len(names) > most:
             limit = "more than half" if rule.at_most is None else f"at_most is {most}"
             yield unwise(
-                f"this matches {len(names)} of {total} recorded names ({limit}): {_listed(names)}",
+                f"this matches {len(names)} of {total} recorded names ({limit}): {_join(names)}",
                 ("powerful", number, "match"),
                 hint="narrow it" if rule.at_most is None else "narrow it, or raise at_most",
             )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     more = len(names) - _SHOWN
     return ", ".join(map(quoted, names[:_SHOWN])) + (f" and {more} more" if more > 0 else "")
 

@@ -48,7 +48,7 @@ def admin_without_read(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
-_NEAR = 0.8
+_MIN_SIMILARITY = 0.8
 _ANY_TASK = "any"
 _TASKS = frozenset(
     {
@@ -100,7 +100,7 @@ def misspelt_task(fleet: Fleet) -> Iterator[Finding]:
 
 def _nearest_task(task: str, tasks: Collection[str]) -> str:
     """Return the known task most similar to an unknown one; empty without a similar task."""
-    close = get_close_matches(task, tasks, n=1, cutoff=_NEAR)
+    close = get_close_matches(task, tasks, n=1, cutoff=_MIN_SIMILARITY)
     return close[0] if task not in tasks and close else ""
 
 

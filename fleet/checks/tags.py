@@ -42,7 +42,7 @@ from fleet.tagrules.vocabulary import (
     tag_name,
 )
 
-_NEAR = 0.85
+_MIN_SIMILARITY = 0.85
 _DIGITS = re.compile(r"[0-9]+")
 
 
@@ -211,7 +211,7 @@ def _nearest(tag: str, known: Collection[str]) -> str:
         return ""
     shape = _DIGITS.sub("0", tag)
     others = [each for each in sorted(known) if each != tag and _DIGITS.sub("0", each) != shape]
-    return next(iter(get_close_matches(tag, others, n=1, cutoff=_NEAR)), "")
+    return next(iter(get_close_matches(tag, others, n=1, cutoff=_MIN_SIMILARITY)), "")
 
 
 def forbidden_tag(fleet: Fleet) -> Iterator[Finding]:

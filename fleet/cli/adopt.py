@@ -57,15 +57,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
     adopter = _adopter(config.fleet, sources, provider)
     if args.dry_run:
         world = look(config, sources, console)
-        adoption = _judged(args, config, world, _find(adopter, provider, key, value))
-        console.out(_shown(args, console, adoption, applies=False))
+        adoption = _judge_machines(args, config, world, _find(adopter, provider, key, value))
+        console.out(_render_adoption(args, console, adoption, applies=False))
         return 0
     started = utc_now()
     with sources.store.lock(lock_owner(), started):
         world = look(config, sources, console)
-        adoption = _judged(args, config, world, _find(adopter, provider, key, value))
+        adoption = _judge_machines(args, config, world, _find(adopter, provider, key, value))
         if not args.json:
-            console.out(_shown(args, console, adoption, applies=True))
+            console.out(_render_adoption(args, console, adoption, applies=True))
         if adoption.machines:
             ref = stack_ref(config.fleet, args.pool, provider, world.stack_of(args.pool))
             outcome = adopt_machines(ref, adoption, adopter, sources, console.note)
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _judged(
+def _judge_machines(
     args: argparse.Namespace, config: Config, world: World, found: tuple[FoundMachine, ...]
 ) -> Adoption:
     if not found:
@@ -103,7 +103,7 @@ def _adopter(fleet: Fleet, sources: Sources, provider: str) -> Adopter:
     )
 
 
-def _shown(
+def _render_adoption(
     args: argparse.Namespace, console: Console, adoption: Adoption, *, applies: bool
 ) -> str:
     if args.json:

@@ -149,8 +149,8 @@ def add_order(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--end", "end it now; needs neither --for nor --reason")
 
 
-_LONGEST = 30 * 86400
-_LONGEST_REASON = 300
+_MAX_SECONDS = 30 * 86400
+_MAX_REASON_LENGTH = 300
 
 
 def duration(text: str) -> int:
@@ -158,7 +158,7 @@ def duration(text: str) -> int:
     from fleet.schema.units import read_duration
 
     seconds = read_duration(text)
-    if not seconds or seconds > _LONGEST:
+    if not seconds or seconds > _MAX_SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is no time from 1s to 30d, as 90m, 2h or 1d")
     return seconds
 
@@ -204,9 +204,9 @@ def moment_of(asked: timedelta | datetime | None, now: datetime) -> datetime | N
 
 def _reason(text: str) -> str:
     reason = " ".join(text.split())
-    if not reason or not reason.isprintable() or len(reason) > _LONGEST_REASON:
+    if not reason or not reason.isprintable() or len(reason) > _MAX_REASON_LENGTH:
         raise argparse.ArgumentTypeError(
-            f"a reason is 1 to {_LONGEST_REASON} characters that can be printed"
+            f"a reason is 1 to {_MAX_REASON_LENGTH} characters that can be printed"
         )
     return reason
 

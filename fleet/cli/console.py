@@ -56,7 +56,7 @@ class TerminalConsole:
         from fleet.report.terminal import clean
 
         self._clear()
-        self._tell("\n".join(map(clean, text.rstrip("\n").split("\n"))) + "\n")
+        self._write_error("\n".join(map(clean, text.rstrip("\n").split("\n"))) + "\n")
 
     @property
     def can_ask(self) -> bool:
@@ -68,7 +68,7 @@ class TerminalConsole:
         if not self.can_ask:
             return ""
         self._clear()
-        self._tell(question)
+        self._write_error(question)
         return sys.stdin.readline().strip()
 
     def progress(self, text: str) -> None:
@@ -78,15 +78,15 @@ class TerminalConsole:
 
             self._clear()
             # A wrapped line could not be erased.
-            self._tell(text[: get_terminal_size().columns - 1])
+            self._write_error(text[: get_terminal_size().columns - 1])
             self._transient = True
 
     def _clear(self) -> None:
         if self._transient:
-            self._tell("\r\x1b[K")
+            self._write_error("\r\x1b[K")
             self._transient = False
 
-    def _tell(self, text: str) -> None:
+    def _write_error(self, text: str) -> None:
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
@@ -99,7 +99,7 @@ def prepare_streams() -> None:
     """Replace missing streams by /dev/null; escape characters that the others cannot encode."""
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
-    codecs.register_error("fleet", _escaped)
+    codecs.register_error("fleet", _escape_characters)
     for stream in (sys.stdout, sys.stderr):
         # A descriptor that was given another file cannot be reconfigured.
         if isinstance(stream, io.TextIOWrapper) and stream.errors != "fleet":
@@ -107,7 +107,7 @@ def prepare_streams() -> None:
                 stream.reconfigure(errors="fleet")
 
 
-def _escaped(error: UnicodeError) -> tuple[str, int]:
+def _escape_characters(error: UnicodeError) -> tuple[str, int]:
     """Return JSON's escapes for the characters that an encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error

@@ -43,11 +43,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise WrongUsage("--check uses the role of fleet.yaml; remove --role")
     standings = dict(_check(args, load_config(args, console).fleet))
     if args.json:
-        values = {queue: _to_value(standing) for queue, standing in standings.items()}
+        values = {queue: _encode_grant(standing) for queue, standing in standings.items()}
         console.out(json.dumps(values, indent=2))
     else:
         for queue, standing in standings.items():
-            console.out(_to_text(queue, standing, admin=args.admin))
+            console.out(_describe_grant(queue, standing, admin=args.admin))
     return int(any(standing.missing or standing.excess for standing in standings.values()))
 
 
@@ -96,7 +96,7 @@ def _reference(queue: DebusineQueue, *, admin: bool) -> SecretRef | None:
     return queue.admin.dsn if isinstance(queue.admin, AdminDsn) else None
 
 
-def _to_value(standing: GrantDifference) -> dict[str, object]:
+def _encode_grant(standing: GrantDifference) -> dict[str, object]:
     return {
         "role": standing.role,
         "missing": list(standing.missing),
@@ -104,7 +104,7 @@ def _to_value(standing: GrantDifference) -> dict[str, object]:
     }
 
 
-def _to_text(queue: str, standing: GrantDifference, *, admin: bool) -> str:
+def _describe_grant(queue: str, standing: GrantDifference, *, admin: bool) -> str:
     if not (standing.missing or standing.excess):
         return f"queue {queue}: role {standing.role} has exactly the rights it needs"
     lines = [f"queue {queue}: role {standing.role}"]

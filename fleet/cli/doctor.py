@@ -44,7 +44,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the findings; exit 1 if anything is wrong."""
     config = load_config(args, console)
-    asked = _asked(config, args.file)
+    asked = _build_checkup_inputs(config, args.file)
     world = look(config, asked.sources, console)
     config = priced(config, world)
     console.progress(f"asking servers, databases and tools of fleet {config.fleet.fleet}")
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return diagnosis.exit_code
 
 
-def _asked(config: Config, file: str) -> CheckupInputs:
+def _build_checkup_inputs(config: Config, file: str) -> CheckupInputs:
     fleet = config.fleet
     secrets = HostSecrets.beside(file)
     store = store_of(fleet, file)
@@ -65,13 +65,13 @@ def _asked(config: Config, file: str) -> CheckupInputs:
             for name, queue in fleet.queues.items()
             if isinstance(queue, DebusineQueue)
         },
-        further={"fleet": partial(_installed, fleet)}
+        further={"fleet": partial(_check_installation, fleet)}
         | dict(_databases(fleet, secrets))
         | dict(_tools(fleet))
         | {"GitLab, variables": partial(_gitlab, fleet, Path(file).resolve().parent)},
         lock=store.lock_holder,
         lacking=dict(_lacking(fleet)),
-        unchecked=dict(_unchecked(fleet, file)),
+        unchecked=dict(_list_unchecked(fleet, file)),
     )
 
 
@@ -114,7 +114,7 @@ def find_missing(fleet: Fleet) -> Iterator[str]:
         yield from (f"Pulumi CLI: {GET_CLI}" for each in _pulumi() if each.result == "wrong")
 
 
-def _installed(fleet: Fleet) -> Sequence[CheckResult]:
+def _check_installation(fleet: Fleet) -> Sequence[CheckResult]:
     said = f"fleet {version('fleet-reconciler')} on Python {platform.python_version()}"
     found = CheckResult(about="fleet, version", result="ok", said=said)
     return (found, _judge_extras(fleet, {extra for extra in EXTRAS if _is_installed(extra)}))
@@ -200,7 +200,7 @@ def _program(project: str) -> Sequence[CheckResult]:
     return (CheckResult(about=f"stacks/{project}, program", result="ok", said="it runs"),)
 
 
-def _unchecked(fleet: Fleet, file: str) -> Iterator[tuple[str, str]]:
+def _list_unchecked(fleet: Fleet, file: str) -> Iterator[tuple[str, str]]:
     """Yield the facts that fleet cannot check from here, and how to check them by hand."""
     for name, queue in sorted(fleet.queues.items()):
         if isinstance(queue, DebusineQueue):

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return _explain_all(args, decision, console)
     explanation = _explain(decision, args.kind, args.name)
     if explanation is None:
-        raise FleetError(_unknown(decision, args.kind, args.name))
+        raise FleetError(_describe_unknown(decision, args.kind, args.name))
     placed = with_places(decision.config, explanation)
     show(args, console, placed, explanation_blocks(placed))
     return 0
@@ -127,12 +127,14 @@ def _explain(decision: PlanResult, kind: str, name: str) -> Explanation | None:
     return explain_worker(*rests_on, name)
 
 
-def _unknown(decision: PlanResult, kind: str, name: str) -> str:
+def _describe_unknown(decision: PlanResult, kind: str, name: str) -> str:
     plan = decision.plan
     if kind == "request":
         meant = Case(decision.config.fleet, decision.world, plan).named(name)
         if meant:
-            return f"{name} names {len(meant):,} requests: {_known(meant)}; explain one of them"
+            return (
+                f"{name} names {len(meant):,} requests: {_list_names(meant)}; explain one of them"
+            )
     # A plan lists unread queues first; other unknowns hide no request.
     unsure = (*plan.unknown[: len(plan.unread)], *map(words.estimated, plan.estimates))
     if kind == "request" and unsure:
@@ -145,10 +147,10 @@ def _unknown(decision: PlanResult, kind: str, name: str) -> str:
     hint = f"did you mean '{near}'? " if near else ""
     if not names:
         return f"no {waits} {name}{also}; there are none"
-    return f"no {waits} {name}{also}; {hint}known: {_known(names)}"
+    return f"no {waits} {name}{also}; {hint}known: {_list_names(names)}"
 
 
-def _known(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     return shown(some_of(names, shown=_SHOWN))
 
 

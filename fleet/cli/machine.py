@@ -199,7 +199,7 @@ def _selector_of(
         )
     if args.expired:
         return lambda _args, _store: Deletion(sweep, "fleet machine delete --expired --apply")
-    return _created if is_by_time else _chosen
+    return _select_created if is_by_time else _chosen
 
 
 def _chosen(args: argparse.Namespace, _store: Store) -> Deletion:
@@ -215,7 +215,7 @@ def _chosen(args: argparse.Namespace, _store: Store) -> Deletion:
     return Deletion(decide_on, "fleet apply", choice.names)
 
 
-def _created(args: argparse.Namespace, store: Store) -> Deletion:
+def _select_created(args: argparse.Namespace, store: Store) -> Deletion:
     """Return the deletion of machines that a run, or the runs of a time span, created."""
     now = utc_now()
     if args.run is None:

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     config = load_config(args, console)
     worlds = _worlds(config, args, console)
     if args.pseudonyms:
-        key, known = secrets.token_bytes(32), _named(config.fleet)
+        key, known = secrets.token_bytes(32), _find_named_users(config.fleet)
         worlds = (pseudonymise(world, key, known) for world in worlds)
     if args.append:
         _append(args.append, worlds, console)
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _named(fleet: Fleet) -> set[str]:
+def _find_named_users(fleet: Fleet) -> set[str]:
     """Return the users named in fleet.yaml: a recording with pseudonyms keeps their names."""
     askers = [asker for rule in fleet.tags.values() for asker in rule.asked_by or ()]
     named = {user for asker in askers if isinstance(asker, Askers) for user in asker.users}

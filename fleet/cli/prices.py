@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _check(fleet: Fleet, name: str, cloud: AnyCloud, store: Store) -> PriceCheck:
     if not used_types(fleet, name):
-        return _unchecked(fleet, name, "its pools use no machine type of the catalogue")
+        return _report_unchecked(fleet, name, "its pools use no machine type of the catalogue")
     try:
         reader = cloud.prices()
         if reader is not None:
@@ -59,18 +59,18 @@ def _check(fleet: Fleet, name: str, cloud: AnyCloud, store: Store) -> PriceCheck
             told = asker.read(utc_now())
             return compare_prices(fleet, name, told, told.read_at.date())
     except FleetError as error:
-        return _unchecked(fleet, name, str(error), failed=True)
+        return _report_unchecked(fleet, name, str(error), failed=True)
     source = source_of(cloud.declared.kind)
     if not source:
-        return _unchecked(fleet, name, _why_unchecked(cloud.declared))
-    return _unchecked(
+        return _report_unchecked(fleet, name, _explain_unchecked(cloud.declared))
+    return _report_unchecked(
         fleet,
         name,
         f"fleet cannot ask {cloud.declared.kind} for prices; compare by hand: {source}",
     )
 
 
-def _why_unchecked(declared: Provider) -> str:
+def _explain_unchecked(declared: Provider) -> str:
     if declared.is_free:
         return "its machines cost nothing"
     own = "its prices are those of fleet.yaml"
@@ -78,7 +78,7 @@ def _why_unchecked(declared: Provider) -> str:
     return f"{own}, others are made up, for trials" if made_up else own
 
 
-def _unchecked(fleet: Fleet, name: str, reason: str, *, failed: bool = False) -> PriceCheck:
+def _report_unchecked(fleet: Fleet, name: str, reason: str, *, failed: bool = False) -> PriceCheck:
     declared = fleet.providers[name]
     shipped = table_of(declared) if source_of(declared.kind) else PriceTable()
     return PriceCheck(

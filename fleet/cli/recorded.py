@@ -13,7 +13,8 @@ from fleet.queues.recorded import world_of
 from fleet.schema.model import Fleet
 from fleet.state.history import read_moments
 
-_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+_MIN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_TIME = datetime(2200, 1, 1, tzinfo=UTC)
 
 
 def add_history(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +80,7 @@ class RecordedMoments:
         from fleet.state.store import store_of
 
         store = store_of(self.fleet, self.config)
-        return store.moments(self.since or _FIRST, self.until or _LAST)
+        return store.moments(self.since or _MIN_TIME, self.until or _MAX_TIME)
 
 
 def recorded(args: argparse.Namespace, fleet: Fleet) -> RecordedMoments:

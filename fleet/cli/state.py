@@ -205,10 +205,10 @@ def rebuild(config: Config, args: argparse.Namespace, store: Store, console: Con
     fleet = config.fleet
     sources = wire(fleet, args.file)
     if not args.apply:
-        with _copied(store, fleet) as copy:
+        with _copy_store(store, fleet) as copy:
             lost, world = _look(config, replace(sources, store=copy), console)
         found = find_rebuild(fleet, world)
-        console.out(_shown(fleet, world, found, lost, as_json=args.json))
+        console.out(_render_rebuild(fleet, world, found, lost, as_json=args.json))
         if not args.json:
             console.out("nothing was changed; to apply: fleet state rebuild --apply")
         return _code(found, ())
@@ -225,7 +225,7 @@ def rebuild(config: Config, args: argparse.Namespace, store: Store, console: Con
         done = carry_out(fleet, world, found, edges)
         log = RunLog(store, started, "state rebuild")
         log.record(Outcome(plan="", stacks=(*troubles, *done)))
-    console.out(_shown(fleet, world, found, lost, as_json=args.json))
+    console.out(_render_rebuild(fleet, world, found, lost, as_json=args.json))
     failed = tuple(each for each in done if each.result == "failed")
     for each in troubles:
         console.note(f"not rebuilt: {each.pool}: {each.error}")
@@ -239,7 +239,7 @@ def _look(config: Config, sources: Sources, console: Console) -> tuple[tuple[str
 
 
 @contextmanager
-def _copied(store: Store, fleet: Fleet) -> Iterator[Store]:
+def _copy_store(store: Store, fleet: Fleet) -> Iterator[Store]:
     """Yield a temporary copy of the store, which is empty if the store is missing."""
     try:
         rows = store.dump()
@@ -257,7 +257,7 @@ def _code(found: StateRebuild, failed: tuple[StackOutcome, ...]) -> int:
     return 1 if found.left or found.unknown else 0
 
 
-def _shown(
+def _render_rebuild(
     fleet: Fleet, world: World, found: StateRebuild, lost: tuple[str, ...], *, as_json: bool
 ) -> str:
     money = sum(entry.money for entry in charged_anew(fleet, world, found))

@@ -61,7 +61,9 @@ def _explain(args: argparse.Namespace, console: Console) -> int:
         raise WrongUsage("--tag, --user, --group and --task need a name; a --request has its own")
     if not all(args.tag):
         raise WrongUsage("--tag is empty")
-    config, found = _of_request(args, console) if args.request else _of_name(args, console)
+    config, found = (
+        _explain_waiting(args, console) if args.request else _explain_new(args, console)
+    )
     placed = with_places(config, found)
     show(args, console, placed, tags_blocks(placed))
     return 0
@@ -74,7 +76,7 @@ def _list(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
+def _explain_waiting(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
     """Explain a waiting request, with the tags reported by its queue."""
     decision = observe_and_plan(args, console)
     note_clock(decision, console)
@@ -91,7 +93,7 @@ def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, Tag
     return decision.config, explain_tags(fleet, world, subject, asking)
 
 
-def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
+def _explain_new(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
     """Explain the tags of a new request with this name."""
     config = load_config(args, console)
     fleet = config.fleet

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, console: "Console") -> int:
     from fleet.report.findings import to_gitlab, to_json, to_summary, to_text
 
     world = _world(args.world, console) if args.world else None
-    recorded = _recorded(args.world, world, console) if world else None
+    recorded = _read_recorded_names(args.world, world, console) if world else None
     today = utc_now().date()
     checked = check_file(args.file, today, recorded=recorded, world=world)
     absent = map(checked.document.locate, _absent(checked.fleet, Path(args.file).parent))
@@ -103,7 +103,7 @@ def _world(path: str, console: "Console") -> "World":
     return read_world(path, RecordedFiles(console.note))
 
 
-def _recorded(path: str, world: "World", console: "Console") -> "RecordedNames":
+def _read_recorded_names(path: str, world: "World", console: "Console") -> "RecordedNames":
     """Return the names of the requests in a recorded world; notes if there are no names."""
     from fleet.tagrules.names import recorded_names
 

@@ -249,7 +249,7 @@ class ReadyLooks:
                 raise SourceUnreachable(untried[0])
         except (FleetError, OSError, ValueError) as error:
             return Unknown(unknown=f"the machines of {provider} could not be tried: {error}")
-        machines = tuple(_with_result(each, looks.get(each.id)) for each in listing.machines)
+        machines = tuple(_add_result(each, looks.get(each.id)) for each in listing.machines)
         return listing.altered(machines=machines)
 
     def _is_probed(self, provider: str, machine: Machine) -> bool:
@@ -268,7 +268,7 @@ class ReadyLooks:
             return None
 
 
-def _with_result(machine: Machine, look: Look | None) -> Machine:
+def _add_result(machine: Machine, look: Look | None) -> Machine:
     if look is None:
         return machine
     return machine.altered(misses=look.failures, was_ready=look.worked, looked_since=look.since)

@@ -150,14 +150,14 @@ class Records:
     def put(self, stack: str, row: ResourceRow) -> None:
         """Record a resource or the intent of a step."""
         with self._transaction() as connection:
-            connection.execute(_where_resource(sa.delete(_RESOURCES), stack, row.name))
+            connection.execute(_select_resource(sa.delete(_RESOURCES), stack, row.name))
             connection.execute(sa.insert(_RESOURCES).values(_row_values(stack, row)))
             _increment_serial(connection, stack)
 
     def drop(self, stack: str, name: str) -> None:
         """Remove the record of a deleted resource."""
         with self._transaction() as connection:
-            connection.execute(_where_resource(sa.delete(_RESOURCES), stack, name))
+            connection.execute(_select_resource(sa.delete(_RESOURCES), stack, name))
             _increment_serial(connection, stack)
 
     @contextmanager
@@ -180,7 +180,7 @@ def _row_values(stack: str, row: ResourceRow) -> dict[str, Any]:
     return {"stack": stack, **row.model_dump(exclude={"inputs"}), "inputs": inputs}
 
 
-def _where_resource(statement: sa.Delete, stack: str, name: str) -> sa.Delete:
+def _select_resource(statement: sa.Delete, stack: str, name: str) -> sa.Delete:
     return statement.where(_RESOURCES.c.stack == stack, _RESOURCES.c.name == name)
 
 
@@ -265,7 +265,7 @@ class EmbeddedEngine:
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
         """Return the steps of `up`, sorted by name, without `same`."""
         moves = self._plan_changes(ref, workers, self._read_checked(ref))
-        return tuple(step for move in moves if (step := _to_step(move)))
+        return tuple(step for move in moves if (step := _convert_step(move)))
 
     def up(
         self,
@@ -280,7 +280,7 @@ class EmbeddedEngine:
             self._make_change(ref, move, user_data.get(move.name, ""))
 
         self._cloud(ref)
-        with self._locked(ref):
+        with self._hold_lock(ref):
             recorded = self._read_checked(ref)
             moves = self._plan_changes(ref, workers, recorded)
             _refuse_changed_inputs(ref, moves)
@@ -302,7 +302,7 @@ class EmbeddedEngine:
                         if error:
                             is_ours = isinstance(error, StoreFailed | FileUnreadable)
                             failed[move.name] = f"{'local_fault: ' * is_ours}{error}"
-                        elif step := _to_step(move):
+                        elif step := _convert_step(move):
                             progress(step)
                             done.append(step)
         if failed:
@@ -323,7 +323,7 @@ class EmbeddedEngine:
 
     def forget(self, ref: StackRef, worker: str) -> None:
         """Remove a worker's record, not its machine."""
-        with self._locked(ref):
+        with self._hold_lock(ref):
             recorded = self._read_checked(ref)
             check_holds(ref, worker, recorded.rows if recorded else ())
             self._records.drop(ref.name, worker)
@@ -469,7 +469,7 @@ class EmbeddedEngine:
         self._records.put(ref.name, row.altered(state="made", id=machine_id))
 
     @contextmanager
-    def _locked(self, ref: StackRef) -> Iterator[None]:
+    def _hold_lock(self, ref: StackRef) -> Iterator[None]:
         path = self._records.path
         with touching(path, StoreFailed):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -506,7 +506,7 @@ def _plan_change(
     return _Change("update" if in_place else "replace", name, resource, row, changed=changed)
 
 
-def _to_step(move: _Change) -> StackStep | None:
+def _convert_step(move: _Change) -> StackStep | None:
     match move.kind:
         case "keep" | "forget":
             return None

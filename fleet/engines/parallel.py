@@ -261,7 +261,7 @@ class _TurnTakingEngine:
         """Remove a deleted worker from the record."""
         self._engine.forget(ref, worker)
 
-    def _in_turn(self, progress: Progress) -> Progress:
+    def _serialize_progress(self, progress: Progress) -> Progress:
         def tell(step: StackStep) -> None:
             with self._turn:
                 progress(step)
@@ -321,7 +321,7 @@ class HelperEngine(_TurnTakingEngine):
         progress: Progress,
     ) -> tuple[StackStep, ...]:
         with turn_released(self._turn):
-            return helper.do(ref.name, message, self._in_turn(progress))
+            return helper.do(ref.name, message, self._serialize_progress(progress))
 
 
 def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]) -> None:
@@ -446,7 +446,7 @@ class YieldingEngine(_TurnTakingEngine):
     ) -> tuple[StackStep, ...]:
         """Apply the changes; a failed creation does not stop the others."""
         with turn_released(self._turn):
-            return self._engine.up(ref, workers, self._in_turn(progress), user_data)
+            return self._engine.up(ref, workers, self._serialize_progress(progress), user_data)
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:

@@ -104,7 +104,7 @@ class PulumiEngine(_Stacks):
     def read(self, ref: StackRef) -> Stack | Unknown | None:
         """Return the recorded stack, without the CLI if fleet can read the backend."""
         try:
-            deployment = self._recorded(ref)
+            deployment = self._read_recorded(ref)
             unsure = deployment and self._needs_cleanup(ref)
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
             return Unknown(unknown=str(error))
@@ -115,7 +115,7 @@ class PulumiEngine(_Stacks):
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
         """Return the steps of `up`, sorted by name, without `same`."""
         self._check_inputs(ref, workers)
-        recorded = self._recorded(ref)
+        recorded = self._read_recorded(ref)
         if recorded is None:
             # Pulumi previews only existing stacks, and a preview must not create one.
             names = sorted(worker.name for worker in workers)
@@ -140,7 +140,7 @@ class PulumiEngine(_Stacks):
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
         """Hold an update after its preview, with its stack locked."""
-        recorded = self._recorded(ref)
+        recorded = self._read_recorded(ref)
         if recorded is None or recorded.is_unfinished or self._needs_cleanup(ref):
             # Leftovers are cleaned up before an update, but not before a preview.
             yield two_step_change(self, ref, workers)
@@ -164,7 +164,7 @@ class PulumiEngine(_Stacks):
                     gate.let_through(self._program(ref, given))
                 except StackFailed as failure:
                     return self._check_unknown_results(
-                        ref, given, _with_retry_notice(failure), events
+                        ref, given, _add_retry_notice(failure), events
                     )
                 return events.done
 
@@ -183,7 +183,7 @@ class PulumiEngine(_Stacks):
     ) -> tuple[StackStep, ...]:
         """Apply the changes; a failed creation does not stop the others."""
         self._check_inputs(ref, workers)
-        recorded = self._recorded(ref)
+        recorded = self._read_recorded(ref)
         left = _Leftovers()
         # Even for a missing stack: a run killed while creating it had locked it.
         self._repair(ref)
@@ -218,7 +218,7 @@ class PulumiEngine(_Stacks):
 
     def forget(self, ref: StackRef, worker: str) -> None:
         """Remove a worker's resources from state and settings, without calling the provider."""
-        recorded = self._recorded(ref)
+        recorded = self._read_recorded(ref)
         check_holds(ref, worker, recorded.stack.ids if recorded else ())
         if recorded and (recorded.pending or recorded.deleting):
             # Pulumi's import would drop the unfinished operations of that run.
@@ -228,10 +228,10 @@ class PulumiEngine(_Stacks):
             )
         self._repair(ref)
         self._cli.forget_worker(ref, self._account(ref), worker)
-        after = self._recorded(ref)
+        after = self._read_recorded(ref)
         self._configure(ref, after.stack.workers if after else ())
 
-    def _recorded(self, ref: StackRef) -> Deployment | None:
+    def _read_recorded(self, ref: StackRef) -> Deployment | None:
         found = self._deployment(ref)
         if found is None:
             return None
@@ -293,7 +293,7 @@ class PulumiEngine(_Stacks):
         """
         if self._cli.is_cut(ref):
             raise failure
-        recorded = self._recorded(ref)
+        recorded = self._read_recorded(ref)
         if recorded is None:
             raise failure
         if recorded.unready and not recorded.stack.interrupted:
@@ -351,7 +351,7 @@ class PulumiEngine(_Stacks):
         try:
             session.run(partial(_update, session, events), events)
         except StackFailed as error:
-            raise _with_retry_notice(error) from error
+            raise _add_retry_notice(error) from error
 
     def _configure(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
         """Write the workers into the settings, so that `pulumi up` by hand declares the same."""
@@ -403,7 +403,7 @@ def _update(session: Session, events: Events) -> None:
     session.stack.up(on_event=events, continue_on_error=True, show_secrets=False)
 
 
-def _with_retry_notice(error: StackFailed) -> StackFailed:
+def _add_retry_notice(error: StackFailed) -> StackFailed:
     recorded = "what succeeded is recorded, " if error.done else ""
     return StackFailed(
         f"{error}; {recorded}the next apply tries again", done=error.done, failed=error.failed
@@ -505,9 +505,11 @@ class PulumiBase(_Stacks):
 
     def _session(self, ref: StackRef, parts: Sequence[SharedResource]) -> Session:
         program = load_project(ref.project).program
-        return self._open(ref, partial(program, _inputs(ref, parts, self._adopted(ref, parts))))
+        return self._open(
+            ref, partial(program, _inputs(ref, parts, self._find_adoptable(ref, parts)))
+        )
 
-    def _adopted(self, ref: StackRef, parts: Sequence[SharedResource]) -> dict[str, str]:
+    def _find_adoptable(self, ref: StackRef, parts: Sequence[SharedResource]) -> dict[str, str]:
         """Return the ids of existing resources that are missing from the state."""
         wanted = {each.key for each in parts}
         recorded = _existing_names(self._deployment(ref) or {})

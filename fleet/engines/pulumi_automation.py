@@ -104,10 +104,10 @@ class Events:
 
     def __call__(self, event: "EngineEvent") -> None:
         """Handle an event; called from the SDK's thread."""
-        if (begun := event.resource_pre_event) and (step := _to_step(begun.metadata)):
+        if (begun := event.resource_pre_event) and (step := _convert_step(begun.metadata)):
             self._planned[begun.metadata.urn] = step
         progress, ended = self._progress, event.res_outputs_event
-        if progress and ended and (step := _to_step(ended.metadata)):
+        if progress and ended and (step := _convert_step(ended.metadata)):
             first = ended.metadata.urn not in self._done
             self._done[ended.metadata.urn] = step
             if first:
@@ -171,7 +171,7 @@ def shorten(text: str, secrets: Collection[str] = ()) -> str:
     return re.sub(r"^(Preview failed: )?Unexpected <class '[^']*'>: ", "", line)[:_LINE_LIMIT]
 
 
-def _to_step(metadata: "StepEventMetadata") -> StackStep | None:
+def _convert_step(metadata: "StepEventMetadata") -> StackStep | None:
     operation = _OPERATIONS.get(metadata.op.value)
     kind, _, name = metadata.urn.rpartition("::")
     if operation is None or kind.rpartition("::")[2].startswith("pulumi:"):

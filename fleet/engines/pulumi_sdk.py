@@ -70,7 +70,7 @@ class _GatedServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc ships n
 
 
 @contextmanager
-def _gated(args: Sequence[str], gate: ProgramGate) -> Iterator[list[str]]:
+def _run_gated(args: Sequence[str], gate: ProgramGate) -> Iterator[list[str]]:
     """Put the gate between the CLI and the program; keep the preview, which the SDK skips."""
     client = next(word for word in args if word.startswith(_CLIENT_OPTION))
     server = grpc.server(ThreadPoolExecutor(4), options=_GRPC_OPTIONS)
@@ -127,7 +127,7 @@ class Command(automation.PulumiCommand):
             # The SDK reads the history after each update; fleet needs only the fact that it ended.
             return automation.CommandResult(json.dumps([_HISTORY_ENTRY]), "", 0)
         if args[0] == "up" and self._gate:
-            with _gated(args, self._gate) as gated:
+            with _run_gated(args, self._gate) as gated:
                 return self._run(gated, cwd, additional_env, on_output, on_error)
         return self._run(args, cwd, additional_env, on_output, on_error)
 

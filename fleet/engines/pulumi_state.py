@@ -304,18 +304,18 @@ def is_alive(lock: Mapping[str, Any], proc: Path = Path("/proc")) -> bool | None
         uptime = float((proc / "uptime").read_text(encoding="utf-8").split()[0])
     except (FileNotFoundError, ProcessLookupError):
         known = (proc / "uptime").exists() and not _is_hidden(pid)
-        return False if known and not _may_be_in_container(pid, proc) else None
+        return False if known and not _has_container_process(pid, proc) else None
     except (OSError, UnicodeDecodeError):
         return None
     if is_over(words, status):
-        return None if _may_be_in_container(pid, proc) else False
+        return None if _has_container_process(pid, proc) else False
     age = uptime - int(words[19]) / os.sysconf("SC_CLK_TCK")
     taken = _parse_time(str(lock.get("timestamp", "")))
     held = (datetime.now(taken.tzinfo) - taken).total_seconds() if taken else 0.0
     if age + _CLOCK_TOLERANCE_SECONDS >= held:
         return True
     # Another process with the same id, or the owner after the clock was set forward.
-    return None if _OWNER_NAME_PART in name or _may_be_in_container(pid, proc) else False
+    return None if _OWNER_NAME_PART in name or _has_container_process(pid, proc) else False
 
 
 def _is_hidden(pid: int) -> bool:
@@ -329,7 +329,7 @@ def _is_hidden(pid: int) -> bool:
     return True
 
 
-def _may_be_in_container(pid: int, proc: Path) -> bool:
+def _has_container_process(pid: int, proc: Path) -> bool:
     """Return whether a container on this host may have written this process id into a lock."""
     for path in proc.glob("[0-9]*/status"):
         with suppress(OSError):

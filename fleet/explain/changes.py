@@ -73,7 +73,7 @@ def find_image_changes(
                 change="recipe changed" if old else "added",
                 build=describe_rebuild(head, world.versions, name),
                 promotion=_promotion(name, recipe),
-                replaces=tuple(_replaced(head, plan, name)),
+                replaces=tuple(_list_replacements(head, plan, name)),
             )
         )
     return tuple(found)
@@ -89,7 +89,7 @@ def _promotion(name: str, recipe: Recipe) -> str:
     return "at once" if rule == "tested" else f"by hand: fleet image promote {name}"
 
 
-def _replaced(fleet: Fleet, plan: Plan, image: str) -> Iterator[Replaced]:
+def _list_replacements(fleet: Fleet, plan: Plan, image: str) -> Iterator[Replaced]:
     for verdict in plan.pools:
         pool = fleet.pools.get(verdict.pool)
         if isinstance(pool, Pool) and pool.image == image and verdict.machines:
@@ -372,12 +372,12 @@ def compare(
         same_config=base.digests.config == head.digests.config,
         pools=tuple(_pools(base, head, {new: old for old, new in renames.items()})),
         actions=tuple(_actions(base, head)),
-        outdated=tuple(_outdated(base, head)),
+        outdated=tuple(_compare_outdated(base, head)),
         requests=tuple(_requests(base, head)),
         guards=tuple(_guards(base, head)),
         config=config,
         attention=tuple(text for text in head.attention if text not in needed),
-        unknown=(*unseen, *_unknown(base, head)),
+        unknown=(*unseen, *_compare_unknown(base, head)),
         cost_before=base.cost_after,
         currency_before=base.currency,
         cost_after=head.cost_after,
@@ -445,12 +445,12 @@ class _Kind(NamedTuple):
 
 
 def _actions(base: Plan, head: Plan) -> Iterator[ActionsChange]:
-    before, after = _by_kind(base), _by_kind(head)
+    before, after = _group_by_kind(base), _group_by_kind(head)
     for kind in sorted(before.keys() | after.keys(), key=_order):
         old, new = before.get(kind, []), after.get(kind, [])
         if len(old) == len(new):
             continue
-        only = _unmatched(new, old) if len(new) > len(old) else _unmatched(old, new)
+        only = _find_unmatched(new, old) if len(new) > len(old) else _find_unmatched(old, new)
         yield ActionsChange(
             **(kind._asdict() | {"settings": dict(kind.settings)}),
             before=len(old),
@@ -466,7 +466,7 @@ def _order(kind: _Kind) -> tuple[object, ...]:
     return (kind.pool, order, *((part is not None, part) for part in kind[2:]))
 
 
-def _by_kind(plan: Plan) -> Mapping[_Kind, list[Action]]:
+def _group_by_kind(plan: Plan) -> Mapping[_Kind, list[Action]]:
     found: defaultdict[_Kind, list[Action]] = defaultdict(list)
     for withheld, actions in ((False, plan.actions), (True, plan.withheld)):
         for action in actions:
@@ -484,7 +484,7 @@ def _by_kind(plan: Plan) -> Mapping[_Kind, list[Action]]:
     return found
 
 
-def _unmatched(more: list[Action], fewer: list[Action]) -> list[Action]:
+def _find_unmatched(more: list[Action], fewer: list[Action]) -> list[Action]:
     """Return the actions without a counterpart in the other plan: by name, else the last ones."""
     names = {action.worker for action in fewer}
     others = [action for action in more if action.worker not in names]
@@ -502,7 +502,7 @@ def _cost(actions: list[Action]) -> Decimal:
     )
 
 
-def _outdated(base: Plan, head: Plan) -> Iterator[OutdatedChange]:
+def _compare_outdated(base: Plan, head: Plan) -> Iterator[OutdatedChange]:
     before, after = _outdated_machines(base), _outdated_machines(head)
     for pool in sorted(before.keys() | after.keys()):
         old, new = before.get(pool, ()), after.get(pool, ())
@@ -582,7 +582,7 @@ def _guards_by_path(plan: Plan) -> dict[tuple[object, ...], GuardResult]:
     return {(guard.guard, guard.pool, guard.path): guard for guard in plan.guards}
 
 
-def _unknown(base: Plan, head: Plan) -> Iterator[str]:
+def _compare_unknown(base: Plan, head: Plan) -> Iterator[str]:
     for plan, other, when in ((head, base, "with"), (base, head, "without")):
         missing = Counter(plan.unknown) - Counter(other.unknown)
         yield from (f"only {when} the change: {text}" for text in missing)

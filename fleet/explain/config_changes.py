@@ -21,7 +21,7 @@ _COMPARED_IN_POOLS = (
     ("image",),
     ("provides",),
 )
-_MOST = 240
+_MAX_LENGTH = 240
 _CLOSED_BY = {"[": "]", "{": "}"}
 
 
@@ -109,10 +109,10 @@ def _is_compared_in_pools(path: Path) -> bool:
 
 def _shorten(text: str) -> str:
     """Shorten a long value: cut between entries and close its brackets."""
-    if len(text) <= _MOST:
+    if len(text) <= _MAX_LENGTH:
         return text
     best, opened, quoted = "", "", False
-    for number, letter in enumerate(text[:_MOST]):
+    for number, letter in enumerate(text[:_MAX_LENGTH]):
         escaped = text[:number].endswith("\\")
         if letter == '"' and not escaped:
             quoted = not quoted
@@ -122,4 +122,4 @@ def _shorten(text: str) -> str:
             opened = opened[:-1]
         if not quoted and text[number : number + 2] == ", ":
             best = f"{text[:number]}, …{opened[::-1]}"
-    return best or f"{text[:_MOST].rpartition(' ')[0] or text[:_MOST]}…"
+    return best or f"{text[:_MAX_LENGTH].rpartition(' ')[0] or text[:_MAX_LENGTH]}…"

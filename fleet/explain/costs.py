@@ -187,7 +187,7 @@ def compare_builds(world: World, base: BuildCosts, head: BuildCosts) -> BuildCom
             costs = (each.cost and each.cost / request.count for each in (one, other))
             found[_BuildKey(not is_moved, queue, name, request.task, *costs)].append(request)
     builds = (
-        _compared(alike, found[alike], base, head)
+        _compare_build(alike, found[alike], base, head)
         for alike in sorted(found, key=lambda each: each.order)
     )
     timed = (each for each in builds if _is_timed(each))
@@ -196,7 +196,7 @@ def compare_builds(world: World, base: BuildCosts, head: BuildCosts) -> BuildCom
     )
 
 
-def _compared(
+def _compare_build(
     alike: _BuildKey, requests: list[Request], base: BuildCosts, head: BuildCosts
 ) -> ComparedBuild:
     count = sum(request.count for request in requests)

@@ -46,7 +46,7 @@ def find_waits(case: Case, summaries: Summaries) -> Iterator[QueueWait]:
     for queue, reading in sorted(case.world.queues.items()):
         if isinstance(reading.demand, Unknown):
             continue
-        waiting = _by_architecture(reading.demand.requests)
+        waiting = _group_by_architecture(reading.demand.requests)
         known = summaries[queue].architectures if queue in summaries else None
         for architecture in sorted(waiting.keys() | (known or {}).keys()):
             requests = waiting.get(architecture, [])
@@ -110,7 +110,7 @@ def _requests_without_workers(
 ) -> Iterator[CheckResult]:
     """Yield requests for an architecture without a connected worker at the server."""
     offered = {tag for offer in case.decider.offers.values() for tag in offer.provides}
-    for architecture, requests in sorted(_by_architecture(demand.requests).items()):
+    for architecture, requests in sorted(_group_by_architecture(demand.requests).items()):
         tag = f"{_BUILD_ARCH}{architecture}"
         known = summary.architectures.get(architecture, Machinery())
         if architecture == ANY or known.connected or tag in offered:
@@ -132,7 +132,7 @@ def _requests_without_workers(
         )
 
 
-def _by_architecture(requests: Sequence[Request]) -> dict[str, list[Request]]:
+def _group_by_architecture(requests: Sequence[Request]) -> dict[str, list[Request]]:
     found: defaultdict[str, list[Request]] = defaultdict(list)
     for request in requests:
         tags = [tag for tag in request.required if tag.startswith(_BUILD_ARCH)]

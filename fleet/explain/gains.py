@@ -120,7 +120,7 @@ def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
         not_known=search.not_known,
         packages=tuple(found[:_SHOWN]),
         more=len(found[_SHOWN:]),
-        unused=tuple(_unused(fleet, seen.tasks(until - UNUSED_AFTER), until.date())),
+        unused=tuple(_find_unused_rules(fleet, seen.tasks(until - UNUSED_AFTER), until.date())),
         is_long_enough=until - seen.first >= UNUSED_AFTER,
     )
 
@@ -272,7 +272,7 @@ def _rank(gain: Gain) -> tuple[float, int, str, str, str]:
     return (-per_money, -gain.gained * gain.builds, gain.name, gain.task, gain.pool)
 
 
-def _unused(
+def _find_unused_rules(
     fleet: Fleet, tasks: Mapping[str, Collection[str]], today: date
 ) -> Iterator[UnusedRule]:
     """Yield the rules that match none of these names; `validate` reports expired ones."""

@@ -33,7 +33,8 @@ def sample_of(fleet: Fleet, plan: Plan) -> RunSample:
         waiting.update(dict.fromkeys(signature.pools, signature.count))
     pools = {
         verdict.pool: _figures(
-            verdict, None if unsure & _served(fleet, verdict.pool) else waiting[verdict.pool]
+            verdict,
+            None if unsure & _find_served_queues(fleet, verdict.pool) else waiting[verdict.pool],
         )
         for verdict in plan.pools
     }
@@ -46,7 +47,7 @@ def sample_of(fleet: Fleet, plan: Plan) -> RunSample:
     )
 
 
-def _served(fleet: Fleet, pool: str) -> set[str]:
+def _find_served_queues(fleet: Fleet, pool: str) -> set[str]:
     found = fleet.pools.get(pool)
     if found is None:
         return set()

@@ -56,7 +56,7 @@ class OptionFinder:
         told = context = self._contexts.get(queue, NOTHING)
         if tags := [tag for tag in also if self._is_rule_tag(tag)]:
             request, context = (
-                self._with_rule_tags(queue, request, tags),
+                self._add_rule_tags(queue, request, tags),
                 replace(told, stored=False),
             )
         asking = self._judge.ask_of_alike(request, context)
@@ -107,7 +107,7 @@ class OptionFinder:
             tags = self._decider.find_unasked(asked, name)
             if not tags or not all(map(self._is_rule_tag, tags)):
                 continue
-            asking = self._judge.ask_of_alike(self._with_rule_tags(queue, request, tags), context)
+            asking = self._judge.ask_of_alike(self._add_rule_tags(queue, request, tags), context)
             if (
                 asking.held
                 or self._decider.find_unasked(FitRequirements(queue, asking.ask), name) != ()
@@ -142,7 +142,7 @@ class OptionFinder:
                 is_late=build.is_late,
             )
 
-    def _with_rule_tags(self, queue: str, request: Request, tags: Iterable[str]) -> Request:
+    def _add_rule_tags(self, queue: str, request: Request, tags: Iterable[str]) -> Request:
         """Return the request as if rules had added these tags, in place of any other source."""
         given = set(tags)
         asked = {tag: by for tag, by in request.asked.items() if tag not in given}

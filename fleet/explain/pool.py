@@ -35,7 +35,7 @@ def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanati
         kind="pool",
         name=name,
         headline=answers.describe_pool_size(name, wanted, verdict.max, verdict.because),
-        facts=(*_pool_facts(plan, verdict, blind), *_enforced(fleet, name)),
+        facts=(*_pool_facts(plan, verdict, blind), *_list_enforcement(fleet, name)),
         reasons=(*_pool_reasons(plan, name), *margins),
         next_steps=(*([FIRST_READ] if blind else ()), *_next_for_pool(fleet, plan, name)),
     )
@@ -130,7 +130,7 @@ def _machines(verdict: PoolVerdict, now: str) -> str:
     )
 
 
-def _enforced(fleet: Fleet, name: str) -> Iterator[str]:
+def _list_enforcement(fleet: Fleet, name: str) -> Iterator[str]:
     if name in fleet.pools:
         providing = pools_providing(fleet)
         tags = [tag for tag in fleet.tags if name in providing[tag]]

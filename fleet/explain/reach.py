@@ -27,7 +27,7 @@ from fleet.tagrules.names import names_of, without_directory
 from fleet.words.answers import SHORT_RECORD
 
 MONTH = timedelta(hours=730)
-_LEAST = timedelta(days=1)
+_MIN_SPAN = timedelta(days=1)
 _EXAMPLES = 5
 
 
@@ -171,7 +171,7 @@ class _RecordedBuilds:
         found = [self._base.placement_of(each.queue, each.request) for each in matched]
         total, not_known = _sum(placed)
         before, _ = _sum(found)
-        if total is None or self._span < _LEAST:
+        if total is None or self._span < _MIN_SPAN:
             return _Cost(total, before, not_known=not_known or SHORT_RECORD)
         later = [each for build, each in zip(matched, placed, strict=True) if build.is_later]
         month = (_sum(later)[0] or Decimal(0)) * Decimal(MONTH / self._span)

@@ -175,7 +175,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
     unserved = case.unserved.get(key)
     never = is_never(case, signature, unserved)
     remedies = find_remedies(case, key, replans) if unserved else ()
-    start = _expected(case, key, [remedy.suggestion for remedy in remedies])
+    start = _estimate_start(case, key, [remedy.suggestion for remedy in remedies])
     suggestions = tuple(_note_earlier_worker(remedy.suggestion, start) for remedy in remedies)
     steps = []
     if unserved is None:
@@ -299,7 +299,7 @@ def _workers_that_fit(case: Case, signature: Signature) -> str:
     return f"workers that fit: {said}{others}"
 
 
-def _expected(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
+def _estimate_start(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
     """Return the start of a request: on a worker of this plan, or on one of the later runs."""
     starts = [case.forecast.start_of(key)]
     waits = [each.wait for each in suggestions if each.wait and not _has_edits(each)]

@@ -71,7 +71,8 @@ class Looser(NamedTuple):
 _ANY = "*"
 _NAMED = ("budgets", "images", "pools", "providers", "queues", "tags")
 """Sections with named parts."""
-_HIGHER, _LOWER = Looser("guard-loosened", "higher"), Looser("guard-loosened", "lower")
+_HIGHER = Looser("guard-loosened", "higher")
+_LOWER = Looser("guard-loosened", "lower")
 _RAISED = Looser("limit-raised", "higher")
 _OPENED = Looser("access-widened", "any")
 _SENT = Looser("secret-source-changed", "any")
@@ -149,13 +150,13 @@ def find_sensitive(
         *_secrets_and_commands(edits),
         *_patterns(edits, reach),
         *_pools(edits, base),
-        *(each for edited in edits.found for each in _edited(edits, edited, base)),
+        *(each for edited in edits.found for each in _find_sensitive_edits(edits, edited, base)),
     ]
     unique = {(each.kind, each.path): each for each in reversed(found)}
     return tuple(sorted(unique.values(), key=lambda e: (_ORDER.index(e.kind), str(e.path))))
 
 
-def _edited(edits: Edits, edited: Edited, base: Plan) -> Iterator[SensitiveEdit]:
+def _find_sensitive_edits(edits: Edits, edited: Edited, base: Plan) -> Iterator[SensitiveEdit]:
     path, before, after = edited
     if path[0] == "tags" and path[1:]:
         yield from _loosened_tag(edits, str(path[1]), base)

@@ -78,7 +78,7 @@ def list_tags(fleet: Fleet) -> TagList:
     return TagList(
         fleet=fleet.fleet,
         tags=tuple(
-            _listed(fleet, tag, providing[tag], [each for each in claims if each.tag == tag])
+            _describe_tag(fleet, tag, providing[tag], [each for each in claims if each.tag == tag])
             for tag in known_tags(fleet)
         ),
     )
@@ -112,7 +112,7 @@ def enforcer_of_limit(
     return weakest(each.by for each in found if not each.recorded)
 
 
-def _listed(
+def _describe_tag(
     fleet: Fleet, tag: str, pools: tuple[str, ...], claims: list[Enforcement]
 ) -> ListedTag:
     rule = fleet.tags.get(tag)

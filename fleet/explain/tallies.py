@@ -22,7 +22,7 @@ FAR_BELOW = 4
 _STEP = log(1.1)
 _MOST_WAITING = 1000
 _NANO = 10**9
-_LONGEST = 200
+_MAX_NAME_LENGTH = 200
 
 
 def bucket_of(seconds: float) -> int:
@@ -75,7 +75,9 @@ def tallies_of(
     month = f"{world.time.astimezone(ZoneInfo(fleet.money.time_zone)):%Y-%m}"
 
     def tally(kind: TallyKind, name: str = "", *, count: int = 1, nanos: int = 0) -> Tally:
-        return Tally(month=month, kind=kind, name=name[:_LONGEST], count=count, nanos=nanos)
+        return Tally(
+            month=month, kind=kind, name=name[:_MAX_NAME_LENGTH], count=count, nanos=nanos
+        )
 
     given = {tag for rule in fleet.powerful for tag in rule.ask}
     found = [tally("run")]

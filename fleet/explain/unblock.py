@@ -201,7 +201,7 @@ class _EditSearch:
         after = PlannedRun(*edited(self.fleet, self.world, self.key, edits), plan)
         few = self.replans.left if frontier.is_few else None
         for move in moves(after, self.key, few=few):
-            each = _joined(edits, move)
+            each = _join_edits(edits, move)
             if each:
                 frontier.add(each)
 
@@ -258,7 +258,7 @@ class _EditSearch:
         return is_served(plan, self.key) or (self.patient and is_throttled(plan, self.key))
 
 
-def _joined(edits: tuple[Edit, ...], move: tuple[Edit, ...]) -> tuple[Edit, ...]:
+def _join_edits(edits: tuple[Edit, ...], move: tuple[Edit, ...]) -> tuple[Edit, ...]:
     """Return the union of edits and a move; a figure raised by both rises by both amounts.
 
     Empty if both write the same key and it is no figure.

@@ -95,12 +95,10 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
             explained[key] = explain_like(case, group.signature, key, first)
         else:
             explained[key] = explain_one(case, group.signature, key, Replans(0))
-    return WaitingExplanations(
-        tuple(_with_starts(group, explained) for group in groups), explained
-    )
+    return WaitingExplanations(tuple(_set_starts(group, explained) for group in groups), explained)
 
 
-def _with_starts(group: WaitingGroup, explained: Mapping[str, Explanation]) -> WaitingGroup:
+def _set_starts(group: WaitingGroup, explained: Mapping[str, Explanation]) -> WaitingGroup:
     """Return a group whose explained requests have the starts of their own explanations."""
     answers = ((each, explained.get(each.key)) for each in group.requests)
     requests = tuple(

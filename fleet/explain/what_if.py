@@ -63,10 +63,10 @@ class Edit:
 
     def turned(self, steps: int) -> "Edit":
         """Return this edit with its figure raised by a number of steps."""
-        return replace(self, new=_raised(self.least, steps), steps=steps)
+        return replace(self, new=_raise_limit(self.least, steps), steps=steps)
 
 
-def _raised(least: object, steps: int) -> object:
+def _raise_limit(least: object, steps: int) -> object:
     match least:
         case Money(amount=amount, currency=currency):
             return Money(amount=amount + steps * _CENT, currency=currency)
@@ -111,11 +111,11 @@ def raise_figure(fleet: Fleet, path: Path, amount: Decimal) -> Edit | None:
 def apply_edits(fleet: Fleet, edits: Iterable[Edit]) -> Fleet:
     """Return the fleet with these edits."""
     for edit in edits:
-        fleet = _changed(fleet, edit.path, edit.new)
+        fleet = _replace_at(fleet, edit.path, edit.new)
     return fleet
 
 
-def _changed(value: Any, path: Path, new: object) -> Any:  # noqa: ANN401 - any part of fleet.yaml
+def _replace_at(value: Any, path: Path, new: object) -> Any:  # noqa: ANN401 - any part of fleet.yaml
     if not path:
         return new
     step, rest = path[0], path[1:]
@@ -124,15 +124,15 @@ def _changed(value: Any, path: Path, new: object) -> Any:  # noqa: ANN401 - any 
         if new is REMOVED and not rest:
             kept = {key: getattr(value, key) for key in value.model_fields_set - {name}}
             return type(value).model_construct(**kept)
-        return value.model_copy(update={name: _changed(getattr(value, name), rest, new)})
+        return value.model_copy(update={name: _replace_at(getattr(value, name), rest, new)})
     if isinstance(value, dict) or (value is None and isinstance(step, str)):
         value = value or {}
         if new is REMOVED and not rest:
             return {key: each for key, each in value.items() if key != step}
-        return {**value, step: _changed(value.get(step), rest, new)}
+        return {**value, step: _replace_at(value.get(step), rest, new)}
     place = int(step)
     inner = value[place] if place < len(value) else None
-    return [*value[:place], _changed(inner, rest, new), *value[place + 1 :]]
+    return [*value[:place], _replace_at(inner, rest, new), *value[place + 1 :]]
 
 
 def value_at(fleet: Fleet, path: Path) -> Any:  # noqa: ANN401 - any part of fleet.yaml
@@ -251,11 +251,11 @@ def edited(fleet: Fleet, world: World, key: str, edits: Iterable[Edit]) -> tuple
     every = tuple(edits)
     for edit in every:
         if edit.path == REQUEST and isinstance(edit.new, tuple):
-            world = _with_tags(world, key, edit.new)
+            world = _require_tags(world, key, edit.new)
     return apply_edits(fleet, (e for e in every if e.path != REQUEST)), world
 
 
-def _with_tags(world: World, key: str, tags: tuple[str, ...]) -> World:
+def _require_tags(world: World, key: str, tags: tuple[str, ...]) -> World:
     """Return the world in which the user of a request also requires these tags."""
     queue, _, name = key.partition("/")
     demand = dict(world.demands()).get(queue)

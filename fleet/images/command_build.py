@@ -83,7 +83,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return _build_at(fleet, order, store, args, console)
     images = storage.images.resolve()
     mirror = _mirror(args.mirror or os.environ.get("FLEET_MIRROR"))
-    tell = partial(_tell, order, console)
+    tell = partial(_show_step, order, console)
 
     def bake() -> tuple[Manifest, Baked | None]:
         if args.on is not None:
@@ -142,7 +142,7 @@ def _build_at(
     with Signals().heard():
         manifest, publication = remember_build(
             *(order, store, SystemClock()),
-            lambda: builder.build(order, partial(_tell, order, console)),
+            lambda: builder.build(order, partial(_show_step, order, console)),
         )
         remember_publication(store, manifest, args.at, publication)
     folder = str(storage.images / order.image / order.version)
@@ -151,7 +151,7 @@ def _build_at(
     return 0
 
 
-def _tell(order: BuildOrder, console: Console, step: BuildStep) -> None:
+def _show_step(order: BuildOrder, console: Console, step: BuildStep) -> None:
     """Show the progress of a build: as a status at a terminal, else as one line per step."""
     text = f"{order.image} {order.version}: {step_to_text(step)}"
     if console.watched:

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     find_version(store.image_versions(), args.image, version)
     tests, notes = (
         [_offline(folder, manifest, recipe, console)],
-        [*_outdated(recipe, manifest), *_silent(manifest)],
+        [*_warn_outdated(recipe, manifest), *_silent(manifest)],
     )
     if isinstance(recipe, ImageRecipe) and not (tests[0].problems or args.offline):
         manifest, test = _jobs(folder, manifest, recipe, console)
@@ -91,7 +91,7 @@ def _newest(images: Path, image: str) -> str:
     return versions[-1]
 
 
-def _outdated(recipe: Recipe, manifest: Manifest) -> tuple[str, ...]:
+def _warn_outdated(recipe: Recipe, manifest: Manifest) -> tuple[str, ...]:
     if recipe_digest(recipe) == manifest.recipe_digest:
         return ()
     told = (

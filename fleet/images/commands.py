@@ -60,42 +60,42 @@ def arguments(parser: Parser) -> None:
     actions = add_verbs(parser)
     for name, help_text, declare, run in (
         ("list", "list images and their versions: state, age, where", lambda _: None, _list),
-        ("show", "show the versions of an image in full", _named, _show),
-        ("build", "build a new version of an image", _to_build, _own_module),
+        ("show", "show the versions of an image in full", _add_version, _show),
+        ("build", "build a new version of an image", _add_build_arguments, _own_module),
         (
             "test",
             "check a built image, run its jobs, and boot it with --boot",
-            _to_test,
+            _add_test_arguments,
             _own_module,
         ),
-        ("publish", "upload a version to providers and stores", _to_publish, _publish),
+        ("publish", "upload a version to providers and stores", _add_publish_arguments, _publish),
         (
             "promote",
             "make a tested version the current one, or the candidate",
-            _to_promote,
+            _add_promote_arguments,
             _promote,
         ),
         (
             "rollback",
             "undo the latest promotion: the candidate's, else the current version's",
-            _to_roll_back,
+            _add_rollback_arguments,
             _rollback,
         ),
         (
             "prune",
             "delete versions that no machine, pool, plan or approval uses",
-            _to_prune,
+            _add_prune_arguments,
             _prune,
         ),
-        ("due", "list the images that need a build, and why", _to_find_due, _due),
+        ("due", "list the images that need a build, and why", _add_due_arguments, _due),
     ):
         action = add_verb(actions, name, help_text, run)
         declare(action)
         add_json(action)
 
 
-def _to_promote(action: Parser) -> None:
-    _named(action, "the version (default: the newest that passed its test)")
+def _add_promote_arguments(action: Parser) -> None:
+    _add_version(action, "the version (default: the newest that passed its test)")
     option(
         action,
         "--candidate",
@@ -107,12 +107,12 @@ def _to_promote(action: Parser) -> None:
     _foreseen(action)
 
 
-def _to_roll_back(action: Parser) -> None:
+def _add_rollback_arguments(action: Parser) -> None:
     _add_image(action)
     _foreseen(action)
 
 
-def _to_prune(action: Parser) -> None:
+def _add_prune_arguments(action: Parser) -> None:
     action.add_argument("image", nargs="?", metavar="NAME", help="the image (default: all)")
     repeated(
         action,
@@ -129,7 +129,7 @@ def _to_prune(action: Parser) -> None:
     flag(action, "--dry-run", "only show what would be deleted")
 
 
-def _to_find_due(action: Parser) -> None:
+def _add_due_arguments(action: Parser) -> None:
     option(
         action,
         "--gitlab-child-pipeline",
@@ -155,7 +155,7 @@ def _share(text: str) -> int:
     return int(number)
 
 
-def _to_build(action: Parser) -> None:
+def _add_build_arguments(action: Parser) -> None:
     _add_image(action)
     option(
         action,
@@ -192,8 +192,8 @@ def _to_build(action: Parser) -> None:
     )
 
 
-def _to_publish(action: Parser) -> None:
-    _named(action)
+def _add_publish_arguments(action: Parser) -> None:
+    _add_version(action)
     repeated(
         action,
         "--to",
@@ -208,8 +208,8 @@ def _to_publish(action: Parser) -> None:
     )
 
 
-def _to_test(action: Parser) -> None:
-    _named(action)
+def _add_test_arguments(action: Parser) -> None:
+    _add_version(action)
     flag(
         action,
         "--offline",
@@ -246,7 +246,7 @@ def _add_image(action: Parser) -> None:
     action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
 
 
-def _named(action: Parser, which: str = "the version, as in 20261121T203000Z") -> None:
+def _add_version(action: Parser, which: str = "the version, as in 20261121T203000Z") -> None:
     """Add the arguments for an image and, if needed, a version of it."""
     _add_image(action)
     action.add_argument("version", nargs="?", metavar="VERSION", help=which)
@@ -259,13 +259,13 @@ def _own_module(args: argparse.Namespace, console: Console) -> int:
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
-    listed = _listed(args, console)
+    listed = _list_images(args, console)
     show(args, console, listed, text.list_blocks(listed, utc_now()), piped=None)
     return 0
 
 
 def _show(args: argparse.Namespace, console: Console) -> int:
-    listed = _listed(args, console)
+    listed = _list_images(args, console)
     shown = next((each for each in listed.images if each.image == args.image), None)
     if shown is None:
         names = ", ".join(each.image for each in listed.images) or "none"
@@ -277,7 +277,7 @@ def _show(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _listed(args: argparse.Namespace, console: Console) -> promote.ImageList:
+def _list_images(args: argparse.Namespace, console: Console) -> promote.ImageList:
     fleet = load_config(args, console).fleet
     store = store_of(fleet, args.file)
     versions = store.image_versions()
@@ -295,7 +295,7 @@ def _promote(args: argparse.Namespace, console: Console) -> int:
     """Promote the named version, else the newest promotable one."""
 
     def decide(fleet: Fleet, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
-        wanted = _wanted(args, fleet.images[args.image], known, now)
+        wanted = _select_version(args, fleet.images[args.image], known, now)
         moves = promote.promote(known, wanted, now, share=args.candidate)
         # A user promoted it, so it is not marked as promoted by a rule.
         mine = moves[0]._replace(now=moves[0].now.altered(by_rule=False))
@@ -304,7 +304,7 @@ def _promote(args: argparse.Namespace, console: Console) -> int:
     return _move_versions(args, console, decide)
 
 
-def _wanted(
+def _select_version(
     args: argparse.Namespace, image: Image, known: Sequence[Version], now: datetime
 ) -> Version:
     if args.version in (None, image.version) and isinstance(image, ExistingImage):
@@ -339,13 +339,13 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
     moves = decide(config.fleet, known, utc_now())
     world = look(config, sources, console)
     if not args.dry_run:
-        sources.store.move_image_versions(moves, [_logged(args, each) for each in moves])
+        sources.store.move_image_versions(moves, [_build_log_entry(args, each) for each in moves])
     promotion = promote.foresee(priced(config, world).fleet, world, moves, done=not args.dry_run)
     show(args, console, promotion, text.promotion_to_lines(promotion), piped=None)
     return 0
 
 
-def _logged(args: argparse.Namespace, move: Move) -> LogEntry:
+def _build_log_entry(args: argparse.Namespace, move: Move) -> LogEntry:
     """Return the log entry of a version that a user moved."""
     version = move.now
     details = {
@@ -458,7 +458,7 @@ def _find_and_prune(
     pruner = _pruner(args, config, sources)
     # First, so that an unknown id is refused before any deletion.
     forgotten, unlisted = _forgotten(args, config, sources, pruner)
-    judged = _judged(args, config, sources, console)
+    judged = _judge_versions(args, config, sources, console)
     before = prune.Pruning(
         fleet=config.fleet.fleet,
         versions=judged,
@@ -489,7 +489,7 @@ def _forgotten(
     return prune.name_forgotten(ours, args.forgotten), unlisted
 
 
-def _judged(
+def _judge_versions(
     args: argparse.Namespace, config: Config, sources: Sources, console: Console
 ) -> tuple[prune.PrunedVersion, ...]:
     plans = {name: read_plan(name, LocalFiles().read(name, LIMIT_BYTES)) for name in args.plan}

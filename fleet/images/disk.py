@@ -80,7 +80,7 @@ class DiskBuilder:
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Baked]:
         """Bake a version into its folder; return its manifest and the full result."""
-        if why := self._why_not(order.debian.architecture):
+        if why := self._explain_unsupported(order.debian.architecture):
             raise BuildFailed(why)
         clean = partial(self._remove_leftovers, order.image)
         with folder.drafting(self.images, order, tell, clean) as draft:
@@ -91,7 +91,7 @@ class DiskBuilder:
             except OSError as error:
                 raise BuildFailed(explained(str(error), self.images)) from error
 
-    def _why_not(self, architecture: str) -> str:
+    def _explain_unsupported(self, architecture: str) -> str:
         if not bootable(architecture):
             return f"no disk for {architecture} can be made, only for amd64, arm64 and riscv64"
         needed = (*_REQUIRED_PROGRAMS, *programs(architecture))

@@ -227,7 +227,7 @@ class Proxy(WorkerServer):
         """Return the real server's response to a request."""
         async with self._client.request(
             request.method,
-            self._at(request),
+            self._build_url(request),
             data=await request.read(),
             headers=_drop_hop_headers(request.headers),
             allow_redirects=False,
@@ -239,7 +239,7 @@ class Proxy(WorkerServer):
     async def connect(self, request: web.Request) -> web.WebSocketResponse:
         """Connect the websocket to the real server, until one side closes."""
         upstream = self._client.ws_connect(
-            self._at(request), headers=_drop_hop_headers(request.headers), ssl=trusted()
+            self._build_url(request), headers=_drop_hop_headers(request.headers), ssl=trusted()
         )
         async with upstream as theirs, self.accepted(request) as ours:
             both = (_forward_messages(ours, theirs), _forward_messages(theirs, ours))
@@ -247,7 +247,7 @@ class Proxy(WorkerServer):
             await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
         return ours
 
-    def _at(self, request: web.Request) -> URL:
+    def _build_url(self, request: web.Request) -> URL:
         return URL(f"{self._url}{request.raw_path}", encoded=True)
 
 

@@ -153,7 +153,7 @@ def _run_jobs(machine: RootShell, recipe: ImageRecipe, site: _Site, tell: Tell) 
     """Run the jobs of a recipe that the site can run, and return the test of all jobs."""
     at, began = utc_now(), time.monotonic()
     wanted = jobs_of(recipe)
-    tried = {each: why for each in wanted if (why := _why_unproven(each, recipe, site))}
+    tried = {each: why for each in wanted if (why := _explain_unproven(each, recipe, site))}
     found = WorkerTestResult()
     for told in _run_all_networks(machine, recipe, site, [*_order_jobs(wanted, tried)]):
         _record_result(told, found, wanted, tell)
@@ -225,7 +225,7 @@ def _order_jobs(wanted: Sequence[str], unproven: Mapping[str, str]) -> Iterator[
 _NEEDS_TARBALL = {"executor:unshare", "executor:incus-lxc", "task:sbuild", "task:autopkgtest"}
 
 
-def _why_unproven(job: str, recipe: ImageRecipe, site: _Site) -> str:
+def _explain_unproven(job: str, recipe: ImageRecipe, site: _Site) -> str:
     """Return the reason why the site cannot run a job; empty if it can."""
     if job in ("executor:qemu", "executor:incus-vm"):
         if "kvm" not in site.able:
@@ -316,14 +316,14 @@ def _run_all_networks(
         if lent and each.get("error"):
             why = f"mmdebstrap made no root for it: {each['error']}"
         yield each
-    if incus and (why := why or _why_no_network(machine, site.log)):
+    if incus and (why := why or _explain_missing_network(machine, site.log)):
         yield {"here": why, "jobs": incus}
     elif incus:
         told = _run_in_root(machine, recipe, site, incus, _START_INCUS)
         yield from (each for each in told if "tags" not in each)
 
 
-def _why_no_network(machine: RootShell, log: Path) -> str:
+def _explain_missing_network(machine: RootShell, log: Path) -> str:
     """Return the error if the machine cannot create a container network; else empty."""
     made = "ip link add b0 type bridge && ip link add v0 type veth peer name v1"
     with machine.start(as_script("unshare", "--net", "sh", "-euc", made), log) as child:

@@ -21,7 +21,9 @@ from typing import Any
 
 _HOME = Path.home()
 _STORE = _HOME / "fleet-jobs"
-_TARBALL, _IMAGE, _SOURCE = "debian:system-tarball", "debian:system-image", "debian:source-package"
+_TARBALL = "debian:system-tarball"
+_IMAGE = "debian:system-image"
+_SOURCE = "debian:source-package"
 _LOGS = ("debian:package-build-log", "debusine:work-request-debug-logs")
 _INIT = ["dbus", "python3-minimal", "systemd-sysv"]
 """Packages to boot a container as a machine, and to run autopkgtest in it."""

@@ -21,7 +21,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticSerializationError
 
 from fleet.errors import FileUnreadable, SourceUnreachable
-from fleet.migrate.reading import Change, Imported, Kind, Notes, fleet_yaml, open_file
+from fleet.migrate.reading import Change, Imported, ImportNotes, Kind, fleet_yaml, open_file
 from fleet.migrate.writing import YamlMapping, comment_text, present
 from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.queues.http import Reader, ReadLimits
@@ -39,7 +39,7 @@ _BLOCKS = ("if", "for", "macro", "filter", "call", "block", "raw")
 _INSTEAD = "Jinja decides it; import the file that Ansible wrote on the server"
 
 
-def without_jinja(name: str, text: str, notes: Notes) -> str:
+def without_jinja(name: str, text: str, notes: ImportNotes) -> str:
     """Replace Jinja's statements and the lines below them by blanks."""
     text = _COMMENT.sub(lambda found: " " * len(found[0]), text)
     kept: list[str] = []
@@ -58,7 +58,7 @@ def without_jinja(name: str, text: str, notes: Notes) -> str:
     return "".join(kept) + text[done:]
 
 
-def is_filled_in(text: str, place: Span, what: str, notes: Notes) -> bool:
+def is_filled_in(text: str, place: Span, what: str, notes: ImportNotes) -> bool:
     """Return whether Jinja writes a part of a value, and note that it is skipped."""
     if "{{" not in text:
         return False
@@ -71,7 +71,7 @@ _FILLED_IN = "{{...}}"
 
 
 def _blank_out(  # noqa: PLR0913, PLR0917 - one part of a text
-    name: str, text: str, done: int, tag: re.Match[str], end: int, notes: Notes
+    name: str, text: str, done: int, tag: re.Match[str], end: int, notes: ImportNotes
 ) -> Iterator[str]:
     """Yield the text before a part that Jinja computes, then one blank for each of its characters.
 
@@ -104,7 +104,7 @@ _OTHER_SECTIONS = ("builder", "ssh")
 """Sections from which Copr's backend reads options other than limits."""
 _MARK = "\0"
 _FOLDED = ("i386", "i586", "i686")
-_MOST = 100_000
+_MAX_NUMBER = 100_000
 _PER_TAG = {
     "builds_max_workers_tag": ("", "total"),
     "builds_max_workers_arch": ("arch_", "total"),
@@ -138,7 +138,7 @@ class _ValueLine:
 
 
 @dataclass
-class _Limits:
+class _TicketLimits:
     """The limits: of all tickets, and of each tag."""
 
     tickets: dict[str, int] = field(default_factory=dict)
@@ -155,9 +155,9 @@ def is_backend(text: str) -> bool:
     return _SECTION.match(next(written, "")) is not None
 
 
-def import_limits(name: str, text: str, fleet: str, notes: Notes) -> Imported:
+def import_limits(name: str, text: str, fleet: str, notes: ImportNotes) -> Imported:
     """Return the fleet.yaml for the limits of a backend."""
-    limits = _Limits()
+    limits = _TicketLimits()
     for section, option, parts in _options(name, text, notes):
         if section != _READ:
             is_limit = option in (*_PER_TAG, *_PER_TICKET, "blocked_owners")
@@ -186,7 +186,9 @@ def import_limits(name: str, text: str, fleet: str, notes: Notes) -> Imported:
     return notes.imported(fleet_yaml("copr", name, fleet, sections))
 
 
-def _options(name: str, text: str, notes: Notes) -> Iterator[tuple[str, str, list[_ValueLine]]]:
+def _options(
+    name: str, text: str, notes: ImportNotes
+) -> Iterator[tuple[str, str, list[_ValueLine]]]:
     """Yield section, name and lines of each option, parsed as Copr's backend does.
 
     ConfigParser has no line numbers, so each line carries its own at its end.
@@ -226,7 +228,7 @@ def _part(name: str, lines: list[str], text: str, number: int) -> _ValueLine:
     return _ValueLine(text, place, " ".join(comment))
 
 
-def _read(name: str, parts: list[_ValueLine], limits: _Limits, notes: Notes) -> None:
+def _read(name: str, parts: list[_ValueLine], limits: _TicketLimits, notes: ImportNotes) -> None:
     first = parts[0].place
     whole = Span(first.file, first.line, 1, first.end_line, first.end_column)
     if name in (*_PER_TAG, *_PER_TICKET, "blocked_owners"):
@@ -254,7 +256,7 @@ def _read(name: str, parts: list[_ValueLine], limits: _Limits, notes: Notes) -> 
         notes.change("no-equivalent", whole, f"option {name}", now)
 
 
-def _read_blocked(parts: list[_ValueLine], limits: _Limits, notes: Notes) -> None:
+def _read_blocked(parts: list[_ValueLine], limits: _TicketLimits, notes: ImportNotes) -> None:
     for part in parts:
         owners, *behind = re.split(r"(?:^|\s)[#;]+", part.text, maxsplit=1)
         if behind:
@@ -268,7 +270,7 @@ def _read_blocked(parts: list[_ValueLine], limits: _Limits, notes: Notes) -> Non
             limits.blocked.setdefault(owner, f"{place}: {why}" if why else place)
 
 
-def _read_pairs(option: str, part: _ValueLine, limits: _Limits, notes: Notes) -> None:
+def _read_pairs(option: str, part: _ValueLine, limits: _TicketLimits, notes: ImportNotes) -> None:
     prefix, key = _PER_TAG[option]
     for pair in re.finditer(r"[^,\s][^,]*", part.text):
         name, equals, count = (word.strip() for word in pair[0].partition("="))
@@ -287,7 +289,7 @@ def _read_pairs(option: str, part: _ValueLine, limits: _Limits, notes: Notes) ->
 
 
 def _is_count(text: str, least: int) -> bool:
-    return text.isascii() and text.isdigit() and least <= int(text[:9]) <= _MOST
+    return text.isascii() and text.isdigit() and least <= int(text[:9]) <= _MAX_NUMBER
 
 
 def _format_limits(found: dict[str, int]) -> dict[str, object]:
@@ -406,12 +408,12 @@ def read_list(name: str, content: bytes) -> tuple[Rule, ...]:
 def find_list(text: str) -> tuple[int, int] | None:
     """Return the first and the last line of the list, counted from 1; None if not set."""
     for statement in ast.parse(text).body:
-        if LIST in _assigned(statement):
+        if LIST in _find_assigned_names(statement):
             return statement.lineno, statement.end_lineno or statement.lineno
     return None
 
 
-def _rules(text: str, notes: Notes, whole: str = "") -> Iterator[Rule]:
+def _rules(text: str, notes: ImportNotes, whole: str = "") -> Iterator[Rule]:
     """Yield the rules; `whole` is the text before the parts that Jinja computes were removed."""
     tree = _tree(text, notes, whole)
     if tree is None:
@@ -420,7 +422,7 @@ def _rules(text: str, notes: Notes, whole: str = "") -> Iterator[Rule]:
     filled: list[tuple[Span, str]] = []
     reader = _LiteralReader(text, notes)
     for statement in tree.body:
-        for option in _assigned(statement):
+        for option in _find_assigned_names(statement):
             value = getattr(statement, "value", None)
             if whole and reader.is_filled_in(value):
                 what = f"{option} is set conditionally at line {statement.lineno}; not read"
@@ -429,13 +431,15 @@ def _rules(text: str, notes: Notes, whole: str = "") -> Iterator[Rule]:
             found = True
             yield from reader.rules(option, value or statement)
     for node in ast.walk(tree):
-        if node not in tree.body and isinstance(node, ast.stmt) and [*_assigned(node)]:
+        if node not in tree.body and isinstance(node, ast.stmt) and [*_find_assigned_names(node)]:
             reader.refuse(node, "set inside a block, so its value is unknown")
             found = True
     _note_unread(whole, notes, filled, found=found)
 
 
-def _note_unread(whole: str, notes: Notes, filled: list[tuple[Span, str]], *, found: bool) -> None:
+def _note_unread(
+    whole: str, notes: ImportNotes, filled: list[tuple[Span, str]], *, found: bool
+) -> None:
     """Note the options that Jinja computes; an error if no other is `found`."""
     for place, what in filled:
         if found:
@@ -457,7 +461,7 @@ def _note_unread(whole: str, notes: Notes, filled: list[tuple[Span, str]], *, fo
 _WRONG_FILE = "is this the right file?"
 
 
-def _tree(text: str, notes: Notes, whole: str) -> ast.Module | None:
+def _tree(text: str, notes: ImportNotes, whole: str) -> ast.Module | None:
     name = notes.document.name
     try:
         with warnings.catch_warnings():
@@ -474,7 +478,7 @@ def _tree(text: str, notes: Notes, whole: str) -> ast.Module | None:
     return None
 
 
-def _assigned(statement: ast.stmt) -> Iterator[str]:
+def _find_assigned_names(statement: ast.stmt) -> Iterator[str]:
     targets: list[ast.expr] = []
     if isinstance(statement, ast.Assign):
         targets = statement.targets
@@ -502,7 +506,7 @@ class _ListedRule(ConfigSection):
 class _LiteralReader:
     """Reads literals; anything else is a finding with its place."""
 
-    def __init__(self, text: str, notes: Notes) -> None:
+    def __init__(self, text: str, notes: ImportNotes) -> None:
         self._lines = text.splitlines()
         self._notes = notes
         self._comments = _comments(text)
@@ -515,7 +519,7 @@ class _LiteralReader:
             return
         name = self._notes.document.name
         document = Document(name, root=root, texts={}, roots=(), findings=())
-        notes = Notes(document, findings=self._notes.findings)
+        notes = ImportNotes(document, findings=self._notes.findings)
         if option == LIST:
             read = notes.read(list[_ListedRule], "a list of {pattern, tags}")
             for number, rule in enumerate(read):
@@ -631,13 +635,13 @@ def _comments(text: str) -> _Comments:
     return found
 
 
-def _is_filled_in(rule: Rule, notes: Notes) -> bool:
+def _is_filled_in(rule: Rule, notes: ImportNotes) -> bool:
     return is_filled_in(
         f"{rule.pattern} for {', '.join(rule.tags)}", rule.place, "pattern ", notes
     )
 
 
-def _powerful_rule(rule: Rule, notes: Notes) -> dict[str, object] | str:
+def _powerful_rule(rule: Rule, notes: ImportNotes) -> dict[str, object] | str:
     """Return the rule for fleet.yaml; a comment if it has none."""
     try:
         wide = widened(rule.pattern)
@@ -671,7 +675,7 @@ def _add_prefix_names(change: Change, rules: list[Rule], recorded: RecordedNames
     return replace(change, now=now, names=tuple(only))
 
 
-def _sections(rules: list[Rule], notes: Notes) -> dict[str, object]:
+def _sections(rules: list[Rule], notes: ImportNotes) -> dict[str, object]:
     tags = sorted({tag for rule in rules for tag in rule.tags})
     asked_by = {"asked_by": ["rules", "system", "tickets"]}
     why = "users of Copr cannot ask for these; its allow-list, tickets and admins can"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Discriminator, Field, Tag
 
-from fleet.migrate.reading import Foreign, Imported, Notes, fleet_yaml, open_file
+from fleet.migrate.reading import Foreign, Imported, ImportNotes, fleet_yaml, open_file
 from fleet.migrate.writing import (
     YamlMapping,
     duration,
@@ -40,7 +40,7 @@ _UNBOUNDED = 20
 _Words = list[Text]
 
 
-class _Limits(Foreign):
+class _PoolLimits(Foreign):
     max_active_instances: Annotated[int, Field(ge=0, le=100_000)] | None = None
     target_max_seconds_per_month: Annotated[int, Field(ge=0, le=10**12)] | None = None
     max_idle_seconds: Annotated[int, Field(ge=0, le=9_999_999)] | None = _IDLE_SECONDS
@@ -94,7 +94,7 @@ class ListedPool(Foreign):
     name: Text
     account: Text = Field(alias="provider_account")
     enabled: bool | None = None
-    limits: _Limits | None = None
+    limits: _PoolLimits | None = None
     specifications: _Specifications
     architectures: _Words = Field([])
     provided_tags: _Words = Field([])
@@ -103,17 +103,17 @@ class ListedPool(Foreign):
     scopes: _Words = Field([])
 
 
-class _Item(NamedTuple):
+class _ListedPool(NamedTuple):
     """A pool, its limits, its position in the listing and the place of its name."""
 
     pool: ListedPool
-    limits: _Limits
+    limits: _PoolLimits
     path: Path
     place: Span
 
 
 @dataclass
-class _Machine:
+class _PoolMachines:
     """The machines of a pool."""
 
     image: str
@@ -126,7 +126,7 @@ class _Machine:
 class _Fleet:
     """The imported fleet, section by section."""
 
-    notes: Notes
+    notes: ImportNotes
     scopes: list[str]
     providers: dict[str, dict[str, object]] = field(default_factory=dict)
     images: dict[str, YamlMapping] = field(default_factory=dict)
@@ -143,7 +143,7 @@ def import_debusine(name: str, content: bytes, fleet: str) -> Imported:
     found = _Fleet(notes, sorted({scope for pool in listed for scope in pool.scopes}))
     for number, pool in enumerate(listed):
         place = notes.document.span((number, "name"))
-        _add(found, _Item(pool, pool.limits or _Limits(), (number,), place))
+        _add(found, _ListedPool(pool, pool.limits or _PoolLimits(), (number,), place))
     missing = "address" if found.scopes else "address and scopes"
     queue = {
         "kind": "debusine",
@@ -176,7 +176,7 @@ def _money(found: _Fleet) -> object:
     return YamlMapping({"exchange": exchange}, ["to do: write the real exchange rate"])
 
 
-def _add(found: _Fleet, item: _Item) -> None:
+def _add(found: _Fleet, item: _ListedPool) -> None:
     pool, notes = item.pool, found.notes
     name = _name(found, item, "pool", pool.name, found.pools)
     machine = _machine_of(pool)
@@ -191,15 +191,15 @@ def _add(found: _Fleet, item: _Item) -> None:
         "image": _image(found, item, provider, machine),
         "provides": provides or None,
         "requires": pool.required_tags or None,
-        "workers": {"max": _most(item, notes)},
+        "workers": {"max": _read_max_instances(item, notes)},
         "retire": _retire(item, notes),
         "mode": _mode(item, machine, notes),
     }
-    below = [f"no equivalent: {text}" for text in _left(found, item)]
+    below = [f"no equivalent: {text}" for text in _list_remaining(found, item)]
     found.pools[name] = YamlMapping(present(value), below=below)
 
 
-def _name(found: _Fleet, item: _Item, kind: str, text: str, taken: Iterable[str]) -> str:
+def _name(found: _Fleet, item: _ListedPool, kind: str, text: str, taken: Iterable[str]) -> str:
     """Return a name for fleet.yaml, and note it if it is a new one."""
     name = name_of(text, taken)
     if name != text:
@@ -207,17 +207,17 @@ def _name(found: _Fleet, item: _Item, kind: str, text: str, taken: Iterable[str]
     return name
 
 
-def _machine_of(pool: ListedPool) -> _Machine:
+def _machine_of(pool: ListedPool) -> _PoolMachines:
     match pool.specifications:
         case _Hetzner() as server:
-            machine = _Machine(server.image_name, {"type": server.server_type})
+            machine = _PoolMachines(server.image_name, {"type": server.server_type})
             _complete(machine, {"kind": "hcloud", "location": "fsn1", "token": {"env": "TOKEN"}})
         case _Aws() as instance:
-            machine = _Machine(instance.launch_templates[0].image, _figures(instance))
+            machine = _PoolMachines(instance.launch_templates[0].image, _figures(instance))
             _complete(machine, {"kind": "aws", "region": "eu-central-1"})
         case _:
             figures = {"cores": 1, "memory": "1GiB", "price": "0 EUR/h"}
-            machine = _Machine("dummy", figures, is_known=False)
+            machine = _PoolMachines("dummy", figures, is_known=False)
     if pool.architectures and machine.architecture not in pool.architectures:
         machine.architecture = pool.architectures[0]
     return machine
@@ -243,7 +243,7 @@ def _figures(instance: _Aws) -> dict[str, object]:
     )
 
 
-def _complete(machine: _Machine, provider: dict[str, object]) -> None:
+def _complete(machine: _PoolMachines, provider: dict[str, object]) -> None:
     """Add the keys that a valid pool needs if the catalogue does not have the type."""
     fleet = Fleet.model_validate({"fleet": "x", "providers": {"p": provider}})
     kind = machine.figures.get("type")
@@ -259,7 +259,7 @@ def _complete(machine: _Machine, provider: dict[str, object]) -> None:
         machine.is_known = False
 
 
-def _mode(item: _Item, machine: _Machine, notes: Notes) -> str | None:
+def _mode(item: _ListedPool, machine: _PoolMachines, notes: ImportNotes) -> str | None:
     if not machine.is_known:
         now = "its figures are invented: write the real ones, then remove `mode: observe`"
         notes.change("to-do", item.place, f"machine of pool {item.pool.name}", now)
@@ -271,9 +271,9 @@ def _mode(item: _Item, machine: _Machine, notes: Notes) -> str | None:
     return None
 
 
-def _retire(item: _Item, notes: Notes) -> dict[str, object]:
+def _retire(item: _ListedPool, notes: ImportNotes) -> dict[str, object]:
     seconds = item.limits.max_idle_seconds
-    place = _at(item, "max_idle_seconds", notes)
+    place = _place_limit(item, "max_idle_seconds", notes)
     if seconds == 0:
         now = "idle machines are deleted immediately: after 1s, and before their paid hour ends"
         notes.change("changed", place, "max_idle_seconds: 0", now)
@@ -284,41 +284,43 @@ def _retire(item: _Item, notes: Notes) -> dict[str, object]:
     return {"idle_after": duration(seconds or _IDLE_SECONDS)}
 
 
-def _most(item: _Item, notes: Notes) -> int:
+def _read_max_instances(item: _ListedPool, notes: ImportNotes) -> int:
     most = item.limits.max_active_instances
     if most is None:
         now = f"no limit there; fleet needs one, so workers.max is {_UNBOUNDED} now"
-        place = _at(item, "max_active_instances", notes)
+        place = _place_limit(item, "max_active_instances", notes)
         notes.change("to-do", place, f"pool {item.pool.name}", now)
     return _UNBOUNDED if most is None else most
 
 
-def _at(item: _Item, limit: str, notes: Notes) -> Span:
+def _place_limit(item: _ListedPool, limit: str, notes: ImportNotes) -> Span:
     """Return the place of a limit, else of its pool."""
     is_there = limit in item.limits.model_fields_set
     return notes.document.span((*item.path, "limits", limit)) if is_there else item.place
 
 
-def _left(found: _Fleet, item: _Item) -> Iterator[str]:
+def _list_remaining(found: _Fleet, item: _ListedPool) -> Iterator[str]:
     """Note what fleet.yaml cannot express; yield it for comments."""
     pool, notes = item.pool, found.notes
     seconds = item.limits.target_max_seconds_per_month
     if seconds is not None:
         what = f"target_max_seconds_per_month: {seconds}"
         now = f"{seconds / 3600:.0f} machine hours; write budget.per_month in money"
-        notes.change("no-equivalent", _at(item, "target_max_seconds_per_month", notes), what, now)
+        notes.change(
+            "no-equivalent", _place_limit(item, "target_max_seconds_per_month", notes), what, now
+        )
         yield what
     if set(pool.scopes) < set(found.scopes):
         what = f"only for the scopes {', '.join(pool.scopes) or '(none)'}"
         notes.change("no-equivalent", item.place, what, "fleet serves every scope of its queue")
         yield what
-    for place, what in _unknown(notes, (*item.path, "limits"), _Limits):
+    for place, what in _find_unknown_keys(notes, (*item.path, "limits"), _PoolLimits):
         notes.change("no-equivalent", place, f"limit {what}", "unknown limit")
     specifications = (*item.path, "specifications")
-    unknown = [*_unknown(notes, specifications, type(pool.specifications))]
+    unknown = [*_find_unknown_keys(notes, specifications, type(pool.specifications))]
     if isinstance(pool.specifications, _Aws):
         templates = (*specifications, "launch_templates")
-        unknown += _unknown(notes, (*templates, 0), _Template)
+        unknown += _find_unknown_keys(notes, (*templates, 0), _Template)
         for number in range(1, len(pool.specifications.launch_templates)):
             place = notes.document.span((*templates, number))
             now = "a pool has one kind of machine: write another pool for it"
@@ -328,7 +330,9 @@ def _left(found: _Fleet, item: _Item) -> Iterator[str]:
         yield what
 
 
-def _unknown(notes: Notes, path: Path, part: type[Foreign]) -> Iterator[tuple[Span, str]]:
+def _find_unknown_keys(
+    notes: ImportNotes, path: Path, part: type[Foreign]
+) -> Iterator[tuple[Span, str]]:
     """Yield the keys of a part that fleet does not take over whole."""
     value: Any = notes.document.value
     for step in path:
@@ -339,7 +343,7 @@ def _unknown(notes: Notes, path: Path, part: type[Foreign]) -> Iterator[tuple[Sp
             yield notes.document.span((*path, key)), f"{key}: {shown(value[key])}"
 
 
-def _provider(found: _Fleet, item: _Item) -> str:
+def _provider(found: _Fleet, item: _ListedPool) -> str:
     pool, notes, place = item.pool, found.notes, item.place
     server = pool.specifications if isinstance(pool.specifications, _Hetzner) else None
     location = (server and server.location) or ""
@@ -367,7 +371,7 @@ def _provider(found: _Fleet, item: _Item) -> str:
     return name
 
 
-def _image(found: _Fleet, item: _Item, provider: str, machine: _Machine) -> str:
+def _image(found: _Fleet, item: _ListedPool, provider: str, machine: _PoolMachines) -> str:
     reported = _kept_tags(item.pool.reported_tags)
     key = (provider, machine.image, machine.architecture, *reported)
     if key in found.sources:

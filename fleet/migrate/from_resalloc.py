@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
-from fleet.migrate.reading import Foreign, Imported, Kind, Notes, fleet_yaml, open_file
+from fleet.migrate.reading import Foreign, Imported, ImportNotes, Kind, fleet_yaml, open_file
 from fleet.migrate.writing import (
     YamlMapping,
     duration,
@@ -27,7 +27,7 @@ from fleet.schema.source import INLINE_SECRET
 from fleet.schema.sources import CounterNames, HookTimeouts
 from fleet.schema.units import LONGEST_WORD, POOL_PATTERN, ConfigSection, WorkerTag, follows
 
-_MOST = 100_000
+_MAX_NUMBER = 100_000
 
 
 def _fits_an_argument(text: str) -> str:
@@ -41,15 +41,15 @@ def _named_only(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
 
 
-class _Tag(ConfigSection):
+class _PoolTag(ConfigSection):
     name: WorkerTag
-    priority: int = Field(0, ge=-_MOST, le=_MOST)
+    priority: int = Field(0, ge=-_MAX_NUMBER, le=_MAX_NUMBER)
 
 
-_Count = Annotated[int, Field(ge=0, le=_MOST)]
+_Count = Annotated[int, Field(ge=0, le=_MAX_NUMBER)]
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _Shell = Annotated[_Text, AfterValidator(_fits_an_argument)]
-_Tags = list[Annotated[_Tag, BeforeValidator(_named_only)]]
+_Tags = list[Annotated[_PoolTag, BeforeValidator(_named_only)]]
 
 
 class PoolOptions(Foreign):
@@ -137,7 +137,7 @@ def import_resalloc(
     return notes.imported(fleet_yaml("resalloc", name, fleet, sections))
 
 
-def _find_jinja(notes: Notes) -> Span | None:
+def _find_jinja(notes: ImportNotes) -> Span | None:
     """Return the place of Jinja's syntax; commands may have braces of their own."""
     document, found = notes.document, _JINJA.search(notes.text)
     is_broken = any(each.rule != INLINE_SECRET for each in notes.findings)
@@ -153,7 +153,7 @@ def _find_jinja(notes: Notes) -> Span | None:
     return None
 
 
-def _read_pools(notes: Notes) -> list[_Pool]:
+def _read_pools(notes: ImportNotes) -> list[_Pool]:
     read = notes.read(dict[str, PoolOptions], "a mapping of pools, as in NAME: {max: 4}")
     on_demand = {tag.name for options in read.values() for tag in options.tags_on_demand}
     pools: list[_Pool] = []
@@ -169,7 +169,7 @@ def _read_pools(notes: Notes) -> list[_Pool]:
     return pools
 
 
-def _pool_block(pool: _Pool, notes: Notes, *, with_scripts: bool) -> YamlMapping:
+def _pool_block(pool: _Pool, notes: ImportNotes, *, with_scripts: bool) -> YamlMapping:
     """Return a pool as fleet.yaml writes it."""
     options = pool.options
     value = {
@@ -191,7 +191,7 @@ def _pool_block(pool: _Pool, notes: Notes, *, with_scripts: bool) -> YamlMapping
     return YamlMapping(present(value), above, [to_do, *_note_changes(pool, notes)])
 
 
-def _hooks(pool: _Pool, notes: Notes, *, with_scripts: bool) -> dict[str, object]:
+def _hooks(pool: _Pool, notes: ImportNotes, *, with_scripts: bool) -> dict[str, object]:
     options = pool.options
     commands = {
         "new": options.cmd_new,
@@ -220,7 +220,7 @@ def _hooks(pool: _Pool, notes: Notes, *, with_scripts: bool) -> dict[str, object
     }
 
 
-def _command(path: str, text: str, notes: Notes | None) -> list[str]:
+def _command(path: str, text: str, notes: ImportNotes | None) -> list[str]:
     """Return a command for fleet.yaml; with notes, a long one becomes a file."""
     if notes is None or ("\n" not in text and len(text) <= _LONGEST_LINE):
         return ["sh", "-c", text]
@@ -245,7 +245,7 @@ def _reuse(options: PoolOptions) -> dict[str, object] | None:
     return {"opportunity": opportunity, **uses, "max_age": duration(options.reuse_max_time)}
 
 
-def _note_changes(pool: _Pool, notes: Notes) -> Iterator[str]:
+def _note_changes(pool: _Pool, notes: ImportNotes) -> Iterator[str]:
     """Note the options with another meaning; yield those that fleet.yaml cannot express."""
     document, options = notes.document, pool.options
     is_reused, is_checked = options.reuse_opportunity_time > 0, options.cmd_livecheck != ""
@@ -336,7 +336,7 @@ def _note_changes(pool: _Pool, notes: Notes) -> Iterator[str]:
         notes.change("to-do", pool.place, f"pool {pool.written} has no cmd_list", now)
 
 
-_TIMES = "new and delete 30m, release 10m, list 2m, livecheck 1m"
+_TIME_LIMITS = "new and delete 30m, release 10m, list 2m, livecheck 1m"
 _MORE = "add what else it reads (HOME, a proxy, a cloud's account)"
 _EACH = "each gets PATH, LANG, its own variables and those that `hooks.environment` names"
 _GENERAL: tuple[tuple[Kind, str, str], ...] = (
@@ -353,7 +353,7 @@ _GENERAL: tuple[tuple[Kind, str, str], ...] = (
     (
         "changed",
         "commands (Resalloc: no time-outs; it ignores the status of cmd_delete and cmd_list)",
-        f"each has a time-out (`hooks.timeouts`: {_TIMES}), and its exit status counts",
+        f"each has a time-out (`hooks.timeouts`: {_TIME_LIMITS}), and its exit status counts",
     ),
     (
         "to-do",
@@ -364,7 +364,7 @@ _GENERAL: tuple[tuple[Kind, str, str], ...] = (
 """Changes that concern every pool."""
 
 
-def _note_general_changes(pools: list[_Pool], on_demand: list[str], notes: Notes) -> None:
+def _note_general_changes(pools: list[_Pool], on_demand: list[str], notes: ImportNotes) -> None:
     for kind, what, now in _GENERAL if pools else ():
         notes.change(kind, pools[0].place, what, now)
     if warm := [pool for pool in pools if not pool.options.tags_on_demand]:

@@ -38,9 +38,10 @@ EXAMPLES: Mapping[str, str] = {
 """The folders of `examples/`, and the next command: it prints the page, if there is one."""
 _DOCTOR = "fleet doctor  (names each step below that is still missing; run it at any time)"
 _SYSTEMS = ("resalloc", "copr", "debusine")
-_TRIES = 5
+_MAX_ANSWERS = 5
 _PROGRAM: int | None = 0o755
-_CONFIG, _STORE = "fleet.yaml", ".fleet/store.db"
+_CONFIG = "fleet.yaml"
+_STORE = ".fleet/store.db"
 _KINDS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
     "queue": ("Where does work wait?", starting.QUEUES, "recorded"),
     "cloud": ("Where do machines come from?", starting.CLOUDS, "sim"),
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
     _refuse_together(args)
     if args.source:
-        imported = _imported(args, console)
+        imported = _import_config(args, console)
         if imported is None or imported.text is None:
             return 1
         scripts = {name: (text.encode(), _PROGRAM) for name, text in imported.scripts}
@@ -197,7 +198,7 @@ def _ask(
     listed = [f"  {n}. {name}: {choices[name]}" for n, name in enumerate(names, 1)]
     expected = f"answer with a number from 1 to {len(names)}, or a name"
     console.note("\n".join([question, *listed]))
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ANSWERS):
         console.note(f"Number or name [{default}]:")
         line = sys.stdin.readline()
         if not line:
@@ -219,7 +220,7 @@ def _ask(
     raise WrongUsage(f"expected one of {', '.join(names)}; nothing was written")
 
 
-def _imported(args: argparse.Namespace, console: Console) -> Imported | None:
+def _import_config(args: argparse.Namespace, console: Console) -> Imported | None:
     system, path = args.source
     asked = argparse.Namespace(
         source=system,
@@ -243,7 +244,7 @@ def _files(text: str, choice: starting.StarterChoices) -> dict[str, tuple[bytes,
 def _refuse_existing(made: Mapping[str, tuple[bytes, int | None]]) -> None:
     """Refuse to overwrite files, except those of an interrupted run."""
     there = {path for path in map(Path, (*made, _STORE)) if os.path.lexists(path)}
-    ours = {path for path in there if _says(path, made)}
+    ours = {path for path in there if _has_contents(path, made)}
     others = there - ours
     if Path(_CONFIG) in ours:
         # Its store may be incomplete; a complete one is refused when it is opened.
@@ -255,7 +256,7 @@ def _refuse_existing(made: Mapping[str, tuple[bytes, int | None]]) -> None:
 def _refuse_early(fleet: str) -> None:
     """Refuse existing files before asking questions, except those of an interrupted run."""
     made = _files("", starting.StarterChoices(fleet, "tickets"))
-    ours = [name for name in made if name != _CONFIG and _says(Path(name), made)]
+    ours = [name for name in made if name != _CONFIG and _has_contents(Path(name), made)]
     if len(ours) < len(made) - 1:
         _refuse_existing(made)
 
@@ -267,7 +268,7 @@ def _already(there: Iterable[Path]) -> AlreadyThere:
     )
 
 
-def _says(path: Path, made: Mapping[str, tuple[bytes, int | None]]) -> bool:
+def _has_contents(path: Path, made: Mapping[str, tuple[bytes, int | None]]) -> bool:
     try:
         return path.is_file() and path.read_bytes() == made[str(path)][0]
     except (OSError, KeyError):

@@ -54,7 +54,7 @@ class Foreign(ConfigSection):
 
 
 @dataclass
-class Notes:
+class ImportNotes:
     """A file, and the changes and findings of its import."""
 
     document: Document
@@ -95,17 +95,19 @@ class Notes:
         return Imported(self.document, to_text(written), tuple(changes), scripts=scripts)
 
 
-def open_file(name: str, content: bytes, *, is_yaml: bool = True) -> Notes:
+def open_file(name: str, content: bytes, *, is_yaml: bool = True) -> ImportNotes:
     """Return the text of a file, for YAML with its positions; all that is wrong is noted."""
     text = decoded(content, name, "is this the right file?")
     if isinstance(text, Finding):
-        return Notes(Document(name, root=None, texts={}, roots=(), findings=()), findings=[text])
+        return ImportNotes(
+            Document(name, root=None, texts={}, roots=(), findings=()), findings=[text]
+        )
     parsed = parse(text, name) if is_yaml else Parsed(None, ())
     roots = [parsed.root] if parsed.root else []
     document = Document(
         name, root=parsed.root, texts={name: text}, roots=roots, findings=parsed.findings
     )
-    return Notes(document, text, findings=[*document.findings])
+    return ImportNotes(document, text, findings=[*document.findings])
 
 
 def fleet_yaml(system: str, name: str, fleet: str, sections: Mapping[str, object]) -> YamlMapping:
@@ -116,7 +118,7 @@ def fleet_yaml(system: str, name: str, fleet: str, sections: Mapping[str, object
 
 def changes_to_text(changes: Iterable[Change]) -> str:
     """Return one line per change, in the format that editors and terminals can jump to."""
-    lines = (f"{c.place}: {c.kind}: {c.what}: {c.now}{_named(c)}" for c in changes)
+    lines = (f"{c.place}: {c.kind}: {c.what}: {c.now}{_list_names(c)}" for c in changes)
     return "\n".join(line.replace("\n", "\\n") for line in lines)
 
 
@@ -126,7 +128,7 @@ def changes_to_json(changes: Iterable[Change]) -> str:
     return json.dumps(report, indent=2, ensure_ascii=False) + "\n"
 
 
-def _named(change: Change) -> str:
+def _list_names(change: Change) -> str:
     if not change.names:
         return ""
     more = len(change.names) - _MOST_NAMES

@@ -34,11 +34,11 @@ def present(entries: Mapping[str, object]) -> dict[str, Any]:
 
 def to_text(document: YamlMapping) -> str:
     """Return the text of a file; a blank line is above each section."""
-    lines = [*comments(document.above), *_to_lines(document, 0)]
+    lines = [*comments(document.above), *_write_lines(document, 0)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _to_lines(block: YamlMapping, indent: int) -> Iterator[str]:
+def _write_lines(block: YamlMapping, indent: int) -> Iterator[str]:
     start = " " * indent
     if isinstance(block.value, Mapping):
         for key, value in block.value.items():
@@ -46,13 +46,13 @@ def _to_lines(block: YamlMapping, indent: int) -> Iterator[str]:
                 yield from [""] * (indent == 0)
                 yield from comments(value.above, indent)
                 yield f"{start}{scalar(key)}:{'' if value.value else f' {flow(value.value)}'}"
-                yield from _to_lines(value, indent + 2)
+                yield from _write_lines(value, indent + 2)
             else:
                 yield f"{start}{scalar(key)}: {flow(value)}"
     elif isinstance(block.value, list):
         for item in block.value:
             yield from comments(item.above, indent)
-            first, *more = _to_lines(item, indent + 2)
+            first, *more = _write_lines(item, indent + 2)
             yield from (f"{start}- {first.lstrip()}", *more)
     else:
         yield start + flow(block.value)
@@ -172,7 +172,7 @@ class _Sharing:
     def split(self, members: _Group, name: str, outer: list[str]) -> None:
         """Write the template of these pools, then those of groups among them."""
         common = _common_items([self._left[number] for number in sorted(members)])
-        if _saved(common, members) >= _MIN_SAVED:
+        if _count_saved(common, members) >= _MIN_SAVED:
             shared = {part: self._left[min(members)][part] for part in common}
             self.templates[name], outer = _join_parts(outer, shared), [name]
             for number in members:
@@ -197,7 +197,7 @@ class _Sharing:
                 alike.setdefault(frozenset(numbers), []).append(part)
         for group in sorted(alike, key=lambda each: (-len(each), sorted(each)))[:_MAX_GROUPS]:
             every = [part for other in alike if group <= other for part in alike[other]]
-            if _saved(every, group) >= _MIN_SAVED:
+            if _count_saved(every, group) >= _MIN_SAVED:
                 return group
         return frozenset()
 
@@ -220,7 +220,7 @@ def _common_items(several: Sequence[Collection[T]]) -> list[T]:
     return [each for each in first if others and all(each in other for other in others)]
 
 
-def _saved(parts: Collection[_Part], group: _Group) -> int:
+def _count_saved(parts: Collection[_Part], group: _Group) -> int:
     return (len(group) - 1) * sum(len("".join(part)) for part in parts)
 
 

@@ -265,14 +265,14 @@ class Request(Value):
     )
 
 
-def _sorted(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def _sort_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(sorted(values))
 
 
 Sizes = Annotated[
     tuple[Annotated[int, Field(ge=0, le=10**9)], ...],
     Field(max_length=10_000),
-    AfterValidator(_sorted),
+    AfterValidator(_sort_values),
 ]
 """Sizes in MiB, kept sorted so that equal histories are equal values."""
 
@@ -295,7 +295,7 @@ class TaskRuns(Value):
     seconds: Annotated[
         tuple[Annotated[int, Field(ge=0, le=MOST)], ...],
         Field(max_length=10_000),
-        AfterValidator(_sorted),
+        AfterValidator(_sort_values),
     ] = Field(description="Duration of each run, in seconds.")
 
 
@@ -660,7 +660,7 @@ class World(Value):
     members: dict[str, Tags] | Unknown = Field(
         default_factory=dict, description="Group to its users, from the file of `members`."
     )
-    runs: Annotated[tuple[Moment, ...], AfterValidator(_sorted)] | Unknown = Field(
+    runs: Annotated[tuple[Moment, ...], AfterValidator(_sort_values)] | Unknown = Field(
         (), description="When the latest runs of `fleet apply` that ended began, oldest first."
     )
     delete_seconds: Count | None = Field(

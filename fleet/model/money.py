@@ -10,19 +10,21 @@ from pydantic import AfterValidator, PlainSerializer
 _PLACES = Decimal("0.0001")
 
 
-_MOST = Decimal(10) ** 15
+_MAX_AMOUNT = Decimal(10) ** 15
 
 
-def _bounded(amount: Decimal) -> Decimal:
-    if not (amount.is_finite() and abs(amount) < _MOST):
-        raise ValueError(f"money below {_MOST:,}")
+def _require_bounds(amount: Decimal) -> Decimal:
+    if not (amount.is_finite() and abs(amount) < _MAX_AMOUNT):
+        raise ValueError(f"money below {_MAX_AMOUNT:,}")
     return amount
 
 
 @lru_cache(maxsize=10_000)  # many machines, few prices
 def as_rate(amount: Decimal) -> Decimal:
     """Return money per hour as plans show it: sums add rounded rates, so that they add up."""
-    return _bounded(amount).quantize(_PLACES) + 0  # no negative zero: equal values, equal JSON
+    return (
+        _require_bounds(amount).quantize(_PLACES) + 0
+    )  # no negative zero: equal values, equal JSON
 
 
 @lru_cache(maxsize=10_000)
@@ -43,7 +45,9 @@ def _plain(amount: Decimal) -> str:
     return format(amount.normalize() + 0, "f")
 
 
-Bill = Annotated[Decimal, AfterValidator(_bounded), PlainSerializer(_plain, return_type=str)]
+Bill = Annotated[
+    Decimal, AfterValidator(_require_bounds), PlainSerializer(_plain, return_type=str)
+]
 """Billed money, unrounded, so that parts add up to the total; a string in JSON."""
 
 

@@ -213,13 +213,13 @@ def billing_of(fleet: Fleet, provider: str) -> Billing:
     if declared is None:
         return Billing()
     if declared.own_billing is not None:
-        return _simulated(declared.own_billing)
+        return _convert_billing(declared.own_billing)
     billing = _KINDS[declared.kind].billing if declared.kind in _KINDS else Billing()
     listed = own_list(declared)
-    return _with_list_prices(billing, listed.prices) if listed else billing
+    return _add_list_prices(billing, listed.prices) if listed else billing
 
 
-def _with_list_prices(billing: Billing, prices: "PriceList") -> Billing:
+def _add_list_prices(billing: Billing, prices: "PriceList") -> Billing:
     """Return billing rules with the prices of a provider's own list; missing prices are kept."""
     address, disk = prices.address, prices.disk
     hour = (disk / billing.month).quantize(GIB_DIGITS) if disk and billing.month else None
@@ -231,7 +231,7 @@ def _with_list_prices(billing: Billing, prices: "PriceList") -> Billing:
     )
 
 
-def _simulated(billing: SimBilling) -> Billing:
+def _convert_billing(billing: SimBilling) -> Billing:
     return Billing(
         increment=billing.increment,
         minimum=billing.minimum or 0,
@@ -261,10 +261,12 @@ def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
 
     Unknown types are left out. `price` is None if neither the catalogue nor the pool states one.
     """
-    return _remembered(fleet, pool, "types", lambda: _find_types(fleet, pool))
+    return _cache_for_machine(fleet, pool, "types", lambda: _find_types(fleet, pool))
 
 
-def _remembered(fleet: Fleet, pool: Pool, about: object, find: Callable[[], _Found]) -> _Found:
+def _cache_for_machine(
+    fleet: Fleet, pool: Pool, about: object, find: Callable[[], _Found]
+) -> _Found:
     """Cache a value that depends only on a pool's `machine`, for all pools that share it."""
     about = about, id(pool.machine), pool.provider, pool.image
     return remembered(fleet, about, (pool.machine,), find)
@@ -451,7 +453,7 @@ def tariff_of(fleet: Fleet, pool: Pool, kind: str, market: Market) -> Tariff | N
                 return _tariff(fleet, pool.provider, price_per_hour(fleet, known, market))
         return tariff_at(fleet, pool.provider, kind, market)
 
-    return _remembered(fleet, pool, ("tariff", kind, market), find)
+    return _cache_for_machine(fleet, pool, ("tariff", kind, market), find)
 
 
 def tariff_at(fleet: Fleet, provider: str, kind: str, market: Market) -> Tariff | None:
@@ -513,7 +515,7 @@ class Life:
 
     def accrued(self, since: datetime, until: datetime) -> Decimal:
         """Return the cost of this period in proportion to time, as charged to work."""
-        return self._accrued(until) - self._accrued(since)
+        return self._compute_accrued_cost(until) - self._compute_accrued_cost(since)
 
     def seconds(self, since: datetime, until: datetime) -> int:
         """Return the seconds of this period in which the machine existed."""
@@ -532,7 +534,7 @@ class Life:
         """Return the seconds that are billed before the month."""
         return billed_seconds(self.tariff, self.age(self.month))
 
-    def _accrued(self, until: datetime) -> Decimal:
+    def _compute_accrued_cost(self, until: datetime) -> Decimal:
         return _money(self.tariff, self.age(until) - self.age(self.month))
 
 

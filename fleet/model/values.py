@@ -77,15 +77,16 @@ def sort_by(*names: str) -> AfterValidator:
 MOST = 2**31 - 1
 """Limit of seconds, requests and ranks: a larger value is an error, and sums could overflow."""
 Count = Annotated[int, Field(ge=0, le=MOST)]
-_FIRST, _LAST = 1970, 2200
+_MIN_YEAR = 1970
+_MAX_YEAR = 2200
 
 
 def in_utc(moment: datetime) -> datetime:
     """Return a time in UTC; raises ValueError if it has no zone or is out of range."""
     if moment.tzinfo is None:
         raise ValueError("a time needs its zone, as in 2026-11-21T08:00:00Z")
-    if not _FIRST <= moment.year <= _LAST:
-        raise ValueError(f"a time within the years {_FIRST} to {_LAST}")
+    if not _MIN_YEAR <= moment.year <= _MAX_YEAR:
+        raise ValueError(f"a time within the years {_MIN_YEAR} to {_MAX_YEAR}")
     return moment.astimezone(UTC)
 
 

@@ -187,7 +187,7 @@ class Length(NamedTuple):
     """The machine is then kept for the next ticket of its sandbox, as `reuse` allows."""
 
 
-class _Machine(NamedTuple):
+class _FreeMachine(NamedTuple):
     """A machine that may serve a request."""
 
     holding: BilledMachine
@@ -255,14 +255,14 @@ class Lifetimes:
         machine = self._machines[number]._replace(end=self._owned_until(number))
         return _Bill(machine, window, hours=hours).before
 
-    def _machine(self, holding: BilledMachine, end: datetime) -> _Machine:
+    def _machine(self, holding: BilledMachine, end: datetime) -> _FreeMachine:
         outside, inside = (
             self._idle_time(holding.pool, holding.tariff, is_held=is_held, is_drained=False)
             for is_held in (False, True)
         )
         delay = self._removal_delay
         idle = (outside + delay) // _SECOND, (inside + delay) // _SECOND
-        return _Machine(holding, self._ready_of(holding), idle, end)
+        return _FreeMachine(holding, self._ready_of(holding), idle, end)
 
     def _owned_until(self, number: int) -> datetime:
         """Return when the payer of an existing machine is expected to stop paying."""
@@ -275,7 +275,7 @@ class Lifetimes:
         """Return when the payer of a machine stops paying if it gets no further work."""
         return min(self._owned_until(number), self._earliest[number])
 
-    def _new_machine(self, place: Place) -> _Machine:
+    def _new_machine(self, place: Place) -> _FreeMachine:
         """Return a machine that is created now, for any requests within target_wait.
 
         Requests that share a machine finish within that time, including boot.
@@ -305,7 +305,9 @@ class Lifetimes:
         else:
             ends = ((n, self._earliest[n]) for n in self._serving.get(place.pool, ()))
             machines = [self._machines[n]._replace(end=end) for n, end in ends if end != NEVER]
-        return self._added(place, [_Bill(each, window, hours=hours) for each in machines])
+        return self._bound_added_cost(
+            place, [_Bill(each, window, hours=hours) for each in machines]
+        )
 
     def _costs_alone(
         self, place: Place, window: BudgetWindow, own: tuple[int, ...], *, hours: bool
@@ -317,7 +319,9 @@ class Lifetimes:
         """
         if own:
             machines = [self._machines[n]._replace(end=self._owned_until_if_idle(n)) for n in own]
-            return self._added(place, [_Bill(each, window, hours=hours) for each in machines])
+            return self._bound_added_cost(
+                place, [_Bill(each, window, hours=hours) for each in machines]
+            )
         bills = []
         for machine in map(self._machines.__getitem__, self._serving_at(place)):
             ready = self._now if machine.ready == NEVER else machine.ready
@@ -326,9 +330,9 @@ class Lifetimes:
                 used, start = machine.holding, max(ready, window.start)
                 bill.rest = unused(self._zone, used.tariff, used.created_at, start)
             bills.append(bill)
-        return self._added(place, bills)
+        return self._bound_added_cost(place, bills)
 
-    def _added(self, place: Place, bills: Sequence["_Bill"]) -> "_Costs":
+    def _bound_added_cost(self, place: Place, bills: Sequence["_Bill"]) -> "_Costs":
         """Return the maximum addition to these bills for one request of a length."""
         pool = self._pool(place.pool)
         most_wait = 0 if place.makes else pool.target_wait or 0
@@ -503,7 +507,7 @@ def _after(moment: datetime, seconds: int | None) -> datetime:
 class _Bill:
     """The bill of one machine in a window, by its age in seconds at its deletion."""
 
-    def __init__(self, machine: _Machine, window: BudgetWindow, *, hours: bool) -> None:
+    def __init__(self, machine: _FreeMachine, window: BudgetWindow, *, hours: bool) -> None:
         self.machine = machine
         self.tariff = machine.holding.tariff or FREE
         created_at, ready = machine.holding.created_at, machine.ready

@@ -193,7 +193,7 @@ class FitDecider:
             e for e in recorded if pool in e.subject and isinstance(e.code, NoMachineReason)
         ]
         if unserved is not None and stopped:
-            return tuple(_of_pool(each, pool, unserved) for each in stopped)
+            return tuple(_narrow_to_pool(each, pool, unserved) for each in stopped)
         asked = asked_by(self._fleet, signature)
         if unfit := self.find_unfit(asked, pool):
             return unfit
@@ -211,7 +211,7 @@ def fitting(pool: str, code: Served = Served.FITS, waived: tuple[str, ...] = ())
     return Decision(code=code, subject=(pool,), key=("pools", pool), figures=figures)
 
 
-def _of_pool(decision: Decision, pool: str, unserved: Unserved) -> Decision:
+def _narrow_to_pool(decision: Decision, pool: str, unserved: Unserved) -> Decision:
     """Return the part of a decision that is about one of its pools, with its figures."""
     key = tuple(pool if step == "*" else step for step in decision.key)
     alone = decision.altered(subject=(pool,), key=key)

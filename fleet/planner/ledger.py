@@ -62,8 +62,8 @@ def periods(fleet: Fleet, now: datetime) -> tuple[Period, Period, Period]:
     months = (first, second, _next_month(second))
     return (
         Period("hour", hour, after, _next_hour(zone, after)),
-        Period("day", *(_midnight(zone, day) for day in days)),
-        Period("month", *(_midnight(zone, day) for day in months)),
+        Period("day", *(_start_of_day(zone, day) for day in days)),
+        Period("month", *(_start_of_day(zone, day) for day in months)),
     )
 
 
@@ -82,7 +82,7 @@ def _next_hour(zone: ZoneInfo, hour: datetime) -> datetime:
     return max(hour + timedelta(minutes=1), hour_of(zone, end))
 
 
-def _midnight(zone: ZoneInfo, day: date) -> datetime:
+def _start_of_day(zone: ZoneInfo, day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)
 
 
@@ -493,7 +493,7 @@ def _hour_key(item: tuple[tuple[datetime, PayerAccount], object]) -> tuple[datet
 
 def _month_of(zone: ZoneInfo, moment: datetime) -> datetime:
     """Return the start of the month of a moment."""
-    return _midnight(zone, moment.astimezone(zone).date().replace(day=1))
+    return _start_of_day(zone, moment.astimezone(zone).date().replace(day=1))
 
 
 def work_of(holding: BilledMachine) -> Work | None:

@@ -66,7 +66,8 @@ _OPTIONS: Mapping[str, bool | int | float | str] = {
     # It looks for a first solution; here a first solution is always known or trivial.
     "mip_heuristic_run_feasibility_jump": False,
 }
-_PRIMAL_SIMPLEX, _DUAL_SIMPLEX = 4, 1
+_PRIMAL_SIMPLEX = 4
+_DUAL_SIMPLEX = 1
 """HiGHS's numbers of methods. New columns keep a basis primal feasible, but the dual simplex
 method is five times as fast where many change."""
 _MANY_COLUMNS = 2_000

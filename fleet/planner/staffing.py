@@ -477,12 +477,12 @@ def _find_blocked(
             continue
         if pool_plan.closed:
             message = words.explain_closed(pool_plan.closed.reason)
-            yield _closed(pool, message, pool_plan.closed)
+            yield _close_pool(pool, message, pool_plan.closed)
             continue
         for option in pool_plan.options:
             if option.closed:
                 message = words.explain_closed_type(option.type, option.closed.reason)
-                yield _closed(pool, message, option.closed)
+                yield _close_pool(pool, message, option.closed)
             for row in rows.get(option.key, ()):
                 yield stopped_by(pool, row, option.key)
         for place in free[pool]:
@@ -491,7 +491,7 @@ def _find_blocked(
                 yield stopped_by(pool, row, place)
 
 
-def _closed(pool: str, message: str, by: Closure) -> _Stopped:
+def _close_pool(pool: str, message: str, by: Closure) -> _Stopped:
     because = words.add_pool(pool, message)
     blocked = Blocked(pool=pool, because=because, path=by.path, code="closed", until=by.until)
     code = NoMachineReason.UNPUBLISHED if by.unpublished else NoMachineReason.CLOSED

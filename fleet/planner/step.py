@@ -44,8 +44,8 @@ def move_time(world: World, at: datetime) -> World:
     def see_again(_: str, workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
         return tuple(w.altered(last_seen=w.last_seen + by) if w.last_seen else w for w in workers)
 
-    world = _with_workers(world, see_again)
-    world = _with_demands(world, lambda _, demand: demand.altered(read_at=demand.read_at + by))
+    world = _replace_workers(world, see_again)
+    world = _replace_demands(world, lambda _, demand: demand.altered(read_at=demand.read_at + by))
     providers = dict(world.providers)
     for name, listing in providers.items():
         if isinstance(listing, Listing):
@@ -100,8 +100,8 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
                 worker = transitions.end_work(worker, world.time + timedelta(seconds=ends))
         return worker if worker is before else worker.altered(last_seen=moment)
 
-    after = _with_workers(after, lambda _, workers: tuple(map(let_work, workers)))
-    return _with_demands(after, lambda queue, demand: _drop_started(demand, queue, started))
+    after = _replace_workers(after, lambda _, workers: tuple(map(let_work, workers)))
+    return _replace_demands(after, lambda queue, demand: _drop_started(demand, queue, started))
 
 
 def _drop_started(demand: Demand, queue: str, started: Collection[str]) -> Demand:
@@ -140,7 +140,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
         )
 
     after = world.altered(departures=departures_after(world.departures, plan))
-    after = _with_machines(_with_workers(after, settle), fleet, made, gone)
+    after = _replace_machines(_replace_workers(after, settle), fleet, made, gone)
     return move_time(_boot_machines(fleet, after, made, at), at)
 
 
@@ -169,7 +169,7 @@ def _boot_machines(fleet: Fleet, world: World, made: Sequence[Create], at: datet
         kept = (w for w in workers if (w.machine or w.name) not in booting)
         return (*kept, *new[registry])
 
-    world = _with_workers(world, register_all)
+    world = _replace_workers(world, register_all)
     providers = {
         name: listing.altered(
             machines=tuple(
@@ -202,7 +202,7 @@ def _registered_machines(world: World) -> set[str]:
     }
 
 
-def _with_demands(world: World, change: Callable[[str, Demand], Demand]) -> World:
+def _replace_demands(world: World, change: Callable[[str, Demand], Demand]) -> World:
     """Return the world with the readable demand of every queue changed."""
     queues = {
         name: reading.altered(demand=change(name, reading.demand))
@@ -213,7 +213,7 @@ def _with_demands(world: World, change: Callable[[str, Demand], Demand]) -> Worl
     return world.altered(queues=queues)
 
 
-def _with_workers(world: World, change: _Change) -> World:
+def _replace_workers(world: World, change: _Change) -> World:
     """Return the world with the workers of every registry changed."""
     queues = {
         name: reading.altered(workers=change(name, reading.workers))
@@ -230,7 +230,7 @@ def _with_workers(world: World, change: _Change) -> World:
     return world.altered(queues=queues, providers=providers)
 
 
-def _with_machines(
+def _replace_machines(
     world: World, fleet: Fleet, made: Sequence[Create], gone: Collection[str]
 ) -> World:
     """Return the world with new machines, and without deleted ones, in listings and stacks."""

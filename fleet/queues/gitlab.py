@@ -87,7 +87,7 @@ class Gitlab:
     def user(self) -> int:
         """Return the id of the user whose token this is."""
         with self._reader() as reader:
-            return self._checked(reader.get("/user", {}, self._headers)).parse(User).id
+            return self._check_reply(reader.get("/user", {}, self._headers)).parse(User).id
 
     def open_merge_requests(self) -> tuple[int, ...]:
         """Return the numbers of the open merge requests, last changed first."""
@@ -134,7 +134,7 @@ class Gitlab:
             )
             names = tuple(each.name for each in branches)
             reply = reader.get(self._project, {}, self._headers)
-            project = self._checked(reply, needs=_SETTINGS).parse(_Project)
+            project = self._check_reply(reply, needs=_SETTINGS).parse(_Project)
         return CiProject(
             default_branch=project.default_branch or "",
             configuration=project.ci_config_path or ".gitlab-ci.yml",
@@ -154,7 +154,7 @@ class Gitlab:
             reply = reader.change(method, self._project + path, self._headers, body)
             if gone and reply.status == HTTPStatus.NOT_FOUND:
                 return reply
-            return self._checked(reply)
+            return self._check_reply(reply)
 
     def _pages(
         self,
@@ -169,7 +169,7 @@ class Gitlab:
         for _ in range(_MOST_PAGES):
             asked = {**query, "per_page": str(_PAGE), "page": page}
             reply = reader.get(self._project + path, asked, self._headers)
-            reply = self._checked(reply, needs=needs)
+            reply = self._check_reply(reply, needs=needs)
             found = reply.parse(shape).root
             listed += len(found)
             counted = reply.headers.get("x-total", "")  # missing above 10,000 entries
@@ -183,7 +183,7 @@ class Gitlab:
                 return
         raise SourceUnreachable(f"{reply.address} has more than {_MOST_PAGES} pages")
 
-    def _checked(self, reply: Reply, *, needs: str = _COMMENTS) -> Reply:
+    def _check_reply(self, reply: Reply, *, needs: str = _COMMENTS) -> Reply:
         if reply.status in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT):
             return reply
         raise SourceUnreachable(

@@ -40,10 +40,10 @@ _SETTINGS = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 def trusted() -> ssl.SSLContext:
     """Return the trusted certificates, read again if the settings or their files change."""
-    return _read(tuple((os.environ.get(name), _changed(name)) for name in _SETTINGS))
+    return _read(tuple((os.environ.get(name), _identify_version(name)) for name in _SETTINGS))
 
 
-def _changed(name: str) -> object:
+def _identify_version(name: str) -> object:
     """Identify a version of a file; two may be written within one tick of the clock."""
     try:
         found = Path(os.environ[name]).stat()
@@ -385,13 +385,13 @@ class Reader:
             with self._cut_after(min(self._silence * _SLOW_START_FACTOR, self.left())):
                 response = self._begin(asked)
         except httpx.TransportError as error:
-            raise self._translated(address, error) from error
+            raise self._translate_error(address, error) from error
         except (httpx.InvalidURL, UnicodeError):
             # Their messages may contain the header's value, which may be a secret.
             raise _unsendable(address) from None
         try:
             if 300 <= response.status_code < 400:  # noqa: PLR2004 - the redirects of HTTP
-                raise _redirected(address, response.headers.get("location", ""))
+                raise _redirect_error(address, response.headers.get("location", ""))
             with self._cut_after(self.left()):
                 body = self._body(address, response, only)
         except httpx.TransportError as error:
@@ -453,7 +453,7 @@ class Reader:
             raise TooSlow(f"{address} was not read within {self._total:g} s")
         return httpx.Timeout(min(self._silence, left), connect=min(self._limits.connect, left))
 
-    def _translated(self, address: str, error: "httpx.TransportError") -> SourceUnreachable:
+    def _translate_error(self, address: str, error: "httpx.TransportError") -> SourceUnreachable:
         import httpx
 
         match error:
@@ -526,7 +526,7 @@ def retry_advice(status: int) -> str:
     return "retry, then look at the server's log"
 
 
-def _redirected(address: str, location: str) -> SourceUnreachable:
+def _redirect_error(address: str, location: str) -> SourceUnreachable:
     try:
         host = urlsplit(location).hostname or ""
     except ValueError:

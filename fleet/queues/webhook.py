@@ -40,7 +40,7 @@ class WebhookMessenger:
         headers = {}
         if self._webhook.token is not None:
             headers["Authorization"] = f"Bearer {self._secrets.read(self._webhook.token)}"
-        shown = _redacted(address) if is_secret else address.partition("?")[0]
+        shown = _redact_address(address) if is_secret else address.partition("?")[0]
         try:
             self._check(address, headers)
             self._post(address, headers, body, shown)
@@ -71,7 +71,7 @@ class WebhookMessenger:
             raise SourceUnreachable(f"{shown} answered {status}; {advice}")
 
 
-def _redacted(address: str) -> str:
+def _redact_address(address: str) -> str:
     """Return the part of a secret address that may be shown."""
     try:
         return f"{urlsplit(address).hostname or 'the webhook'}"

@@ -50,7 +50,7 @@ def explanation_blocks(explanation: Explanation) -> Iterator[Block]:
     yield bold(explanation.headline)
     yield Items(explanation.facts, StyledText("  - "))
     yield Section(TIME_AND_MONEY, [*_places(explanation)] if explanation.places else [])
-    reasons = _bounded(explanation.reasons, partial(_reason, never=explanation.never))
+    reasons = _draw_first(explanation.reasons, partial(_reason, never=explanation.never))
     yield Section("because:", [*reasons])
     steps = (text for each in explanation.suggestions for text in _suggestion(each))
     yield Section(
@@ -58,7 +58,7 @@ def explanation_blocks(explanation: Explanation) -> Iterator[Block]:
     )
 
 
-def _bounded(items: Sequence[_Item], draw: Callable[[_Item], Iterable[Line]]) -> Iterator[Line]:
+def _draw_first(items: Sequence[_Item], draw: Callable[[_Item], Iterable[Line]]) -> Iterator[Line]:
     """Yield the lines of each item; of a long list only the first, and the number of others."""
     for each in items[:MAX_ROWS]:
         yield from draw(each)
@@ -144,7 +144,7 @@ def _group(group: OutcomeGroup) -> Iterator[Line]:
     yield line("  ", f"expected start: {words.starts(*starts)}")
     if first.never:
         yield line("  ", "no worker of this fleet can ever run them")
-        yield from _bounded(first.reasons, partial(_reason, never=True))
+        yield from _draw_first(first.reasons, partial(_reason, never=True))
     if any(each.seconds is not None for each in first.places):
         whose = f"{first.name}, " if len(group.requests) > 1 else ""
         yield line("  ", f"{whose}{TIME_AND_MONEY}")
@@ -166,7 +166,7 @@ _NOTES = {
 def tags_blocks(explanation: TagsExplanation) -> Iterator[Block]:
     """Yield every tag with its reasons and their lines of fleet.yaml, then the pools."""
     yield line(StyledText(explanation.headline, Style.BOLD))
-    yield from _bounded(explanation.tags, _tag)
+    yield from _draw_first(explanation.tags, _tag)
     for rule in explanation.other_tasks:
         yield line("  ", rule.because)
         yield from _place(rule, "  ")

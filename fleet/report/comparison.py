@@ -288,7 +288,7 @@ def _effect_rows(change: Changes, included: Mapping[str, str]) -> list[_EffectRo
             [
                 *map(_pool, change.pools),
                 *(row for row in config if row.where == "pool"),
-                *map(_outdated, change.outdated),
+                *map(_draw_outdated, change.outdated),
                 *map(_actions, change.actions, costs),
             ],
             key=lambda row: row.name,  # edits precede their effects
@@ -312,7 +312,7 @@ def _difference(each: PoolValueChange) -> str:
     return f"{_NAMES.get(each.key, each.key)} {_value(each.before)} -> {_value(each.after)}"
 
 
-def _outdated(change: OutdatedChange) -> _EffectRow:
+def _draw_outdated(change: OutdatedChange) -> _EffectRow:
     many, them = words.many(len(change.workers), "machine"), some_of(change.workers)
     if change.outdated:
         return _EffectRow(

@@ -53,7 +53,7 @@ def to_gitlab(findings: Iterable[Finding]) -> str:
                 "lines": {"begin": _place(finding).line},
             },
         }
-        for finding, earlier in _numbered(findings)
+        for finding, earlier in _number_findings(findings)
     ]
     return json.dumps(issues, indent=2, ensure_ascii=False)
 
@@ -95,7 +95,7 @@ def _place(finding: Finding) -> Place:
     return finding.span or Place("fleet.yaml")
 
 
-def _numbered(findings: Iterable[Finding]) -> Iterable[tuple[Finding, int]]:
+def _number_findings(findings: Iterable[Finding]) -> Iterable[tuple[Finding, int]]:
     """Yield each finding with the number of earlier findings of its kind."""
     seen: dict[tuple[object, ...], int] = {}
     for finding in findings:

@@ -25,7 +25,7 @@ def gains_blocks(found: Gains) -> Iterator[Block]:
     yield Section(title, [*_packages(found)] if found.packages else [line("  none")])
     days = write_duration(int(UNUSED_AFTER.total_seconds()))
     title = f"Rules that no build used in {days if found.is_long_enough else span}"
-    yield Section(title, [*_unused(found, span, days)])
+    yield Section(title, [*_draw_unused_rules(found, span, days)])
 
 
 def _packages(found: Gains) -> Iterator[Block]:
@@ -52,7 +52,7 @@ def _row(gain: Gain) -> list[str]:
     ]
 
 
-def _unused(found: Gains, span: str, days: str) -> Iterator[Line]:
+def _draw_unused_rules(found: Gains, span: str, days: str) -> Iterator[Line]:
     if not found.is_long_enough:
         yield line(f"  only {span} recorded: a rule counts as unused after {days}")
     for rule in found.unused:

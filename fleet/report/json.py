@@ -64,7 +64,7 @@ def _lines(value: BaseModel) -> Iterator[str]:
             part = held[at : at + _CHUNK]
             yield last + end
             if isinstance(part[0], Unserved):
-                last = ",\n".join([_unserved(each, known) for each in part])
+                last = ",\n".join([_encode_unserved(each, known) for each in part])
             else:
                 text = _fields(value.model_copy(update={key: part}), {key})
                 last = text[text.index("\n") + 1 : text.rindex("\n")]
@@ -78,7 +78,7 @@ _UNSERVED = ({"because"}, {"blocked"}, {"count"}, {"decisions"}, {"path", "reque
 """The fields of `Unserved` in order, the second and the fourth apart."""
 
 
-def _unserved(each: Unserved, known: dict[tuple[int, int], str]) -> str:
+def _encode_unserved(each: Unserved, known: dict[tuple[int, int], str]) -> str:
     """Return the lines of requests without a machine.
 
     `known` caches those of their blocked pools and decisions, which most share with others:
@@ -97,7 +97,7 @@ def _unserved(each: Unserved, known: dict[tuple[int, int], str]) -> str:
 
 def _fields(value: BaseModel, keys: set[str]) -> str:
     """Return the lines of some fields; empty if they are left out."""
-    document = _sorted(value.model_dump(mode="json", include=keys), {})
+    document = _sort_keys(value.model_dump(mode="json", include=keys), {})
     try:
         text = to_json(document, indent=2).decode()
     except PydanticSerializationError:  # a file name may contain invalid bytes
@@ -108,7 +108,7 @@ def _fields(value: BaseModel, keys: set[str]) -> str:
 _NESTED = frozenset({dict, list})
 
 
-def _sorted(value: Any, orders: dict[tuple[str, ...], dict[str, None]]) -> Any:  # noqa: ANN401 - JSON
+def _sort_keys(value: Any, orders: dict[tuple[str, ...], dict[str, None]]) -> Any:  # noqa: ANN401 - JSON
     """Sort the keys of all tables in a value.
 
     `orders` caches sorted keys: most tables have the keys of another.
@@ -116,14 +116,14 @@ def _sorted(value: Any, orders: dict[tuple[str, ...], dict[str, None]]) -> Any: 
     if isinstance(value, list):
         if isinstance(value[0], str):
             return value
-        return [_sorted(e, orders) if type(e) in _NESTED and e else e for e in value]
+        return [_sort_keys(e, orders) if type(e) in _NESTED and e else e for e in value]
     keys = tuple(value)
     if keys not in orders:
         orders[keys] = dict.fromkeys(sorted(keys))
     table = orders[keys] | value  # which has its keys in the order of the first
     for key, own in value.items():
         if type(own) in _NESTED and own:
-            table[key] = _sorted(own, orders)
+            table[key] = _sort_keys(own, orders)
     return table
 
 

@@ -41,7 +41,7 @@ def outcome_blocks(
     yield from _format_pools("not started", outcome.left, "refused")
     for because in outcome.refused:
         yield line("  ", StyledText("refused", _STYLES["refused"]), ": ", because)
-    yield from _outdated(outcome)
+    yield from _draw_differences(outcome)
     yield from _next(outcome, plan, command)
 
 
@@ -104,7 +104,7 @@ def _format_pools(what: str, pools: Sequence[str], result: str) -> Iterator[Line
         yield line(StyledText(f"  {what}: {listed}", _STYLES[result]))
 
 
-def _outdated(outcome: Outcome) -> Iterator[Line]:
+def _draw_differences(outcome: Outcome) -> Iterator[Line]:
     """Yield the differences between the current plan, shown above, and the saved one."""
     if not outcome.outdated:
         return

@@ -100,7 +100,7 @@ def plan_blocks(
     whole = (
         Section(words.ORDERS_HEADING, [Items(_orders(plan), _WARNING)]),
         changes_section(plan),
-        _unserved(plan),
+        _draw_unserved(plan),
         _pools(plan),
         budgets_section(plan.budgets),
         limits_section(plan.limits),
@@ -157,7 +157,7 @@ def _notices(plan: Plan) -> Iterator[Section]:
         yield Section(heading, [Items(texts, StyledText(sign, style), most)])
 
 
-def _unserved(plan: Plan) -> Section:
+def _draw_unserved(plan: Plan) -> Section:
     """Return the unserved requests, by cause; what all of them ask for is above the rows."""
     total = sum(unserved.count for unserved in plan.unserved)
     signatures = {signature.id: signature for signature in plan.signatures}

@@ -165,7 +165,7 @@ def shown_limits(
     return rows, sorted(sorted(range(len(limits)), key=left)[:most])
 
 
-_NOTHING = WorkerFacts()
+_NO_FACTS = WorkerFacts()
 _FIGURES: dict[NotKnown, tuple[str, ...]] = {
     "machines": ("machines", "other", "unwanted"),
     "workers": ("busy", "idle", "starting", "draining"),
@@ -301,7 +301,7 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
         cost_per_hour_at_least=plan.cost_before,
         pools=pools,
         workers=tuple(
-            WorkerStatus(**dict(facts.get(each.worker, _NOTHING)), **dict(each))
+            WorkerStatus(**dict(facts.get(each.worker, _NO_FACTS)), **dict(each))
             for each in sorted(active, key=lambda worker: (worker.pool, worker.worker))
         ),
         unlisted=tuple(pool.pool for pool in pools if pool.machines is None),
@@ -357,7 +357,7 @@ def status_blocks(plan: Plan) -> Iterator[Block]:
     yield Items(status.clock, StyledText("! ", Style.RED))
     yield line(f"{_cost(status)}; {demand}")
     yield Items([*sentences(status.orders)], StyledText("order: ", Style.YELLOW))
-    yield from _unknown(status)
+    yield from _draw_unknown(status)
     yield from _failures(status)
     yield Section("", [_pools(status)])
     yield budgets_section(plan.budgets)
@@ -373,7 +373,7 @@ def _cost(status: Status) -> str:
     )
 
 
-def _unknown(status: Status) -> Iterator[Line]:
+def _draw_unknown(status: Status) -> Iterator[Line]:
     for label, texts in (
         ("unknown", status.unknown),
         ("action required", status.attention),

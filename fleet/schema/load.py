@@ -235,7 +235,7 @@ def _not_one_of(path: Path, value: object, known: list[str]) -> Finding:
 
 def _wrong(place: Written, error: Mapping[str, Any]) -> Finding:
     value = error["input"]
-    expected = _expected(error)
+    expected = _describe_expected(error)
     is_type = (
         error["type"] in _TYPES
         or (error["type"] == EXPECTED)
@@ -250,7 +250,7 @@ def _wrong(place: Written, error: Mapping[str, Any]) -> Finding:
     )
 
 
-def _expected(error: Mapping[str, Any]) -> str:
+def _describe_expected(error: Mapping[str, Any]) -> str:
     context, kind = error.get("ctx", {}), error["type"]
     if kind == "value_error":
         return str(context["error"]).removeprefix("expected ")

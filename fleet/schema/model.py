@@ -265,7 +265,7 @@ class Fleet(ConfigSection):
                     self.images[image] = ExistingImage.model_construct(
                         {"existing"}, existing={own: name}
                     )
-                self.pools[name] = _at_provider(pool, own, image)
+                self.pools[name] = _set_provider(pool, own, image)
                 # Mark them as set, so that a dump includes them.
                 self.model_fields_set.update(("providers", "images"))
         return self
@@ -277,7 +277,7 @@ def _free_name(name: str, taken: Collection[str]) -> str:
     return next(each for each in chain([name], numbered) if each not in taken)
 
 
-def _at_provider(pool: HooksPool, provider: str, image: str) -> Pool:
+def _set_provider(pool: HooksPool, provider: str, image: str) -> Pool:
     """Return a pool with a provider and image in place of its commands."""
     kept = {key: getattr(pool, key) for key in Pool.model_fields}
     written = {*pool.model_fields_set, "provider", "image", "workers"} - {"hooks"}
@@ -384,13 +384,13 @@ def connections_in(fleet: Fleet) -> Iterator[str]:
 
 
 def _is_run(field: FieldInfo) -> bool:
-    return RUNS in field.metadata or _may_run_program(field.annotation)
+    return RUNS in field.metadata or _can_run_program(field.annotation)
 
 
-def _may_run_program(annotation: object) -> bool:
+def _can_run_program(annotation: object) -> bool:
     """Return whether the values of a key may be programs."""
     return RUNS in getattr(annotation, "__metadata__", ()) or any(
-        map(_may_run_program, get_args(annotation))
+        map(_can_run_program, get_args(annotation))
     )
 
 

@@ -22,10 +22,10 @@ _WORDS = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\.[0-9]{1,30}([eE][-+]?[0-9]{1,3})?\Z")
 _NON_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF|nan|NaN|NAN)\Z")
-NUMBERS = (_WHOLE, _DECIMAL, _NON_FINITE)
+NUMBERS = (_INTEGER, _DECIMAL, _NON_FINITE)
 """Patterns of unquoted values that are not text."""
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 # Reuse PyYAML's compiled pattern: compiling such a wide class takes 3 ms.
@@ -230,7 +230,7 @@ class _Builder:
     def _plain(self, node: Node, text: str) -> object:
         if text in _WORDS:
             return _WORDS[text]
-        if _WHOLE.match(text):
+        if _INTEGER.match(text):
             return int(text)
         if _DECIMAL.match(text):
             number = float(text)

@@ -85,7 +85,7 @@ def find_secrets(node: Node, path: Path = (), *, secret: bool = False) -> Iterat
     """Yield every secret below a node; `secret` says that all of it is one."""
     if node.kind == "mapping":
         for key, value in (*node.entries, *node.dropped):
-            yield from _in_entry(key, value, path, secret=secret)
+            yield from _find_in_entry(key, value, path, secret=secret)
     elif node.kind == "list":
         for number, item in enumerate(node.items):
             yield from find_secrets(item, (*path, number), secret=secret)
@@ -93,7 +93,7 @@ def find_secrets(node: Node, path: Path = (), *, secret: bool = False) -> Iterat
         yield InlineSecret(path, node)
 
 
-def _in_entry(key: Node, value: Node, path: Path, *, secret: bool) -> Iterator[InlineSecret]:
+def _find_in_entry(key: Node, value: Node, path: Path, *, secret: bool) -> Iterator[InlineSecret]:
     name = str(key.value)
     here = (*path, name)
     if key.kind != "scalar":

@@ -97,10 +97,10 @@ class Document:
         if not 1 <= number <= len(lines):
             return None
         if (file, number) not in self._shown:
-            self._shown[file, number] = self._masked(file, lines, number - 1)
+            self._shown[file, number] = self._mask_line(file, lines, number - 1)
         return self._shown[file, number]
 
-    def _masked(self, file: str, lines: list[str], number: int) -> str:
+    def _mask_line(self, file: str, lines: list[str], number: int) -> str:
         if file not in self._parsed:
             return masked_source(lines, number)
         return masked(_mask(lines[number], self._secrets_by_line.get((file, number), ()), number))
@@ -258,15 +258,15 @@ class _Templates:
             found = self.extended(template, (*within, name.value))
             return self._found.setdefault(name.value, found)
         else:
-            self._unknown(name)
+            self._report_unknown(name)
         return _part(name), False
 
     @cached_property
-    def _known(self) -> list[str]:
+    def _list_known_names(self) -> list[str]:
         return sorted(each for each in self._written if not holds_secret(each))
 
-    def _unknown(self, name: Node) -> None:
-        known = self._known
+    def _report_unknown(self, name: Node) -> None:
+        known = self._list_known_names
         self._unknowns += 1
         more = f" and {len(known) - _MOST_SHOWN} more" if len(known) > _MOST_SHOWN else ""
         allowed = f"; known: {', '.join(known[:_MOST_SHOWN])}{more}" if known else ""
@@ -516,10 +516,10 @@ class _IncludeReader:
         if there.kind == "scalar" and there.value is None:
             root.entries[place] = (key, value)
         elif there.kind == value.kind == "list":
-            root.entries[place] = (there_key, _joined(there, value))
+            root.entries[place] = (there_key, _join_nodes(there, value))
         elif there.kind == value.kind == "mapping":
             fresh = self._without_duplicates(there, value)
-            root.entries[place] = (there_key, _joined(there, fresh))
+            root.entries[place] = (there_key, _join_nodes(there, fresh))
         else:
             self._report_duplicate(key, there_key)
 
@@ -540,7 +540,7 @@ class _IncludeReader:
         self.report(key.span, "duplicate-key", message, "keep one of them")
 
 
-def _joined(one: Node, other: Node) -> Node:
+def _join_nodes(one: Node, other: Node) -> Node:
     return Node(
         one.kind,
         one.file,

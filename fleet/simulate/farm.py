@@ -166,7 +166,7 @@ class Farm:
             self.noted.withdrawn.append(job)
         else:
             if job.withdrawn is not None:
-                self._at(job.withdrawn, partial(self._withdraw, job))
+                self._schedule_event(job.withdrawn, partial(self._withdraw, job))
             self._enter(job)
 
     def end_unexplained(self) -> None:
@@ -392,7 +392,7 @@ class Farm:
             share = (int.from_bytes(sha256(said).digest()[:8]) + 1) / (2**64 + 1)
             mean = self._spot_seconds / self._spot_lost
             lost = self.now + timedelta(seconds=int(-log(share) * mean) + 1)
-            self._at(lost, partial(self._lose, box))
+            self._schedule_event(lost, partial(self._lose, box))
 
     def _drain(self, name: str) -> None:
         box = self.boxes.get(name)
@@ -420,16 +420,16 @@ class Farm:
 
     # Life of machines and work
 
-    def _at(self, at: datetime, occur: Callable[[], None]) -> None:
+    def _schedule_event(self, at: datetime, occur: Callable[[], None]) -> None:
         heappush(self._heap, (at, next(self._turns), occur))
 
     def _boot_at(self, box: Box, at: datetime) -> None:
-        self._at(at, partial(self._register, box))
+        self._schedule_event(at, partial(self._register, box))
 
     def _end_at(self, box: Box, job: PastRequest, at: datetime) -> None:
         """Let a worker's current work, on a request, end at a moment."""
         box.job = job
-        self._at(at, partial(self._end, box, job))
+        self._schedule_event(at, partial(self._end, box, job))
 
     def _is_here(self, box: Box) -> bool:
         return self.boxes.get(box.name) is box

@@ -36,7 +36,7 @@ from fleet.tagrules.offers import (
 
 _MAX_FITS = 200_000
 """Maximum remembered pairs of a requirement and a class: about 40 MB."""
-_OFF = frozenset({WorkerState.DISABLED, WorkerState.DISCONNECTED, WorkerState.DEAF})
+_UNAVAILABLE_STATES = frozenset({WorkerState.DISABLED, WorkerState.DISCONNECTED, WorkerState.DEAF})
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +69,7 @@ class Box:
     @property
     def takes_work(self) -> bool:
         """Return whether its worker is on, or has not registered yet."""
-        return self.worker is None or self.worker.state not in _OFF
+        return self.worker is None or self.worker.state not in _UNAVAILABLE_STATES
 
     @property
     def running(self) -> str | None:

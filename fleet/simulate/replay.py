@@ -192,7 +192,7 @@ class Replay:
         self._fleet = fleet = task.fleet
         self._decide = decide
         self._skips = task.skips
-        self._waited = waited
+        self._compute_wait = waited
         self._start = self._next = first.time
         self._step = timedelta(seconds=fleet.cadence)
         self._farm = Farm(fleet, first, task.seed)
@@ -226,7 +226,7 @@ class Replay:
         self._note()
         for job in self._farm.never_started:
             self._sums.wait(job, None)
-            self._waited(job.key, None)
+            self._compute_wait(job.key, None)
         self._sums.config = config_digest(self._fleet)
         return self._sums.side(self._farm, end)
 
@@ -261,16 +261,16 @@ class Replay:
     def _note(self) -> None:
         noted = self._farm.noted
         for start in noted.starts:
-            wait = _waited(start.job, start.at)
+            wait = _compute_wait(start.job, start.at)
             self._sums.wait(start.job, wait)
-            self._waited(start.job.key, wait)
+            self._compute_wait(start.job.key, wait)
         for job in noted.withdrawn:
             self._sums.wait(job, None)
-            self._waited(job.key, None)
+            self._compute_wait(job.key, None)
         self._sums.note(self._farm)
 
 
-def _waited(job: PastRequest, start: datetime) -> int:
+def _compute_wait(job: PastRequest, start: datetime) -> int:
     """Return the wait of a job in seconds; a restarted job does not wait from the beginning."""
     since = job.since or job.at
     return max(0, int((start - since).total_seconds()))

@@ -23,8 +23,8 @@ from fleet.words import figures as words
 
 Row = TypeVar("Row")
 _HOUR = 3600
-_NOTHING = "-"
-_WHOLE = "What it would have cost, for whom, and what that rests on"
+_NO_FIGURE = "-"
+_FOLD_TITLE = "What it would have cost, for whom, and what that rests on"
 
 
 def simulation_blocks(simulation: Simulation, *, latest: bool = True) -> Iterator[Block]:
@@ -39,7 +39,7 @@ def simulation_blocks(simulation: Simulation, *, latest: bool = True) -> Iterato
 def simulation_to_block(simulation: Simulation) -> str:
     """Return a simulation as Markdown below a plan: one line, and the rest folded."""
     headline = next(_headline(simulation, latest=True))
-    whole = Fold(_WHOLE, [*simulation_blocks(simulation)])
+    whole = Fold(_FOLD_TITLE, [*simulation_blocks(simulation)])
     return document_to_markdown([bold(headline), whole], level=1)
 
 
@@ -187,7 +187,7 @@ def _side_by_side(
     names, sides = found
 
     def cell(name: str, figure: Callable[[Row], str]) -> str:
-        texts = [figure(side[name]) if name in side else _NOTHING for side in sides]
+        texts = [figure(side[name]) if name in side else _NO_FIGURE for side in sides]
         return texts[0] if len(set(texts)) == 1 else " -> ".join(texts)
 
     rows = [(name, *(cell(name, figure) for _, figure in columns)) for name in names]
@@ -244,9 +244,9 @@ def _hours(seconds: int) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return _NOTHING if share is None else f"{share:.1f} %"
+    return _NO_FIGURE if share is None else f"{share:.1f} %"
 
 
-def _wait(seconds: int | None, none: str = _NOTHING) -> str:
+def _wait(seconds: int | None, none: str = _NO_FIGURE) -> str:
     """Return a wait in two units."""
     return none if seconds is None else words.duration(timedelta(seconds=seconds))

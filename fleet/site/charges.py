@@ -22,7 +22,8 @@ from fleet.schema.model import Fleet
 WEEK = timedelta(days=7)
 _MIN_BASIS = timedelta(hours=6)
 """Minimum time that a projection is based on."""
-_DAY, _MONTH = 1, 2
+_DAY_INDEX = 1
+_MONTH_INDEX = 2
 _HOUR = timedelta(hours=1)
 PAID_BY_POOLS = "paid by pools"
 
@@ -80,7 +81,7 @@ def money_of(
         return ledger
     if ledger.charged_until is None:
         return Unknown(unknown="nothing was charged yet; `fleet apply` does it")
-    month = periods(fleet, world.time)[_MONTH]
+    month = periods(fleet, world.time)[_MONTH_INDEX]
     inventory = take_inventory(fleet, world)
     charges = charges_until_now(fleet, world, inventory)
     until = max(ledger.charged_until, world.time)
@@ -156,12 +157,12 @@ def _group_charges(
 def _cost(
     name: str, charges: Sequence[Charge], last: Sequence[Charge] | None, project: _Projection
 ) -> Cost:
-    month = _sum(charges, _MONTH)
-    week = None if last is None else _sum(last, _DAY)
+    month = _sum(charges, _MONTH_INDEX)
+    week = None if last is None else _sum(last, _DAY_INDEX)
     return Cost(
         name=name,
-        seconds=sum(charge.seconds[_MONTH] for charge in charges),
-        today=_sum(charges, _DAY),
+        seconds=sum(charge.seconds[_MONTH_INDEX] for charge in charges),
+        today=_sum(charges, _DAY_INDEX),
         month=month,
         week=week,
         projected=project(month, week),
@@ -194,4 +195,4 @@ def _project_budget(
             return Decimal(sum(charge.seconds[period] for charge in counted)) / 3600
         return _sum(counted, period)
 
-    return project(total(charges, _MONTH), None if last is None else total(last, _DAY))
+    return project(total(charges, _MONTH_INDEX), None if last is None else total(last, _DAY_INDEX))

@@ -30,9 +30,9 @@ from fleet.words import figures as words
 
 _TOKEN = "FLEET_GITLAB_TOKEN"  # noqa: S105 - the name of a variable
 _Saved = TypeVar("_Saved", bound=Value)
-_LEAST = 1000
+_MIN_LENGTH = 1000
 _LIMIT_BYTES = 64 * 1024 * 1024
-_WHOLE = (
+_CUT_NOTICE = (
     "_Cut here: it may not be longer. The whole report is an artifact of the job `plan` in the "
     "merge request's pipeline._"
 )
@@ -119,11 +119,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return 0
     text, fleet = _text(args)
     if args.merge_request is None:
-        console.out(cut(text, args.most, _WHOLE))
+        console.out(cut(text, args.most, _CUT_NOTICE))
         return 0
     marker = f"<!-- fleet report {hashlib.sha256(fleet.encode()).hexdigest()[:16]} -->"
     room = min(args.most, MOST_CHARACTERS) - len(marker) - 1
-    done = keep_comment(_gitlab(args), args.merge_request, marker, cut(text, room, _WHOLE))
+    done = keep_comment(_gitlab(args), args.merge_request, marker, cut(text, room, _CUT_NOTICE))
     console.out(f"merge request !{args.merge_request}: comment {done}")
     return 0
 
@@ -187,8 +187,8 @@ def _number(text: str) -> int:
 
 
 def _characters(text: str) -> int:
-    if not text.isdecimal() or int(text) < _LEAST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {_LEAST} up")
+    if not text.isdecimal() or int(text) < _MIN_LENGTH:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {_MIN_LENGTH} up")
     return int(text)
 
 

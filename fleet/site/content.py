@@ -146,9 +146,11 @@ class LivePages:
     def read(self, path: str) -> WebPage | None:
         """Return the page at a URL's path; None if it does not exist."""
         name = unquote(urlsplit(path).path).removeprefix("/")
-        return self._made().get(f"{name}index.html" if name.endswith("/") or not name else name)
+        return self._render_pages().get(
+            f"{name}index.html" if name.endswith("/") or not name else name
+        )
 
-    def _made(self) -> Mapping[str, WebPage]:
+    def _render_pages(self) -> Mapping[str, WebPage]:
         with self._lock:
             last = self._last
             if last is not None and last is not self._made_of:

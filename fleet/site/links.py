@@ -24,8 +24,8 @@ QUEUE = "-/status/queue"
 MONEY = "-/status/money/index.html"
 IMAGES = "-/status/images/index.html"
 REQUESTS = "-/status/requests"
-_LONGEST = 120
-_TAKEN = frozenset({".", "..", "index.html"})
+_MAX_NAME_LENGTH = 120
+_RESERVED_NAMES = frozenset({".", "..", "index.html"})
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,10 @@ def path_part(name: str) -> str:
     part = quote(name, safe="").replace("~", "%7E")
     if not part:
         return "~"
-    if part.lower() in _TAKEN:
+    if part.lower() in _RESERVED_NAMES:
         return f"%{ord(part[0]):02X}{part[1:]}"
-    if len(part) > _LONGEST:
-        return f"{part[:_LONGEST]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    if len(part) > _MAX_NAME_LENGTH:
+        return f"{part[:_MAX_NAME_LENGTH]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
     return part
 
 

@@ -50,7 +50,7 @@ def pools(shown: Shown) -> Iterator[Page]:
             "workers": workers.get(pool.pool, []),
             "changes": changes.get(pool.pool, []),
             "fitting": fitting,
-            "past": _past(shown, pool),
+            "past": _plot_history(shown, pool),
             "no_past": shown.history.unknown if isinstance(shown.history, Unknown) else "",
             "binding": tuple(_binding(shown, pool.pool, {entry.signature for entry in fitting})),
             "budgets": [
@@ -77,7 +77,7 @@ def _group_by_pool(
     return found
 
 
-def _past(shown: Shown, pool: PoolStatus) -> HistoryPlots | None:
+def _plot_history(shown: Shown, pool: PoolStatus) -> HistoryPlots | None:
     """Return the plots of a pool; None: its history is unknown."""
     if isinstance(shown.history, Unknown):
         return None

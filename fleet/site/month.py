@@ -188,10 +188,10 @@ def month_report(fleet: Fleet, month: Period, recorded: MonthRecords) -> MonthRe
         currency=fleet.money.currency,
         money=total.money,
         seconds=total.seconds,
-        pools=_by(charges, lambda each: each.pool, known=fleet.pools),
-        scopes=_by(charges, lambda each: name_payer(each, each.scope, "scope")),
-        teams=_by(charges, lambda each: name_payer(each, each.team, "team")),
-        owners=_by(charges, lambda each: name_payer(each, each.owner, "owner")),
+        pools=_group_charges(charges, lambda each: each.pool, known=fleet.pools),
+        scopes=_group_charges(charges, lambda each: name_payer(each, each.scope, "scope")),
+        teams=_group_charges(charges, lambda each: name_payer(each, each.team, "team")),
+        owners=_group_charges(charges, lambda each: name_payer(each, each.owner, "owner")),
         days=recorded.days,
         idle_seconds=unpaid.seconds + idle.seconds,
         idle_money=unpaid.money + idle.nanos * _NANO,
@@ -221,7 +221,7 @@ def _row(name: str, charges: Iterable[Charge], *, gone: bool = False) -> CostRow
     )
 
 
-def _by(
+def _group_charges(
     charges: Sequence[Charge],
     name_of: Callable[[Charge], str],
     known: Mapping[str, object] | None = None,

@@ -20,7 +20,8 @@ from fleet.site.month_report import month_blocks, month_to_csv
 from fleet.state.store import Store, store_of
 
 FORMATS = ("text", "markdown", "html", "csv")
-_HOUR, _SLOT = timedelta(hours=1), timedelta(hours=4)
+_HOUR = timedelta(hours=1)
+_SLOT = timedelta(hours=4)
 _LAST = 12
 
 
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise WrongUsage(
             f"--month {args.month:%Y-%m} has not begun; the current month is reported so far"
         )
-    report = month_report(fleet, period, _recorded(fleet, period, store))
+    report = month_report(fleet, period, _read_records(fleet, period, store))
     if args.format == "csv" and not args.json:
         console.out(month_to_csv(report))
     elif args.format == "html" and not args.json:
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _recorded(fleet: Fleet, period: Period, store: Store) -> MonthRecords:
+def _read_records(fleet: Fleet, period: Period, store: Store) -> MonthRecords:
     currency = fleet.money.currency
 
     def ledger_of(part: Period) -> Since:

@@ -87,7 +87,7 @@ def sections(report: MonthReport) -> Iterator[Section]:
     yield _waits(report)
     yield from _limits(report)
     yield _needless(report)
-    yield _best(report)
+    yield _draw_optimum(report)
     changes = _counts(("What", "count"), report.changes)
     yield _section("changes", "Runs and changes of machines", changes, _NO_LOG)
 
@@ -175,7 +175,7 @@ def _needless(report: MonthReport) -> Section:
     return _section("needless", heading, table, note)
 
 
-def _best(report: MonthReport) -> Section:
+def _draw_optimum(report: MonthReport) -> Section:
     amounts = [
         ("new machines for requests, as planned", report.planned),
         ("the same at least, with any machines (proven bound)", report.best),

@@ -61,7 +61,7 @@ class RequestRow(NamedTuple):
 
 def requests(shown: Shown) -> Iterator[Page]:
     """Yield every request by id, on several pages if needed, and the explained ones."""
-    rows = sorted(_rows(shown), key=lambda row: _by_number(row.key))
+    rows = sorted(_rows(shown), key=lambda row: _number_key(row.key))
     sheets, parts = in_sheets(rows, _MOST_ON_SHEET, REQUESTS, lambda row: row.key)
     for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):
         packages = any(row.package for row in part)
@@ -105,6 +105,6 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"
 
 
-def _by_number(key: str) -> list[tuple[int, str]]:
+def _number_key(key: str) -> list[tuple[int, str]]:
     parts = re.split(r"([0-9]{1,18})", key)
     return [(int(part), "") if n % 2 else (-1, part) for n, part in enumerate(parts)]

@@ -129,7 +129,7 @@ def _add_hook() -> None:
 
 
 @contextmanager
-def _hooked(check: _Check) -> Iterator[None]:
+def _check_events(check: _Check) -> Iterator[None]:
     """Check all audit events of this process."""
     global _active  # noqa: PLW0603 - an audit hook is the process's
     _add_hook()
@@ -150,7 +150,7 @@ def confined(folders: Iterable[str], named: Iterable[str]) -> Iterator[None]:
     # Saving bytecode would write a file.
     saves, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        with _hooked(_FileLimits(folders, named).check):
+        with _check_events(_FileLimits(folders, named).check):
             yield
     finally:
         sys.dont_write_bytecode = saves
@@ -169,7 +169,7 @@ def unconnected() -> Iterator[None]:
             raise
 
     try:
-        with _hooked(check):
+        with _check_events(check):
             yield
     except FleetError:
         if not tried:

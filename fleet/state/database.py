@@ -283,7 +283,7 @@ def hold_server_lock(url: sa.URL, fleet: str) -> Iterator[bool]:
     not notice that it lost this connection, so each of its transactions compares the lock's
     number.
     """
-    connection = _with_audit_events(sa.create_engine(url, poolclass=sa.NullPool)).connect()
+    connection = _add_audit_events(sa.create_engine(url, poolclass=sa.NullPool)).connect()
     try:
         connection.execute(_SET_TIMEOUTS)
         yield bool(connection.execute(_TRY_LOCK, {"fleet": f" {fleet}"}).scalar())
@@ -336,7 +336,7 @@ class Database:
     """The database behind one SQLAlchemy URL, for one fleet."""
 
     def __init__(self, url: str, fleet: str) -> None:
-        self.url = _with_driver(url)
+        self.url = _add_driver(url)
         self._fleet = fleet
         self._exists = False
         self._fence = 0
@@ -506,10 +506,10 @@ def _pooled_engine(url: sa.URL) -> sa.Engine:
         connect_args={"prepare_threshold": None},
     )
     atexit.register(engine.dispose)
-    return _with_audit_events(engine)
+    return _add_audit_events(engine)
 
 
-def _with_audit_events(engine: sa.Engine) -> sa.Engine:
+def _add_audit_events(engine: sa.Engine) -> sa.Engine:
     """Add an audit event before each connection of an engine."""
 
     @sa.event.listens_for(engine, "do_connect")
@@ -519,7 +519,7 @@ def _with_audit_events(engine: sa.Engine) -> sa.Engine:
     return engine
 
 
-def _with_driver(url: str) -> sa.URL:
+def _add_driver(url: str) -> sa.URL:
     """Return the URL with the installed driver, instead of SQLAlchemy's default."""
     parsed = _read_url(url)
     if parsed is None:

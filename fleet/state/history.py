@@ -27,7 +27,8 @@ _MAX_MOMENT_BYTES = 200 * 1000 * 1000
 EARLIER_PERIOD = timedelta(days=30)
 Element = TypeVar("Element")
 MAX_EARLIER, _MAX_EARLIER_BYTES = 60, 2_000_000
-_SKIPPABLE, _SIGNATURE = 0x184D2A5E, b"fleet-1\n"
+_SKIPPABLE = 0x184D2A5E
+_SIGNATURE = b"fleet-1\n"
 _MARK = struct.Struct("<II8sQQ")
 _FILE_HEADER = _MARK.pack(_SKIPPABLE, _MARK.size - 8, _SIGNATURE, 0, 0)
 _BLOCK_BYTES = 1 << 20

@@ -88,7 +88,8 @@ RECORD = "process"
 LOG = "log"
 GRACE = 5.0
 """Seconds for a process to end after SIGTERM; an idle worker needs less than one."""
-_MAX_KILL_ROUNDS, _KILL_SECONDS = 100, 0.05
+_MAX_KILL_ROUNDS = 100
+_KILL_SECONDS = 0.05
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 # The process records itself before it releases the lock, its standard input. So the next holder of
 # the lock finds either a recorded process or no process, even if fleet is killed meanwhile.

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from fleet.errors import FileUnreadable
 from fleet.schema.source import LIMIT, check_size, read_document
 
-_BLOB, _LINK = "blob", "120000"
+_BLOB = "blob"
+_LINK = "120000"
 _GIT_ENVIRONMENT = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
 _GIT_TIMEOUT_SECONDS = 60
 """Time limit of a git command."""

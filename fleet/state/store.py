@@ -92,7 +92,9 @@ _MAX_CLOCK_LEAD = timedelta(days=31)
 _MONEY_DECIMALS = 9
 """Decimal places of stored money: billionths."""
 # Keys of the table `about`.
-_CHARGED, _WAITING, _ABSENT = "charged_until", "waiting", "absent"
+_CHARGED = "charged_until"
+_WAITING = "waiting"
+_ABSENT = "absent"
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 _ABSENCES: TypeAdapter[tuple[Absence, ...]] = TypeAdapter(tuple[Absence, ...])
 Content = TypeVar("Content")

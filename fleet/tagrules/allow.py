@@ -44,11 +44,11 @@ class Pattern:
 
     def takes(self, name: str) -> bool:
         """Return whether the pattern matches a whole name."""
-        return self._compiled.fullmatch(_encoded(name)) is not None
+        return self._compiled.fullmatch(_encode(name)) is not None
 
     def takes_beginning(self, name: str) -> str:
         """Return the start of a name that matches; empty if none does."""
-        found = self._compiled.match(_encoded(name))
+        found = self._compiled.match(_encode(name))
         return "" if found is None else str(found.group(), "utf-8", "replace")
 
 
@@ -67,7 +67,7 @@ def compile_pattern(text: str) -> Pattern:
     import re2
 
     try:
-        return Pattern(re2.compile(_encoded(text), _options(PATTERN_MEMORY)))
+        return Pattern(re2.compile(_encode(text), _options(PATTERN_MEMORY)))
     except re2.error as error:
         message = error.args[0] if error.args else b""
         text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
@@ -127,7 +127,7 @@ class PatternSet:
 
     def takers(self, name: str) -> list[int]:
         """Return the sorted indices of the patterns that match a name."""
-        found = self._together.Match(_encoded(name)) if self._together else None
+        found = self._together.Match(_encode(name)) if self._together else None
         if found and len(self._patterns) in found:
             return sorted(found)[:-1]
         tried = enumerate(self._patterns)
@@ -186,7 +186,7 @@ def _compile_set(patterns: Sequence[str]) -> Any | None:  # noqa: ANN401 - RE2 h
     together = re2.Set.FullMatchSet(_options(_SET_MEMORY))
     try:
         for pattern in (*patterns, "(?s).*"):
-            together.Add(_encoded(pattern))
+            together.Add(_encode(pattern))
         together.Compile()
     except re2.error:
         return None
@@ -202,7 +202,7 @@ def _options(memory: int) -> Any:  # noqa: ANN401 - RE2 has no types
     return options
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -210,7 +210,7 @@ ANYTHING = (".*", ".+", "[^/]*", "[^/]+")
 """Patterns that match any one part of a name."""
 
 _UP_TO = re.compile(r"\{,[0-9]*\}")
-_MOST = 100
+_MAX_ALTERNATIVES = 100
 _DEEPEST = 10
 _SPECIAL = frozenset("\\.[]()*+?{}|^$")
 
@@ -282,14 +282,14 @@ def never_takes(pattern: str, characters: str) -> bool:
             return False
         if piece.startswith("\\") and (piece[1:].isalnum() or piece[1:] in characters):
             return False
-        if piece.startswith("[") and ("\\" in piece or _in_class(piece, characters)):
+        if piece.startswith("[") and ("\\" in piece or _is_in_class(piece, characters)):
             return False
         if piece in characters:
             return False
     return "(?" not in pattern.replace("(?:", "")
 
 
-def _in_class(piece: str, characters: str) -> bool:
+def _is_in_class(piece: str, characters: str) -> bool:
     ranges = [(low, high) for low, high in re.findall("(.)-(.)", piece[1:-1])]
     return any(
         each in piece or any(low <= each <= high for low, high in ranges) for each in characters
@@ -318,7 +318,7 @@ def _words(pattern: str, depth: int) -> Iterator[str]:
         found = [""]
         for atom in _atoms(alternative):
             found = [word + end for word in found for end in _words_of_atom(atom, depth)]
-            if len(found) > _MOST:
+            if len(found) > _MAX_ALTERNATIVES:
                 raise NotFinite(pattern)
         yield from found
 
@@ -359,7 +359,8 @@ def _atoms(pattern: str) -> Iterator[str]:
 Kind = Literal["word", "any", "part", "other"]
 
 _QUANTIFIED = re.compile(r"(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
-_ANYTHING, _NO_SLASH = "\ue000", "\ue001"
+_ANYTHING = "\ue000"
+_NO_SLASH = "\ue001"
 """Samples for the matches of an `any` and a `part`; no name and no word of a pattern has them."""
 _MOST_CHOICES = 6
 _STRANGE = re.compile("[\ue000\ue001]")
@@ -470,7 +471,7 @@ def _pieces(pattern: str) -> Iterator[Piece]:
         written = pattern[at:end]
         if quantifier:
             end = quantifier.end()
-            yield _repeated(written, quantifier[0], (at, end))
+            yield _repeat_piece(written, quantifier[0], (at, end))
         elif word is None:
             yield Piece("other", at, end, text=written)
         else:
@@ -484,7 +485,7 @@ def _is_anchor(pattern: str, at: int) -> bool:
     return at == len(pattern) - 1 and pattern[at] == "$"
 
 
-def _repeated(written: str, quantifier: str, place: tuple[int, int]) -> Piece:
+def _repeat_piece(written: str, quantifier: str, place: tuple[int, int]) -> Piece:
     """Return a repeated piece; `.*?` equals `.*`, because whole names are matched."""
     start, end = place
     sign = quantifier.removesuffix("?")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MINIMUM = re.compile(r"(?P<name>[^\s<>={}]+)>=\{value\}")
 _MIB_PER_GIB = 1024
-_WHOLE = 100
+_PERCENT = 100
 
 
 def number_of(template: str) -> str | None:
@@ -51,8 +51,8 @@ def needed_by_history(
     )
     if len(runs) < wanted.min_runs:
         return None
-    reached = runs[-(-len(runs) * wanted.quantile // _WHOLE) - 1]
-    gib = -(-reached * (_WHOLE + wanted.margin) // (_WHOLE * _MIB_PER_GIB))
+    reached = runs[-(-len(runs) * wanted.quantile // _PERCENT) - 1]
+    gib = -(-reached * (_PERCENT + wanted.margin) // (_PERCENT * _MIB_PER_GIB))
     return gib, (
         f"{wanted.quantile}% of {len(runs)} earlier {request.task} runs of {request.package} "
         f"used at most {reached} MiB of {wanted.of}; margin {wanted.margin}%"
@@ -61,7 +61,7 @@ def needed_by_history(
 
 _PLACEHOLDER = re.compile(r"\{value(?:\.([^{}]+))?\}")
 _TAG = re.compile(TAG_PATTERN)
-_MOST = 200
+_MAX_TAG_LENGTH = 200
 _MAX_KEY = 1000
 """Maximum characters of a key of `lookups` (`Text`)."""
 _MAX_SHOWN = 60
@@ -163,7 +163,7 @@ def find_unknown_tags(
         is_environment = is_about_environments(rule)
         if is_environment and not context.any_environment:
             for value in _unknown_environments(to, rule, values):
-                because = _why_unknown(to, rule, value)
+                because = _explain_unknown(to, rule, value)
                 yield UnknownTag(index, because, repr(value), _missing_entry(to, rule, value))
         elif not is_environment and not context.stored:
             yield from (UnknownTag(index, *each) for each in _unusable_values(to, rule, values))
@@ -178,7 +178,7 @@ def _unknown_environments(
     """
     kind = rule.ask.partition("{")[0]
     if not (kind and any(tag.startswith(kind) for tag in to.known)):
-        yield from (value for value in values if _why_unknown(to, rule, value))
+        yield from (value for value in values if _explain_unknown(to, rule, value))
 
 
 def _missing_entry(to: _Input, rule: DeriveRule, value: object) -> tuple[str, ...]:
@@ -196,7 +196,7 @@ def _unusable_values(
     to: _Input, rule: DeriveRule, values: Sequence[object]
 ) -> Iterator[tuple[str, str]]:
     """Yield why values do not become the tag of a rule, with each value."""
-    needed = f"a text or number, in a tag of at most {_MOST} characters"
+    needed = f"a text or number, in a tag of at most {_MAX_TAG_LENGTH} characters"
     if _is_number(to.fleet, rule):
         needed = "a number from 0 to 999999999999"
     named = [(rule.from_, value, [*_lookup_records(to, rule, value)]) for value in values]
@@ -208,7 +208,7 @@ def _unusable_values(
             yield because, f"{name} {value!r}"
 
 
-def _why_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
+def _explain_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
     """Return why the tag of an environment is unknown; "" if it is known."""
     records = list(_lookup_records(to, rule, value))
     table = f"lookups.{rule.lookup} lacks it" if rule.lookup else "the rule has no `lookup`"
@@ -420,7 +420,7 @@ def _tag_of(fleet: Fleet, rule: DeriveRule, value: object) -> str | None:
 
 def is_tag(text: str) -> bool:
     """Return whether fleet.yaml could name a tag: a queue's may be longer."""
-    return len(text) <= _MOST and _TAG.match(text) is not None
+    return len(text) <= _MAX_TAG_LENGTH and _TAG.match(text) is not None
 
 
 def _is_number(fleet: Fleet, rule: DeriveRule) -> bool:

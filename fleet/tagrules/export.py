@@ -111,7 +111,7 @@ def export_copr(fleet: Fleet, digest: str, today: date) -> Exported:
         try:
             pattern = pattern_for_copr(rule)
         except CannotWrite as reason:
-            findings.append(_refused(index, str(reason)))
+            findings.append(_build_refusal(index, str(reason)))
             continue
         findings += _too_wide(index, rule)
         rows.append(_row(index, rule, pattern))
@@ -137,7 +137,7 @@ def pattern_for_copr(rule: PowerfulRule) -> str:
         raise CannotWrite(f"'{strange[0]}' means something else in Python's re")
     match = "".join(r"\Z" if piece == r"\z" else piece for piece in pieces(rule.match))
     match = with_brace(match, r"\{")
-    pattern = _with_directories(match) if rule.dirs else match
+    pattern = _add_directories(match) if rule.dirs else match
     written = _as_group(pattern) + r"\Z"
     try:
         with warnings.catch_warnings():
@@ -158,12 +158,12 @@ def _as_group(pattern: str) -> str:
     return f"(?{flags}:{rest})" if flags or "|" in rest else rest
 
 
-def _with_directories(match: str) -> str:
+def _add_directories(match: str) -> str:
     """Return a pattern that also matches the directories of its projects."""
-    return "|".join(map(_with_directory, alternatives(match)))
+    return "|".join(map(_add_directory, alternatives(match)))
 
 
-def _with_directory(pattern: str) -> str:
+def _add_directory(pattern: str) -> str:
     owner, *rest = split_top(pattern, "/")
     if not rest or len(rest) < 2 or not (owner in ("[^/]*", "[^/]+") or never_takes(owner, "/")):  # noqa: PLR2004 - project and more
         raise CannotWrite(
@@ -178,14 +178,14 @@ def _with_directory(pattern: str) -> str:
 
 
 def _row(index: int, rule: PowerfulRule, pattern: str) -> str:
-    tags = ", ".join(map(_quoted, rule.ask))
+    tags = ", ".join(map(_quote, rule.ask))
     return (
         f"    # {origin(index, rule)}\n"
         f'    {{"pattern": {_quoted_pattern(pattern)}, "tags": [{tags}]}},\n'
     )
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
     return f'"{text}"' if plain else ascii(text)
 
@@ -195,7 +195,7 @@ def _quoted_pattern(pattern: str) -> str:
     return f'r"{pattern}"' if plain else ascii(pattern)
 
 
-def _refused(index: int, reason: str) -> Finding:
+def _build_refusal(index: int, reason: str) -> Finding:
     return Finding(
         NOT_EXPORTED,
         f"Copr cannot match this as fleet does: {reason}",

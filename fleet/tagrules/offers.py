@@ -155,7 +155,7 @@ def _offer(fleet: Fleet, weighed: Weighed, requires: Iterable[str]) -> Offer:
     )
 
 
-_NOTHING = Decimal(0)
+_NO_SHORTFALL = Decimal(0)
 
 
 class Nearness:
@@ -180,7 +180,9 @@ class Nearness:
             unwanted += (exclusive & ~required).bit_count() if exclusive else 0
             small = len(unmet(ask.minimums, self.offers[key].numbers)) if ask.minimums else 0
             lack = (
-                _relative_shortfall(ask.minimums, self.offers[key].numbers) if small else _NOTHING
+                _relative_shortfall(ask.minimums, self.offers[key].numbers)
+                if small
+                else _NO_SHORTFALL
             )
             yield missing + unwanted + small, lack, key
 

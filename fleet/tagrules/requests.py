@@ -132,7 +132,7 @@ class Judge:
     def ask_of(self, request: "Request", context: QueueContext) -> TagRequirements:
         """Return the requirements of a request, with their sources."""
         bare = self._judge(request, self._rules_for(request), context)
-        return _with_provided(bare, self._provided_by(request))
+        return _replace_provided(bare, self._provided_by(request))
 
     def ask_of_alike(self, request: "Request", context: QueueContext) -> TagRequirements:
         """Return the requirements, computed once for all requests that fleet.yaml treats equally.
@@ -150,7 +150,7 @@ class Judge:
             nameless = [replace(rule, name="") for rule in rules]
             bare = known.get(((), key)) or self._judge(request, nameless, context)
             known[(), key] = bare
-            found = known[provided, key] = _with_provided(bare, provided)
+            found = known[provided, key] = _replace_provided(bare, provided)
         return found
 
     def _provided_by(self, request: "Request") -> tuple[str, ...]:
@@ -182,7 +182,7 @@ class Judge:
         self, request: "Request", rules: "Sequence[RuleMatch]", context: QueueContext
     ) -> TagRequirements:
         required = frozenset(request.required)
-        asked = [*_asked(request, stored=context.stored)]
+        asked = [*_list_origins(request, stored=context.stored)]
         ruled = [*_rule_origins(rules)]
         good = [o for o in (*asked, *ruled) if self._refusal(request, o) is None]
         derived = [
@@ -191,7 +191,7 @@ class Judge:
         ]
         good += [o for o in derived if self._refusal(request, o) is None]
         counted = {origin.tag for origin in good}
-        unknown = [*self._unknown(request, counted, context)]
+        unknown = [*self._refuse_unknown(request, counted, context)]
         differences: tuple[AddedTag, ...] = ()
         if context.stored:
             differences = tuple(_differences([o for o in good if o.tag not in required]))
@@ -216,7 +216,7 @@ class Judge:
             ),
         )
 
-    def _unknown(
+    def _refuse_unknown(
         self, request: "Request", tags: Collection[str], context: QueueContext
     ) -> Iterator[TagRefusal]:
         """Yield the tags that the request may need and that its values do not give."""
@@ -240,7 +240,7 @@ class Judge:
         named = [asker for asker in allowed if isinstance(asker, Askers)]
         if origin.source in ("user", "ticket") and any(self._is_one(request, n) for n in named):
             return None
-        who = _who(request, origin)
+        who = _name_asker(request, origin)
         because = (
             f"{who} may not ask for {origin.tag}: {'.'.join(map(str, path))} allows only "
             f"{write_askers(allowed)}"
@@ -263,7 +263,7 @@ class Judge:
         )
 
 
-def _with_provided(bare: TagRequirements, provided: tuple[str, ...]) -> TagRequirements:
+def _replace_provided(bare: TagRequirements, provided: tuple[str, ...]) -> TagRequirements:
     """Return these requirements with other provided tags."""
     if not provided:
         return bare
@@ -287,7 +287,7 @@ def write_askers(askers: Sequence[Asker]) -> str:
     return ", ".join(parts) or "no one"
 
 
-def _asked(request: "Request", *, stored: bool) -> Iterator[TagOrigin]:
+def _list_origins(request: "Request", *, stored: bool) -> Iterator[TagOrigin]:
     words = {
         "user": "the user asked for it",
         "task": "the task asked for it",
@@ -312,7 +312,7 @@ def _rule_origins(rules: "Sequence[RuleMatch]") -> Iterator[TagOrigin]:
             yield TagOrigin(tag, "rule", because, ("powerful", match.index))
 
 
-def _who(request: "Request", origin: TagOrigin) -> str:
+def _name_asker(request: "Request", origin: TagOrigin) -> str:
     match origin.source:
         case "rule" | "derived":
             return f"rule {origin.path[0]}[{origin.path[1]}]"

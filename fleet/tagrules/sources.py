@@ -462,12 +462,14 @@ def _judge(
             return "scheduler", "fleet assigns a machine to each ticket"
         case DebusineQueue() if pools:
             rule = fleet.tags.get(tag, TagRule.model_construct())
-            return _at_debusine(rule, claim, pools)
+            return _find_debusine_enforcer(rule, claim, pools)
         case DebusineQueue():
             return "report", "no pool that serves this queue provides it"
 
 
-def _at_debusine(rule: TagRule, claim: Claim, pools: list[AnyPool]) -> tuple[Enforcer, str]:
+def _find_debusine_enforcer(
+    rule: TagRule, claim: Claim, pools: list[AnyPool]
+) -> tuple[Enforcer, str]:
     if claim == "tag":
         return _tag_at_debusine(rule)
     if claim == "asked_by":

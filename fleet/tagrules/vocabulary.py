@@ -91,13 +91,13 @@ class Vocabulary:
 
     def names_of(self, tag: str) -> tuple[str, ...]:
         """Return the names under `tags` that declare a tag or its minimum, best first."""
-        found = self._known.get(tag)
+        found = self._get_cache.get(tag)
         if found is None:
-            found = self._known[tag] = self._find_names(tag)
+            found = self._get_cache[tag] = self._find_names(tag)
         return found
 
     @cached_property
-    def _known(self) -> dict[str, tuple[str, ...]]:
+    def _get_cache(self) -> dict[str, tuple[str, ...]]:
         """Return the cache of `names_of`."""
         known: dict[str, tuple[str, ...]] = remembered(self.fleet, "names of tags", (), dict)
         return known if len(known) < _MAX_CACHED else {}

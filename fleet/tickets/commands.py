@@ -261,13 +261,13 @@ def _open(args: argparse.Namespace, counter: _Counter) -> int:
         most_of_submitter=counter.queue.most_open_per_submitter,
     )
     counter.console.out(str(ticket.id))
-    for effect in _of_rules(counter.judge(ticket), counter):
+    for effect in _describe_rules(counter.judge(ticket), counter):
         counter.console.note(f"ticket {ticket.id} {effect}")
     _explain(ticket, counter)
     return 0
 
 
-def _of_rules(judged: Judged, counter: _Counter) -> Iterator[str]:
+def _describe_rules(judged: Judged, counter: _Counter) -> Iterator[str]:
     """Yield the effects of rules on a ticket's tags, each with its line of fleet.yaml."""
     for each in judged.given:
         yield f"asks for {each.tag} by {counter.place(each.path)} ({each.because})"
@@ -281,7 +281,7 @@ def _show(args: argparse.Namespace, counter: _Counter) -> int:
     waits = ""
     if ticket.state is TicketState.WAITING:
         waits = why_waits(counter.fleet, counter.name, ticket, counter.book.tickets())
-    rules = [*_of_rules(counter.judge(ticket), counter)] if ticket.is_open else []
+    rules = [*_describe_rules(counter.judge(ticket), counter)] if ticket.is_open else []
     counter.console.out(
         ticket_shown_to_json(ticket, waits, rules)
         if args.json

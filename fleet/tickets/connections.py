@@ -162,7 +162,7 @@ class ConnectionServer(ThreadedServer):
         while not self._stopped.is_set():
             for key, _ in self._selector.select(self._pause()):
                 if key.fileobj is self.socket:
-                    self._accept()
+                    self._accept_connections()
                 elif isinstance(key.data, PendingConnection) and key.data in self._waiting:
                     self._advance(key.data)
             self._expire()
@@ -200,7 +200,7 @@ class ConnectionServer(ThreadedServer):
 
     # one connection
 
-    def _accept(self) -> None:
+    def _accept_connections(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 connection, address = self.socket.accept()

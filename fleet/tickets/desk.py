@@ -59,15 +59,15 @@ class StoredTicketDesk:
             tickets = self._book.tickets()
             tenancies, ended = self._book.tenancies(), self._book.ended()
             reading = read_desk(self._fleet, tickets, tenancies, now, ended)
-            reading = reading.altered(behind=self._behind(tickets, now))
-            reading = self._with_runs(reading, {each.package for each in tickets} - {""})
+            reading = reading.altered(behind=self._count_lost_places(tickets, now))
+            reading = self._add_runs(reading, {each.package for each in tickets} - {""})
         except (StoreMissing, StoreFailed) as error:
             unknown = Unknown(unknown=str(error))
             return QueueReading(demand=unknown, workers=unknown)
         self._tickets, self._reading = tickets, (now, reading)
         return reading
 
-    def _behind(self, tickets: Iterable[Ticket], now: datetime) -> dict[str, int]:
+    def _count_lost_places(self, tickets: Iterable[Ticket], now: datetime) -> dict[str, int]:
         """Return the places that tickets lost because their owners had machines meanwhile."""
         current = (expire(ticket, now) for ticket in tickets)
         waiting = [
@@ -82,7 +82,7 @@ class StoredTicketDesk:
         behind = places_behind(waiting, ended, desk.ageing, now)
         return {str(number): places for number, places in sorted(behind.items())}
 
-    def _with_runs(self, reading: QueueReading, packages: Collection[str]) -> QueueReading:
+    def _add_runs(self, reading: QueueReading, packages: Collection[str]) -> QueueReading:
         """Return a reading with the durations of earlier builds of these packages.
 
         If the fleet has a Copr queue, with those of any package, since its builds are comparable.
@@ -249,12 +249,12 @@ def workers_of(
         spent = not may_serve_again(current, _reuse(fleet, current), now)
         draining = spent if ticket is None else current.draining
         worker = worker_of(current, ticket, draining=draining)
-        ended = _ended(last.get(tenancy.machine))
+        ended = _find_ended_work(last.get(tenancy.machine))
         workers.append(worker.altered(ended=ended) if ended else worker)
     return tuple(workers)
 
 
-def _ended(ticket: Ticket | None) -> Ended | None:
+def _find_ended_work(ticket: Ticket | None) -> Ended | None:
     if ticket is None or ticket.ended_at is None:
         return None
     return Ended(work=to_work(ticket), at=ticket.ended_at)

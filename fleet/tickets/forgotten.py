@@ -58,7 +58,7 @@ def with_forgotten(
             if own is None:
                 own = {each.worker: each.at for each in records.attempts()}
             if not _is_made_here(machine, own):
-                lost.setdefault(queue, []).append(_to_busy_worker(machine, records.now))
+                lost.setdefault(queue, []).append(_build_busy_worker(machine, records.now))
     for queue, workers in lost.items():
         reading = queues[queue]
         if isinstance(reading.workers, tuple):
@@ -67,7 +67,7 @@ def with_forgotten(
             yield queue, reading.altered(workers=(*others, *workers))
 
 
-def _to_busy_worker(machine: Machine, now: datetime) -> Worker:
+def _build_busy_worker(machine: Machine, now: datetime) -> Worker:
     """Return the worker as the next apply creates it, except for the ticket, which has no id yet.
 
     So an earlier plan counts and reserves the same as that apply.

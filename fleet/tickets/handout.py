@@ -99,12 +99,12 @@ def judge(fleet: Fleet, ticket: Ticket, memberships: Memberships, today: date) -
     return Judged(
         given=tuple(Grant(tag, o.because, o.path) for tag, o in sorted(names.items())),
         dropped=() if asking.held else tuple(own),
-        denied=tuple(_with_hint(fleet, ticket, each) for each in denied),
+        denied=tuple(_add_hint(fleet, ticket, each) for each in denied),
         unknown="" if isinstance(memberships, Mapping) or not denied else memberships.unknown,
     )
 
 
-def _with_hint(fleet: Fleet, ticket: Ticket, denied: Grant) -> Grant:
+def _add_hint(fleet: Fleet, ticket: Ticket, denied: Grant) -> Grant:
     """Return a refusal, with a hint if a rule could grant the tag."""
     ruled = any(denied.tag in rule.ask for rule in fleet.powerful)
     if not ruled:
@@ -150,12 +150,12 @@ def why_all_wait(
     ticket that may now run without a tag is not bound by that tag's limit.
     """
     terms = terms_of(fleet, queue)
-    open_tickets = _with_rule_tags(fleet, tickets, now)
+    open_tickets = _add_rule_tags(fleet, tickets, now)
     held = [each for each in open_tickets if each.state is TicketState.READY]
     waiting = [each for each in open_tickets if each.state is TicketState.WAITING]
     limits = cache(partial(limits_on, fleet, queue))
     drops = Drops(fleet, now)
-    unfit = cache(partial(_why_unfit, fleet, queue, drops))
+    unfit = cache(partial(_explain_unfit, fleet, queue, drops))
     turn = cache(partial(_its_turn, fleet, queue, drops))
     running = Counter((limit, limit.whose(each)) for each in held for limit in limits(each.tags))
     before: Counter[tuple[Limit, str]] = Counter()
@@ -183,10 +183,10 @@ def why_all_wait(
     return reasons
 
 
-def _with_rule_tags(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ticket]:
+def _add_rule_tags(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ticket]:
     """Return tickets with the tags added by rules, as limits and pools see them."""
     teams = Teams(fleet, {})
-    known = [_in_team(teams, each._replace(tags=each.counting)) for each in tickets]
+    known = [_set_team(teams, each._replace(tags=each.counting)) for each in tickets]
     if not (fleet.derive or (fleet.powerful and any(each.build for each in known))):
         return known
     judge = Judge(fleet, {}, now.date())
@@ -198,7 +198,7 @@ def _with_rule_tags(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> l
     return found
 
 
-def _in_team(teams: Teams, ticket: Ticket) -> Ticket:
+def _set_team(teams: Teams, ticket: Ticket) -> Ticket:
     """Return a ticket with its team; from `teams` if it names none."""
     if ticket.team or not teams.are_stated:
         return ticket
@@ -218,7 +218,7 @@ def terms_of(fleet: Fleet, queue: str) -> Terms:
     )
 
 
-def _why_unfit(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) -> str:
+def _explain_unfit(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) -> str:
     """Return why no pool can ever serve such a ticket; empty if one can.
 
     Tags that may be dropped after a while are not required.
@@ -275,7 +275,7 @@ class TicketAssigner:
         self._supplies = find_supplies(fleet, world, self._pool_plans)
         self._demand = sign_demand(fleet, world, self._supplies)
         self._taken = {*besides}
-        if _may_give_up(self._pool_plans) or _may_overtake(fleet, self._pool_plans):
+        if _has_sandboxed_idle(self._pool_plans) or _can_overtake(fleet, self._pool_plans):
             self._taken |= find_given_up(with_price_lists(fleet, world), world)
         self._group_of: dict[str, str] = {}
         self._budgets: list[TicketBudget] = []
@@ -300,7 +300,7 @@ class TicketAssigner:
             group_of=lambda ticket: self._group_of.get(f"{queue}/{ticket.id}", ""),
         )
         teams = teams_of(self._fleet, self._world)
-        current = [_in_team(teams, expire(ticket, self._world.time)) for ticket in tickets]
+        current = [_set_team(teams, expire(ticket, self._world.time)) for ticket in tickets]
         # Limits and classes also count tags added by rules.
         taking = [
             each if each.tags == tags else each._replace(tags=tags)
@@ -355,7 +355,7 @@ class TicketAssigner:
         self._demand = tuple(each for each in left if each.requests)
 
 
-def _may_give_up(pool_plans: Mapping[str, PoolPlan]) -> bool:
+def _has_sandboxed_idle(pool_plans: Mapping[str, PoolPlan]) -> bool:
     """Return whether a full pool has a free machine that only one sandbox may use."""
     return any(
         pool_plan.pool is not None
@@ -366,7 +366,7 @@ def _may_give_up(pool_plans: Mapping[str, PoolPlan]) -> bool:
     )
 
 
-def _may_overtake(fleet: Fleet, pool_plans: Mapping[str, PoolPlan]) -> bool:
+def _can_overtake(fleet: Fleet, pool_plans: Mapping[str, PoolPlan]) -> bool:
     """Return whether a ticket may get a free machine before others at a limit or a budget."""
     return (has_limits(fleet) or bool(spending_limits(fleet))) and any(
         pool_plan.inventory.having(UnitState.IDLE) for pool_plan in pool_plans.values()
@@ -395,7 +395,7 @@ def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, s
         tickets = [key for key in unserved.requests if key.startswith(f"{queue}/")]
         is_told = "asked_by" in unserved.path or unserved.path[:1] == ("pools",)
         if tickets and (accounts or is_told):
-            because = _why_held(fleet, world, unserved, accounts)
+            because = _explain_held(fleet, world, unserved, accounts)
             reasons |= {_id_of(key): because for key in tickets}
     failures = {each.pool: each.failures for each in plan.pools if each.failures}
     unmade = {None, *(each.worker for each in plan.actions if isinstance(each, Create))}
@@ -413,7 +413,7 @@ def _id_of(key: str) -> int:
     return int(key.partition("/")[2])
 
 
-def _why_held(
+def _explain_held(
     fleet: Fleet, world: World, unserved: Unserved, accounts: Sequence[BudgetVerdict]
 ) -> str:
     """Return why tickets wait: each budget, in the period with the least left."""

@@ -49,15 +49,15 @@ def ticket_shown(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
 
 def ticket_shown_to_json(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
     """Return every known field of a ticket, and the rules that apply, as JSON."""
-    return json.dumps(_to_json(ticket, waits) | {"rules": [*rules]}, indent=1)
+    return json.dumps(_encode_ticket(ticket, waits) | {"rules": [*rules]}, indent=1)
 
 
 def tickets_to_json(tickets: Iterable[Ticket], waits: Mapping[int, str]) -> str:
     """Return every known field of tickets as JSON."""
-    return json.dumps([_to_json(each, waits.get(each.id, "")) for each in tickets], indent=1)
+    return json.dumps([_encode_ticket(each, waits.get(each.id, "")) for each in tickets], indent=1)
 
 
-def _to_json(ticket: Ticket, waits: str) -> dict[str, Any]:
+def _encode_ticket(ticket: Ticket, waits: str) -> dict[str, Any]:
     values = ticket._asdict()
     times = ("opened_at", "heard_at", "ready_at", "ended_at")
     values |= {key: values[key].isoformat() for key in times if values[key]}

@@ -33,7 +33,7 @@ def hand_out_all(
     known = known_machines(world)
     world = _keep_forgotten(world, sources, tell)
     there = None if known is None else frozenset(known)
-    listed = _listed(world)
+    listed = _map_machines(world)
     broken = {name for name, (_, each) in listed.items() if each.state is MachineState.FAILED}
     open_tickets = {
         queue: desk.settle(world.time, there, broken)
@@ -41,13 +41,13 @@ def hand_out_all(
     }
     _clean(world, sources, tell, note)
     if broken or sources.cleaners:
-        world = _with_workers(world, sources)
+        world = _replace_workers(world, sources)
     given = _give(SeenRun(fleet, world, sources, world.time), open_tickets, tell, note)
     if not given:
         return world
     queues = {queue: _without_tickets(world.queues[queue], got) for queue, got in given.items()}
     world = world.altered(queues={**world.queues, **queues})
-    return _with_workers(world, sources)
+    return _replace_workers(world, sources)
 
 
 def hand_out_again(
@@ -73,8 +73,10 @@ def _give(
     """Give free machines to tickets; return the tickets that got one, by queue."""
     if all(ticket.machine for tickets in waiting.values() for ticket in tickets):
         return {}
-    sources, listed = seen.sources, _listed(seen.world)
-    assigner = TicketAssigner(seen.fleet, seen.world, {*_withheld(listed, sources), *seen.besides})
+    sources, listed = seen.sources, _map_machines(seen.world)
+    assigner = TicketAssigner(
+        seen.fleet, seen.world, {*_find_withheld(listed, sources), *seen.besides}
+    )
     given = {}
     for queue, tickets in waiting.items():
         assigned = assigner.assign(queue, tickets)
@@ -85,7 +87,7 @@ def _give(
             queue,
             [
                 replace(
-                    _to_given(seen.fleet, queue, lease.ticket, listed[lease.machine], sources),
+                    _build_given(seen.fleet, queue, lease.ticket, listed[lease.machine], sources),
                     tags=assigned.tags[lease.ticket],
                     note=assigned.notes.get(lease.ticket, ""),
                 )
@@ -116,7 +118,7 @@ def _keep_forgotten(world: World, sources: TicketSources, tell: Tell) -> World:
                 f"--queue {queue} --user {UNKNOWN_USER}"
             )
             kept = True
-    return _with_workers(world, sources) if kept else world
+    return _replace_workers(world, sources) if kept else world
 
 
 def note_waits(fleet: Fleet, world: World, plan: Plan, sources: TicketSources) -> None:
@@ -129,7 +131,7 @@ _Listed = Mapping[str, tuple[str, Machine]]
 """Machines by name, each with its provider."""
 
 
-def _listed(world: World) -> _Listed:
+def _map_machines(world: World) -> _Listed:
     return {machine.name: (provider, machine) for provider, machine in world.machines()}
 
 
@@ -137,7 +139,7 @@ def _clean(world: World, sources: TicketSources, tell: Tell, note: Tell) -> None
     """Clean the machines that tickets released, except those held by an operator."""
     if not sources.cleaners:
         return
-    listed = _listed(world)
+    listed = _map_machines(world)
 
     def clean(machine: Machine, desk: TicketDesk, cleaner: MachineCleaner) -> None:
         note(f"provider {listed[machine.name][0]}: release {machine.name}")
@@ -168,7 +170,7 @@ def _clean(world: World, sources: TicketSources, tell: Tell, note: Tell) -> None
     )
 
 
-def _withheld(listed: _Listed, sources: TicketSources) -> Collection[str]:
+def _find_withheld(listed: _Listed, sources: TicketSources) -> Collection[str]:
     """Return the machines that get no ticket now: doubted, dirty or being changed."""
     going = {name for names in sources.executor.under_way.values() for name in names}
     if not sources.cleaners:
@@ -178,7 +180,7 @@ def _withheld(listed: _Listed, sources: TicketSources) -> Collection[str]:
     return going | doubted | {n for n in dirty if n in listed and listed[n][0] in sources.cleaners}
 
 
-def _with_workers(world: World, sources: TicketSources) -> World:
+def _replace_workers(world: World, sources: TicketSources) -> World:
     """Return the world with the current workers of the desks.
 
     The last work of a machine must still be charged, even if another ticket just got the machine.
@@ -199,7 +201,7 @@ def _with_workers(world: World, sources: TicketSources) -> World:
     return world.altered(queues=queues)
 
 
-def _to_given(
+def _build_given(
     fleet: Fleet, queue: str, ticket: int, listed: tuple[str, Machine], sources: TicketSources
 ) -> Given:
     provider, machine = listed

@@ -34,7 +34,8 @@ from fleet.tickets.handout import judge, why_waits
 
 _REFUSED_CODE = 1
 _NO_SUCH_CALL_CODE = -32601
-_MAX_WAIT_SECONDS, _POLL_SECONDS = 300, 5
+_MAX_WAIT_SECONDS = 300
+_POLL_SECONDS = 5
 _CALLS = "takeTicket(tags[, sandbox]), collectTicket(id), waitTicket(id), closeTicket(id)"
 
 

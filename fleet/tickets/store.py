@@ -85,19 +85,19 @@ class DatabaseTickets:
 
     def tickets(self) -> tuple[Ticket, ...]:
         """Return the open tickets, oldest first."""
-        query = sa.select(TICKETS).where(self._in_queue(), _IS_OPEN)
+        query = sa.select(TICKETS).where(self._is_of_queue(), _IS_OPEN)
         return self._read(query.order_by(TICKETS.c.id))
 
     def ready(self) -> tuple[Ticket, ...]:
         """Return the tickets that have a machine."""
         has = TICKETS.c.state == TicketState.READY
-        return self._read(sa.select(TICKETS).where(self._in_queue(), has))
+        return self._read(sa.select(TICKETS).where(self._is_of_queue(), has))
 
     def closed(self, since: datetime) -> tuple[Ticket, ...]:
         """Return the tickets with a machine that clients closed since a time."""
         ended = (TICKETS.c.state == TicketState.CLOSED, TICKETS.c.ended_at >= since.isoformat())
         return self._read(
-            sa.select(TICKETS).where(self._in_queue(), *ended, TICKETS.c.machine != "")
+            sa.select(TICKETS).where(self._is_of_queue(), *ended, TICKETS.c.machine != "")
         )
 
     def runs(self) -> Iterator[FinishedRun]:
@@ -112,7 +112,7 @@ class DatabaseTickets:
                 *(columns.chroot, columns.package, columns.machine),
                 *(columns.ready_at, columns.ended_at),
             )
-            .where(self._in_queue(), columns.state == TicketState.CLOSED)
+            .where(self._is_of_queue(), columns.state == TicketState.CLOSED)
             .where(columns.built != 0, columns.chroot != "", columns.package != "")
             .where(columns.machine != "", columns.ready_at != "")
             .order_by(columns.id.desc())
@@ -137,7 +137,7 @@ class DatabaseTickets:
         columns = TICKETS.c
         query = (
             sa.select(columns.owner, columns.priority, columns.background, columns.ended_at)
-            .where(self._in_queue(), ~_IS_OPEN, columns.machine != "")
+            .where(self._is_of_queue(), ~_IS_OPEN, columns.machine != "")
             .where(columns.ended_at >= since.isoformat())
             .order_by(columns.id.desc())
             .limit(_MAX_TURNS)
@@ -240,7 +240,7 @@ class DatabaseTickets:
         """Return the new record of each machine by ticket, and why other tickets are refused."""
         numbers = TICKETS.c.id.in_(sorted(each.ticket for each in given))
         waiting = sa.select(TICKETS).where(
-            self._in_queue(), TICKETS.c.state == TicketState.WAITING
+            self._is_of_queue(), TICKETS.c.state == TicketState.WAITING
         )
         tickets = {t.id: t for t in _tickets(connection.execute(waiting.where(numbers)))}
         known = {each.machine: each for each in _tenancies(rows.values())}
@@ -289,7 +289,7 @@ class DatabaseTickets:
 
     def note(self, notes: Mapping[int, str]) -> None:
         """Record why each ticket waits; clear the reason of other tickets."""
-        waits = (self._in_queue(), TICKETS.c.state == TicketState.WAITING)
+        waits = (self._is_of_queue(), TICKETS.c.state == TicketState.WAITING)
         query = sa.select(TICKETS.c.id, TICKETS.c.note).where(*waits)
         update = (
             sa.update(TICKETS)
@@ -351,11 +351,11 @@ class DatabaseTickets:
                     sa.delete(TENANCIES).where(gone, TENANCIES.c.machine.not_in(held))
                 )
 
-    def _in_queue(self) -> sa.ColumnElement[bool]:
+    def _is_of_queue(self) -> sa.ColumnElement[bool]:
         return TICKETS.c.queue == self.queue
 
     def _select_ticket(self, number: int) -> sa.Select[Any]:
-        return sa.select(TICKETS).where(self._in_queue(), TICKETS.c.id == number)
+        return sa.select(TICKETS).where(self._is_of_queue(), TICKETS.c.id == number)
 
     def _read(self, query: sa.Select[Any]) -> tuple[Ticket, ...]:
         with self._begin() as connection:
@@ -374,7 +374,9 @@ class DatabaseTickets:
         def count(*whose: sa.ColumnElement[bool]) -> int:
             number = sa.select(sa.func.count()).select_from(TICKETS)
             return int(
-                connection.execute(number.where(self._in_queue(), _IS_OPEN, *whose)).scalar_one()
+                connection.execute(
+                    number.where(self._is_of_queue(), _IS_OPEN, *whose)
+                ).scalar_one()
             )
 
         if ticket.address and most_of_address:

@@ -178,7 +178,7 @@ def _handler(
 
         def do_POST(self) -> None:
             """Handle a call."""
-            client = _authenticated(self, self.client)
+            client = _require_client(self, self.client)
             if client is None or (body := _read(self)) is None:
                 return
             _answering.connection = self.connection
@@ -234,7 +234,7 @@ def _send_page(handler: BaseHTTPRequestHandler, server: XmlRpcServer, client: st
     if server.pages is None and metrics is None:
         body = b"not found: GET /healthz or /metrics, or POST a call\n"
         _reply(handler, 404, body, "text/plain")
-    elif _authenticated(handler, client) is None:
+    elif _require_client(handler, client) is None:
         return
     elif metrics is not None:
         _send_metrics(handler, metrics)
@@ -246,7 +246,7 @@ def _send_page(handler: BaseHTTPRequestHandler, server: XmlRpcServer, client: st
         _reply(handler, 404, b"there is no such page\n", "text/plain", _PAGE_HEADERS)
 
 
-def _authenticated(handler: BaseHTTPRequestHandler, client: str | None) -> str | None:
+def _require_client(handler: BaseHTTPRequestHandler, client: str | None) -> str | None:
     """Return the client of a request; refuse a request without a client."""
     if client is None:
         refusal = {"WWW-Authenticate": 'Basic realm="fleet"'}

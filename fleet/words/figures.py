@@ -389,7 +389,7 @@ def page_of_guard(guard: str) -> str:
     return f"{REFUSED_PAGE}#{guard}"
 
 
-_NEAR = 80
+_NEAR_LIMIT_PERCENT = 80
 
 
 def near_limit(budget: BudgetVerdict) -> str:
@@ -398,7 +398,11 @@ def near_limit(budget: BudgetVerdict) -> str:
     if spent is None or not budget.limit:
         return ""
     share = int(100 * (spent + budget.reserved + budget.planned) / budget.limit)
-    return f"near its limit: {share}% is spent, reserved or planned" if share >= _NEAR else ""
+    return (
+        f"near its limit: {share}% is spent, reserved or planned"
+        if share >= _NEAR_LIMIT_PERCENT
+        else ""
+    )
 
 
 def holding(each: BootHold) -> str:

@@ -102,7 +102,7 @@ def _tag_held(decision: Decision) -> str:
     return f"creates no machine for it: {listed(tags)} {are} {decision.figures.held}"
 
 
-def _on_demand(decision: Decision) -> str:
+def _describe_on_demand(decision: Decision) -> str:
     tags = ", ".join(decision.figures.tags)
     return f"fits, but creates machines only for requests that ask for {tags}"
 
@@ -128,7 +128,7 @@ _WORDS: Mapping[Code, _Words] = {
     Unfit.TAG_EXCLUSIVE: _tag_exclusive,
     Unfit.TOO_SMALL: _too_small,
     Unfit.TAG_HELD: _tag_held,
-    Unfit.ON_DEMAND: _on_demand,
+    Unfit.ON_DEMAND: _describe_on_demand,
     Served.FITS: _fits,
     Served.SERVES_OTHERS: _serves_others,
     Served.WORKERS_BUSY: _workers_busy,

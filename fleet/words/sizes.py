@@ -50,7 +50,7 @@ def _no_demand(_: Decision) -> str:
     return "no requests wait for it"
 
 
-def _removed(_: Decision) -> str:
+def _describe_removed(_: Decision) -> str:
     return "removed from fleet.yaml: its machines are deleted when their work ends"
 
 
@@ -81,7 +81,7 @@ _WORDS: Mapping[SizeReason, Callable[[Decision], str]] = {
     SizeReason.PAID_HOUR: _paid_hour,
     SizeReason.DEMAND_UNKNOWN: _demand_unknown,
     SizeReason.NO_DEMAND: _no_demand,
-    SizeReason.REMOVED: _removed,
+    SizeReason.REMOVED: _describe_removed,
     SizeReason.EXPIRED_ONLY: _expired_only,
     SizeReason.REQUESTED_ONLY: _requested_only,
     SizeReason.GUARD_WITHHOLDS: _guard_withholds,

@@ -15,7 +15,8 @@ from fleet.state.s3 import new_session
 
 MARK = "fleet"
 """The tag of ownership, compared exactly; the other tags start with it."""
-_CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS = 10, 30
+_CONNECT_TIMEOUT_SECONDS = 10
+_READ_TIMEOUT_SECONDS = 30
 _ADVICE = {
     "AuthFailure": "the credentials are wrong, or the region is not enabled in this account",
     "InvalidClientTokenId": "the credentials are wrong or were deleted",

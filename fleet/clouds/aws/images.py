@@ -264,7 +264,7 @@ class AwsPublisher:
             begun = ebs.start_snapshot(
                 VolumeSize=disk.gib,
                 Description=said,
-                Tags=_to_tag_list(tags),
+                Tags=_encode_tags(tags),
                 Timeout=_SNAPSHOT_TIMEOUT_MINUTES,
             )
         return str(begun["SnapshotId"])
@@ -308,7 +308,7 @@ class AwsPublisher:
             "EnaSupport": True,
             "ImdsSupport": "v2.0",
             "BootMode": _boot_mode(manifest),
-            "TagSpecifications": [{"ResourceType": "image", "Tags": _to_tag_list(tags)}],
+            "TagSpecifications": [{"ResourceType": "image", "Tags": _encode_tags(tags)}],
         }
         image = self._call("RegisterImage", lambda ec2: ec2.register_image(**asked)["ImageId"])
         if image is None:
@@ -381,7 +381,7 @@ def _boot_mode(manifest: Manifest) -> str:
     return "uefi-preferred" if manifest.architecture == "amd64" else "uefi"
 
 
-def _to_tag_list(tags: Tags) -> list[Tags]:
+def _encode_tags(tags: Tags) -> list[Tags]:
     return [{"Key": key, "Value": text} for key, text in tags.items()]
 
 

@@ -44,7 +44,7 @@ class _AwsReply(BaseModel):
     model_config = ConfigDict(frozen=True, alias_generator=to_pascal)
 
 
-class _Tag(_AwsReply):
+class _AwsTag(_AwsReply):
     key: Line
     value: Line
 
@@ -59,7 +59,7 @@ class _Instance(_AwsReply):
     image_id: Line
     launch_time: Moment
     state: _State
-    tags: tuple[_Tag, ...] = ()
+    tags: tuple[_AwsTag, ...] = ()
     public_ip_address: Line | None = None
     private_ip_address: Line | None = None
 
@@ -101,7 +101,7 @@ class AwsMachines(AwsAccount):
             return Unknown(unknown=str(error))
         return Listing(
             read_at=read_at,
-            machines=tuple(sorted(_with_unique_names(machines), key=lambda machine: machine.name)),
+            machines=tuple(sorted(_make_names_unique(machines), key=lambda machine: machine.name)),
             notes_expiry=True,
         )
 
@@ -218,7 +218,7 @@ def _expiry(instance: _Instance) -> datetime | None:
     return moment_or_none(moment)
 
 
-def _with_unique_names(machines: "list[Machine]") -> Iterator[Machine]:
+def _make_names_unique(machines: "list[Machine]") -> Iterator[Machine]:
     """Yield machines, oldest first; the youngest of a name keeps it, the others get their ids.
 
     Names are not unique at AWS, and machines of one name must all be visible.

@@ -104,13 +104,13 @@ class Hetzner:
 
     def images(self, labels: Labels, *also: str) -> list[BoundImage]:
         """Return the snapshots with these labels, and with the keys in `also`."""
-        return self._marked("images", labels, also, type=["snapshot"])
+        return self._list_labelled("images", labels, also, type=["snapshot"])
 
     def labelled(self, kind: Kind, labels: Labels, *also: str) -> list[Any]:
         """Return the servers or keys with these labels, and with the keys in `also`."""
-        return self._marked(kind, labels, also)
+        return self._list_labelled(kind, labels, also)
 
-    def _marked(
+    def _list_labelled(
         self, kind: str, labels: Labels, also: tuple[str, ...], **query: object
     ) -> list[Any]:
         query["label_selector"] = ",".join((*(f"{k}=={v}" for k, v in labels.items()), *also))
@@ -284,7 +284,7 @@ class Hetzner:
             with _reading(f"{self._base}: {what}"):
                 return call()
         except APIException as error:
-            raise _to_exception(f"{self._base}: {what}", error) from error
+            raise _translate_error(f"{self._base}: {what}", error) from error
         except (HCloudException, RequestException) as error:
             raise SourceUnreachable(f"{self._base}: {what} got no answer: {error}") from error
 
@@ -298,7 +298,7 @@ def _reading(what: str) -> Iterator[None]:
         raise SourceUnreachable(f"{what} got an unexpected answer from Hetzner") from error
 
 
-def _to_exception(what: str, error: APIException) -> FleetError:
+def _translate_error(what: str, error: APIException) -> FleetError:
     """Return the exception for an API error."""
     said = f"{what} was refused ({error.code}): "
     if error.code == "not_found":

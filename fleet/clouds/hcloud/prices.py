@@ -74,7 +74,7 @@ class HcloudPrices:
             pages = list(reading.pages("/server_types", {}, _TypesPage))
         types = [each for page in pages for each in page.server_types]
         ipv4 = [each for each in pricing.primary_ips if each.type == "ipv4"]
-        addresses = [at for each in ipv4 for at in _at_location(each.prices, self.location)]
+        addresses = [at for each in ipv4 for at in _select_location(each.prices, self.location)]
         try:
             quotes = {each.name: _quote(each, self.location) for each in types}
             return PriceList(
@@ -94,7 +94,7 @@ class HcloudPrices:
 
 def _quote(sold: _PricedType, location: str) -> Quote | None:
     """Return the price of a type at a location; None if it is not sold there."""
-    for at in _at_location(sold.prices, location):
+    for at in _select_location(sold.prices, location):
         return Quote(
             price=trimmed(at.price_hourly.net),
             month=trimmed(at.price_monthly.net),
@@ -106,5 +106,5 @@ def _quote(sold: _PricedType, location: str) -> Quote | None:
     return None
 
 
-def _at_location(prices: tuple[_PriceAt, ...], location: str) -> list[_PriceAt]:
+def _select_location(prices: tuple[_PriceAt, ...], location: str) -> list[_PriceAt]:
     return [each for each in prices if each.location == location]

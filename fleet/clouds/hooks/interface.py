@@ -336,9 +336,11 @@ class ResallocInterface:
         if odd is not None:
             raise ValueError(f"list printed {odd[:60]!r}, which is not a machine's name")
         memos = self._memos()
-        known = [self._listed(name, memos[name]) for name in names if name in memos]
+        known = [
+            self._build_recorded_machine(name, memos[name]) for name in names if name in memos
+        ]
         strange = [name for name in names if name not in memos and self._pool_of(name)]
-        return known + [self._unrecorded(name) for name in strange]
+        return known + [self._build_unrecorded_machine(name) for name in strange]
 
     def particulars(self, name: str) -> Mapping[str, str]:
         """Return the output of `new` for a machine."""
@@ -359,12 +361,12 @@ class ResallocInterface:
         ours = (each for each in self._pools if is_named_by_fleet(self._fleet, each, name))
         return next(ours, "")
 
-    def _unrecorded(self, name: str) -> ListedMachine:
+    def _build_unrecorded_machine(self, name: str) -> ListedMachine:
         """Return a machine of this fleet without a record: its stack may have it."""
         labels = {"fleet": self._fleet, "pool": self._pool_of(name)}
         return ListedMachine(name=name, type="own", labels=labels)
 
-    def _listed(self, name: str, memo: Memo) -> ListedMachine:
+    def _build_recorded_machine(self, name: str, memo: Memo) -> ListedMachine:
         # A machine whose `new` failed is useless.
         unmade = "starting" if self._is_at_it(name) else "failed"
         return ListedMachine.model_validate(

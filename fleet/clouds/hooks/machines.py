@@ -145,7 +145,7 @@ class HookMachines:
             "labels": json.dumps(inputs.labels, sort_keys=True),
             **figures,
         }
-        with self._locked(inputs.name) as lock, self._recording(inputs.name):
+        with self._hold_lock(inputs.name) as lock, self._recording(inputs.name):
             # A recorded deletion belongs to an older machine of this name.
             self._memory.forget_deletion(inputs.name)
             self._interface.begin(inputs, self._clock.now())
@@ -209,14 +209,14 @@ class HookMachines:
         """Return this fleet's machines; one with many failed livechecks in a row has failed."""
         now = self._clock.now()
         try:
-            machines = self._listed(fleet)
+            machines = self._list_machines(fleet)
             if self._hooks.livecheck is not None:
                 failures = self._livechecks.failures(machines, now)
-                machines = tuple(self._with_livechecks(each, failures) for each in machines)
+                machines = tuple(self._apply_livechecks(each, failures) for each in machines)
                 self._doubted = frozenset(m.name for m in machines if failures.get(m.id))
             undeleted, deleting = self._memory.undeleted(), self._memory.deleting()
             machines = tuple(
-                self._with_deletion_state(each, undeleted.get(each.name), deleting.get(each.name))
+                self._set_deletion_state(each, undeleted.get(each.name), deleting.get(each.name))
                 for each in machines
             )
         except (CommandFailed, OSError, ValueError) as error:
@@ -260,7 +260,7 @@ class HookMachines:
         """Return the data that the commands printed about a machine."""
         return self._interface.particulars(machine.name)
 
-    def _listed(self, fleet: str) -> tuple[Machine, ...]:
+    def _list_machines(self, fleet: str) -> tuple[Machine, ...]:
         with ThreadPoolExecutor(self.at_once, thread_name_prefix="list") as threads:
             rounds = self._interface.rounds()
             said = "\n".join(threads.map(partial(self._run_list, fleet), rounds))
@@ -299,7 +299,7 @@ class HookMachines:
     def _find_listed(self, is_it: Callable[[Machine], bool]) -> Machine | None:
         """Return a machine from a new list; None if two lists lack it (one may be incomplete)."""
         for _ in range(2):
-            found = next(filter(is_it, self._listed(self._context.fleet)), None)
+            found = next(filter(is_it, self._list_machines(self._context.fleet)), None)
             if found is not None:
                 return found
         return None
@@ -317,12 +317,12 @@ class HookMachines:
             noted = self._memory.note_deleting(machine.name, self._clock.now())
             if self._looked_at < ended:
                 began = time.monotonic()
-                self._listed(self._context.fleet)
+                self._list_machines(self._context.fleet)
                 self._looked_at = began
             if machine.id in self._known:
                 raise DeletionPending(f"{machine.name}: deleting since {noted.since:%F %H:%M}Z")
 
-    def _with_deletion_state(
+    def _set_deletion_state(
         self, machine: Machine, failed: Undeleted | None, accepted: Deleting | None
     ) -> Machine:
         """Return a machine with the state of its deletion."""
@@ -341,7 +341,7 @@ class HookMachines:
             return False
         return True
 
-    def _with_livechecks(self, machine: Machine, failures: Mapping[str, int]) -> Machine:
+    def _apply_livechecks(self, machine: Machine, failures: Mapping[str, int]) -> Machine:
         if failures.get(machine.id, 0) < self._hooks.livecheck_failures:
             return machine
         return machine.altered(state=MachineState.FAILED)
@@ -381,7 +381,7 @@ class HookMachines:
         secrets = frozenset(given.values()) | find_tokens(user_data)
         # Commands for Resalloc have a shell's braces, as in ${name}.
         fills = self._hooks.interface == "fleet"
-        with self._logged(hook, told.get("name", ""), secrets) as hears:
+        with self._log_call(hook, told.get("name", ""), secrets) as hears:
             return run(
                 Invocation(
                     what=hook,
@@ -410,7 +410,7 @@ class HookMachines:
             )
 
     @contextmanager
-    def _logged(self, hook: str, machine: str, secrets: Collection[str]) -> Iterator[Hears]:
+    def _log_call(self, hook: str, machine: str, secrets: Collection[str]) -> Iterator[Hears]:
         """Log one call and add the log's path to its failure; a read-only run logs no `list`."""
         folder = self._context.state.parent / "hooks"
         is_list = hook == "list"
@@ -490,7 +490,7 @@ class HookMachines:
                 raise
 
     @contextmanager
-    def _locked(self, name: str) -> Iterator[IO[str]]:
+    def _hold_lock(self, name: str) -> Iterator[IO[str]]:
         """Hold a machine's lock; a command that outlives fleet keeps holding it."""
         path = self._lock_of(name)
         with touching(f"{name}: local_fault: {path}", CreationRefused):

@@ -153,7 +153,7 @@ class LocalMachines:
     def rewrite(self, record: Record, **changes: object) -> None:
         """Change fields of a machine's record, if it exists."""
         path = self.path / record.inputs.name / MACHINE
-        with self._locked(fcntl.LOCK_EX):
+        with self._hold_lock(fcntl.LOCK_EX):
             if path.exists() and _read(path).id == record.id:
                 text = _read(path).altered(**changes).model_dump_json(indent=1) + "\n"
                 replace_file(path, text.encode(), mode=0o600)
@@ -176,7 +176,7 @@ class LocalMachines:
     def _make(self, record: Record, data: UserData) -> None:
         folder = self.path / record.inputs.name
         self.path.mkdir(parents=True, exist_ok=True)
-        with self._locked(fcntl.LOCK_EX) as lock:
+        with self._hold_lock(fcntl.LOCK_EX) as lock:
             self._sweep()
             if folder.exists():
                 raise ValueError(f"uniqueness_error: the name is already used: {folder}")
@@ -185,7 +185,7 @@ class LocalMachines:
             made.rename(folder)
             start(self._launch(folder, record, data.delay), lock)
         # From here on the machine may exist, so a failure is no CreationRefused.
-        with reaching(record.inputs.name), self._locked(fcntl.LOCK_EX):
+        with reaching(record.inputs.name), self._hold_lock(fcntl.LOCK_EX):
             if find(folder) is not None:
                 return
             said = (folder / LOG).read_text(encoding="utf-8", errors="replace").strip()
@@ -201,7 +201,7 @@ class LocalMachines:
         process = find(folder)
         if process:
             end(process)
-        with self._locked(fcntl.LOCK_EX):
+        with self._hold_lock(fcntl.LOCK_EX):
             if (folder / MACHINE).exists() and _read(folder / MACHINE).id == machine_id:
                 # The rename makes it no machine, even if the removal is interrupted.
                 shutil.rmtree(folder.rename(self.path / f"{_PARTIAL}{machine_id}"))
@@ -218,7 +218,7 @@ class LocalMachines:
         lock = self.path / LOCK
         if not self.path.exists() or lock not in self.path.iterdir():
             return ()  # no machine was ever created here
-        with self._locked(fcntl.LOCK_SH):
+        with self._hold_lock(fcntl.LOCK_SH):
             return tuple(
                 (folder, _read(folder / MACHINE))
                 for folder in sorted(self.path.iterdir())
@@ -226,7 +226,7 @@ class LocalMachines:
             )
 
     @contextmanager
-    def _locked(self, operation: int) -> Iterator[IO[str]]:
+    def _hold_lock(self, operation: int) -> Iterator[IO[str]]:
         """Hold the lock, which a starting process holds too."""
         with (self.path / LOCK).open("a" if operation == fcntl.LOCK_EX else "r") as lock:
             fcntl.flock(lock, operation)

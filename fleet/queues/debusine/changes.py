@@ -62,13 +62,15 @@ _NEW = """\
 INSERT INTO db_worker (name, registered_at, activation_token_id, static_metadata,
                        dynamic_metadata, worker_type, concurrency)
 VALUES (%(name)s, now(), %(token)s, %(static)s::jsonb, '{}', 'external', 1)"""
-_AGAIN = """\
+_ENROL_AGAIN = """\
 UPDATE db_worker
    SET registered_at = now(), activation_token_id = %(token)s, token_id = NULL,
        static_metadata = %(static)s::jsonb, dynamic_metadata = '{}',
        dynamic_metadata_updated_at = NULL, connected_at = NULL
  WHERE id = %(id)s"""
-_OFF = "UPDATE db_token SET enabled = false WHERE id IN (%(token)s, %(activation)s) AND enabled"
+_DISABLE_TOKENS = (
+    "UPDATE db_token SET enabled = false WHERE id IN (%(token)s, %(activation)s) AND enabled"
+)
 _TELL = "UPDATE db_worker SET static_metadata = %(static)s::jsonb WHERE id = %(id)s"
 _GIVE_BACK = """\
 UPDATE db_workrequest SET status = 'pending', worker_id = NULL, started_at = NULL
@@ -129,7 +131,7 @@ def enrol(  # noqa: PLR0913, PLR0917 - what a row is made of
         # An administrator drained the deleted machine of this row; the new machine shall work.
         del kept[TASKS_ALLOWLIST]
     again = json.dumps(kept | dict(static))
-    execute(_AGAIN, {"id": seen["id"], "token": token, "static": again})
+    execute(_ENROL_AGAIN, {"id": seen["id"], "token": token, "static": again})
     for old in (seen["token"], seen["activation"]):
         if old is not None:
             execute("DELETE FROM db_token WHERE id = %(token)s", {"token": old})
@@ -137,34 +139,34 @@ def enrol(  # noqa: PLR0913, PLR0917 - what a row is made of
 
 def drain(execute: Execute, name: str, fleet: str) -> None:
     """Drain a worker: Debusine assigns it no further request."""
-    seen = _own(execute, name, fleet)
+    seen = _lock_own_worker(execute, name, fleet)
     execute(_TELL, {"id": seen["id"], "static": json.dumps(drained(seen["static"]))})
 
 
 def resume(execute: Execute, name: str, fleet: str) -> None:
     """End the drain of a worker."""
-    seen = _own(execute, name, fleet)
+    seen = _lock_own_worker(execute, name, fleet)
     execute(_TELL, {"id": seen["id"], "static": json.dumps(undrained(seen["static"]))})
 
 
 def disable(execute: Execute, name: str, fleet: str) -> None:
     """Disable the tokens of a worker; refuse a worker with requests."""
-    seen = _own(execute, name, fleet)
+    seen = _lock_own_worker(execute, name, fleet)
     if seen["held"]:
         raise ChangeRefused(
             "busy", f"worker {name} has request {seen['held'][0]}; it was not disabled"
         )
-    execute(_OFF, seen)
+    execute(_DISABLE_TOKENS, seen)
 
 
 def revoke(execute: Execute, name: str, fleet: str) -> None:
     """Disable the activation token of a worker that never registered, if it has a row."""
     if look(execute, name) is None:
         return
-    seen = _own(execute, name, fleet)
+    seen = _lock_own_worker(execute, name, fleet)
     if seen["enabled"]:
         raise ChangeRefused("busy", f"worker {name} has registered after all; it was not revoked")
-    execute(_OFF, seen)
+    execute(_DISABLE_TOKENS, seen)
 
 
 def release(execute: Execute, name: str, fleet: str) -> None:
@@ -172,12 +174,12 @@ def release(execute: Execute, name: str, fleet: str) -> None:
 
     Refuse a worker that is connected with an enabled token: its machine still exists.
     """
-    seen = _own(execute, name, fleet)
+    seen = _lock_own_worker(execute, name, fleet)
     if seen["connected"] and seen["enabled"]:
         raise ChangeRefused(
             "busy", f"worker {name} is connected: its machine is at work somewhere"
         )
-    execute(_OFF, seen)
+    execute(_DISABLE_TOKENS, seen)
     execute(_GIVE_BACK, seen)
 
 
@@ -201,7 +203,7 @@ def undrained(static: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, **static[BEFORE_DRAIN]}
 
 
-def _own(execute: Execute, name: str, fleet: str) -> dict[str, Any]:
+def _lock_own_worker(execute: Execute, name: str, fleet: str) -> dict[str, Any]:
     """Lock and return a worker's row; refuse a row without the fleet's mark."""
     seen = look(execute, name)
     if seen is None:

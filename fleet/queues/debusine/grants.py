@@ -133,7 +133,7 @@ def write_grants(role: str, *, admin: bool = False) -> str:
         f"CREATE ROLE {name} LOGIN;",
         f"GRANT USAGE ON SCHEMA public TO {name};",
     ]
-    for table, privilege, columns in _by_table(rights(admin=admin)):
+    for table, privilege, columns in _group_by_table(rights(admin=admin)):
         lines.append(f"GRANT {privilege}{columns} ON {table} TO {name};")
     return "\n".join(lines) + "\n"
 
@@ -143,7 +143,7 @@ def compare(connection: "Connection", *, admin: bool = False) -> GrantDifference
     role, *powers, uses, creates = connection.execute(_ROLE).fetchall()[0]
     columns: dict[str, list[str]] = dict(connection.execute(_COLUMNS, (list(READ),)).fetchall())
     held = {Right(*row) for row in connection.execute(_HELD).fetchall()}
-    needed = set(_by_column(rights(admin=admin), columns))
+    needed = set(_expand_columns(rights(admin=admin), columns))
     missing = [] if uses else ["USAGE on the schema"]
     excess = [power for power, has in zip(_POWERS, powers, strict=True) if has]
     excess += ["CREATE on the schema"] if creates else []
@@ -155,7 +155,7 @@ def compare(connection: "Connection", *, admin: bool = False) -> GrantDifference
     )
 
 
-def _by_column(needed: Iterable[Right], columns: Mapping[str, list[str]]) -> Iterable[Right]:
+def _expand_columns(needed: Iterable[Right], columns: Mapping[str, list[str]]) -> Iterable[Right]:
     """Return rights by single columns, except those on whole tables."""
     for right in needed:
         if right.column == EVERY and right.privilege == "SELECT":
@@ -166,11 +166,11 @@ def _by_column(needed: Iterable[Right], columns: Mapping[str, list[str]]) -> Ite
 
 def _summarize(held: Iterable[Right]) -> tuple[str, ...]:
     """Return the excess rights, one line for each table and kind of right."""
-    found = _by_table(sorted(held))
+    found = _group_by_table(sorted(held))
     return tuple(f"{privilege} on {table}{columns}" for table, privilege, columns in found)
 
 
-def _by_table(found: Iterable[Right]) -> Iterator[tuple[str, str, str]]:
+def _group_by_table(found: Iterable[Right]) -> Iterator[tuple[str, str, str]]:
     """Yield each table and kind of right with its columns in brackets, omitted if all."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for right in found:

@@ -280,8 +280,8 @@ class PackageEvaluator:
         names = (f"{of.scope}/{of.workspace}/{each}/{of.package}" for each in architectures)
         tasks = sorted(self._tasks.get(of.package, ()))
         found = _Decided(
-            tuple(map(self._taken, names)),
-            tuple((task, self._asked(task, of.package)) for task in tasks),
+            tuple(map(self._find_matching_rules, names)),
+            tuple((task, self._derive_minimums(task, of.package)) for task in tasks),
         )
         return found if any(found.taken) or any(any(asked) for _, asked in found.asked) else None
 
@@ -290,10 +290,10 @@ class PackageEvaluator:
         rules = self._allowed.rules_for(request) if self._allowed else ()
         names = (*names_of(request), request.package or "")
         taken = (*(rule.index for rule in rules), *self._lasting(names))
-        asked = self._asked(request.task, request.package)
+        asked = self._derive_minimums(request.task, request.package)
         return (taken, asked) if taken or any(asked) else None
 
-    def _taken(self, name: str) -> tuple[int, ...]:
+    def _find_matching_rules(self, name: str) -> tuple[int, ...]:
         rules = self._allowed.rules_for_name(name) if self._allowed else ()
         names = (name, name.rpartition("/")[2])
         return (*(rule.index for rule in rules), *self._lasting(names))
@@ -304,7 +304,7 @@ class PackageEvaluator:
             if is_about(pattern, names):
                 yield -1 - number
 
-    def _asked(self, task: str, package: str | None) -> tuple[object, ...]:
+    def _derive_minimums(self, task: str, package: str | None) -> tuple[object, ...]:
         request = Request(id="any", task=task, package=package)
         return tuple(needed_by_history(rule, request, self._context, ()) for rule in self._rules)
 

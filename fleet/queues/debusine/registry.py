@@ -120,7 +120,7 @@ except changes.ChangeRefused as refusal:
     refused = [refusal.kind, str(refusal)]
 print({mark!r} + json.dumps([done, refused]))
 """
-SENT = "722eb4d3a91abaf003fefc1de3ff9e34a9ea18a7a6cb77a8f433cce0a38b8c94"
+SENT = "c7e960e74868e7eb15088ffa56ab28bb7172464e396e91cd15ad4d2bc0b4772c"
 """The SHA-256 of `changes.py` in this version of fleet; no other content is sent to a server."""
 
 
@@ -173,7 +173,7 @@ class CommandChannel:
 
 INTERVAL = 15
 """Seconds between two passes of Debusine's scheduler."""
-_TRIES = 3
+_MAX_ATTEMPTS = 3
 
 _NO_ROW: Mapping[str, Any] = {"static": {}, "enabled": False, "awaited": False, "held": ()}
 _Written = Literal["drained", "given back", "off", "perhaps off"]
@@ -271,7 +271,7 @@ class DebusineRegistry:
     def _write(self, worker: str, what: _Written, change: Callable[..., Any]) -> None:
         """Repeat a change until it can be read back, at most three times."""
         before = self._written.get(worker)
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             # The answer may be lost after the change, so it is read back even then.
             self._note(worker, "perhaps off" if what == "off" else None)
             try:

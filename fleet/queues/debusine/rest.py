@@ -127,7 +127,7 @@ def _confirm_total(
     listed = sum(walk.length for walk in walks)
     if listed <= total:
         return
-    names = _named([walk.scope for walk in walks])
+    names = _scopes([walk.scope for walk in walks])
     if not all(walk.done for walk in walks):
         raise _beyond_count(names, listed, total)
     again = walk_in_turn((walk.scope for walk in walks), next_page, is_over)
@@ -344,7 +344,7 @@ class RestSession:
         """
         secret = {} if scope is None or self._token is None else {"Token": self._token}
         headers = {} if scope is None else {"X-Debusine-Scope": scope, **secret}
-        with _in_time():
+        with _explain_timeout():
             reply = self._reader.get(path, query or {}, headers, only=only, silence=silence)
         if reply.status == 200:  # noqa: PLR2004 - HTTP's OK
             return reply
@@ -354,7 +354,7 @@ class RestSession:
     def _advice(self, status: int, scope: str | None) -> str:
         match status:
             case _ if status in _REFUSED:
-                return self._refused(scope)
+                return self._explain_refusal(scope)
             case 404 if scope is not None:
                 return f"there is no scope {scope}, or it is not a Debusine server"
             case 404:
@@ -364,7 +364,7 @@ class RestSession:
             case _:
                 return retry_advice(status)
 
-    def _refused(self, scope: str | None) -> str:
+    def _explain_refusal(self, scope: str | None) -> str:
         if scope is None:
             return "Debusine answers this without a token; does a proxy require one?"
         if self._token is None:
@@ -376,7 +376,7 @@ class RestSession:
 
 
 @contextmanager
-def _in_time() -> Iterator[None]:
+def _explain_timeout() -> Iterator[None]:
     try:
         yield
     except TooSlow as error:
@@ -434,7 +434,7 @@ def count_pending(listed: Mapping[str, int], asking: RestSession) -> Mapping[str
         return total
     raise SourceUnreachable(
         f"listed {sum(listed.values())} pending requests for workers, but the server counts "
-        f"{total}; how many of them are in {_named(listed)} is unknown ({because}). Debusine "
+        f"{total}; how many of them are in {_scopes(listed)} is unknown ({because}). Debusine "
         "leaves out of its list, without an error, what the token's user may not see. Allow this "
         f"computer to read {METRICS}, and check the spelling of the scope"
     )
@@ -478,6 +478,6 @@ def counts_by_scope(asking: RestSession) -> dict[str, int]:
     return counted
 
 
-def _named(scopes: Iterable[str]) -> str:
+def _scopes(scopes: Iterable[str]) -> str:
     names: Sequence[str] = sorted(scopes)
     return f"scope{'s' if names[1:] else ''} {', '.join(names)}"

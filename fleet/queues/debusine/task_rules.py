@@ -76,11 +76,11 @@ class TaskRules:
 
     def read(self) -> dict[str, HeldRules | Unknown]:
         """Return the rules of each workspace; Unknown if they are unreadable."""
-        return {place: self._held(place) for place in self._rules.workspaces}
+        return {place: self._read_held_rules(place) for place in self._rules.workspaces}
 
     def stored(self, place: str) -> list[Entry]:
         """Return the entries of a workspace as they are stored; raises SourceUnreachable."""
-        return list(self._stored(place))
+        return list(self._read_entries(place))
 
     def post(self, place: str, entries: Sequence[Entry], *, dry_run: bool) -> Counts:
         """Replace all entries of a workspace, or return the changes that this would make."""
@@ -91,10 +91,10 @@ class TaskRules:
                 "items": list(entries),
                 "dry_run": dry_run,
             }
-            reply = reader.change("POST", self._at(place), self._headers(place), body)
-            return self._checked(reply, place).parse(Counts)
+            reply = reader.change("POST", self._build_path(place), self._headers(place), body)
+            return self._check_reply(reply, place).parse(Counts)
 
-    def _held(self, place: str) -> HeldRules | Unknown:
+    def _read_held_rules(self, place: str) -> HeldRules | Unknown:
         try:
             with Reader(self._url, limits=self._limits) as reader:
                 entries = self._contents(reader, place).items
@@ -103,23 +103,23 @@ class TaskRules:
         ours = [rule_of_entry(each) for each in entries if each.get("path") == self._path]
         others = [rule_of_entry(each) for each in entries if each.get("path") != self._path]
         return HeldRules(
-            written=_sorted(ours),
-            others=_sorted(others),
+            written=_sort_rules(ours),
+            others=_sort_rules(others),
             uncompared=(*ours, *others).count(None),
         )
 
     def _contents(self, reader: Reader, place: str) -> _Contents:
-        reply = reader.get(self._at(place), {}, self._headers(place))
-        return self._checked(reply, place).parse(_Contents)
+        reply = reader.get(self._build_path(place), {}, self._headers(place))
+        return self._check_reply(reply, place).parse(_Contents)
 
-    def _stored(self, place: str) -> Iterator[Entry]:
+    def _read_entries(self, place: str) -> Iterator[Entry]:
         workspace, name = quote(place.partition("/")[2]), quote(self._rules.collection)
         path = f"/api/1.0/collection/{workspace}/{_CATEGORY}/{name}/item/"
         listed = 0
         with Reader(self._url, limits=self._limits) as reader:
             for page in range(1, _MOST_PAGES + 1):
                 reply = reader.get(path, {"page": str(page)}, self._headers(place))
-                items = self._checked(reply, place).parse(_Items)
+                items = self._check_reply(reply, place).parse(_Items)
                 listed += len(items.results)
                 if items.count is not None and listed > items.count:
                     raise SourceUnreachable(
@@ -130,7 +130,7 @@ class TaskRules:
                     return
         raise SourceUnreachable(f"{self._url}{path}: the list of entries does not end")
 
-    def _at(self, place: str) -> str:
+    def _build_path(self, place: str) -> str:
         workspace, name = place.partition("/")[2], self._rules.collection
         return f"/api/1.0/task-configuration/{quote(workspace)}/{quote(name)}/"
 
@@ -138,7 +138,7 @@ class TaskRules:
         scope = {"X-Debusine-Scope": place.partition("/")[0]}
         return scope if self._token is None else {**scope, "Token": self._token}
 
-    def _checked(self, reply: Reply, place: str) -> Reply:
+    def _check_reply(self, reply: Reply, place: str) -> Reply:
         if reply.status == _OK:
             return reply
         workspace = place.partition("/")[2]
@@ -155,7 +155,7 @@ class TaskRules:
         raise SourceUnreachable(f"{reply.address} answered with status {reply.status}: {advice}")
 
 
-def _sorted(rules: Sequence[QueueRule | None]) -> tuple[QueueRule, ...]:
+def _sort_rules(rules: Sequence[QueueRule | None]) -> tuple[QueueRule, ...]:
     return tuple(
         sorted({rule for rule in rules if rule is not None}, key=QueueRule.model_dump_json)
     )

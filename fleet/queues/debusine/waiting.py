@@ -131,9 +131,9 @@ def read_groups(
         plain = _without_name(request, looks) if is_classed else request
         kept = plain if decided is None else request
         # Parts of task data that are not kept, and the order of tags, may have split them.
-        alike = (decided, _alike(plain))
+        alike = (decided, _build_identity(plain))
         known = found.get(alike)
-        found[alike] = kept if known is None else _joined(known, kept)
+        found[alike] = kept if known is None else _join_requests(known, kept)
     return tuple(sorted(found.values(), key=_order))
 
 
@@ -272,14 +272,14 @@ def _without_name(request: Request, looks: Looks) -> Request:
     )
 
 
-def _alike(request: Request) -> Hashable:
+def _build_identity(request: Request) -> Hashable:
     tags = (request.required, request.provided)
     whose = (request.scope, request.workspace, request.requester)
     about = (request.task, request.priority, request.deadline_seconds)
     return (*about, *tags, *whose, repr(request.task_data))
 
 
-def _joined(one: Request, other: Request) -> Request:
+def _join_requests(one: Request, other: Request) -> Request:
     older = min(one, other, key=_order)
     return older.altered(count=min(one.count + other.count, MAX_COUNT))
 
