@@ -169,16 +169,13 @@ def compare(first: Listing, second: Listing) -> tuple[FileDifference, ...]:
             what = "only in the second" if here is None else "only in the first"
         else:
             what = ", ".join(key for key in here if here[key] != there.get(key, ""))
-        differences.append(FileDifference(path=path, what=what, why=_explain_difference(path)))
+        why = next((why for pattern, why in _REASONS if re.fullmatch(pattern, path)), _UNKNOWN)
+        differences.append(FileDifference(path=path, what=what, why=why))
     return tuple(differences)
 
 
 def _digest(file: IO[bytes] | None) -> str:
     return hashlib.sha256(file.read()).hexdigest() if file else ""
-
-
-def _explain_difference(path: str) -> str:
-    return next((why for pattern, why in _REASONS if re.fullmatch(pattern, path)), _UNKNOWN)
 
 
 class BakeInputs(BaseModel):

@@ -429,7 +429,8 @@ class Ext4:
         if dumped.returncode or not (folder / "etc").is_dir():
             raise FileUnreadable(f"{folder}: debugfs copied no root: {last_line(dumped.stderr)}")
         # debugfs sets the owner after the mode, and chown clears these bits.
-        places = [f"/{path.relative_to(folder)}" for path in folder.rglob("*") if _is_folder(path)]
+        below = (path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())
+        places = [f"/{path.relative_to(folder)}" for path in below]
         asked = "".join(f'ls -p "{place}"\n' for place in ("/", *places) if '"' not in place)
         told = self._run("-f", "/dev/stdin", stdin=asked.encode())
         place = ""
@@ -478,10 +479,6 @@ class Ext4:
 
 
 _SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
 
 
 @contextmanager

@@ -37,7 +37,6 @@ from fleet.state.storage import find_storage
 from fleet.state.store import Store
 
 if TYPE_CHECKING:
-    from fleet.images.boot import BootTestResult
     from fleet.images.fake_debusine import Stage, WorkerServer
 
 
@@ -52,10 +51,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
     version = args.version or _newest(storage.images, args.image)
     folder, manifest = find_build(storage.images, args.image, version)
     find_version(store.image_versions(), args.image, version)
-    tests, notes = (
-        [_offline(folder, manifest, recipe, console)],
-        [*_warn_outdated(recipe, manifest), *_silent(manifest)],
-    )
+    tests, notes = [_offline(folder, manifest, recipe, console)], list[str]()
+    if recipe_digest(recipe) != manifest.recipe_digest:
+        notes.append(
+            "fleet.yaml changed since the build; tested against the current recipe; to build it: "
+            f"`fleet image build {manifest.image}`"
+        )
+    if said := describe_old_worker(manifest.image, manifest.worker):
+        notes.append(f"{said} (docs/how-to/bake-an-image.md)")
     if isinstance(recipe, ImageRecipe) and not (tests[0].problems or args.offline):
         manifest, test = _jobs(folder, manifest, recipe, console)
         tests.append(test)
@@ -91,22 +94,6 @@ def _newest(images: Path, image: str) -> str:
     return versions[-1]
 
 
-def _warn_outdated(recipe: Recipe, manifest: Manifest) -> tuple[str, ...]:
-    if recipe_digest(recipe) == manifest.recipe_digest:
-        return ()
-    told = (
-        "fleet.yaml changed since the build; tested against the current recipe; to build it: "
-        f"`fleet image build {manifest.image}`"
-    )
-    return (told,)
-
-
-def _silent(manifest: Manifest) -> Iterator[str]:
-    """Yield a note if the worker is older than 0.16."""
-    if said := describe_old_worker(manifest.image, manifest.worker):
-        yield f"{said} (docs/how-to/bake-an-image.md)"
-
-
 def _jobs(
     folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Console
 ) -> tuple[Manifest, Test]:
@@ -140,9 +127,12 @@ def _unproven(image: str, test: Test) -> Iterator[str]:
 def _offline(folder: Path, manifest: Manifest, recipe: Recipe, console: Console) -> Test:
     """Check the disk to be published, and return the problems."""
     if QCOW2 not in manifest.files:
+        build = f"fleet image build {manifest.image} --at PROVIDER"
+        instead = f"`{build}` builds one and tests it there"
+        if manifest.tests:
+            instead = "it was tested at the end of its build"
         raise FleetError(
-            f"{folder}: this version has no disk here (built by {manifest.way}); "
-            f"{_instead(manifest)}"
+            f"{folder}: this version has no disk here (built by {manifest.way}); {instead}"
         )
     at, began = utc_now(), time.monotonic()
     console.progress(f"reading {folder / QCOW2}")
@@ -154,13 +144,11 @@ def _offline(folder: Path, manifest: Manifest, recipe: Recipe, console: Console)
     return Test(kind="offline", at=at, seconds=seconds, problems=tuple(problems))
 
 
-def _instead(manifest: Manifest) -> str:
-    if manifest.tests:
-        return "it was tested at the end of its build"
-    return f"`fleet image build {manifest.image} --at PROVIDER` builds one and tests it there"
-
-
 _BOOTED = "amd64"
+_NO_TAGS = (
+    "its worker reported no tags (older than 0.16): pools use `provides` of the image in "
+    "fleet.yaml"
+)
 _MARGIN = timedelta(minutes=5)
 _NOTICED = 60
 """Seconds within which a server notices that a worker is gone."""
@@ -201,17 +189,8 @@ def boot(
         provides=booted.provides,
     )
     files = {**manifest.files, CONSOLE: measure(log)} if log.exists() else manifest.files
-    return manifest.altered(files=files), test, _notes(booted)
-
-
-def _notes(booted: "BootTestResult") -> tuple[str, ...]:
-    if booted.problems or booted.provides:
-        return ()
-    told_none = (
-        "its worker reported no tags (older than 0.16): pools use `provides` of the image in "
-        "fleet.yaml"
-    )
-    return (told_none,)
+    notes = () if booted.problems or booted.provides else (_NO_TAGS,)
+    return manifest.altered(files=files), test, notes
 
 
 @contextmanager

@@ -455,10 +455,17 @@ def _prune(args: argparse.Namespace, console: Console) -> int:
 def _find_and_prune(
     args: argparse.Namespace, config: Config, sources: Sources, console: Console
 ) -> prune.Pruning:
-    pruner = _pruner(args, config, sources)
+    pruner = prune.Pruner(
+        sources.store,
+        partial(publisher_of, config.fleet, args.file, SystemClock()),
+        partial(delete_build, find_storage(config.fleet, args.file).images),
+    )
     # First, so that an unknown id is refused before any deletion.
     forgotten, unlisted = _forgotten(args, config, sources, pruner)
-    judged = _judge_versions(args, config, sources, console)
+    plans = {name: read_plan(name, LocalFiles().read(name, LIMIT_BYTES)) for name in args.plan}
+    world = look(config, sources, console)
+    found = prune.find_unreferenced(config.fleet, world, sources.store.image_versions(), plans)
+    judged = tuple(each for each in found if args.image in (None, each.image))
     before = prune.Pruning(
         fleet=config.fleet.fleet,
         versions=judged,
@@ -487,24 +494,6 @@ def _forgotten(
     found = prune.find_forgotten(config.fleet, sources.store.image_versions(), listed)
     ours = (each for each in found if args.image in (None, each.image))
     return prune.name_forgotten(ours, args.forgotten), unlisted
-
-
-def _judge_versions(
-    args: argparse.Namespace, config: Config, sources: Sources, console: Console
-) -> tuple[prune.PrunedVersion, ...]:
-    plans = {name: read_plan(name, LocalFiles().read(name, LIMIT_BYTES)) for name in args.plan}
-    world = look(config, sources, console)
-    found = prune.find_unreferenced(config.fleet, world, sources.store.image_versions(), plans)
-    return tuple(each for each in found if args.image in (None, each.image))
-
-
-def _pruner(args: argparse.Namespace, config: Config, sources: Sources) -> prune.Pruner:
-    storage = find_storage(config.fleet, args.file)
-    return prune.Pruner(
-        sources.store,
-        partial(publisher_of, config.fleet, args.file, SystemClock()),
-        partial(delete_build, storage.images),
-    )
 
 
 def _due(args: argparse.Namespace, console: Console) -> int:

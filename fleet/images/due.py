@@ -13,7 +13,7 @@ from pydantic import Field
 from fleet.model.apt_sources import Source, version_key
 from fleet.model.due import DueCause, DueImage, DueReason, DueReport, Step
 from fleet.model.facts import Unknown
-from fleet.model.images import BOOTABLE, Manifest, Package, Version, WaitingVersion, recipe_digest
+from fleet.model.images import BOOTABLE, Manifest, Version, WaitingVersion, recipe_digest
 from fleet.model.values import Value
 from fleet.planner.images import describe_rebuild, find_standing
 from fleet.schema.model import Fleet
@@ -41,7 +41,9 @@ def sources_of(manifest: Manifest) -> tuple[Source, ...]:
     If no package came from a security suite, add the usual one: mirrors have it next to the suite.
     """
     found = {
-        source for package in manifest.packages for source in _parse_origin(manifest, package)
+        Source(origin["uri"], origin["suite"], origin["component"], manifest.architecture)
+        for package in manifest.packages
+        if (origin := _ORIGIN_PATTERN.fullmatch(package.origin))
     }
     if not any(source.suite.endswith(_SECURITY_SUFFIX) for source in found):
         found |= {
@@ -76,12 +78,6 @@ def find_updates(
                     security=security,
                 )
     return tuple(newer[name] for name in sorted(newer))
-
-
-def _parse_origin(manifest: Manifest, package: Package) -> Iterator[Source]:
-    matched = _ORIGIN_PATTERN.fullmatch(package.origin)
-    if matched:
-        yield Source(matched["uri"], matched["suite"], matched["component"], manifest.architecture)
 
 
 FIRST_BACK_OFF = timedelta(hours=1)

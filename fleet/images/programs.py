@@ -88,6 +88,7 @@ def run(
     Its environment is ENVIRONMENT, `env`, PATH and the proxies of this process.
     """
     words = [str(word) for word in command]
+    proxies = {name: os.environ[name] for name in PROXIES if name in os.environ}
     with log.open("ab") as text:
         text.write(f"+ {' '.join(words)}\n".encode())
         done = subprocess.run(  # noqa: S603 - a program of ours with words of ours, no shell
@@ -95,7 +96,7 @@ def run(
             check=False,
             input=stdin,
             capture_output=True,
-            env={**_proxy_environment(), "PATH": _search_path(), **ENVIRONMENT, **(env or {})},
+            env={**proxies, "PATH": _search_path(), **ENVIRONMENT, **(env or {})},
         )
         text.write(done.stderr)
         if done.returncode:
@@ -134,10 +135,6 @@ def last_of(output: str) -> str:
     told = [line for line in lines if line.startswith(("E: ", "Err:", "error:"))]
     shown = (told or lines)[-_MAX_SHOWN_LINES:]
     return "\n".join(f"  {line}" for line in shown) or "  no output"
-
-
-def _proxy_environment() -> dict[str, str]:
-    return {name: os.environ[name] for name in PROXIES if name in os.environ}
 
 
 def _search_path() -> str:

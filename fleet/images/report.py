@@ -9,8 +9,8 @@ from datetime import datetime
 
 import yaml
 
-from fleet.images.promote import ImageList, ListedImage, MovedVersion, PromotionResult, Recycled
-from fleet.images.prune import PrunedVersion, Pruning
+from fleet.images.promote import ImageList, ListedImage, PromotionResult, Recycled
+from fleet.images.prune import Pruning
 from fleet.model.due import DueImage, DueReport
 from fleet.model.images import (
     BuildStep,
@@ -266,10 +266,9 @@ def promotion_to_lines(promotion: PromotionResult) -> Iterator[Line]:
     """Yield each moved version, then each pool that boots the image."""
     yield bold(f"image {promotion.image}")
     for move in promotion.moves:
-        yield line(
-            f"  {move.version}  {move.was or 'new'} -> ",
-            StyledText(_format_state(move), Style.BOLD),
-        )
+        share = f" ({move.share}% of each pool)" if move.share else ""
+        state = StyledText(f"{move.now}{share}", Style.BOLD)
+        yield line(f"  {move.version}  {move.was or 'new'} -> ", state)
     for pool in promotion.pools:
         yield line(f"pool {pool.pool}: {_describe_pool(pool)}")
     if not promotion.pools:
@@ -278,10 +277,6 @@ def promotion_to_lines(promotion: PromotionResult) -> Iterator[Line]:
         yield line(StyledText(f"unknown: {unknown}", Style.YELLOW))
     if not promotion.done:
         yield line("nothing was changed (--dry-run)")
-
-
-def _format_state(move: MovedVersion) -> str:
-    return f"{move.now} ({move.share}% of each pool)" if move.share else move.now
 
 
 def _describe_pool(pool: Recycled) -> str:
@@ -305,7 +300,8 @@ def pruning_to_lines(pruning: Pruning) -> Iterator[Line]:
         if each.kept:
             yield line(StyledText("  keep  ", Style.GREEN), name.strip(), f": {each.kept}")
         else:
-            yield line(StyledText("- delete", Style.RED), name[1:], _format_places(each))
+            places = (f", {place} {upload}" for place, upload in sorted(each.places.items()))
+            yield line(StyledText("- delete", Style.RED), name[1:], "".join(places))
     for found in pruning.forgotten:
         name = f" {found.image} {found.version} at {found.place}, {found.id}: no version"
         if found.kept:
@@ -314,11 +310,6 @@ def pruning_to_lines(pruning: Pruning) -> Iterator[Line]:
             yield line(StyledText("- delete", Style.RED), f"{name} in the store")
     for place, why in sorted(pruning.unlisted.items()):
         yield line(StyledText("? found", Style.YELLOW), f" contents of {place} unknown: {why}")
-
-
-def _format_places(version: PrunedVersion) -> str:
-    places = (f"{place} {upload}" for place, upload in sorted(version.places.items()))
-    return "".join(f", {each}" for each in places)
 
 
 _MB = 1_000_000

@@ -110,7 +110,10 @@ def run_role(
     `told` gets the name of each task when it starts. Raises RoleFailed with the failed task and
     its output. After an interruption, Ansible is stopped before this raises.
     """
-    runner = _load_runner()
+    if lacking := why_not():
+        raise FleetError(lacking)
+    import ansible_runner
+
     # Run in a thread, so that an interruption is raised here and not inside of the runner.
     with (
         TemporaryDirectory(prefix="fleet-role-") as folder,
@@ -121,7 +124,7 @@ def run_role(
         cancelled = threading.Event()
         future = pool.submit(
             _run_play,
-            runner,
+            ansible_runner,
             private_data_dir=folder,
             playbook=str(play or shipped_folder("ansible") / "worker.yml"),
             inventory={"all": {"hosts": {host.name: {**_PYTHON, **host.variables}}}},
@@ -155,14 +158,6 @@ def why_not() -> str:
         "baking an image needs ansible-runner and ansible-core, which are not installed: "
         f"{add_extra('images')}"
     )
-
-
-def _load_runner() -> Any:  # noqa: ANN401 - it ships no types
-    if lacking := why_not():
-        raise FleetError(lacking)
-    import ansible_runner
-
-    return ansible_runner
 
 
 def _run_play(runner: Any, **words: Any) -> Any:  # noqa: ANN401 - ansible-runner's own

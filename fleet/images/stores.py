@@ -395,15 +395,13 @@ class Bucket(Shelf):
                 **self._s3.at(key)
             )
             at = {**self._s3.at(key), "UploadId": upload["UploadId"]}
+            size = max(self._part, -(-source.stat().st_size // _MAX_PARTS))
             there = self._list_parts(at)
             done = [
                 {"PartNumber": number, "ETag": self._upload_part(at, number, content, there)}
-                for number, content in _read_parts(file, self._part_size(source), moved)
+                for number, content in _read_parts(file, size, moved)
             ]
             self._s3.client.complete_multipart_upload(**at, MultipartUpload={"Parts": done})
-
-    def _part_size(self, source: Path) -> int:
-        return max(self._part, -(-source.stat().st_size // _MAX_PARTS))
 
     def _find_unfinished(self, key: str) -> Any:  # noqa: ANN401 - boto3 ships no types
         """Return the latest unfinished upload of a key; None if there is no such upload."""
