@@ -227,9 +227,9 @@ def _find_due_images(
 
 
 def _hand_out() -> HandOut:
-    from fleet.tickets.rounds import TicketHandOut
+    from fleet.tickets import rounds
 
-    return TicketHandOut()
+    return rounds
 
 
 def _open_desk(fleet: Fleet, queue: str, begin: Begin, made: Made) -> OpenDesk:
@@ -241,9 +241,9 @@ def _open_desk(fleet: Fleet, queue: str, begin: Begin, made: Made) -> OpenDesk:
 
 
 def _promoter() -> Promoter:
-    from fleet.images.promoter import ImagePromoter
+    from fleet.images import promoter
 
-    return ImagePromoter()
+    return promoter
 
 
 def _serve_pages(store: Store) -> ServedPages:

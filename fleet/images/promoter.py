@@ -1,4 +1,4 @@
-"""Carry out the promotions of a plan, in a run."""
+"""Carry out the promotions of a plan, in a run; this module is a Promoter."""
 
 from datetime import datetime
 
@@ -41,9 +41,3 @@ def _moves(step: Promotion, store: Store, now: datetime) -> tuple[Move, ...]:
     if step.now == "retired":
         return retire(wanted, now, step.because)
     return promote(versions, wanted, now, share=step.share or None)
-
-
-class ImagePromoter:
-    """Carries out the promotions of a plan: Promoter."""
-
-    promote_all = staticmethod(promote_all)

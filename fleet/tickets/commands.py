@@ -145,6 +145,7 @@ class _Counter:
     book: DatabaseTickets
     user: str
     clock: Clock
+    waiter: Waiter
     console: Console
 
     @property
@@ -190,14 +191,10 @@ def run(
         return ask_server(args, console, waiter or Signals(), clock or SystemClock())
     if getattr(args, "netrc", None):
         raise WrongUsage("--netrc needs --server")
-    return _act(args, _counter(args, console, clock), waiter)
-
-
-def _counter(args: argparse.Namespace, console: Console, clock: Clock | None) -> _Counter:
     config = load_config(args, console)
     name, declared = find_desk(config.fleet, args.queue)
     store = store_of(config.fleet, args.file)
-    return _Counter(
+    counter = _Counter(
         config,
         read_members(config.fleet, args.file),
         name,
@@ -205,24 +202,18 @@ def _counter(args: argparse.Namespace, console: Console, clock: Clock | None) ->
         DatabaseTickets(store.begin, name),
         getattr(args, "user", None) or name_user(),
         clock or SystemClock(),
+        waiter or Signals(),
         console,
     )
-
-
-def _act(args: argparse.Namespace, counter: _Counter, waiter: Waiter | None) -> int:
-    match args.action:
-        case "open":
-            return _open(args, counter)
-        case "check":
-            return _check(args, counter)
-        case "wait":
-            return _wait(args, counter, waiter or Signals())
-        case "close":
-            return _close(args, counter)
-        case "show":
-            return _show(args, counter)
-        case _:
-            return _list(args, counter)
+    actions = {
+        "open": _open,
+        "check": _check,
+        "wait": _wait,
+        "close": _close,
+        "show": _show,
+        "list": _list,
+    }
+    return actions[args.action](args, counter)
 
 
 def _open(args: argparse.Namespace, counter: _Counter) -> int:
@@ -301,7 +292,7 @@ def _check(args: argparse.Namespace, counter: _Counter) -> int:
     return 1
 
 
-def _wait(args: argparse.Namespace, counter: _Counter, waiter: Waiter) -> int:
+def _wait(args: argparse.Namespace, counter: _Counter) -> int:
     most = None if args.most is None else timedelta(seconds=read_seconds("--for", args.most))
     began = counter.clock.now()
     is_explained = False
@@ -314,7 +305,7 @@ def _wait(args: argparse.Namespace, counter: _Counter, waiter: Waiter) -> int:
             is_explained = True
         if most is not None and counter.clock.now() - began >= most:
             return 1
-        if not waiter.wait(_POLL_SECONDS):
+        if not counter.waiter.wait(_POLL_SECONDS):
             raise KeyboardInterrupt
 
 

@@ -23,7 +23,7 @@ from fleet.model.tickets import (
 from fleet.planner.durations import Made, by_type
 from fleet.planner.turns import places_behind
 from fleet.ports import Clock, Tell
-from fleet.schema.model import CoprQueue, Fleet, Pool, Reuse, TicketQueue
+from fleet.schema.model import CoprQueue, Fleet, Pool, TicketQueue
 from fleet.tickets.assignment import (
     Tenancy,
     clean,
@@ -237,29 +237,21 @@ def workers_of(
 
     An ended ticket counts if its machine had no ticket since.
     """
-    had = [expire(ticket, now) for ticket in tickets if ticket.machine]
-    holding = {ticket.machine: ticket for ticket in had if ticket.is_open}
-    last = {ticket.machine: ticket for ticket in had if ticket.ended_at}
+    served = [expire(ticket, now) for ticket in tickets if ticket.machine]
+    holding = {ticket.machine: ticket for ticket in served if ticket.is_open}
+    last = {ticket.machine: ticket for ticket in served if ticket.ended_at}
     lapsed = {ticket.machine for ticket in last.values() if ticket.ended_at == now}
     workers = []
     for tenancy in sorted(tenancies, key=lambda tenancy: tenancy.machine):
         ticket = holding.get(tenancy.machine)
         # If its ticket has just expired, the machine is released now.
         current = touch(tenancy, now) if tenancy.machine in lapsed else tenancy
-        spent = not may_serve_again(current, _reuse(fleet, current), now)
+        pool = fleet.pools.get(tenancy.pool)
+        reuse = pool.reuse if isinstance(pool, Pool) else None
+        spent = not may_serve_again(current, reuse, now)
         draining = spent if ticket is None else current.draining
         worker = worker_of(current, ticket, draining=draining)
-        ended = _find_ended_work(last.get(tenancy.machine))
-        workers.append(worker.altered(ended=ended) if ended else worker)
+        if (had := last.get(tenancy.machine)) and had.ended_at:
+            worker = worker.altered(ended=Ended(work=to_work(had), at=had.ended_at))
+        workers.append(worker)
     return tuple(workers)
-
-
-def _find_ended_work(ticket: Ticket | None) -> Ended | None:
-    if ticket is None or ticket.ended_at is None:
-        return None
-    return Ended(work=to_work(ticket), at=ticket.ended_at)
-
-
-def _reuse(fleet: Fleet, tenancy: Tenancy) -> Reuse | None:
-    pool = fleet.pools.get(tenancy.pool)
-    return pool.reuse if isinstance(pool, Pool) else None

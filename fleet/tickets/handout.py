@@ -472,13 +472,17 @@ def _find_free(
         if queue not in supply.queues or supply.pool not in pool_plans:
             continue
         pool_plan = pool_plans[supply.pool]
+        is_drained = pool_plan.pool is not None and pool_plan.pool.mode == "drain"
+        if pool_plan.inventory.blind or is_drained:
+            continue
         idle = {unit.name: unit for unit in pool_plan.inventory.having(UnitState.IDLE)}
-        for name in supply.units if not _gets_no_tickets(pool_plan) else ():
+        for name in supply.units:
             unit = idle.get(name)
             if unit is None or not _is_usable(pool_plan, unit.machine):
                 continue
             if unit.worker is not None and unit.registry in given_out:
-                yield ReadyMachine(name, key, _sandbox(unit.worker.requires))
+                bound = (each for each in unit.worker.requires if each.startswith(SANDBOX))
+                yield ReadyMachine(name, key, next(bound, "").removeprefix(SANDBOX))
 
 
 def _is_usable(pool_plan: PoolPlan, machine: Machine | None) -> bool:
@@ -488,16 +492,6 @@ def _is_usable(pool_plan: PoolPlan, machine: Machine | None) -> bool:
     is_asked = pool_plan.pool is not None and pool_plan.pool.ready is not None
     answers = machine.misses == 0 if is_asked else not machine.misses
     return answers and is_up(pool_plan.fleet, pool_plan.name, machine)
-
-
-def _gets_no_tickets(pool_plan: PoolPlan) -> bool:
-    return bool(pool_plan.inventory.blind) or (
-        pool_plan.pool is not None and pool_plan.pool.mode == "drain"
-    )
-
-
-def _sandbox(requires: Iterable[str]) -> str:
-    return next((t.removeprefix(SANDBOX) for t in requires if t.startswith(SANDBOX)), "")
 
 
 def _suitability(

@@ -2,24 +2,32 @@
 
 Only one run at a time does so, under the fleet's lock; the store assigns no machine to a ticket
 that no longer waits. A machine that a ticket released is cleaned first. A machine that failed its
-livechecks fails its ticket.
+livechecks fails its ticket. This module is a HandOut.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 
-from fleet.apply.satellites import SeenRun, TicketSources
-from fleet.model.facts import Machine, MachineState, QueueReading, Unknown, World
+from fleet.apply.satellites import MachineRecords, SeenRun, TicketSources
+from fleet.model.facts import (
+    Listing,
+    Machine,
+    MachineState,
+    QueueReading,
+    Unknown,
+    Worker,
+    WorkerState,
+    World,
+)
 from fleet.model.plan import Plan
-from fleet.model.tickets import UNKNOWN_USER, Given, Ticket
+from fleet.model.tickets import UNKNOWN_USER, Given, Ticket, unknown_ticket
 from fleet.planner.competing import known_machines
 from fleet.planner.inventory import holds_of
 from fleet.ports import EngineTask, MachineCleaner, PoolExecutor, Tell, TicketDesk
-from fleet.schema.model import Fleet, TicketQueue
-from fleet.tickets.forgotten import find_forgotten, with_forgotten
+from fleet.schema.model import Fleet, TicketQueue, is_named_by_fleet, serves_queue
+from fleet.tickets.assignment import Tenancy, TicketAssignment, keep, worker_of
 from fleet.tickets.handout import TicketAssigner, find_held
 
 
@@ -83,21 +91,11 @@ def _give(
         leases = [lease for lease in assigned.leases if lease.machine in listed]
         for lease in leases:
             note(f"queue {queue}: give {lease.machine} to ticket {lease.ticket}")
-        got = _lease(
-            queue,
-            [
-                replace(
-                    _build_given(seen.fleet, queue, lease.ticket, listed[lease.machine], sources),
-                    tags=assigned.tags[lease.ticket],
-                    note=assigned.notes.get(lease.ticket, ""),
-                )
-                for lease in leases
-            ],
-            seen.world,
-            sources,
-            tell,
-        )
-        if got:
+        ready = [
+            _build_given(seen, queue, lease.ticket, assigned, listed[lease.machine])
+            for lease in leases
+        ]
+        if got := _lease(queue, ready, seen.world, sources, tell):
             given[queue] = got
             assigner.take(queue, [lease for lease in leases if lease.ticket in got])
     return given
@@ -107,7 +105,7 @@ def _keep_forgotten(world: World, sources: TicketSources, tell: Tell) -> World:
     """Open a ticket for each busy machine whose ticket was in a lost store."""
     kept = False
     for queue, desk in sorted(sources.desks.items()):
-        forgotten = find_forgotten(world.queues[queue])
+        forgotten = _find_forgotten(world.queues[queue])
         # With an empty argument, `keep` would drop the cached reading, which is slow to read
         # again.
         numbers = desk.keep(forgotten, world.time) if forgotten else {}
@@ -202,11 +200,11 @@ def _replace_workers(world: World, sources: TicketSources) -> World:
 
 
 def _build_given(
-    fleet: Fleet, queue: str, ticket: int, listed: tuple[str, Machine], sources: TicketSources
+    seen: SeenRun, queue: str, ticket: int, assigned: TicketAssignment, listed: tuple[str, Machine]
 ) -> Given:
     provider, machine = listed
-    cleaner = sources.cleaners.get(provider)
-    desk = fleet.queues[queue]
+    cleaner = seen.sources.cleaners.get(provider)
+    desk = seen.fleet.queues[queue]
     return Given(
         ticket=ticket,
         machine=machine.name,
@@ -221,14 +219,15 @@ def _build_given(
             },
         ),
         created_at=machine.created_at,
+        tags=assigned.tags[ticket],
+        note=assigned.notes.get(ticket, ""),
     )
 
 
 def _lease(
-    queue: str, given: Iterable[Given], world: World, sources: TicketSources, tell: Tell
+    queue: str, given: Sequence[Given], world: World, sources: TicketSources, tell: Tell
 ) -> frozenset[int]:
     """Give machines to tickets, and return the tickets that got one."""
-    given = [*given]
     leased = sources.desks[queue].lease(given, world.time)
     for each in given:
         if each.ticket in leased.tickets:
@@ -258,10 +257,79 @@ def fill(template: str, particulars: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda found: known.get(found[1], ""), template).strip()
 
 
-class TicketHandOut:
-    """The steps of a run that give machines to tickets: HandOut."""
+_MAX_SKEW = timedelta(minutes=5)
+"""Maximum difference between the clocks of a provider and of the store."""
 
-    hand_out_all = staticmethod(hand_out_all)
-    hand_out_again = staticmethod(hand_out_again)
-    note_waits = staticmethod(note_waits)
-    with_forgotten = staticmethod(with_forgotten)
+
+def with_forgotten(
+    fleet: Fleet,
+    queues: Mapping[str, QueueReading],
+    listings: Mapping[str, Listing | Unknown],
+    since: Mapping[str, datetime | None],
+    records: MachineRecords,
+) -> Iterator[tuple[str, QueueReading]]:
+    """Yield the ticket queues, with machines older than the store added as busy.
+
+    The store of their tickets is lost, so they may be in use. This ends with the ticket that
+    `keep` opens for each. A machine created about the same time as the store is free only if the
+    store recorded its creation. A machine of unknown age counts as older if a stack records it.
+    """
+    known = {
+        worker.name
+        for reading in queues.values()
+        if isinstance(reading.workers, tuple)
+        for worker in reading.workers
+        if worker.running is not None or worker.uses != 0
+    }
+    own: dict[str, datetime] | None = None
+    lost: dict[str, list[Worker]] = {}
+    for listing in listings.values():
+        for machine in listing.machines if isinstance(listing, Listing) else ():
+            pool = fleet.pools.get(machine.pool)
+            queue = next((q for q in since if pool is None or serves_queue(pool, q)), "")
+            began = since.get(queue)
+            # An adopted machine is free: an operator said so.
+            is_ours = is_named_by_fleet(fleet.fleet, machine.pool, machine.name)
+            if machine.name in known or not (began and is_ours):
+                continue
+            if machine.created_at is None and machine.name not in records.names:
+                continue  # an orphan, unknown to any store
+            if machine.created_at is not None and machine.created_at >= began + _MAX_SKEW:
+                continue
+            if own is None:
+                own = {each.worker: each.at for each in records.attempts()}
+            if not _is_made_here(machine, own):
+                lost.setdefault(queue, []).append(_build_busy_worker(machine, records.now))
+    for queue, workers in lost.items():
+        reading = queues[queue]
+        if isinstance(reading.workers, tuple):
+            names = {each.name for each in workers}
+            others = [each for each in reading.workers if each.name not in names]
+            yield queue, reading.altered(workers=(*others, *workers))
+
+
+def _build_busy_worker(machine: Machine, now: datetime) -> Worker:
+    """Return the worker as the next apply creates it, except for the ticket, which has no id yet.
+
+    So an earlier plan counts and reserves the same as that apply.
+    """
+    ticket = unknown_ticket(machine.name, now)
+    tenancy = keep(Tenancy(machine.name, now), machine.pool, ticket, now)
+    return worker_of(tenancy, ticket, draining=False).altered(running=None)
+
+
+def _is_made_here(machine: Machine, attempts: Mapping[str, datetime]) -> bool:
+    """Return whether the latest recorded attempt of its name created the machine."""
+    at = attempts.get(machine.name)
+    created = machine.created_at
+    return at is not None and (created is None or at <= created + _MAX_SKEW)
+
+
+def _find_forgotten(reading: QueueReading) -> dict[str, str]:
+    """Return the busy machines without known work, each with its pool."""
+    workers = reading.workers if isinstance(reading.workers, tuple) else ()
+    return {
+        worker.name: worker.pool or ""
+        for worker in workers
+        if worker.state is WorkerState.BUSY and worker.running is None
+    }

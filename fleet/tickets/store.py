@@ -536,18 +536,17 @@ def _tags(written: str) -> tuple[str, ...]:
 
 @reading_rows(TENANCIES)
 def _tenancies(rows: Iterable[sa.Row[tuple[object, ...]]]) -> tuple[Tenancy, ...]:
-    return tuple(map(_tenancy, rows))
-
-
-def _tenancy(row: sa.Row[tuple[object, ...]]) -> Tenancy:
-    return Tenancy(
-        machine=row.machine,
-        since=_parse_time(row.since),
-        pool=row.pool,
-        sandbox=row.sandbox,
-        uses=row.uses,
-        first_used=_parse_time(row.first_used) if row.first_used else None,
-        draining=bool(row.draining),
-        disabled=bool(row.disabled),
-        dirty=bool(row.dirty),
+    return tuple(
+        Tenancy(
+            machine=row.machine,
+            since=_parse_time(row.since),
+            pool=row.pool,
+            sandbox=row.sandbox,
+            uses=row.uses,
+            first_used=_parse_time(row.first_used) if row.first_used else None,
+            draining=bool(row.draining),
+            disabled=bool(row.disabled),
+            dirty=bool(row.dirty),
+        )
+        for row in rows
     )

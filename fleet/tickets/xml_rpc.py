@@ -223,12 +223,6 @@ def find_client(authorization: str | None, tokens: Mapping[str, str]) -> str | N
     return name if expected and is_right else None
 
 
-def _send_metrics(handler: BaseHTTPRequestHandler, read: ReadMetrics) -> None:
-    is_open = "application/openmetrics-text" in handler.headers.get("Accept", "")
-    kind = OPENMETRICS if is_open else PLAIN
-    _reply(handler, 200, read().encode(), kind, {"Cache-Control": "no-store"})
-
-
 def _send_page(handler: BaseHTTPRequestHandler, server: XmlRpcServer, client: str | None) -> None:
     metrics = server.metrics if urlsplit(handler.path).path == "/metrics" else None
     if server.pages is None and metrics is None:
@@ -237,7 +231,9 @@ def _send_page(handler: BaseHTTPRequestHandler, server: XmlRpcServer, client: st
     elif _require_client(handler, client) is None:
         return
     elif metrics is not None:
-        _send_metrics(handler, metrics)
+        is_open = "application/openmetrics-text" in handler.headers.get("Accept", "")
+        kind = OPENMETRICS if is_open else PLAIN
+        _reply(handler, 200, metrics().encode(), kind, {"Cache-Control": "no-store"})
     elif server.pages is not None and (page := server.pages(handler.path)):
         headers = {**_PAGE_HEADERS, "ETag": f'"{page.tag}"'}
         is_known = headers["ETag"] in handler.headers.get("If-None-Match", "")

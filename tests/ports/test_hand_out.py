@@ -6,7 +6,7 @@ from fleet.apply.observe import Sequential
 from fleet.apply.satellites import HandOut, MachineRecords, SeenRun, TicketSources
 from fleet.model.facts import Unknown, World
 from fleet.reconcile import reconcile
-from fleet.tickets.rounds import TicketHandOut
+from fleet.tickets import rounds
 from tests.builders import NOW
 from tests.builders.stores import new_store
 from tests.builders.ticketing import a_ticket_fleet
@@ -16,9 +16,9 @@ FLEET = a_ticket_fleet()
 WORLD = World(fleet="debian-ci", time=NOW, providers={"desk": Unknown(unknown="not read")})
 
 
-@pytest.fixture(params=[FakeHandOut, TicketHandOut])
+@pytest.fixture(params=[FakeHandOut(), rounds])
 def hand_out(request: pytest.FixtureRequest) -> HandOut:
-    made: HandOut = request.param()
+    made: HandOut = request.param
     return made
 
 

@@ -3,13 +3,13 @@
 import pytest
 
 from fleet.apply.satellites import Promoter
-from fleet.images.promoter import ImagePromoter
+from fleet.images import promoter as image_promoter
 from tests.builders import NOW, a_plan
 from tests.builders.stores import new_store
 from tests.fakes.promoter import FakePromoter
 
 
-@pytest.mark.parametrize("promoter", [FakePromoter(), ImagePromoter()])
+@pytest.mark.parametrize("promoter", [FakePromoter(), image_promoter])
 def test_nothing_is_promoted_when_the_plan_has_no_promotion(promoter: Promoter) -> None:
     said: list[str] = []
     store = new_store()
