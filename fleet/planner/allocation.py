@@ -277,7 +277,7 @@ def _serve_all(model: Model) -> Assignment | None:
     costs, every = program.count_costs(range(len(model.blocks))), program.uppers[program.totals]
     least = 0.5 - every.sum()
     most = relaxation.minimize(costs, stop=lambda cost, bound, _: cost < least or bound > least)
-    if most is None or costs @ most.values > least:
+    if most is None or most.values[program.totals].sum() < -least:
         return None
     relaxation.bound_columns(program.totals, every, every)
     relaxed = relaxation.minimize(program.costs + program.penalties)
@@ -395,14 +395,15 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
     master heuristic).
     """
     program, pairs = model.program, len(model.program.block)
-    maxima = []
+    # Sums of products by `@` would start threads that wait on each other's processor.
+    maxima, sizes = [], program.served(program.uppers)
     lower, upper = program.row_bounds()
     relaxation = Relaxation(program, columns)
     for rank, (blocks, row) in enumerate(
         zip(model.blocks_by_rank, program.rank_rows, strict=True)
     ):
         costs, values = program.count_costs(blocks), assignment.values()
-        size, served = int(program.uppers[program.totals[blocks]].sum()), -round(costs @ values)
+        size, served = int(sizes[rank]), round(program.served(values)[rank])
         most: int | None = size
         if served < size:
             most = _maximum(relaxation, costs) if relaxation.pivots < _RANK_PIVOTS else None
@@ -420,7 +421,8 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
                 counts = model.counts(np.where(is_earlier, found, values))
                 repaired = Assignment.rounded(model, counts)
                 if repaired.unserved_by_rank() < assignment.unserved_by_rank():
-                    assignment, served = repaired, -round(costs @ repaired.values())
+                    assignment = repaired
+                    served = round(program.served(repaired.values())[rank])
         # A rank without a proof may be short of all its requests.
         maxima.append(size if most is None else most)
         lower[row] = served
