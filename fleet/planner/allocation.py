@@ -395,8 +395,7 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
     master heuristic).
     """
     program, pairs = model.program, len(model.program.block)
-    # Sums of products by `@` would start threads that wait on each other's processor.
-    maxima, sizes = [], program.served(program.uppers)
+    maxima, sizes = [], program.served(program.uppers)  # `@` would start threads that only wait
     lower, upper = program.row_bounds()
     relaxation = Relaxation(program, columns)
     for rank, (blocks, row) in enumerate(
@@ -421,8 +420,7 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
                 counts = model.counts(np.where(is_earlier, found, values))
                 repaired = Assignment.rounded(model, counts)
                 if repaired.unserved_by_rank() < assignment.unserved_by_rank():
-                    assignment = repaired
-                    served = round(program.served(repaired.values())[rank])
+                    assignment, served = repaired, round(program.served(repaired.values())[rank])
         # A rank without a proof may be short of all its requests.
         maxima.append(size if most is None else most)
         lower[row] = served

@@ -203,11 +203,11 @@ class Assignment:
 
     def _excess(self, place: str, usage: Usage, more: int) -> dict[int, Decimal]:
         """Return the limits that this usage and more machines would exceed, with the excess."""
-        rows, needed = self._model.rows, dict(usage)
+        rows, used, needed = self._model.rows, self.used, dict(usage)
         for n in self._model.rows_of[place] if more else ():
             needed[n] = needed.get(n, _ZERO) + more * rows[n].machines[place]
-        above = {n: self.used[n] + amount - rows[n].room for n, amount in sorted(needed.items())}
-        return {n: amount for n, amount in above.items() if amount > 0}
+        exceeded = sorted([n for n, amount in needed.items() if used[n] + amount > rows[n].room])
+        return {n: used[n] + needed[n] - rows[n].room for n in exceeded}
 
     def _count(self, block: Block, place: str, count: int) -> None:
         """Add the usage of this number of requests; subtract it if the number is negative."""
