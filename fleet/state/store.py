@@ -246,10 +246,9 @@ class Store(Database):
 
     def stacks(self) -> tuple[StackRecord, ...]:
         """Return all stacks that were created and not removed, sorted by name."""
-        with self.begin() as connection:
+        with self.begin() as connection, reading_rows(STACKS):
             rows = connection.execute(sa.select(STACKS).order_by(STACKS.c.name)).mappings()
-            with reading_rows(STACKS):
-                return tuple(StackRecord.model_validate(dict(row)) for row in rows)
+            return tuple(StackRecord.model_validate(dict(row)) for row in rows)
 
     def record_stack(self, record: StackRecord) -> None:
         """Record a stack, and rename its pool in earlier records.
@@ -458,12 +457,11 @@ class Store(Database):
             .where(hour >= since.month.isoformat(), hour < end)
             .group_by(LEDGER.c.payer)
         )
-        with self.begin() as connection:
+        with self.begin() as connection, reading_rows(LEDGER):
             rows = connection.execute(query).all()
-            with reading_rows(LEDGER):
-                payers = [json.loads(row[0]) for row in rows]
-                _refuse_other_currencies({payer.pop("currency") for payer in payers}, currency)
-                charges = [_charge(p, row[1:]) for p, row in zip(payers, rows, strict=True)]
+            payers = [json.loads(row[0]) for row in rows]
+            _refuse_other_currencies({payer.pop("currency") for payer in payers}, currency)
+            charges = [_charge(p, row[1:]) for p, row in zip(payers, rows, strict=True)]
             return Ledger(
                 charged_until=_charged_until(connection),
                 charges=tuple(sorted(charges, key=lambda charge: charge.model_dump_json())),
@@ -577,10 +575,9 @@ class Store(Database):
         with self.begin() as connection:
             # If two commands end the same order, the second finds no order.
             lock_log(connection)
-            query = sa.select(ORDERS.c.key).where(ours)
-            dropped = frozenset(connection.execute(query).scalars())
+            delete = sa.delete(ORDERS).where(ours).returning(ORDERS.c.key)
+            dropped = frozenset(connection.execute(delete).scalars())
             if dropped:
-                connection.execute(sa.delete(ORDERS).where(ours))
                 append_entries(connection, [orders[key] for key in sorted(dropped)])
             return dropped
 
