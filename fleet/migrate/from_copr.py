@@ -317,7 +317,8 @@ class NotTakenOver(Exception):
 
 def whole(pattern: str) -> str:
     """Return a pattern in RE2 for the full matches of a Python pattern."""
-    translated = _translate_to_re2(pattern)
+    text = "".join(r"\z" if piece == r"\Z" else piece for piece in pieces(pattern))
+    translated = with_brace(text, "{0")
     return f"(?:{translated})" if len(split_top(translated, "|")) > 1 else translated
 
 
@@ -345,12 +346,6 @@ def widened(pattern: str) -> str:
 def is_ascii_only(pattern: str) -> bool:
     """Return whether a pattern has classes that match all letters in Python, and ASCII in RE2."""
     return _ASCII.search(pattern) is not None
-
-
-def _translate_to_re2(pattern: str) -> str:
-    """Translate the few constructs of Python that RE2 writes differently."""
-    text = "".join(r"\z" if piece == r"\Z" else piece for piece in pieces(pattern))
-    return with_brace(text, "{0")
 
 
 def _open_end(pattern: str) -> str:
@@ -388,7 +383,13 @@ def import_copr(
     whole, text = notes.text, without_jinja(name, notes.text, notes)
     if is_backend(text):
         return import_limits(name, text, fleet, notes)
-    rules = [rule for rule in _rules(text, notes, whole) if not _is_filled_in(rule, notes)]
+    rules = [
+        rule
+        for rule in _rules(text, notes, whole)
+        if not is_filled_in(
+            f"{rule.pattern} for {', '.join(rule.tags)}", rule.place, "pattern ", notes
+        )
+    ]
     imported = notes.imported(fleet_yaml("copr", name, fleet, _sections(rules, notes)))
     if recorded is None:
         return imported
@@ -633,12 +634,6 @@ def _comments(text: str) -> _Comments:
     except (tokenize.TokenError, SyntaxError):
         return found
     return found
-
-
-def _is_filled_in(rule: Rule, notes: ImportNotes) -> bool:
-    return is_filled_in(
-        f"{rule.pattern} for {', '.join(rule.tags)}", rule.place, "pattern ", notes
-    )
 
 
 def _powerful_rule(rule: Rule, notes: ImportNotes) -> dict[str, object] | str:

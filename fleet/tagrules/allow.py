@@ -248,7 +248,7 @@ def end_of_piece(pattern: str, at: int) -> int:
     if pattern[at] != "[":
         return at + 1
     end = at + 1
-    while end < len(pattern) and (pattern[end] != "]" or _is_first(pattern, at, end)):
+    while end < len(pattern) and (pattern[end] != "]" or pattern[at + 1 : end] in ("", "^")):
         named = pattern.find(":]", end + 2) if pattern.startswith("[:", end) else -1
         end = named + 2 if named >= 0 else end + (2 if pattern[end] == "\\" else 1)
     return min(len(pattern), end + 1)
@@ -294,10 +294,6 @@ def _is_in_class(piece: str, characters: str) -> bool:
     return any(
         each in piece or any(low <= each <= high for low, high in ranges) for each in characters
     )
-
-
-def _is_first(pattern: str, at: int, end: int) -> bool:
-    return pattern[at + 1 : end] in ("", "^")
 
 
 def _group_close(pattern: str) -> int:

@@ -258,7 +258,7 @@ def export_debusine(
 ) -> Exported:
     """Return the entries as YAML; rules without entries become comments and warnings."""
     made, findings = entries_of(fleet, today, tasks)
-    text = header(fleet, "debusine", digest) + _how_to() + _workers(fleet)
+    text = header(fleet, "debusine", digest) + _HOW_TO + _workers(fleet)
     text += "".join(f"# Not exported: {f.path[0]}[{f.path[1]}]: {f.message}\n" for f in findings)
     return Exported(text + listed([entry for _, entry in made]), findings)
 
@@ -285,11 +285,10 @@ def entries_of(
     return tuple(made), tuple(findings)
 
 
-def _how_to() -> str:
-    return (
-        "# Debusine task-configuration: copy it into a checkout of `debusine task-config pull`,\n"
-        "# then run `debusine task-config push`. It affects requests that become pending later.\n"
-    )
+_HOW_TO = (
+    "# Debusine task-configuration: copy it into a checkout of `debusine task-config pull`,\n"
+    "# then run `debusine task-config push`. It affects requests that become pending later.\n"
+)
 
 
 def listed(entries: Sequence[Entry]) -> str:
