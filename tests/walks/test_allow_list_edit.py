@@ -23,7 +23,7 @@ def test_a_maintainers_allow_list_edit(walk: Walk, play: Play) -> None:
     for age, written in ((60, "07:20"), (50, "07:30"), (40, "07:40")):
         since = now - timedelta(minutes=age)
         walk.words[f"2026-11-21T{written}:00Z"] = f"{since:%Y-%m-%dT%H:%M:%SZ}"
-    walk.words["2027-03-01"] = f"{now + timedelta(days=20):%Y-%m-%d}"
+    walk.words["2026-12-27"] = f"{now + timedelta(days=20):%Y-%m-%d}"
     (walk.project / "fleet.d").mkdir()
 
     play("allow-list-edit", settle=settled)
