@@ -75,13 +75,21 @@ _TAG = "worker:task:worker:"
 
 
 def misspelt_task(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of an unknown task whose name is close to a known one, and of rules for task `any`."""
+    """Yield unknown tasks whose name is close to a known one, or two words; rules for `any`."""
     of_rules = [(rule.task, number) for number, rule in enumerate(fleet.powerful) if rule.task]
     if not fleet.durations and not of_rules:
         return
     tasks = sorted(_TASKS | set(_named_tasks(fleet)))
     for task in fleet.durations:
-        if close := _nearest_task(task, tasks):
+        words = task.split()
+        if len(words) > 1:
+            yield wrong(
+                f"'{task}' has two words: a task is one, and its package belongs into `match`",
+                ("durations", task),
+                at="key",
+                hint=f'write {words[0]}: [{{match: "{words[1]}", takes: …}}]',
+            )
+        elif close := _nearest_task(task, tasks):
             yield unwise(
                 f"unknown task '{task}': this duration is never used",
                 ("durations", task),

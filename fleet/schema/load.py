@@ -171,13 +171,19 @@ def _explain(errors: list[Any], model: object) -> Iterator[Finding]:
 
 def _unknown_key(path: Path, section: type[ConfigSection] | None, *, guess: bool) -> Finding:
     key = str(path[-1])
+    known = _known_keys(section) if section and guess else set()
+    other = _OTHER_NAMES.get(key)
     return Finding(
         rule="unknown-key",
         message=f"unknown key {_show(key)}",
         path=path,
         at="key",
-        hint=did_you_mean(key, _known_keys(section)) if section and guess else "",
+        hint=did_you_mean(other if other in known else key, known),
     )
+
+
+_OTHER_NAMES = {"user": "submitter", "requester": "submitter"}
+"""Names that other systems have for a key, which no spelling leads to."""
 
 
 def _known_keys(section: type[ConfigSection]) -> set[str]:
