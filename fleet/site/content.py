@@ -58,6 +58,7 @@ def shown_of(decision: PlanResult, store: Store | None) -> Shown:
         },
         places={path: place_of(config, path) for path in paths},
         history=_RECORDED,
+        log=_RECORDED,
         money=money_of(fleet, world),
         images=image_stories(fleet, world, plan),
         attempts=attempts_of(fleet, world),
@@ -69,10 +70,13 @@ def shown_of(decision: PlanResult, store: Store | None) -> Shown:
         samples = store.samples(since, plan.time)
         recent = _recent(decision, store)
         versions = store.image_versions()
+        log = store.read_log(since)
     except (StoreMissing, StoreFailed) as error:
-        return replace(shown, history=Unknown(unknown=str(error)))
+        unread = Unknown(unknown=str(error))
+        return replace(shown, history=unread, log=unread)
     return replace(
         shown,
+        log=log,
         history=history_of(fleet, plan, samples),
         money=money_of(fleet, world, recent),
         images=image_stories(fleet, world, plan, versions, _due(decision, versions)),

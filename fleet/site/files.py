@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from fleet.report.json import value_to_json
 from fleet.site import links
+from fleet.site.gone import gone
 from fleet.site.images import images
 from fleet.site.machines import pools, workers
 from fleet.site.money import money
@@ -37,6 +38,7 @@ PARTS = (
     SitePart(money, "Money", links.MONEY),
     SitePart(images, "Images", links.IMAGES),
     SitePart(pools),
+    SitePart(gone),
 )
 """Every part, in the order of the navigation."""
 

@@ -19,6 +19,7 @@ from fleet.schema.model import CoprQueue, DebusineQueue, Fleet
 OVERVIEW = "index.html"
 WORKERS = "-/status/workers"
 INACTIVE = "-/status/inactive"
+GONE = "-/status/gone"
 POOLS = "-/status/pools"
 QUEUE = "-/status/queue"
 MONEY = "-/status/money/index.html"

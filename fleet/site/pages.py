@@ -10,6 +10,7 @@ from fleet.explain.history import FleetHistory
 from fleet.explain.powerful import PowerfulBuild
 from fleet.explain.waiting import WaitingExplanations
 from fleet.model.facts import Attempt, Unknown
+from fleet.model.log import LogEntry
 from fleet.model.machine_facts import WorkerFacts
 from fleet.model.plan import Plan
 from fleet.report.status import Status, status_of
@@ -33,6 +34,8 @@ class Shown:
     history: FleetHistory | Unknown = _NOT_READ
     money: MonthCost | Unknown = _NOT_READ
     images: tuple[ImageStory, ...] | Unknown = _NOT_READ
+    log: tuple[LogEntry, ...] | Unknown = _NOT_READ
+    """The log of changes of the last days."""
     attempts: tuple[Attempt, ...] = ()
     """The latest attempts to create machines, the oldest first."""
     waits: WaitingExplanations = field(default_factory=WaitingExplanations)

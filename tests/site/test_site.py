@@ -13,7 +13,8 @@ import pytest
 from fleet.explain.values import Explanation
 from fleet.explain.waiting import WaitingExplanations, WaitingGroup, WaitingRequest
 from fleet.explain.worker import facts_of_workers
-from fleet.model.facts import BaseChange, Work
+from fleet.model.facts import BaseChange, Unknown, Work
+from fleet.model.log import LogEntry
 from fleet.model.notices import Notice
 from fleet.model.plan import RefusedTag
 from fleet.reconcile import reconcile
@@ -79,6 +80,7 @@ def pages(files: dict[str, str]) -> dict[str, SitePage]:
 
 def test_the_site_has_a_page_for_each_worker_and_pool(files: dict[str, str]) -> None:
     assert sorted(files) == [
+        "-/status/gone/index.html",
         "-/status/images/index.html",
         "-/status/inactive/index.html",
         "-/status/money/index.html",
@@ -156,6 +158,37 @@ def test_inactive_workers_are_hidden_behind_a_link(files: dict[str, str]) -> Non
     assert holding == ["-/status/inactive/index.html"]
     assert tells(page, "1 inactive worker")
     assert '<a href="../../../-/status/inactive/index.html">' in page
+
+
+def test_deleted_workers_are_listed_the_latest_first_with_the_reason() -> None:
+    def entry(kind: str, hours: int, machine: str, outcome: str = "done") -> LogEntry:
+        because = f"{machine} was idle"
+        return LogEntry(
+            at=ago(hours=hours), kind=kind, machine=machine, outcome=outcome, because=because
+        )
+
+    log = (
+        entry("create", 9, "w-1"),
+        entry("delete", 5, "w-0"),
+        entry("delete", 4, "w-1"),
+        entry("delete", 3, "w-2", "failed"),
+    )
+
+    page = site(Shown(a_plan(), log=log))["-/status/gone/index.html"]
+
+    rows = re.findall(r"<tr>\n<th.*?</tr>", page.partition("<tbody>")[2], re.DOTALL)
+    assert len(rows) == 2
+    assert [re.findall(r">([^<]+)</t[dh]>", each)[:4] for each in rows] == [
+        ["2026-11-21 04:00 UTC", "w-1", "2026-11-20 23:00 UTC", "5 h"],
+        ["2026-11-21 03:00 UTC", "w-0", "unknown", "unknown"],
+    ]
+    assert "w-1 was idle" in rows[0]
+
+
+def test_deleted_workers_of_an_unread_log_are_unknown() -> None:
+    page = site(Shown(a_plan(), log=Unknown(unknown="the store is locked")))
+
+    assert tells(page["-/status/gone/index.html"], "unknown", "the store is locked")
 
 
 def test_workers_that_do_not_work_come_first_with_the_reason() -> None:
