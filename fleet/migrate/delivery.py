@@ -149,17 +149,12 @@ def deliver(deliveries: Sequence[tuple[TaskRules, Delivery]]) -> Delivered:
             # Checked again: a post would replace entries pushed since.
             _dry_run(book, delivery)
             counted = book.post(delivery.place, delivery.to_post(), dry_run=False)
-        except SourceUnreachable as error:
-            return Delivered(tuple(done), str(error))
-        except PlanRefused as error:
-            if not done:
-                raise
-            return Delivered(tuple(done), str(error))
-        done.append(f"{delivery.place}: {delivery.summary}")
-        try:
+            done.append(f"{delivery.place}: {delivery.summary}")
             _check_done(delivery, counted)
             _read_back(book, delivery)
-        except SourceUnreachable as error:
+        except (SourceUnreachable, PlanRefused) as error:
+            if isinstance(error, PlanRefused) and not done:
+                raise
             return Delivered(tuple(done), str(error))
     return Delivered(tuple(done))
 

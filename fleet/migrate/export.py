@@ -11,7 +11,7 @@ from fleet.apply.wire import lock_owner
 from fleet.cli.arguments import Parser, add_verb, flag, option, repeated
 from fleet.clock import utc_now
 from fleet.errors import ConfigInvalid, FileUnreadable, PlanRefused, WrongUsage
-from fleet.migrate.delivery import Delivered, Delivery, deliver
+from fleet.migrate.delivery import Delivery, deliver
 from fleet.migrate.from_copr import find_list, read_list
 from fleet.model.digests import config_digest
 from fleet.model.facts import HeldRules
@@ -136,19 +136,15 @@ def deliver_rules(args: argparse.Namespace, fleet: Fleet, today: date, console: 
             held = book.read()[each.place]
             if isinstance(held, HeldRules) and not each.is_empty:
                 store.rules.write({f"{name}/{each.place}": (held.digest, utc_now())})
-    _print_result(delivered, console)
+    for line in delivered.done:
+        console.out(f"Delivered to {line}")
+    if delivered.failed:
+        console.note(f"fleet: error: {delivered.failed}")
     return delivered.exit_code
 
 
 def _record(store: Store, started: datetime, outcome: Outcome) -> None:
     RunLog(store, started, "export").record(outcome)
-
-
-def _print_result(delivered: Delivered, console: Console) -> None:
-    for line in delivered.done:
-        console.out(f"Delivered to {line}")
-    if delivered.failed:
-        console.note(f"fleet: error: {delivered.failed}")
 
 
 def _show(deliveries: Sequence[tuple[TaskRules, Delivery]], console: Console) -> None:
