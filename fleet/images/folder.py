@@ -113,11 +113,6 @@ def locked(place: Path) -> Iterator[None]:
         yield
 
 
-def log_of(images: Path, order: BuildOrder) -> Path:
-    """Return the path of a running build's log; a failed build leaves its log there."""
-    return images / order.image / f"{order.version}.log"
-
-
 Tell = Callable[[BuildStep], None]
 
 
@@ -177,7 +172,9 @@ def drafting(
     with locked(place):
         tidy()
         partial = open_build(images, order.image, order.version)
-        draft = Draft(order, partial, log_of(images, order), tell)
+        # A failed build leaves its log there.
+        log = images / order.image / f"{order.version}.log"
+        draft = Draft(order, partial, log, tell)
         try:
             yield draft
         finally:

@@ -294,10 +294,7 @@ def _is_count(text: str, least: int) -> bool:
 
 def _format_limits(found: dict[str, int]) -> dict[str, object]:
     per = {key: count for key, count in found.items() if key != "total"}
-    written: dict[str, object] = {"per": per} if per else {}
-    if "total" in found:
-        written["total"] = found["total"]
-    return written
+    return present({"per": per or None, "total": found.get("total")})
 
 
 LONGEST = 1000
@@ -305,6 +302,7 @@ LONGEST = 1000
 
 _OTHER_MEANING = re.compile(r"\[[^\]]*\[:|\\[UuN]")
 _ASCII = re.compile(r"\\[dDwWsSbB]|\(\?[a-z]*i")
+"""Classes and flags that match all letters in Python, and those of ASCII in RE2."""
 
 
 class NeverMatches(Exception):
@@ -341,11 +339,6 @@ def widened(pattern: str) -> str:
     except BadPattern as error:
         raise NotTakenOver(f"RE2: {error.reason}") from None
     return wide
-
-
-def is_ascii_only(pattern: str) -> bool:
-    """Return whether a pattern has classes that match all letters in Python, and ASCII in RE2."""
-    return _ASCII.search(pattern) is not None
 
 
 def _open_end(pattern: str) -> str:
@@ -650,7 +643,7 @@ def _powerful_rule(rule: Rule, notes: ImportNotes) -> dict[str, object] | str:
     if wide != rule.pattern:
         now = f"a full match on {wide} equals Copr's prefix match"
         notes.change("changed", rule.place, f"pattern {rule.pattern}", now)
-    if is_ascii_only(rule.pattern):
+    if _ASCII.search(rule.pattern):
         now = r"\d, \w, \s, \b and (?i) match ASCII letters only"
         notes.change("changed", rule.place, f"classes of pattern {rule.pattern}", now)
     tags = list(dict.fromkeys(rule.tags))

@@ -137,8 +137,9 @@ def pattern_for_copr(rule: PowerfulRule) -> str:
         raise CannotWrite(f"'{strange[0]}' means something else in Python's re")
     match = "".join(r"\Z" if piece == r"\z" else piece for piece in pieces(rule.match))
     match = with_brace(match, r"\{")
-    pattern = _add_directories(match) if rule.dirs else match
-    written = _as_group(pattern) + r"\Z"
+    if rule.dirs:
+        match = "|".join(map(_add_directory, alternatives(match)))
+    written = _as_group(match) + r"\Z"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -156,11 +157,6 @@ def _as_group(pattern: str) -> str:
         flags = f"a{flags}"
     rest = pattern[leading.end() :] if leading else pattern
     return f"(?{flags}:{rest})" if flags or "|" in rest else rest
-
-
-def _add_directories(match: str) -> str:
-    """Return a pattern that also matches the directories of its projects."""
-    return "|".join(map(_add_directory, alternatives(match)))
 
 
 def _add_directory(pattern: str) -> str:
