@@ -22,7 +22,7 @@ from pydantic_core import PydanticSerializationError
 
 from fleet.errors import FileUnreadable, SourceUnreachable
 from fleet.migrate.reading import Change, Imported, ImportNotes, Kind, fleet_yaml, open_file
-from fleet.migrate.writing import YamlMapping, comment_text, present
+from fleet.migrate.writing import YamlBlock, comment_text, present
 from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.queues.http import Reader, ReadLimits
 from fleet.schema.findings import Span
@@ -167,21 +167,19 @@ def import_limits(name: str, text: str, fleet: str, notes: ImportNotes) -> Impor
             notes.change(kind, parts[0].place, f"[{section}] {option}", now)
         else:
             _read(option, parts, limits, notes)
-    blocked = [YamlMapping(owner, [why]) for owner, why in limits.blocked.items()]
+    blocked = [YamlBlock(owner, [why]) for owner, why in limits.blocked.items()]
     why_blocked = [limits.why_blocked] if limits.why_blocked else []
     queue = {
         "kind": "tickets",
         "limits": _format_limits(limits.tickets) if limits.tickets else None,
-        "blocked": YamlMapping(blocked, why_blocked) if blocked else None,
+        "blocked": YamlBlock(blocked, why_blocked) if blocked else None,
     }
     tags = {tag: {"limits": _format_limits(each)} for tag, each in sorted(limits.tags.items())}
     kept = [f"no equivalent: {line}" for line in limits.kept]
     has_queue = limits.tickets or limits.blocked
     sections = {
-        "queues": YamlMapping({"tickets": YamlMapping(present(queue))}, kept)
-        if has_queue
-        else None,
-        "tags": YamlMapping(tags, [] if has_queue else kept),
+        "queues": YamlBlock({"tickets": YamlBlock(present(queue))}, kept) if has_queue else None,
+        "tags": YamlBlock(tags, [] if has_queue else kept),
     }
     return notes.imported(fleet_yaml("copr", name, fleet, sections))
 
@@ -667,18 +665,18 @@ def _sections(rules: list[Rule], notes: ImportNotes) -> dict[str, object]:
     tags = sorted({tag for rule in rules for tag in rule.tags})
     asked_by = {"asked_by": ["rules", "system", "tickets"]}
     why = "users of Copr cannot ask for these; its allow-list, tickets and admins can"
-    written: list[YamlMapping] = []
+    written: list[YamlBlock] = []
     left: list[str] = []
     for rule in rules:
         found = _powerful_rule(rule, notes)
         if isinstance(found, str):
             left.append(found)
         else:
-            written.append(YamlMapping(found, left))
+            written.append(YamlBlock(found, left))
             left = []
     return {
-        "tags": YamlMapping(dict.fromkeys(tags, asked_by), [why]) if tags else None,
-        "powerful": YamlMapping(written, below=left),
+        "tags": YamlBlock(dict.fromkeys(tags, asked_by), [why]) if tags else None,
+        "powerful": YamlBlock(written, below=left),
     }
 
 

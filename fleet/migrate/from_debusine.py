@@ -1,8 +1,8 @@
 """Import the worker pools of a Debusine from its listing.
 
 The output of `debusine-admin worker_pool list --yaml` (0.16.2) has no architectures, tags, regions
-or queues; a listing from the server's database adds architectures, tags and scopes (WORDS). Values
-that only the server knows are marked as to do.
+or queues; a listing from the server's database adds architectures, tags and scopes. Values that
+only the server knows are marked as to do.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from pydantic import Discriminator, Field, Tag
 
 from fleet.migrate.reading import Foreign, Imported, ImportNotes, fleet_yaml, open_file
 from fleet.migrate.writing import (
-    YamlMapping,
+    YamlBlock,
     duration,
     name_of,
     present,
@@ -30,10 +30,8 @@ from fleet.schema.units import Text
 from fleet.tagrules.debusine import TYPE_PREFIX
 from fleet.tagrules.sources import CLASS
 
-KINDS = {"hetzner": "hcloud", "aws": "aws", "dummy": "sim"}
+_KINDS = {"hetzner": "hcloud", "aws": "aws", "dummy": "sim"}
 """Debusine's types of provider to the kinds of fleet.yaml."""
-WORDS = ("architectures", "provided_tags", "required_tags", "reported_tags", "scopes")
-"""Keys that a listing from the server's database has, each with a list of words."""
 _IDLE_SECONDS = 3600
 """Debusine's own default of max_idle_seconds."""
 _UNBOUNDED = 20
@@ -103,7 +101,7 @@ class ListedPool(Foreign):
     scopes: _Words = Field([])
 
 
-class _ListedPool(NamedTuple):
+class _PlacedPool(NamedTuple):
     """A pool, its limits, its position in the listing and the place of its name."""
 
     pool: ListedPool
@@ -129,8 +127,8 @@ class _Fleet:
     notes: ImportNotes
     scopes: list[str]
     providers: dict[str, dict[str, object]] = field(default_factory=dict)
-    images: dict[str, YamlMapping] = field(default_factory=dict)
-    pools: dict[str, YamlMapping] = field(default_factory=dict)
+    images: dict[str, YamlBlock] = field(default_factory=dict)
+    pools: dict[str, YamlBlock] = field(default_factory=dict)
     accounts: dict[tuple[str, ...], str] = field(default_factory=dict)
     sources: dict[tuple[object, ...], str] = field(default_factory=dict)
 
@@ -143,7 +141,7 @@ def import_debusine(name: str, content: bytes, fleet: str) -> Imported:
     found = _Fleet(notes, sorted({scope for pool in listed for scope in pool.scopes}))
     for number, pool in enumerate(listed):
         place = notes.document.span((number, "name"))
-        _add(found, _ListedPool(pool, pool.limits or _PoolLimits(), (number,), place))
+        _add(found, _PlacedPool(pool, pool.limits or _PoolLimits(), (number,), place))
     missing = "address" if found.scopes else "address and scopes"
     queue = {
         "kind": "debusine",
@@ -154,11 +152,11 @@ def import_debusine(name: str, content: bytes, fleet: str) -> Imported:
     templates = share(found.pools, "debusine")
     sections = {
         "money": _money(found),
-        "providers": YamlMapping(found.providers),
-        "queues": YamlMapping({"debusine": queue}, [to_do]),
-        "images": YamlMapping(found.images),
-        "templates": YamlMapping(templates) if templates else None,
-        "pools": YamlMapping(found.pools),
+        "providers": YamlBlock(found.providers),
+        "queues": YamlBlock({"debusine": queue}, [to_do]),
+        "images": YamlBlock(found.images),
+        "templates": YamlBlock(templates) if templates else None,
+        "pools": YamlBlock(found.pools),
     }
     return notes.imported(fleet_yaml("debusine", name, fleet, sections))
 
@@ -173,10 +171,10 @@ def _money(found: _Fleet) -> object:
     place = found.notes.document.span((0, "name"))
     found.notes.change("to-do", place, "prices in USD beside others", now)
     exchange = {"USD": {"rate": 1.0, "as_of": "2025-06-01"}}
-    return YamlMapping({"exchange": exchange}, ["to do: write the real exchange rate"])
+    return YamlBlock({"exchange": exchange}, ["to do: write the real exchange rate"])
 
 
-def _add(found: _Fleet, item: _ListedPool) -> None:
+def _add(found: _Fleet, item: _PlacedPool) -> None:
     pool, notes = item.pool, found.notes
     name = _name(found, item, "pool", pool.name, found.pools)
     machine = _machine_of(pool)
@@ -196,10 +194,10 @@ def _add(found: _Fleet, item: _ListedPool) -> None:
         "mode": _mode(item, machine, notes),
     }
     below = [f"no equivalent: {text}" for text in _list_remaining(found, item)]
-    found.pools[name] = YamlMapping(present(value), below=below)
+    found.pools[name] = YamlBlock(present(value), below=below)
 
 
-def _name(found: _Fleet, item: _ListedPool, kind: str, text: str, taken: Iterable[str]) -> str:
+def _name(found: _Fleet, item: _PlacedPool, kind: str, text: str, taken: Iterable[str]) -> str:
     """Return a name for fleet.yaml, and note it if it is a new one."""
     name = name_of(text, taken)
     if name != text:
@@ -259,7 +257,7 @@ def _complete(machine: _PoolMachines, provider: dict[str, object]) -> None:
         machine.is_known = False
 
 
-def _mode(item: _ListedPool, machine: _PoolMachines, notes: ImportNotes) -> str | None:
+def _mode(item: _PlacedPool, machine: _PoolMachines, notes: ImportNotes) -> str | None:
     if not machine.is_known:
         now = "its figures are invented: write the real ones, then remove `mode: observe`"
         notes.change("to-do", item.place, f"machine of pool {item.pool.name}", now)
@@ -271,7 +269,7 @@ def _mode(item: _ListedPool, machine: _PoolMachines, notes: ImportNotes) -> str 
     return None
 
 
-def _retire(item: _ListedPool, notes: ImportNotes) -> dict[str, object]:
+def _retire(item: _PlacedPool, notes: ImportNotes) -> dict[str, object]:
     seconds = item.limits.max_idle_seconds
     place = _place_limit(item, "max_idle_seconds", notes)
     if seconds == 0:
@@ -284,7 +282,7 @@ def _retire(item: _ListedPool, notes: ImportNotes) -> dict[str, object]:
     return {"idle_after": duration(seconds or _IDLE_SECONDS)}
 
 
-def _read_max_instances(item: _ListedPool, notes: ImportNotes) -> int:
+def _read_max_instances(item: _PlacedPool, notes: ImportNotes) -> int:
     most = item.limits.max_active_instances
     if most is None:
         now = f"no limit there; fleet needs one, so workers.max is {_UNBOUNDED} now"
@@ -293,13 +291,13 @@ def _read_max_instances(item: _ListedPool, notes: ImportNotes) -> int:
     return _UNBOUNDED if most is None else most
 
 
-def _place_limit(item: _ListedPool, limit: str, notes: ImportNotes) -> Span:
+def _place_limit(item: _PlacedPool, limit: str, notes: ImportNotes) -> Span:
     """Return the place of a limit, else of its pool."""
     is_there = limit in item.limits.model_fields_set
     return notes.document.span((*item.path, "limits", limit)) if is_there else item.place
 
 
-def _list_remaining(found: _Fleet, item: _ListedPool) -> Iterator[str]:
+def _list_remaining(found: _Fleet, item: _PlacedPool) -> Iterator[str]:
     """Note what fleet.yaml cannot express; yield it for comments."""
     pool, notes = item.pool, found.notes
     seconds = item.limits.target_max_seconds_per_month
@@ -343,7 +341,7 @@ def _find_unknown_keys(
             yield notes.document.span((*path, key)), f"{key}: {shown(value[key])}"
 
 
-def _provider(found: _Fleet, item: _ListedPool) -> str:
+def _provider(found: _Fleet, item: _PlacedPool) -> str:
     pool, notes, place = item.pool, found.notes, item.place
     server = pool.specifications if isinstance(pool.specifications, _Hetzner) else None
     location = (server and server.location) or ""
@@ -354,7 +352,7 @@ def _provider(found: _Fleet, item: _ListedPool) -> str:
     account = f"provider account {pool.account}"
     name = _name(found, item, "provider account", pool.account, found.providers)
     found.accounts[key] = name
-    written: dict[str, object] = {"kind": KINDS[kind]}
+    written: dict[str, object] = {"kind": _KINDS[kind]}
     if server:
         variable = f"{name.upper().replace('-', '_')}_TOKEN"
         written |= {"location": location or "fsn1", "token": {"env": variable}}
@@ -371,14 +369,14 @@ def _provider(found: _Fleet, item: _ListedPool) -> str:
     return name
 
 
-def _image(found: _Fleet, item: _ListedPool, provider: str, machine: _PoolMachines) -> str:
+def _image(found: _Fleet, item: _PlacedPool, provider: str, machine: _PoolMachines) -> str:
     reported = _kept_tags(item.pool.reported_tags)
     key = (provider, machine.image, machine.architecture, *reported)
     if key in found.sources:
         return found.sources[key]
     name = _name(found, item, "image", machine.image, found.images)
     found.sources[key] = name
-    found.images[name] = YamlMapping(
+    found.images[name] = YamlBlock(
         {
             "existing": {provider: machine.image},
             "architecture": machine.architecture,

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from fleet.migrate.reading import Foreign, Imported, ImportNotes, Kind, fleet_yaml, open_file
 from fleet.migrate.writing import (
-    YamlMapping,
+    YamlBlock,
     duration,
     flow,
     name_of,
@@ -118,7 +118,7 @@ def import_resalloc(
         hint = "import the file that Ansible wrote on the server, /etc/resallocserver/pools.yaml"
         what = "this is a Jinja template, not a pools.yaml"
         notes.wrong(place, "jinja-template", what, hint)
-        return notes.imported(YamlMapping({}))
+        return notes.imported(YamlBlock({}))
     pools = _read_pools(notes)
     on_demand = sorted({tag.name for pool in pools for tag in pool.options.tags_on_demand})
     _note_general_changes(pools, on_demand, notes)
@@ -127,12 +127,12 @@ def import_resalloc(
     tags = {tag: {"on_demand": True} for tag in on_demand}
     templates = share(blocks, "resalloc", _INVENTED)
     to_do = "to do: these figures are invented; write those of each pool's machines, with price"
-    invented = {_INVENTED: YamlMapping({"machine": _MACHINE}, [to_do])}
+    invented = {_INVENTED: YamlBlock({"machine": _MACHINE}, [to_do])}
     sections = {
-        "queues": YamlMapping(tickets, ["Resalloc's clients take their tickets here"]),
-        "tags": YamlMapping(tags, ["on demand in every pool that provides it"]) if tags else None,
-        "templates": YamlMapping(invented | templates) if pools else None,
-        "pools": YamlMapping(blocks),
+        "queues": YamlBlock(tickets, ["Resalloc's clients take their tickets here"]),
+        "tags": YamlBlock(tags, ["on demand in every pool that provides it"]) if tags else None,
+        "templates": YamlBlock(invented | templates) if pools else None,
+        "pools": YamlBlock(blocks),
     }
     return notes.imported(fleet_yaml("resalloc", name, fleet, sections))
 
@@ -169,12 +169,12 @@ def _read_pools(notes: ImportNotes) -> list[_Pool]:
     return pools
 
 
-def _pool_block(pool: _Pool, notes: ImportNotes, *, with_scripts: bool) -> YamlMapping:
+def _pool_block(pool: _Pool, notes: ImportNotes, *, with_scripts: bool) -> YamlBlock:
     """Return a pool as fleet.yaml writes it."""
     options = pool.options
     value = {
         "provider": "hooks",
-        "hooks": YamlMapping(present(_hooks(pool, notes, with_scripts=with_scripts))),
+        "hooks": YamlBlock(present(_hooks(pool, notes, with_scripts=with_scripts))),
         "provides": sorted(pool.tags),
         "priorities": {tag: pool.tags[tag] for tag in sorted(pool.tags) if pool.tags[tag]} or None,
         "workers": {
@@ -188,7 +188,7 @@ def _pool_block(pool: _Pool, notes: ImportNotes, *, with_scripts: bool) -> YamlM
     above = [options.description] if options.description else []
     above += [f"{pool.written} in pools.yaml"] if pool.name != pool.written else []
     to_do = "to do: set mode: apply when Resalloc no longer manages this pool"
-    return YamlMapping(present(value), above, [to_do, *_note_changes(pool, notes)])
+    return YamlBlock(present(value), above, [to_do, *_note_changes(pool, notes)])
 
 
 def _hooks(pool: _Pool, notes: ImportNotes, *, with_scripts: bool) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar, cast, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from fleet.migrate.writing import YamlMapping, present, to_text
+from fleet.migrate.writing import YamlBlock, present, to_text
 from fleet.schema.findings import Finding, Span, in_order
 from fleet.schema.load import explain
 from fleet.schema.nodes import Parsed, decoded, parse
@@ -85,7 +85,7 @@ class ImportNotes:
             self.wrong(self.document.span(()), "wrong-type", f"expected {expected}")
         return kind()
 
-    def imported(self, written: YamlMapping) -> Imported:
+    def imported(self, written: YamlBlock) -> Imported:
         """Return a file with its changes, in the order of the file; no text if it has errors."""
         if self.findings:
             return Imported(self.document, findings=in_order(self.findings, self.document.name))
@@ -110,10 +110,10 @@ def open_file(name: str, content: bytes, *, is_yaml: bool = True) -> ImportNotes
     return ImportNotes(document, text, findings=[*document.findings])
 
 
-def fleet_yaml(system: str, name: str, fleet: str, sections: Mapping[str, object]) -> YamlMapping:
+def fleet_yaml(system: str, name: str, fleet: str, sections: Mapping[str, object]) -> YamlBlock:
     """Return an imported fleet.yaml with those sections that are not None."""
     above = f"Written by `fleet import {system}` from {name}: read it before use."
-    return YamlMapping({"fleet": fleet, **present(sections)}, [above])
+    return YamlBlock({"fleet": fleet, **present(sections)}, [above])
 
 
 def changes_to_text(changes: Iterable[Change]) -> str:

@@ -18,7 +18,7 @@ _WIDTH = 110
 
 
 @dataclass
-class YamlMapping:
+class YamlBlock:
     """A value that is written over several lines, with comments above and below."""
 
     value: Any
@@ -32,17 +32,17 @@ def present(entries: Mapping[str, object]) -> dict[str, Any]:
     return {key: value for key, value in entries.items() if value is not None}
 
 
-def to_text(document: YamlMapping) -> str:
+def to_text(document: YamlBlock) -> str:
     """Return the text of a file; a blank line is above each section."""
     lines = [*comments(document.above), *_write_lines(document, 0)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _write_lines(block: YamlMapping, indent: int) -> Iterator[str]:
+def _write_lines(block: YamlBlock, indent: int) -> Iterator[str]:
     start = " " * indent
     if isinstance(block.value, Mapping):
         for key, value in block.value.items():
-            if isinstance(value, YamlMapping):
+            if isinstance(value, YamlBlock):
                 yield from [""] * (indent == 0)
                 yield from comments(value.above, indent)
                 yield f"{start}{scalar(key)}:{'' if value.value else f' {flow(value.value)}'}"
@@ -148,7 +148,7 @@ _Group = frozenset[int]
 T = TypeVar("T")
 
 
-def share(pools: Mapping[str, YamlMapping], base: str, *outer: str) -> dict[str, YamlMapping]:
+def share(pools: Mapping[str, YamlBlock], base: str, *outer: str) -> dict[str, YamlBlock]:
     """Move common parts of pools into templates, and return these, the widest first.
 
     `base` is the name of the template of all pools; `outer` are templates that all extend.
@@ -161,8 +161,8 @@ def share(pools: Mapping[str, YamlMapping], base: str, *outer: str) -> dict[str,
 class _Sharing:
     """Pools, each with the parts that are not in a template yet."""
 
-    def __init__(self, pools: Mapping[str, YamlMapping], taken: Collection[str]) -> None:
-        self.templates: dict[str, YamlMapping] = {}
+    def __init__(self, pools: Mapping[str, YamlBlock], taken: Collection[str]) -> None:
+        self.templates: dict[str, YamlBlock] = {}
         self._taken = {*taken}
         self._blocks = [*pools.values()]
         self._left = [dict(_parts(block)) for block in self._blocks]
@@ -224,19 +224,19 @@ def _count_saved(parts: Collection[_Part], group: _Group) -> int:
     return (len(group) - 1) * sum(len("".join(part)) for part in parts)
 
 
-def _parts(block: YamlMapping) -> Iterator[tuple[_Part, Any]]:
+def _parts(block: YamlBlock) -> Iterator[tuple[_Part, Any]]:
     for key, value in block.value.items():
-        below = value.value.items() if isinstance(value, YamlMapping) else [("", value)]
+        below = value.value.items() if isinstance(value, YamlBlock) else [("", value)]
         yield from (((key, inner, flow(each)), each) for inner, each in below)
     yield from (((_COMMENT, "", text), text) for text in block.below)
 
 
-def _join_parts(extends: list[str], parts: _Parts) -> YamlMapping:
+def _join_parts(extends: list[str], parts: _Parts) -> YamlBlock:
     """Return a block of these parts; the opposite of `_parts`."""
-    block = YamlMapping({"extends": extends} if extends else {})
+    block = YamlBlock({"extends": extends} if extends else {})
     for (key, below, _), value in parts.items():
         if below:
-            block.value.setdefault(key, YamlMapping({})).value[below] = value
+            block.value.setdefault(key, YamlBlock({})).value[below] = value
         elif key == _COMMENT:
             block.below.append(value)
         else:

@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleet.migrate.writing import YamlMapping, to_text
+from fleet.migrate.writing import YamlBlock, to_text
 from fleet.schema.nodes import parse
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
@@ -20,12 +20,12 @@ values = st.recursive(
 @example(value=["yes", "On", "null", "1.5e10", "0x10", "1:30", "2025-06-01", "~", ""], comment="")
 @example(value={"*a": "<<", "#": "- b", "=": "a: b", "? x": "{}"}, comment="# x\n\u2028- y")
 def test_every_value_reads_back_as_itself(value: object, comment: str) -> None:
-    item = YamlMapping(
-        {"below": value, "after": YamlMapping({"x": value}, [comment])}, [comment], [comment]
+    item = YamlBlock(
+        {"below": value, "after": YamlBlock({"x": value}, [comment])}, [comment], [comment]
     )
 
     written = to_text(
-        YamlMapping({"flow": value, "list": YamlMapping([item, YamlMapping("x", [comment])])})
+        YamlBlock({"flow": value, "list": YamlBlock([item, YamlBlock("x", [comment])])})
     )
     read = parse(written, "fleet.yaml")
 
@@ -36,9 +36,9 @@ def test_every_value_reads_back_as_itself(value: object, comment: str) -> None:
 
 
 def test_comments_stand_above_and_below_what_they_are_about() -> None:
-    rules = YamlMapping([YamlMapping({"match": "a"}, ["of a"])], ["of all"], ["left out"])
+    rules = YamlBlock([YamlBlock({"match": "a"}, ["of a"])], ["of all"], ["left out"])
 
-    assert to_text(YamlMapping({"fleet": "x", "powerful": rules}, ["written"])).splitlines() == [
+    assert to_text(YamlBlock({"fleet": "x", "powerful": rules}, ["written"])).splitlines() == [
         "# written",
         "fleet: x",
         "",
