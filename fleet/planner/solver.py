@@ -75,8 +75,8 @@ _MANY_COLUMNS = 2_000
 
 
 def can_solve() -> bool:
-    """Return whether the solver is installed: it is an extra of fleet."""
-    return highspy is not None
+    """Import the solver; return whether it is installed: it is an extra of fleet."""
+    return hasattr(highspy, "Highs")
 
 
 class Objective(NamedTuple):
