@@ -142,7 +142,7 @@ class Enrolment(Value):
         (), description="Tags of the pool, in addition to the tags that the worker reports."
     )
     requires: Tags = ()
-    expires: Moment = Field(description="Until when the token may be used for the first time.")
+    expires: Moment = Field(description="Deadline of the first use of the token.")
 
 
 class Enroller(Protocol):
@@ -460,7 +460,7 @@ class Charging(Value):
     If `until` is before `since`, the charges of hours from `until` on are removed.
     """
 
-    since: Moment | None = Field(description="`charged_until` of the ledger it rests on.")
+    since: Moment | None = Field(description="`charged_until` of the ledger before this charge.")
     until: Moment
     currency: str
     entries: tuple[LedgerEntry, ...] = ()
@@ -468,7 +468,7 @@ class Charging(Value):
         (), description="The parts of packages, and of boot and idle time."
     )
     payers: tuple[MachinePayer, ...] | None = Field(
-        None, description="Each machine's payer from now on; None: as before."
+        None, description="Payer of each machine from now on; None: unchanged."
     )
 
 

@@ -47,12 +47,12 @@ class Verb(NamedTuple):
 
 GROUPS = {
     "start": {
-        "init": Verb("fleet.migrate.init", "write fleet.yaml and the files beside it"),
+        "init": Verb("fleet.migrate.init", "create fleet.yaml and the files that it needs"),
         "import": Verb(
-            "fleet.migrate.commands", "write a fleet.yaml from another system's configuration"
+            "fleet.migrate.commands", "convert another system's configuration to fleet.yaml"
         ),
-        "validate": Verb("fleet.cli.validate", "check fleet.yaml and report every error at once"),
-        "doctor": Verb("fleet.cli.doctor", "check that everything fleet.yaml names works"),
+        "validate": Verb("fleet.cli.validate", "check fleet.yaml and list all errors"),
+        "doctor": Verb("fleet.cli.doctor", "check connections, credentials and stored state"),
         "schema": Verb("fleet.cli.schema", "print a published JSON Schema"),
         "completion": Verb("fleet.cli.completion", "print a shell completion script"),
         "help": Verb(
@@ -61,54 +61,57 @@ GROUPS = {
     },
     "every day": {
         "plan": Verb("fleet.cli.plan", "show which machines should exist, at what cost and why"),
-        "apply": Verb("fleet.cli.apply", "plan and apply the changes"),
-        "status": Verb("fleet.cli.status", "show pools and workers: state, image, work, money"),
+        "apply": Verb("fleet.cli.apply", "create, drain and delete machines as planned"),
+        "status": Verb("fleet.cli.status", "show pools and workers: state, image, work, cost"),
         "explain": Verb(
-            "fleet.cli.explain", "explain why a request waits, a pool has its size, a worker stays"
+            "fleet.cli.explain",
+            "explain a waiting request, the size of a pool, or a kept worker",
         ),
         "simulate": Verb(
             "fleet.simulate.commands",
-            "replay recorded demand, and show what a change would have cost and saved",
+            "replay recorded demand, and compare cost and waits before and after a change",
         ),
         "check": Verb(
             "fleet.cli.check",
-            "run the policies beside fleet.yaml over the plan and the configuration",
+            "test the plan and fleet.yaml against your policies",
         ),
         "report": Verb(
             "fleet.site.commands",
-            "report a month, or a saved plan as a comment of a merge request",
+            "report the costs of a month, or post a plan as a merge request comment",
         ),
     },
     "machines": {
         "machine": Verb(
-            "fleet.cli.machine", "list, delete and forget machines, print their console"
+            "fleet.cli.machine", "list, delete or forget machines, or print a console"
         ),
-        "hold": Verb("fleet.cli.hold", "keep a machine as it is for a while, without new work"),
+        "hold": Verb("fleet.cli.hold", "keep a machine for inspection, without new work"),
         "adopt": Verb(
             "fleet.cli.adopt", "adopt existing machines into a pool (changes labels only)"
         ),
     },
     "stop and permit changes": {
         "freeze": Verb("fleet.cli.freeze", "stop creations or deletions for a while"),
-        "approve": Verb("fleet.cli.approve", "let a number of machines pass a guard for a while"),
+        "approve": Verb("fleet.cli.approve", "permit changes that a guard withholds, for a while"),
     },
     "images": {
         "image": Verb("fleet.images.commands", "build, test, publish, promote and prune images"),
     },
     "queues and tickets": {
-        "tags": Verb("fleet.cli.tags", "show where tags come from and who enforces them"),
+        "tags": Verb("fleet.cli.tags", "show the origin and the enforcement of tags"),
         "export": Verb("fleet.migrate.export", "export tag rules to the queue that assigns work"),
         "debusine": Verb("fleet.cli.debusine", "prepare a Debusine server for fleet"),
         "ticket": Verb("fleet.tickets.commands", "request a machine by tags, and release it"),
         "serve": Verb("fleet.tickets.serve", "serve tickets to Resalloc clients, and apply"),
     },
     "records": {
-        "log": Verb("fleet.cli.log", "show who changed what, when and why, and verify it"),
-        "state": Verb("fleet.cli.state", "create, show, repair and move the stored state"),
-        "observe": Verb(
-            "fleet.cli.observe", "record all facts that a plan is made from, without secrets"
+        "log": Verb("fleet.cli.log", "show or verify the log of all changes"),
+        "state": Verb(
+            "fleet.cli.state", "create, show, repair, export or import the stored state"
         ),
-        "prices": Verb("fleet.cli.prices", "check the price catalogue"),
+        "observe": Verb(
+            "fleet.cli.observe", "record the facts that a plan needs, without secrets"
+        ),
+        "prices": Verb("fleet.cli.prices", "compare the prices of plans with those of providers"),
     },
 }
 """Heading in `fleet --help` to its commands, with their modules and lines."""

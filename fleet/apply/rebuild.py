@@ -47,17 +47,15 @@ class Orphan(Value):
     """A machine with the fleet's label but no stack, or a stack's entry without a machine."""
 
     kind: Literal["unrecorded", "missing"] = Field(
-        description="`unrecorded`: its provider lists it, no stack knows it; `missing`: its stack "
-        "knows it, its provider does not list it."
+        description="`unrecorded`: listed by its provider, but in no stack; `missing`: in its "
+        "stack, but not listed."
     )
     name: str
     pool: str
     provider: str
     id: str | None = Field(description="The provider's own id.")
-    since: Moment | None = Field(description="When it was made, where its provider tells.")
-    goes: bool = Field(
-        description="`fleet apply` deletes or forgets it by itself; no guard withholds that."
-    )
+    since: Moment | None = Field(description="Creation time, if the provider reports it.")
+    goes: bool = Field(description="`fleet apply` deletes or forgets it; no guard withholds that.")
     ticket: str | None = later(None, "It is kept until this ends.")
 
 

@@ -227,7 +227,7 @@ def order_entry(kind: str, at: datetime, **fields: object) -> LogEntry:
 
 
 def _money(plan: Plan) -> dict[str, str]:
-    """Return the planned cost of new machines until they are idle, and its lower bound."""
+    """Return the cost of new machines until their idle time-out, and its lower bound."""
     found = plan.optimum
     if found is None:
         return {}

@@ -223,9 +223,7 @@ def _find_later_records(fleet: Fleet, store: "Store", world: World) -> Iterator[
     # A run that reverts charges leaves the ledger charged to the end of its hour.
     most = max(world.time + MAX_SKEW, periods(fleet, world.time)[0].end)
     if not odd and until is not None and until > most:
-        odd = _explain_clock_difference(
-            world.time, until, "the end of what the ledger was charged for"
-        )
+        odd = _explain_clock_difference(world.time, until, "the last charge of the ledger")
     if odd:
         yield odd
 

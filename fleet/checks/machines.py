@@ -67,7 +67,7 @@ def _check_durations(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _place(pool: Pool, number: int) -> Path:
-    """Return the place of a type within `machine`."""
+    """Return the path of a machine type below a pool's `machine` key."""
     if isinstance(pool.machine, str):
         return ()
     return ("type", number) if isinstance(pool.machine.type, list) else ("type",)
@@ -309,7 +309,7 @@ _WITHOUT = {"bookworm": "bookworm-backports"}
 
 
 def worker_not_in_suite(fleet: Fleet) -> Iterator[Finding]:
-    """Require a source of an image whose suite holds no worker."""
+    """Require an APT source for an image whose suite has no worker package."""
     for name, image in fleet.recipes.items():
         if image.source is None and image.suite in _WITHOUT:
             yield wrong(

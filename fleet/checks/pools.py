@@ -26,7 +26,7 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 
 def min_above_max(fleet: Fleet) -> Iterator[Finding]:
-    """Require that no figure is above its bound."""
+    """Require workers.min, spare and max_starting up to max, and stop_after up to of_last."""
     boots = fleet.guards.boot_failures
     if boots.stop_after > boots.of_last:
         yield wrong(
@@ -213,7 +213,7 @@ _RUNS = 3
 
 
 def cadence_and_idle(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of times that are too short for `cadence`, for `expire_after` of 3 runs."""
+    """Warn of times shorter than `cadence`, and of `expire_after` shorter than three runs."""
     if fleet.expire_after < _RUNS * fleet.cadence:
         is_own = "expire_after" in fleet.model_fields_set
         path: Path = ("expire_after",) if is_own else ("cadence",)

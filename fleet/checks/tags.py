@@ -247,7 +247,7 @@ def _check_asked(vocabulary: Vocabulary, mention: Mention) -> Iterator[Finding]:
 
 
 def plain_tag_only(fleet: Fleet) -> Iterator[Finding]:
-    """Refuse keys of numbers that only plain tags can have: every machine has every number."""
+    """Refuse keys of plain tags for tags of kind number, which every machine provides."""
     for name, rule in fleet.tags.items():
         if rule.kind != "number":
             continue

@@ -17,7 +17,7 @@ _REPORTED = {
 
 
 def unknown_team(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a team that no queue can report, and of a member that none can or that is twice."""
+    """Warn of a team or member that no queue can report, and of a repeated member."""
     if not fleet.queues:
         return
     known = set[str]()
@@ -28,7 +28,7 @@ def unknown_team(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _check_members(fleet: Fleet, known: set[str]) -> Iterator[Finding]:
-    """Warn of members; add the teams that have one which a queue can report to `known`."""
+    """Warn of unreportable members; add teams with a reportable one to `known`."""
     kinds = {kind for queue in fleet.queues.values() for kind in _REPORTED[queue.kind]}
     kinds |= {"groups"} if fleet.members and "users" in kinds else set()
     first: dict[tuple[str, str], str] = {}
@@ -55,7 +55,7 @@ def _check_members(fleet: Fleet, known: set[str]) -> Iterator[Finding]:
 
 
 def _has_scope(fleet: Fleet, kind: str, member: str) -> bool:
-    """Return whether a queue may have the scope that a member names; most members name none."""
+    """Return whether a queue may have a member's scope; True for members without one."""
     scope, is_within, _ = member.partition("/")
     names_scope = kind == "scopes" or (kind == "workspaces" and is_within)
     if not names_scope or any(isinstance(each, WorldQueue) for each in fleet.queues.values()):

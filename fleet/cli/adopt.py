@@ -33,16 +33,15 @@ def arguments(parser: Parser) -> None:
         "--select",
         required=True,
         metavar="KEY=VALUE",
-        help="machines whose label KEY at the provider is exactly VALUE",
+        help="adopt the machines whose label KEY at the provider equals VALUE",
     )
-    parser.add_argument("--pool", required=True, metavar="NAME", help="the pool that adopts them")
+    parser.add_argument("--pool", required=True, metavar="NAME", help="add them to this pool")
     flag(
         parser,
         "--outdated",
-        "also adopt machines that differ from what the pool creates today; they are "
-        "replaced later",
+        "also adopt machines that differ from new machines of the pool; later runs replace them",
     )
-    flag(parser, "--dry-run", "only show what would be adopted")
+    flag(parser, "--dry-run", "list the machines without adopting them")
     add_json(parser)
 
 

@@ -32,7 +32,7 @@ def arguments(parser: Parser) -> None:
         "plan",
         nargs="?",
         metavar="PLAN",
-        help="a plan saved by `fleet plan --out`; fail with a diff if the current plan differs",
+        help="a plan saved by `fleet plan --out`; exit with a diff if the current plan differs",
     )
     repeated(
         parser,
@@ -44,34 +44,34 @@ def arguments(parser: Parser) -> None:
         parser,
         "--jobs",
         "N",
-        "change at most N pools of the real engine at once (default: one per CPU, 2 to 8)",
+        "maximum number of pools to change in parallel (default: one per CPU, 2 to 8)",
         kind=count(1, 1_000),
     )
-    flag(parser, "--yes", "in a terminal too, apply without asking")
+    flag(parser, "--yes", "apply without asking for confirmation")
     flag(parser, "--json", "print the outcome as JSON; with --every, one line per run")
     option(
         parser,
         "--every",
         "DURATION",
-        "apply again and again, as in --every 60s; Ctrl-C or SIGTERM stops it",
+        "repeat at this interval, for example 60s, until Ctrl-C or SIGTERM",
     )
     parser.add_argument(
         "--for",
         dest="most",
         metavar="DURATION",
-        help="with --every: start no run later than this after the first, as in --for 14m",
+        help="with --every: start no run after this time, for example 14m",
     )
-    flag(parser, "--until-quiet", "with --every: stop when there is nothing left to do")
+    flag(parser, "--until-quiet", "with --every: stop when no changes are left")
     option(
         parser,
         "--metrics",
         "FILE",
-        "after each run write its metrics to FILE, for node_exporter's textfile collector",
+        "write the metrics of each run to FILE, for node_exporter's textfile collector",
     )
     flag(
         parser,
         "--trust-clock",
-        "apply once although the clock differs from the last run's or the server's",
+        "apply once even if the clock differs from that of the last run or the server",
     )
 
 

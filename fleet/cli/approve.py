@@ -16,12 +16,12 @@ def arguments(parser: Parser) -> None:
     """Declare the arguments of `fleet approve`."""
     add_file(parser)
     parser.add_argument(
-        "guard", choices=get_args(GuardName), metavar="GUARD", help=", ".join(get_args(GuardName))
+        "guard", choices=get_args(GuardName), metavar="GUARD", help="the guard to pass"
     )
     parser.add_argument(
         "--pool", required=True, metavar="NAME", help="the pool whose machines may pass"
     )
-    option(parser, "--count", "N", "how many machines may pass", kind=count(1, 10_000))
+    option(parser, "--count", "N", "maximum number of machines to pass", kind=count(1, 10_000))
     add_order(parser)
 
 

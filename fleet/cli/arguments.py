@@ -120,8 +120,8 @@ def add_world(parser: argparse.ArgumentParser) -> None:
         parser,
         "--world",
         "FILE",
-        "read facts from a file recorded by `fleet observe`, or HISTORY.zst@TIME; starts no "
-        "program, connects nowhere, opens no file outside the folder of fleet.yaml",
+        "read facts from a recording of `fleet observe` (FILE or HISTORY.zst@TIME); start no "
+        "program, open no connection, read only the folder of fleet.yaml",
     )
 
 
@@ -131,8 +131,8 @@ def add_base(parser: argparse.ArgumentParser) -> None:
         parser,
         "--base",
         "REF",
-        "also show the differences from the plan of fleet.yaml as of this revision of git, as "
-        "origin/main, or of a .yaml file; if it cannot be read, the plan says so",
+        "also compare with the plan of another fleet.yaml: a git revision, for example "
+        "origin/main, or a .yaml file",
     )
 
 
@@ -143,10 +143,10 @@ def add_order(parser: argparse.ArgumentParser) -> None:
         dest="seconds",
         type=duration,
         metavar="TIME",
-        help="ends by itself after this time, as 2h or 1d 12h; at most 30d",
+        help="duration, for example 2h or 1d 12h, at most 30d",
     )
-    option(parser, "--reason", "TEXT", "why, for the others", kind=_reason)
-    flag(parser, "--end", "end it now; needs neither --for nor --reason")
+    option(parser, "--reason", "TEXT", "reason for the log and for other operators", kind=_reason)
+    flag(parser, "--end", "end it now; without --for and --reason")
 
 
 _MAX_SECONDS = 30 * 86400

@@ -33,8 +33,8 @@ def arguments(parser: Parser) -> None:
         parser,
         "--policies",
         "FOLDER",
-        "folder of the policies, which pytest runs with your rights, with --world too (default: "
-        "policies in the folder of fleet.yaml; required in the job of a merge request)",
+        "folder of the policies, which pytest runs with your rights (default: policies/ next to "
+        "fleet.yaml; required in the job of a merge request)",
     )
     flag(parser, "--json", "print findings as JSON")
     option(
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Find the policies, and make the plan for them."""
     folder = args.policies or join(dirname(args.file), FOLDER)
     if args.policies and not Path(folder).is_dir():
-        raise WrongUsage(f"--policies {folder}: there is no such folder")
+        raise WrongUsage(f"--policies {folder}: folder not found")
     args.found = find_policies(folder)
     if args.found and not args.policies and is_untrusted():
         raise Confined(

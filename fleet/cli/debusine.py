@@ -22,12 +22,12 @@ def arguments(parser: Parser) -> None:
         "grants",
         "print the SQL for a role that reads demand and workers",
     )
-    flag(grants, "--admin", "print it for the role that also changes workers (admin.dsn)")
-    option(grants, "--role", "NAME", "the role's name (default: fleet_ro or fleet_rw)")
+    flag(grants, "--admin", "print the SQL for the role that also changes workers (admin.dsn)")
+    option(grants, "--role", "NAME", "name of the role (default: fleet_ro or fleet_rw)")
     flag(
         grants,
         "--check",
-        "check in the database of fleet.yaml which rights the role lacks or does not need",
+        "list missing and excess rights of the role in the database of fleet.yaml",
     )
     option(grants, "--queue", "NAME", "with --check: only this queue")
     add_json(grants)

@@ -42,12 +42,12 @@ def arguments(parser: Parser) -> None:
     kinds = ["request", "pool", "worker", "powerful"]
     # Without a metavar, the error about a missing kind would not list the kinds.
     named = f"{{{','.join(kinds)}}}"
-    parser.add_argument("kind", choices=kinds, metavar=named, help="what to explain")
+    parser.add_argument("kind", choices=kinds, metavar=named, help="kind of object to explain")
     parser.add_argument(
         "name",
         nargs="?",
         metavar="ID|NAME",
-        help="a request's id or package, else a name, as plan and status show them",
+        help="id or package of a request; name of a pool or worker",
     )
     flag(parser, "--all", "explain every waiting request, in groups")
     add_world(parser)
@@ -55,15 +55,14 @@ def arguments(parser: Parser) -> None:
         parser,
         "--history",
         "FILE",
-        "with powerful: a history of `fleet observe --append` (default: what runs kept in the "
-        "store)",
+        "with powerful: a history of `fleet observe --append` (default: the history in the store)",
     )
     parser.add_argument(
         "--from",
         dest="since",
         type=past_time,
         metavar="TIME",
-        help="with powerful: begin then, as 14d or 2026-11-01 (default: 90 days ago)",
+        help="with powerful: start time, for example 14d or 2026-11-01 (default: 90 days ago)",
     )
     add_json(parser)
 
@@ -146,7 +145,7 @@ def _describe_unknown(decision: PlanResult, kind: str, name: str) -> str:
     near = nearest(name, names) if kind != "request" else ""
     hint = f"did you mean '{near}'? " if near else ""
     if not names:
-        return f"no {waits} {name}{also}; there are none"
+        return f"no {waits} {name}{also}; no {waits} exists"
     return f"no {waits} {name}{also}; {hint}known: {_list_names(names)}"
 
 

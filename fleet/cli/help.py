@@ -18,10 +18,10 @@ def arguments(parser: Parser) -> None:
         "topic",
         nargs="?",
         metavar="COMMAND|PAGE|RULE|REASON",
-        help="a command, a page as docs/how-to/begin.md or begin, a rule of `fleet validate`, or "
-        "a reason of `fleet plan`; default: the list of commands",
+        help="a command, a page (docs/how-to/begin.md or begin), a rule of `fleet validate` or a "
+        "reason of `fleet plan` (default: the list of commands)",
     )
-    parser.add_argument("--list", action="store_true", help="list all pages, by their paths")
+    parser.add_argument("--list", action="store_true", help="list the paths of all pages")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

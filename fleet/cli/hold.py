@@ -13,7 +13,7 @@ from fleet.schema.units import write_time
 def arguments(parser: Parser) -> None:
     """Declare the arguments of `fleet hold`."""
     add_file(parser)
-    parser.add_argument("machine", metavar="MACHINE", help="its name, as plan and status show it")
+    parser.add_argument("machine", metavar="MACHINE", help="name, as `fleet status` shows it")
     add_order(parser)
 
 

@@ -31,13 +31,13 @@ def arguments(parser: Parser) -> None:
     """Declare the arguments of `fleet log`."""
     add_file(parser)
     for name, what in (
-        ("--pool", "of this pool"),
-        ("--machine", "of this machine"),
-        ("--kind", "of this kind: run, create, drain, delete, freeze, hold, approve, promote ..."),
-        ("--run", "of this run, as the log prints it"),
-        ("--by", "by this person"),
+        ("--pool", "pool"),
+        ("--machine", "machine"),
+        ("--kind", "kind: run, create, drain, delete, freeze, hold, approve, promote ..."),
+        ("--run", "run, as the log prints it"),
+        ("--by", "person"),
     ):
-        repeated(parser, name, name[2:].upper(), f"only what is {what}; may be repeated")
+        repeated(parser, name, name[2:].upper(), f"only entries of this {what}; may be repeated")
     add_span(parser)
     option(
         parser,
@@ -52,8 +52,8 @@ def arguments(parser: Parser) -> None:
         nargs="?",
         const="",
         metavar="NUMBER:DIGEST",
-        help="check that no entry was removed, changed or moved, and print the place of the last "
-        "one; with one that was printed earlier, also that it is still in the log",
+        help="check that no entry was removed, changed or moved, and print NUMBER:DIGEST of the "
+        "last one; with the NUMBER:DIGEST of an earlier check, also look for that entry",
     )
     add_json(parser)
 

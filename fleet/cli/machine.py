@@ -67,50 +67,46 @@ def arguments(parser: Parser) -> None:
         default=[],
         choices=STATES,
         metavar="STATE",
-        help="only those in this state; may be repeated. `up`: connected, busy or not; `ready`: "
-        f"idle; else one of {', '.join(STATES[2:])}",
+        help="only machines in this state; may be repeated. `up`: connected, busy or not; "
+        f"`ready`: idle; others: {', '.join(STATES[2:])}",
     )
     add_world(listing)
     add_json(listing)
-    delete = add_verb(
-        actions, "delete", "drain machines, and delete those that run nothing", _delete
-    )
+    delete = add_verb(actions, "delete", "drain machines and delete idle ones", _delete)
     _add_selectors(delete)
-    console = add_verb(
-        actions, "console", "print the end of what a machine wrote at boot", _console
-    )
-    console.add_argument("machine", metavar="NAME", help="its name, as plan and status show it")
-    gone = "remove a machine that its provider no longer has from its stack"
+    console = add_verb(actions, "console", "print the last console lines of a machine", _console)
+    console.add_argument("machine", metavar="NAME", help="name, as `fleet status` shows it")
+    gone = "remove a machine from its stack after its provider lost it"
     forget_it = add_verb(actions, "forget", gone, forget)
-    forget_it.add_argument("machine", metavar="NAME", help="its name, as plan and status show it")
+    forget_it.add_argument("machine", metavar="NAME", help="name, as `fleet status` shows it")
 
 
 def _add_selectors(parser: argparse.ArgumentParser) -> None:
     """Add the options that select the machines to delete."""
     parser.add_argument(
-        "machine", nargs="*", metavar="NAME", help="its name, as plan and status show it"
+        "machine", nargs="*", metavar="NAME", help="name, as `fleet status` shows it"
     )
-    of_pool = "select, or with --run and --since only consider, machines of this pool; repeatable"
+    of_pool = "select machines of this pool, or limit --run and --since to it; may be repeated"
     repeated(parser, "--pool", "NAME", of_pool)
     which = parser.add_mutually_exclusive_group()
-    flag(which, "--unused", "with --pool: machines that run nothing")
-    flag(which, "--all", "with --pool: all machines; busy ones are only drained")
+    flag(which, "--unused", "with --pool: idle machines")
+    flag(which, "--all", "with --pool: idle machines, and drain busy ones")
     option(
         which,
         "--run",
         "ID",
-        "machines that this run created and that were never busy; ID: its start in `fleet log`",
+        "machines created by this run that were never busy; ID: its start in `fleet log`",
     )
     option(
         which,
         "--since",
         "TIME",
-        "machines that were created within this time, as 30m, and never busy",
+        "machines created within this time, for example 30m, that were never busy",
         kind=duration,
     )
-    expired = "machines whose expiry (`expire_after`) has passed, and those left by image builds"
+    expired = "expired machines (`expire_after`), and remains of image builds"
     flag(which, "--expired", expired)
-    flag(parser, "--apply", "delete them without a question; without a terminal: only show them")
+    flag(parser, "--apply", "delete without asking; required without a terminal")
     add_json(parser)
 
 

@@ -26,32 +26,32 @@ def arguments(parser: Parser) -> None:
     """Declare the arguments of `fleet observe`."""
     add_file(parser)
     where = parser.add_mutually_exclusive_group()
-    option(where, "--out", "FILE", "write it to FILE instead")
+    option(where, "--out", "FILE", "write to FILE instead of standard output")
     option(
         where,
         "--append",
         "FILE",
-        "append to the compressed history in FILE instead, as in history.jsonl.zst",
+        "append to this compressed history, for example history.jsonl.zst",
     )
     flag(
         parser,
         "--kept",
-        "write what runs of `fleet apply` observed and the store keeps, instead of looking "
-        "now: the latest of the time asked for, or with --append all that is newer than FILE",
+        "write observations of earlier runs from the store: the latest one, or with --append "
+        "all that are newer than FILE",
     )
     add_span(parser)
     flag(
         parser,
         "--pseudonyms",
-        "replace the names of requesters, group members and sandboxes by pseudonyms; "
-        "without it the recording holds personal data",
+        "replace the names of requesters, group members and sandboxes, which are personal data, "
+        "by pseudonyms",
     )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Write the world as JSON."""
     if (args.since or args.until) and not args.kept:
-        raise WrongUsage("--since and --until choose among what is kept; add --kept")
+        raise WrongUsage("--since and --until select observations in the store; add --kept")
     config = load_config(args, console)
     worlds = _worlds(config, args, console)
     if args.pseudonyms:
@@ -63,8 +63,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     *_, world = deque(worlds, 1) or [None]
     if world is None:
         raise FileUnreadable(
-            "the store keeps nothing of that time: `fleet apply` fills it, for as long as "
-            "`history.keep` says"
+            "the store has no observation of that time: `fleet apply` adds one per run and keeps "
+            "it for `history.keep`"
         )
     text = value_to_json(world)
     if args.out:
@@ -104,7 +104,7 @@ def _append(name: str, worlds: Iterable[World], console: Console) -> None:
         if done.torn:
             console.note(f"fleet: warning: {name}: {history.torn_message(done)}")
     if done is None or world is None:
-        console.note(f"nothing to add to {name}: the store keeps nothing that is newer")
+        console.note(f"{name} unchanged: the store has no newer observation")
         return
     console.note(
         f"added {added:,} bytes to {name}, {done.size:,} in all; replay this moment with "

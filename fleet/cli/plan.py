@@ -26,13 +26,13 @@ def arguments(parser: Parser) -> None:
         parser,
         "--out",
         "FILE",
-        "also save the plan as JSON to FILE, for `fleet apply FILE`; without the differences",
+        "also save the plan to FILE for `fleet apply FILE`, without the comparison",
     )
     option(
         parser, "--gitlab-terraform-report", "FILE", "also write a GitLab terraform report to FILE"
     )
-    flag(parser, "--verbose", "also print the digests of the plan and its inputs, as --out does")
-    flag(parser, "--exit-code", "exit with 3 when changes are pending")
+    flag(parser, "--verbose", "also print the digests of the plan and its inputs, as with --out")
+    flag(parser, "--exit-code", "exit with 3 if changes are pending")
 
 
 beside = reading_base

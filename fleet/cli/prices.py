@@ -28,7 +28,7 @@ from fleet.state.store import Store, store_of
 def arguments(parser: Parser) -> None:
     """Declare the arguments of `fleet prices`."""
     actions = add_verbs(parser)
-    check = add_verb(actions, "check", "compare the prices that plans use with the providers' own")
+    check = add_verb(actions, "check", "compare the prices of plans with those of providers")
     add_json(check)
 
 

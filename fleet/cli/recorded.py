@@ -24,21 +24,21 @@ def add_history(parser: argparse.ArgumentParser) -> None:
         "--history",
         dest="world",
         metavar="FILE",
-        help="a history of `fleet observe --append` (default: what runs kept in the store)",
+        help="a history of `fleet observe --append` (default: the history in the store)",
     )
     parser.add_argument(
         "--from",
         dest="since",
         type=past_time,
         metavar="TIME",
-        help="begin then, as 14d or 2026-11-01 (default: at the first recorded moment)",
+        help="start time, for example 14d or 2026-11-01 (default: first recorded moment)",
     )
     parser.add_argument(
         "--to",
         dest="until",
         type=past_time,
         metavar="TIME",
-        help="end then (default: at the last recorded moment)",
+        help="end time (default: last recorded moment)",
     )
 
 

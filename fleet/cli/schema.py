@@ -17,9 +17,9 @@ def arguments(parser: Parser) -> None:
         nargs="?",
         default="fleet",
         choices=["fleet", "world", "plan", "findings", "simulation"],
-        help="the document (default: fleet)",
+        help="document to describe (default: fleet)",
     )
-    option(parser, "--out", "FILE", "write it to FILE instead")
+    option(parser, "--out", "FILE", "write to FILE instead of standard output")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -46,21 +46,21 @@ def _document(name: str) -> tuple[Any, str, Direction]:
         case "world":
             from fleet.model.facts import World
 
-            return World, "world.json: everything one decision rests on", "read"
+            return World, "world.json: the facts behind one plan", "read"
         case "plan":
             from fleet.explain.changes import ComparedPlan
 
-            return ComparedPlan, "A plan as fleet writes it", "written"
+            return ComparedPlan, "Output of fleet plan --json", "written"
         case "findings":
             from fleet.schema.findings import Report
 
-            return Report, "What fleet validate found", "written"
+            return Report, "Findings of fleet validate", "written"
         case "simulation":
             from fleet.apply.satellites import connected
 
             return (
                 connected().simulation().model,
-                "What recorded demand comes to: fleet simulate --json",
+                "Result of fleet simulate --json: cost and waits of recorded demand",
                 "written",
             )
         case _:

@@ -51,14 +51,14 @@ def arguments(parser: Parser) -> None:
     actions = add_verbs(parser)
     for name, help_text in (
         ("init", "create the store (once per fleet)"),
-        ("show", "show where store and stacks are and what they hold"),
+        ("show", "show location and contents of store and stacks"),
         ("orphans", "list machines without a stack entry, and stack entries without a machine"),
-        ("rebuild", "rebuild lost state from the labels of machines; deletes nothing"),
+        ("rebuild", "rebuild lost state from the labels of machines"),
         ("export", "write the store and the stacks to a file"),
-        ("import", "import such a file into the state that fleet.yaml names"),
+        ("import", "import a file of `fleet state export`"),
         ("forget-machine", "remove a machine from its stack (same as `fleet machine forget`)"),
-        ("migrate", "bring a store that an older fleet made to this version's form"),
-        ("unlock", "remove the locks of dead runs, of the fleet and of its stacks"),
+        ("migrate", "upgrade a store from an older version of fleet"),
+        ("unlock", "remove the locks that dead runs left"),
     ):
         action = add_verb(actions, name, help_text, forget if name == "forget-machine" else None)
         if name in ("show", "orphans", "rebuild"):
@@ -66,22 +66,20 @@ def arguments(parser: Parser) -> None:
         if name in ("rebuild", "migrate"):
             flag(action, "--apply", "apply the changes (default: only show them)")
         if name == "forget-machine":
-            action.add_argument(
-                "machine", metavar="NAME", help="its name, as plan and status show it"
-            )
+            action.add_argument("machine", metavar="NAME", help="name, as `fleet status` shows it")
         if name == "export":
-            action.add_argument("--out", metavar="FILE", required=True, help="the file to write")
+            action.add_argument("--out", metavar="FILE", required=True, help="file to write")
         if name == "import":
-            action.add_argument("source", metavar="FILE", help="the file to read")
+            action.add_argument("source", metavar="FILE", help="file to read")
         if name == "unlock":
             option(
                 action,
                 "--holder",
                 "WHO",
-                "also remove the locks of this holder, which you know to be dead",
+                "also remove the locks of this holder; check first that it is dead",
             )
         if name == "init":
-            option(action, "--forget-stack", "STACK", "forget a stack whose state is lost")
+            option(action, "--forget-stack", "STACK", "forget a stack that lost its state")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -36,7 +36,7 @@ def arguments(parser: Parser) -> None:
     flag(
         parser,
         "--heartbeat",
-        "only check that `fleet apply` still runs, for monitoring: exit 0 yes, 1 no",
+        "check that `fleet apply` still runs, for monitoring; exit 1 if not",
     )
 
 

@@ -30,26 +30,26 @@ from fleet.words import figures as words
 def arguments(parser: Parser) -> None:
     """Declare the arguments of `fleet tags`."""
     actions = add_verbs(parser)
-    action = add_verb(actions, "explain", "show where each tag of a request comes from", _explain)
+    action = add_verb(actions, "explain", "show the origin of each tag of a request", _explain)
     action.add_argument(
         "name",
         nargs="?",
         metavar="NAME",
         help="OWNER/PROJECT/CHROOT/PACKAGE, or SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of Debusine",
     )
-    option(action, "--request", "ID", "a waiting request, in place of a name")
-    repeated(action, "--tag", "TAG", "assume that its user asked for this tag; may be repeated")
+    option(action, "--request", "ID", "id of a waiting request, instead of NAME")
+    repeated(action, "--tag", "TAG", "assume that the user requested this tag; may be repeated")
     option(action, "--user", "NAME", "assume that this user made the request")
     repeated(action, "--group", "NAME", "assume that the user is in this group; may be repeated")
     option(
         action,
         "--task",
         "TASK",
-        "assume this task; default: the one that builds a package, sbuild at Debusine",
+        "assume this task (default: the one that builds packages, sbuild at Debusine)",
     )
     add_world(action)
     add_json(action)
-    known = "list every tag and who enforces it: scheduler, capacity or none"
+    known = "list all tags and their enforcement: scheduler, capacity or none"
     add_json(add_verb(actions, "list", known, _list))
 
 

@@ -30,7 +30,7 @@ def arguments(parser: Parser) -> None:
     add_world(parser)
     what = parser.add_mutually_exclusive_group()
     flag(what, "--json", "print findings as JSON")
-    flag(what, "--resolved", "print fleet.yaml with its templates applied and its files included")
+    flag(what, "--resolved", "print fleet.yaml with templates and includes resolved")
     option(
         parser, "--gitlab-code-quality", "FILE", "also write a GitLab code quality report to FILE"
     )

@@ -167,7 +167,7 @@ def trimmed(amount: Decimal) -> Decimal:
 
 
 def withheld_variables(fleet: Fleet, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the secret variables that no engine needs, set to the empty text.
+    """Return the secret variables that no engine needs, with empty values.
 
     They hold secrets of fleet.yaml, or are passed to a provider's commands and may be secret. A
     child of fleet inherits all others; a provider's own token is added under its own name.

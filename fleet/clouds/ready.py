@@ -43,9 +43,9 @@ class Look(Value):
     """The latest livecheck of one machine."""
 
     at: Moment
-    since: Moment | None = Field(None, description="The first look that is remembered.")
-    failures: int = Field(ge=0, description="How many have failed in a row, this one counted.")
-    worked: bool = Field(False, description="One of its looks found it to work.")
+    since: Moment | None = Field(None, description="Time of the first recorded check.")
+    failures: int = Field(ge=0, description="Consecutive failed checks, including this one.")
+    worked: bool = Field(False, description="Whether a check has succeeded.")
 
 
 class _Looks(Value):

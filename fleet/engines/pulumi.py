@@ -264,8 +264,8 @@ class PulumiEngine(_Stacks):
                 if not recorded.pending and not unsure:
                     break
                 raise StackFailed(
-                    f"stack {ref.name}: an earlier run did not finish, and its provider cannot "
-                    f"say what exists: {listing.unknown}"
+                    f"stack {ref.name}: an earlier run did not finish, and the machines of its "
+                    f"provider are unknown: {listing.unknown}"
                 )
             ids |= {
                 machine.name: machine.id
@@ -518,7 +518,7 @@ class PulumiBase(_Stacks):
             marked = self._marked(fleet)
             if isinstance(marked, Unknown):
                 raise StackFailed(
-                    f"stack {ref.name}: its provider cannot say what exists: {marked.unknown}"
+                    f"stack {ref.name}: resources of its provider are unknown: {marked.unknown}"
                 )
             adopted |= {
                 key: each

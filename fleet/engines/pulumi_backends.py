@@ -55,8 +55,8 @@ def find_cli(environment: Mapping[str, str] = os.environ) -> Path:
     found = f" ({'; '.join(problems)})" if problems else ""
     raise EngineAbsent(
         f"the Pulumi CLI {VERSION} or newer is not installed{found}; {GET_CLI} (in a clone of "
-        "fleet, `python tools/pulumi_cli.py` gets it); simulated machines need none with "
-        "`engine: embedded`"
+        "fleet, `python tools/pulumi_cli.py` gets it); simulated machines work without it "
+        "with `engine: embedded`"
     )
 
 

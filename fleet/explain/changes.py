@@ -54,7 +54,7 @@ class ImageChange(Value):
         description="Duration, place and cost of the last build, as far as they are known."
     )
     promotion: str = Field(description="How the new version reaches machines.")
-    replaces: tuple[Replaced, ...] = Field((), description="The machines that it replaces then.")
+    replaces: tuple[Replaced, ...] = Field((), description="Machines that it then replaces.")
 
 
 def find_image_changes(
@@ -122,12 +122,12 @@ class ActionsChange(Value):
     pool: str
     action: Literal["create", "drain", "delete"]
     reason: Reason
-    withheld: bool = Field(description="A guard keeps them back in this run.")
-    type: str | None = Field(None, description="Of creations: the machine type.")
-    image: str | None = Field(None, description="Of creations: the image.")
+    withheld: bool = Field(description="A guard withholds them in this run.")
+    type: str | None = Field(None, description="Machine type of creations.")
+    image: str | None = Field(None, description="Image of creations.")
     settings: dict[str, str] = Field(default_factory=dict)
-    before: int = Field(description="How many without the change.")
-    after: int = Field(description="How many with it.")
+    before: int = Field(description="Number without the change.")
+    after: int = Field(description="Number with the change.")
     cost: Rate = Field(description="Money per hour that the difference adds in this run.")
     workers: tuple[str, ...] = Field(
         (), description="Drains and deletions: the workers that only one of both plans names."
@@ -139,14 +139,14 @@ class OutdatedChange(Value):
     """Machines of a pool that the change outdates and therefore schedules for replacement."""
 
     pool: str
-    outdated: bool = Field(description="They are with the change; else they no longer are.")
+    outdated: bool = Field(description="Outdated with the change, else without.")
     workers: tuple[str, ...]
 
 
 class RequestsChange(Value):
     """Equal requests that gain or lose a worker because of the change."""
 
-    served: bool = Field(description="They have a worker with the change, and none without it.")
+    served: bool = Field(description="Served only with the change, else only without.")
     queue: str
     required: tuple[str, ...] = ()
     requests: tuple[str, ...] = Field(description="Their ids, in the order they are served.")
@@ -158,7 +158,7 @@ class GuardChange(Value):
     """A guard with another result because of the change."""
 
     guard: str
-    pool: str | None = Field(None, description="None where it counts the whole fleet.")
+    pool: str | None = Field(None, description="Counted pool; None: the whole fleet.")
     before: Result
     after: Result
     because: str
@@ -170,48 +170,46 @@ class Rest(Value):
     """The cost of a fleet in its steady state: no pending replacement, no waiting request."""
 
     hour: Rate = Field(description="Money per hour.")
-    month: Rate = Field(description="Money per month of 730 hours, or of those that are billed.")
+    month: Rate = Field(description="Money per month, of at most 730 billed hours.")
 
 
 class Verdict(Value):
     """The figures of a change in this run; None: unknown."""
 
-    create: int = Field(description="Machines created beyond those without it; may be negative.")
-    drain: int = Field(description="The same for drains.")
-    delete: int = Field(description="The same for deletions.")
+    create: int = Field(description="Additional created machines; negative: fewer.")
+    drain: int = Field(description="Additional drains; negative: fewer.")
+    delete: int = Field(description="Additional deletions; negative: fewer.")
     withheld: int = Field(0, description="Such actions that guards withhold, not counted above.")
-    gained: int = Field(description="Requests that have a worker with it, and none without it.")
-    lost: int = Field(description="Requests that have a worker without it, and none with it.")
-    cost_known: bool = Field(
-        True, description="False: what an hour costs is not known of both plans."
-    )
+    gained: int = Field(description="Requests that have a worker only with the change.")
+    lost: int = Field(description="Requests that have a worker only without the change.")
+    cost_known: bool = Field(True, description="False: the cost per hour of a plan is unknown.")
     builds: MovedBuilds = Field(
-        MovedBuilds(), description="The waiting builds that it sends to other places."
+        MovedBuilds(), description="The waiting builds that the change moves to other places."
     )
     machines_known: bool = Field(
-        True, description="False: machines of a pool are unknown, and none of its counts here."
+        True, description="False: machines of a pool are unknown, and that pool is not counted."
     )
     requests_known: bool = Field(
-        True, description="False: a queue could not be read, and none of its requests counts here."
+        True, description="False: a queue could not be read, and its requests are not counted."
     )
-    waits_before: ExpectedWaits = Field(description="Expected waits from now on, without it.")
-    waits_after: ExpectedWaits = Field(description="The same with it.")
+    waits_before: ExpectedWaits = Field(description="Expected waits without the change.")
+    waits_after: ExpectedWaits = Field(description="Value with the change.")
 
 
 class Changes(Value):
     """The effect of a change of fleet.yaml in the current world."""
 
-    base: str = Field(description="SHA-256 of the fleet.yaml that it is compared with.")
-    same_config: bool = Field(description="Both fleet.yaml say the same, comments aside.")
+    base: str = Field(description="SHA-256 of the compared fleet.yaml.")
+    same_config: bool = Field(description="Both fleet.yaml are equal except for comments.")
     verdict: Verdict | None = Field(None, description="Its effect in this run, in figures.")
     sensitive: tuple[SensitiveEdit, ...] = Field(
-        (), description="Edits that the approver of the change has to see."
+        (), description="Edits that need the approver's attention."
     )
     allow_list: tuple[RuleReach, ...] = Field(
         (), description="Matches of each rule of `powerful` that it adds or changes."
     )
     builds: tuple[ComparedBuild, ...] = Field(
-        (), description="Waiting builds with their places: those first that it sends elsewhere."
+        (), description="Waiting builds with their places, moved builds first."
     )
     pools: tuple[PoolChange, ...] = ()
     actions: tuple[ActionsChange, ...] = ()
@@ -219,7 +217,7 @@ class Changes(Value):
     requests: tuple[RequestsChange, ...] = ()
     guards: tuple[GuardChange, ...] = ()
     config: tuple[ConfigChange, ...] = Field(
-        (), description="Other keys of fleet.yaml that differ, whatever comes of them."
+        (), description="Other keys of fleet.yaml that differ."
     )
     images: tuple[ImageChange, ...] = Field((), description="Images that become due.")
     attention: tuple[str, ...] = Field((), description="New problems that an operator must fix.")
@@ -233,7 +231,7 @@ class Changes(Value):
     rest_before: Rest | None = Field(
         None, description="Cost at rest without the change; None: unknown."
     )
-    rest_after: Rest | None = Field(None, description="The same with it.")
+    rest_after: Rest | None = Field(None, description="Value with the change.")
 
     @property
     def is_quiet(self) -> bool:
@@ -252,7 +250,7 @@ class ComparedPlan(Plan):
 
     change: Comparison | None = Field(
         None,
-        description="With --base: what the change does, or why that is not known. Else left out.",
+        description="Effect of the change, or the reason why it is unknown; only with --base.",
     )
     cadence: int | None = later(
         None, "With --base and --world: seconds between two runs of `fleet apply`.", ge=1

@@ -29,8 +29,8 @@ class ConfigChange(Value):
     """One key of fleet.yaml, or one entry of a list, that a change edits."""
 
     path: tuple[str | int, ...]
-    before: str = Field(description="As fleet.yaml writes it; empty where it was not there.")
-    after: str = Field(description="As fleet.yaml writes it; empty where it is gone.")
+    before: str = Field(description="Value before, as written in fleet.yaml; empty: absent.")
+    after: str = Field(description="Value after, as written in fleet.yaml; empty: removed.")
 
 
 class Edited(NamedTuple):

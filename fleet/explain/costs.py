@@ -113,22 +113,22 @@ def _default_place(options: Options) -> Way | None:
 class ComparedBuild(Value):
     """Waiting builds of one name, task and cost: their places without and with a change."""
 
-    name: str = Field(description="As the allow-list matches it; else its package, or its id.")
+    name: str = Field(description="Name that the allow-list matches; else the package or the id.")
     task: str = ""
     queue: str
     count: int
     is_moved: bool = Field(description="The change sends them to other places.")
     before: tuple[PlaceFacts, ...] = Field(description="Their places without the change.")
     after: tuple[PlaceFacts, ...] = Field(description="Their places with it.")
-    cost_before: Bill | None = Field(None, description="Of all of them; None: unknown.")
-    cost_after: Bill | None = Field(None, description="The same with it.")
+    cost_before: Bill | None = Field(None, description="Total cost before; None: unknown.")
+    cost_after: Bill | None = Field(None, description="Total cost after; None: unknown.")
 
 
 class BuildsCost(Value):
     """The cost of builds at the places where they run."""
 
-    cost: Bill | None = Field(Decimal(0), description="Of those that have a place; None: unknown.")
-    unplaced: int = Field(0, description="How many no place fits and ends in time.")
+    cost: Bill | None = Field(Decimal(0), description="Cost of placed builds; None: unknown.")
+    unplaced: int = Field(0, description="Number of builds without a place in time.")
 
     def plus(self, placement: Placement) -> "BuildsCost":
         """Return the cost including further builds."""

@@ -116,9 +116,9 @@ def _requests_without_workers(
         if architecture == ANY or known.connected or tag in offered:
             continue
         workers = (
-            f"of the server's {known.registered} such workers none is connected"
+            f"the server has {known.registered} such workers, all disconnected"
             if known.registered
-            else "the server has none"
+            else "the server has no such worker"
         )
         oldest = max(_seconds(requests, case.world.time), default=0)
         keys = [f"{queue}/{request.id}" for request in requests for _ in range(request.count)]

@@ -157,6 +157,6 @@ def _next_for_pool(fleet: Fleet, plan: Plan, name: str) -> Iterator[str]:
     if isinstance(pool, Pool) and any(
         blocked.path == limit for unserved in plan.unserved for blocked in unserved.blocked
     ):
-        yield f"one more needs pools.{name}.workers.max above {size_of(pool).max}"
+        yield f"another machine needs pools.{name}.workers.max above {size_of(pool).max}"
     if any(each.pool == name for each in plan.workers):
         yield "`fleet explain worker NAME` explains each worker"

@@ -35,7 +35,7 @@ class RuleReach(Value):
     """The recorded builds that an added or changed rule of the allow-list matches."""
 
     path: tuple[str | int, ...]
-    before: str = Field("", description="The pattern that it replaces; empty: it is new.")
+    before: str = Field("", description="The replaced pattern; empty: a new rule.")
     match: str
     task: str = later("", "The only task that it applies to; empty: every task.")
     task_before: str = later("", "The task of the rule that it replaces.")
@@ -43,16 +43,14 @@ class RuleReach(Value):
     builds: int = Field(description="Recorded builds that it matches.")
     of: int = Field(description="Recorded builds with a name.")
     added: int = Field(description="Matched builds that did not get all of its tags before.")
-    is_wider: bool = Field(
-        False, description="It certainly matches all that the rule it replaces matches, and more."
-    )
-    examples: tuple[str, ...] = Field((), description="Names of some of those, else of others.")
+    is_wider: bool = Field(False, description="It certainly matches more than the replaced rule.")
+    examples: tuple[str, ...] = Field((), description="Names of added, else of other builds.")
     packages: dict[str, int] = Field(
         default_factory=dict,
         description="Package to builds that it matches: by name, with `*` for parts that differ.",
     )
     added_packages: dict[str, int] = Field(
-        default_factory=dict, description="The same of those that got not all of its tags before."
+        default_factory=dict, description="Package to `added` builds."
     )
     owners: dict[str, int] = Field(
         default_factory=dict, description="Owner, or scope/workspace, to builds that it matches."
@@ -60,16 +58,16 @@ class RuleReach(Value):
     requesters: dict[str, int] = Field(
         default_factory=dict, description="Requester to builds that it matches."
     )
-    moments: int = Field(description="From how many recorded moments.")
-    seconds: int = Field(description="From the first of these moments to the last.")
+    moments: int = Field(description="Number of recorded moments.")
+    seconds: int = Field(description="Seconds from the first to the last of these moments.")
     cost: Bill | None = Field(
         None, description="Cost of its builds, once, on the machines of the rule; None: unknown."
     )
     cost_before: Bill | None = Field(
-        None, description="Of the same builds without the change; None: not known."
+        None, description="Cost of the same builds without the change; None: unknown."
     )
-    month: Rate | None = Field(None, description="Of its builds per month; None: not known.")
-    not_known: str = Field("", description="Why no cost is known.")
+    month: Rate | None = Field(None, description="Cost of its builds per month; None: unknown.")
+    not_known: str = Field("", description="Reason why the cost is unknown.")
 
 
 @dataclass(frozen=True)

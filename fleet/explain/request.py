@@ -360,7 +360,7 @@ def _nothing_found(
     elif replans.is_spent:
         yield ENDED
     elif never:
-        yield "add a pool whose machines and image have what it requires"
+        yield "add a pool whose machines and image meet its requirements"
     else:
         yield "no edit of fleet.yaml found that serves it: see the reasons above"
 
@@ -403,7 +403,7 @@ def reasons_of(
         yield ExplainedReason(because=difference.because, path=difference.path, by="scheduler")
     yield from _otherwise_reasons(case, signature, key)
     for because in unknown_of(case, unserved):
-        who = "operator of what could not be read"
+        who = "operator of the unreadable source"
         yield ExplainedReason(because=because, who=who)
     for name in sorted(case.fleet.pools):
         yield _explain_pool(case, signature, unserved, name)

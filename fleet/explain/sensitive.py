@@ -41,15 +41,15 @@ class SensitiveEdit(Value):
 
     kind: Kind
     path: tuple[str | int, ...]
-    place: str = Field("", description="Where it is, as FILE:LINE:COLUMN.")
-    before: str = Field(description="As fleet.yaml writes it; empty where it was not there.")
-    after: str = Field(description="As fleet.yaml writes it; empty where it is gone.")
+    place: str = Field("", description="Position, as FILE:LINE:COLUMN.")
+    before: str = Field(description="Value before, as written in fleet.yaml; empty: absent.")
+    after: str = Field(description="Value after, as written in fleet.yaml; empty: removed.")
     count: int | None = Field(
         None,
         description="Machines of a removed pool, or recorded builds that newly match a pattern; "
         "None: not known, or nothing to count.",
     )
-    busy: int | None = Field(None, description="How many of these machines are busy.")
+    busy: int | None = Field(None, description="Number of busy machines among them.")
     examples: tuple[str, ...] = Field(
         (), description="Names of some of these machines or builds; of a tag, its pools."
     )

@@ -61,7 +61,7 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
 """Ranks: raise a limit or set a mode, move an expiry, approve, add a rule to the allow-list, have
-the request require a tag, declare that workers provide one, open a tag to everyone, remove a
+the request require a tag, declare that workers provide one, permit a tag to all users, remove a
 key."""
 MOST_VALUES = 3
 """Maximum values proposed for a key of a look-up: fewer than `MOST_SHOWN`, to show others too."""
@@ -516,10 +516,10 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
         word = _WORDS.get(source or "", "rules")
         if source in ("user", "ticket") and request.requester:
             one = Askers(users=[request.requester])
-            text = f"let user {request.requester} ask for {refused.tag}"
+            text = f"permit {refused.tag} to user {request.requester}"
             yield Edit(refused.path, [*allowed, one], rank=OPEN, text=text)
         if word not in allowed:
-            text = f"let everyone ask for {refused.tag} by {word}"
+            text = f"permit {refused.tag} to all users ({word})"
             yield Edit(refused.path, [*allowed, word], rank=OPEN, text=text)
 
 

@@ -75,7 +75,7 @@ class WaitingExplanations(NamedTuple):
 
 
 def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
-    """Return the waiting requests; at most `most` are explained, half of them for their group."""
+    """Return the waiting requests; explain at most `most`, half as examples of their group."""
     groups = sorted(
         (_group(case, *each) for each in by_outcome(case)),
         key=lambda g: (g.is_served, -g.signature.priority, -len(g.requests)),

@@ -109,7 +109,7 @@ _REASONS = (
     (r"/var/log/.*", "a log of the build"),
     (r"/var/cache/.*", "a cache that a package made at its installation"),
     (r"/etc/ssl/certs/java/.*", "a key store with times in it"),
-    (r"/var/lib/systemd/.*", "systemd's record of what was set up when"),
+    (r"/var/lib/systemd/.*", "systemd's record of the order of setup"),
 )
 _UNKNOWN = "unknown: check it, because the same recipe should give the same file"
 

@@ -205,7 +205,7 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> BootTestResult:
         refused = server.refusals
     problems = [*ended, *leaks]
     if ended and refused:
-        problems.append(f"the server refused {refused[-1]}: see there why it was asked that")
+        problems.append(f"the server refused {refused[-1]}: see the log of the server")
     return BootTestResult(reached, provides, tuple(problems))
 
 

@@ -215,8 +215,8 @@ _REMOVE_LISTS = "run `rm -r /var/lib/apt/lists/*` at the end of the build"
 _CLEAN_CACHES = "run `apt-get clean` at the end of the build"
 _LEFTOVERS = (
     (f"{_ROOT_HOME}/.ansible", "is Ansible's own folder", _REBUILD),
-    (f"{_ROOT_HOME}/.bash_history", "is what somebody typed", _REBUILD),
-    ("/var/lib/cloud/instance", "is what cloud-init keeps of a machine that was booted", _REBUILD),
+    (f"{_ROOT_HOME}/.bash_history", "is the history of typed commands", _REBUILD),
+    ("/var/lib/cloud/instance", "is cloud-init's data of another machine", _REBUILD),
     ("/var/lib/systemd/credential.secret", "is a key that all machines would share", _REBUILD),
     ("/var/lib/systemd/random-seed", "is a seed that all machines would share", _REBUILD),
     ("/var/log/journal/*", "is the journal of another machine", _REBUILD),

@@ -100,8 +100,8 @@ def _add_promote_arguments(action: Parser) -> None:
         action,
         "--candidate",
         "SHARE",
-        "use it on this share of each pool's workers, as in 20%% (at least one worker), "
-        "beside the current version",
+        "boot it on this share of each pool's workers, for example 20%% (at least one); the "
+        "others keep the current version",
         kind=_share,
     )
     _foreseen(action)
@@ -124,9 +124,9 @@ def _add_prune_arguments(action: Parser) -> None:
         action,
         "--forgotten",
         "ID",
-        "also delete the upload ID that no known version has; may be repeated",
+        "also delete this upload, which belongs to no known version; may be repeated",
     )
-    flag(action, "--dry-run", "only show what would be deleted")
+    flag(action, "--dry-run", "list the versions without deleting them")
 
 
 def _add_due_arguments(action: Parser) -> None:
@@ -140,12 +140,12 @@ def _add_due_arguments(action: Parser) -> None:
         action,
         "--gitlab-job",
         "FILE",
-        "YAML with what each of those jobs has beside its script: image, tags, before_script",
+        "YAML with further keys of those jobs: image, tags, before_script",
     )
 
 
 def _foreseen(action: Parser) -> None:
-    flag(action, "--dry-run", "only show which versions move and which machines are replaced")
+    flag(action, "--dry-run", "show promoted versions and replaced machines without changing them")
 
 
 def _share(text: str) -> int:
@@ -161,20 +161,20 @@ def _add_build_arguments(action: Parser) -> None:
         action,
         "--at",
         "PLACE",
-        "where to build: a provider, such as one of kind hcloud (on a temporary machine, as a "
-        "snapshot), or a Debusine queue (by its image task, as a disk); default: this computer",
+        "where to build: a provider (a snapshot, on a temporary machine) or a Debusine queue (a "
+        "disk, by its image task); default: this computer",
     )
     option(
         action,
         "--mirror",
         "URL",
-        "the Debian archive to build from, in place of the recipe's (default: "
-        "FLEET_MIRROR); the image keeps it as its source",
+        "Debian archive to build from, instead of the recipe's (default: FLEET_MIRROR); also the "
+        "APT source of the image",
     )
     flag(
         action,
         "--snapshot",
-        "accept expired package lists: the archive is a snapshot of an earlier day",
+        "accept expired package lists, for an archive that is a snapshot",
     )
     flag(action, "--raw", "keep the uncompressed disk too, as disk.raw")
     flag(
@@ -182,7 +182,7 @@ def _add_build_arguments(action: Parser) -> None:
         "--check-reproducible",
         "build a second time from scratch, and show which files differ and why",
     )
-    option(action, "--on", "QUEUE", "like --at QUEUE, also if a provider has the same name")
+    option(action, "--on", "QUEUE", "like --at QUEUE, even if a provider has the same name")
     option(
         action,
         "--workspace",
@@ -204,7 +204,7 @@ def _add_publish_arguments(action: Parser) -> None:
     flag(
         action,
         "--clean",
-        "publish nothing; remove what runs that died over six hours ago left there",
+        "publish nothing; remove unfinished uploads that are over six hours old",
     )
 
 
@@ -213,37 +213,36 @@ def _add_test_arguments(action: Parser) -> None:
     flag(
         action,
         "--offline",
-        "only look into the disk; run no job for its executors and tasks, which proves no tag",
+        "only inspect the disk; run no jobs, so that no tag is proven",
     )
     flag(
         action,
         "--boot",
-        "also boot it under QEMU until its worker registers and asks for work, at a server "
-        "made for this test",
+        "also boot it under QEMU until its worker registers and requests work at a test server",
     )
     option(
         action,
         "--queue",
         "NAME",
-        "with --boot: register at this queue of fleet.yaml, and run one of its work requests",
+        "with --boot: register at this queue instead, and run one of its work requests",
     )
     option(
         action,
         "--limit",
         "DURATION",
-        "with --boot: how long the worker may take (default: 10m)",
+        "with --boot: time limit of the worker (default: 10m)",
         default="10m",
     )
     action.add_argument(
         "--accelerator",
         choices=["auto", "kvm", "tcg"],
         default="auto",
-        help="with --boot: kvm, or tcg (no KVM needed); auto uses kvm if it works",
+        help="with --boot: kvm, tcg (works without KVM), or auto (kvm if available)",
     )
 
 
 def _add_image(action: Parser) -> None:
-    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    action.add_argument("image", metavar="NAME", help="name of the image in fleet.yaml")
 
 
 def _add_version(action: Parser, which: str = "the version, as in 20261121T203000Z") -> None:

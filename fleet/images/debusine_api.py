@@ -143,12 +143,12 @@ class DebusineClient:
     def log(self, name: str, file: ArtifactFile) -> str:
         """Return the text of a log."""
         if file.size > _MAX_LOG_BYTES:
-            return f"its {file.size} bytes were left at the server\n"
+            return f"not downloaded: {file.size} bytes are too many\n"
         return b"".join(self._read_chunks(name, file)).decode(errors="replace")
 
     def _read_chunks(self, name: str, file: ArtifactFile) -> Iterator[bytes]:
         if not file.url.startswith(f"{self.url}/"):
-            raise BuildFailed(f"the server names another host for {name}; nothing was asked there")
+            raise BuildFailed(f"{name} not downloaded: the server names another host")
         with self._client.stream("GET", file.url) as answer:
             self._check(answer)
             yield from answer.iter_bytes(_CHUNK_BYTES)

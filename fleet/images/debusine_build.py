@@ -68,7 +68,7 @@ class RequestBuilder:
 
 
 class _ServerBuild:
-    """One build at a server."""
+    """One image build at a Debusine server."""
 
     def __init__(self, builder: RequestBuilder, server: DebusineClient, draft: Draft) -> None:
         self._builder = builder
@@ -126,8 +126,8 @@ class _ServerBuild:
         got = (images[0].data.get("codename"), images[0].data.get("architecture"))
         if got != asked:
             raise BuildFailed(
-                f"work request {request.id} at {self._server.url} made a system image of {got[0]} "
-                f"for {got[1]}, {asked[0]} for {asked[1]} was asked for"
+                f"work request {request.id} at {self._server.url} created a system image of "
+                f"{got[0]} for {got[1]}, not of {asked[0]} for {asked[1]}"
             )
         ((name, file),) = images[0].files.items()
         self._server.take(name, file, self._draft.folder / folder.QCOW2)

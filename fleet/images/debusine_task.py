@@ -53,7 +53,7 @@ apt-get --yes --quiet purge --autoremove {runner}
 LC_ALL=C find / -xdev -depth -name '*[! -~]*' -print -delete
 LC_ALL=C sed --in-place '/[^ -~]/d' /etc/ca-certificates.conf
 update-ca-certificates --fresh
-# The task's debefivm-create lets anybody in as root, names the machine and keeps apt's lists.
+# The task's debefivm-create sets no root password, names the machine and keeps apt's lists.
 usermod --password '*' root
 rm -f /etc/systemd/system/serial-getty@.service.d/autologin.conf
 sed --in-place '/^127[.]0[.]1[.]1 /d' /etc/hosts

@@ -110,7 +110,7 @@ class InstanceBuilder:
 
 @dataclass(frozen=True)
 class _InstanceBuild:
-    """One build."""
+    """One image build on a temporary machine."""
 
     builder: InstanceBuilder
     draft: Draft

@@ -273,7 +273,7 @@ def pack_source(top: Path) -> dict[str, Path]:
 
 
 def mirror_of(suite: str) -> str:
-    """Return the image's archive of its suite."""
+    """Return the URL of the image's APT source for a suite; default: Debian's own."""
     apt: Any = import_module("apt_pkg")  # each image has it, for Ansible
     apt.init()
     sources = apt.SourceList()

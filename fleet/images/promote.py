@@ -169,7 +169,7 @@ class ListedImage(Value):
 
     image: str
     declared: Literal["recipe", "existing", "no"] = Field(
-        description="How fleet.yaml has it; `no`: it is not there, or not any more."
+        description="Its declaration in fleet.yaml; `no`: not declared."
     )
     pinned: str | None = Field(
         None, description="The version that fleet.yaml pins; it boots whatever is promoted."
@@ -239,9 +239,9 @@ class Recycled(Value):
     """The effect of a promotion on one pool."""
 
     pool: str
-    boots: str = Field(description="Version of its next machines; empty where it is not known.")
+    boots: str = Field(description="Version of its next machines; empty: unknown.")
     replaced: tuple[str, ...] = Field((), description="Workers that the next plans replace.")
-    held: int = Field(description="Machines that it has.")
+    held: int = Field(description="Number of its machines.")
     at_a_time: int = Field(description="Maximum share of the pool at the same time, in percent.")
     windows: tuple[str, ...] = ()
 
@@ -255,7 +255,7 @@ class PromotionResult(Value):
     unknown: tuple[str, ...] = Field(
         (), description="Unreadable sources, and the changes that they stop."
     )
-    done: bool = Field(description="False: it was only looked at.")
+    done: bool = Field(description="False: dry run.")
 
 
 def foresee(fleet: Fleet, world: World, moves: Iterable[Move], *, done: bool) -> PromotionResult:

@@ -36,7 +36,7 @@ class PrunedVersion(Value):
     image: str
     version: str
     state: State
-    kept: str = Field("", description="Why it stays; empty: it goes, or would go.")
+    kept: str = Field("", description="Reason to keep it; empty: deleted, or to be deleted.")
     places: dict[str, str] = Field(
         default_factory=dict, description="Place to the deleted object."
     )
@@ -50,7 +50,9 @@ class UntrackedUpload(Value):
     image: str
     version: str
     since: Moment = Field(description="Start of its upload.")
-    kept: str = Field(FORGOTTEN_ADVICE, description="Why it stays; empty: it goes, or would go.")
+    kept: str = Field(
+        FORGOTTEN_ADVICE, description="Reason to keep it; empty: deleted, or to be deleted."
+    )
 
 
 class Pruning(Value):
@@ -59,13 +61,13 @@ class Pruning(Value):
     fleet: str
     versions: tuple[PrunedVersion, ...]
     forgotten: tuple[UntrackedUpload, ...] = Field(
-        (), description="Deleted where a person names it, never else."
+        (), description="Deleted only if an operator names it."
     )
     unlisted: dict[str, str] = Field(
-        default_factory=dict, description="Place to why what it holds could not be listed."
+        default_factory=dict, description="Place to the reason why it is unreadable."
     )
-    failed: bool = Field(False, description="Something that was to go could not be deleted.")
-    done: bool = Field(description="False: it was only looked at.")
+    failed: bool = Field(False, description="Whether a deletion failed.")
+    done: bool = Field(description="False: dry run.")
 
     @property
     def exit_code(self) -> int:

@@ -326,7 +326,7 @@ def publishing_to_text(publishing: Publishing) -> str:
         elif each.id:
             lines.append(f"{each.place}: {what} is published as {each.id}")
         elif not each.removed:
-            lines.append(f"{each.place}: nothing was left there")
+            lines.append(f"{each.place}: no remains found")
     return "\n".join(lines) + "\n"
 
 

@@ -37,18 +37,16 @@ def arguments(parser: Parser) -> None:
     ):
         source = add_verb(sources, name, help_text, config=False)
         live = name == "debusine"
-        source.add_argument(
-            "path", nargs="?" if live else None, metavar=what, help="the file to read"
-        )
+        source.add_argument("path", nargs="?" if live else None, metavar=what, help="file to read")
         option(
             source,
             "--fleet",
             "NAME",
-            "the name of the fleet (default: imported)",
+            "name of the fleet (default: imported)",
             default="imported",
         )
-        option(source, "--out", "FILE", "write fleet.yaml to FILE instead")
-        option(source, "--json", "FILE", "also write every change of meaning as JSON to FILE")
+        option(source, "--out", "FILE", "write fleet.yaml to FILE instead of standard output")
+        option(source, "--json", "FILE", "also write all changes of meaning as JSON to FILE")
         if name == "copr":
             add_world(source)
         if name == "debusine":
@@ -60,15 +58,15 @@ def _server(source: Parser) -> None:
         source,
         "--dsn-env",
         "VARIABLE",
-        "read the server's database; this environment variable holds the DSN of a "
+        "read the database of the server; VARIABLE is the environment variable with the DSN of a "
         "read-only PostgreSQL role",
     )
     source.add_argument(
         "--admin",
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
-        help="run this command to reach debusine-admin on the server, as in --admin ssh HOST "
-        "debusine-admin; takes the rest of the line",
+        help="run debusine-admin by this command, the rest of the line, for example --admin ssh "
+        "HOST debusine-admin",
     )
 
 

@@ -44,23 +44,23 @@ def arguments(parser: Parser) -> None:
         debusine,
         "--task",
         "NAME",
-        "the Debusine task that `powerful` applies to (default: sbuild); may be repeated",
+        "Debusine task that `powerful` applies to (default: sbuild); may be repeated",
     )
     copr = add_verb(targets, "copr", "write the option EXTRA_BUILDCHROOT_TAGS of Copr's frontend")
     how = debusine.add_mutually_exclusive_group()
-    flag(how, "--diff", "show what --apply would change at the servers; exit 3 if they differ")
+    flag(how, "--diff", "show the differences from the servers; exit 3 if there are any")
     flag(how, "--apply", "write the entries to the servers (queues.NAME.rules)")
     option(
         debusine,
         "--delete-up-to",
         "N",
-        "with --apply: allow at most this many deletions per collection",
+        "with --apply: maximum number of deletions per collection (default: 0)",
         default=0,
         kind=int,
     )
     option(copr, "--patch", "FILE", "write a unified diff for FILE, Copr's configuration")
     for target in (debusine, copr):
-        option(target, "--out", "FILE", "write it to FILE instead")
+        option(target, "--out", "FILE", "write to FILE instead of standard output")
 
 
 _LIMIT_BYTES = 10 * 1000 * 1000

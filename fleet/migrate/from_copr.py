@@ -526,7 +526,7 @@ class _LiteralReader:
                     yield Rule(pattern, (tag,), place, self._reason(place))
 
     def _node(self, value: ast.AST | None) -> Node:
-        """Return a literal as a node; a part of it that is none is refused."""
+        """Return a literal as a node; refuse parts that are no literals."""
         place = self.span(value)
         start, end = (place.line - 1, place.column - 1), (place.end_line - 1, place.end_column - 1)
         node = Node("scalar", place.file, start, end)
@@ -628,7 +628,7 @@ def _comments(text: str) -> _Comments:
 
 
 def _powerful_rule(rule: Rule, notes: ImportNotes) -> dict[str, object] | str:
-    """Return the rule for fleet.yaml; a comment if it has none."""
+    """Return the rule for fleet.yaml, or a comment if RE2 cannot express it."""
     try:
         wide = widened(rule.pattern)
     except NeverMatches as reason:

@@ -148,7 +148,7 @@ def import_debusine(name: str, content: bytes, fleet: str) -> Imported:
         "url": "https://debusine.example.org",
         "scopes": found.scopes or ["debian"],
     }
-    to_do = f"to do: write the server's {missing}; the listing has none"
+    to_do = f"to do: add {missing} of the server, missing in the listing"
     templates = share(found.pools, "debusine")
     sections = {
         "money": _money(found),

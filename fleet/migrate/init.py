@@ -56,7 +56,7 @@ def arguments(parser: Parser) -> None:
         parser.add_argument(
             f"--{name}",
             choices=tuple(choices),
-            help=f"{question} {listed}; default: {default}; a terminal is asked",
+            help=f"{question} {listed}; default: {default}, or asked at a terminal",
         )
     option(parser, "--fleet", "NAME", "name of the fleet (default: builds)", default="builds")
     option(
@@ -66,20 +66,20 @@ def arguments(parser: Parser) -> None:
         f"address of the Debusine or Copr server (default: {starting.URLS['debusine']})",
     )
     option(parser, "--scope", "SCOPE", "scope at the Debusine server (default: debian)")
-    flag(parser, "--yes", "ask nothing at a terminal: take the defaults")
+    flag(parser, "--yes", "use the defaults without asking")
     listed = ", ".join(f"`{name}` ({page})" for name, page in EXAMPLES.items())
     parser.add_argument(
         "--example",
         choices=tuple(EXAMPLES),
         metavar="NAME",
-        help=f"only write the files that a page is followed with: {listed}",
+        help=f"write only the files that a page of the documentation uses: {listed}",
     )
     parser.add_argument(
         "--from",
         dest="source",
         nargs=2,
         metavar=("SYSTEM", "FILE"),
-        help="write what `fleet import` makes of a file of resalloc, copr or debusine",
+        help="convert a file of resalloc, copr or debusine, as `fleet import` does",
     )
 
 

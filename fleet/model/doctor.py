@@ -43,10 +43,10 @@ class Machinery(Value):
 class Summary(Value):
     """The public status of a server."""
 
-    server_time: Moment | None = Field(description="By its clock; None where it reports none.")
-    asked_at: Moment = Field(description="By our clock.")
+    server_time: Moment | None = Field(description="Time of its clock; None: not reported.")
+    asked_at: Moment = Field(description="Time of fleet's clock.")
     architectures: dict[str, Machinery] = Field(
-        description="Architecture to its external workers; `any`: work that names none."
+        description="Architecture to its external workers; `any`: work without an architecture."
     )
 
 
@@ -66,8 +66,8 @@ class CiProject(Value):
     configuration: str = Field(description="`FILE`, or `FILE@PROJECT`.")
     protected_branches: tuple[str, ...] = Field(description="Names; `*` matches any text.")
     opens_to_merge_requests: bool | None = Field(
-        description="Whether pipelines of merge requests between protected branches get "
-        "Protected variables; None: this GitLab does not say."
+        description="Whether pipelines of merge requests between protected branches get Protected "
+        "variables; None: not reported by this GitLab."
     )
     variables: tuple[CiVariable, ...]
 
@@ -80,7 +80,7 @@ class QueueWait(Value):
     waiting: int
     oldest_seconds: int | None
     median_seconds: int | None
-    machinery: Machinery | None = Field(description="None where the server did not tell.")
+    machinery: Machinery | None = Field(description="None: not reported by the server.")
 
 
 class NextStep(Value):
@@ -100,7 +100,7 @@ class Diagnosis(Value):
     time: Moment
     findings: tuple[CheckResult, ...]
     waits: tuple[QueueWait, ...]
-    next_steps: tuple[NextStep, ...] = Field((), description="In order; the first hinders most.")
+    next_steps: tuple[NextStep, ...] = Field((), description="The most important step first.")
 
     @property
     def exit_code(self) -> int:

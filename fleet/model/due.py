@@ -40,8 +40,8 @@ class DueImage(Value):
         "", description="The version to test or publish; empty if one is to be built."
     )
     causes: tuple[DueCause, ...] = ()
-    waits_until: Moment | None = Field(None, description="It is due, but not before.")
-    waits: str = Field("", description="Why a due step is not done now.")
+    waits_until: Moment | None = Field(None, description="It is due from this time on.")
+    waits: str = Field("", description="Reason why a due step waits.")
     serving: str = Field("", description="The version that machines boot meanwhile.")
     rebuild: str = Field(
         "", description="Duration and cost of the last build, if it is to be built again."

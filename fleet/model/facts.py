@@ -51,7 +51,7 @@ class Base(Value):
     ids: dict[str, str] = Field(
         default_factory=dict, description="Part, as KIND/NAME, to its id at the provider."
     )
-    laid: bool = Field(False, description="Each of them was made as asked, and all that is in it.")
+    laid: bool = Field(False, description="Whether each part and its contents exist as declared.")
     interrupted: bool = Field(False, description="An earlier operation did not finish.")
 
 
@@ -88,10 +88,10 @@ class Charge(Value):
     """Machine time and money of one pool and payer, in the current hour, day and month."""
 
     pool: str
-    scope: str | None = Field(None, description="None with no other payer: the pool itself pays.")
+    scope: str | None = Field(None, description="Scope of the payer; without payer the pool pays.")
     team: str | None = None
     owner: str | None = None
-    tags: Tags = Field((), description="Tags that the work it was charged for required.")
+    tags: Tags = Field((), description="Required tags of the charged work.")
     seconds: tuple[int, int, int] = Field(
         description="Machine seconds in the current hour, day and month."
     )
@@ -103,9 +103,9 @@ class Charge(Value):
 class LedgerEntry(Value):
     """Machine time and money of one pool and payer in one hour, for the ledger."""
 
-    hour: Moment = Field(description="When the hour of `money.time_zone` began.")
+    hour: Moment = Field(description="Start of the hour, in `money.time_zone`.")
     pool: str
-    scope: str | None = Field(None, description="None with no other payer: the pool itself pays.")
+    scope: str | None = Field(None, description="Scope of the payer; without payer the pool pays.")
     team: str | None = None
     owner: str | None = None
     tags: Tags = ()
@@ -118,13 +118,13 @@ class MachinePayer(Value):
 
     machine: str
     pool: str
-    scope: str | None = Field(None, description="None with no other payer: the pool itself pays.")
+    scope: str | None = Field(None, description="Scope of the payer; without payer the pool pays.")
     team: str | None = None
     owner: str | None = None
     tags: Tags = ()
     package: str | None = Field(None, description="The source package of that work, if known.")
     since: Moment = Field(
-        description="When that work was last seen, or when the machine was ordered."
+        description="Last observation of that work, else the order of the machine."
     )
 
 
@@ -174,10 +174,10 @@ class PriceList(Value):
 
 
 class QueueRule(Value):
-    """One rule of a queue, as far as it gives tags; equal ones have the same effect."""
+    """The effect of one rule of a queue on tags; equal rules have the same effect."""
 
-    task: str = Field("", description="Debusine: the task that it is about.")
-    pattern: str = Field("", description="Copr: what the name of a build has to match.")
+    task: str = Field("", description="Debusine: task of the requests.")
+    pattern: str = Field("", description="Copr: pattern of the build name.")
     when_provided: Tags = Field((), description="Debusine: tags that a request provides already.")
     when_required: Tags = Field((), description="Debusine: tags that it requires already.")
     provides: Tags = Field((), description="Tags that a request then provides.")
@@ -199,13 +199,13 @@ class HeldRules(Value):
         (), description="Rules that came from fleet."
     )
     others: Annotated[tuple[QueueRule, ...], sort_by()] = Field(
-        (), description="Rules that people wrote there."
+        (), description="Rules that users wrote there."
     )
     uncompared: int = Field(
-        0, description="Entries that do more than give tags; their content is not recorded."
+        0, description="Number of entries with other effects; their content is not recorded."
     )
     since: Moment | None = Field(
-        None, description="When fleet first saw just these rules; None: not before this reading."
+        None, description="Time when fleet first read these rules; None: in this reading."
     )
 
     @property
@@ -230,7 +230,7 @@ MAX_COUNT = 1_000_000
 
 
 class Request(Value):
-    """Work that waits for a worker; `count` of them when the queue groups equal ones."""
+    """A waiting request, or `count` equal ones that the queue groups."""
 
     id: str = Field(description="The queue's own id; of the oldest when grouped.")
     count: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
@@ -256,7 +256,7 @@ class Request(Value):
     package: str | None = None
     sandbox: str | None = None
     task_data: dict[str, Any] = Field(
-        default_factory=dict, description="Only the fields that a rule may look at."
+        default_factory=dict, description="Only the fields that rules may read."
     )
     deadline_seconds: Annotated[int, Field(ge=1, le=MOST)] | None = later(
         None,
@@ -287,7 +287,7 @@ class TaskHistory(Value):
 
 
 class TaskRuns(Value):
-    """How long finished runs of one task for one package took on one machine type."""
+    """Durations of finished runs of one task and package on one machine type."""
 
     task: str
     package: str
@@ -302,12 +302,12 @@ class TaskRuns(Value):
 class QueueSample(Value):
     """The listed part of a queue that is too long to list in time, and an estimate of the rest."""
 
-    listed: int = Field(description="Pending requests that were listed, of each scope both ends.")
+    listed: int = Field(description="Listed requests, oldest and newest of each scope.")
     unlisted: dict[str, int] = Field(
-        description="Scope to how many more are pending there, as the server counts them."
+        description="Scope to the number of unlisted pending requests, as the server counts them."
     )
     longest: int = Field(
-        description="About how many can be listed in time; a longer queue has to be read over SQL."
+        description="Approximate number that can be listed in time; read a longer queue over SQL."
     )
     unreadable: dict[str, str] = later(
         {},
@@ -319,12 +319,12 @@ class QueueSample(Value):
 class Demand(Value):
     """The requests that waited in one queue when its reading started."""
 
-    read_at: Moment = Field(description="When the reading began.")
+    read_at: Moment = Field(description="Start of the reading.")
     requests: tuple[Request, ...] = ()
     stored: bool = Field(
-        False, description="The queue stored the tags when a request became pending; they win."
+        False, description="The queue stored tags of pending requests; they have precedence."
     )
-    estimate: bool = Field(False, description="True where a long queue was only sampled.")
+    estimate: bool = Field(False, description="Whether a long queue was only partly read.")
     sample: QueueSample | None = Field(None, description="The known part of such an estimate.")
     history: tuple[TaskHistory, ...] = Field(
         (), description="Resources that earlier runs used, if known."
@@ -350,7 +350,7 @@ class WorkerState(Word):
 
 
 class Work(Value):
-    """The work of a busy worker, as far as its queue reports it, and its payers."""
+    """The known work of a busy worker, and its payers."""
 
     task: str = ""
     required: Tags = Field((), description="Tags its request required.")
@@ -372,14 +372,14 @@ class Work(Value):
 
 
 class Ended(Value):
-    """Work that a worker has ended, and when."""
+    """Finished work of a worker, and its end."""
 
     work: Work
     at: Moment
 
 
 class Worker(Value):
-    """A worker as its queue knows it."""
+    """A worker, as its queue reports it."""
 
     name: str
     machine: str | None = Field(None, description="Name of the machine it runs on, if ours.")
@@ -397,19 +397,19 @@ class Worker(Value):
     )
     provides: Tags = ()
     requires: Tags = ()
-    since: Moment | None = Field(None, description="In this state since.")
+    since: Moment | None = Field(None, description="Start of this state.")
     last_seen: Moment | None = None
     connected_since: Moment | None = Field(
-        None, description="None: it is not connected, or its queue does not say since when."
+        None, description="Start of the connection; None: not connected, or unknown."
     )
     away: bool = Field(
-        False, description="It is busy, but not connected: it comes back with its work, or never."
+        False, description="Busy, but not connected: it may return with its work, or never."
     )
     stranded: bool = Field(
-        False, description="No token of it works: what it was given it cannot fetch, nor answer."
+        False, description="It has no valid token: it can neither fetch nor finish assigned work."
     )
     token_expires: Moment | None = Field(
-        None, description="Until when one that never registered may; None: it need not hurry."
+        None, description="Deadline of its registration; None: no deadline."
     )
 
 
@@ -419,10 +419,10 @@ class QueueReading(Value):
     # pydantic's smart mode keeps the whole input of a long queue in memory until it is validated.
     demand: Demand | Unknown = Field(union_mode="left_to_right")
     workers: tuple[Worker, ...] | Unknown | None = Field(
-        None, description="None where no registry can be read (REST alone)."
+        None, description="None: no registry (REST only)."
     )
     rivals: Tags = Field(
-        (), description="Worker pools for which the queue's own provisioner makes machines."
+        (), description="Worker pools for which the queue itself creates machines."
     )
     clock_ahead: int | None = later(
         None,
@@ -456,14 +456,14 @@ class MachineState(Word):
 
 
 class Machine(Value):
-    """A machine as its provider lists it under the label fleet=NAME."""
+    """A machine with the label fleet=NAME, as its provider lists it."""
 
     name: str
     id: str = Field(description="The provider's own id.")
     pool: str = Field(description="From the label `pool`.")
     type: str
     state: MachineState
-    created_at: Moment | None = Field(description="None: its provider does not tell.")
+    created_at: Moment | None = Field(description="None: not reported by the provider.")
     image: str | None = None
     digest: str | None = Field(None, description="Digest of its inputs, from its label.")
     expires: Moment | None = Field(
@@ -472,8 +472,8 @@ class Machine(Value):
     address: str | None = None
     misses: Count | None = Field(
         None,
-        description="How often in a row the port of `pools.NAME.ready` did not answer; 0: it "
-        "answers; None: not checked.",
+        description="Consecutive failed checks of the port in `pools.NAME.ready`; 0: it answers; "
+        "None: not checked.",
     )
     was_ready: bool = Field(False, description="That port has answered at least once.")
     looked_since: Moment | None = Field(
@@ -504,7 +504,7 @@ class Listing(Value):
         "reports its time.",
     )
     workers: tuple[Worker, ...] | None = Field(
-        None, description="Workers that register at the provider itself (kind sim); None: none do."
+        None, description="Workers that register at the provider itself; None: not supported."
     )
 
 
@@ -545,10 +545,10 @@ class Stack(Value):
     """A pool's stack as its engine recorded it: the second witness of machines."""
 
     engine: Literal["embedded", "pulumi"]
-    provider: str = Field(description="Name of the provider in fleet.yaml when it was made.")
+    provider: str = Field(description="Name of the provider in fleet.yaml at its creation.")
     serial: int = Field(description="Grows with each change of the stack's state.")
     name: str = Field(
-        "", description="Where it is not FLEET-POOL: a pool that was renamed keeps its stack."
+        "", description="Stack name if not FLEET-POOL: a renamed pool keeps its stack."
     )
     workers: tuple[WorkerInputs, ...] = ()
     ids: dict[str, str] = Field(
@@ -570,7 +570,7 @@ AttemptResult = Literal[
 
 
 class Attempt(Value):
-    """One try to make a machine, and what became of it: the memory of failures."""
+    """One attempt to create a machine, with its result."""
 
     pool: str
     worker: str
@@ -579,21 +579,21 @@ class Attempt(Value):
     image: str = Field(description="The provider's own id of its image.")
     at: Moment
     result: AttemptResult = Field(
-        description="`failed`: created, but never registered; `gone`: gone before that was known; "
-        "`out-of-stock`, `quota`, `name-taken`, `error`: the provider created none."
+        description="`failed`: never registered; `gone`: disappeared before its registration; "
+        "`out-of-stock`, `quota`, `name-taken`, `error`: not created."
     )
     detail: str = Field("", description="The provider's message, without secrets.")
 
 
 class Departure(Value):
-    """Why a run drained a worker or switched it off: later steps carry the same reason."""
+    """The reason why a run drained or disabled a worker; later steps keep it."""
 
     worker: str
     registry: str = Field("", description="Where it was drained; empty: its token was revoked.")
-    reason: str = Field(description="A reason of the plan's.")
+    reason: str = Field(description="Reason in the plan.")
     at: Moment
     over: Moment | None = Field(
-        None, description="When it was given back after a hold; None: it was not."
+        None, description="Return to work after a hold; None: not returned."
     )
 
     @property
@@ -603,22 +603,22 @@ class Departure(Value):
 
 
 class Absence(Value):
-    """A machine that its stack knows and that complete listings of its provider lack."""
+    """A machine of a stack that is missing from complete listings of its provider."""
 
     provider: str
     name: str
     id: str
-    since: Moment = Field(description="The first listing in a row that lacked it.")
-    lists: Count = Field(description="Complete listings in a row that lacked it.")
+    since: Moment = Field(description="First of the consecutive listings without it.")
+    lists: Count = Field(description="Number of consecutive complete listings without it.")
     works: bool | None = Field(
         None,
-        description="False: as many livechecks as its provider says failed in a row; True: the "
-        "latest one succeeded; None: unknown.",
+        description="False: its livechecks failed as often in a row as its provider permits; "
+        "True: the latest one succeeded; None: unknown.",
     )
 
 
 class World(Value):
-    """Everything one decision rests on, without secrets."""
+    """All facts of one plan, without secrets."""
 
     format: Literal["fleet-world-1"] = "fleet-world-1"
     fleet: str = Field(description="Name of the fleet that observed it.")
@@ -634,17 +634,17 @@ class World(Value):
     images: tuple[ImageVersion, ...] | Unknown = ()
     ledger: Ledger | Unknown = Field(
         Unknown(unknown="it was not recorded"),
-        description="Spending so far; without it, budgets allow no new machine.",
+        description="Spending so far; if unknown, budgets allow no new machine.",
     )
     attempts: Annotated[tuple[Attempt, ...], sort_by("at", "worker")] = Field(
-        (), description="The latest tries to make machines, of each pool and machine type."
+        (), description="Latest attempts to create machines of each pool and machine type."
     )
     absences: Annotated[tuple[Absence, ...], sort_by("provider", "name")] = later(
         (), "Machines that their stacks know and that their providers do not list."
     )
     approved: dict[str, int] | Unknown = Field(
         default_factory=dict,
-        description="Digest of an approval to how many machines it has let pass.",
+        description="Digest of an approval to the number of machines that used it.",
     )
     orders: Annotated[tuple[Order, ...], sort_by("key")] | Unknown = later(
         (), "Freezes, holds and approvals of operators that apply."
@@ -661,12 +661,12 @@ class World(Value):
         default_factory=dict, description="Group to its users, from the file of `members`."
     )
     runs: Annotated[tuple[Moment, ...], AfterValidator(_sort_values)] | Unknown = Field(
-        (), description="When the latest runs of `fleet apply` that ended began, oldest first."
+        (), description="Start of the latest finished runs of `fleet apply`, oldest first."
     )
     delete_seconds: Count | None = Field(
         None,
-        description="How long the longest of the latest runs took that deleted machines; None: "
-        "no run has deleted any yet.",
+        description="Longest duration of the latest runs with deletions; None: no run has "
+        "deleted a machine.",
     )
     prices: dict[str, PriceList | Unknown] = later(
         {}, "Provider to its own price list, if fleet reads it."

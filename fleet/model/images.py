@@ -148,16 +148,16 @@ class Rental(Value):
     provider: str = Field(description="As fleet.yaml calls it.")
     type: str
     location: str
-    seconds: int = Field(description="How long it existed.")
+    seconds: int = Field(description="Time that it existed.")
 
 
 class ImageVersion(Value):
-    """A version of an image, as far as a decision rests on it."""
+    """The facts about an image version that decisions use."""
 
     image: str
     version: str
     state: State = Field(
-        "current", description="Where older recordings say none, the newest version serves."
+        "current", description="None in older recordings: the newest version is used."
     )
     share: int = Field(
         0, ge=0, le=100, description="As a candidate, of each pool's workers, in percent."
@@ -169,12 +169,12 @@ class ImageVersion(Value):
         (), description="Tags that its jobs proved, or that its worker reported at a boot."
     )
     since: Moment | None = Field(
-        None, description="When it came into this state; None: unknown in an older recording."
+        None, description="Start of this state; None: unknown in an older recording."
     )
     by_rule: bool = Field(
-        False, description="`images.NAME.promote` moves it; else only a person does."
+        False, description="Whether `images.NAME.promote` promotes it; else only an operator does."
     )
-    built_in: int | None = Field(None, description="Seconds that its build took.")
+    built_in: int | None = Field(None, description="Duration of its build, in seconds.")
     way: str = Field("", description="How it was built: disk, instance or debusine.")
     worker: str = later("", "Version of its debusine-worker, if known.")
     unproven: Annotated[tuple[str, ...], AfterValidator(sorted_tags)] | None = later(
@@ -195,13 +195,11 @@ class WaitingVersion(Value):
     version: str
     state: State
     share: int = Field(0, description="As a candidate, of each pool's workers, in percent.")
-    since: Moment = Field(description="When it came into this state.")
+    since: Moment = Field(description="Start of this state.")
     until: Moment | None = Field(
-        None, description="When `fleet apply` continues; None: no time is set."
+        None, description="Time when `fleet apply` continues; None: not set."
     )
-    because: ForPeople = Field(
-        description="Why it waits, with the key of fleet.yaml that decides."
-    )
+    because: ForPeople = Field(description="Reason to wait, with the deciding key of fleet.yaml.")
     command: str = Field(description="The command that makes it current now.")
 
 
@@ -210,7 +208,7 @@ class Publication(Value):
 
     id: str = Field(description="The provider's own image id, or the address of a file.")
     at: datetime
-    verified: bool = Field(description="It was read back whole after the upload.")
+    verified: bool = Field(description="Whether it was read back completely after the upload.")
     rental: Rental | None = Field(None, description="The machine that the upload needed.")
 
 
@@ -220,20 +218,18 @@ class Version(Value):
     image: str
     version: str
     state: State
-    digest: str = Field("", description="Of recipe, role and packages; empty until it is built.")
-    recipe_digest: str = Field(description="Of all in fleet.yaml that goes into it.")
-    role_digest: str = Field(description="Of the files of the Ansible role or playbook.")
-    since: datetime = Field(description="When it came into this state.")
-    built_at: datetime = Field(description="When its build began.")
+    digest: str = Field("", description="Digest of all inputs; empty if unbuilt.")
+    recipe_digest: str = Field(description="Digest of its part of fleet.yaml.")
+    role_digest: str = Field(description="Digest of the role or playbook.")
+    since: datetime = Field(description="Start of this state.")
+    built_at: datetime = Field(description="Start of its build.")
     built_by: str
-    built_in: int | None = Field(None, description="Seconds that its build took.")
-    way: str = Field("", description="How it was built, as its manifest says.")
+    built_in: int | None = Field(None, description="Duration of its build, in seconds.")
+    way: str = Field("", description="Kind of its build, from its manifest.")
     rental: Rental | None = Field(None, description="The machine that it was built on.")
-    elsewhere: bool = Field(
-        False, description="It was built elsewhere and is named in fleet.yaml."
-    )
+    elsewhere: bool = Field(False, description="Whether fleet.yaml names it as built elsewhere.")
     commit: str = ""
-    why: str = Field("", description="Why it failed, in a sentence.")
+    why: str = Field("", description="Reason why it failed, as a sentence.")
     share: int = Field(
         0, ge=0, le=100, description="As a candidate, of each pool's workers, in percent."
     )
@@ -247,8 +243,7 @@ class Version(Value):
         "None: no jobs were tried.",
     )
     by_rule: bool = Field(
-        False,
-        description="`images.NAME.promote` moves it: a fleet that promotes by itself tested it.",
+        False, description="Whether `images.NAME.promote` promotes it, not only an operator."
     )
     publications: dict[str, Publication] = Field(
         default_factory=dict, description="Provider, or URL of a store, to its upload there."
@@ -291,7 +286,7 @@ class Upload(Value):
     image: str
     version: str
     sha256: str = Field(description="Of the disk; a provider may keep its first digits only.")
-    whole: bool = Field(description="It was read back whole; else a run died, or still works.")
+    whole: bool = Field(description="Whether it was read back; else it is incomplete.")
     since: datetime = Field(description="Start of the upload.")
 
     def was_left(self, before: datetime, but_for: tuple[str, str] | None) -> bool:
@@ -312,7 +307,7 @@ class Published(Value):
     """The result of publishing a version at one place."""
 
     place: str = Field(description="Provider, or URL of a store.")
-    id: str = Field("", description="Its id there; empty: it is not published there.")
+    id: str = Field("", description="Its id there; empty: not published there.")
     removed: tuple[str, ...] = Field(
         (), description="Remains of dead runs that were removed there."
     )
@@ -323,7 +318,7 @@ class Publishing(Value):
     """The results of publishing a version at all requested places."""
 
     image: str
-    version: str = Field("", description="Empty: it was only cleaned.")
+    version: str = Field("", description="Empty: only cleaned.")
     places: tuple[Published, ...]
 
     @property
@@ -347,9 +342,9 @@ class BuildOrder(Value):
     """An image to build, and its requester."""
 
     image: str
-    version: str = Field(description="When its build began, as in 20261121T203000Z.")
+    version: str = Field(description="Start of its build, for example 20261121T203000Z.")
     recipe: Annotated[ImageRecipe | PlaybookRecipe, Written]
-    role_digest: str = Field("", description="Of the files of the Ansible role or playbook.")
+    role_digest: str = Field("", description="Digest of the role or playbook.")
     built_at: datetime
     built_by: str
     commit: str = ""
@@ -367,7 +362,7 @@ class BuildStep(Value):
 
     phase: str
     task: str = Field("", description="Task of the Ansible role, while the role runs.")
-    seconds: float = Field(description="Since the build began.")
+    seconds: float = Field(description="Time since the start of the build.")
 
 
 class Package(Value):
@@ -378,8 +373,8 @@ class Package(Value):
     architecture: str
     source: str = Field(description="Name of its source package.")
     source_version: str
-    origin: str = Field("", description="The APT source it came from, as suite/component at URI.")
-    sha256: str = Field("", description="Of the .deb; empty where no package list named it.")
+    origin: str = Field("", description="Its APT source, as suite/component at URI.")
+    sha256: str = Field("", description="Digest of the .deb; empty: in no package list.")
 
 
 class ManifestFile(Value):
@@ -392,7 +387,7 @@ class ManifestFile(Value):
 class TestJob(Value):
     """A small job for one executor or task, and its result."""
 
-    name: str = Field(description="As in executor:unshare or task:sbuild.")
+    name: str = Field(description="Tag, for example executor:unshare or task:sbuild.")
     seconds: float = 0.0
     problem: str = later("", "Why it failed.")
     unproven: str = later("", "Why the testing machine could not run it.")
@@ -429,15 +424,15 @@ class Manifest(Value):
 
     format: Literal["fleet-image-1"] = "fleet-image-1"
     image: str
-    version: str = Field(description="When its build began, as in 20261121T203000Z.")
+    version: str = Field(description="Start of its build, for example 20261121T203000Z.")
     way: Literal["disk", "instance", "debusine"]
     suite: str
     architecture: str
-    recipe_digest: str = Field(description="Of all in fleet.yaml that goes into it.")
-    role_digest: str = Field(description="Of the files of the Ansible role or playbook.")
-    digest: str = Field(description="Of recipe, role and the packages it got.")
+    recipe_digest: str = Field(description="Digest of its part of fleet.yaml.")
+    role_digest: str = Field(description="Digest of the role or playbook.")
+    digest: str = Field(description="Digest of recipe, role and installed packages.")
     built_at: datetime
-    built_by: str = Field(description="User that built it, as named by the machine or CI.")
+    built_by: str = Field(description="User that built it, from the machine or CI.")
     commit: str = Field("", description="The commit of fleet.yaml; empty outside of git.")
     seconds: dict[str, float] = Field(description="Phase of the build to its duration.")
     rental: Rental | None = Field(None, description="The machine that it was built on.")

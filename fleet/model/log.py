@@ -24,7 +24,7 @@ class Origin(Value):
     """The author of an entry, with commit and pipeline; empty: unknown."""
 
     by: str = Field("", description="Login at the forge, else the user of this system.")
-    host: str = Field("", description="The computer, where no pipeline is known.")
+    host: str = Field("", description="The computer, if no pipeline is known.")
     commit: str = ""
     pipeline: str = Field("", description="URL of the pipeline or workflow run.")
     job: str = Field("", description="URL of the job.")
@@ -44,7 +44,7 @@ class LogEntry(Value):
     pool: str = ""
     machine: str = ""
     reason: str = Field("", description="Reason of the plan, as `requests-wait`.")
-    because: str = Field("", description="The reason in a sentence, or what a person gave.")
+    because: str = Field("", description="The reason as a sentence.")
     cost: Rate | None = Field(None, description="Money per hour that it adds; None: unknown.")
     outcome: str = Field("", description="`done`, `failed`, `refused`, `partly`, `killed` ...")
     details: dict[str, str] = Field(
@@ -132,14 +132,14 @@ def find_breaks(chain: Chain) -> Iterator[str]:
             yield (
                 f"entries {before.number + 1} to {link.number - 1} are missing"
                 if link.number > before.number + 1
-                else f"entry {link.number} stands twice"
+                else f"entry {link.number} exists twice"
             )
         if link.digest != digest_after(before.digest, link.at, link.text):
             # After a gap, the next entry cannot match the digest of the entry before the gap.
             if link.number == before.number + 1:
-                yield f"entry {link.number} was changed, or stands in another entry's place"
+                yield f"entry {link.number} was changed, or replaces another entry"
         elif link.number != before.number + 1:
-            yield f"entry {link.number} has another number than it was written with"
+            yield f"entry {link.number} was written with another number"
         before = link.mark
     if before.number < chain.head.number:
         yield f"entries {before.number + 1} to {chain.head.number} are missing at the end"

@@ -1,4 +1,4 @@
-"""Facts of machines that people ask about: places of new ones, and those of workers."""
+"""Facts about machines for explanations: places of new ones, and existing workers."""
 
 from pydantic import Field
 
@@ -50,7 +50,7 @@ class WorkerFacts(Value):
     architecture: str | None = None
     created_at: Moment | None = None
     cost_so_far: Rate | None = Field(
-        None, description="Billed for the machine since its creation, whole steps counted."
+        None, description="Bill of the machine since its creation, in whole billing steps."
     )
     task: str | None = None
     package: str | None = Field(None, description="The source package that its work builds.")

@@ -12,12 +12,12 @@ NOTICE_KINDS: tuple[NoticeKind, ...] = get_args(NoticeKind)
 
 
 class Notice(Value):
-    """Something that a person has to look at by a day, or that is overdue."""
+    """A setting that needs an operator's attention by a day, or is overdue."""
 
     kind: NoticeKind
     key: str = Field(
-        description="Its identity: each is sent once. The notices of 30 and of 7 days differ."
+        description="Identity: each notice is sent once. The notices of 30 and of 7 days differ."
     )
-    path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that it is about.")
-    until: date = Field(description="The last day that all is well.")
-    said: str = Field(description="Its object and the action to take, in a sentence.")
+    path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that it describes.")
+    until: date = Field(description="Last valid day.")
+    said: str = Field(description="Object and required action, as a sentence.")

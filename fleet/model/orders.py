@@ -18,8 +18,8 @@ FROZEN: tuple[Frozen, ...] = get_args(Frozen)
 
 class _Order(Value):
     by: str = Field(description="Its author: a GitLab user, or user@host.")
-    at: Moment = Field(description="When it was given.")
-    until: Moment = Field(description="It ends by itself then.")
+    at: Moment = Field(description="Time of the order.")
+    until: Moment = Field(description="Time when it expires.")
     reason: str
 
     @property
@@ -35,7 +35,7 @@ class _Order(Value):
 
 
 class Freeze(_Order):
-    """No machine is created, or none goes, in one pool or in all."""
+    """Creations or deletions are stopped, in one pool or in all."""
 
     order: Literal["freeze"] = "freeze"
     pool: str | None = Field(None, description="None: every pool.")
@@ -61,7 +61,7 @@ class Freeze(_Order):
 
 
 class Hold(_Order):
-    """One machine gets no new work and is not deleted, whatever else speaks for it."""
+    """One machine gets no new work and is not deleted, despite all other reasons."""
 
     order: Literal["hold"] = "hold"
     machine: str
@@ -83,7 +83,7 @@ class GivenApproval(_Order):
     order: Literal["approve"] = "approve"
     guard: Literal["delete", "cost_increase", "rival"]
     pool: str
-    count: Count = Field(description="How many machines it lets pass in all.")
+    count: Count = Field(description="Total number of machines that may pass.")
 
     @property
     def key(self) -> str:

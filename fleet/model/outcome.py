@@ -25,7 +25,7 @@ class StackOutcome(Value):
         (), "Machines that never existed: what their creation left was removed."
     )
     adopted: tuple[str, ...] = Field(
-        (), description="Machines that existed and were taken into its stack."
+        (), description="Existing machines that were added to its stack."
     )
     error: str = ""
 
@@ -49,10 +49,12 @@ class Outcome(Value):
     released: tuple[str, ...] = Field((), description="Workers without a machine switched off.")
     resumed: tuple[str, ...] = later((), "Workers that get work again after a hold.")
     promoted: tuple[str, ...] = Field(
-        (), description="Versions of images that were moved, as IMAGE VERSION."
+        (), description="Promoted versions of images, as IMAGE VERSION."
     )
-    refused: tuple[str, ...] = Field((), description="Why nothing, or not all, was done.")
-    left: tuple[str, ...] = Field((), description="Pools not started because the run was stopped.")
+    refused: tuple[str, ...] = Field((), description="Reason why not all changes were applied.")
+    left: tuple[str, ...] = Field(
+        (), description="Pools that were not started because the run was stopped."
+    )
     under_way: tuple[str, ...] = Field(
         (), description="Pools still in progress; a later outcome has the result."
     )

@@ -27,18 +27,18 @@ class GuardResult(Value):
     """The decision of one guard, with its figures and its line of fleet.yaml."""
 
     guard: str
-    pool: str | None = Field(None, description="None where it counts the whole fleet.")
+    pool: str | None = Field(None, description="Counted pool; None: the whole fleet.")
     result: Literal["passed", "throttled", "refused"]
     because: ForPeople
     way_out: ForPeople = ""
     path: tuple[str | int, ...] = ()
-    count: int = Field(0, description="How many machines it is about.")
-    of: int = Field(0, description="How many machines the pool, or the fleet, holds.")
-    approved: int = Field(0, description="How many of them approvals let pass in this run.")
-    withheld: int = Field(0, description="How many actions it keeps back in this run.")
+    count: int = Field(0, description="Number of affected machines.")
+    of: int = Field(0, description="Number of machines of the pool or the fleet.")
+    approved: int = Field(0, description="Number that approvals let pass in this run.")
+    withheld: int = Field(0, description="Number of actions that it withholds in this run.")
     limit: str = Field("", description="The limit in fleet.yaml, as in `30% and at most 10`.")
     approve: tuple[str, ...] = Field(
-        (), description="Lines to paste under `approvals`, one per pool, that would let it pass."
+        (), description="Lines for `approvals` that would let it pass, one per pool."
     )
     commands: tuple[str, ...] = later(
         (), "Commands that do the same without a merge request, one per pool."
@@ -55,23 +55,23 @@ GuardName = Literal["delete", "cost_increase", "rival"]
 
 
 class ApprovalVerdict(Value):
-    """How far one approval is used up, and what it lets pass in this plan."""
+    """The use of one approval, and the machines that it lets pass in this plan."""
 
     digest: str = Field(
         description="Digest of the whole approval: an edited approval is another one."
     )
     path: tuple[str | int, ...] = Field(
-        description="Its key in fleet.yaml; none where it was given by `fleet approve`."
+        description="Its key in fleet.yaml; absent if given by `fleet approve`."
     )
     by: str = later("", "The person who ran `fleet approve`, and its end.")
     guard: GuardName
     pool: str
-    count: int = Field(description="How many machines it lets pass in all.")
-    used: int = Field(0, description="How many it let pass in earlier runs.")
+    count: int = Field(description="Total number of machines that may pass.")
+    used: int = Field(0, description="Number of machines that passed in earlier runs.")
     passes: tuple[str, ...] = Field((), description="Workers that it lets pass in this plan.")
     reason: str
-    expires: date = Field(description="The last day it works.")
-    inert: ForPeople = Field("", description="Why it lets nothing pass; empty where it may.")
+    expires: date = Field(description="Last valid day.")
+    inert: ForPeople = Field("", description="Reason why it has no effect; empty: it has one.")
 
     @property
     def left(self) -> int:
@@ -80,18 +80,16 @@ class ApprovalVerdict(Value):
 
 
 class LimitVerdict(Value):
-    """How far a limit is used, including this plan."""
+    """The use of one limit, including this plan."""
 
     path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that sets the limit.")
     who: str | None = Field(
-        None, description="Whose machines count; None: everyone's, or unknown."
+        None, description="The payer whose machines count; None: all payers, or unknown."
     )
     limit: int = Field(description="Maximum number of machines in use at the same time.")
-    in_use: int = Field(description="Machines that run work which counts, or may count.")
-    given: int = Field(
-        description="Requests that get a free machine or a new one, guards not yet asked."
-    )
-    waiting: int = Field(description="Requests that count as well and wait on.")
+    in_use: int = Field(description="Machines whose work counts, or may count, to the limit.")
+    given: int = Field(description="Requests that get a free or new machine, before guards.")
+    waiting: int = Field(description="Counted requests that continue to wait.")
 
 
 _ROUNDING_TOLERANCE = Decimal("0.0002")
@@ -112,18 +110,18 @@ def say_when(period: PeriodName, *, coming: bool) -> str:
 
 
 class BudgetVerdict(Value):
-    """How far one budget is used up in one of its periods, this plan counted."""
+    """The use of one budget in one period, including this plan."""
 
     budget: str = Field(description="Name under `budgets`, or of the pool whose budget it is.")
     path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that sets the limit.")
     period: PeriodName
     unit: str = Field(description="A currency, or `machine hours`.")
     limit: Rate
-    spent: Figure = Field(description="So far in this period.")
+    spent: Figure = Field(description="Spending so far in this period.")
     reserved: Rate = Field(description="Expected further cost of existing machines and work.")
     planned: Rate = Field(description="Cost that this plan adds.")
-    exceeded: bool = Field(False, description="Spent and reserved alone pass the limit already.")
-    coming: bool = Field(False, description="It is about the next hour, day or month.")
+    exceeded: bool = Field(False, description="Spent and reserved exceed the limit.")
+    coming: bool = Field(False, description="Whether it is about the next hour, day or month.")
     known: bool = Field(True, description="Whether `spent` is known; the next release omits it.")
     left: Figure | None = later(
         None, "The rest after this plan, at least 0. While it is unknown, nothing more is bought."
@@ -150,19 +148,19 @@ class Optimum(Value):
 
     cost: Rate = Field(description="Total bill of the machines (`until_idle`).")
     machines: int = Field(0, description="Number of these machines.")
-    withheld: int = Field(0, description="How many more a guard keeps back; not in `cost`.")
+    withheld: int = Field(0, description="Number of withheld machines, not in `cost`.")
     assumed: int = Field(0, description="Requests whose duration is unknown, counted as an hour.")
     unpriced: int = Field(0, description="Machines without a known price, counted as 0.")
     model: Rate | None = Field(None, description="Cost of the allocation in the model.")
-    bound: Rate = Field(description="No allocation that serves the same requests costs less.")
+    bound: Rate = Field(description="Lower bound of the cost of serving the same requests.")
     relaxed: Rate = Field(description="The bound if parts of machines could be bought (root LP).")
     averaged: Rate = later(
         Decimal(0),
         "The bound of the parts in which requests of one group with different "
         "durations count as equally long. It is one of the model alone, so `bound` has 0 for it.",
     )
-    gap: float = Field(description="(model - bound) / model; 0: proven to be the best.")
-    because: ForPeople = Field("", description="Where the gap is not 0: what ended the search.")
+    gap: float = Field(description="(model - bound) / model; 0: proven optimal.")
+    because: ForPeople = Field("", description="Reason why the search ended, if the gap is not 0.")
 
     @property
     def model_bound(self) -> Decimal:
@@ -185,7 +183,7 @@ class Optimum(Value):
 
 
 class MissingRule(Value):
-    """An entry that a rule of fleet.yaml becomes and that a queue does not have."""
+    """An entry of a rule of fleet.yaml that a queue does not have."""
 
     path: tuple[str | int, ...] = Field(description="The rule in fleet.yaml.")
     entry: str
@@ -198,14 +196,14 @@ class RulesVerdict(Value):
     place: str = Field(description="A workspace of Debusine; Copr's file or address.")
     state: Literal["in-force", "differs", "unseen"]
     since: Moment | None = Field(
-        None, description="When fleet first saw them there; None: in this reading."
+        None, description="Time when fleet first read them there; None: in this reading."
     )
-    expected: int = Field(0, description="How many entries the rules of fleet.yaml become.")
+    expected: int = Field(0, description="Number of entries for the rules of fleet.yaml.")
     missing: tuple[MissingRule, ...] = ()
     extra: tuple[str, ...] = Field(
-        (), description="Entries that fleet once wrote, or that no rule of fleet.yaml gives."
+        (), description="Entries that fleet wrote earlier, or that no rule of fleet.yaml creates."
     )
-    because: ForPeople = Field("", description="Why they cannot be seen.")
+    because: ForPeople = Field("", description="Reason why they are unreadable.")
     fix: ForPeople = Field("", description="The command or key of fleet.yaml that fixes it.")
 
 
@@ -218,7 +216,7 @@ class Cause(Word):
 
 
 class Reason(Word):
-    """Why an action or a verdict is in the plan."""
+    """The reason of an action or of a decision on a machine."""
 
     # create
     REQUESTS_WAIT = "requests-wait"
@@ -278,23 +276,23 @@ REPLACEMENT_REASONS = frozenset(
 
 
 class Create(Value):
-    """Make a machine; its worker registers by itself."""
+    """Create a machine; its worker registers at its first boot."""
 
     action: Literal["create"] = "create"
     pool: str
     worker: str = Field(description="Name of the worker and of its machine.")
     registry: str | None = Field(
-        None, description="The queue it gets a token of; None: it registers at its provider."
+        None, description="Queue that issues its token; None: it registers at its provider."
     )
     inputs: WorkerInputs
     reason: Reason
     cause: Cause
-    because: ForPeople = Field(description="The reason in a sentence, with its figures.")
-    cost: Rate = Field(description="Money per hour that this adds.")
-    serves: tuple[str, ...] = Field((), description="Ids of the requests it is for.")
+    because: ForPeople = Field(description="The reason as a sentence, with its figures.")
+    cost: Rate = Field(description="Additional money per hour.")
+    serves: tuple[str, ...] = Field((), description="Ids of the requests that it serves.")
     until_idle: Bill | None = Field(
         None,
-        description="Its cost until it is deleted after its idle time-out; None: it is not for a "
+        description="Its cost until its deletion after the idle time-out; None: it serves no "
         "request, or its price is unknown.",
     )
     assumed: int = Field(
@@ -309,12 +307,12 @@ class Create(Value):
 
 
 class Drain(Value):
-    """Have the queue give a worker no new work; the first half of every deletion."""
+    """Stop the queue from assigning work to a worker: the first step of every deletion."""
 
     action: Literal["drain"] = "drain"
     pool: str
     worker: str
-    registry: str = Field(description="The queue or provider it is registered at.")
+    registry: str = Field(description="Queue or provider of its registration.")
     reason: Reason
     cause: Cause
     because: ForPeople
@@ -326,15 +324,13 @@ class Delete(Value):
     action: Literal["delete"] = "delete"
     pool: str
     worker: str
-    registry: str | None = Field(description="Where it is disabled, or its token revoked.")
+    registry: str | None = Field(description="Queue that disables it or revokes its token.")
     reason: Reason
     cause: Cause
     because: ForPeople
-    saves: Rate = Field(description="Money per hour that this ends.")
-    revokes: bool = Field(
-        False, description="It never registered: its token is revoked, so that it cannot any more."
-    )
-    releases: bool = Field(False, description="Its requests return to the queue first.")
+    saves: Rate = Field(description="Money per hour that this saves.")
+    revokes: bool = Field(False, description="It never registered, so its token is revoked first.")
+    releases: bool = Field(False, description="Whether its requests return to the queue first.")
     begun: bool = later(False, "An earlier run switched it off for this reason.")
     forgets: bool = later(
         False, "Its machine no longer exists: only its entry in the stack is removed."
@@ -345,31 +341,31 @@ class Delete(Value):
 
 
 class BootHold(Value):
-    """A machine that failed to boot and is held for a person to look at."""
+    """A machine that failed to boot and is held for inspection."""
 
     pool: str
     worker: str
     provider: str
     machine: str = Field(description="The provider's own id.")
-    registry: str | None = Field(description="Where its token is revoked.")
-    log: int = Field(description="Lines of its console that are kept.")
+    registry: str | None = Field(description="Queue that revokes its token.")
+    log: int = Field(description="Number of console lines to keep.")
     because: ForPeople
 
 
 class Release(Value):
-    """Switch off a worker whose machine is gone, and give what it ran back to its queue."""
+    """Disable a worker whose machine is gone, and return its request to the queue."""
 
     pool: str
     worker: str
-    registry: str = Field(description="The queue it is registered at.")
+    registry: str = Field(description="Queue of its registration.")
     because: ForPeople
     may_work: bool = Field(
-        False, description="A token of it works: guards count it as a deletion."
+        False, description="Whether it has a valid token: guards count it as a deletion."
     )
 
 
 class Resume(Value):
-    """Give a worker new work again: its machine was drained for a hold alone, which is over."""
+    """Permit new work for a worker that was drained only for a hold, which has ended."""
 
     pool: str
     worker: str
@@ -378,7 +374,7 @@ class Resume(Value):
 
 
 class Replaced(Value):
-    """The machines of one pool that are replaced because a version moves."""
+    """The machines of one pool that a promoted version replaces."""
 
     pool: str
     machines: int
@@ -387,7 +383,7 @@ class Replaced(Value):
 
 
 class Promotion(Value):
-    """A version of an image that comes into another state, by `images.NAME.promote`."""
+    """A change of an image version's state by `images.NAME.promote`."""
 
     image: str
     version: str
@@ -395,7 +391,7 @@ class Promotion(Value):
     now: State
     share: int = Field(0, description="As a candidate, of each pool's workers, in percent.")
     reason: Reason
-    because: ForPeople = Field(description="The reason in a sentence, with its figures.")
+    because: ForPeople = Field(description="The reason as a sentence, with its figures.")
     replaces: tuple[Replaced, ...] = ()
     cost: Rate | None = Field(
         description="Maximum cost of new machines while the old ones exist; None: unknown."
@@ -428,7 +424,7 @@ class WorkerVerdict(Value):
 
     worker: str
     pool: str
-    registry: str | None = Field(None, description="The queue or provider it registered at.")
+    registry: str | None = Field(None, description="Queue or provider of its registration.")
     verdict: Literal["keep", "create", "drain", "delete"]
     reason: Reason
     because: ForPeople
@@ -441,14 +437,14 @@ class WorkerVerdict(Value):
     cost_known: bool = Field(
         True, description="Whether `cost` is known; the next release omits it."
     )
-    outdated: bool = Field(False, description="Made from something else than today's config.")
+    outdated: bool = Field(False, description="Created from an older configuration.")
     inactive: bool = Field(
-        False, description="Its machine is gone or its token disabled; status leaves it out."
+        False, description="Its machine is gone or its token disabled; status omits it."
     )
 
 
 class RefusedTag(Value):
-    """A tag that does not count: without permission, or not known from the request's values."""
+    """A tag without effect: not permitted, or unknown from the request's values."""
 
     tag: str
     who: str
@@ -462,7 +458,7 @@ class RefusedTag(Value):
 
 
 class TagDifference(Value):
-    """A tag that a rule of today gives, and that the queue did not store with the request."""
+    """A tag of the current rules that the queue did not store with the request."""
 
     tag: str
     because: ForPeople
@@ -470,7 +466,7 @@ class TagDifference(Value):
 
 
 class RuledTag(Value):
-    """A tag that a rule of fleet.yaml gives to a ticket because of its build."""
+    """A tag that a rule of fleet.yaml adds to a ticket for its build."""
 
     tag: str
     path: tuple[str | int, ...] = Field(description="The rule in fleet.yaml.")
@@ -485,17 +481,19 @@ class Signature(Value):
     provided: tuple[str, ...] = ()
     priority: int
     count: int
-    requests: tuple[str, ...] = Field(description="Their ids, in the order they are served.")
+    requests: tuple[str, ...] = Field(description="Their ids, in the order of service.")
     by_worker: dict[str, str] = Field(
-        default_factory=dict, description="Request id to the existing worker counted for it."
+        default_factory=dict, description="Request id to its existing worker."
     )
     by_create: dict[str, str] = Field(
-        default_factory=dict, description="Request id to the worker created for it."
+        default_factory=dict, description="Request id to its new worker."
     )
     pools: tuple[str, ...] = Field(
-        (), description="Pools that may make a machine for it, by name."
+        (), description="Pools that may create a machine for it, by name."
     )
-    refused: tuple[RefusedTag, ...] = Field((), description="Tags that do not count, and why.")
+    refused: tuple[RefusedTag, ...] = Field(
+        (), description="Tags without effect, with the reason."
+    )
     dropped: tuple[str, ...] = Field(
         (), description="Required tags that it may currently run without (`otherwise`)."
     )
@@ -506,7 +504,7 @@ class Signature(Value):
         (), description="Tags that today's rules would add to the tags in the queue."
     )
     ruled: tuple[RuledTag, ...] = Field(
-        (), description="Tickets: which of the required tags rules of fleet.yaml give."
+        (), description="Tickets: required tags that rules of fleet.yaml add."
     )
 
 
@@ -515,7 +513,7 @@ BlockedCode = Literal["closed", "guard", "late", "limit"]
 
 
 class Blocked(Value):
-    """A pool that fits a request and makes no machine for it in this run, and why."""
+    """A pool that fits a request but creates no machine for it in this run, and why."""
 
     pool: str
     because: ForPeople
@@ -528,14 +526,14 @@ class Blocked(Value):
 
 
 class Unserved(Value):
-    """Requests that get no machine in this run, and why."""
+    """Requests without a machine in this run, and why."""
 
     signature: str
     requests: tuple[str, ...]
     count: int
     because: ForPeople
     path: tuple[str | int, ...] = ()
-    blocked: tuple[Blocked, ...] = Field((), description="Each pool that would fit.")
+    blocked: tuple[Blocked, ...] = Field((), description="Each pool that fits.")
     decisions: tuple[Decision, ...] = later(
         (), "The same by reason: one entry per class of pools with the same code, key and figures."
     )
@@ -552,7 +550,7 @@ class PoolVerdict(Value):
 
     pool: str
     mode: str
-    because: ForPeople = Field(description="Why this number of machines.")
+    because: ForPeople = Field(description="Reasons of this number of machines.")
     decisions: tuple[Decision, ...] = later((), "The same, one entry per reason.")
     busy: int = 0
     idle: int = 0
@@ -561,9 +559,7 @@ class PoolVerdict(Value):
     create: int = 0
     drain: int = 0
     delete: int = 0
-    served: int = Field(
-        0, description="Waiting requests that get a worker here, one that exists or one made now."
-    )
+    served: int = Field(0, description="Waiting requests that get an existing or new worker here.")
     max: int = 0
     price: Rate = Decimal(0)
     cost_before: Rate = Decimal(0)
@@ -576,13 +572,12 @@ class PoolVerdict(Value):
     serial: int | None = None
     unwanted: int = Field(
         0,
-        description="Machines to delete when their work ends, busy and draining ones included; "
-        "not those that are only outdated.",
+        description="Machines to delete when their work ends, including busy and draining ones, "
+        "without merely outdated ones.",
     )
     draining: int = Field(0, description="Machines whose workers get no new work, busy or not.")
     not_known: tuple[NotKnown, ...] = Field(
-        (),
-        description="Which of these figures are unknown; they count as 0 here.",
+        (), description="Names of the unknown figures, which count as 0 here."
     )
     failures: ForPeople = later(
         "",
@@ -601,15 +596,15 @@ class PoolVerdict(Value):
 
 
 class Estimate(Value):
-    """A queue that was read only in part: scale-down is paused for it."""
+    """A queue that was only partly read: scale-down is paused for it."""
 
     queue: str
     listed: int = Field(description="Pending requests that are known.")
     unlisted: int | None = Field(
-        None, description="How many more the queue counts; None if unknown."
+        None, description="Number of further requests that the queue counts; None: unknown."
     )
     longest: int | None = Field(
-        None, description="The length above which this queue must be read by SQL."
+        None, description="Length above which this queue must be read by SQL."
     )
     because: ForPeople
 
@@ -648,12 +643,12 @@ class Plan(Value):
     currency: str = Field(pattern=CURRENCY_PATTERN)
     actions: tuple[Action, ...] = ()
     withheld: tuple[Action, ...] = Field(
-        (), description="Actions that a guard keeps back in this run."
+        (), description="Actions that a guard withholds in this run."
     )
     releases: tuple[Release, ...] = Field(
         (), description="Workers whose machines no longer exist."
     )
-    unreleased: tuple[Release, ...] = Field((), description="Releases that a guard keeps back.")
+    unreleased: tuple[Release, ...] = Field((), description="Releases that a guard withholds.")
     resumes: tuple[Resume, ...] = later(
         (), "Workers that get work again: they were drained for a hold that is over."
     )
@@ -664,10 +659,10 @@ class Plan(Value):
         (), description="Changes to shared resources of providers."
     )
     promotions: tuple[Promotion, ...] = Field(
-        (), description="Versions of images that `fleet apply` moves; later runs replace machines."
+        (), description="Versions that `fleet apply` promotes; later runs replace machines."
     )
     waiting_versions: tuple[WaitingVersion, ...] = Field(
-        (), description="Newer versions of images that not every machine boots yet, and why."
+        (), description="Newer versions that some machines do not boot yet, with the reason."
     )
     workers: tuple[WorkerVerdict, ...] = ()
     pools: tuple[PoolVerdict, ...] = ()
@@ -684,18 +679,16 @@ class Plan(Value):
     )
     budgets: tuple[BudgetVerdict, ...] = ()
     limits: tuple[LimitVerdict, ...] = ()
-    optimum: Optimum | None = Field(
-        None, description="None where no machine is made for requests."
-    )
+    optimum: Optimum | None = Field(None, description="None: no machine is created for requests.")
     unknown: Annotated[tuple[str, ...], FOR_PEOPLE] = Field(
-        (), description="Unreadable sources, and the changes that they stop."
+        (), description="Unreadable sources, and the changes that they prevent."
     )
     unread: tuple[str, ...] = Field(
         (), description="Queues that could not be read; `unknown` says why."
     )
-    estimates: tuple[Estimate, ...] = Field((), description="Queues that were read only in part.")
+    estimates: tuple[Estimate, ...] = Field((), description="Queues that were only partly read.")
     attention: Annotated[tuple[str, ...], FOR_PEOPLE] = Field(
-        (), description="Problems that an operator must fix; fleet does not."
+        (), description="Problems that only an operator can fix."
     )
     rules: tuple[RulesVerdict, ...] = Field(
         (), description="Whether queues have the rules of this fleet.yaml, by place."

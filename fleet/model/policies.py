@@ -15,7 +15,7 @@ class Failure(Value):
 
     message: str
     line: int = Field(1, description="Line of the policy, counted from 1.")
-    path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml, if it names one.")
+    path: tuple[str | int, ...] = Field((), description="Key of fleet.yaml, if stated.")
 
 
 class PolicyTest(Value):

@@ -16,13 +16,13 @@ from fleet.schema.remembered import remembered
 
 
 class PriceSource(Value):
-    """Which prices of one provider count in a plan, and from when they are."""
+    """The price list of one provider that a plan uses, and its date."""
 
     provider: str
     own: bool = Field(description="The provider's own list; else the table shipped with fleet.")
     as_of: str = Field(description="The day of the table or the time of the list, UTC.")
-    age_seconds: int | None = Field(description="Since then; null: the table has no prices there.")
-    because: ForPeople = Field("", description="Why nothing newer counts, where that was tried.")
+    age_seconds: int | None = Field(description="Its age; null: no prices.")
+    because: ForPeople = Field("", description="Reason to use no newer list.")
 
 
 def with_price_lists(fleet: Fleet, world: World) -> Fleet:

@@ -185,9 +185,9 @@ def hear(ticket: Ticket, now: datetime) -> Ticket:
 
 
 def claim(ticket: Ticket, now: datetime) -> Ticket:
-    """Return a ticket without a lease, after the first request of the client that took it.
+    """Return a ticket without the lease that it has until the first call of its client.
 
-    A ticket whose client never requests it expires: the response with its id was lost.
+    If that call never comes, the response with its id was lost, and the ticket expires.
     """
     return hear(ticket, now)._replace(lease=None) if ticket.is_open and ticket.lease else ticket
 

@@ -198,7 +198,7 @@ def _warn_of_stored_tags(
 
 
 def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iterator[Release]:
-    """Yield the workers of fleet that can no longer run, but that their queue still counts on.
+    """Yield the workers of fleet that can no longer run, but have a request or a token.
 
     If a provider or stack is unreadable, workers are not released, as their machines may exist.
     Workers that the plan deletes are released with their machine.

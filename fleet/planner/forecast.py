@@ -449,8 +449,8 @@ class ExpectedWaits(Value):
     An unknown wait counts as longer than every known one.
     """
 
-    half: int | None = Field(None, description="Seconds of p50; None: not known.")
-    most: int | None = Field(None, description="Seconds of p95; None: not known.")
+    half: int | None = Field(None, description="Seconds of p50; None: unknown.")
+    most: int | None = Field(None, description="Seconds of p95; None: unknown.")
     known: int = Field(0, description="Requests whose start is known.")
     of: int = Field(0, description="Requests that wait.")
 

@@ -601,7 +601,7 @@ def describe_rebuild(fleet: Fleet, versions: Iterable[ImageVersion], image: str)
     ]
     last = max(timed, key=lambda each: each.version, default=None)
     if last is None or last.built_in is None:
-        return "duration and cost of a build are unknown: none was timed"
+        return "duration and cost of a build are unknown: no build was timed"
     place = _PLACES.get(last.way, "place unknown")
     took = f"the last build took {write_duration(last.built_in)} ({place})"
     if not last.rentals:

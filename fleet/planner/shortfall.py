@@ -154,7 +154,7 @@ class _Filling:
         return all(self._rows[n].over is not None for n in rows)
 
     def _fill(self, raised: Mapping[Path, Decimal]) -> Assignment:
-        """Return the assignment by limits with more room."""
+        """Return the assignment under raised limits."""
         self._model.rows = tuple(
             replace(row, room=row.room + raised[row.path]) if row.path in raised else row
             for row in self._rows
@@ -163,7 +163,7 @@ class _Filling:
 
 
 def _until(component: Component, group: RequestGroup, key: str, *, whole_rank: bool) -> Component:
-    """Return a component without the requests after one, which gets the last rank alone."""
+    """Return a component without the requests after one, which forms the last rank."""
     last = next(request for request in group.requests if request.key == key)
     groups = []
     for other in component.groups:

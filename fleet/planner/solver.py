@@ -175,7 +175,7 @@ class Program:
         return found
 
     def count_costs(self, blocks: Sequence[int]) -> Array:
-        """Return the costs for which the least cost serves most requests of some blocks."""
+        """Return the costs whose minimum serves the most requests of some blocks."""
         costs = np.zeros(len(self.costs))
         costs[self.totals[blocks]] = -1.0
         return costs
@@ -310,11 +310,11 @@ class Relaxation:
         )
 
     def bound_row(self, row: int, lower: float, upper: float) -> None:
-        """Bound the sum of a row."""
+        """Replace the bounds of a row."""
         self.solver.changeRowBounds(row, lower, upper)
 
     def bound_columns(self, columns: Array, lower: Array, upper: Array) -> None:
-        """Bound some columns."""
+        """Replace the bounds of some columns."""
         self._lower[columns], self._upper[columns] = lower, upper
         self._activate(np.flatnonzero((self._lower > 0) & ~self._is_active))
         bounds = self._lower[self.active], self._upper[self.active]

@@ -211,7 +211,7 @@ def _parse_int(text: str) -> int:
 
 
 class _Request(NamedTuple):
-    """One request."""
+    """One HTTP request, with the limits of its answer."""
 
     method: str
     address: str

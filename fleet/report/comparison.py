@@ -105,13 +105,13 @@ def _causes(change: Changes, included: Mapping[str, str]) -> Section:
     ]
     columns = (
         Column("Where", ColumnKind.GROUP),
-        Column("What this change does"),
+        Column("Effect"),
         Column("Why", ColumnKind.PROSE),
         Column("Reason", ColumnKind.ID),
     )
     rows = shorten(rows, _MOST_ROWS, _MORE, at=1)
     table = Table(columns, rows, is_list=True)
-    return Section("What this change causes", [table, Items(change.unknown, _UNKNOWN)])
+    return Section("Effects of this change", [table, Items(change.unknown, _UNKNOWN)])
 
 
 def _allow_list(change: Changes) -> Section:

@@ -184,7 +184,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Fold:
-    """A part that is folded where the renderer can do so."""
+    """Content under a summary, folded by renderers that can."""
 
     summary: str
     blocks: Sequence["Block"]

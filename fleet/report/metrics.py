@@ -143,7 +143,7 @@ def _pool_families(fleet: Fleet, seen: MetricsInputs) -> Iterator[_Family]:
     sample = sample_of(fleet, plan)
     yield _Family(
         "fleet_pool_machines",
-        "Machines of a pool by what they do; `other` counts to the maximum and serves nothing.",
+        "Machines of a pool by state; `other` machines count to the maximum and get no work.",
         [
             ({"pool": each.pool, "state": state}, getattr(each, state))
             for each in status
@@ -152,7 +152,7 @@ def _pool_families(fleet: Fleet, seen: MetricsInputs) -> Iterator[_Family]:
     )
     yield _Family(
         "fleet_pool_machines_max",
-        "Most machines that a pool may have; of static pools there is none.",
+        "Maximum number of machines of a pool; static pools have no sample.",
         [({"pool": each.pool}, each.max) for each in plan.pools if _is_managed(fleet, each)],
     )
     yield _Family(
@@ -162,7 +162,7 @@ def _pool_families(fleet: Fleet, seen: MetricsInputs) -> Iterator[_Family]:
     )
     yield _Family(
         "fleet_pool_cost_per_hour",
-        "What the machines of a pool cost per hour, in this currency.",
+        "Cost per hour of the machines of a pool, in this currency.",
         [({"pool": each.pool, "currency": plan.currency}, each.cost_before) for each in status],
     )
     yield _Family(
@@ -172,7 +172,7 @@ def _pool_families(fleet: Fleet, seen: MetricsInputs) -> Iterator[_Family]:
     )
     yield _Family(
         "fleet_pool_recent_attempts",
-        "Machines that were ordered in the last 3 hours, by what became of it.",
+        "Creations of machines in the last 3 hours, by result.",
         _attempts(fleet, seen),
     )
 
@@ -245,7 +245,7 @@ def _money_families(plan: Plan) -> Iterator[_Family]:
     now = [each for each in plan.budgets if not each.coming]
     for name, said, amounts in (
         ("spent", "Spent under a budget so far.", [amount_of(b.spent) for b in now]),
-        ("reserved", "What existing machines and work will add to it.", [b.reserved for b in now]),
+        ("reserved", "Expected further cost of machines.", [b.reserved for b in now]),
         ("limit", "The limit of a budget.", [b.limit for b in now]),
     ):
         yield _Family(
@@ -255,13 +255,13 @@ def _money_families(plan: Plan) -> Iterator[_Family]:
         )
     yield _Family(
         "fleet_cost_per_hour",
-        "What all machines cost per hour, in this currency.",
+        "Cost per hour of all machines, in this currency.",
         [({"currency": plan.currency}, plan.cost_before if plan.is_cost_known else None)],
     )
 
 
 def _budget(verdict: BudgetVerdict) -> Labels:
-    """Return the labels of a budget; that of a pool is `pools.NAME.budget`, which is unique."""
+    """Return the labels of a budget; the budget of a pool is named `pools.NAME.budget`."""
     *section, _ = verdict.path
     name = ".".join(map(str, section)).removeprefix("budgets.")
     return {"budget": name, "period": verdict.period, "unit": verdict.unit}
@@ -275,28 +275,28 @@ def _trouble_families(plan: Plan) -> Iterator[_Family]:
         withheld[each.guard] += each.withheld
     yield _Family(
         "fleet_guard_refusals",
-        "How often a guard refuses something in this plan.",
+        "Refusals of a guard in this plan.",
         [({"guard": guard}, refused[guard]) for guard in guards],
     )
     yield _Family(
         "fleet_guard_withheld_actions",
-        "Actions that a guard keeps back in this plan.",
+        "Actions that a guard withholds in this plan.",
         [({"guard": guard}, withheld[guard]) for guard in guards],
     )
     yield _Family(
         "fleet_attention",
-        "How many things need a person; `fleet status` names them.",
+        "Problems that an operator must fix; `fleet status` lists them.",
         _single_sample(len(plan.attention)),
     )
     noticed = Counter(each.kind for each in plan.notices)
     yield _Family(
         "fleet_notices",
-        "What expires within 30 days, or is too old, by what it is.",
+        "Objects that expire within 30 days or are too old, by kind.",
         [({"kind": kind}, noticed[kind]) for kind in NOTICE_KINDS],
     )
     yield _Family(
         "fleet_freezes",
-        "1 while `fleet freeze` stops this in this pool.",
+        "1 while `fleet freeze` stops these actions in this pool.",
         [
             ({"pool": pool, "stops": what}, 1)
             for pool, what in sorted(

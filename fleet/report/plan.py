@@ -565,7 +565,7 @@ def _guards(plan: Plan) -> Section:
         Column(
             "Or",
             ColumnKind.COMMAND,
-            lead="at once, where the store can be reached:",
+            lead="immediately, if the store is reachable:",
             style=Style.CYAN,
         ),
         Column("Page", ColumnKind.PROSE, lead="page: ", style=Style.DIM),

@@ -207,7 +207,7 @@ def _line(values: Sequence[float | None], top: float) -> str:
 
 
 def _steps(values: Sequence[float | None], slots: range, top: float) -> str:
-    """Return the steps over some slots, from left to right or back; equal ones are one step."""
+    """Return the SVG path of values over slots, left to right or back, in steps."""
     parts: list[str] = []
     before = None
     for nth in slots:

@@ -47,15 +47,15 @@ class PriceCheck(Value):
 
     provider: str
     kind: str
-    own: bool = Field(False, description="Plans count with the provider's own list, kept.")
+    own: bool = Field(False, description="Plans use the provider's own list, from the store.")
     as_of: str = Field(
         "", description="The date of the catalogue; empty if plans use no catalogue."
     )
-    age: int | None = Field(None, description="Days since then; null if plans use no catalogue.")
+    age: int | None = Field(None, description="Days since `as_of`; null: no catalogue.")
     source: str = ""
     prices: tuple[ComparedPrice, ...] = ()
-    unchecked: str = Field("", description="Why nothing was compared; empty where it was.")
-    failed: bool = Field(False, description="It should have been compared and could not be.")
+    unchecked: str = Field("", description="Reason why no price was compared; empty: compared.")
+    failed: bool = Field(False, description="Whether a required comparison failed.")
 
 
 class PriceReport(Value):

@@ -193,10 +193,10 @@ class EqualRequests(Value):
     priority: int
     requests: tuple[str, ...]
     count: int
-    served: int = Field(description="How many of them have a worker, or one being created.")
-    refused: tuple[str, ...] = Field(description="Why tags were denied.")
+    served: int = Field(description="Number of them with an existing or new worker.")
+    refused: tuple[str, ...] = Field(description="Reasons of denied tags.")
     pools: tuple[str, ...] = Field(description="Pools that may serve them.")
-    because: tuple[str, ...] = Field(description="Why the others get none in this run.")
+    because: tuple[str, ...] = Field(description="Reasons why the others wait.")
 
 
 class PoolStatus(Value):
@@ -206,7 +206,7 @@ class PoolStatus(Value):
     mode: str
     because: str
     decisions: tuple[Decision, ...] = later((), "The same, one entry per reason.")
-    machines: int | None = Field(description="How many there are.")
+    machines: int | None = Field(description="Number of these machines.")
     busy: int | None
     idle: int | None
     starting: int | None
@@ -225,8 +225,8 @@ class PoolStatus(Value):
     provides: tuple[str, ...]
     stack: str | None
     serial: int | None
-    unwanted: int | None = Field(description="How many of them config no longer wants.")
-    draining: int | None = Field(description="How many of them get no new work.")
+    unwanted: int | None = Field(description="Number of unwanted ones among them.")
+    draining: int | None = Field(description="Number of them without new work.")
     not_known: tuple[NotKnown, ...]
     failures: str = later(
         "",
@@ -252,22 +252,22 @@ class Status(Value):
     workers: tuple[WorkerStatus, ...]
     unlisted: tuple[str, ...] = Field(description="Pools whose machines are unknown.")
     budgets: tuple[BudgetVerdict, ...] = Field(description="Each in its current and next period.")
-    hidden: int = Field(description="Inactive workers that are left out.")
+    hidden: int = Field(description="Number of omitted inactive workers.")
     waiting: tuple[EqualRequests, ...]
     unread: tuple[str, ...] = Field(description="Queues that could not be read.")
-    estimates: tuple[Estimate, ...] = Field(description="Queues that were only sampled.")
+    estimates: tuple[Estimate, ...] = Field(description="Queues that were only partly read.")
     unknown: tuple[str, ...]
     attention: tuple[str, ...]
     cadence: str | None = Field(
-        description="Where runs come much further apart than fleet.yaml says."
+        description="Warnings if runs are much less frequent than `cadence`."
     )
     clock: tuple[str, ...] = later(
         (), "Why `fleet apply` refuses the clock that this was worked out by."
     )
     bases: tuple[BaseChange, ...] = Field(description="Pending changes of shared resources.")
-    promotions: tuple[Promotion, ...] = Field(description="Versions that the next run moves.")
+    promotions: tuple[Promotion, ...] = Field(description="Versions that the next run promotes.")
     waiting_versions: tuple[WaitingVersion, ...] = Field(
-        description="Newer versions of images that not every machine boots yet."
+        description="Newer versions of images that some machines do not boot yet."
     )
     guards: tuple[GuardResult, ...] = Field(
         description="Actions that guards withhold, and approved ones."

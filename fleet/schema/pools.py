@@ -94,8 +94,7 @@ class ImageRecipe(ConfigSection):
         description="Tags that no job of `fleet image test` can decide; proven ones need no line.",
     )
     source: LongText | None = Field(
-        None,
-        description="An additional APT source in deb822 form, with its key in `Signed-By`.",
+        None, description="An additional APT source in deb822 form, with its key in `Signed-By`."
     )
     enable_backends: list[Backend] = Field(
         ["unshare"],
@@ -120,8 +119,7 @@ class ImageRecipe(ConfigSection):
         None, description="Debian archive to build from; default: Debian's own."
     )
     snapshot: bool = Field(
-        False,
-        description="The archive is a snapshot; accept its expired package lists.",
+        False, description="The archive is a snapshot; accept its expired package lists."
     )
     rebuild: Rebuild | None = Field(None, description="When fleet builds a new version.")
     publish: list[Place] = Field(
@@ -219,8 +217,7 @@ class MachineSettings(ConfigSection):
     """A pool's machines; figures override the catalogue's."""
 
     type: Types | None = Field(
-        None,
-        description="The provider's name of the machine type, or a list of alternatives.",
+        None, description="The provider's name of the machine type, or a list of alternatives."
     )
     cores: Cores | None = Field(None, description="Processor cores.")
     speed: Speed | None = Field(None, description=SPEED)
@@ -251,10 +248,10 @@ class BootFailure(ConfigSection):
     """Machines that fail to boot and are held for debugging, and their stored output."""
 
     hold: Annotated[int, Field(ge=0, le=10)] = Field(
-        1, description="So many of them are held for a day (see `fleet hold`); the others go."
+        1, description="Maximum number to hold for a day (`fleet hold`); others are deleted."
     )
     log: Annotated[int, Field(ge=0, le=2000)] = Field(
-        200, description="Lines of a held machine's console that are kept, the last ones."
+        200, description="Number of last console lines to keep of a held machine."
     )
 
 

@@ -22,13 +22,13 @@ _REFERENCE = r"\s*(\{\s*(env|file|command)\s*:|$)"
 
 
 def holds_secret(text: str) -> bool:
-    """Say whether a text holds a credential: in a URL, a DSN, or by its known shape."""
+    """Return whether a text has a credential: in a URL, a DSN, or by its known shape."""
     lower = text.lower()
     return any(mark in lower for mark in _HALLMARKS) and bool(re.search(_CREDENTIAL, text))
 
 
 def names_secret(key: str) -> bool:
-    """Say whether the value under a key of this name is a secret."""
+    """Return whether the value of a key with this name is a secret."""
     return re.search(_SECRET_KEY, key) is not None
 
 
@@ -38,7 +38,7 @@ def masked(text: str) -> str:
 
 
 def masked_source(lines: list[str], number: int) -> str:
-    """Return one line of a file that could not be parsed, whatever may be secret masked."""
+    """Return a line of an unparsable file, with everything masked that may be secret."""
     line = lines[number]
     if found := re.search(_SECRET_LINE, line):
         if not re.match(_REFERENCE, found["value"]):
@@ -50,7 +50,7 @@ def masked_source(lines: list[str], number: int) -> str:
 
 
 def _continues_secret(lines: list[str], number: int) -> bool:
-    """Say whether a line belongs to a secret that began on an earlier one."""
+    """Return whether a line continues a secret from an earlier line."""
     depth = _indent(lines[number])
     for earlier in reversed(lines[max(0, number - 200) : number]):
         if earlier.strip() and (_indent(earlier) < depth or depth == 0):
@@ -82,7 +82,7 @@ class InlineSecret(NamedTuple):
 
 
 def find_secrets(node: Node, path: Path = (), *, secret: bool = False) -> Iterator[InlineSecret]:
-    """Yield every secret below a node; `secret` says that all of it is one."""
+    """Yield every secret below a node; `secret`: the whole node is one."""
     if node.kind == "mapping":
         for key, value in (*node.entries, *node.dropped):
             yield from _find_in_entry(key, value, path, secret=secret)
@@ -114,7 +114,7 @@ def _is_credential(node: Node) -> bool:
 
 
 def _refers(key: str, value: Node) -> bool:
-    """Say whether this is a way to name a secret and not the secret itself."""
+    """Return whether a value refers to a secret instead of containing it."""
     if key == "command":
         return value.kind == "list"
     if key == "environment":

@@ -26,8 +26,8 @@ def arguments(parser: Parser) -> None:
         "--against",
         dest="base",
         metavar="REF",
-        help="compare with fleet.yaml as of this revision of git, as origin/main, or with a "
-        "file: what was before",
+        help="the configuration before the change: a git revision of fleet.yaml, for example "
+        "origin/main, or a file",
     )
     parser.add_argument(
         "--set",
@@ -36,18 +36,18 @@ def arguments(parser: Parser) -> None:
         type=_change,
         action="append",
         default=[],
-        help="another value of a key of this fleet.yaml, as pools.builders.retire.idle_after=1h; "
-        "may be repeated. Without --against, what was before is this fleet.yaml as it is",
+        help="change a key, for example pools.builders.retire.idle_after=1h; may be repeated. "
+        "Without --against, compare with the unchanged fleet.yaml",
     )
     option(
         parser,
         "--seed",
         "N",
-        "which spot machines are taken back; the same number takes the same (default: 0)",
+        "seed of the random spot interruptions (default: 0)",
         default=0,
         kind=int,
     )
-    option(parser, "--html", "FILE", "also write a page with plots to FILE, without scripts")
+    option(parser, "--html", "FILE", "also write an HTML page with plots to FILE")
     form = parser.add_mutually_exclusive_group()
     flag(form, "--json", "print JSON")
     flag(form, "--markdown", "print Markdown")

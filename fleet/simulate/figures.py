@@ -29,15 +29,15 @@ class WaitFigures(Value):
     """Waits of the requests of a class or an owner, in seconds."""
 
     name: str
-    requests: int = Field(description="Those that started.")
+    requests: int = Field(description="Requests that started.")
     half: int | None = Field(None, description="p50; None: none started.")
     most: int | None = Field(None, description="p95.")
     longest: int | None = None
     never: int = Field(
-        0, description="Those that got no machine before they were withdrawn, or the end."
+        0, description="Requests that got no machine before their withdrawal or the end."
     )
     shares: tuple[int, ...] = Field(
-        (), description="The wait that each percent of all that started does not exceed, 1 to 100."
+        (), description="Percentiles 1 to 100 of the waits of started requests."
     )
 
 
@@ -50,8 +50,8 @@ class PoolFigures(Value):
     busy_seconds: int
     most: int = Field(description="Maximum number of machines at the same time.")
     created: int = 0
-    refused: int = Field(0, description="Creations that its provider refused.")
-    taken: int = Field(0, description="Spot machines that were taken back.")
+    refused: int = Field(0, description="Number of creations that its provider refused.")
+    taken: int = Field(0, description="Number of spot interruptions.")
 
     @property
     def idle_share(self) -> float | None:
@@ -66,7 +66,7 @@ class GuardFigures(Value):
     pool: str | None
     result: Literal["throttled", "refused"]
     runs: int
-    most: int = Field(description="Machines that it kept back in one run, at most.")
+    most: int = Field(description="Maximum number of machines that it withheld in one run.")
 
 
 class Point(Value):
@@ -84,7 +84,7 @@ class Side(Value):
     config: str = Field(description="Digest of the configuration.")
     waits: WaitFigures
     classes: tuple[WaitFigures, ...] = ()
-    owners: tuple[WaitFigures, ...] = Field((), description="Those with most requests.")
+    owners: tuple[WaitFigures, ...] = Field((), description="Owners with most requests.")
     pools: tuple[PoolFigures, ...] = ()
     money: Bill | None
     seconds: int
@@ -93,9 +93,9 @@ class Side(Value):
     guards: tuple[GuardFigures, ...] = ()
     runs: int = Field(description="Runs of fleet that were simulated.")
     points: tuple[Point, ...] = ()
-    assumed: int = Field(0, description="Jobs of unknown duration, taken to run for an hour.")
+    assumed: int = Field(0, description="Jobs of unknown duration, counted as an hour.")
     scaled: int = Field(0, description="Jobs whose duration was computed for another machine.")
-    unscaled: int = Field(0, description="Jobs taken to last as long on another machine.")
+    unscaled: int = Field(0, description="Jobs counted with the same duration on another machine.")
 
     @property
     def idle_share(self) -> float | None:
@@ -121,24 +121,21 @@ class Simulation(Value):
     cadence: int = Field(description="Seconds between two runs of fleet.")
     currency: str
     seed: int
-    requests: int = Field(description="Those that came, those that waited at first included.")
+    requests: int = Field(description="Requests, with those waiting at the start.")
     withdrawn: int = Field(
         0, description="Requests among them that no worker served in the history."
     )
     unseen: int = Field(
-        0, description="Requests that came and ended between two moments: in no figure."
+        0, description="Requests that came and ended between two moments, not counted."
     )
     worlds: int = Field(description="Recorded moments that were read.")
-    lost: int = Field(0, description="Spot machines seen to be taken back while they worked.")
-    lost_of: int = Field(0, description="Machine time of spot machines in the history, seconds.")
+    lost: int = Field(0, description="Spot interruptions of busy machines in the history.")
+    lost_of: int = Field(0, description="Machine seconds of spot machines in the history.")
     against: str = Field("", description="The compared fleet.yaml; empty: no comparison.")
-    changed: tuple[str, ...] = Field(
-        (),
-        description="Keys with the values that `--set` gave them; the others are of fleet.yaml.",
-    )
+    changed: tuple[str, ...] = Field((), description="Values of keys set by `--set`.")
     before: Side | None = None
     after: Side
-    worse: tuple[Worse, ...] = Field((), description="Those that lose most, that one first.")
+    worse: tuple[Worse, ...] = Field((), description="Largest additional waits first.")
     worse_count: int = 0
     better_count: int = 0
     unknown: tuple[str, ...] = Field((), description="Limits of this simulation.")
@@ -158,10 +155,10 @@ def _limits(simulation: Simulation) -> Iterator[str]:
     if simulation.is_short:
         length = write_duration(simulation.end - simulation.start)
         yield (
-            f"Only {length} were replayed: demand repeats by day, and in less than one a boot or "
+            f"Only {length} were replayed: demand repeats by day, and in a shorter time a boot or "
             "a paid hour outweighs a change; choose an earlier --from, or record for longer"
         )
-    yield "Work that nobody submitted because waits were long is in no history"
+    yield "Work that users did not submit because waits were long is in no history"
     yield "Workers of static pools and of other provisioners stay those of the first moment"
     if simulation.unseen:
         yield (
@@ -170,8 +167,8 @@ def _limits(simulation: Simulation) -> Iterator[str]:
         )
     if simulation.withdrawn:
         yield (
-            f"{write_count(simulation.withdrawn, 'request')} left the queue without a run that "
-            "was seen: withdrawn, or shorter than the time between two records"
+            f"{write_count(simulation.withdrawn, 'request')} left the queue without a recorded "
+            "run: withdrawn, or shorter than the time between two records"
         )
     after = simulation.after
     if after.assumed:
@@ -184,17 +181,17 @@ def _limits(simulation: Simulation) -> Iterator[str]:
     if after.unscaled:
         yield (
             f"{write_count(after.unscaled, 'job')} ran on another machine type than recorded and "
-            "took as long, for nothing says how much faster it is"
+            "took as long, because its speed is unknown"
         )
     if simulation.lost:
         yield (
-            f"{write_count(simulation.lost, 'spot machine')} were taken back in "
+            f"{write_count(simulation.lost, 'spot machine')} were interrupted in "
             f"{simulation.lost_of / 3600:,.1f} machine hours of the history, and "
-            f"{sum(pool.taken for pool in after.pools):,} here; which ones depends on --seed "
+            f"{sum(pool.taken for pool in after.pools):,} in the simulation, chosen by --seed "
             f"{simulation.seed}"
         )
     elif simulation.lost_of:
-        yield "No spot machine was taken back in the history, so none is here"
+        yield "No spot machine was interrupted in the history, so the simulation interrupts none"
 
 
 @dataclass

@@ -411,7 +411,7 @@ class _Ledger:
 
 
 class _ReplayTotals:
-    """Cumulative figures."""
+    """Sums and maxima of one side over the replayed time."""
 
     def __init__(self, fleet: Fleet, start: datetime) -> None:
         self._fleet, self._start = fleet, start

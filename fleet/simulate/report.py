@@ -24,7 +24,7 @@ from fleet.words import figures as words
 Row = TypeVar("Row")
 _HOUR = 3600
 _NO_FIGURE = "-"
-_FOLD_TITLE = "What it would have cost, for whom, and what that rests on"
+_FOLD_TITLE = "Cost, payers and assumptions"
 
 
 def simulation_blocks(simulation: Simulation, *, latest: bool = True) -> Iterator[Block]:
@@ -79,7 +79,7 @@ def _sections(simulation: Simulation) -> Iterator[Section]:
     if simulation.before is not None:
         yield _worse(simulation)
     limits = " ".join(f"{each}." for each in simulation.unknown)
-    yield Section("What this cannot know", [line(f"  {limits}")], "unknown")
+    yield Section("Limits of this simulation", [line(f"  {limits}")], "unknown")
 
 
 _QUANTILES = (25, 50, 75, 95)
@@ -136,8 +136,8 @@ def _figures(simulation: Simulation, sides: Sequence[Side]) -> Section:
     rows: list[tuple[str, Callable[[Side], str]]] = [
         (f"cost, {currency}", lambda side: words.cents(side.money)),
         ("machine hours", lambda side: _hours(side.seconds)),
-        ("of them boot and idle", lambda side: _percent(side.idle_share)),
-        ("machines at once, at most", lambda side: str(side.most)),
+        ("boot and idle share", lambda side: _percent(side.idle_share)),
+        ("machines, maximum", lambda side: str(side.most)),
         ("requests that started", lambda side: str(side.waits.requests)),
         ("requests never served", lambda side: str(side.waits.never)),
         ("wait, p50", lambda side: _wait(side.waits.half)),

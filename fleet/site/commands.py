@@ -44,50 +44,49 @@ def arguments(parser: Parser) -> None:
         "plan",
         nargs="?",
         metavar="FILE",
-        help="what `fleet plan --json --base FILE` printed; without --merge-request its Markdown "
-        "is printed",
+        help="output of `fleet plan --json --base FILE`; printed as Markdown without "
+        "--merge-request",
     )
     what = parser.add_mutually_exclusive_group()
     option(
         what,
         "--merge-request",
         "IID",
-        f"write it as a comment of this merge request, or update that; needs {_TOKEN}",
+        f"create or update the comment on this merge request; needs {_TOKEN}",
         kind=_number,
     )
     flag(
         what,
         "--open-merge-requests",
-        f"only print the numbers of the project's open merge requests; needs {_TOKEN}",
+        f"print the numbers of the open merge requests; needs {_TOKEN}",
     )
     option(
         what,
         "--month",
         "YYYY-MM",
-        "report what this month has cost, by whom, and what bound: from the store, FILE is "
-        "not needed",
+        "report the costs, payers and reached limits of this month from the store, without FILE",
         kind=month_command.month,
     )
     option(
         parser,
         "--simulation",
         "JSON",
-        "add what the change would have cost: what `fleet simulate --json --against REF` "
-        "printed; without FILE only its Markdown is printed",
+        "add the output of `fleet simulate --json --against REF`; without FILE, print only this "
+        "part",
     )
     add_file(parser)
     parser.add_argument(
         "--format",
         choices=month_command.FORMATS,
         default="text",
-        help="of --month: text, markdown, html (one page with plots) or csv (default: text)",
+        help="format of --month; html is one page with plots (default: text)",
     )
     add_json(parser)
     option(
         parser,
         "--most",
         "N",
-        f"cut what is longer than N characters (default: {MOST_CHARACTERS}, GitLab's limit)",
+        f"maximum number of characters (default: {MOST_CHARACTERS}, GitLab's limit)",
         default=MOST_CHARACTERS,
         kind=_characters,
     )

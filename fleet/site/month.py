@@ -69,10 +69,10 @@ class MonthReport(Value):
     start: Moment
     end: Moment
     charged_since: Moment | None = Field(
-        None, description="When the first charge ever was, where that is within the month."
+        None, description="Time of the first charge, if within the month."
     )
     charged_until: Moment | None = Field(
-        description="When the ledger was last charged, at most the end of the month; None: never."
+        description="Last charge of the ledger, at most the end of the month; None: never."
     )
     complete: bool = Field(description="Whether the ledger was charged up to the month's end.")
     currency: str
@@ -86,37 +86,37 @@ class MonthReport(Value):
         (), description="Cost of each day; None: unknown, or not yet charged."
     )
     idle_seconds: int = Field(
-        description="Boot and idle time of pools and of other payers, of `seconds`."
+        description="Part of `seconds` that is boot and idle time, by pools and other payers."
     )
     idle_money: Bill
-    packages: tuple[CostRow, ...] = Field((), description="The ten that cost most.")
+    packages: tuple[CostRow, ...] = Field((), description="The ten most expensive packages.")
     other_packages: Bill = Field(description="Cost of all other packages.")
-    runs: int | None = Field(description="Runs that counted; None: nothing was counted.")
+    runs: int | None = Field(description="Number of counted runs; None: no run was counted.")
     changes: tuple[CountRow, ...] = Field((), description="Entries of the log, by kind.")
     waits: tuple[WaitRow, ...] = ()
     unseen: int = Field(
         0, description="Requests that ended or were withdrawn between two runs: wait unknown."
     )
-    bound: tuple[CountRow, ...] = Field((), description="Limits, and in how many runs they bound.")
+    bound: tuple[CountRow, ...] = Field((), description="Limits, with the runs that reached them.")
     never_bound: tuple[str, ...] | None = Field(
-        None, description="Limits of today's fleet.yaml that never bound; None: unknown."
+        None, description="Limits that were never reached; None: unknown."
     )
     never_matched: tuple[str, ...] | None = Field(
         None, description="Patterns of `powerful` that never matched; None: unknown."
     )
     needless: tuple[CountRow, ...] | None = Field(
         None,
-        description="Packages whose peak memory is below a quarter of the powerful machine that "
-        "built them, and in how many runs that was seen; None: no queue recorded peaks.",
+        description="Packages whose peak memory was below a quarter of their powerful machine, "
+        "with the number of such runs; None: no queue recorded peaks.",
     )
     planned: Bill | None = Field(
-        None, description="New machines for requests until idle, as planned; None: none recorded."
+        None, description="Planned cost of new machines until idle; None: not recorded."
     )
     withheld: Bill | None = Field(
-        None, description="The same in runs in which guards kept part of it back: no bound."
+        None, description="Planned cost in runs with withheld machines: no bound."
     )
     best: Bill | None = Field(None, description="Lower bound of the cost with any machines.")
-    gaps: tuple[GapRow, ...] = Field((), description="Where the difference came from.")
+    gaps: tuple[GapRow, ...] = Field((), description="Causes of the difference.")
 
     @property
     def idle_share(self) -> float | None:
@@ -152,7 +152,7 @@ def days_of(fleet: Fleet, month: Period) -> Iterator[Period]:
 class MonthRecords(Value):
     """The records of one month in a store."""
 
-    charges: tuple[Charge, ...] = Field(description="The month's are in the last place of each.")
+    charges: tuple[Charge, ...] = Field(description="The last entry of each is that of the month.")
     days: tuple[Bill | None, ...] = ()
     charged_since: Moment | None = None
     charged_until: Moment | None = None

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     period = month_at(fleet, args.month)
     if period.start > utc_now():
         raise WrongUsage(
-            f"--month {args.month:%Y-%m} has not begun; the current month is reported so far"
+            f"--month {args.month:%Y-%m} is in the future; give the current or an earlier month"
         )
     report = month_report(fleet, period, _read_records(fleet, period, store))
     if args.format == "csv" and not args.json:

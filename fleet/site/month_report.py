@@ -48,7 +48,7 @@ def month_to_csv(report: MonthReport) -> str:
 
 
 def _values(section: Section) -> Iterator[tuple[str, ...]]:
-    """Yield name, heading and text of each cell of the tables of a section."""
+    """Yield row name, column heading and text of each cell in a section."""
     for table in (block for block in section.blocks if isinstance(block, Table)):
         names = [column.name for column in table.columns[1:]] or [""]
         for row in table.rows:
@@ -191,7 +191,7 @@ def _draw_optimum(report: MonthReport) -> Section:
     )
     if report.planned is None:
         note = "The bound is unknown: no run of this month planned machines for requests."
-    heading = "What the cheapest fleet would have cost"
+    heading = "Cost of the cheapest fleet"
     return _section("best", heading, figures(("What", report.currency), rows), note, note)
 
 

@@ -419,7 +419,7 @@ class Database:
         ours = version("fleet-reconciler")
         return (
             f"the store at {self.address} is of format {about.get('format')} and needs {needs}; "
-            f"this is fleet {ours}, which would not obey all that stands in it: install {needs}"
+            f"this is fleet {ours}, which would ignore parts of it: install {needs}"
         )
 
     def _damaged_message(self, reason: str) -> str:

@@ -112,7 +112,7 @@ def derive(
 
 
 class _Input(NamedTuple):
-    """The input of rules."""
+    """The values that rules of `derive` read."""
 
     fleet: Fleet
     request: "Request"

@@ -545,7 +545,7 @@ def describe_rules(verdict: RulesVerdict) -> str:
     """Describe whether the rules at one place are enforced."""
     match verdict.state:
         case "in-force":
-            return f"{write_count(verdict.expected, 'rule')} in force {format_since([verdict])}"
+            return f"{write_count(verdict.expected, 'rule')} active {format_since([verdict])}"
         case "unseen":
             return f"unknown: {verdict.because}"
         case _:

@@ -242,7 +242,7 @@ class Matcher:
         return self._keys_of(bits)
 
     def _providing_all(self, required: frozenset[str]) -> int:
-        """Return the offers that provide all of these and have no other exclusive tag."""
+        """Return the offers, as bits, that provide all these tags and no other exclusive tag."""
         known = self._by_required.get(required)
         if known is None:
             known = self._everyone

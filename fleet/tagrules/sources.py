@@ -158,7 +158,7 @@ class Provided(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """A tag that does not count, with the reason."""
+    """A provided tag without effect, with the reason."""
 
     kind: Literal["contradiction", "not-permitted"]
     tag: str

@@ -232,7 +232,7 @@ class Spending:
 
 
 class Lease(NamedTuple):
-    """A machine for a ticket."""
+    """A machine and the ticket that gets it."""
 
     ticket: int
     machine: str
@@ -240,7 +240,7 @@ class Lease(NamedTuple):
 
 @dataclass
 class TicketAssignment:
-    """The result of an assignment."""
+    """The tickets that got a machine, and the reasons why others wait."""
 
     leases: list[Lease] = field(default_factory=list)
     tags: dict[int, tuple[str, ...]] = field(default_factory=dict)

@@ -36,14 +36,14 @@ def arguments(parser: Parser) -> None:
     actions = add_verbs(parser)
     _open_arguments(add_verb(actions, "open", "open a ticket and print its id"))
     for name, help_text in (
-        ("check", "print the answer of a ready ticket; exit 1 if it is not ready"),
-        ("wait", "wait until a ticket is ready and print its answer"),
-        ("show", "show a ticket: its tags, the tags that rules add, why it waits"),
+        ("check", "print the machine of a ready ticket; exit 1 if it is not ready"),
+        ("wait", "wait until a ticket is ready, and print its machine"),
+        ("show", "show a ticket: state, tags, rules, reason to wait"),
         ("close", "close a ticket and release its machine"),
     ):
         action = add_verb(actions, name, help_text)
         action.add_argument(
-            "ticket", metavar="ID", help="the ticket's id, as `ticket open` printed it"
+            "ticket", metavar="ID", help="id of the ticket, as `fleet ticket open` printed it"
         )
         _common(action)
         if name == "show":
@@ -54,7 +54,7 @@ def arguments(parser: Parser) -> None:
             flag(
                 action,
                 "--built",
-                "its build (`open --build`) succeeded: its duration counts for later "
+                "the build of `open --build` succeeded: use its duration to estimate later "
                 "builds of the package",
             )
         if name == "wait":
@@ -62,7 +62,7 @@ def arguments(parser: Parser) -> None:
                 "--for",
                 dest="most",
                 metavar="DURATION",
-                help="wait at most this long, as in --for 30m",
+                help="maximum time to wait, for example 30m (default: no limit)",
             )
     listing = add_verb(actions, "list", "list the open tickets")
     _queue(listing)
@@ -76,30 +76,30 @@ def _open_arguments(parser: Parser) -> None:
         default=[],
         required=True,
         metavar="TAG",
-        help="a tag that the machine must provide; may be repeated",
+        help="tag that the machine must provide; may be repeated",
     )
     option(
         parser,
         "--sandbox",
         "NAME",
-        "only tickets of this sandbox may reuse the machine",
+        "permit reuse of the machine by later tickets of this sandbox only",
         default="",
     )
-    option(parser, "--owner", "NAME", "the owner, for fair shares and limits (default: user)")
+    option(parser, "--owner", "NAME", "owner, for fair shares and limits (default: --user)")
     option(
         parser,
         "--build",
         "NAME",
-        "its build, OWNER/PROJECT/CHROOT/PACKAGE, for the rules of `powerful` and `derive`",
+        "build, OWNER/PROJECT/CHROOT/PACKAGE, for the rules of `powerful` and `derive`",
     )
-    option(parser, "--team", "NAME", "the team whose budget pays", default="")
-    option(parser, "--priority", "N", "higher comes first (default: 0)", default=0, kind=int)
-    flag(parser, "--background", "count its --priority as one less")
+    option(parser, "--team", "NAME", "team whose budget pays", default="")
+    option(parser, "--priority", "N", "higher is served first (default: 0)", default=0, kind=int)
+    flag(parser, "--background", "lower --priority by one")
     option(
         parser,
         "--lease",
         "DURATION",
-        "expire the ticket when its client does not check it for this long",
+        "expire the ticket if no client checks it for this time",
     )
     _common(parser)
     _ticket_server(parser)
@@ -110,25 +110,25 @@ def _ticket_server(parser: Parser) -> None:
         parser,
         "--server",
         "URL",
-        "ask the `fleet serve` at this address, as in https://HOST:49100, not this "
-        "fleet.yaml; only tags and sandbox are sent",
+        "use the `fleet serve` at this address, for example https://HOST:49100, instead of "
+        "fleet.yaml; sends only tags and sandbox",
     )
     option(
         parser,
         "--netrc",
         "FILE",
-        "with --server: the file with the token, `machine HOST login NAME password TOKEN`, "
+        "with --server: file with the token, as `machine HOST login NAME password TOKEN`, "
         "mode 0600 (default: ~/.netrc)",
     )
 
 
 def _common(parser: Parser) -> None:
-    option(parser, "--user", "NAME", "the requester (default: who runs this)")
+    option(parser, "--user", "NAME", "requester (default: the current user)")
     _queue(parser)
 
 
 def _queue(parser: Parser) -> None:
-    option(parser, "--queue", "NAME", "the queue of kind tickets, if fleet.yaml has several")
+    option(parser, "--queue", "NAME", "queue of kind tickets; required if fleet.yaml has several")
 
 
 _POLL_SECONDS = 3

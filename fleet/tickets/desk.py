@@ -68,7 +68,7 @@ class StoredTicketDesk:
         return reading
 
     def _count_lost_places(self, tickets: Iterable[Ticket], now: datetime) -> dict[str, int]:
-        """Return the places that tickets lost because their owners had machines meanwhile."""
+        """Return the places that each ticket loses for machines that its owner had since."""
         current = (expire(ticket, now) for ticket in tickets)
         waiting = [
             (t.id, t.owner, t.priority - t.background, t.opened_at)

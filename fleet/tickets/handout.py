@@ -254,7 +254,7 @@ def _its_turn(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) -> 
     if any(pool.mode == "apply" for pool in pools.values()):
         return ITS_TURN
     modes = ", ".join(f"pools.{name}.mode is {pool.mode}" for name, pool in pools.items())
-    return f"no free machine fits it and none is created{f': {modes}' if modes else ''}"
+    return f"no free machine fits it, and no machine is created{f': {modes}' if modes else ''}"
 
 
 def _offers(fleet: Fleet, queue: str) -> Iterator[tuple[str, Offer]]:

@@ -111,8 +111,8 @@ def _keep_forgotten(world: World, sources: TicketSources, tell: Tell) -> World:
         numbers = desk.keep(forgotten, world.time) if forgotten else {}
         for machine, number in numbers.items():
             tell(
-                f"{machine} is older than the store and counts as busy: a ticket that the store "
-                f"does not know may use it; once nobody does: fleet ticket close {number} "
+                f"{machine} is older than the store and counts as busy: an unrecorded ticket may "
+                f"use it; when it is no longer used: fleet ticket close {number} "
                 f"--queue {queue} --user {UNKNOWN_USER}"
             )
             kept = True

@@ -38,37 +38,37 @@ def arguments(parser: Parser) -> None:
         parser,
         "--listen",
         "ADDRESS:PORT",
-        "the address to listen on; a non-loopback address needs --tokens and --certificate "
-        "(default: 127.0.0.1:49100; port 0: a free one)",
+        "address to listen on, with port 0 for any free one; addresses other than loopback need "
+        "--tokens and --certificate (default: 127.0.0.1:49100)",
         default="127.0.0.1:49100",
     )
-    option(parser, "--queue", "NAME", "the queue of kind tickets, if fleet.yaml has several")
+    option(parser, "--queue", "NAME", "queue of kind tickets; required if fleet.yaml has several")
     option(
         parser,
         "--every",
         "DURATION",
-        "apply at least this often; a new or closed ticket is handled sooner (default: 20s)",
+        "maximum time between two runs; a new or closed ticket starts one (default: 20s)",
         default="20s",
     )
     option(
         parser,
         "--apart",
         "DURATION",
-        "start runs at least this far apart on average, in bursts of up to five (default: 1s)",
+        "minimum average time between runs, in bursts of up to five (default: 1s)",
         default="1s",
     )
     option(
         parser,
         "--tokens",
         "FILE",
-        "the clients, one NAME TOKEN per line; each sees only its own tickets",
+        "file of clients, one NAME TOKEN per line; each sees only its own tickets",
     )
     option(parser, "--certificate", "FILE", "serve TLS with this certificate chain, in PEM")
-    option(parser, "--key", "FILE", "the certificate's private key (default: in the same file)")
+    option(parser, "--key", "FILE", "private key of the certificate (default: in its file)")
     flag(
         parser,
         "--pages",
-        "also show the status pages of the last run at this address, to every client",
+        "also serve the status pages of the last run, to every client",
     )
     flag(parser, "--json", "print the outcome of each run as JSON")
 

@@ -77,7 +77,7 @@ class DatabaseTickets:
                 number = self._insert(connection, ticket)
             if number is not None:
                 return ticket._replace(id=number)
-        raise TicketRefused("too many tickets are being opened at once; retry")
+        raise TicketRefused("too many clients open tickets at the same time; retry")
 
     def find(self, number: int) -> Ticket | None:
         """Return a ticket, even a recently ended one; None if it does not exist."""
@@ -419,7 +419,7 @@ _SELECT_TENANCIES = sa.select(TENANCIES)
 
 
 def _holders(connection: sa.Connection) -> dict[str, int]:
-    """Return the machines that tickets of any queue have, to these tickets."""
+    """Return machine to the id of the ticket that has it, of any queue."""
     has = TICKETS.c.state == TicketState.READY
     rows = connection.execute(sa.select(TICKETS.c.machine, TICKETS.c.id).where(has))
     return {row.machine: row.id for row in rows}

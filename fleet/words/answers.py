@@ -7,11 +7,11 @@ from typing import Literal
 from fleet.schema.findings import listed
 from fleet.schema.units import write_count, write_duration, write_time
 
-UNTIMED = "the workers that fit run or get work of unknown duration: no history, no `durations`"
-NONE_FITS = "no worker that fits exists or is made by this plan"
+UNTIMED = "the workers that fit have work of unknown duration: no history, no `durations`"
+NONE_FITS = "no existing or planned worker fits"
 NO_REASON = "no reason recorded"
 UNREAD_QUEUE = "its queue could not be read"
-UNKNOWN_WORKERS = "which workers there are is unknown"
+UNKNOWN_WORKERS = "the list of workers is unknown"
 UNKNOWN_WORK_END = "end of its work unknown: no history, and no `durations` for its task"
 UNKNOWN_TICKET_END = "end of its ticket unknown: `durations` has no `any`"
 SHORT_RECORD = "recorded for less than a day"
@@ -21,41 +21,41 @@ _VERBS = {"keep": "stays", "create": "is created", "drain": "drains", "delete": 
 
 
 def describe_wait(request: str, reason: str, *, never: bool) -> str:
-    """Return why a request waits; `never`: no worker can run it."""
+    """Explain why a request waits; `never`: no worker can run it."""
     hopeless = "no worker of this fleet can ever run it: " if never else ""
     return f"request {request} waits: {hopeless}{reason}"
 
 
 def describe_unservable(requests: str, reason: str) -> str:
-    """Return why no worker can run some requests."""
+    """Explain why no worker can run some requests."""
     return f"no worker of this fleet can ever run {requests}: {reason}"
 
 
 def describe_unknown_start(reason: str) -> str:
-    """Return why the start of a request is unknown."""
+    """Explain why the start of a request is unknown."""
     return f"expected start: unknown ({reason})"
 
 
 def explain_unseen_worker(worker: str) -> str:
-    """Return the worker that a request is next for."""
-    return f"worker {worker}, which it is next for, is not seen now"
+    """State the worker that a request is next for."""
+    return f"worker {worker}, which runs it next, is currently not listed"
 
 
 def explain_sampled_turn(seconds: int) -> str:
-    """Return when a request would start if the listed requests were the whole queue."""
+    """State when a request would start if the listed requests were the whole queue."""
     return (
-        f"of what was listed its turn would come in {write_duration(seconds)}, but its queue was "
-        "only sampled, and others may go first"
+        f"after the listed requests it would start in {write_duration(seconds)}, but its queue "
+        "was only partly read, and other requests may come first"
     )
 
 
 def explain_ruled_tag(tag: str, rule: str, origin: str) -> str:
-    """Return the rule that adds a tag to a ticket, and its origin."""
+    """State the rule that adds a tag to a ticket, and its origin."""
     return f"asks for {tag} by {rule}: {origin}"
 
 
 def explain_stored_tag(tag: str, name: str, queue: str) -> str:
-    """Return why a request keeps a tag that its queue stored."""
+    """Explain why a request keeps a tag that its queue stored."""
     return (
         f"otherwise.drop of tag {name} has no effect: queue {queue} stored "
         f"{tag} with the request and assigns it only to workers that provide {tag}"
@@ -63,7 +63,7 @@ def explain_stored_tag(tag: str, name: str, queue: str) -> str:
 
 
 def explain_waived_tag(tag: str, after: str, until: datetime, *, waived: bool) -> str:
-    """Return when a request may run without a tag, and whether it may now."""
+    """State when a request may run without a tag, and whether it may now."""
     at = write_time(until)
     if waived:
         return f"waited {after} for {tag}: may run without {tag} since {at}"
@@ -71,7 +71,7 @@ def explain_waived_tag(tag: str, after: str, until: datetime, *, waived: bool) -
 
 
 def explain_other_task(pattern: str, name: str, ruled: str | None, task: str) -> str:
-    """Return why a rule for another task does not apply."""
+    """Explain why a rule for another task does not apply."""
     return (
         f"pattern {pattern!r} matches {name}, but the rule is for task "
         f"{ruled}, not for {task or 'a request without a task'}"
@@ -79,52 +79,52 @@ def explain_other_task(pattern: str, name: str, ruled: str | None, task: str) ->
 
 
 def describe_enforcement(tag: str, claim: str, by: str, queue: str, reason: str) -> str:
-    """Return the enforcer of a tag, or of a limit on it, at a queue."""
+    """State the enforcer of a tag, or of a limit on it, at a queue."""
     what = "" if claim == "tag" else f" {claim},"
     return f"{tag}:{what} {by} at {queue}: {reason}"
 
 
 def describe_pool_size(pool: str, wanted: int, most: int, reason: str) -> str:
-    """Return the number of machines that a pool wants, and why."""
+    """State the number of machines that a pool wants, and why."""
     return f"pool {pool} wants {write_count(wanted, 'machine')} (max {most}): {reason}"
 
 
 def explain_lost(fewer: int, lost: Sequence[str]) -> str:
-    """Return the requests that would wait with fewer machines."""
+    """State the requests that would wait with fewer machines."""
     many = "1 request that is" if len(lost) == 1 else f"{len(lost)} requests that are"
     named = ", ".join(lost[:_NAMED]) + (" and others" if len(lost) > _NAMED else "")
     return f"not {fewer}: with workers.max {fewer}, {many} served now would wait: {named}"
 
 
 def explain_least(fewer: int, least: int) -> str:
-    """Return the minimum of a pool."""
+    """State the minimum of a pool."""
     return f"not {fewer}: workers.min is {least}"
 
 
 def explain_leaving(fewer: int) -> str:
-    """Return why a pool has no machine that could be left out."""
-    return f"not {fewer}: its machines are leaving"
+    """Explain why a pool has no machine that could be left out."""
+    return f"not {fewer}: its machines are already drained or deleted"
 
 
 def explain_kept(fewer: int, worker: str, reason: str) -> str:
-    """Return the worker that is kept although no request needs it."""
+    """State the worker that is kept although no request needs it."""
     return f"not {fewer}, although no more requests would wait: {worker}: {reason}"
 
 
 def explain_stopped(more: int, waiting: int, reason: str) -> str:
-    """Return why requests that fit a pool get no further machine there."""
-    return f"not {more}, though {count_waiting(waiting)} that would fit: {reason}"
+    """Explain why requests that fit a pool get no further machine there."""
+    return f"not {more}, although {count_waiting(waiting)} that would fit: {reason}"
 
 
 def explain_blind(more: int, reason: str) -> str:
-    """Return the unknown fact that keeps a pool from creating machines."""
+    """State the unknown fact that keeps a pool from creating machines."""
     return f"not {more}: {reason}"
 
 
 def explain_idle(more: int, cost: str, full: int | None, *, sure: bool) -> str:
     """Explain that another machine would be idle; `full`: the maximum that it would exceed."""
     limit = "" if full is None else f"workers.max is {full}, and "
-    price = f", for {cost}" if cost else ""
+    price = f" at {cost}" if cost else ""
     known = "request" if sure else "known request"
     return f"not {more}: {limit}it would be idle{price}; no {known} waits that it could serve"
 
@@ -137,7 +137,7 @@ def count_waiting(count: int) -> str:
 def explain_group(
     queue: str, count: int, priority: int, required: Sequence[str], served: tuple[int, int]
 ) -> str:
-    """Return the requests of a signature, and those served by existing and by new machines."""
+    """State the requests of a signature, and those served by existing and by new machines."""
     used, made = served
     return (
         f"queue {queue}: {count_waiting(count)} with priority "
@@ -149,43 +149,43 @@ def explain_group(
 def describe_worker(
     worker: str, verdict: Literal["keep", "create", "drain", "delete"], reason: str, *, held: bool
 ) -> str:
-    """Return the decision on a worker, and why; `held`: a guard withholds it."""
+    """State the decision on a worker, and why; `held`: a guard withholds it."""
     suffix = " (withheld by a guard in this run)" if held else ""
     return f"worker {worker} {_VERBS[verdict]}: {reason}{suffix}"
 
 
 def explain_boot(up: datetime, failed: datetime) -> str:
-    """Return when a machine is expected up, and when it counts as failed."""
+    """State when a machine is expected up, and when it counts as failed."""
     return f"expected up at {write_time(up)}; failed if not up at {write_time(failed)}"
 
 
 def explain_idle_end(key: str, stated: str, over: datetime, *, past: bool) -> str:
-    """Return when the idle time of a worker reaches its limit."""
+    """State when the idle time of a worker reaches its limit."""
     tense = "was" if past else "is"
     return f"{key} ({stated}) {tense} reached at {write_time(over)}; then deleted unless needed"
 
 
 def explain_age_end(key: str, stated: str, end: datetime) -> str:
-    """Return when a machine reaches its maximum age."""
+    """State when a machine reaches its maximum age."""
     return f"{key} ({stated}) reached at {write_time(end)}"
 
 
 def explain_uses_end(most: int, uses: int | None) -> str:
-    """Return after how many requests a worker is deleted; None: its uses are unknown."""
+    """State after how many requests a worker is deleted; None: its uses are unknown."""
     finished = "unknown" if uses is None else uses
     return f"deleted after {write_count(most, 'request')}; finished so far: {finished}"
 
 
 def explain_work_end(end: datetime) -> str:
-    """Return the expected end of the work of a worker."""
+    """State the expected end of the work of a worker."""
     return f"expected end of its work: {write_time(end)}"
 
 
 def explain_dropped(tag: str) -> str:
-    """Return why a request may run without a tag."""
+    """Explain why a request may run without a tag."""
     return f"waited longer than `otherwise.after` of tag {tag}, so it may run without it"
 
 
 def explain_tag_rule(tag: str, rule: str) -> str:
-    """Return the rule that gives a tag."""
+    """State the rule that gives a tag."""
     return f"{tag} by {rule}"

@@ -33,7 +33,7 @@ many, time = write_count, write_time
 UNKNOWN = "unknown"
 """Shown in place of an unreadable figure: never a zero."""
 
-WHOLE = "The whole plan, with what is due without this change"
+WHOLE = "The whole plan, including actions that are due without this change"
 UNKNOWN_HEADING = "Unknown (never counted as zero)"
 PARTLY_READ_HEADING = "Queue only partly read: scale-down paused"
 ORDERS_HEADING = "Orders of operators"
@@ -375,12 +375,13 @@ def age(recorded: datetime, now: datetime, cadence: int) -> str:
     seconds = int((now - recorded).total_seconds())
     if seconds < -_MAX_SKEW:
         return (
-            f"Observed {write_duration(-seconds)} in the future: a clock is wrong, here or there"
+            f"Observed {write_duration(-seconds)} in the future: the clock of this or of the "
+            "recording computer is wrong"
         )
     old = f"Observed {write_duration(max(0, seconds))} ago"
     if seconds > 2 * cadence:
         times = f"{seconds // cadence:,} times `cadence` ({write_duration(cadence)})"
-        return f"{old}, {times}: what runs, waits and costs now may differ"
+        return f"{old}, {times}: current machines, demand and cost may differ"
     return old
 
 

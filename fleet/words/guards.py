@@ -19,17 +19,17 @@ def count_are(count: int, word: str) -> str:
 
 
 def explain_observe_mode(pool: str, count: int) -> str:
-    """Return why a pool with mode observe has no action."""
+    """Explain why a pool with mode observe has no action."""
     return f"pool {pool} has mode: observe: {count_are(count, 'action')} shown, not applied"
 
 
 def explain_freeze(freeze: str, count: int) -> str:
-    """Return the freeze that withholds actions."""
+    """State the freeze that withholds actions."""
     return f"{freeze}: {count_are(count, 'action')} withheld"
 
 
 def explain_no_registry(pool: str, count: int) -> str:
-    """Return why machines of a pool could never register."""
+    """Explain why machines of a pool could never register."""
     return (
         f"machines of pool {pool} cannot register: none of its queues issues worker tokens: "
         f"{count_are(count, 'creation')} withheld"
@@ -37,7 +37,7 @@ def explain_no_registry(pool: str, count: int) -> str:
 
 
 def explain_no_admin(queue: str, pool: str, count: int) -> str:
-    """Return why a queue gives workers of a pool no token."""
+    """Explain why a queue gives workers of a pool no token."""
     return (
         f"queue {queue} has no `admin`, so workers of pool {pool} get no token: "
         f"{count_are(count, 'creation')} withheld"
@@ -45,7 +45,7 @@ def explain_no_admin(queue: str, pool: str, count: int) -> str:
 
 
 def describe_throttle(kind: str, pool: str | None, count: int, machines: int, later: int) -> str:
-    """Return the number of actions of a kind now and later; pool None: of the fleet."""
+    """State the number of actions of a kind now and later; pool None: of the fleet."""
     where = f"pool {pool}" if pool else "the fleet"
     return (
         f"{count} to {kind} in {where} ({write_count(machines, 'machine')}): "
@@ -56,7 +56,7 @@ def describe_throttle(kind: str, pool: str | None, count: int, machines: int, la
 def explain_rivals(
     queues: Sequence[str], worker_pools: Sequence[str], pool: str, count: int
 ) -> str:
-    """Return the provisioners that create machines for the same requests."""
+    """State the provisioners that create machines for the same requests."""
     return (
         f"queue {', '.join(queues)} creates machines for the same requests in its worker "
         f"pools {', '.join(worker_pools)}: {write_count(count, 'creation')} of pool {pool} "
@@ -65,12 +65,12 @@ def explain_rivals(
 
 
 def describe_causes(causes: Iterable[Cause]) -> str:
-    """Return the causes of removals."""
+    """State the causes of removals."""
     return " and ".join(_CAUSES[cause] for cause in sorted(causes))
 
 
 def describe_removal(causes: str, pool: str | None, count: int, machines: int, limit: str) -> str:
-    """Return the share of machines that a cause would remove; pool None: of the fleet."""
+    """State the share of machines that a cause would remove; pool None: of the fleet."""
     share = 100 * count / machines if machines else 0
     where = f"pool {pool}" if pool else "the fleet"
     return (
@@ -80,34 +80,34 @@ def describe_removal(causes: str, pool: str | None, count: int, machines: int, l
 
 
 def describe_cost_rise(pool: str | None, machines: int, amount: str, limit: str) -> str:
-    """Return the additional cost of machines by config; pool None: in the fleet."""
+    """State the additional cost of machines by config; pool None: in the fleet."""
     where = f"in pool {pool}" if pool else "in the fleet"
     what = write_count(machines, "machine")
     return f"{what} that config asks for would add {amount}/h {where}; limit: {limit}"
 
 
 def explain_withheld(reason: str) -> str:
-    """Return why a guard withholds the machine of a request."""
+    """Explain why a guard withholds the machine of a request."""
     return f"a guard withholds its machine: {reason}"
 
 
 def explain_unknown_use(reason: str) -> str:
-    """Return why the use of an approval is unknown."""
+    """Explain why the use of an approval is unknown."""
     return f"its use is unknown: {reason}"
 
 
 def explain_missing_pool(pool: str) -> str:
-    """Return the pool of an approval that does not exist."""
+    """State the pool of an approval that does not exist."""
     return f"no pool {pool} in fleet.yaml or with machines"
 
 
 def explain_expired(day: date) -> str:
-    """Return the last day of an approval."""
+    """State the last day of an approval."""
     return f"expired on {day}"
 
 
 def describe_inert(approval: ApprovalVerdict) -> str:
-    """Return why an approval has no effect."""
+    """Explain why an approval has no effect."""
     return (
         f"the approval of guard {approval.guard} for pool {approval.pool} "
         f"(used {approval.used} of {approval.count}) has no effect: {approval.inert}"
@@ -115,7 +115,7 @@ def describe_inert(approval: ApprovalVerdict) -> str:
 
 
 def describe_approvals(approvals: Sequence[ApprovalVerdict], now: int) -> str:
-    """Return the use of the approvals of a pool, and the number that they let pass now."""
+    """State the use of the approvals of a pool, and the number that they let pass now."""
     used, count = sum(each.used for each in approvals), sum(each.count for each in approvals)
     more = f", {now} more now" if now else ""
     inert = "; ".join(sorted({each.inert for each in approvals if each.inert}))

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from fleet.model.images import ImageVersion, WaitingVersion
 from fleet.schema.units import write_count, write_duration, write_time
 
-UNPROMOTED_BY_PERSON = "a person made it the candidate, no rule did"
+UNPROMOTED_BY_PERSON = "it was made the candidate by hand"
 TESTED_EARLIER = "it was tested before fleet promoted versions automatically"
 NO_BOOT = "no boot of this image is recorded"
 NO_EARLIER = "no earlier version is published"
@@ -23,80 +23,80 @@ def _write_time_to_second(moment: datetime) -> str:
 
 
 def describe_unpublished(image: str, provider: str) -> str:
-    """Return the image without a published version at a provider."""
+    """State the image without a published version at a provider."""
     return f"image {image} has no published version at provider {provider}"
 
 
 def explain_unknown_versions(reason: str) -> str:
-    """Return why the versions of an image are unknown."""
+    """Explain why the versions of an image are unknown."""
     return f"the versions of its image are unknown: {reason}"
 
 
 def explain_unpromoted(image: str) -> str:
-    """Return the command that promotes the first version of an image."""
+    """State the command that promotes the first version of an image."""
     return f"no version of image {image} is promoted: fleet image promote {image}"
 
 
 def explain_manual(image: str) -> str:
-    """Return the key that leaves promotion to a person."""
+    """State the key that leaves promotion to a person."""
     return f"images.{image}.promote is manual"
 
 
 def explain_failed(why: str) -> str:
-    """Return why the newest version of an image failed."""
+    """Explain why the newest version of an image failed."""
     return f"it failed: {why}"
 
 
 def explain_no_executor(image: str, queue: str, unproven: Iterable[str]) -> str:
-    """Return why a queue gives workers of a version no work, with the remedies."""
+    """Explain why a queue gives workers of a version no work, with the remedies."""
     names = ", ".join(unproven) or "no executor is enabled"
     return (
-        f"no executor of it was proven, so queue {queue} gives it no work (unproven: "
-        f"{names}); test it on a machine that runs the jobs, or write the tags into "
+        f"its test proved no executor, so queue {queue} gives it no work (unproven: {names}); "
+        "repeat the test on a machine that can run the jobs, or add the tags to "
         f"images.{image}.provides"
     )
 
 
 def explain_other_task(queue: str, wanted: str, own: str) -> str:
-    """Return the version of a task that a queue asks for, and that of the worker."""
-    return f"queue {queue} asks for {wanted}, and its worker has {own}"
+    """State the version of a task that a queue asks for, and that of the worker."""
+    return f"queue {queue} requires {wanted}, and its worker has {own}"
 
 
 def explain_trial(image: str, until: datetime, after: int) -> str:
-    """Return when a candidate becomes current, by the seconds of its trial."""
+    """State when a candidate becomes current, by the seconds of its trial."""
     rule = f"images.{image}.promote.after is {write_duration(after)}"
     return f"becomes current at {write_time(until)} if its machines boot ({rule})"
 
 
 def describe_boot(image: str, at: datetime) -> str:
-    """Return the version and time of the last boot, as the end of a sentence."""
+    """State the version and time of the last boot, as the end of a sentence."""
     return f"last booted: {image} at {_write_time_to_second(at)}"
 
 
 def describe_pin(image: str, version: str) -> str:
-    """Return the version that fleet.yaml pins."""
+    """State the version that fleet.yaml pins."""
     return f"image {image} is pinned to version {version} (images.{image}.version)"
 
 
 def explain_pin_state(pin: str, state: str) -> str:
-    """Return the state of a pinned version that does not boot."""
+    """Explain by its state why a pinned version does not boot."""
     return f"{pin}, which is {state}: only tested versions boot"
 
 
 def explain_pin_unpublished(pin: str, provider: str) -> str:
-    """Return the provider without a pinned version."""
+    """State the provider without a pinned version."""
     return f"{pin}, which is not published at provider {provider}"
 
 
 def explain_pin_unrecorded(pin: str, known: Iterable[str], *, promote: str = "") -> str:
-    """Return the known versions; `promote`: the image whose declared ids can be remembered."""
+    """State the known versions; `promote`: the image whose declared ids can be remembered."""
     names = ", ".join(sorted(known)) or "none"
-    command = f"; to remember the ids of fleet.yaml as it: `fleet image promote {promote}`"
+    command = f"; to record the ids of fleet.yaml as this version: `fleet image promote {promote}`"
     return f"{pin}, which is not in the store; it has: {names}{command if promote else ''}"
 
 
 def explain_pin_stopped(pin: str, stop: str, last: str, image: str) -> str:
-    """Return why a pinned version is stopped, its last boot and the edit."""
+    """Explain why a pinned version is stopped, its last boot and the edit."""
     return (
         f"{pin}, which {stop}; {last}; a pinned version has no replacement: edit "
         f"images.{image}.version in fleet.yaml"
@@ -104,142 +104,142 @@ def explain_pin_stopped(pin: str, stop: str, last: str, image: str) -> str:
 
 
 def explain_stopped(image: str, stop: str, last: str) -> str:
-    """Return why an image is stopped, and its last boot."""
+    """Explain why an image is stopped, and its last boot."""
     return f"image {image} {stop}; {last}"
 
 
 def describe_fall_back(version: ImageVersion) -> str:
-    """Return the version that new machines boot in place of a stopped one."""
+    """State the version that new machines boot in place of a stopped one."""
     return f"new machines boot {version.image} {version.version} instead"
 
 
 def explain_candidate_stopped(version: ImageVersion, stop: str, last: str) -> str:
-    """Return why a candidate is stopped, and its last boot."""
+    """Explain why a candidate is stopped, and its last boot."""
     name = f"candidate {version.image} {version.version}"
     return f"{name} {stop}; {last}; no machine is created with it"
 
 
 def describe_missing_tags(version: ImageVersion, tags: Iterable[str]) -> str:
-    """Return the tags of the current version that a candidate does not report."""
+    """State the tags of the current version that a candidate does not report."""
     name = f"candidate {version.image} {version.version}"
     return f"{name} does not report {', '.join(tags)}, which the current version does"
 
 
 def describe_declared(image: str, declared: str) -> str:
-    """Return the image of fleet.yaml that is not promoted, and the command."""
+    """State the image of fleet.yaml that is not promoted, and the command."""
     return f"fleet.yaml names {declared}, which is not promoted: fleet image promote {image}"
 
 
 def describe_promotion(image: str, version: str) -> str:
-    """Return the command that promotes a version."""
+    """State the command that promotes a version."""
     return f"`fleet image promote {image} {version}`"
 
 
 def describe_failures(failures: int, boots: int) -> str:
-    """Return the failed boots of an image as the end of a sentence about it."""
+    """State the failed boots of an image as the end of a sentence about it."""
     return f"failed {failures} of its last {boots} boots (guards.boot_failures)"
 
 
 def describe_stop(failures: int, boots: int, until: datetime) -> str:
-    """Return the failed boots of an image, and its retry time."""
+    """State the failed boots of an image, and its retry time."""
     return f"{describe_failures(failures, boots)}; retried from {_write_time_to_second(until)}"
 
 
 def explain_stop_in_pool(pool: str, failures: str) -> str:
-    """Return the pool in which the guard stopped a version."""
+    """State the pool in which the guard stopped a version."""
     return f"in pool {pool} it {failures}"
 
 
 def explain_modes(modes: Iterable[str]) -> str:
-    """Return the modes of pools that keep a version from being promoted."""
-    return f"every pool of it is in mode {' or '.join(sorted(modes))}"
+    """State the modes of pools that keep a version from being promoted."""
+    return f"all pools with this image have mode {' or '.join(sorted(modes))}"
 
 
 def explain_unknown_machines(pool: str) -> str:
-    """Return the pool whose machines are unknown."""
+    """State the pool whose machines are unknown."""
     return f"the machines of pool {pool} are unknown in this run"
 
 
 def explain_no_boots(failed: int) -> str:
-    """Return the failed boots of a candidate; 0: no machine boots it."""
-    boots = f"all of its {write_count(failed, 'boot')} failed" if failed else "no machine boots it"
-    return f"{boots} yet"
+    """State the failed boots of a candidate; 0: no machine boots it."""
+    all_failed = f"all of its {write_count(failed, 'boot')} failed so far"
+    return all_failed if failed else "no machine boots it yet"
 
 
 def explain_came_up(age: timedelta, boots: int, failed: int) -> str:
-    """Return the age of a candidate and its boots."""
+    """State the age of a candidate and its boots."""
     count = write_count(boots, "boot")
     return f"candidate for {write_duration(age)}: {count}, {failed} failed"
 
 
 def explain_newer(providers: Iterable[str], current: str | None) -> str:
-    """Return where a version is published, and the current version; None without one."""
+    """State where a version is published, and the current version; None without one."""
     than = f"is newer than {current}" if current else "no version is current"
     return f"tested, published at {', '.join(sorted(providers))}, and {than}"
 
 
 def describe_streak(runs: int, until: datetime) -> str:
-    """Return the number of failed runs and the retry time, as the end of a sentence."""
+    """State the number of failed runs and the retry time, as the end of a sentence."""
     times = "once" if runs == 1 else f"{runs} runs in a row"
     return f"{times}); retried from {_write_time_to_second(until)}"
 
 
 def explain_quota(provider: str, streak: str) -> str:
-    """Return why a provider creates nothing more."""
+    """Explain why a provider creates nothing more."""
     return f"the quota at provider {provider} is used up ({streak}"
 
 
 def explain_stock(provider: str, kind: str, streak: str, *, spot: bool) -> str:
-    """Return the machine type that a provider does not have."""
+    """State the machine type that a provider does not have."""
     where = " on the spot market" if spot else ""
     return f"{provider} is out of stock of {kind}{where} ({streak}"
 
 
 def explain_taken(provider: str, streak: str) -> str:
-    """Return why no name of a machine is free."""
+    """Explain why no name of a machine is free."""
     return f"{provider} refused every name as taken ({streak}"
 
 
 def explain_failed_attempts(failures: int, attempts: int, streak: str) -> str:
-    """Return the share of failed attempts to create machines."""
+    """State the share of failed attempts to create machines."""
     return f"{failures} of {attempts} attempts failed ({streak}"
 
 
 def describe_creation(detail: str, timeout: str) -> str:
-    """Return the error of the last creation of a worker; `timeout`: the message if it hung."""
+    """State the error of the last creation of a worker; `timeout`: the message if it hung."""
     if timeout:
         return f"its creation timed out ({timeout})"
     return f"its creation failed ({detail})"
 
 
 def describe_attempts(failed: int, last: datetime, detail: str) -> str:
-    """Return a pool's latest consecutive failed attempts, and the cause of the last one."""
+    """State a pool's latest consecutive failed attempts, and the cause of the last one."""
     many = "1 attempt" if failed == 1 else f"{failed} attempts in a row"
     return f"{many} to create a machine failed, last at {_write_time_to_second(last)}: {detail}"
 
 
 def explain_spot_price(kind: str, provider: str) -> str:
-    """Return the machine type without a known spot price."""
+    """State the machine type without a known spot price."""
     return f"the spot price of {kind} at provider {provider} is unknown"
 
 
 def explain_price(currency: str) -> str:
-    """Return the currency in which a price is unknown."""
+    """State the currency in which a price is unknown."""
     return f"its price in {currency} is unknown"
 
 
 def explain_mode(mode: str) -> str:
-    """Return the mode in which a pool creates no machines."""
+    """State the mode in which a pool creates no machines."""
     return f"mode is {mode}"
 
 
 def explain_unknown_provider(provider: str, reason: str) -> str:
-    """Return why the listing of a provider is unknown."""
+    """Explain why the listing of a provider is unknown."""
     return f"provider {provider} is unknown: {reason}"
 
 
 def describe_waiting(each: WaitingVersion) -> str:
-    """Return a version that waits for promotion, its waiting time and the reason."""
+    """State a version that waits for promotion, its waiting time and the reason."""
     since = f"since {write_time(each.since)}"
     if each.state == "failed":
         return f"version {each.version} is not promoted: {each.because}, {since}"

@@ -11,7 +11,7 @@ from fleet.model.plan import BudgetVerdict
 from fleet.schema.units import write_duration, write_time
 
 UNSOLVED = (
-    "first come, first served, at the lowest price: the solver is not installed; add "
+    "allocated first come, first served, at the lowest price: solver not installed; install "
     "'fleet-reconciler[solver]'"
 )
 TOO_LARGE = "the problem is too large for an exact search"
@@ -25,27 +25,27 @@ _MAX_NAMED = 3
 
 
 def explain_unfinished(nodes: int) -> str:
-    """Return the number of nodes after which the search stopped."""
+    """State the number of nodes after which the search stopped."""
     return f"the search stopped after {nodes} nodes"
 
 
 def explain_gap(gap: float) -> str:
-    """Return the gap at which the search stops."""
+    """State the gap at which the search stops."""
     return f"the search stops at a gap of {gap:.2%}"
 
 
 def explain_closed(reason: str) -> str:
-    """Return why a pool creates no machines, without the pool."""
+    """Explain why a pool creates no machines, without the pool."""
     return f"creates no machines: {reason}"
 
 
 def explain_closed_type(kind: str, reason: str) -> str:
-    """Return why a pool creates no machine of a type, without the pool."""
+    """Explain why a pool creates no machine of a type, without the pool."""
     return f"creates no {kind}: {reason}"
 
 
 def explain_closed_way(kind: str, market: str, reason: str) -> str:
-    """Return why no machine of a type and market is created."""
+    """Explain why no machine of a type and market is created."""
     return f"not created: {kind}/{market}: {reason}"
 
 
@@ -61,22 +61,22 @@ def add_pool(pool: str, reason: str) -> str:
 
 
 def explain_max(key: str, most: int, held: int) -> str:
-    """Return the use of a limit on the machines of a pool, without the pool."""
-    with_new = " with what this plan makes" if held < most else ""
+    """State the use of a limit on the machines of a pool, without the pool."""
+    with_new = ", new machines of this plan included" if held < most else ""
     return f"is at workers.{key} ({most}){with_new}"
 
 
 def add_useless(full: str, useless: Iterable[tuple[str, str]]) -> str:
     """Add the machines that count to a limit but serve no request, each with the reason."""
     found = [*useless]
-    named = [f"{name} takes a place, {why}" for name, why in found[:_MAX_NAMED]]
+    named = [f"{name} still counts, {why}" for name, why in found[:_MAX_NAMED]]
     if len(found) > _MAX_NAMED:
         named.append(f"and {len(found) - _MAX_NAMED} more that serve no request")
     return "; ".join([full, *named])
 
 
 def explain_deleting(since: datetime) -> str:
-    """Return since when a machine is being deleted."""
+    """State since when a machine is being deleted."""
     return f"deleting since {write_time(since)}"
 
 
@@ -97,7 +97,7 @@ class LimitUse(NamedTuple):
 
 
 def explain_limit(use: LimitUse) -> str:
-    """Return the use of a limit of a tag or a queue."""
+    """State the use of a limit of a tag or a queue."""
     holds = f"{use.taken} in use"
     if use.taken < use.most:
         holds += f", {use.most - use.taken} assigned by this plan"
@@ -107,12 +107,12 @@ def explain_limit(use: LimitUse) -> str:
 
 
 def explain_blocked(desk: str | None, owner: str | None) -> str:
-    """Return the owner whose tickets a queue blocks."""
-    return f"queue {desk} has {owner} among its `blocked`"
+    """State the owner whose tickets a queue blocks."""
+    return f"queue {desk} blocks owner {owner} (queues.{desk}.blocked)"
 
 
 def explain_tagged_first(tag: str) -> str:
-    """Return the tag whose requests come first, without the pool."""
+    """State the tag whose requests come first, without the pool."""
     return f"serves requests for {tag} first"
 
 
@@ -122,17 +122,17 @@ def name_budget(budget: str, *, of_pool: bool) -> str:
 
 
 def explain_unknown_budget(name: str, when: str, reason: str) -> str:
-    """Return why the rest of a budget is unknown."""
-    return f"what {name} has left {when} is unknown: {reason}"
+    """Explain why the rest of a budget is unknown."""
+    return f"the rest of {name} {when} is unknown: {reason}"
 
 
 def explain_unknown_spending(reason: str) -> str:
-    """Return why spending is unknown."""
+    """Explain why spending is unknown."""
     return f"spending is unknown: {reason}"
 
 
 def explain_unseen_pool(pool: str) -> str:
-    """Return the pool whose machines are unknown."""
+    """State the pool whose machines are unknown."""
     return f"the machines of pool {pool} are unknown"
 
 
@@ -149,15 +149,15 @@ class BudgetUse(NamedTuple):
 
 
 def explain_budget(use: BudgetUse) -> str:
-    """Return the use of a budget before this plan."""
+    """State the use of a budget before this plan."""
     return (
-        f"{use.name} has no room for another machine: {use.left:.2f} of {rate(use.limit)} "
+        f"{use.name} cannot pay for another machine: {use.left:.2f} of {rate(use.limit)} "
         f"{use.unit} left {use.when} ({use.spent:.2f} spent, {use.reserved:.2f} reserved)"
     )
 
 
 def explain_used_budget(budget: BudgetVerdict, need: Decimal, what: str, *, of_pool: bool) -> str:
-    """Return the use of a budget with this plan, and the amount that the next `what` needs."""
+    """State the use of a budget with this plan, and the amount that the next `what` needs."""
     left, spent = (amount_of(each) or Decimal(0) for each in (budget.left, budget.spent))
     # Enough decimals to show that one amount is less than the other.
     places = next((n for n in (2, 3) if f"{left:.{n}f}" != f"{need:.{n}f}"), 4)
@@ -170,14 +170,14 @@ def explain_used_budget(budget: BudgetVerdict, need: Decimal, what: str, *, of_p
 
 
 def explain_late(fastest: int, queue: str, deadline: int) -> str:
-    """Return the seconds that a pool needs and the deadline; queue empty: of the request."""
+    """State the seconds that a pool needs and the deadline; queue empty: of the request."""
     whose = f"the deadline of queue {queue}" if queue else "its own deadline"
     needs = write_duration(fastest)
     return f"needs {needs} for it, and {whose} is {write_duration(deadline)}"
 
 
 def explain_no_room(key: str, until: datetime | None) -> str:
-    """Return the limit that leaves no room, and when work that counts to it ends."""
+    """State the limit that leaves no room, and when work that counts to it ends."""
     ends = ""
     if until is not None:
         ends = f" before {write_time(until)}, when work that counts to it ends"

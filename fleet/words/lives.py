@@ -22,27 +22,27 @@ POOL_REMOVED = "its pool was removed from fleet.yaml"
 POOL_DRAINING = "its pool has mode: drain"
 POOL_PAUSED = "its pool has mode: pause"
 OLDER_CONFIG = "created from an older configuration"
-REPLACEMENT_BOOTS = "its replacement boots"
+REPLACEMENT_BOOTS = "its replacement is booting"
 REPLACEMENT_FIRST = "its replacement is created first"
 NO_ROOM_YET = "no room yet for its replacement"
-NO_SPARE_CREATED = "none is created while requests wait for this pool"
+NO_SPARE_CREATED = "no spare machine is created while requests wait for this pool"
 CREATION_INTERRUPTED = "an earlier apply was interrupted while creating it"
 DELETION_INTERRUPTED = "an earlier apply was interrupted while deleting it"
 DELETION_FAILED = "its deletion failed and is tried again"
-DELETED_UNLISTED = "an earlier apply began to delete it, and its provider no longer lists it"
+DELETED_UNLISTED = "an earlier apply started to delete it, and its provider no longer lists it"
 DELETION_STARTED = "an earlier run started to delete it"
 NO_SWEEP_CREATION = "a sweep creates no machine"
-HOLD_OVER = "its hold is over, and nothing else speaks for its going"
+HOLD_OVER = "its hold is over, and no rule deletes it"
 STATIC = "static machine: fleet does not change it"
 STATIC_POOL = "its machines are static: fleet does not change them"
-MACHINE_GONE = "its machine is gone; its registration stays as history"
+MACHINE_GONE = "its machine is gone; its registration is kept as history"
 STRANDED = "it has no valid token"
 NEVER_USED = "has a token, but no machine: the token is revoked"
 UNKNOWN_PRICE = "no price is known"
 NO_MACHINE = "it has no machine"
 LISTED_ONLY = "listed by its provider, but not in its stack"
 RECORDED_ONLY = "in its stack, but not listed by its provider"
-BOOTS = "its machine boots"
+BOOTS = "its machine is booting"
 UNREPORTED = "no queue reports whether it is busy"
 NOT_CONNECTED = "its worker is not connected"
 FAILED_UNSEEN = f"{FAILED}; {UNREPORTED}"
@@ -55,19 +55,19 @@ def join(*sentences: str) -> str:
 
 
 def explain_requests(first: str, more: int) -> str:
-    """Return the requests that a machine is created for."""
+    """State the requests that a machine is created for."""
     others = f" and {more} more wait" if more else " waits"
     return f"request {first}{others} and no free worker fits {'them' if more else 'it'}"
 
 
 def describe_served(action: Action) -> str:
-    """Return the requests that a new machine serves; empty without requests."""
+    """State the requests that a new machine serves; empty without requests."""
     serves = action.serves if isinstance(action, Create) else ()
     return f"for {some_of(serves, shown=2)}" if serves else ""
 
 
 def describe_unnamed(action: Action) -> str:
-    """Return the requests that a new machine serves; empty if its reason names all of them."""
+    """State the requests that a new machine serves; empty if its reason names all of them."""
     served = describe_served(action)
     serves = action.serves if isinstance(action, Create) else ()
     return "" if set(serves) <= {*action.because.split()} else served
@@ -84,42 +84,42 @@ def describe_figure(key: str, count: int) -> str:
 
 
 def explain_lacking(lacking: int, stop: str) -> str:
-    """Return the number of machines for min or spare that are not created, and why."""
+    """State the number of machines for min or spare that are not created, and why."""
     are = "is" if lacking == 1 else "are"
     return f"{lacking} {are} not created" + (f": {stop}" if stop else "")
 
 
 def explain_paid(paid: int, cadence: int, deleting: int) -> str:
-    """Return how long a machine is paid for, in seconds."""
+    """Explain that a machine is paid for another `paid` seconds."""
     return (
-        f"paid for another {write_duration(paid)}, what is billed while it is deleted included; "
+        f"paid for another {write_duration(paid)}, including the time of its deletion; "
         f"a later run can delete it in time (cadence is {write_duration(cadence)}"
         f", deleting takes up to {write_duration(deleting)})"
     )
 
 
 def explain_idle(idle: int, key: str, stated: str) -> str:
-    """Return the idle time of a worker in seconds, and the key that limits it."""
+    """State the idle time of a worker in seconds, and the key that limits it."""
     return f"idle for {write_duration(idle)}, {key} is {stated}"
 
 
 def explain_short_idle(key: str, stated: str) -> str:
-    """Return the limit that the idle time of a kept worker has not reached."""
+    """Explain that a kept worker is idle for less than its limit."""
     return f"idle for less than {key} ({stated})"
 
 
 def explain_excess(machines: int, most: int) -> str:
-    """Return the number of machines of a pool and its maximum."""
-    return f"the pool holds {machines}, workers.max is {most}"
+    """State the number of machines of a pool and its maximum."""
+    return f"the pool has {write_count(machines, 'machine')}, workers.max is {most}"
 
 
 def explain_disabled(returned: str | None) -> str:
-    """Return why a disabled worker is deleted; `returned` is the request that it gives back."""
+    """Explain why a disabled worker is deleted; `returned` is the request that it gives back."""
     return f"its worker is disabled{_give_back(returned)}"
 
 
 def explain_stopped(returned: str | None) -> str:
-    """Return why a stopped machine is deleted; `returned` is the request that it gives back."""
+    """Explain why a stopped machine is deleted; `returned` is the request that it gives back."""
     return f"{STOPPED}{_give_back(returned)}"
 
 
@@ -128,12 +128,12 @@ def _give_back(request: str | None) -> str:
 
 
 def explain_deaf(grace: int) -> str:
-    """Return why a connected worker without tags is deleted after these seconds."""
+    """Explain why a connected worker without tags is deleted after these seconds."""
     return f"{DEAF}, for more than {write_duration(grace)}"
 
 
 def explain_disconnected(away: int) -> str:
-    """Return how long an idle worker is disconnected, in seconds."""
+    """State how long an idle worker is disconnected, in seconds."""
     return (
         "its worker is idle and not connected (last seen "
         f"{write_duration(away)} ago); other workers of its queue are connected"
@@ -141,22 +141,22 @@ def explain_disconnected(away: int) -> str:
 
 
 def explain_broken(failure: str) -> str:
-    """Return the failure of a machine whose worker is not connected either."""
+    """State the failure of a machine whose worker is not connected either."""
     return f"{failure}, and its worker is not connected"
 
 
 def explain_silent_port(misses: int) -> str:
-    """Return the number of checks that the port of a machine did not answer."""
+    """Explain that the port of a machine missed the last `misses` checks."""
     return f"the port of its `ready` did not answer the last {misses} checks"
 
 
 def explain_lost_port(port: int) -> str:
-    """Return the port of a machine that was ready."""
+    """Explain that the port of a machine, once ready, no longer answers."""
     return f"its port {port} no longer answers"
 
 
 def explain_late(within: int, port: int | None, *, revoked: bool = False) -> str:
-    """Return the deadline in seconds that a machine missed; port: of its `ready`."""
+    """State the deadline in seconds that a machine missed; port: of its `ready`."""
     end = f"({write_duration(within)}){_REVOKED if revoked else ''}"
     if port is not None:
         return f"its port {port} did not answer within ready.within {end}"
@@ -164,154 +164,156 @@ def explain_late(within: int, port: int | None, *, revoked: bool = False) -> str
 
 
 def explain_failed_boot(failure: str) -> str:
-    """Return why a machine that failed to boot is held."""
+    """Explain why a machine that failed to boot is held."""
     return f"did not boot: {failure}"
 
 
 def describe_hold(said: str) -> str:
-    """Return the holder of a machine and the end of the hold."""
+    """State the holder of a machine and the end of the hold."""
     return f"held {said}"
 
 
 def explain_held_boot(seconds: int, failure: str) -> str:
-    """Return how long a machine that failed to boot is held, and why."""
+    """State how long a machine that failed to boot is held, and why."""
     return f"held for {write_duration(seconds)}: {failure}"
 
 
 def explain_unread_orders(reason: str) -> str:
-    """Return why the orders of operators are unknown."""
-    return f"what operators ordered is unknown: {reason}"
+    """Explain why the orders of operators are unknown."""
+    return f"orders of operators are unknown: {reason}"
 
 
 def explain_unread(record: str, reason: str) -> str:
-    """Return why a record is unknown."""
+    """Explain why a record is unknown."""
     return f"{record} are unknown: {reason}"
 
 
 def explain_absent(
     since: datetime, lists: int, rule: tuple[int, int], provider: str, *, works: bool
 ) -> str:
-    """Return how long lists lack a machine; `rule`: lists and seconds after which it is gone."""
+    """State how long lists lack a machine; `rule`: lists and seconds after which it is gone."""
     least, after = rule
-    stays = "; its livecheck succeeds, so it stays" if works else ""
+    kept = "; its livecheck succeeds, so it is kept" if works else ""
     return (
-        f"{RECORDED_ONLY} since {write_time(since)}: {lists} complete lists lack it; gone "
-        f"after {least} in {write_duration(after)} (providers.{provider}.gone){stays}"
+        f"{RECORDED_ONLY} since {write_time(since)}: missing from "
+        f"{write_count(lists, 'complete list')}; gone after {least} in "
+        f"{write_duration(after)} (providers.{provider}.gone){kept}"
     )
 
 
 def explain_gone(reason: str, ticket: str | None = None) -> str:
-    """Return why a machine counts as deleted; `ticket` is the one that fails with it."""
+    """Explain why a machine counts as deleted; `ticket` is the one that fails with it."""
     fails = f"; ticket {ticket} fails" if ticket is not None else ""
     return f"{RECORDED_ONLY}: {reason}{fails}"
 
 
 def explain_lists(lists: int, lasted: int, provider: str) -> str:
-    """Return the number of lists without a machine, and their time span in seconds."""
+    """State the number of lists without a machine, and their time span in seconds."""
     return (
-        f"{lists} complete lists in {write_duration(lasted)} lack it (providers.{provider}.gone)"
+        f"missing from {write_count(lists, 'complete list')} in {write_duration(lasted)} "
+        f"(providers.{provider}.gone)"
     )
 
 
 def explain_undeleted(since: datetime) -> str:
-    """Return how long the provider still lists a deleted machine."""
+    """State how long the provider still lists a deleted machine."""
     return f"deleting since {write_time(since)}: its provider still lists it"
 
 
 def explain_unmade(failed: str, closed: str) -> str:
-    """Return why an interrupted creation is given up; `failed`: the result of the creation."""
+    """Explain why an interrupted creation is given up; `failed`: the result of the creation."""
     began = failed or "an earlier apply was interrupted before creating it"
     return f"{began}; no machine is listed; {closed or 'no longer needed'}"
 
 
 def explain_again(failed: str, *, exists: bool) -> str:
-    """Return why an interrupted creation is finished; `failed`: the result of the creation."""
+    """Explain why an interrupted creation is finished; `failed`: the result of the creation."""
     if not failed:
         return CREATION_INTERRUPTED
     return f"{failed}; {'its provider lists it now' if exists else 'tried again'}"
 
 
 def explain_replacement(old: str, reason: str) -> str:
-    """Return the machine that a new one replaces, and why."""
+    """Explain that a new machine replaces another one."""
     return f"replaces {old}: {reason}"
 
 
 def explain_no_room(reason: str) -> str:
-    """Return why a machine is drained before its replacement exists."""
+    """Explain why a machine is drained before its replacement exists."""
     return f"{reason}; workers.max leaves no room to replace it first"
 
 
 def explain_turn(share: int) -> str:
-    """Return the share of workers that are replaced at a time, in percent."""
+    """State the share of workers that are replaced at a time, in percent."""
     return f"waits for its turn (replace.at_a_time is {share}%)"
 
 
 def explain_window(opens: datetime, zone: str) -> str:
-    """Return when the next window opens; the time is local."""
+    """State when the next window opens; the time is local."""
     return f"the next of replace.windows opens {opens:%Y-%m-%d %H:%M} {zone}"
 
 
 def explain_unknown_zones(zones: Iterable[str]) -> str:
-    """Return why no window opens."""
+    """Explain why no window opens."""
     named = ", ".join(sorted(zones))
     return f"no window of replace.windows opens: time zone {named} is unknown here"
 
 
 def explain_canary(share: int) -> str:
-    """Return the share of a pool's workers that boot a candidate, in percent."""
+    """State the share of a pool's workers that boot a candidate, in percent."""
     return f"a candidate of its image takes {share}% of the pool's workers"
 
 
 def explain_other_image(booted: str, images: Iterable[str]) -> str:
-    """Return the image of a machine and the current ones."""
+    """State the image of a machine and the current ones."""
     return f"boots image {booted}, current is {' or '.join(images)}"
 
 
 def explain_other_type(kind: str, types: Iterable[str]) -> str:
-    """Return the type of a machine and the current ones."""
+    """State the type of a machine and the current ones."""
     return f"machine type is {kind}, current is {' or '.join(types)}"
 
 
 def explain_age(age: int, stated: str) -> str:
-    """Return the age of a machine in seconds, and its limit."""
+    """State the age of a machine in seconds, and its limit."""
     return f"machine is {write_duration(age)} old, retire.max_age is {stated}"
 
 
 def explain_uses(uses: int, stated: str) -> str:
-    """Return the number of requests that a worker finished, and its limit."""
+    """State the number of requests that a worker finished, and its limit."""
     return f"finished {write_count(uses, 'request')}, retire.max_uses is {stated}"
 
 
 def explain_returned(*, reusable: bool) -> str:
-    """Return why no other ticket may use a returned machine."""
+    """Explain why no other ticket may use a returned machine."""
     rule = "`reuse` is over" if reusable else "its pool has no `reuse`"
     return f"its ticket ended and no other may use this machine: {rule}"
 
 
 def explain_reuse_over(idle: int, opportunity: int) -> str:
-    """Return how long no ticket of its sandbox came for a machine, and the limit in seconds."""
+    """State how long no ticket of its sandbox came for a machine, and the limit in seconds."""
     since, most = write_duration(idle), write_duration(opportunity)
     return f"no ticket of its sandbox came for {since}, reuse.opportunity is {most}"
 
 
 def explain_no_reuse(reason: str) -> str:
-    """Return why a machine is deleted after its ticket."""
+    """Explain why a machine is deleted after its ticket."""
     return f"its ticket ended and `reuse` no longer allows another: {reason}"
 
 
 def explain_sandbox(opportunity: int) -> str:
-    """Return how long a machine is kept for its sandbox, in seconds."""
+    """State how long a machine is kept for its sandbox, in seconds."""
     held = write_duration(opportunity)
     return f"kept for the next ticket of its sandbox, reuse.opportunity is {held}"
 
 
 def explain_busy_orphan(ticket: str | None) -> str:
-    """Return when an orphan that serves a ticket is deleted."""
+    """State when an orphan that serves a ticket is deleted."""
     return f"in no stack: deleted when ticket {ticket} ends"
 
 
 def explain_orphan(held: str | None, delay: timedelta, drained: timedelta | None) -> str:
-    """Return why a machine is an orphan, and when it is deleted.
+    """Explain why a machine is an orphan, and when it is deleted.
 
     `held` is the ticket of a stopped machine; `drained` the time since a listing reported it.
     """
@@ -326,7 +328,7 @@ def explain_orphan(held: str | None, delay: timedelta, drained: timedelta | None
 
 
 def explain_release(trouble: str, running: str | None, *, ticket: bool = False) -> str:
-    """Return the end of the work, or of the token, of a worker that can no longer run."""
+    """Explain what a release ends: a ticket, a request, or only the token."""
     if ticket:
         return f"{GONE}: ticket {running} fails"
     if running is not None:
@@ -335,33 +337,33 @@ def explain_release(trouble: str, running: str | None, *, ticket: bool = False) 
 
 
 def explain_unseen(blind: str) -> str:
-    """Return why a machine of an unreadable provider is kept."""
+    """Explain why a machine of an unreadable provider is kept."""
     return f"its stack knows it; {blind}"
 
 
 def explain_busy(running: str | None, *, away: bool, going: bool, held: str | None) -> str:
-    """Return the work of a worker, and what becomes of it afterwards."""
-    work = f"request {running}" if running else "something"
+    """State the work of a worker, and what becomes of it afterwards."""
+    work = f"runs request {running}" if running else "is busy"
     last = "; gets no new work and is deleted afterwards" if going else ""
     last = last if held is None else f"; held {held}"
-    return f"runs {work}{', but is not connected' if away else ''}{last}"
+    return f"{work}{', but is not connected' if away else ''}{last}"
 
 
 def explain_reserved(request: str) -> str:
-    """Return the request that a free worker is kept for."""
+    """State the request that a free worker is kept for."""
     return f"reserved for request {request}"
 
 
 def explain_partly_read(queue: str) -> str:
-    """Return why idle workers of a partly read queue are kept."""
+    """Explain why idle workers of a partly read queue are kept."""
     return f"queue {queue} only partly read: scale-down paused"
 
 
 def explain_expired(age: timedelta) -> str:
-    """Return the time since a machine expired."""
+    """State the time since a machine expired."""
     return f"expired {write_duration(age)} ago (not renewed by `fleet apply`)"
 
 
 def explain_stay(reason: str, stop: str) -> str:
-    """Return why a machine is to be deleted, and why it is kept nevertheless."""
+    """Explain why a machine is to be deleted, and why it is kept nevertheless."""
     return f"{reason}; kept: {stop}"

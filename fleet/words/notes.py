@@ -18,37 +18,37 @@ PARTLY_READ = "only partly read"
 
 
 def describe_attention(problem: str, page: str) -> str:
-    """Return a problem that needs an operator, with its page."""
+    """State a problem that needs an operator, with its page."""
     return f"{problem}; see {page}"
 
 
 def describe_image(pool: str, problem: str) -> str:
-    """Return the problem of a pool's image."""
+    """State the problem of a pool's image."""
     return f"pool {pool}: {problem}"
 
 
 def describe_machine(name: str, trouble: str) -> str:
-    """Return the problem of a machine, with the command that explains it."""
+    """State the problem of a machine, with the command that explains it."""
     return f"{name}: {trouble}; `fleet explain worker {name}`"
 
 
 def describe_lost_ticket(name: str, ticket: str | None, desk: str | None) -> str:
-    """Return the remedy for a machine whose ticket only a lost store knew."""
-    kept = f"{name}: billed, and kept for a ticket that a lost store knew"
+    """State the remedy for a machine whose ticket only a lost store knew."""
+    kept = f"{name}: billed, and kept for a ticket of a lost store"
     if ticket is None:
-        return f"{kept}; the next `fleet apply` opens one in its place and names it"
+        return f"{kept}; the next `fleet apply` opens a replacement ticket and prints its id"
     return (
-        f"{kept}; once nobody uses it: "
+        f"{kept}; when it is no longer used: "
         f"fleet ticket close {ticket} --queue {desk} --user {UNKNOWN_USER}"
     )
 
 
 def describe_absence(name: str, worker: str, running: str | None, away: int) -> str:
-    """Return how long a worker is disconnected, in seconds, and what to do."""
+    """State how long a worker is disconnected, in seconds, and what to do."""
     seen = f"its worker is not connected (last seen {write_duration(away)} ago)"
     if running is None:
         return (
-            f"{name}: {seen}, and neither is any other of its queue; `fleet explain worker {name}`"
+            f"{name}: {seen}, nor is any other worker of its queue; `fleet explain worker {name}`"
         )
     return (
         f"{name}: runs request {running}, but {seen}; "
@@ -57,7 +57,7 @@ def describe_absence(name: str, worker: str, running: str | None, away: int) -> 
 
 
 def describe_reserving(queue: str, count: int) -> str:
-    """Return the effect of unknown durations on budgets."""
+    """State the effect of unknown durations on budgets."""
     return (
         f"{write_count(count, 'request')} of queue {queue} without a known duration: each "
         "reserves budget to the end of this period and the next; set `durations` by task"
@@ -65,7 +65,7 @@ def describe_reserving(queue: str, count: int) -> str:
 
 
 def describe_target_wait(pool: str, count: int) -> str:
-    """Return the effect of unknown durations on `target_wait`."""
+    """State the effect of unknown durations on `target_wait`."""
     return (
         f"target_wait of pool {pool} has no effect on {write_count(count, 'request')} "
         "without a known duration: each gets its own machine; set `durations` by task"
@@ -73,28 +73,28 @@ def describe_target_wait(pool: str, count: int) -> str:
 
 
 def describe_unknown_demand(queue: str, trouble: str, *, effect: bool = False) -> str:
-    """Return why the demand of a queue is unknown, and with its effect."""
-    what = " (nothing is deleted in the pools that serve it)" if effect else ""
+    """Explain why the demand of a queue is unknown, and with its effect."""
+    what = " (no machine is deleted in the pools that serve it)" if effect else ""
     return f"demand of queue {queue} is unknown: {trouble}{what}"
 
 
 def describe_unknown_images(reason: str) -> str:
-    """Return why versions of images are unknown, with the effect."""
-    return f"versions of images are unknown: {reason} (no machine is made or replaced)"
+    """Explain why versions of images are unknown, with the effect."""
+    return f"versions of images are unknown: {reason} (no machine is created or replaced)"
 
 
 def describe_unknown(reason: str, *, creates: bool) -> str:
-    """Return an unknown fact of a pool, and its effect."""
-    return f"{reason} (nothing is {'deleted' if creates else 'created or deleted'} there)"
+    """State an unknown fact of a pool, and its effect."""
+    return f"{reason} (no machine is {'deleted' if creates else 'created or deleted'} there)"
 
 
 def describe_unknown_price(kind: str, machine: str) -> str:
-    """Return a machine type without a price, and the machine."""
+    """State a machine type without a price, and the machine."""
     return f"the price of {kind} is unknown; {machine} counts as 0"
 
 
 def describe_heartbeat(age: int | None, cadence: int, *, alive: bool) -> str:
-    """Return the age of the last run in seconds; None: no run has finished."""
+    """State the age of the last run in seconds; None: no run has finished."""
     states = f"cadence is {write_duration(cadence)}"
     if age is None:
         return f"`fleet apply` has not finished a run yet; {states}"
@@ -103,7 +103,7 @@ def describe_heartbeat(age: int | None, cadence: int, *, alive: bool) -> str:
 
 
 def describe_late_runs(cadence: int, runs: int, seen: int) -> str:
-    """Return the median distance of the latest runs in seconds, or the age of the only one."""
+    """State the median distance of the latest runs in seconds, or the age of the only one."""
     which = f"the last {runs} runs were" if runs > 1 else "the last run was"
     return (
         f"cadence is {write_duration(cadence)}, but {which} {write_duration(seen)} "
@@ -113,27 +113,26 @@ def describe_late_runs(cadence: int, runs: int, seen: int) -> str:
 
 
 def describe_rank_gap(count: int, priority: int, *, low: bool) -> str:
-    """Return the requests of a rank that might get a machine in another allocation."""
+    """State the requests of a rank that might get a machine in another allocation."""
     who = f"{write_count(count, 'request')} of priority {priority}"
     who += " and tags of low priority" if low else ""
     return (
-        f"up to {who} may wait longer than necessary: they might fit if others of no "
-        f"lower priority were spread otherwise; {TOO_LARGE}"
+        f"up to {who} may wait longer than necessary: another allocation of requests of equal or "
+        f"higher priority might serve them; {TOO_LARGE}"
     )
 
 
 def describe_rivals(queue: str, rivals: Collection[str]) -> str:
-    """Return the message about a queue that creates machines itself, with the remedy."""
+    """State the message about a queue that creates machines itself, with the remedy."""
     pools = ", ".join(sorted(rivals))
     return (
-        f"queue {queue} also creates machines, in its own worker pools {pools}: both buy "
-        "for the same requests; disable them on its server: debusine-admin worker_pool "
-        "disable NAME"
+        f"queue {queue} also creates machines for the same requests, in its own worker pools "
+        f"{pools}; to disable them on its server: debusine-admin worker_pool disable NAME"
     )
 
 
 def describe_stored_tags(queue: str, tag: str, count: int) -> str:
-    """Return why `otherwise` of a tag has no effect on requests of a queue."""
+    """Explain why `otherwise` of a tag has no effect on requests of a queue."""
     return (
         f"tags.{tag}.otherwise has no effect on {write_count(count, 'request')} of queue "
         f"{queue}: the queue stored the tag with each, and assigns them only to workers "
@@ -142,7 +141,7 @@ def describe_stored_tags(queue: str, tag: str, count: int) -> str:
 
 
 def describe_reading(queue: str, sample: QueueSample, max_age: int, *, long: bool) -> str:
-    """Return how much of a queue was read, and whether it is too long for its way of reading."""
+    """State how much of a queue was read, and whether it is too long for its way of reading."""
     parts = []
     if sample.unreadable:
         names = some_of([f"{id_} ({why})" for id_, why in sorted(sample.unreadable.items())])

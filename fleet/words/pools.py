@@ -10,7 +10,7 @@ _Words = Callable[[Decision], str]
 
 
 def describe_pool(decisions: Sequence[Decision]) -> str:
-    """Return a sentence of the decisions on one pool: `pool arm does not provide gpu`."""
+    """State a sentence of the decisions on one pool: `pool arm does not provide gpu`."""
     shown = decisions[:1]
     if shown[0].code in MISMATCHES:
         shown = [each for each in decisions if each.code in MISMATCHES]
@@ -18,7 +18,7 @@ def describe_pool(decisions: Sequence[Decision]) -> str:
 
 
 def describe_nearest(decisions: Sequence[Decision]) -> str:
-    """Return why no pool serves a request, by the decisions on the nearest one."""
+    """Explain why no pool serves a request, by the decisions on the nearest one."""
     (name,), code = decisions[0].subject, decisions[0].code
     if code is Served.WORKERS_BUSY:
         return f"pool {name} fits, but all its workers are in use"
@@ -35,32 +35,32 @@ def describe_nearest(decisions: Sequence[Decision]) -> str:
 
 
 def explain_unserved_queue(queue: str | None) -> str:
-    """Return the queue that no pool serves."""
+    """State the queue that no pool serves."""
     return f"no pool serves queue {queue}"
 
 
 def explain_unknown_value(refused: str, path: Path) -> str:
-    """Return why a value of a request gives no tag, and the edits."""
+    """Explain why a value of a request gives no tag, and the edits."""
     return f"{refused}; correct the request, or {yaml_key(path)}"
 
 
 def explain_unknown_environment(refused: str, queue: str) -> str:
-    """Return why an environment of a request gives no tag, and the key that ignores it."""
+    """Explain why an environment of a request gives no tag, and the key that ignores it."""
     return f"{refused}; waits, unless queues.{queue}.unknown_environment is any"
 
 
 def explain_unsure(refused: str) -> str:
-    """Return why it is unknown whether a request may ask for a tag."""
+    """Explain why it is unknown whether a request may ask for a tag."""
     return f"{refused}; waits until that can be read"
 
 
 def explain_denied_ticket(refused: str) -> str:
-    """Return why a ticket may not ask for a tag."""
+    """Explain why a ticket may not ask for a tag."""
     return f"{refused}; the ticket gets no machine without it"
 
 
 def explain_stored(refused: str) -> str:
-    """Return why a request may not ask for a tag that its queue stored."""
+    """Explain why a request may not ask for a tag that its queue stored."""
     return f"{refused}, and the queue stored the tag with it"
 
 

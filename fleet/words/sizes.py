@@ -9,14 +9,14 @@ from fleet.schema.units import write_count
 def size_decision(
     code: SizeReason, pool: str, count: int | None = None, *, waiting: int = 0, message: str = ""
 ) -> Decision:
-    """Return one reason with its message."""
+    """Return one reason for the size of a pool, with its message."""
     figures = DecisionFigures(count=count, waiting=waiting)
     decision = Decision(code=code, subject=(pool,), figures=figures, message=message)
     return decision if message else decision.altered(message=_WORDS[code](decision))
 
 
 def describe_size(decisions: Iterable[Decision]) -> str:
-    """Return the reasons in a sentence."""
+    """State the reasons in a sentence."""
     return "; ".join(each.message for each in decisions)
 
 
@@ -55,7 +55,7 @@ def _describe_removed(_: Decision) -> str:
 
 
 def _expired_only(_: Decision) -> str:
-    return "a sweep looks at expired machines, not at demand"
+    return "a sweep considers only expired machines, not demand"
 
 
 def _requested_only(_: Decision) -> str:
@@ -71,7 +71,9 @@ def _guard_withholds(decision: Decision) -> str:
 
 
 def _guard_keeps(decision: Decision) -> str:
-    return f"a guard keeps {write_count(decision.figures.count or 0, 'machine')} from going"
+    return (
+        f"a guard withholds the deletion of {write_count(decision.figures.count or 0, 'machine')}"
+    )
 
 
 _WORDS: Mapping[SizeReason, Callable[[Decision], str]] = {

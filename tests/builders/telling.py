@@ -158,12 +158,12 @@ def a_blind_plan() -> Plan:
         unread=("debian",),
         unknown=(
             (
-                "demand of queue debian is unknown: no answer (nothing is deleted in the pools "
-                "that serve it)"
+                "demand of queue debian is unknown: no answer (no machine is deleted in the "
+                "pools that serve it)"
             ),
             (
-                "machines of provider hetzner are unknown: no answer (nothing is created or "
-                "deleted there)"
+                "machines of provider hetzner are unknown: no answer (no machine is created "
+                "or deleted there)"
             ),
         ),
     )
@@ -245,7 +245,7 @@ def _lively_workers() -> tuple[WorkerVerdict, ...]:
             since=ago(seconds=40),
             registry=None,
             reason=Reason.STARTING,
-            because="its machine boots",
+            because="its machine is booting",
         ),
         _builder(
             5,

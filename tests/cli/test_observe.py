@@ -1,4 +1,4 @@
-"""`fleet observe`: everything one decision rests on, to be replayed, without secrets."""
+"""`fleet observe` records the facts behind one plan, to be replayed, without secrets."""
 
 import json
 import re

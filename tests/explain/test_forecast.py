@@ -101,7 +101,7 @@ def test_a_request_that_no_worker_fits_is_told_so() -> None:
 
     found = expected(one_worker(), world)
 
-    assert tells(found.not_known["debian/101"], "no worker")
+    assert tells(found.not_known["debian/101"], "no existing", "worker")
     assert found.starts == {}
 
 

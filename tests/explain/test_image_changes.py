@@ -63,7 +63,7 @@ def test_a_changed_recipe_replaces_the_machines_of_its_pools_once_promoted() -> 
 @pytest.mark.parametrize(
     ("versions", "said"),
     [
-        ((), ("unknown", "none")),
+        ((), ("unknown", "no build")),
         (
             (timed("20261121T060000Z", 227, "disk"), timed("20261122T060000Z", None, "")),
             ("3m 47s", "computer", "no machine"),

@@ -69,8 +69,8 @@ def test_a_delivered_rule_gives_later_requests_their_tags(
     assert f"Delivered to {place}: 1 added, 0 deleted" in applied
     assert POWERFUL not in tags_of(workspace.server, before)
     assert POWERFUL in tags_of(workspace.server, later)
-    assert f"{place}: 1 rule in force since 20" in unwrapped(plan)
-    assert f"rules of debian, {place}: 1 rule in force since 20" in unwrapped(said)
+    assert f"{place}: 1 rule active since 20" in unwrapped(plan)
+    assert f"rules of debian, {place}: 1 rule active since 20" in unwrapped(said)
     assert unchanged == f"{place}: no change, 1 rule delivered\n"
     for number in (before, later):
         path = f"work-request/{number}/abort/"

@@ -1,4 +1,4 @@
-"""What recorded demand comes to: jobs out of worlds, and a fleet that meets them again."""
+"""The simulation turns recorded worlds into jobs, and runs a fleet on them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta

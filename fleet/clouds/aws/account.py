@@ -29,8 +29,8 @@ _ADVICE = {
     "docs/how-to/run-on-aws.md",
     "AccessDeniedException": "the credentials may not do this; see the policy in "
     "docs/how-to/run-on-aws.md",
-    "RequestLimitExceeded": "too many requests at once; the next run tries again",
-    "Throttling": "too many requests at once; the next run tries again",
+    "RequestLimitExceeded": "AWS limits the rate of requests; the next run retries",
+    "Throttling": "AWS limits the rate of requests; the next run retries",
     "OptInRequired": "this account has not subscribed to EC2 in this region",
 }
 _DEFAULT_ADVICE = "the provider has a problem; the next run tries again"

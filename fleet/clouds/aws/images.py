@@ -253,8 +253,8 @@ class AwsPublisher:
         if wrong:
             self._delete_snapshot(snapshot)
             raise SourceUnreachable(
-                f"{wrong} blocks of snapshot {snapshot} at AWS differ from what was sent; it "
-                "was deleted; publish again"
+                f"{wrong} blocks of snapshot {snapshot} at AWS differ from the sent data; the "
+                "snapshot was deleted: publish again"
             )
         return snapshot
 

@@ -29,7 +29,7 @@ class RefusesAll(SourceUnreachable):
 
 
 class HcloudReply(BaseModel):
-    """A part of an API reply."""
+    """The fields of an API reply that fleet uses."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -83,7 +83,7 @@ def authorized(token: str) -> dict[str, str]:
 
 
 class HcloudApi:
-    """One project."""
+    """The API of one Hetzner Cloud project."""
 
     def __init__(
         self,

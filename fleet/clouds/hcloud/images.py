@@ -380,7 +380,7 @@ class Rented:
     since: float
 
     def rental(self, provider: str) -> Rental:
-        """Return the rental until now."""
+        """Return the rental so far: provider, machine type, location and seconds."""
         seconds = math.ceil(time.monotonic() - self.since)
         return Rental(
             provider=provider, type=self.type, location=self.location, seconds=max(1, seconds)

@@ -139,7 +139,7 @@ class Door:
 
 
 class Ssh:
-    """One machine."""
+    """A machine that is reached over ssh."""
 
     def __init__(
         self, host: str, pair: KeyPair, door: Door | None = None, limit: float = LIMIT

@@ -139,12 +139,12 @@ class ListedMachine(Value):
     """One machine in the output of `list`."""
 
     name: _Name
-    id: _Word | None = Field(None, description="Left out: its name.")
+    id: _Word | None = Field(None, description="Default: its name.")
     type: _Word
-    created_at: Moment | None = Field(None, description="Left out: unknown, and so is its cost.")
+    created_at: Moment | None = Field(None, description="Default: unknown, like its cost.")
     state: Literal["starting", "running", "stopping", "stopped", "failed"] = "running"
     labels: dict[_Label, _Label] = Field(
-        max_length=1_000, description="What `new` was given in FLEET_LABELS."
+        max_length=1_000, description="The value of FLEET_LABELS at `new`."
     )
     image: _Word | None = None
     address: _Word | None = None

@@ -25,12 +25,12 @@ class Memo(Value):
     """The record of one machine, from before its creation until its deletion."""
 
     provider: str
-    number: int = Field(ge=1, description="No other machine ever had it.")
-    index: int = Field(ge=0, description="The smallest that was free in its pool.")
+    number: int = Field(ge=1, description="Number that no other machine ever had.")
+    index: int = Field(ge=0, description="Smallest number that was free in its pool.")
     counters: dict[str, int] = Field(default_factory=dict)
     since: Moment
     inputs: WorkerInputs
-    said: str | None = Field(None, description="What `new` printed; None: it has not succeeded.")
+    said: str | None = Field(None, description="Output of `new`; None: `new` has not succeeded.")
 
     @property
     def pool(self) -> str:
@@ -90,9 +90,9 @@ _MAX_ERROR_LENGTH = 300
 
 class _Memos(Value, frozen=False):
     format: Literal["fleet-hook-machines-1"] = "fleet-hook-machines-1"
-    last: int = Field(0, description="The latest number that was given.")
+    last: int = Field(0, description="Latest assigned number.")
     machines: dict[str, Memo] = Field(default_factory=dict)
-    listed: tuple[str, ...] = Field((), description="Providers whose `list` was seen to work.")
+    listed: tuple[str, ...] = Field((), description="Providers whose `list` has succeeded.")
     undeleted: dict[str, Undeleted] = Field(default_factory=dict)
     deleting: dict[str, Deleting] = later({})
 

@@ -57,18 +57,18 @@ class SimMachine(Value):
     created_at: Moment
     boots_at: Moment | None = Field(description="None: never registers.")
     running: str | None = None
-    uses: int = Field(0, description="Requests that it has finished.")
+    uses: int = Field(0, description="Number of finished requests.")
     since: Moment | None = Field(
-        None, description="Since when its worker is in its state; None: since it has booted."
+        None, description="Start of its worker's state; None: the end of the boot."
     )
     draining: bool = False
     drained_at: Moment | None = Field(
-        None, description="Since when it gets nothing new; only in files of earlier versions."
+        None, description="Start of its drain; only in files of earlier versions."
     )
     disabled: bool = False
-    revoked: bool = Field(False, description="Its token was taken back: it never registers.")
+    revoked: bool = Field(False, description="Its token was revoked: it never registers.")
     expires: Moment | None = Field(None, description="Its expiry, extended by each run.")
-    given: str = Field("", description="SHA-256 of the user data that it was given; empty: none.")
+    given: str = Field("", description="SHA-256 of its user data; empty: no user data.")
 
 
 class Contents(Value, frozen=False):
@@ -76,7 +76,7 @@ class Contents(Value, frozen=False):
 
     format: Literal["fleet-sim-1"]
     menu: Menu | None = None
-    made: int = Field(0, description="How many machines were ever made; ids are never reused.")
+    made: int = Field(0, description="Number of machines created so far; ids are never reused.")
     machines: dict[str, SimMachine] = Field(default_factory=dict)
 
 

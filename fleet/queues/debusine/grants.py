@@ -49,7 +49,7 @@ class Right:
 
 @dataclass(frozen=True)
 class GrantDifference:
-    """Difference between a role's rights and its needs."""
+    """Missing and excess rights of a role."""
 
     role: str
     missing: tuple[str, ...]

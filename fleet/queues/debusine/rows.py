@@ -141,8 +141,8 @@ class WorkRequestRow(ListedRow):
 class ListPage(QueueReply):
     """One page of the list."""
 
-    next: Link | None = Field(description="The server's own address of the next page.")
-    previous: Link | None = Field(description="The same of the page before.")
+    next: Link | None = Field(description="Address of the next page.")
+    previous: Link | None = Field(description="Address of the previous page.")
     results: Annotated[tuple[WorkRequestRow, ...], Field(max_length=1_000)]
     counted: tuple[ListedRow, ...] = ()
     """Unreadable rows, which are not in `results`."""
