@@ -13,6 +13,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
+_GROUP = re.compile(r"^- \*\*(.+?)\*\*", re.MULTILINE)
 _LISTED = re.compile(r"\]\(([^)#\s]+\.md)\)")
 _ASKS = re.compile(
     r'<(?:script|img|iframe)[^>]+src="https?:|<link(?![^>]+canonical)[^>]+href="https?:'
@@ -21,15 +22,23 @@ _LOG = logging.getLogger("mkdocs.hooks.site")
 
 
 def on_config(config: Any) -> Any:  # noqa: ANN401 - mkdocs is not installed where types are checked
-    """Make a menu of each heading of index.md, with the pages that it lists."""
+    """Make a menu of each heading of index.md, and of each group below it, with its pages."""
     _, *parts = (DOCS / "index.md").read_text(encoding="utf-8").split("\n## ")
     menus: list[Any] = [{"Documentation": "index.md"}]
     for part in parts:
         title, _, text = part.partition("\n")
-        pages = [page for page in dict.fromkeys(_LISTED.findall(text)) if page[0] != "."]
-        menus.append({title: [entry for page in pages for entry in _entries(page)]})
+        ungrouped, *groups = _GROUP.split(text)
+        entries = _listed(ungrouped)
+        entries += [{name: _listed(each)} for name, each in zip(*[iter(groups)] * 2, strict=True)]
+        menus.append({title: entries})
     config["nav"] = menus
     return config
+
+
+def _listed(text: str) -> list[Any]:
+    """Return the entries of the pages that a text lists."""
+    pages = [page for page in dict.fromkeys(_LISTED.findall(text)) if page[0] != "."]
+    return [entry for page in pages for entry in _entries(page)]
 
 
 def _entries(page: str) -> list[Any]:

@@ -27,6 +27,14 @@ def test_every_page_of_the_documentation_is_in_a_menu() -> None:
     assert set(_pages(menus)) == written
 
 
+def test_the_groups_of_the_index_are_menus() -> None:
+    menus = {title: entries for menu in on_config({})["nav"] for title, entries in menu.items()}
+
+    groups = [next(iter(entry)) for entry in menus["Get it done"]]
+    assert groups[:2] == ["Try more", "Set up"]
+    assert menus["Get it done"][1]["Set up"][:2] == ["how-to/install.md", "how-to/begin.md"]
+
+
 def test_a_link_to_a_file_outside_leads_to_the_project_or_is_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
