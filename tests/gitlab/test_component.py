@@ -23,6 +23,7 @@ from tests.rigs.process import ROOT, Completed, run_process
 pytestmark = pytest.mark.gitlab
 
 PAGE = ROOT / "docs" / "how-to" / "run-in-gitlab.md"
+APPROVAL = PAGE.with_name("approve-in-gitlab.md")
 FLEET = """\
 fleet: ci
 state: {{backend: "file://{state}"}}
@@ -48,7 +49,8 @@ HOLDING = {"fleet observe", "fleet history", "fleet apply", "fleet images due", 
 
 
 def files_of_the_page() -> dict[str, str]:
-    found = BLOCK.finditer(PAGE.read_text(encoding="utf-8"))
+    texts = (page.read_text(encoding="utf-8") for page in (PAGE, APPROVAL))
+    found = (match for text in texts for match in BLOCK.finditer(text))
     return {match["file"]: match["body"] for match in found if match["file"]}
 
 

@@ -15,10 +15,12 @@ LISTED = sorted(
 )
 _FORGE, _SERVER = "an account at a forge", "a Debusine server"
 NOT_FOLLOWED = {
+    "approve-in-gitlab": f"{_FORGE}; tests/gitlab runs its pipeline",
     "bake-an-image": "root, and an archive of Debian; tests/images bakes",
     "bake-at-debusine": _SERVER,
     "comment-on-merge-requests": _FORGE,
     "connect-debusine": f"{_SERVER}; tests/live follows it",
+    "images-in-gitlab": _FORGE,
     "install": "a package index; the other tests here install",
     "keep-a-history": _FORGE,
     "monitor-with-prometheus": "Prometheus; tests/contrib has one",
