@@ -64,8 +64,7 @@ GROUPS = {
         "apply": Verb("fleet.cli.apply", "create, drain and delete machines as planned"),
         "status": Verb("fleet.cli.status", "show pools and workers: state, image, work, cost"),
         "explain": Verb(
-            "fleet.cli.explain",
-            "explain a waiting request, the size of a pool, or a kept worker",
+            "fleet.cli.explain", "explain a request, package, pool, worker, image, rule or tag"
         ),
         "simulate": Verb(
             "fleet.simulate.commands",

@@ -1,4 +1,4 @@
-"""Explain waiting requests, the size of a pool, kept workers, and the effect of rules."""
+"""Explain anything: requests, packages, pools, workers, images, rules, tags."""
 
 import argparse
 from datetime import timedelta
@@ -21,14 +21,13 @@ from fleet.cli.output import show
 from fleet.cli.recorded import RecordedMoments
 from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
+from fleet.explain.anything import EXPLAINERS, explain_any, names_of_kind
 from fleet.explain.gains import UNUSED_AFTER, find_gains
-from fleet.explain.pool import explain_pool
-from fleet.explain.request import Case, each_request, explain_every, explain_request
-from fleet.explain.values import Explanation
-from fleet.explain.worker import explain_worker
+from fleet.explain.request import Case, each_request, explain_every
+from fleet.explain.values import Matches
 from fleet.model.facts import Unknown
 from fleet.ports import Console
-from fleet.report.answers import everything_blocks, explanation_blocks
+from fleet.report.answers import everything_blocks, explanation_blocks, matches_blocks
 from fleet.report.gains import gains_blocks
 from fleet.report.terminal import shown
 from fleet.schema.findings import nearest, some_of
@@ -39,10 +38,11 @@ def arguments(parser: Parser) -> None:
     """Declare the arguments of `fleet explain`."""
     add_file(parser)
     parser.set_defaults(began=utc_now())
-    kinds = ["request", "pool", "worker", "powerful"]
-    # Without a metavar, the error about a missing kind would not list the kinds.
-    named = f"{{{','.join(kinds)}}}"
-    parser.add_argument("kind", choices=kinds, metavar=named, help="kind of object to explain")
+    parser.add_argument(
+        "kind",
+        metavar=f"{{{','.join(_KINDS)}}}|NAME",
+        help="a name of any of these kinds, or a kind before its name",
+    )
     parser.add_argument(
         "name",
         nargs="?",
@@ -67,27 +67,58 @@ def arguments(parser: Parser) -> None:
     add_json(parser)
 
 
+_KINDS = (*EXPLAINERS, "powerful")
 _SHOWN = 8
+_MAX_NAMES = 5
+"""Known names per kind in an error, if no kind is given."""
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print one explanation, or those of all waiting requests; exit 1 if the name is unknown."""
+    """Print the explanations of a name; exit 1 if it is unknown."""
     if args.kind == "powerful":
         return _explain_powerful(args, console)
     if args.history or args.since:
         raise WrongUsage("--history and --from are for `fleet explain powerful`")
-    if args.all != (args.name is None) or (args.all and args.kind != "request"):
-        shown = "" if args.kind == "request" else ", as `fleet status` shows it"
-        raise WrongUsage(f"name the {args.kind}{shown}, or use `request --all`")
+    is_kind = args.kind in EXPLAINERS
+    if args.name is not None and not is_kind:
+        raise WrongUsage(f"{shown(args.kind)} is no kind: {', '.join(_KINDS)}")
+    if is_kind and (args.all != (args.name is None) or (args.all and args.kind != "request")):
+        where = "" if args.kind == "request" else ", as `fleet status` shows it"
+        raise WrongUsage(f"name the {args.kind}{where}, or use `request --all`")
+    if args.all and not is_kind:
+        raise WrongUsage("--all is for `fleet explain request --all`")
     decision = observe_and_plan(args, console)
     note_clock(decision, console)
     if args.all:
         return _explain_all(args, decision, console)
-    explanation = _explain(decision, args.kind, args.name)
-    if explanation is None:
-        raise FleetError(_describe_unknown(decision, args.kind, args.name))
-    placed = with_places(decision.config, explanation)
+    case = Case(decision.config.fleet, decision.world, decision.plan)
+    if not is_kind:
+        return _explain_any(args, case, decision, console)
+    found = tuple(EXPLAINERS[args.kind](case, args.name))
+    if not found:
+        raise FleetError(_describe_unknown(case, args.kind, args.name))
+    if len(found) > 1:
+        matches = Matches(fleet=case.fleet.fleet, name=args.name, matches=found)
+        return _show_matches(args, matches, decision, console)
+    placed = with_places(decision.config, found[0])
     show(args, console, placed, explanation_blocks(placed))
+    return 0
+
+
+def _explain_any(
+    args: argparse.Namespace, case: Case, decision: PlanResult, console: Console
+) -> int:
+    found = explain_any(case, args.kind)
+    if not found.matches:
+        raise FleetError(_describe_unknown_name(case, args.kind))
+    return _show_matches(args, found, decision, console)
+
+
+def _show_matches(
+    args: argparse.Namespace, found: Matches, decision: PlanResult, console: Console
+) -> int:
+    placed = with_places(decision.config, found)
+    show(args, console, placed, matches_blocks(placed))
     return 0
 
 
@@ -117,46 +148,46 @@ def _explain_all(args: argparse.Namespace, decision: PlanResult, console: Consol
     return 0
 
 
-def _explain(decision: PlanResult, kind: str, name: str) -> Explanation | None:
-    rests_on = (decision.config.fleet, decision.world, decision.plan)
-    if kind == "request":
-        return explain_request(*rests_on, name)
-    if kind == "pool":
-        return explain_pool(*rests_on, name)
-    return explain_worker(*rests_on, name)
-
-
-def _describe_unknown(decision: PlanResult, kind: str, name: str) -> str:
-    plan = decision.plan
-    if kind == "request":
-        meant = Case(decision.config.fleet, decision.world, plan).named(name)
-        if meant:
-            return (
-                f"{name} names {len(meant):,} requests: {_list_names(meant)}; explain one of them"
-            )
-    # A plan lists unread queues first; other unknowns hide no request.
-    unsure = (*plan.unknown[: len(plan.unread)], *map(words.estimated, plan.estimates))
-    if kind == "request" and unsure:
-        return f"cannot tell whether {name} waits: {unsure[0]}"
+def _describe_unknown(case: Case, kind: str, name: str) -> str:
+    """Return the error for an unknown name of a kind, with the known names."""
+    if unsure := _find_unknown(case, kind):
+        whether = f"{name} waits" if kind == "request" else f"there is a {kind} {name}"
+        return f"cannot tell whether {whether}: {unsure}"
     also = " (it may be running, done or blocked)" if kind == "request" else ""
-    waits = "waiting request" if kind == "request" else kind
-    names = _names(decision, kind)
+    noun = "waiting request" if kind == "request" else kind
+    names = names_of_kind(case, kind)
     # Requests are numbers, so a similar one is no misspelling.
     near = nearest(name, names) if kind != "request" else ""
     hint = f"did you mean '{near}'? " if near else ""
     if not names:
-        return f"no {waits} {name}{also}; no {waits} exists"
-    return f"no {waits} {name}{also}; {hint}known: {_list_names(names)}"
+        return f"no {noun} {name}{also}; no {noun} exists"
+    return f"no {noun} {name}{also}; {hint}known: {_list_names(names)}"
+
+
+def _find_unknown(case: Case, kind: str) -> str:
+    """Return the unknown that may hide objects of this kind; empty if it hides none."""
+    plan = case.plan
+    if kind == "request":
+        # A plan lists unread queues first; other unknowns hide no request.
+        unsure = (*plan.unknown[: len(plan.unread)], *map(words.estimated, plan.estimates))
+        return next(iter(unsure), "")
+    if kind == "worker":
+        return next(iter(plan.unknown), "")
+    return ""
+
+
+def _describe_unknown_name(case: Case, name: str) -> str:
+    """Return the error for an unknown name, with similar and known names of each kind."""
+    if unsure := _find_unknown(case, "request") or _find_unknown(case, "worker"):
+        return f"cannot tell whether there is anything named {name}: {unsure}"
+    names = {kind: names_of_kind(case, kind) for kind in EXPLAINERS}
+    near = nearest(name, [each for kind, found in names.items() for each in found])
+    hint = f"did you mean '{near}'? " if near else ""
+    known = "; ".join(
+        f"{kind}s {some_of(found, shown=_MAX_NAMES)}" for kind, found in names.items() if found
+    )
+    return shown(f"nothing waits, runs or is declared as {name}; {hint}known: {known}")
 
 
 def _list_names(names: list[str]) -> str:
     return shown(some_of(names, shown=_SHOWN))
-
-
-def _names(decision: PlanResult, kind: str) -> list[str]:
-    plan = decision.plan
-    return {
-        "request": [key for signature in plan.signatures for key in signature.requests],
-        "pool": [pool.pool for pool in plan.pools],
-        "worker": [worker.worker for worker in plan.workers],
-    }[kind]

@@ -58,6 +58,7 @@ from fleet.tagrules.context import context_of
 from fleet.tagrules.derive import find_unknown_tags, is_about_environments, is_tag, value_for
 from fleet.tagrules.names import names_of
 from fleet.tagrules.vocabulary import Vocabulary
+from fleet.words.answers import LAST_CHOICE
 
 ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
 """Ranks: raise a limit or set a mode, move an expiry, approve, add a rule to the allow-list, have
@@ -110,6 +111,10 @@ def find_remedies(run: PlannedRun, key: str, replans: Replans) -> tuple[Remedy, 
     return (*waits, *found)
 
 
+_PURPOSEFUL = frozenset({"limits", "budget", "budgets"})
+"""Keys of fleet.yaml that bound users, teams and money, not sizes."""
+
+
 def _fewest(run: PlannedRun, key: str, replans: Replans, *, patient: bool = True) -> list[Remedy]:
     """Return the fewest edits that get a request served, the smallest figures first."""
     patient = patient and not is_throttled(run.plan, key)
@@ -121,7 +126,7 @@ def _fewest(run: PlannedRun, key: str, replans: Replans, *, patient: bool = True
         for edits in every
         if _user_edit_count(edits) == fewest
     ]
-    found.sort(key=lambda each: (len(each[1]), _size(each[0])))
+    found.sort(key=lambda each: (lifts_limit(each[0]), len(each[1]), _size(each[0])))
     remedies = []
     for edits, harms in found:
         works, wait = search.awaited(edits)
@@ -305,7 +310,8 @@ def _suggest(
     return Suggestion(
         sentence=", and ".join(describe(fleet, edit) for edit in edits)
         + (f", then {describe_wait(fleet, wait)}" if wait else "")
-        + _format_harms(harms),
+        + _format_harms(harms)
+        + (LAST_CHOICE if lifts_limit(edits) else ""),
         changes=tuple(
             KeyChange(
                 path=edit.path,
@@ -319,7 +325,13 @@ def _suggest(
         asks=tuple(asks),
         wait=wait,
         harms=harms,
+        lifts_limit=lifts_limit(edits),
     )
+
+
+def lifts_limit(edits: Iterable[Edit]) -> bool:
+    """Return whether edits raise a limit of tags or a budget: the team set it on purpose."""
+    return any(not _PURPOSEFUL.isdisjoint(edit.path) for edit in edits)
 
 
 def _format_harms(harms: tuple[str, ...]) -> str:

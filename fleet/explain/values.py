@@ -56,12 +56,14 @@ class Suggestion(Value):
     wait: AwaitedEvent | None = None
     harms: tuple[str, ...] = ()
     """Requests that are served now and would wait after the change."""
+    lifts_limit: bool = False
+    """The change raises a limit or a budget that the team set itself: the last choice."""
 
 
 class Explanation(Value):
     """The result of `fleet explain`."""
 
-    kind: Literal["request", "pool", "worker"]
+    kind: Literal["request", "pool", "worker", "image", "rule", "tag"]
     name: str
     headline: str
     facts: tuple[str, ...] = ()
@@ -81,6 +83,14 @@ class Explanation(Value):
     """Currency of the costs."""
     like: str = ""
     """The first request of the same outcome, which has the suggestions."""
+
+
+class Matches(Value):
+    """The result of `fleet explain NAME`: an explanation of each object with this name."""
+
+    fleet: str
+    name: str
+    matches: tuple[Explanation, ...]
 
 
 class OutcomeGroup(Value):

@@ -18,6 +18,7 @@ from fleet.explain.values import (
     ExplainedReason,
     Explanation,
     KeyChange,
+    Matches,
     OutcomeGroup,
     Suggestion,
 )
@@ -41,8 +42,13 @@ from fleet.report.document import (
 from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
 from fleet.words import figures as words
+from fleet.words.answers import count_matches
 
 _Item = TypeVar("_Item")
+_CHANGEABLE = ("request", "pool", "worker")
+_MAX_MATCHES = 8
+_MAX_FACTS = 3
+"""Facts of one of several matches in a terminal."""
 
 
 def explanation_blocks(explanation: Explanation) -> Iterator[Block]:
@@ -53,9 +59,35 @@ def explanation_blocks(explanation: Explanation) -> Iterator[Block]:
     reasons = _draw_first(explanation.reasons, partial(_reason, never=explanation.never))
     yield Section("because:", [*reasons])
     steps = (text for each in explanation.suggestions for text in _suggestion(each))
-    yield Section(
-        "what would change it:", [*steps, Items(explanation.next_steps, StyledText("- "))]
-    )
+    heading = "what would change it:" if explanation.kind in _CHANGEABLE else "more:"
+    yield Section(heading, [*steps, Items(explanation.next_steps, StyledText("- "))])
+
+
+def matches_blocks(found: Matches) -> Iterator[Block]:
+    """Yield the explanation of the only object with a name, or a brief one of each."""
+    if len(found.matches) == 1:
+        yield from explanation_blocks(found.matches[0])
+        return
+    yield bold(count_matches(found.name, len(found.matches)))
+    for each in found.matches[:_MAX_MATCHES]:
+        yield Section("", [*_match(each)])
+    if others := len(found.matches[_MAX_MATCHES:]):
+        yield Section("", [line(f"… and {others:,} more: `fleet explain request --all`")])
+
+
+def _match(each: Explanation) -> Iterator[Line]:
+    """Yield the headline, the expected start of a request, and the first way to change it."""
+    yield bold(each.headline)
+    if each.kind == "request":
+        moment = each.expected or each.assumed
+        assumed = "" if each.expected or not moment else ", assumed"
+        yield line(f"  expected start: {words.time(moment) if moment else words.UNKNOWN}{assumed}")
+    else:
+        yield from (line("  - ", fact) for fact in each.facts[:_MAX_FACTS])
+    for suggestion in each.suggestions[:1]:
+        yield line("  - ", suggestion.sentence)
+    name = f"'{each.name}'" if "[" in each.name else each.name
+    yield line(StyledText(f"  all of it: `fleet explain {each.kind} {name}`", Style.DIM))
 
 
 def _draw_first(items: Sequence[_Item], draw: Callable[[_Item], Iterable[Line]]) -> Iterator[Line]:

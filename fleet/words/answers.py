@@ -189,3 +189,50 @@ def explain_dropped(tag: str) -> str:
 def explain_tag_rule(tag: str, rule: str) -> str:
     """State the rule that gives a tag."""
     return f"{tag} by {rule}"
+
+
+NO_VERSION = "no version yet"
+EXISTING = "baked elsewhere"
+ALLOWED = "it is a rule of the allow-list"
+LIST_TAGS = "`fleet tags list` has all tags"
+
+
+def describe_image(name: str, pools: Sequence[str], *, is_declared: bool) -> str:
+    """Return the pools that boot an image."""
+    if not is_declared:
+        return f"image {name} is not in fleet.yaml"
+    boots = f"pools that boot it: {listed(pools)}" if pools else "no pool boots it"
+    return f"image {name}: {boots}"
+
+
+def describe_tag(name: str, pools: Sequence[str]) -> str:
+    """Return the pools that provide a tag."""
+    return f"tag {name}: {f'provided by {listed(pools)}' if pools else 'no pool provides it'}"
+
+
+def describe_trouble(pool: str, said: str) -> str:
+    """Return the problem of an image in a pool."""
+    return f"pool {pool}: {said}"
+
+
+def describe_asking(requests: str, count: int) -> str:
+    """Return the number of waiting requests that ask for a tag."""
+    return f"{requests} {'asks' if count == 1 else 'ask'} for it"
+
+
+def describe_rule(key: str, match: str, only: str, asked: str) -> str:
+    """Return the builds that a rule of the allow-list matches, and the tags that they get."""
+    return f"rule {key}: builds{only} that match {match} get {asked}"
+
+
+def describe_check(name: str) -> str:
+    """Return the command that applies a rule."""
+    return f"rule {name} of `fleet validate`"
+
+
+LAST_CHOICE = "; last choice: this raises a limit that your team set itself"
+
+
+def count_matches(name: str, count: int) -> str:
+    """Return the number of objects with a name."""
+    return f"{name} names {count:,} objects"

@@ -1,0 +1,155 @@
+"""Explain a name of any kind: request, package, pool, worker, image, rule or tag."""
+
+import re
+from collections.abc import Callable, Iterator
+
+from fleet.checks import CHECKS, DATED_CHECKS
+from fleet.explain.pool import explain_pool
+from fleet.explain.request import MOST_REPLANS, Case, by_outcome, explain_like, explain_one
+from fleet.explain.tags import WORDS, list_tags
+from fleet.explain.values import ExplainedReason, Explanation, Matches
+from fleet.explain.what_if import Replans
+from fleet.explain.worker import explain_worker
+from fleet.planner.images import describe_troubles, find_waiting
+from fleet.schema.findings import listed
+from fleet.schema.model import ExistingImage
+from fleet.schema.units import write_count
+from fleet.words import answers
+from fleet.words.images import describe_waiting
+
+
+def explain_any(case: Case, name: str) -> Matches:
+    """Return the explanation of each object with this name."""
+    found = tuple(each for explain in EXPLAINERS.values() for each in explain(case, name))
+    return Matches(fleet=case.fleet.fleet, name=name, matches=found)
+
+
+def explain_requests(case: Case, name: str) -> Iterator[Explanation]:
+    """Yield the explanations of the requests of a name, in groups of the same outcome."""
+    meant, replans = frozenset(case.named(name)), Replans(MOST_REPLANS)
+    for signature, _, keys in by_outcome(case):
+        first = None
+        for key in filter(meant.__contains__, keys):
+            if first is None:
+                yield (first := explain_one(case, signature, key, replans))
+            else:
+                yield explain_like(case, signature, key, first)
+
+
+def _pool(case: Case, name: str) -> Iterator[Explanation]:
+    yield from filter(None, [explain_pool(case.fleet, case.world, case.plan, name)])
+
+
+def _worker(case: Case, name: str) -> Iterator[Explanation]:
+    yield from filter(None, [explain_worker(case.fleet, case.world, case.plan, name)])
+
+
+def _image(case: Case, name: str) -> Iterator[Explanation]:
+    """Yield the versions of an image, the pools that boot it, and their problems."""
+    fleet, world = case.fleet, case.world
+    image = fleet.images.get(name)
+    versions = [each for each in world.versions if each.image == name]
+    if image is None and not versions:
+        return
+    pools = sorted(key for key, pool in fleet.dynamic_pools.items() if pool.image == name)
+    troubles = describe_troubles(fleet, world, case.inventory)
+    waiting = find_waiting(fleet, world).get(name)
+    steps = [f"`{waiting.command}`: {describe_waiting(waiting)}"] if waiting else []
+    yield Explanation(
+        kind="image",
+        name=name,
+        headline=answers.describe_image(name, pools, is_declared=image is not None),
+        facts=tuple(f"version {each.version}: {each.state}" for each in reversed(versions))
+        or (answers.NO_VERSION if not isinstance(image, ExistingImage) else answers.EXISTING,),
+        reasons=tuple(
+            ExplainedReason(
+                because=answers.describe_trouble(pool, troubles[pool]), path=("images", name)
+            )
+            for pool in pools
+            if pool in troubles
+        ),
+        next_steps=(*steps, f"`fleet image show {name}` has all records"),
+    )
+
+
+def _tag(case: Case, name: str) -> Iterator[Explanation]:
+    """Yield the pools, limits and waiting requests of a tag."""
+    for each in list_tags(case.fleet).tags:
+        if each.tag != name:
+            continue
+        asking = [s for s in case.plan.signatures if name in s.required]
+        count = sum(signature.count for signature in asking)
+        yield Explanation(
+            kind="tag",
+            name=name,
+            headline=answers.describe_tag(name, each.pools),
+            facts=(
+                *(["on demand"] if each.on_demand else []),
+                *(["exclusive"] if each.exclusive else []),
+                *(f"at most {most} {per}" for per, most in sorted(each.limits.items())),
+                answers.describe_asking(write_count(count, "waiting request"), count),
+            ),
+            reasons=tuple(
+                ExplainedReason(
+                    because=answers.describe_enforcement(
+                        name, claim.claim, WORDS[claim.by], claim.queue, claim.because
+                    ),
+                    path=claim.path,
+                )
+                for claim in each.enforcement
+            ),
+            next_steps=(answers.LIST_TAGS,),
+        )
+
+
+def _rule(case: Case, name: str) -> Iterator[Explanation]:
+    """Yield the rules of the allow-list that name it, or the rule of fleet validate."""
+    word = re.compile(rf"(?<![\w.+-]){re.escape(name)}(?![\w+-])")
+    for nth, rule in enumerate(case.fleet.powerful):
+        key = f"powerful[{nth}]"
+        if name not in (key, rule.match) and not word.search(rule.match):
+            continue
+        facts = (("reason", rule.reason), ("contact", rule.contact), ("expires", rule.expires))
+        only = f" of task {rule.task}" if rule.task else ""
+        yield Explanation(
+            kind="rule",
+            name=key,
+            headline=answers.describe_rule(key, rule.match, only, listed(rule.ask)),
+            facts=tuple(f"{about}: {text}" for about, text in facts if text),
+            reasons=(ExplainedReason(because=answers.ALLOWED, path=("powerful", nth)),),
+        )
+    if name in {check.__name__.replace("_", "-") for check in (*CHECKS, *DATED_CHECKS)}:
+        yield Explanation(
+            kind="rule",
+            name=name,
+            headline=answers.describe_check(name),
+            next_steps=(f"`fleet help {name}` has its page",),
+        )
+
+
+EXPLAINERS: dict[str, Callable[[Case, str], Iterator[Explanation]]] = {
+    "request": explain_requests,
+    "pool": _pool,
+    "worker": _worker,
+    "image": _image,
+    "rule": _rule,
+    "tag": _tag,
+}
+"""Each kind with its explanations of a name."""
+
+
+def names_of_kind(case: Case, kind: str) -> list[str]:
+    """Return the known names of a kind."""
+    fleet, plan = case.fleet, case.plan
+    match kind:
+        case "request":
+            return [key for signature in plan.signatures for key in signature.requests]
+        case "pool":
+            return [pool.pool for pool in plan.pools]
+        case "worker":
+            return [worker.worker for worker in plan.workers]
+        case "image":
+            return sorted({*fleet.images, *(each.image for each in case.world.versions)})
+        case "tag":
+            return [each.tag for each in list_tags(fleet).tags]
+    return [f"powerful[{nth}]" for nth in range(len(fleet.powerful))]
