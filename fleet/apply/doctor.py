@@ -9,6 +9,7 @@ from fleet.apply.timer import find_clock_faults
 from fleet.errors import FleetError, SecretMissing, StoreFailed, StoreMissing
 from fleet.explain.doctor import find_steps, find_waits, judge_demand
 from fleet.explain.request import Case
+from fleet.explain.troubles import find_troubles
 from fleet.model.decisions import SizeReason
 from fleet.model.doctor import CheckResult, Diagnosis, Summary, judge_clock, wrong
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
@@ -64,6 +65,7 @@ def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
         *_engines(case, asked),
         *_state(case, asked),
         *_images(case),
+        *_troubles(case),
         *_further(asked),
         *_list_unchecked(asked),
     )
@@ -280,6 +282,14 @@ def _images(case: Case) -> Iterator[CheckResult]:
             about = f"pool {pool.pool}, image"
             fix = "build, test and publish the image (docs/how-to/bake-an-image.md)"
             yield CheckResult(about=about, result="notice", said=pool.because, fix=fix)
+
+
+def _troubles(case: Case) -> Iterator[CheckResult]:
+    """Yield the stops, failures, freezes and holds that no other finding reports."""
+    reported = describe_troubles(case.fleet, case.world, case.inventory).values()
+    for each in find_troubles(case.plan):
+        if not any(text in each.said for text in reported):
+            yield CheckResult(about=each.about, result="notice", said=each.said, fix=each.fix)
 
 
 def _further(asked: CheckupInputs) -> Iterator[CheckResult]:

@@ -123,7 +123,9 @@ class Machines(Value):
 
 def _machine_blocks(status: Status) -> Iterator[Block]:
     """Yield the machines of a status as a table."""
-    yield worker_table(status) if status.workers else line("No such machines.")
+    if status.workers or not status.unknown:
+        yield worker_table(status) if status.workers else line("No such machines.")
+    yield from (line(StyledText("unknown: ", Style.YELLOW), text) for text in status.unknown)
     if status.unlisted:
         which = words.named("pool", status.unlisted)
         yield line(StyledText(f"The machines of {which} are unknown.", Style.YELLOW))

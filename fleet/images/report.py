@@ -27,7 +27,9 @@ from fleet.report.document import (
     BLANK,
     Block,
     Column,
+    ColumnKind,
     Line,
+    Lines,
     Row,
     Style,
     StyledText,
@@ -46,10 +48,11 @@ _NOT_DECLARED = {"no": "not in fleet.yaml", "existing": "baked elsewhere", "reci
 
 def list_blocks(listed: ImageList, now: datetime) -> Iterator[Block]:
     """Yield a table with a row for each version, and one for an image without versions."""
-    columns = [*map(Column, ("IMAGE", "VERSION", "STATE", "AGE", "AT"))]
+    columns = [
+        *map(Column, ("IMAGE", "VERSION", "STATE", "AGE", "AT")),
+        Column("FAILURES", ColumnKind.PROSE, style=Style.RED),
+    ]
     yield Table(columns, [each for image in listed.images for each in _rows(image, now)])
-    for image in listed.images:
-        yield from _troubles(image)
 
 
 def image_blocks(image: ListedImage) -> Iterator[Block]:
@@ -78,14 +81,17 @@ def state_of(image: ListedImage, version: Version) -> str:
 
 
 def _rows(image: ListedImage, now: datetime) -> Iterator[Row]:
+    failures = Lines([f"pool {pool}: {said}" for pool, said in image.troubles.items()])
     if not image.versions:
-        yield row(image.image, "-", _NOT_DECLARED[image.declared] or "no version")
-    for version in image.versions:
+        without = _NOT_DECLARED[image.declared] or "no version"
+        without += ", failed" if image.troubles else ""
+        yield row(image.image, "-", without, "", "", failures)
+    for nth, version in enumerate(image.versions):
         style = _STYLES.get(version.state, Style.PLAIN)
         places = ", ".join(sorted(version.publications)) or "-"
         state = line(StyledText(state_of(image, version), style))
         age = since(version.built_at, now)
-        yield row(image.image, version.version, state, age, places)
+        yield row(image.image, version.version, state, age, places, "" if nth else failures)
 
 
 def _block(image: ListedImage, version: Version) -> Iterator[Block]:

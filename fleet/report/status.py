@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
+from fleet.explain.troubles import Trouble, find_troubles
 from fleet.model.decisions import Decision
 from fleet.model.facts import BaseChange
 from fleet.model.figures import amount_of
@@ -18,7 +19,7 @@ from fleet.model.images import WaitingVersion
 from fleet.model.machine_facts import WorkerFacts
 from fleet.model.money import Rate
 from fleet.model.notices import Notice
-from fleet.model.orders import Order, sentences
+from fleet.model.orders import Order
 from fleet.model.plan import (
     ApprovalVerdict,
     BudgetVerdict,
@@ -52,6 +53,7 @@ from fleet.report.document import (
 from fleet.schema.findings import yaml_key
 from fleet.words import figures as words
 from fleet.words.images import describe_waiting
+from fleet.words.limits import CREATES_NONE
 
 _MAX_SHOWN = 12
 """Maximum budgets or limits in a terminal."""
@@ -277,6 +279,9 @@ class Status(Value):
         description="Freezes, holds and approvals of operators that apply."
     )
     notices: tuple[Notice, ...] = later((), "Things that expire soon or are too old.")
+    troubles: tuple[Trouble, ...] = later(
+        (), "Stops and failures of pools, freezes and holds, each with the command that helps."
+    )
     remarks: tuple[str, ...] = later((), "Remarks of queues and providers on their readings.")
 
 
@@ -309,6 +314,7 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
         hidden=len(exists) - len(active),
         waiting=_waiting(plan),
         clock=words.clock(plan),
+        troubles=tuple(find_troubles(plan)),
         cadence=next((each.message for each in plan.warnings if each.rule == assembly.RULE), None),
         **{name: getattr(plan, name) for name in _PLAN_FIELDS},
     )
@@ -356,9 +362,13 @@ def status_blocks(plan: Plan) -> Iterator[Block]:
     )
     yield Items(status.clock, StyledText("! ", Style.RED))
     yield line(f"{_cost(status)}; {demand}")
-    yield Items([*sentences(status.orders)], StyledText("order: ", Style.YELLOW))
+    for each in status.troubles:
+        if each.by_order:
+            yield line(
+                StyledText("order: ", Style.YELLOW), f"{each.about} {each.said}; `{each.fix}`"
+            )
     yield from _draw_unknown(status)
-    yield from _failures(status)
+    yield from _stops(status)
     yield Section("", [_pools(status)])
     yield budgets_section(plan.budgets)
     yield Section("", [*_workers(status)])
@@ -402,10 +412,18 @@ def _draw_unknown(status: Status) -> Iterator[Line]:
         yield line(StyledText("approval: ", Style.DIM), what, inert)
 
 
-def _failures(status: Status) -> Iterator[Line]:
-    for pool in status.pools:
-        if pool.failures:
-            yield line(StyledText(f"pool {pool.pool}: ", Style.YELLOW), pool.failures)
+def _stops(status: Status) -> Iterator[Line]:
+    """Yield the stops and failures of pools that `attention` leaves out, and the next command."""
+    stops = [
+        each
+        for each in status.troubles
+        if not each.by_order
+        and not any(each.said.removeprefix(CREATES_NONE) in text for text in status.attention)
+    ]
+    last = {each.about: nth for nth, each in enumerate(stops)}
+    for nth, each in enumerate(stops):
+        command = f"; `{each.fix}`" if nth == last[each.about] else ""
+        yield line(StyledText(f"{each.about}: ", Style.YELLOW), each.said, command)
 
 
 def _pools(status: Status) -> Block:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from unicodedata import category, east_asian_width
 
 from fleet.ports import Console
@@ -40,6 +40,10 @@ MIN_WIDTH = 40
 """Minimum width of the lines: below it, the terminal breaks them."""
 _TAIL = 12
 """Columns for a last cell of text, which wraps at words."""
+_CELLS_PER_LONG = 10
+"""Cells of a column per long cell; with three to ten cells one may be long."""
+_MIN_EXCESS = 8
+"""Minimum width of a long cell beyond that of the others."""
 
 _ALIGNED = (ColumnKind.NAME, ColumnKind.TEXT, ColumnKind.FIGURE)
 """Columns whose cells are in the row; those of the others are lines below it."""
@@ -178,6 +182,7 @@ class _TableLayout:
             self._names[self._heads[0]], self._start = title, 0
         self._cells = {id(row): self._cells_of(row) for row in self._rows}
         self._widths = dict(zip(self._heads, map(self._width, self._heads), strict=True))
+        self._cap(width)
         self._fit(width)
 
     def lines(self) -> Iterator[Line]:
@@ -258,12 +263,32 @@ class _TableLayout:
 
     def _width(self, nth: int) -> int:
         """Return the width of a column."""
-        cells = [self._cells[id(row)][0][nth] for row in self._rows if row.form is Form.ALL]
-        widths = [width_of(_text(cell)) for cell in cells]
+        widths = self._cell_widths(nth)
         if not self._table.is_list:
             offset = self._inner - self._start if nth == self._heads[0] else 0
             widths.append(width_of(shown(self._names[nth])) - offset)
         return max(widths, default=0)
+
+    def _cell_widths(self, nth: int) -> list[int]:
+        """Return the widths of the cells of a column."""
+        cells = [self._cells[id(row)][0][nth] for row in self._rows if row.form is Form.ALL]
+        return [width_of(_text(cell)) for cell in cells]
+
+    def _cap(self, width: int) -> None:
+        """Narrow the columns that only a few long cells widen, if the table does not fit.
+
+        The cells after a long one are on the next line of its row.
+        """
+        needed = sum(self._widths.values()) + len(self._heads) - 1 + self._inner
+        if needed <= width or self._table.is_list:
+            return
+        for nth in self._heads[:-1]:
+            cells = sorted(self._cell_widths(nth))
+            if self._table.columns[nth].kind is ColumnKind.FIGURE or not cells[2:]:
+                continue
+            usual = cells[-1 - max(1, len(cells) // _CELLS_PER_LONG)]
+            if cells[-1] - usual > _MIN_EXCESS:
+                self._widths[nth] = max(usual, width_of(shown(self._names[nth])))
 
     def _fit(self, width: int) -> None:
         """Choose the columns to fold and the gap between the others."""
@@ -284,7 +309,7 @@ class _TableLayout:
         """Whether figures are below the first cell."""
 
     def _align(self, cells: Mapping[int, Line], indent: int, offset: int = 0) -> Iterator[Line]:
-        first, *others = self._kept
+        first = self._kept[0]
         spans = [StyledText(" " * indent), *cells[first]]
         if self._is_broken:
             yield tuple(spans)
@@ -292,7 +317,13 @@ class _TableLayout:
         else:
             gap = self._widths[first] + offset - width_of(_text(cells[first]))
             spans.append(StyledText(" " * gap))
-        for nth in others:
+        at = indent + self._widths[first] + offset
+        for last, nth in pairwise(self._kept):
+            widest = self._widths[last] + (offset if last == first else 0)
+            if not self._is_broken and width_of(_text(cells[last])) > widest:
+                yield tuple(spans)
+                spans = [StyledText(" " * at)]
+            at += self._gap + self._widths[nth]
             pad = StyledText(" " * (self._widths[nth] - width_of(_text(cells[nth]))))
             is_figure = self._table.columns[nth].kind is ColumnKind.FIGURE
             spans.append(StyledText(" " * (1 if self._is_broken else self._gap)))

@@ -34,9 +34,12 @@ def explain_gap(gap: float) -> str:
     return f"the search stops at a gap of {gap:.2%}"
 
 
+CREATES_NONE = "creates no machines: "
+
+
 def explain_closed(reason: str) -> str:
     """Explain why a pool creates no machines, without the pool."""
-    return f"creates no machines: {reason}"
+    return f"{CREATES_NONE}{reason}"
 
 
 def explain_closed_type(kind: str, reason: str) -> str:

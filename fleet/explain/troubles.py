@@ -1,0 +1,47 @@
+"""Find the stops and failed attempts of pools, the freezes and the holds."""
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from fleet.guard.freezes import command_to_end
+from fleet.model.decisions import SizeReason
+from fleet.model.orders import FLEET, Freeze, Hold
+from fleet.model.plan import Plan
+from fleet.model.values import Value
+
+_STOPS = frozenset({SizeReason.CLOSED, SizeReason.IMAGE, SizeReason.OPTION_CLOSED})
+
+
+class Trouble(Value):
+    """One of these, with the next try if it has one."""
+
+    about: str = Field(description="A pool, a machine or a freeze, as `pool builders`.")
+    said: str
+    fix: str = Field(description="The command that helps, or that explains it.")
+    by_order: bool = Field(description="A freeze or a hold, which a person or fleet ordered.")
+
+
+def find_troubles(plan: Plan) -> Iterator[Trouble]:
+    """Yield the freezes and holds of a plan, followed by each pool's stops and failures."""
+    frozen = [order.what for order in plan.orders if isinstance(order, Freeze)]
+    for order in plan.orders:
+        match order:
+            case Freeze():
+                said = f"frozen {order.said}"
+                yield Trouble(
+                    about=order.what, said=said, fix=command_to_end(order), by_order=True
+                )
+            case Hold():
+                about, said = f"machine {order.machine}", f"held {order.said}"
+                # fleet holds a machine that did not boot so that a person can look at it.
+                is_own = order.by == FLEET
+                console, end = f"machine console {order.machine}", f"hold {order.machine} --end"
+                fix = f"fleet {console if is_own else end}"
+                yield Trouble(about=about, said=said, fix=fix, by_order=True)
+    for pool in plan.pools:
+        about, fix = f"pool {pool.pool}", f"fleet explain pool {pool.pool}"
+        stops = [each.message for each in pool.decisions if each.code in _STOPS]
+        stops = [text for text in stops if not any(what in text for what in frozen)]
+        for text in (*stops, *filter(None, [pool.failures])):
+            yield Trouble(about=about, said=text, fix=fix, by_order=False)

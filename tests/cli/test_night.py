@@ -1,0 +1,134 @@
+"""At night, one screen names each stopped pool, image and machine, and the command that helps."""
+
+import json
+import re
+
+import pytest
+
+from tests.builders.sentences import tells
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
+
+RARE = "{cores: 8, memory: 32GiB, disk: 200GiB, price: 0.10 EUR/h, stock: 0}"
+DESK = f"boot: 1s, types: {{rare: {RARE}}}, faults: {{never_boots: [ccx33]}}"
+ON_FAILURE = "boot: {on_failure: {hold: 1, log: 50}}"
+POOLS = {
+    "builders": BUILDERS.replace("workers:", f"{ON_FAILURE}, workers:"),
+    "rare": BIG.replace("ccx63", "rare"),
+    "stopped": BIG.replace("[big]", "[other]"),
+}
+
+
+def begin_night(trial: Trial) -> None:
+    """Have every boot of builders fail, rare be out of stock, and a person freeze stopped."""
+    trial.write(fleet_yaml(pools=POOLS, desk=DESK))
+    trial.wait_for("1", "2", "3", big=["4"])
+    trial.do("apply")
+    trial.age(hours=1)
+    trial.do("apply")
+    trial.told("freeze", "--pool", "stopped", "--for", "2h", "--reason", "rack moves")
+
+
+@pytest.fixture
+def night(trial: Trial) -> Trial:
+    return trial.begun(begin_night)
+
+
+@pytest.mark.usefixtures("night")
+def test_status_names_each_stop_its_next_try_and_a_command(run_fleet: RunFleet) -> None:
+    shown = " ".join(run_fleet("status").stdout.split())
+
+    about = shown.partition("POOL")[0]
+    assert re.search(r"pool rare: creates no machines: \S.* retried from \d{4}-", about)
+    assert re.search(r"pool builders: image trixie .* retried from \d{4}-", about)
+    for command in (
+        "fleet explain pool rare",
+        "fleet explain pool builders",
+        "fleet freeze --pool stopped --end",
+        "fleet machine console trial-builders-0001",
+    ):
+        assert f"`{command}`" in about
+
+
+@pytest.mark.usefixtures("night")
+def test_doctor_names_each_stop_its_next_try_and_a_command(run_fleet: RunFleet) -> None:
+    found = json.loads(run_fleet("doctor", "--json").stdout)["findings"]
+
+    said = {(each["about"], each["fix"]): each["said"] for each in found}
+    assert tells(said["pool rare", "fleet explain pool rare"], "attempts")
+    assert any(
+        each["about"] == "pool rare" and tells(each["said"], "retried from") for each in found
+    )
+    frozen = said["creates and deletes of pool stopped", "fleet freeze --pool stopped --end"]
+    assert "rack moves" in frozen
+    held = "machine trial-builders-0001", "fleet machine console trial-builders-0001"
+    assert tells(said[held], "until", "boot")
+    assert [each["result"] for each in found if each["about"] == "pool builders, image"] == [
+        "wrong"
+    ]
+
+
+@pytest.mark.usefixtures("night")
+def test_status_as_json_has_each_stop_with_its_command(run_fleet: RunFleet) -> None:
+    status = json.loads(run_fleet("status", "--json").stdout)
+
+    assert {(each["about"], each["fix"], each["by_order"]) for each in status["troubles"]} == {
+        ("pool builders", "fleet explain pool builders", False),
+        ("pool rare", "fleet explain pool rare", False),
+        ("creates and deletes of pool stopped", "fleet freeze --pool stopped --end", True),
+        ("machine trial-builders-0001", "fleet machine console trial-builders-0001", True),
+    }
+
+
+@pytest.mark.usefixtures("night")
+def test_image_list_shows_failed_boots_below_the_image(run_fleet: RunFleet) -> None:
+    lines = run_fleet("image", "list").stdout.splitlines()
+
+    at = next(nth for nth, line in enumerate(lines) if line.startswith("trixie"))
+    assert tells(lines[at], "failed")
+    assert tells(lines[at + 1], "pool builders", "3 of its last 3 boots")
+
+
+def test_a_quiet_fleet_has_no_stops(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.apply()
+
+    assert "troubles" not in json.loads(run_fleet("status", "--json").stdout)
+
+
+@pytest.mark.parametrize("command", ["plan", "status", "doctor", "machine list", "image list"])
+def test_a_missing_store_is_reported(trial: Trial, run_fleet: RunFleet, command: str) -> None:
+    trial.wait_for("1")
+    (trial.folder / ".fleet/store.db").unlink()
+
+    shown = run_fleet(*command.split())
+
+    assert tells(" ".join((shown.stdout + shown.stderr).split()), "there is no store at")
+
+
+@pytest.mark.parametrize("kind", ["pool builders", "request 1", "worker trial-builders-0001"])
+def test_an_explanation_reports_a_missing_store(
+    trial: Trial, run_fleet: RunFleet, kind: str
+) -> None:
+    trial.wait_for("1")
+    (trial.folder / ".fleet/store.db").unlink()
+
+    shown = run_fleet("explain", *kind.split())
+
+    assert tells(" ".join((shown.stdout + shown.stderr).split()), "there is no store at")
+
+
+def test_one_long_id_does_not_fold_the_table(trial: Trial, run_fleet: RunFleet) -> None:
+    long = f"python-{'x' * 60}"
+    trial.wait_for("1", "2", "3", long)
+    trial.apply()
+    trial.age(minutes=5)
+    for nth, request in enumerate(("1", "2", "3", long), 1):
+        trial.cloud.assign(f"trial-builders-000{nth}", request)
+
+    lines = run_fleet("status").stdout.splitlines()
+
+    heading = next(line for line in lines if line.startswith("WORKER"))
+    assert heading.split() == ["WORKER", "STATE", "RUNS", "SINCE", "IMAGE", "TYPE", "EUR/h"]
+    rows = [line.split() for line in lines if line.startswith("  trial-builders-")]
+    assert [len(row) for row in rows] == [8, 8, 8, 3]
+    assert max(map(len, lines)) <= 100
