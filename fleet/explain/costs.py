@@ -25,7 +25,7 @@ from fleet.model.facts import Request, World
 from fleet.model.machine_facts import PlaceFacts
 from fleet.model.money import Bill
 from fleet.model.plan import Create, Plan
-from fleet.model.values import Value
+from fleet.model.values import Value, later
 from fleet.planner.costs import Way
 from fleet.schema.model import Fleet
 from fleet.tagrules.names import names_of, package_of
@@ -47,6 +47,8 @@ class Placement(NamedTuple):
     """The places that fit and end the builds in time, with the cost of one build."""
     is_planned: bool
     """The plan creates a machine for one of them."""
+    seconds: int | None
+    """Duration of the longest of the builds with a place; None: unknown."""
 
     def moves_to(self, other: "Placement") -> bool:
         """Return whether builds run elsewhere or at another cost, not only earlier."""
@@ -86,11 +88,14 @@ class BuildCosts:
             counts[_default_place(options)] += left
         costs = [(count, places[way].cost) for way, count in counts.items() if way is not None]
         known = [count * cost for count, cost in costs if cost is not None]
+        lengths = [places[way].seconds for way in counts if way is not None]
+        timed = [each for each in lengths if each is not None]
         return Placement(
             counts,
             sum(known, Decimal(0)) if len(known) == len(costs) else None,
             fits=frozenset((way_to(each), each.cost) for each in options if is_possible(each)),
             is_planned=bool(planned),
+            seconds=max(timed, default=0) if len(timed) == len(lengths) else None,
         )
 
 
@@ -129,12 +134,18 @@ class BuildsCost(Value):
 
     cost: Bill | None = Field(Decimal(0), description="Cost of placed builds; None: unknown.")
     unplaced: int = Field(0, description="Number of builds without a place in time.")
+    seconds: int | None = later(0, "Duration of the longest placed build; None: unknown.")
 
     def plus(self, placement: Placement) -> "BuildsCost":
         """Return the cost including further builds."""
         known = None not in (self.cost, placement.cost)
         cost = (self.cost or Decimal(0)) + (placement.cost or Decimal(0)) if known else None
-        return BuildsCost(cost=cost, unplaced=self.unplaced + placement.unplaced)
+        lengths = (self.seconds, placement.seconds)
+        return BuildsCost(
+            cost=cost,
+            unplaced=self.unplaced + placement.unplaced,
+            seconds=None if None in lengths else max(filter(None, lengths), default=0),
+        )
 
 
 class MovedBuilds(Value):

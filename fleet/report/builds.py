@@ -36,16 +36,20 @@ class _BuildRow(NamedTuple):
 
 
 def describe_moved(builds: MovedBuilds, currency: str) -> str:
-    """Return the cost of the waiting builds that a change moves, with and without it."""
+    """Return cost and time of the waiting builds that a change moves, with and without it."""
     count = builds.count
     before, after = (_sum(each, count, currency) for each in (builds.before, builds.after))
-    return f"{words.many(count, 'waiting build')}: {after} ({before} without this change)"
+    which = "this build" if count == 1 else f"these {count:,} builds"
+    return f"{which}: {after} ({before} without this change)"
 
 
 def _sum(builds: BuildsCost, count: int, currency: str) -> str:
     if builds.unplaced == count:
         return "no machine fits in time"
     cost = _cost(builds.cost, currency)
+    if builds.seconds:
+        longest = "" if count == 1 else "the longest "
+        cost += f", {longest}{write_duration(builds.seconds)}"
     if not builds.unplaced:
         return cost
     return f"{cost}, no machine fits {builds.unplaced:,} of them in time"

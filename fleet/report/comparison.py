@@ -170,18 +170,22 @@ def _waits(verdict: Verdict) -> str:
     if not before.of and not after.of:
         return "no request waits" if verdict.requests_known else f"expected wait {words.UNKNOWN}"
     figures = [
-        f"{name} {old}" + (f" -> {new}" if new != old else "")
-        for name, old, new in (
-            ("p50", _wait(before.half), _wait(after.half)),
-            ("p95", _wait(before.most), _wait(after.most)),
-        )
+        _compare_waits("p50", before.half, after.half),
+        _compare_waits("p95", before.most, after.most),
     ]
     known = "" if after.known == after.of else f" (start of {after.known} of {after.of} known)"
     return f"expected wait {', '.join(figures)}{known}"
 
 
-def _wait(seconds: int | None) -> str:
-    return words.UNKNOWN if seconds is None else write_duration(seconds)
+def _compare_waits(name: str, before: int | None, after: int | None) -> str:
+    """Return a wait without and with the change; an unknown one is not compared."""
+    if before is not None and after is not None:
+        old, new = write_duration(before), write_duration(after)
+        return f"{name} {old}" + (f" -> {new}" if new != old else "")
+    if before is None and after is None:
+        return f"{name} {words.UNKNOWN}"
+    side = "without" if before is None else "with"
+    return f"{name} not compared, {words.UNKNOWN} {side} this change"
 
 
 def comparison_headline(change: Changes) -> str:
@@ -190,7 +194,7 @@ def comparison_headline(change: Changes) -> str:
         return "No effect: only comments or order differ"
     count = len(change.sensitive)
     edits = [words.many(count, "sensitive edit")] if count else []
-    said = "; ".join((*_refusals(change), *edits, _effect(change)))
+    said = "; ".join((*_refusals(change), _effect(change), *edits))
     return said[0].upper() + said[1:]
 
 
@@ -206,24 +210,28 @@ def _refusals(change: Changes) -> Iterator[str]:
 
 
 def _effect(change: Changes) -> str:
+    builds = _builds_cost(change)
     if change.is_quiet and change.verdict and not change.verdict.machines_known:
-        return f"effect on machines {words.UNKNOWN}{_builds_cost(change)}"
+        return "; ".join(filter(None, (builds, f"effect on machines {words.UNKNOWN}")))
     if change.is_quiet:
         unsure = " (some facts are unknown)" if change.unknown else ""
-        due = f"; {words.many(len(change.images), 'image')} to build" if change.images else ""
-        lasting = _builds_cost(change) or _steady_cost(change)
-        return f"no effect on machines now{unsure}{due}{lasting}"
-    return _builds_cost(change).removeprefix("; ") or _money(change)
+        due = f"{words.many(len(change.images), 'image')} to build" if change.images else ""
+        lasting = "" if builds else _steady_cost(change)
+        parts = (builds, f"no effect on machines now{unsure}", due, lasting)
+        return "; ".join(filter(None, parts))
+    return builds or _money(change)
 
 
 def _builds_cost(change: Changes) -> str:
-    """Return the cost of the moved builds only; empty if no build moves."""
+    """Return cost and time of the moved builds only; empty if no build moves."""
     if not _moves_builds(change) or change.verdict is None:
         return ""
     moved = describe_moved(change.verdict.builds, change.currency)
     if change.rest_before is None or change.rest_after is None:
-        return f"; {moved}; when nothing waits: {words.UNKNOWN}"
-    return f"; {moved}{_steady_cost(change) or '; no difference when nothing waits'}"
+        return f"{moved}; when none waits: {words.UNKNOWN}"
+    month = change.rest_after.month - change.rest_before.month
+    lasting = f"{month:+,.0f} {change.currency} per month" if round(month) else "0"
+    return f"{moved}; when none waits: {lasting}"
 
 
 def _moves_builds(change: Changes) -> bool:
@@ -238,19 +246,19 @@ def _steady_cost(change: Changes) -> str:
     if before is None or after is None or change.currency != change.currency_before:
         return ""
     month = after.month - before.month
-    return f"; later {month:+,.0f} {change.currency} per month" if round(month) else ""
+    return f"later {month:+,.0f} {change.currency} per month" if round(month) else ""
 
 
 def _steady_difference(change: Changes) -> str:
     """Return the cost of the change in the steady state."""
     before, after = change.rest_before, change.rest_after
     if before is None or after is None or change.currency != change.currency_before:
-        return "when nothing waits: unknown (a price is unknown, or the currency changes)"
+        return "when none waits: unknown (a price is unknown, or the currency changes)"
     hour, month = after.hour - before.hour, after.month - before.month
     if not hour and not month:
-        return f"when nothing waits: no difference ({words.rate(after.hour)} {change.currency}/h)"
+        return f"when none waits: no difference ({words.rate(after.hour)} {change.currency}/h)"
     return (
-        f"when nothing waits: {words.rate(hour, sign=True)} {change.currency}/h, "
+        f"when none waits: {words.rate(hour, sign=True)} {change.currency}/h, "
         f"about {month:+,.0f} {change.currency} per month "
         f"({before.month:,.0f} without it, {after.month:,.0f} with it)"
     )
