@@ -23,7 +23,7 @@ class Trouble(Value):
 
 
 def find_troubles(plan: Plan) -> Iterator[Trouble]:
-    """Yield the freezes and holds of a plan, followed by each pool's stops and failures."""
+    """Yield the orders of a plan, followed by the stops and failures of each pool."""
     frozen = [order.what for order in plan.orders if isinstance(order, Freeze)]
     for order in plan.orders:
         match order:
