@@ -60,7 +60,7 @@ def test_every_default_is_the_documented_one() -> None:
     assert read("defaults/main.yml") == documented
 
 
-def test_the_options_that_images_were_promised_keep_their_words_and_defaults() -> None:
+def test_role_keeps_option_names_and_defaults_of_earlier_images() -> None:
     assert options()["debusine_worker_source"]["type"] == "str"
     assert options()["debusine_worker_enable_backends"]["default"] == ["unshare"]
     assert options()["debusine_worker_enable_tasks"]["default"] == ["autopkgtest", "sbuild"]

@@ -117,7 +117,7 @@ def test_a_second_run_changes_nothing(made: Made) -> None:
     assert "Install the worker and what its executors and tasks need" in str(made.first)
 
 
-def test_what_a_source_with_its_key_inline_has_can_be_installed(made: Made) -> None:
+def test_package_of_source_with_inline_key_is_installed(made: Made) -> None:
     assert chrooted(made.root, "dpkg-query", "-W", "fleet-hello") == "fleet-hello\t1\n"
 
 
@@ -208,7 +208,7 @@ def test_a_source_signed_by_another_key_is_refused_with_the_reason(made: Made) -
     assert "Install the worker and what its executors and tasks need" in str(failed.value)
 
 
-def test_a_source_and_a_pin_that_are_no_longer_written_are_undone(made: Made) -> None:
+def test_role_removes_source_and_pin_when_options_are_removed(made: Made) -> None:
     if made.suite == "bookworm":
         pytest.skip("bookworm has no worker without a source")
     undone = made.again(source=None, worker_version=None, packages=[])

@@ -166,7 +166,7 @@ def test_a_source_with_its_key_is_taken_by_the_role_and_by_validate(
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_source_without_a_key_is_refused_by_the_role_and_by_validate(
+def test_source_is_refused_by_role_and_validate_when_key_is_missing(
     answers: Answers, name: str
 ) -> None:
     assert answers.judged[name] == (True, False)
@@ -174,7 +174,7 @@ def test_a_source_without_a_key_is_refused_by_the_role_and_by_validate(
 
 
 @pytest.mark.parametrize("name", GARBLED)
-def test_what_is_no_source_is_refused_by_the_role_and_by_validate(
+def test_source_is_refused_by_role_and_validate_when_malformed(
     answers: Answers, name: str
 ) -> None:
     assert not answers.judged[name][0]

@@ -86,7 +86,7 @@ def test_its_inputs_are_recorded_so_that_a_preview_changes_nothing(desk: TicketD
     assert desk.rig.engine.preview(REF, workers) == ()
 
 
-def test_what_the_stack_held_stays(desk: TicketDesk) -> None:
+def test_adopt_keeps_earlier_workers_of_the_stack(desk: TicketDesk) -> None:
     before = a_sim_worker("debian-builders-0001")
     desk.rig.engine.up(REF, [before], lambda _: None)
 
@@ -183,7 +183,7 @@ class Forestalled:
             yield change
 
 
-def test_a_machine_that_is_gone_when_it_is_to_be_recorded_is_not_made_again(
+def test_adopt_fails_without_creation_when_machine_vanished(
     desk: TicketDesk,
 ) -> None:
     sources = replace(desk.sources, engine_of=lambda _: Forestalled(desk))

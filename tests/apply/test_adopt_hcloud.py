@@ -32,7 +32,7 @@ def rig(tmp_path: Path) -> Iterator[HcloudRig]:
 
 
 @pytest.mark.engine
-def test_a_server_is_imported_under_its_own_id_and_nothing_is_done_to_it(rig: HcloudRig) -> None:
+def test_server_is_imported_under_its_id_without_an_api_action(rig: HcloudRig) -> None:
     server = a_server(rig.api, NAME, labels={"rack": "a"})
     done = len(rig.api.state.resources["actions"])
     store = new_store("debian")

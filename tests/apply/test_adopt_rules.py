@@ -56,7 +56,7 @@ def refusal(
     return str(refused.value).removeprefix("refused, nothing was changed: ")
 
 
-def test_a_machine_is_recorded_with_what_it_was_made_from_and_its_own_labels() -> None:
+def test_adopted_machine_is_recorded_with_its_inputs_and_labels() -> None:
     (adopted,) = judged(found(settings={"boot": "uefi"})).machines
 
     inputs = adopted.inputs
@@ -137,11 +137,11 @@ def test_a_static_worker_is_not_counted_twice() -> None:
     assert "`static`" in refusal(fleet=a_sim_fleet(pools=pools))
 
 
-def test_two_of_one_name_are_not_told_apart() -> None:
+def test_adoption_is_refused_when_two_machines_share_a_name() -> None:
     assert tells(refusal(found(), found(id="sim-2")), NAME, "two")
 
 
-def test_what_speaks_against_one_speaks_against_all() -> None:
+def test_adoption_of_all_is_refused_when_one_is_refused() -> None:
     assert refusal(found("builder-02"), found(image=None)).startswith(f"{NAME}: ")
 
 

@@ -149,7 +149,7 @@ class ReplacingEngine(FakeEngine):
         )
 
 
-def test_what_the_plan_does_not_say_is_refused_before_anything_changes(bench: Bench) -> None:
+def test_pool_is_refused_when_engine_plans_an_unplanned_replace(bench: Bench) -> None:
     bench.engine = ReplacingEngine()
 
     outcome = bench.apply(a_create(worker=SECOND), a_drain(worker=FIRST, registry="desk"))
@@ -159,7 +159,7 @@ def test_what_the_plan_does_not_say_is_refused_before_anything_changes(bench: Be
     assert (bench.engine.machines, bench.registry.drained) == ({}, [])
 
 
-def test_what_the_engine_would_not_do_is_refused_too(bench: Bench) -> None:
+def test_pool_is_refused_when_engine_omits_a_planned_create(bench: Bench) -> None:
     bench.holding(FIRST)
 
     outcome = bench.apply(a_create(worker=FIRST))
@@ -196,7 +196,7 @@ def test_a_refusing_guard_makes_the_outcome_refused(bench: Bench) -> None:
         {"providers": {"desk": Unknown(unknown="no answer")}},
     ],
 )
-def test_a_pool_whose_witness_is_silent_is_refused(bench: Bench, dark: dict[str, object]) -> None:
+def test_pool_is_refused_when_its_source_is_unknown(bench: Bench, dark: dict[str, object]) -> None:
     outcome = bench.apply(a_create(worker=FIRST), **dark)
 
     assert outcome.stacks[0].result == "refused"
@@ -220,7 +220,7 @@ def test_the_serial_of_a_changed_stack_is_recorded(bench: Bench) -> None:
     assert isinstance(stack, Stack)
 
 
-def test_a_stack_with_a_machine_that_could_not_be_deleted_is_not_forgotten(bench: Bench) -> None:
+def test_removed_pool_keeps_stack_record_when_a_deletion_fails(bench: Bench) -> None:
     bench.holding(FIRST)
     bench.fleet = a_sim_fleet(pools={"other": a_pool(provider="desk")})
     bench.engine.begins_to_delete = {FIRST}
@@ -231,7 +231,7 @@ def test_a_stack_with_a_machine_that_could_not_be_deleted_is_not_forgotten(bench
     assert [record.name for record in bench.store.stacks()] == [REF.name]
 
 
-def test_a_removed_pool_whose_stack_was_empty_already_is_forgotten(bench: Bench) -> None:
+def test_removed_pool_loses_stack_record_when_already_empty(bench: Bench) -> None:
     bench.holding(FIRST)
     bench.apply()
     bench.engine.up(REF, [], lambda _: None)
@@ -242,7 +242,7 @@ def test_a_removed_pool_whose_stack_was_empty_already_is_forgotten(bench: Bench)
     assert bench.store.stacks() == ()
 
 
-def test_a_worker_whose_queue_takes_no_orders_is_refused_before_anything_changes(
+def test_pool_is_refused_when_queue_cannot_drain_its_worker(
     bench: Bench,
 ) -> None:
     bench.holding(FIRST)
@@ -285,7 +285,7 @@ def spent(bench: Bench) -> int:
     return len(bench.store.spent().get("a", ()))
 
 
-def test_an_approval_is_spent_for_what_it_let_pass_and_for_nothing_else(bench: Bench) -> None:
+def test_approval_is_spent_only_for_its_worker(bench: Bench) -> None:
     bench.holding(FIRST, SECOND)
     drains = [a_drain(worker=name, registry="desk") for name in (FIRST, SECOND)]
 
@@ -325,7 +325,7 @@ def test_an_approval_is_spent_before_the_first_change(bench: Bench) -> None:
     assert spent(bench) == 1
 
 
-def test_what_is_refused_before_anything_changes_is_taken_back(bench: Bench) -> None:
+def test_approval_is_refunded_when_engine_preview_is_refused(bench: Bench) -> None:
     bench.engine = ReplacingEngine()
     actions = (a_create(worker=SECOND), a_drain(worker=FIRST, registry="desk"))
 
@@ -334,7 +334,7 @@ def test_what_is_refused_before_anything_changes_is_taken_back(bench: Bench) -> 
     assert spent(bench) == 0
 
 
-def test_a_drain_that_failed_stays_spent_and_those_behind_it_are_taken_back(bench: Bench) -> None:
+def test_approvals_after_a_failed_drain_are_refunded(bench: Bench) -> None:
     class Deaf(FakeRegistry):
         def drain(self, worker: str) -> None:
             raise SourceUnreachable(f"no answer about {worker}")
@@ -372,7 +372,7 @@ class _Backwards(Sequential):
         super().run(tuple(reversed(tasks)))
 
 
-def test_outcomes_stand_in_the_order_of_the_plan_whatever_is_done_first(bench: Bench) -> None:
+def test_outcomes_are_in_plan_order_when_pools_run_in_reverse(bench: Bench) -> None:
     outcome = bench.apply(
         a_create(worker=FIRST),
         OTHER,
@@ -384,7 +384,7 @@ def test_outcomes_stand_in_the_order_of_the_plan_whatever_is_done_first(bench: B
     assert bench.said == ["other: create debian-ci-other-0001", f"builders: create {FIRST}"]
 
 
-def test_pools_that_were_not_begun_when_somebody_asked_to_end_are_named(bench: Bench) -> None:
+def test_outcome_names_unstarted_pools_when_apply_is_stopped(bench: Bench) -> None:
     outcome = bench.apply(
         a_create(worker=FIRST), OTHER, pools=POOLS, is_ending=lambda: bool(bench.said)
     )

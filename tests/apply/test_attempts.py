@@ -108,7 +108,7 @@ def test_a_machine_that_was_made_is_a_try_that_has_not_ended(desk: TicketDesk) -
         ("server_error: something went wrong", "error"),
     ],
 )
-def test_what_the_provider_refused_is_written_down_with_its_words(
+def test_attempt_stores_error_of_provider_when_creation_fails(
     desk: TicketDesk, says: str, result: str
 ) -> None:
     desk.engine.fails, desk.engine.says = {SECOND}, says
@@ -128,7 +128,7 @@ def test_a_try_is_written_down_before_the_engine_runs(desk: TicketDesk) -> None:
     assert desk.tries == [(FIRST, "starting")]
 
 
-def test_a_try_killed_before_it_made_anything_is_gone_with_the_next_apply(
+def test_interrupted_attempt_is_gone_after_next_apply_without_machine(
     desk: TicketDesk,
 ) -> None:
     world = remembered(desk, an_attempt(result="starting"))
@@ -153,7 +153,7 @@ def test_where_nothing_began_no_try_is_written_down(desk: TicketDesk) -> None:
     assert desk.tries == []
 
 
-def test_what_is_observed_holds_the_tries(desk: TicketDesk) -> None:
+def test_observation_contains_stored_attempts(desk: TicketDesk) -> None:
     desk.sources.store.record_attempts([an_attempt()])
 
     assert observe(a_sim_fleet(), desk.sources, NOW).attempts == (an_attempt(),)
@@ -174,7 +174,7 @@ def never_registered(desk: TicketDesk) -> World:
     )
 
 
-def test_a_token_is_revoked_before_the_machine_that_never_registered_goes(
+def test_token_is_revoked_before_unregistered_machine_is_deleted(
     desk: TicketDesk,
 ) -> None:
     world = never_registered(desk)
@@ -186,7 +186,7 @@ def test_a_token_is_revoked_before_the_machine_that_never_registered_goes(
     assert desk.engine.machines == {}
 
 
-def test_a_machine_whose_worker_registered_after_all_stays(desk: TicketDesk) -> None:
+def test_machine_is_kept_when_its_worker_registered_late(desk: TicketDesk) -> None:
     world = never_registered(desk)
     desk.registry.running = {FIRST: "90"}
     gone = a_delete(worker=FIRST, registry="desk", revokes=True, reason=Reason.BOOT_FAILED)
@@ -197,7 +197,7 @@ def test_a_machine_whose_worker_registered_after_all_stays(desk: TicketDesk) -> 
     assert list(desk.engine.machines) == [FIRST]
 
 
-def test_the_failure_is_remembered_in_the_run_that_deletes_the_machine(desk: TicketDesk) -> None:
+def test_attempt_is_failed_after_the_run_that_deletes_its_machine(desk: TicketDesk) -> None:
     world = never_registered(desk)
     tries = remembered(desk, an_attempt(result="starting"))
     gone = a_delete(worker=FIRST, registry="desk", revokes=True, reason=Reason.BOOT_FAILED)

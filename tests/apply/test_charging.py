@@ -91,7 +91,7 @@ def test_an_apply_charges_the_time_since_the_last_one(store: Store) -> None:
     assert ledger.charges[0].money[1] == Decimal("0.0777") * 4200 / 3600
 
 
-def test_an_apply_that_is_repeated_with_what_it_saw_charges_once(store: Store) -> None:
+def test_ledger_is_charged_once_when_apply_repeats_with_same_world(store: Store) -> None:
     world = world_at(0, store)
 
     apply(world, store)
@@ -110,7 +110,7 @@ def test_an_apply_that_is_killed_has_charged_its_time_once(store: Store) -> None
     assert seconds_today(store) == 3600 + 600
 
 
-def test_what_an_apply_that_died_before_did_not_charge_the_next_one_does(
+def test_next_apply_charges_time_of_an_apply_that_died(
     store: Store,
 ) -> None:
     apply(world_at(0, store), store)
@@ -174,7 +174,7 @@ def test_hours_to_come_that_a_clock_ahead_charged_do_not_count(store: Store) -> 
 
 
 @pytest.mark.slow
-def test_what_a_clock_ahead_charged_is_taken_back_and_said(store: Store) -> None:
+def test_charge_is_reverted_and_reported_when_clock_was_ahead(store: Store) -> None:
     apply(world_at(0, store), store)
     apply(world_at(400 * 24 * 60, store), store)
 
@@ -198,7 +198,7 @@ def test_a_run_of_the_future_is_not_seen(store: Store) -> None:
     assert world.runs == (NOW,)
 
 
-def test_observing_reads_what_was_charged(store: Store) -> None:
+def test_observation_contains_charged_ledger(store: Store) -> None:
     apply(world_at(0, store), store)
 
     world = observe(FLEET, sources(store, alive), NOW)

@@ -92,7 +92,7 @@ def of(diagnosis: Diagnosis, about: str) -> CheckResult:
     return next(finding for finding in diagnosis.findings if finding.about == about)
 
 
-def test_what_works_is_said_to_work_and_nothing_is_wrong() -> None:
+def test_doctor_is_ok_when_all_sources_work() -> None:
     found = check()
 
     assert {finding.result for finding in found.findings} == {"ok"}
@@ -120,7 +120,7 @@ def test_each_kind_of_secret_is_mended_in_its_own_way(
     assert of(check(with_token(reference)), "secret queues.debian.token").fix == fix
 
 
-def test_a_secret_in_a_file_that_others_may_read_is_told_with_what_closes_it(
+def test_doctor_advises_chmod_when_secret_file_is_readable_by_others(
     tmp_path: Path,
 ) -> None:
     token = tmp_path / "token"
@@ -178,7 +178,7 @@ def test_clocks_that_differ_are_wrong(minutes: int, result: str, said: tuple[str
     assert tells(finding.said, *said)
 
 
-def test_a_clock_that_nobody_told_of_is_not_fine() -> None:
+def test_clock_is_unchecked_when_server_reports_no_time() -> None:
     finding = of(check(server=FakeServer(server_time=None)), "queue debian, clock")
 
     assert finding.result == "unchecked"
@@ -196,7 +196,7 @@ def test_without_a_second_witness_something_is_wrong() -> None:
     assert "queues.debian.url" in finding.fix
 
 
-def test_demand_that_is_unknown_is_wrong_with_the_command_that_grants_the_role() -> None:
+def test_demand_is_wrong_with_grant_command_when_unknown() -> None:
     because = "scope debian: listed 0 (`debusine-admin workspace grant_role A`)"
     reading = QueueReading(demand=Unknown(unknown=because), workers=None)
 
@@ -219,7 +219,7 @@ def test_a_sampled_queue_is_to_be_known_and_leads_to_sql() -> None:
 # what waits without any hope
 
 
-def test_a_viewer_s_token_shows_what_no_worker_of_the_server_can_run() -> None:
+def test_notice_names_request_when_no_server_worker_can_run_it() -> None:
     finding = of(
         check(world=a_world(queues={"debian": a_reading(FOR_RISCV)})), "queue debian, riscv64"
     )
@@ -229,7 +229,7 @@ def test_a_viewer_s_token_shows_what_no_worker_of_the_server_can_run() -> None:
     assert tells(finding.said, RISCV, "3h")
 
 
-def test_workers_that_are_all_disconnected_are_told_of_too() -> None:
+def test_notice_counts_requests_when_all_workers_are_disconnected() -> None:
     server = FakeServer(architectures={"riscv64": Machinery(registered=2, connected=0)})
     reading = a_reading(FOR_RISCV, FOR_RISCV.altered(id="6", count=2))
 
@@ -240,7 +240,7 @@ def test_workers_that_are_all_disconnected_are_told_of_too() -> None:
     assert " 2 " in finding.said
 
 
-def test_an_architecture_with_connected_workers_is_no_finding() -> None:
+def test_doctor_has_no_notice_when_architecture_has_connected_workers() -> None:
     reading = a_reading(a_request(required=(AMD,)), a_request(id="9"))
 
     found = check(world=a_world(queues={"debian": reading}))
@@ -248,7 +248,7 @@ def test_an_architecture_with_connected_workers_is_no_finding() -> None:
     assert not any(finding.result == "notice" for finding in found.findings)
 
 
-def test_an_architecture_that_a_pool_here_makes_is_no_finding() -> None:
+def test_doctor_has_no_notice_when_a_pool_creates_the_architecture() -> None:
     images = {"trixie": {"suite": "trixie", "architecture": "arm64"}}
     pools = {"builders": a_pool(provider="desk", machine="cax41")}
     for_arm = a_request(required=("worker:build-arch:arm64",))
@@ -261,7 +261,7 @@ def test_an_architecture_that_a_pool_here_makes_is_no_finding() -> None:
     assert not any(finding.about == "queue debian, arm64" for finding in found.findings)
 
 
-def test_requests_that_no_worker_of_this_fleet_can_ever_run_are_named_with_why() -> None:
+def test_notice_explains_request_that_no_pool_can_run() -> None:
     found = check(a_sim_fleet(), a_sim_world(requests=(FOR_RISCV,)))
 
     finding = of(found, "queue debian, requests")
@@ -271,7 +271,7 @@ def test_requests_that_no_worker_of_this_fleet_can_ever_run_are_named_with_why()
     assert finding.fix == "fleet explain request debian/5"
 
 
-def test_waits_are_told_by_architecture_with_what_runs_there() -> None:
+def test_waits_are_grouped_by_architecture_with_its_machinery() -> None:
     waiting = (
         a_request(id="1", required=(AMD,), pending_since=ago(minutes=10)),
         a_request(id="2", required=(AMD,), pending_since=ago(minutes=20)),
@@ -301,7 +301,7 @@ def test_waits_are_told_by_architecture_with_what_runs_there() -> None:
     )
 
 
-def test_where_the_server_is_silent_waits_are_told_without_its_workers() -> None:
+def test_waits_lack_machinery_when_server_is_down() -> None:
     world = a_world(queues={"debian": a_reading(FOR_RISCV)})
 
     (wait,) = check(world=world, server=FakeServer(broken="down")).waits
@@ -328,7 +328,7 @@ def test_a_provider_that_cannot_be_listed_is_wrong() -> None:
     assert (finding.result, finding.said) == ("wrong", "the token is wrong")
 
 
-def test_a_missing_store_is_wrong_where_there_are_pools_and_init_mends_it() -> None:
+def test_missing_store_is_wrong_with_init_command_when_pools_exist() -> None:
     finding = of(
         check(a_sim_fleet(), a_sim_world(), store=new_store(created=False)), "state, store"
     )
@@ -336,7 +336,7 @@ def test_a_missing_store_is_wrong_where_there_are_pools_and_init_mends_it() -> N
     assert (finding.result, finding.fix) == ("wrong", "fleet state init")
 
 
-def test_a_missing_store_is_told_once_and_not_of_the_queues_that_are_in_it() -> None:
+def test_missing_store_is_reported_once_when_queue_needs_it_too() -> None:
     store = new_store(created=False)
     with pytest.raises(StoreMissing) as missing:
         store.last_runs(1)
@@ -348,27 +348,27 @@ def test_a_missing_store_is_told_once_and_not_of_the_queues_that_are_in_it() -> 
     assert [each.about for each in found.findings if each.said == gone.unknown] == ["state, store"]
 
 
-def test_of_tickets_no_worker_is_counted_as_registered_for_none_ever_is() -> None:
+def test_ticket_queue_has_no_finding_about_registered_workers() -> None:
     found = check(WITH_TICKETS, a_sim_world(queues={"tickets": a_reading(workers=())}))
 
     assert not [each for each in found.findings if each.about == "queue tickets, workers"]
 
 
-def test_the_last_run_is_told_to_the_minute() -> None:
+def test_store_finding_shows_last_run_to_the_minute() -> None:
     store = new_store()
     store.begin_run(started=datetime(2026, 11, 22, 22, 27, 17, 73165, tzinfo=UTC))
 
     assert "2026-11-22 22:27 UTC" in of(check(store=store), "state, store").said
 
 
-def test_who_only_looks_at_a_queue_needs_no_store() -> None:
+def test_missing_store_is_a_notice_when_fleet_has_no_pools() -> None:
     found = check(store=new_store(created=False))
 
     assert of(found, "state, store").result == "notice"
     assert found.exit_code == 0
 
 
-def test_a_lock_is_told_with_its_holder_and_who_may_take_it_away() -> None:
+def test_lock_notice_has_holder_and_unlock_command() -> None:
     found = check(asked={"lock": lambda: ("me@here:7", "noon")})
 
     finding = of(found, "state, lock")
@@ -377,7 +377,7 @@ def test_a_lock_is_told_with_its_holder_and_who_may_take_it_away() -> None:
     assert finding.fix.startswith("fleet state unlock")
 
 
-def test_stacks_that_are_unknown_or_were_interrupted_are_told() -> None:
+def test_doctor_reports_unknown_and_interrupted_stacks() -> None:
     stacks = {"a": Unknown(unknown="it was there before"), "b": a_stack(interrupted=True)}
 
     found = check(world=a_world(stacks=stacks))
@@ -389,7 +389,7 @@ def test_stacks_that_are_unknown_or_were_interrupted_are_told() -> None:
 # what else is asked
 
 
-def test_what_nobody_here_can_look_at_is_not_fine() -> None:
+def test_unchecked_fact_has_unchecked_result() -> None:
     found = check(asked={"unchecked": {"provider hetzner, quotas": "its API does not tell"}})
 
     assert of(found, "provider hetzner, quotas").result == "unchecked"
@@ -406,7 +406,7 @@ def test_a_look_that_fails_is_wrong_with_the_command_of_its_sentence() -> None:
     assert (finding.result, finding.fix) == ("wrong", "fleet debusine grants --check")
 
 
-def test_the_text_tells_what_is_wrong_first_and_what_works_last() -> None:
+def test_doctor_text_lists_wrong_results_before_ok_results() -> None:
     found = check(environment={}, world=a_world(queues={"debian": a_reading(FOR_RISCV)}))
     text = document_to_text(diagnosis_blocks(found), colour=False)
 

@@ -5,7 +5,7 @@ from tests.builders import a_fleet, a_reading, a_world
 from tests.builders.sentences import tells
 
 
-def test_a_recording_without_workers_is_given_no_advice_about_a_server() -> None:
+def test_workers_of_recording_are_unchecked_without_advice() -> None:
     fleet = a_fleet(queues={"debian": {"kind": "world", "path": "world.json"}})
     world = a_world(queues={"debian": a_reading(workers=None)})
 

@@ -82,7 +82,7 @@ def test_a_new_machine_is_given_its_worker_s_token(desk: TicketDesk) -> None:
     assert {name: desk.token_of(name) for name in (FIRST, SECOND)} == desk.registry.tokens
 
 
-def test_a_worker_is_told_which_server_it_belongs_to(desk: TicketDesk) -> None:
+def test_user_data_contains_url_of_server(desk: TicketDesk) -> None:
     desk.make(FIRST)
 
     files = read_user_data(desk.engine.given[FIRST]).files
@@ -105,7 +105,7 @@ def test_a_token_outlives_the_time_that_its_machine_has_to_come_up(desk: TicketD
     assert [each.expires for each in desk.registry.enrolled] == expected
 
 
-def test_a_machine_is_told_how_much_swap_its_pool_asks_for(desk: TicketDesk) -> None:
+def test_user_data_contains_swap_of_pool(desk: TicketDesk) -> None:
     pools = {"builders": a_pool(provider="desk", machine={"type": "ccx33", "swap": "2GiB"})}
     desk.fleet = a_sim_fleet(queues={"debian": QUEUE}, pools=pools)
 
@@ -157,7 +157,7 @@ def test_a_worker_that_cannot_be_enrolled_stops_no_earlier_one(
     assert tells(outcome.stacks[0].error, SECOND, "created", "answer")
 
 
-def test_where_what_was_held_ends_badly_when_it_is_given_up_no_token_is_left(
+def test_unused_token_is_revoked_when_engine_and_enrolment_fail(
     desk: TicketDesk,
 ) -> None:
     desk.engine = FailingToGiveUp()
@@ -171,7 +171,7 @@ def test_where_what_was_held_ends_badly_when_it_is_given_up_no_token_is_left(
     assert desk.registry.tokens == {}
 
 
-def test_where_no_worker_can_be_enrolled_those_that_go_are_deleted_all_the_same(
+def test_deletions_continue_when_enrolment_fails(
     desk: TicketDesk,
 ) -> None:
     desk.make(FIRST)
@@ -184,7 +184,7 @@ def test_where_no_worker_can_be_enrolled_those_that_go_are_deleted_all_the_same(
     assert desk.engine.machines == {}
 
 
-def test_a_worker_is_switched_off_only_after_the_new_ones_are_enrolled(desk: TicketDesk) -> None:
+def test_worker_is_disabled_after_new_workers_are_enrolled(desk: TicketDesk) -> None:
     desk.make(FIRST)
     order: list[str] = []
 
@@ -205,7 +205,7 @@ def test_a_worker_is_switched_off_only_after_the_new_ones_are_enrolled(desk: Tic
     assert order == [f"enrol {SECOND}", f"disable {FIRST}"]
 
 
-def test_where_a_registry_fails_what_it_switched_off_before_is_deleted(desk: TicketDesk) -> None:
+def test_disabled_workers_are_deleted_when_registry_fails_later(desk: TicketDesk) -> None:
     desk.make(FIRST, SECOND, THIRD)
 
     class Failing(FakeRegistry):
@@ -236,7 +236,7 @@ def test_why_a_worker_stays_is_said_where_the_others_cannot_go_either(desk: Tick
     assert outcome.stacks[0].error == said
 
 
-def test_what_is_refused_of_one_worker_stops_no_other(desk: TicketDesk) -> None:
+def test_other_workers_continue_when_registry_refuses_one(desk: TicketDesk) -> None:
     desk.make(FIRST, SECOND)
 
     class Strange(FakeRegistry):
@@ -258,7 +258,7 @@ def test_what_is_refused_of_one_worker_stops_no_other(desk: TicketDesk) -> None:
     assert outcome.stacks[0].error.count("is not of fleet debian-ci") == 2
 
 
-def test_what_a_machine_that_is_off_held_is_given_back_before_it_is_deleted(
+def test_request_is_released_before_stopped_machine_is_deleted(
     desk: TicketDesk,
 ) -> None:
     desk.make(FIRST)
@@ -294,7 +294,7 @@ def test_the_token_of_a_run_that_dies_is_replaced_by_the_next_run(
     assert desk.registry.tokens == {FIRST: desk.token_of(FIRST)}
 
 
-def test_a_machine_that_a_killed_run_has_made_keeps_the_token_that_it_was_given(
+def test_token_is_kept_when_apply_died_after_creating_its_machine(
     desk: TicketDesk,
 ) -> None:
     desk.engine.dies_at = FIRST
@@ -308,7 +308,7 @@ def test_a_machine_that_a_killed_run_has_made_keeps_the_token_that_it_was_given(
     assert desk.registry.tokens == before
 
 
-def test_no_token_is_told_stored_or_shown(desk: TicketDesk, tmp_path: Path) -> None:
+def test_tokens_are_absent_from_output_outcome_and_store(desk: TicketDesk, tmp_path: Path) -> None:
     desk.engine.fails = {SECOND}
 
     outcome = desk.make(FIRST, SECOND)
@@ -319,13 +319,13 @@ def test_no_token_is_told_stored_or_shown(desk: TicketDesk, tmp_path: Path) -> N
     assert "token-of-" not in told
 
 
-def test_what_was_told_to_a_registry_is_looked_at_again_at_the_end(desk: TicketDesk) -> None:
+def test_registry_is_confirmed_once_at_end_of_apply(desk: TicketDesk) -> None:
     desk.make(FIRST)
 
     assert desk.registry.confirmed == 1
 
 
-def test_a_person_is_told_what_is_waited_for_at_the_end(desk: TicketDesk) -> None:
+def test_console_shows_confirmation_wait_when_a_worker_was_drained(desk: TicketDesk) -> None:
     desk.make(FIRST)
     before = [said for said in desk.said if "looking again" in said]
 
@@ -349,7 +349,7 @@ def test_a_registry_that_does_not_confirm_does_not_end_the_run(desk: TicketDesk)
     assert tells(desk.said[-1], "w-9", "not drained")
 
 
-def test_a_queue_that_takes_no_word_is_refused_before_anything_changes(desk: TicketDesk) -> None:
+def test_pool_is_refused_when_its_queue_is_read_only(desk: TicketDesk) -> None:
     create = a_create(worker=FIRST, registry="elsewhere", inputs=some_inputs(name=FIRST))
 
     outcome = desk.apply(create)
@@ -359,7 +359,7 @@ def test_a_queue_that_takes_no_word_is_refused_before_anything_changes(desk: Tic
     assert desk.engine.machines == {}
 
 
-def test_what_never_registered_has_its_token_revoked_before_it_is_deleted(
+def test_token_is_revoked_when_unregistered_worker_is_deleted(
     desk: TicketDesk,
 ) -> None:
     desk.make(FIRST)

@@ -109,7 +109,9 @@ def expired(world: World, machine: Machine) -> bool:
 
 
 @pytest.mark.parametrize(("expires", "over"), [(PAST, True), (COMING, False)])
-def test_what_is_noted_counts_whatever_the_journal_says(expires: datetime, *, over: bool) -> None:
+def test_recorded_expiry_counts_when_journal_has_other_runs(
+    expires: datetime, *, over: bool
+) -> None:
     machine = a_machine(expires=expires)
 
     assert expired(a_sim_world(runs=(ago(minutes=1),)), machine) is over
@@ -131,7 +133,7 @@ def test_without_a_note_the_last_run_and_its_making_count(
     assert expired(a_sim_world(runs=runs), a_machine(created_at=created)) is over
 
 
-def test_without_note_and_journal_a_run_counts_as_having_noted_something() -> None:
+def test_expiry_is_assumed_from_age_when_record_and_journal_are_lost() -> None:
     old, young = a_machine(created_at=ago(days=2)), a_machine(created_at=ago(hours=3))
     world = noted(a_sim_world(runs=LOST))
 
@@ -161,19 +163,19 @@ def swept(world: World, fleet: Fleet = DAILY) -> Plan:
         (a_worker(state="disconnected", draining=True), [("delete", FIRST)]),
     ],
 )
-def test_an_expired_machine_is_drained_first_and_never_deleted_while_busy(
+def test_sweep_drains_expired_machine_unless_idle(
     worker: Worker, action: list[tuple[str, str]]
 ) -> None:
     assert actions_of(swept(with_expiry(worker))) == action
 
 
-def test_what_has_not_expired_stays_whatever_else_is_wrong_with_it() -> None:
+def test_sweep_keeps_machine_when_expiry_is_ahead() -> None:
     world = with_expiry(a_worker(since=ago(days=3)), a_worker(name=SECOND), expires=COMING)
 
     assert actions_of(swept(world, a_sim_fleet(pools={}))) == []
 
 
-def test_a_machine_that_never_registered_goes_and_its_token_is_taken_back() -> None:
+def test_sweep_deletes_unregistered_machine_and_revokes_its_token() -> None:
     world = with_machines(a_sim_world(starting=(FIRST,)), created_at=ago(days=2), expires=PAST)
 
     plan = swept(noted(world))
@@ -204,7 +206,7 @@ def without_registry(**overrides: object) -> World:
 
 
 @pytest.mark.parametrize("stacks", [LOST, {"builders": a_stack(provider="desk")}])
-def test_where_no_registry_says_whether_it_is_busy_an_expired_machine_stays(
+def test_sweep_keeps_machine_when_no_registry_reports_busy(
     stacks: object,
 ) -> None:
     world = without_registry(queues={"debian": a_reading(workers=None)}, stacks=stacks)
@@ -215,7 +217,7 @@ def test_where_no_registry_says_whether_it_is_busy_an_expired_machine_stays(
     assert tells(sentence_of(plan, FIRST), "kept", "busy")
 
 
-def test_where_its_registry_could_not_be_read_an_expired_machine_stays() -> None:
+def test_sweep_keeps_machine_when_registry_is_unreadable() -> None:
     world = without_registry(
         queues={"debian": a_reading(workers=Unknown(unknown="it is down"))}, stacks=LOST
     )
@@ -237,7 +239,7 @@ def test_pools_that_were_removed_are_swept_too() -> None:
     assert actions_of(swept(with_expiry(a_worker()), a_sim_fleet(pools={}))) == [("drain", FIRST)]
 
 
-def test_a_sweep_lets_go_of_as_much_as_the_throttle_allows_at_once() -> None:
+def test_sweep_respects_delete_throttle() -> None:
     workers = [a_worker(name=f"debian-ci-builders-{n:04}", draining=True) for n in range(30)]
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk", max=30)},

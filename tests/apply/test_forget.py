@@ -65,7 +65,7 @@ def forget(
     return forget_machine(a_sim_fleet(), world, name, sources)
 
 
-def test_what_the_stack_knows_and_the_provider_does_not_list_is_forgotten(
+def test_forget_removes_stack_record_when_provider_lacks_machine(
     engine: FakeEngine,
 ) -> None:
     done = forget(engine, a_world_of(engine))
@@ -75,7 +75,7 @@ def test_what_the_stack_knows_and_the_provider_does_not_list_is_forgotten(
     assert sorted(engine.machines) == [ONE, TWO]
 
 
-def test_a_machine_of_that_name_at_any_provider_is_reason_enough_to_refuse(
+def test_forget_is_refused_when_any_provider_lists_the_name(
     engine: FakeEngine,
 ) -> None:
     elsewhere = a_listing(a_machine(name=ONE, id="other", pool="else"), workers=())
@@ -87,7 +87,7 @@ def test_a_machine_of_that_name_at_any_provider_is_reason_enough_to_refuse(
     assert sorted(engine.stacks[REF.name].ids) == [ONE, TWO]
 
 
-def test_a_worker_that_is_still_connected_says_that_the_listing_may_be_wrong(
+def test_forget_is_refused_when_worker_is_still_connected(
     engine: FakeEngine,
 ) -> None:
     busy = a_worker(name=ONE, machine=ONE, state="busy", running="7")
@@ -110,7 +110,7 @@ def test_the_worker_of_a_forgotten_machine_is_disabled_with_its_work(
     assert registry.released == [ONE]
 
 
-def test_what_is_switched_off_already_is_left_alone(engine: FakeEngine) -> None:
+def test_forget_does_not_release_a_disabled_worker(engine: FakeEngine) -> None:
     off = a_worker(name=ONE, machine=ONE, state="disabled")
     listing = a_listing(a_machine(name=TWO, id=f"fake-{TWO}"), workers=(off,))
     registry = FakeRegistry()
@@ -134,7 +134,7 @@ def test_a_worker_that_cannot_be_switched_off_leaves_all_as_it_was(engine: FakeE
     assert sorted(engine.stacks[REF.name].ids) == [ONE, TWO]
 
 
-def test_what_a_killed_apply_was_making_is_left_to_the_next_apply(engine: FakeEngine) -> None:
+def test_forget_is_refused_when_apply_was_interrupted(engine: FakeEngine) -> None:
     stack = engine.stacks[REF.name]
     begun = stack.altered(ids={TWO: stack.ids[TWO]}, interrupted=True)
 
@@ -142,7 +142,7 @@ def test_what_a_killed_apply_was_making_is_left_to_the_next_apply(engine: FakeEn
         forget(engine, a_world_of(engine, stacks={"builders": begun}))
 
 
-def test_what_is_not_known_of_stacks_is_said(engine: FakeEngine) -> None:
+def test_forget_is_refused_with_reason_when_stacks_are_unknown(engine: FakeEngine) -> None:
     some = a_world_of(engine, stacks={"builders": Unknown(unknown="no answer"), "b": a_stack()})
     none = a_world_of(engine, stacks=Unknown(unknown="no store"))
 

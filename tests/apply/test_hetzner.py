@@ -76,7 +76,7 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
         yield Operator(rig, hetzner_base(tmp_path, api), store)
 
 
-def test_one_run_makes_what_is_shared_and_the_machines_that_use_it(operator: Operator) -> None:
+def test_first_apply_creates_shared_resources_and_their_server(operator: Operator) -> None:
     outcome = operator.apply(1, network=NETWORK, firewall=[RULE])
 
     (server,) = operator.rig.api.state.resources["servers"].values()
@@ -98,7 +98,7 @@ def test_a_second_run_with_the_same_demand_changes_nothing(operator: Operator) -
     assert operator.rig.api.state.resources["servers"].keys() == before.keys()
 
 
-def test_what_cannot_be_bought_leaves_no_token_and_no_machine(operator: Operator) -> None:
+def test_apply_leaves_no_token_or_server_when_type_is_out_of_stock(operator: Operator) -> None:
     operator.rig.api.state.stock["ccx33"] = 0
 
     outcome = operator.apply(1)

@@ -96,7 +96,7 @@ def test_the_update_of_a_base_stack_is_written_before_it_is_done() -> None:
     assert said == ["stack debian-ci.desk: create key-ana", "created"]
 
 
-def test_what_cannot_be_written_is_not_done() -> None:
+def test_changes_are_not_made_when_journal_cannot_be_written() -> None:
     def full(_: str) -> None:
         raise StoreFailed("the disk is full")
 

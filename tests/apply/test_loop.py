@@ -59,7 +59,7 @@ def test_runs_begin_as_far_apart_as_was_said_however_long_they_take() -> None:
     assert loop.began == [0, 60, 120]
 
 
-def test_after_a_run_that_took_longer_the_next_begins_at_once() -> None:
+def test_next_run_starts_immediately_after_a_long_one() -> None:
     loop = Loop(BUSY, BUSY, BUSY, took=90, asked_after=2)
 
     loop.keep(MINUTELY)
@@ -85,7 +85,7 @@ def test_without_an_end_it_goes_on_after_it_became_quiet() -> None:
     assert len(loop.began) == 4
 
 
-def test_until_quiet_ends_with_the_first_run_that_leaves_nothing_on_the_way() -> None:
+def test_until_quiet_stops_after_first_quiet_run() -> None:
     loop = Loop(BUSY, BUSY, QUIET, BUSY)
 
     assert loop.keep(Schedule(60, until_quiet=True)) == 0
@@ -112,7 +112,7 @@ def test_no_run_begins_when_the_time_is_over() -> None:
     assert "3m" in loop.said[0]
 
 
-def test_what_did_not_become_quiet_in_time_says_why_and_ends_with_1() -> None:
+def test_until_quiet_exits_1_with_reason_when_time_is_over() -> None:
     loop = Loop(BUSY, BUSY)
 
     assert loop.keep(Schedule(60, 120, until_quiet=True)) == 1
@@ -135,7 +135,7 @@ def test_a_run_that_fails_or_finds_the_lock_taken_is_a_note(failure: FleetError)
     assert str(failure) in loop.said[0]
 
 
-def test_without_a_store_the_first_run_ends_it_with_what_makes_one() -> None:
+def test_loop_stops_with_init_command_when_store_is_missing() -> None:
     loop = Loop(StoreMissing("create it with `fleet state init`"), QUIET)
 
     with pytest.raises(StoreMissing, match="fleet state init"):
@@ -147,7 +147,7 @@ def test_without_a_store_the_first_run_ends_it_with_what_makes_one() -> None:
 # with which exit code
 
 
-def test_a_defect_ends_its_run_alone_and_the_next_ones_begin_later_and_later() -> None:
+def test_loop_waits_longer_after_each_run_with_a_defect() -> None:
     loop = Loop(KeyError("a"), KeyError("b"), BUSY, BUSY, asked_after=3)
 
     assert loop.keep(MINUTELY) == 0
@@ -184,7 +184,7 @@ def test_the_last_run_that_had_the_lock_gives_the_exit_code(
     assert Loop(*results).keep(Schedule(60, 120)) == code
 
 
-def test_who_asks_to_end_gets_0_whatever_the_last_run_came_to() -> None:
+def test_loop_exits_0_when_stopped_by_signal() -> None:
     assert Loop(ApplyResult(5), asked_after=0).keep(MINUTELY) == 0
 
 
@@ -213,11 +213,11 @@ def on_the_way(fleet: Fleet, world: World) -> list[str]:
         (a_sim_world(requests=(a_request(required=("riscv",)),)), []),
     ],
 )
-def test_what_later_runs_have_to_see_to_is_on_the_way(world: World, expected: list[str]) -> None:
+def test_world_lists_pending_work_of_later_runs(world: World, expected: list[str]) -> None:
     assert on_the_way(a_sim_fleet(), world) == expected
 
 
-def test_a_request_that_waits_for_a_machine_to_become_possible_is_on_the_way() -> None:
+def test_request_is_pending_when_pool_is_at_max() -> None:
     full = fleet_with(max=1)
     world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
 
@@ -225,18 +225,18 @@ def test_a_request_that_waits_for_a_machine_to_become_possible_is_on_the_way() -
 
 
 @pytest.mark.parametrize("kept", [{"min": 1}, {"spare": 1}, {"mode": "pause"}])
-def test_what_min_spare_or_a_pause_hold_is_not_on_the_way(kept: dict[str, object]) -> None:
+def test_machine_kept_by_min_spare_or_pause_is_not_pending(kept: dict[str, object]) -> None:
     assert on_the_way(fleet_with(**kept), a_sim_world(a_worker(since=ago(hours=3)))) == []
 
 
-def test_what_mode_observe_only_shows_is_not_on_the_way() -> None:
+def test_pool_in_mode_observe_has_no_pending_work() -> None:
     fleet = fleet_with(mode="observe")
 
     assert on_the_way(fleet, a_sim_world(requests=(a_request(),))) == []
     assert on_the_way(fleet, a_sim_world(a_worker())) == []
 
 
-def test_what_a_throttle_keeps_for_the_next_runs_is_on_the_way() -> None:
+def test_throttled_actions_are_pending() -> None:
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk")},
         guards={"throttle": {"create": {"share": "100%", "free_below": 1, "count": 1}}},

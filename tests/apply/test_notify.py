@@ -44,7 +44,7 @@ def test_a_notice_is_sent_once_over_each_channel() -> None:
     assert len(sending.command.sent) == 2
 
 
-def test_what_failed_is_tried_again_after_an_hour_and_not_before() -> None:
+def test_failed_notice_is_retried_after_an_hour() -> None:
     sending = Sending()
     sending.webhook.is_up = False
     minutes = (0, 1, 59, 61)
@@ -85,7 +85,7 @@ def test_without_a_store_nothing_is_sent_again_and_again() -> None:
     assert len(sending.told) == 1
 
 
-def test_what_was_sent_long_ago_is_forgotten() -> None:
+def test_sent_notice_is_deleted_from_store_after_500_days() -> None:
     sending = Sending()
     sending.run(plan_with("a"))
     sending.run(plan_with("b"), NOW + timedelta(days=500))

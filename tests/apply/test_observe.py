@@ -116,7 +116,7 @@ class MeetingProvider:
         return Listing(read_at=NOW)
 
 
-def test_providers_are_listed_at_once_and_each_speaks_for_itself(tmp_path: Path) -> None:
+def test_providers_are_listed_concurrently_with_separate_errors(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
     meeting = Barrier(3)
@@ -172,7 +172,7 @@ def test_a_ticket_that_is_opened_while_a_provider_answers_is_seen(tmp_path: Path
     assert len(waiting(observe(fleet, sources, NOW).queues["tickets"])) == 1
 
 
-def test_who_reads_a_desk_twice_in_one_run_is_told_the_same(tmp_path: Path) -> None:
+def test_ticket_queue_is_read_once_per_run(tmp_path: Path) -> None:
     """Else a build of Copr is counted, and so is the ticket that it opened in between."""
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
@@ -219,7 +219,7 @@ def a_run(minutes: int, seconds: int, *, deleted: tuple[str, ...] = ("b-1",)) ->
         ([a_run(90, 900), *(a_run(minutes, 30) for minutes in (50, 40, 30, 20, 10))], 30),
     ],
 )
-def test_how_long_runs_that_deleted_took_is_what_the_journal_tells_of_the_latest(
+def test_delete_seconds_are_those_of_latest_deleting_run(
     runs: list[dict[str, Any]], expected: int | None, tmp_path: Path
 ) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")

@@ -11,7 +11,7 @@ from fleet.state.database import name_user
 SHA = "8a4a1c9e3c1d5f7b9a2e4d6c8b0f1a3e5d7c9b1f"
 
 
-def test_a_gitlab_job_says_who_started_it_and_from_what() -> None:
+def test_origin_has_user_commit_and_urls_of_gitlab_job() -> None:
     job = {
         "GITLAB_USER_LOGIN": "ann",
         "CI_COMMIT_SHA": SHA,
@@ -44,7 +44,7 @@ def test_without_a_job_it_is_this_user_and_computer() -> None:
     assert find_origin({}) == Origin(by=name_user(), host=socket.gethostname())
 
 
-def test_what_is_no_commit_is_none_and_what_is_long_is_cut() -> None:
+def test_origin_drops_invalid_commit_and_truncates_user() -> None:
     found = find_origin({"CI_COMMIT_SHA": "<b>", "GITLAB_USER_LOGIN": "a" * 999})
 
     assert (found.commit, len(found.by)) == ("", 300)

@@ -38,7 +38,7 @@ def test_a_worker_that_is_left_behind_is_released(desk: TicketDesk) -> None:
     assert any(tells(each, "builders", "release", FIRST) for each in desk.said)
 
 
-def test_what_cannot_be_released_does_not_stop_the_rest(desk: TicketDesk) -> None:
+def test_apply_continues_when_release_fails(desk: TicketDesk) -> None:
     desk.registry = Silent()
     create = a_create(worker=SECOND, inputs=some_inputs(name=SECOND))
 
@@ -73,13 +73,13 @@ def vanished(desk: TicketDesk, approved: int = 0) -> Outcome:
     return desk.carry_out(world, guard(desk.fleet, reconcile(desk.fleet, world)))
 
 
-def test_what_the_guard_for_deletions_refuses_is_not_released(desk: TicketDesk) -> None:
+def test_release_is_refused_when_delete_guard_refuses(desk: TicketDesk) -> None:
     outcome = vanished(desk)
 
     assert (desk.registry.released, outcome.exit_code) == ([], 4)
 
 
-def test_an_approval_is_used_up_by_what_was_released(desk: TicketDesk) -> None:
+def test_approval_is_spent_when_worker_is_released(desk: TicketDesk) -> None:
     outcome = vanished(desk, approved=1)
 
     assert (desk.registry.released, outcome.released) == ([FIRST], (FIRST,))

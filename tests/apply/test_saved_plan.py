@@ -79,7 +79,7 @@ def test_a_plan_that_is_read_back_is_the_plan_that_was_saved() -> None:
         ),
     ],
 )
-def test_what_is_no_whole_plan_is_told_apart_from_one(content: bytes, said: str) -> None:
+def test_read_plan_names_defect_when_file_is_not_a_plan(content: bytes, said: str) -> None:
     with pytest.raises(FileUnreadable) as unreadable:
         read_plan("p.json", content)
 
@@ -99,7 +99,7 @@ def test_a_plan_that_was_edited_is_refused() -> None:
     assert tells(str(refused.value), "fleet plan --out FILE")
 
 
-def test_whom_a_machine_is_for_and_how_much_waits_make_no_difference() -> None:
+def test_drift_is_empty_when_only_requests_and_counts_differ() -> None:
     saved = a_plan(
         actions=(a_create(serves=("debian/1",), because="1 request waits", turn=0),),
         workers=(an_idle_verdict(worker="debian-ci-builders-0002"),),
@@ -177,7 +177,7 @@ def test_labels_that_each_run_rewrites_make_no_difference() -> None:
         ),
     ],
 )
-def test_every_difference_in_what_is_done_is_said(
+def test_drift_names_each_different_action(
     before: dict[str, object], after: dict[str, object], parts: tuple[str, ...]
 ) -> None:
     (difference,) = find_drift(a_plan(**before), a_plan(**after))
@@ -192,7 +192,7 @@ def test_the_serial_of_a_stack_that_is_left_alone_makes_no_difference() -> None:
     assert find_drift(saved, now) == ()
 
 
-def test_what_a_guard_keeps_from_being_made_makes_no_difference() -> None:
+def test_drift_is_empty_when_guard_withholds_a_creation() -> None:
     planned = a_worker_verdict(worker="debian-ci-builders-0009", verdict="create", state="planned")
     now = a_plan(withheld=(a_create(worker="debian-ci-builders-0009"),), workers=(planned,))
 
@@ -245,7 +245,7 @@ def test_another_decision_changes_the_digest(key: str) -> None:
     assert seal(plan.altered(unserved=(other, *rest))).digests != plan.digests
 
 
-def test_a_plan_whose_digest_counted_sentences_is_read() -> None:
+def test_plan_with_digest_over_sentences_is_read_unless_changed() -> None:
     plan = unserved_plan()
     older = seal(plan.altered(digests=plan.digests.altered(over="sentences")))
 

@@ -121,7 +121,7 @@ def test_where_nothing_is_shared_no_base_is_made() -> None:
     assert (desk.engine.runs, desk.engine.base) == (0, None)
 
 
-def test_what_nobody_uses_goes_with_its_key() -> None:
+def test_unused_base_resource_is_deleted_when_its_key_is_removed() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
 
     world, _ = desk.lay(a_sharing_fleet())
@@ -131,7 +131,7 @@ def test_what_nobody_uses_goes_with_its_key() -> None:
     assert base.ids == {}
 
 
-def test_what_machines_use_stays_without_its_key_and_that_is_said() -> None:
+def test_used_base_resource_is_kept_when_its_key_is_removed() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
 
     world, _ = desk.lay(a_sharing_fleet(), stacks={"builders": USED})
@@ -143,7 +143,7 @@ def test_what_machines_use_stays_without_its_key_and_that_is_said() -> None:
     assert said.endswith("in use")
 
 
-def test_what_machines_use_is_not_replaced() -> None:
+def test_replace_of_used_base_resource_is_refused() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.anew = {"debian-ci-hetzner-network"}
 
@@ -154,7 +154,7 @@ def test_what_machines_use_is_not_replaced() -> None:
     assert desk.engine.runs == 0
 
 
-def test_what_is_made_beside_a_used_part_is_not_replaced() -> None:
+def test_replace_of_subnet_of_used_network_is_refused() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.besides = [
         StackStep(worker="debian-ci-hetzner-network-subnet", operation="replace")
@@ -166,7 +166,7 @@ def test_what_is_made_beside_a_used_part_is_not_replaced() -> None:
     assert tells(trouble.error, "replace", "debian-ci-hetzner-network-subnet")
 
 
-def test_what_instances_share_beside_their_template_is_not_replaced() -> None:
+def test_replace_of_group_of_used_template_is_refused() -> None:
     fleet = a_fleet(providers={"hetzner": {"kind": "aws", "region": "eu-central-1"}})
     desk = TicketDesk(laid(fleet))
     (template,) = parts_of(fleet, "hetzner")
@@ -183,7 +183,7 @@ def test_what_instances_share_beside_their_template_is_not_replaced() -> None:
     assert tells(trouble.error, "replace", f"{template.name}-group")
 
 
-def test_what_somebody_else_put_into_a_base_is_not_deleted() -> None:
+def test_deletion_of_foreign_resource_in_base_is_refused() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.besides = [StackStep(worker="of-anas-experiment", operation="delete")]
 
@@ -215,7 +215,7 @@ def test_a_part_that_an_unrecorded_machine_may_use_is_not_replaced(
     assert because in trouble.error
 
 
-def test_what_a_machine_may_use_that_no_stack_records_stays_without_its_key() -> None:
+def test_base_resource_is_kept_when_unrecorded_machine_may_use_it() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
 
     desk.lay(a_sharing_fleet(), providers={"hetzner": a_listing(STRAY)})
@@ -236,7 +236,7 @@ def test_unused_parts_may_be_replaced() -> None:
     assert desk.engine.runs == 1
 
 
-def test_a_base_that_fails_is_told_and_its_machines_are_not_made() -> None:
+def test_machine_creation_stops_when_its_base_fails() -> None:
     desk = TicketDesk()
     desk.engine.fails = {"debian-ci-hetzner-network"}
 
@@ -249,7 +249,7 @@ def test_a_base_that_fails_is_told_and_its_machines_are_not_made() -> None:
     assert base.ids == {}
 
 
-def test_what_a_failed_change_took_away_is_given_to_no_machine() -> None:
+def test_base_has_no_ids_after_a_failed_replace() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.fails = desk.engine.anew = {"debian-ci-hetzner-network"}
 
@@ -268,7 +268,7 @@ def test_a_base_that_cannot_be_read_is_left_alone() -> None:
     assert desk.engine.runs == 0
 
 
-def test_a_base_of_whose_provider_no_ordered_pool_is_stays_as_it_is() -> None:
+def test_base_is_postponed_when_selected_pools_use_other_providers() -> None:
     desk = TicketDesk(selection=Selection(pools=frozenset({"other"})))
     pools = {"builders": a_pool(), "other": a_pool(provider="desk")}
 
@@ -279,7 +279,7 @@ def test_a_base_of_whose_provider_no_ordered_pool_is_stays_as_it_is() -> None:
     assert tells(said, "hetzner", "postponed", "pool")
 
 
-def test_a_base_whose_pools_are_observed_or_paused_stays_as_it_is() -> None:
+def test_base_is_postponed_when_its_pools_are_paused_or_observed() -> None:
     desk = TicketDesk(selection=Selection())
     pools = {"a": a_pool(mode="pause"), "b": a_pool(mode="observe")}
 
@@ -290,7 +290,7 @@ def test_a_base_whose_pools_are_observed_or_paused_stays_as_it_is() -> None:
     assert tells(said, "hetzner", "postponed", "a", "pause", "b", "observe")
 
 
-def test_base_is_unchanged_when_a_saved_plan_is_applied_in_a_frozen_fleet() -> None:
+def test_base_is_unchanged_when_saved_plan_is_applied_while_frozen() -> None:
     fleet, world = sharing.a_sharing_fleet(**ASKED), sharing.a_waiting_world()
     until = world.time + timedelta(hours=1)
     freeze = Freeze(by="ada", at=world.time, until=until, reason="slow", stops=("creates",))
@@ -338,7 +338,7 @@ def test_a_saved_plan_that_names_a_replaced_part_is_outdated() -> None:
     assert any("debian-ci-builders-0001" in each for each in drift)
 
 
-def test_what_is_new_of_a_base_waits_for_the_next_plan() -> None:
+def test_new_base_resource_waits_for_next_plan_when_plan_is_saved() -> None:
     before = sharing.a_sharing_fleet(**ASKED)
     after = sharing.a_sharing_fleet(**ASKED, placement_group="spread")
 

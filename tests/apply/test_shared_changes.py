@@ -40,7 +40,7 @@ def planned(fleet: Fleet, base: Base | Unknown | None = None) -> Plan:
     return reconcile(fleet, a_world(bases={} if base is None else {"hetzner": base}))
 
 
-def test_each_part_that_is_made_changed_or_deleted_is_told() -> None:
+def test_plan_lists_created_changed_and_deleted_base_resources() -> None:
     before = laid(sharing(**ASKED))
 
     (change,) = planned(sharing(**WIDER, placement_group="spread"), before).bases
@@ -50,7 +50,7 @@ def test_each_part_that_is_made_changed_or_deleted_is_told() -> None:
     assert gone == BaseChange(provider="hetzner", delete=(NETWORK,))
 
 
-def test_machines_that_were_made_without_what_is_new_are_counted_and_said() -> None:
+def test_plan_counts_machines_outdated_by_a_new_base_resource() -> None:
     fleet = sharing(**ASKED)
     names = [f"debian-ci-builders-{number:04}" for number in (1, 2, 3)]
     workers = tuple(some_inputs(name=name) for name in names)
@@ -69,7 +69,7 @@ def test_machines_that_were_made_without_what_is_new_are_counted_and_said() -> N
     assert change.outdating in plan_to_markdown(plan)
 
 
-def test_a_base_that_is_laid_unknown_or_held_by_its_pools_changes_nothing() -> None:
+def test_plan_has_no_base_change_when_base_is_current_or_unknown() -> None:
     fleet = sharing(**ASKED)
 
     assert planned(fleet, laid(fleet)).bases == ()

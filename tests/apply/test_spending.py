@@ -19,7 +19,7 @@ def used(machine: str, stack: Stack | Unknown | None, *workers: Worker) -> int:
     return used_so_far({"a": (machine,)}, stacks, [workers])["a"]
 
 
-def test_a_drain_that_was_never_told_counts_nothing() -> None:
+def test_approval_is_unused_when_drain_was_not_sent() -> None:
     assert used(f"builders/{ONE}:sim-1", holding_one(), a_worker(name=ONE)) == 0
 
 
@@ -32,7 +32,7 @@ def test_a_machine_that_is_gone_counts(stack: Stack | None) -> None:
     assert used(f"builders/{ONE}:sim-1", stack) == 1
 
 
-def test_another_machine_of_the_same_name_does_not_stand_for_the_one_that_went() -> None:
+def test_approval_is_used_when_machine_was_replaced_under_its_name() -> None:
     assert used(f"builders/{ONE}:sim-0", holding_one(), a_worker(name=ONE)) == 1
 
 
@@ -46,7 +46,7 @@ def test_a_creation_that_was_begun_counts() -> None:
     assert used(f"builders/{ONE}@1", a_stack(serial=2)) == 1
 
 
-def test_what_is_not_known_counts() -> None:
+def test_approval_is_used_when_its_effect_is_unknown() -> None:
     assert used(f"builders/{ONE}:sim-1", DARK) == 1
     assert used_so_far({"a": (f"builders/{ONE}:sim-1",)}, {"builders": holding_one()}, [DARK]) == {
         "a": 1

@@ -52,7 +52,7 @@ def expired(*workers: Worker) -> World:
     return world.altered(providers={"desk": noted})
 
 
-def test_a_drained_idle_worker_is_disabled_before_its_machine_is_deleted() -> None:
+def test_sweep_disables_drained_idle_worker_before_deletion() -> None:
     bench = Bench()
 
     outcome = bench.sweep(a_worker(draining=True))
@@ -84,7 +84,7 @@ def test_a_worker_that_took_work_meanwhile_stays() -> None:
     assert outcome.stacks[0].error == f"{FIRST} not deleted: {FIRST} runs request 90"
 
 
-def test_where_its_registry_cannot_be_told_a_machine_stays() -> None:
+def test_sweep_is_refused_when_queue_is_read_only() -> None:
     bench = Bench(listens=False)
 
     outcome = bench.sweep(a_worker(draining=True), a_worker(name=SECOND))
@@ -116,7 +116,7 @@ def test_one_machine_that_cannot_be_deleted_stops_no_other() -> None:
 
 
 @pytest.mark.parametrize("stacks", [{"builders": a_stack(provider="desk")}, {}])
-def test_what_no_stack_holds_goes_at_its_provider_while_the_others_are_there(
+def test_sweep_deletes_unrecorded_machine_at_its_provider(
     stacks: object,
 ) -> None:
     bench = Bench()

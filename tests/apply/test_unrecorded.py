@@ -64,7 +64,7 @@ class Bench:
         return with_orphans(outcome, world, plan, sources, self.said.append)
 
 
-def test_orphans_are_switched_off_and_deleted_by_their_ids_at_their_own_provider() -> None:
+def test_orphans_are_disabled_then_deleted_by_id() -> None:
     bench = Bench()
 
     outcome = bench.delete()
@@ -95,7 +95,7 @@ def test_one_that_is_off_goes_and_its_ticket_with_it() -> None:
     assert (outcome.result, outcome.deleted) == ("applied", (FIRST, SECOND))
 
 
-def test_who_asks_to_end_waits_for_no_other_machine() -> None:
+def test_orphan_deletion_stops_after_current_one_when_signalled() -> None:
     bench = Bench()
     bench.ends_after = 1
 
@@ -120,7 +120,7 @@ class ConcurrentMachineApi(FakeSupportsConcurrency, FakeMachineApi):
         super().delete(machine_id)
 
 
-def test_machines_go_at_once_where_their_provider_allows_it() -> None:
+def test_orphans_are_deleted_concurrently_when_provider_permits() -> None:
     bench = Bench()
     bench.machine_api = ConcurrentMachineApi("one", "two")
 
@@ -130,7 +130,7 @@ def test_machines_go_at_once_where_their_provider_allows_it() -> None:
     assert not bench.machine_api.expiries
 
 
-def test_who_asks_to_end_before_any_is_begun_leaves_every_worker_as_it_is() -> None:
+def test_orphans_are_unchanged_when_stopped_before_first() -> None:
     bench = Bench()
     bench.ends_after = 0
 
@@ -150,7 +150,7 @@ def test_who_asks_to_end_before_any_is_begun_leaves_every_worker_as_it_is() -> N
     )
 
 
-def test_a_provider_that_does_not_answer_fails_the_pool_and_undoes_nothing() -> None:
+def test_orphan_deletion_fails_pool_when_provider_is_silent() -> None:
     bench = Bench()
     bench.machine_api.silent = True
 
@@ -160,7 +160,7 @@ def test_a_provider_that_does_not_answer_fails_the_pool_and_undoes_nothing() -> 
     assert tells(outcome.error, FIRST, "deleted", "answer", SECOND)
 
 
-def test_what_is_refused_hides_no_failure() -> None:
+def test_orphan_deletion_reports_failure_and_refusal() -> None:
     bench = Bench()
     bench.machine_api.silent = True
     bench.queue = "deaf"
@@ -172,7 +172,7 @@ def test_what_is_refused_hides_no_failure() -> None:
 
 
 @pytest.mark.parametrize("reason", [Reason.NOT_WANTED, Reason.EXPIRED])
-def test_what_goes_for_another_reason_is_its_stack_s_matter(reason: Reason) -> None:
+def test_orphan_deletion_skips_machines_deleted_for_other_reasons(reason: Reason) -> None:
     bench = Bench()
     bench.reason = reason
 

@@ -60,7 +60,7 @@ def test_an_added_provider_passes_lint(tree: Tree) -> None:
 
 
 @pytest.mark.slow
-def test_an_added_provider_keeps_what_every_provider_promises(tree: Tree) -> None:
+def test_added_provider_passes_the_contract_suite(tree: Tree) -> None:
     suite = ("tests/ports/test_provider.py", "-k", "shelf", "-n", "0", "-q")
 
     tested = tree.run("pytest", "-p", "no:cacheprovider", *suite, cwd=tree.root)

@@ -23,7 +23,7 @@ def test_every_link_between_pages_leads_somewhere() -> None:
     assert dangling == []
 
 
-def test_every_decision_says_context_decision_alternatives_and_consequences() -> None:
+def test_each_adr_has_context_decision_alternatives_consequences() -> None:
     decisions = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
 
     texts = {path.name: path.read_text(encoding="utf-8") for path in decisions}

@@ -80,11 +80,11 @@ def test_a_change_that_ends_the_process_is_noticed(verdicts: dict[str, list[int]
     assert sorted(verdicts["up_to_three"]) == [DIED, SURVIVED]
 
 
-def test_a_change_of_what_runs_while_modules_load_is_noticed(
+def test_mutant_in_module_level_code_is_killed(
     verdicts: dict[str, list[int]],
 ) -> None:
     assert verdicts["at_import"] == [KILLED, KILLED, KILLED]
 
 
-def test_a_change_of_what_no_test_calls_survives(verdicts: dict[str, list[int]]) -> None:
+def test_mutant_in_uncalled_function_has_no_tests(verdicts: dict[str, list[int]]) -> None:
     assert verdicts["forgotten"] == [NO_TESTS, NO_TESTS, NO_TESTS]

@@ -38,7 +38,7 @@ def test_every_locked_package_has_a_version_and_a_hash_and_no_address(lock: str)
     assert [e for e in entries if "==" not in e.splitlines()[0] or "--hash=sha256:" not in e] == []
 
 
-def test_the_development_lock_holds_the_same_versions_as_the_lock_that_runs() -> None:
+def test_development_lock_has_versions_of_runtime_lock() -> None:
     pinned = {
         name: set(
             re.findall(
@@ -55,7 +55,7 @@ def test_the_development_lock_holds_the_same_versions_as_the_lock_that_runs() ->
     assert [name for name in pinned["run"] if re.match(r"ansible|lockfile", name)] == []
 
 
-def test_what_the_jobs_of_the_shipped_pipeline_install_can_bake_images() -> None:
+def test_pipeline_lock_contains_requirements_of_images_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     locked = (ROOT / "requirements" / "images.lock").read_text(encoding="utf-8")
 
@@ -64,14 +64,14 @@ def test_what_the_jobs_of_the_shipped_pipeline_install_can_bake_images() -> None
     assert [name for name in needed if f"\n{name}==" not in locked] == []
 
 
-def test_the_lock_of_gitlab_ci_local_holds_hashes_and_no_address_of_a_package() -> None:
+def test_lock_of_gitlab_ci_local_has_hashes_without_urls() -> None:
     text = (ROOT / "tests" / "gitlab" / "package-lock.json").read_text(encoding="utf-8")
 
     assert '"resolved"' not in text
     assert text.count('"integrity"') > 100
 
 
-def test_a_session_that_collects_some_folders_has_its_tests_in_no_other() -> None:
+def test_sessions_collect_all_folders_with_their_marks() -> None:
     tree = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
     (where,) = (
         ast.literal_eval(each.value)

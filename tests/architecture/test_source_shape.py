@@ -26,7 +26,7 @@ def test_names_of_tests_fit_eighty_columns() -> None:
     assert long == []
 
 
-def test_every_public_name_says_what_it_is() -> None:
+def test_public_names_have_docstrings() -> None:
     silent = [
         f"{path}:{name}"
         for path, module in modules(*SHIPPED).items()
@@ -76,7 +76,7 @@ def test_no_private_part_of_a_library_is_imported() -> None:
     assert private == []
 
 
-def test_what_decides_calls_no_clock_and_opens_no_file() -> None:
+def test_core_modules_call_no_clock_and_open_no_file() -> None:
     contracts = configparser.ConfigParser()
     contracts.read(ROOT / ".importlinter")
     rooms = contracts["importlinter:contract:pure"]["source_modules"].split()

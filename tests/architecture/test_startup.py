@@ -52,7 +52,7 @@ def test_help_loads_no_library_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["validate"], ["schema"]])
-def test_validating_loads_only_what_it_needs(arguments: list[str]) -> None:
+def test_validate_loads_no_heavy_module(arguments: list[str]) -> None:
     loaded = loaded_by(EXAMPLE, *arguments)
 
     assert "pydantic" in loaded
@@ -114,7 +114,7 @@ def test_reading_a_stack_back_loads_no_engine(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_the_first_order_of_a_service_needs_is_loaded_before_it(tmp_path: Path) -> None:
+def test_ticket_service_loads_modules_before_first_call(tmp_path: Path) -> None:
     program = """
 import sys
 from fleet.program import main

@@ -81,7 +81,7 @@ def test_nodepool_launches_for_each_request_and_has_some_ready() -> None:
     assert nodepool([small(busy=4)], [])["small"].keep == 6
 
 
-def test_first_fit_takes_what_is_there_then_the_cheapest_with_room() -> None:
+def test_first_fit_prefers_free_capacity_then_cheapest_pool() -> None:
     views = [small(busy=7, idle=1), big()]
 
     assert created(first_fit(views, [Waiting(2, BOTH)])) == {"small": 1}
@@ -90,7 +90,7 @@ def test_first_fit_takes_what_is_there_then_the_cheapest_with_room() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-def test_each_serves_what_waits_and_stays_below_the_maximum(name: str) -> None:
+def test_each_policy_serves_all_requests_within_max(name: str) -> None:
     fleet = a_trial(workers={"max": 3})
     replay = a_replay(fleet, name)
     for number in range(12):

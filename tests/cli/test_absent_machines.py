@@ -100,7 +100,7 @@ def test_apply_cleans_up_when_a_hung_new_is_not_needed(hung: Trial) -> None:
     assert tells(hung.told("log"), "clean-up", FIRST)
 
 
-def test_apply_counts_what_it_cleaned_up_apart_from_deletions(hung: Trial) -> None:
+def test_apply_counts_cleaned_up_machines_apart_from_deletions(hung: Trial) -> None:
     without_room(hung)
 
     code, said = hung.do("apply")

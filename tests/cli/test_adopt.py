@@ -33,9 +33,7 @@ def touched(trial: Trial) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in places if p.name in ("sim-desk.json", "embedded.db")}
 
 
-def test_a_dry_run_shows_what_would_be_adopted_and_changes_nothing(
-    racked: Trial, run_fleet: RunFleet
-) -> None:
+def test_adopt_dry_run_lists_machines_without_changes(racked: Trial, run_fleet: RunFleet) -> None:
     before = racked.files()
 
     shown = run_fleet(*ARGS, "--dry-run")
@@ -48,7 +46,7 @@ def test_a_dry_run_shows_what_would_be_adopted_and_changes_nothing(
     assert racked.files() == before
 
 
-def test_an_adopted_machine_is_capacity_and_the_next_apply_touches_nothing(racked: Trial) -> None:
+def test_adopted_machine_is_unchanged_by_next_apply(racked: Trial) -> None:
     code, said = racked.do(*ARGS)
     racked.wait_for("1")
     applied, then = racked.do("apply")
@@ -59,7 +57,7 @@ def test_an_adopted_machine_is_capacity_and_the_next_apply_touches_nothing(racke
     assert racked.machines() == [NAME]
 
 
-def test_what_was_adopted_is_written_in_the_journal(racked: Trial) -> None:
+def test_adoption_is_in_the_journal(racked: Trial) -> None:
     racked.do(*ARGS)
 
     assert "adopted builder-01" in racked.do("state", "show")[1]
@@ -76,7 +74,7 @@ def test_adopting_again_changes_nothing(racked: Trial) -> None:
     assert touched(racked) == before
 
 
-def test_as_json_it_says_what_is_recorded(racked: Trial) -> None:
+def test_adopt_json_has_recorded_inputs(racked: Trial) -> None:
     code, said = racked.do(*ARGS, "--json")
 
     (adopted,) = json.loads(said[said.index("{") :])["machines"]
@@ -94,7 +92,7 @@ def test_as_json_it_says_what_is_recorded(racked: Trial) -> None:
         (("--select", "=a", "--pool", "builders"), 2, "expected KEY=VALUE"),
     ],
 )
-def test_what_cannot_be_adopted_is_refused_and_nothing_changes(
+def test_adopt_is_refused_without_changes_when_impossible(
     racked: Trial, args: tuple[str, ...], code: int, says: str
 ) -> None:
     before = touched(racked)

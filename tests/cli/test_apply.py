@@ -20,7 +20,7 @@ from tests.rigs.warm import Warm
 ONLY_BUILDERS = {"builders": BUILDERS}
 
 
-def test_the_first_apply_creates_what_waiting_requests_need(
+def test_first_apply_creates_machines_for_waiting_requests(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.wait_for("1", big=["2"])
@@ -50,7 +50,7 @@ def test_the_second_apply_changes_nothing(trial: Trial, run_fleet: RunFleet) -> 
     assert trial.machines() == machines
 
 
-def test_each_apply_extends_the_expiry_of_machines_and_changes_no_input(
+def test_apply_extends_expiry_of_machines_without_input_changes(
     trial: Trial,
 ) -> None:
     trial.wait_for("1")
@@ -80,7 +80,7 @@ def test_apply_with_json_prints_the_outcome_and_nothing_else(
 # a worker goes in two steps, and never while it works
 
 
-def test_a_worker_idle_for_long_is_drained_and_deleted_by_the_next_apply(
+def test_idle_worker_is_drained_then_deleted_by_next_apply(
     trial: Trial,
 ) -> None:
     trial.wait_for("1")
@@ -149,7 +149,7 @@ def test_a_pool_that_is_removed_is_kept_where_the_guard_refuses(
     assert trial.machines() == ["trial-big-0001"]
 
 
-def test_a_pool_that_is_removed_drains_and_disappears_once_the_guard_allows_it(
+def test_removed_pool_is_drained_and_forgotten_once_guard_permits(
     trial: Trial,
 ) -> None:
     trial.wait_for(big=["1"])
@@ -168,7 +168,7 @@ def test_a_pool_that_is_removed_drains_and_disappears_once_the_guard_allows_it(
     assert "trial-big" not in trial.do("state", "show")[1]
 
 
-def test_a_lower_max_drains_what_is_idle_and_keeps_what_works(trial: Trial) -> None:
+def test_lower_max_drains_idle_workers_and_keeps_busy_ones(trial: Trial) -> None:
     trial.wait_for("1", "2", "3", "4")
     trial.apply()
     trial.age(minutes=1)
@@ -275,7 +275,7 @@ def watched(trial: Trial, warm: Warm, **env: str) -> tuple[str, str]:
     return written, shown
 
 
-def test_who_watches_sees_each_step_and_how_far_all_of_it_is(trial: Trial, warm: Warm) -> None:
+def test_terminal_shows_each_step_and_progress(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1", big=["2"])
 
     written, shown = watched(trial, warm, NO_COLOR="1")

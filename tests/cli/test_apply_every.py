@@ -78,7 +78,7 @@ def test_a_loop_goes_on_when_its_output_is_on_a_full_disk(trial: Trial) -> None:
     assert (code, trial.machines()) == (0, ["trial-builders-0001"])
 
 
-def test_until_quiet_goes_from_zero_to_what_is_needed_and_back(trial: Trial) -> None:
+def test_until_quiet_creates_and_deletes_machines_then_stops(trial: Trial) -> None:
     trial.wait_for("1")
 
     def take() -> None:
@@ -149,7 +149,9 @@ def test_an_end_without_a_loop_is_wrong_usage(trial: Trial, options: tuple[str, 
 
 
 @pytest.mark.parametrize("options", [("--every", "often"), ("--every", "60s", "--for", "0m")])
-def test_what_is_no_duration_is_wrong_usage(trial: Trial, options: tuple[str, ...]) -> None:
+def test_apply_every_is_wrong_usage_when_not_a_duration(
+    trial: Trial, options: tuple[str, ...]
+) -> None:
     code, said = trial.do("apply", *options)
 
     assert code == 2
@@ -173,7 +175,7 @@ def test_an_edit_of_an_included_file_is_taken_up_by_the_next_run(trial: Trial) -
     assert "+ created 1: trial-more-0001" in said
 
 
-def test_an_invalid_edit_is_told_once_and_the_fleet_is_cared_for_as_before(trial: Trial) -> None:
+def test_loop_reports_invalid_edit_once_and_continues(trial: Trial) -> None:
     good = fleet_yaml(pools={"builders": BUILDERS})
     trial.write(good)
 
@@ -192,7 +194,7 @@ def test_an_invalid_edit_is_told_once_and_the_fleet_is_cared_for_as_before(trial
 
 
 @pytest.mark.slow
-def test_a_loop_whose_file_stays_invalid_does_not_become_quiet(trial: Trial) -> None:
+def test_loop_does_not_become_quiet_while_file_is_invalid(trial: Trial) -> None:
     trial.wait_for("1")
 
     _, said = kept(
@@ -261,7 +263,7 @@ def left(process: Started) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_who_asks_to_end_between_runs_ends_it_at_once(
+def test_loop_stops_immediately_when_signalled_between_runs(
     trial: Trial, warm: Warm, number: signal.Signals
 ) -> None:
     with looping(trial, warm) as process:
@@ -272,7 +274,7 @@ def test_who_asks_to_end_between_runs_ends_it_at_once(
     assert (code, said.count("\n")) == (0, 1)
 
 
-def test_who_asks_to_end_while_it_reads_ends_it_at_once(trial: Trial, warm: Warm) -> None:
+def test_loop_stops_immediately_when_signalled_during_a_read(trial: Trial, warm: Warm) -> None:
     with Loopback(lambda _: html()) as server:
         server.faults.hold = True
         queue = f"{{kind: debusine, url: '{server.url}', scopes: [debian]}}"
@@ -285,7 +287,7 @@ def test_who_asks_to_end_while_it_reads_ends_it_at_once(trial: Trial, warm: Warm
     assert (code, said.count("\n")) == (0, 1)
 
 
-def test_who_asks_to_end_in_a_step_has_it_finished_and_no_other_begun(trial: Trial) -> None:
+def test_loop_finishes_current_step_when_signalled(trial: Trial) -> None:
     trial.wait_for("1", big=["2"])
     signals = Signals()
 
@@ -298,7 +300,7 @@ def test_who_asks_to_end_in_a_step_has_it_finished_and_no_other_begun(trial: Tri
     assert trial.recorded() == ["trial-big-0001"]
 
 
-def test_who_asks_twice_interrupts_the_step(trial: Trial) -> None:
+def test_loop_interrupts_current_step_when_signalled_twice(trial: Trial) -> None:
     trial.wait_for("1", big=["2"])
 
     with pytest.raises(KeyboardInterrupt):

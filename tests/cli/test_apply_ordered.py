@@ -30,7 +30,7 @@ def test_a_saved_plan_is_applied_while_it_is_the_plan_of_now(trial: Trial) -> No
     assert trial.machines() == ["trial-builders-0001"]
 
 
-def test_a_queue_that_merely_moved_is_no_reason_to_refuse_a_saved_plan(trial: Trial) -> None:
+def test_saved_plan_is_applied_when_only_queue_changed(trial: Trial) -> None:
     trial.wait_for("1")
     saved(trial)
     trial.wait_for("2")
@@ -41,7 +41,7 @@ def test_a_queue_that_merely_moved_is_no_reason_to_refuse_a_saved_plan(trial: Tr
     assert trial.machines() == ["trial-builders-0001"]
 
 
-def test_a_saved_plan_is_refused_with_what_is_done_otherwise_now(trial: Trial) -> None:
+def test_saved_plan_is_refused_with_drift_when_actions_differ(trial: Trial) -> None:
     trial.wait_for("1")
     saved(trial)
     trial.wait_for("1", "2")
@@ -154,7 +154,7 @@ def test_several_pools_may_be_named(trial: Trial) -> None:
     assert trial.machines() == ["trial-big-0001", "trial-builders-0001"]
 
 
-def test_a_pool_that_is_no_longer_in_fleet_yaml_may_be_named(trial: Trial) -> None:
+def test_apply_pool_accepts_a_removed_pool(trial: Trial) -> None:
     trial.wait_for(big=["1"])
     trial.apply()
     trial.age(minutes=1)

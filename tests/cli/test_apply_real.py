@@ -49,7 +49,7 @@ def declare(trial: Trial, **pools: str) -> None:
     trial.write(fleet_yaml(pools=pools, desk=desk, more=PASSPHRASE))
 
 
-def test_pools_are_changed_at_once_and_one_that_fails_holds_up_no_other(
+def test_pools_are_applied_concurrently_when_one_fails(
     trial: Trial, run_fleet: RunFleet, cli: Cli
 ) -> None:
     declare(trial, a=POOL, b=RARE, c=POOL)
@@ -64,9 +64,7 @@ def test_pools_are_changed_at_once_and_one_that_fails_holds_up_no_other(
     assert trial.machines() == ["trial-a-0001", "trial-c-0001"]
 
 
-def test_the_engine_is_started_once_for_each_operation_and_never_for_nothing(
-    trial: Trial, run_fleet: RunFleet, cli: Cli
-) -> None:
+def test_engine_starts_once_per_operation(trial: Trial, run_fleet: RunFleet, cli: Cli) -> None:
     declare(trial, a=POOL)
     first = run_fleet("apply", env=cli.env)
     assert (first.returncode, cli.started()) == (0, ["stack", "up"]), first.stderr
@@ -81,7 +79,7 @@ def test_the_engine_is_started_once_for_each_operation_and_never_for_nothing(
     assert (second.returncode, cli.started()) == (0, ["up"]), second.stderr
 
 
-def test_pools_are_swept_at_once_by_helpers(trial: Trial, run_fleet: RunFleet, cli: Cli) -> None:
+def test_helpers_sweep_pools_concurrently(trial: Trial, run_fleet: RunFleet, cli: Cli) -> None:
     more = PASSPHRASE + "expire_after: 1d\n"
     pools = dict.fromkeys(("a", "b"), POOL)
     desk = f"boot: 1s, engine: pulumi, types: {TYPES}"

@@ -58,7 +58,7 @@ def first_line(ran: Completed) -> str:
         ),
     ],
 )
-def test_a_bad_file_is_told_with_its_place(
+def test_validate_reports_bad_file_with_place(
     run_fleet: RunFleet, project: Path, text: bytes, said: str
 ) -> None:
     (project / "fleet.yaml").write_bytes(text)
@@ -70,7 +70,7 @@ def test_a_bad_file_is_told_with_its_place(
 
 
 @pytest.mark.parametrize("command", ["validate", "plan", "apply", "status", "log", "doctor"])
-def test_a_missing_file_is_told_with_what_makes_one(run_fleet: RunFleet, command: str) -> None:
+def test_missing_file_error_names_init_and_file_option(run_fleet: RunFleet, command: str) -> None:
     ran = run_fleet(command)
 
     said = ran.stdout + ran.stderr
@@ -79,7 +79,7 @@ def test_a_missing_file_is_told_with_what_makes_one(run_fleet: RunFleet, command
     assert tells(said, "hint", "fleet init", "--file")
 
 
-def test_a_directory_is_told(run_fleet: RunFleet, project: Path) -> None:
+def test_validate_reports_a_directory(run_fleet: RunFleet, project: Path) -> None:
     (project / "fleet.yaml").mkdir()
 
     ran = run_fleet("validate")
@@ -116,7 +116,7 @@ def _used_by_validate(project: Path) -> resource.struct_rusage:
 
 
 @pytest.mark.parametrize("command", [("plan",), ("status",), ("observe",)])
-def test_every_command_says_what_is_wrong_with_the_file(
+def test_each_command_reports_errors_of_fleet_yaml(
     run_fleet: RunFleet, project: Path, command: tuple[str, ...]
 ) -> None:
     (project / "fleet.yaml").write_text("fleet: x\npols: {}\n", encoding="utf-8")
@@ -129,7 +129,7 @@ def test_every_command_says_what_is_wrong_with_the_file(
 
 
 @pytest.mark.slow
-def test_many_mistakes_are_told_in_reasonable_time(run_fleet: RunFleet, project: Path) -> None:
+def test_validate_of_20000_errors_is_fast(run_fleet: RunFleet, project: Path) -> None:
     keys = "".join(f"key-{number}: {number}\n" for number in range(20_000))
     (project / "fleet.yaml").write_text(f"fleet: x\n{keys}", encoding="utf-8")
 
@@ -198,7 +198,7 @@ def test_a_path_that_cannot_be_looked_at_silences_nothing(
     assert (project / "quality.json").exists()
 
 
-def test_what_an_output_cannot_encode_is_escaped(fork_fleet: RunFleet, project: Path) -> None:
+def test_unencodable_output_is_escaped(fork_fleet: RunFleet, project: Path) -> None:
     (project / "fleet.yaml").write_text("fleet: x\né: 1\n", encoding="utf-8")
 
     ran = fork_fleet("validate", "--json", env={"PYTHONIOENCODING": "ascii"})
@@ -290,7 +290,7 @@ def test_no_report_is_written_to_a_link_in_a_circle(run_fleet: RunFleet, project
 
 @pytest.mark.parametrize("hidden", ["\u00ad", "\u200b", "\u202e", "\u2060", "\u2066"])
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_what_nobody_sees_is_written_out(
+def test_invisible_character_is_escaped(
     fork_fleet: RunFleet, project: Path, hidden: str, options: tuple[str, ...]
 ) -> None:
     (project / "fleet.yaml").write_text(

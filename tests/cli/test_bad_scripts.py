@@ -106,7 +106,7 @@ NEW = {
 
 
 @pytest.mark.parametrize("name", slow_but(["fails and has made"], NEW))
-def test_what_a_bad_new_made_goes_and_another_is_made_once(name: str, shop: Shop) -> None:
+def test_machine_of_bad_new_command_is_deleted_and_created_once(name: str, shop: Shop) -> None:
     """What `new` printed is what a ticket is told: a machine without it is of no use."""
     bad = NEW[name]
     shop.put("new", bad.text)
@@ -127,7 +127,7 @@ def test_what_a_bad_new_made_goes_and_another_is_made_once(name: str, shop: Shop
 
 
 @pytest.mark.slow
-def test_a_child_that_new_leaves_behind_holds_up_nobody(shop: Shop) -> None:
+def test_background_child_of_new_command_does_not_block_apply(shop: Shop) -> None:
     shop.put("new", f"{MAKE}; sleep 300 & echo $! > child; echo host")
     try:
         code, said = shop.trial.do("apply")
@@ -245,9 +245,7 @@ def serving(folder: Path) -> Iterator[tuple[OldClient, Callable[[str], str]]]:
 # It dies after it has looked and before it gives; or when it has just given.
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["livecheck", "given"])
-def test_a_serve_that_is_killed_while_it_gives_out_gives_no_machine_twice(
-    moment: str, shop: Shop
-) -> None:
+def test_killed_ticket_service_gives_each_machine_once(moment: str, shop: Shop) -> None:
     shop.trial.write(YAML.replace("{max: 3, min: 1}", "{max: 3, min: 2}"))
     assert shop.trial.do("apply")[0] == 0
     with serving(shop.folder) as (client, hear):

@@ -93,7 +93,7 @@ def sides(project: Path) -> Sides:
     return Sides(project)
 
 
-def test_a_paused_fleet_beside_a_resalloc_touches_nothing(sides: Sides) -> None:
+def test_paused_fleet_changes_nothing_of_resalloc(sides: Sides) -> None:
     ticket = sides.resalloc.take("hv")
 
     sides.run()
@@ -155,7 +155,7 @@ def run_script(folder: Path, name: str, given: str) -> str:
 
 
 @pytest.mark.parametrize("taken", [(3, 1), pytest.param((40, 5), marks=pytest.mark.slow)])
-def test_an_observed_fleet_plans_beside_resalloc_and_touches_nothing(
+def test_observed_fleet_plans_without_changes_of_resalloc(
     sides: Sides, taken: tuple[int, int]
 ) -> None:
     """What the guide says, with more tickets than a run may make machines for."""

@@ -84,7 +84,7 @@ def places(ran: Completed) -> list[tuple[str, int, str]]:
     return [(each["span"]["file"], each["span"]["line"], each["rule"]) for each in found]
 
 
-def test_a_failing_policy_is_a_finding_at_its_line_or_at_the_key_it_names(
+def test_failing_policy_has_place_of_its_key_or_test(
     run_fleet: RunFleet,
 ) -> None:
     ran = run_fleet("check", "--world", "world.json", "--json")
@@ -109,7 +109,7 @@ def test_findings_quote_fleet_yaml_and_name_the_policy(run_fleet: RunFleet) -> N
 
 
 @pytest.mark.slow
-def test_policies_that_hold_are_no_finding(policed: Path, run_fleet: RunFleet) -> None:
+def test_check_has_no_finding_when_policies_pass(policed: Path, run_fleet: RunFleet) -> None:
     (policed / "policies/own.py").write_text(POLICY.partition("def test_pools")[0])
 
     ran = run_fleet("check", "--world", "world.json")
@@ -160,9 +160,7 @@ def test_the_difference_from_the_target_branch_is_there_for_policies(
 
 
 @pytest.mark.slow
-def test_a_base_that_cannot_be_read_is_told_to_person_and_policy(
-    policed: Path, run_fleet: RunFleet
-) -> None:
+def test_check_reports_unreadable_base(policed: Path, run_fleet: RunFleet) -> None:
     (policed / "policies/own.py").write_text(
         "def test_none(base, plan):\n    assert base is None\n    assert plan.change.unknown\n"
     )
@@ -370,7 +368,7 @@ def test_check_shows_the_first_lines_when_a_policy_prints_much(
 
 
 @pytest.mark.slow
-def test_check_says_so_when_a_policy_is_no_regular_file(
+def test_check_reports_policy_that_is_not_a_regular_file(
     policed: Path, run_fleet: RunFleet
 ) -> None:
     os.mkfifo(policed / "policies/pipe.py")

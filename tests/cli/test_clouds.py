@@ -50,7 +50,7 @@ def test_without_one_they_register_here(tmp_path: Path) -> None:
     assert isinstance(machines, Registry)
 
 
-def test_machines_are_beside_fleet_yaml_where_it_does_not_say_otherwise(tmp_path: Path) -> None:
+def test_machines_path_is_next_to_fleet_yaml_by_default(tmp_path: Path) -> None:
     there = {"kind": "local", "run": ["true"], "path": "there"}
     named = machines_of(a_local_fleet(providers={"there": there}), tmp_path, "there")
 

@@ -28,7 +28,7 @@ esac
 """
 
 
-def test_a_second_signal_ends_own_commands_beside_a_real_engine(
+def test_second_signal_kills_own_commands_and_pulumi(
     tmp_path: Path,
 ) -> None:
     cloud = a_hook_cloud(tmp_path, new=SLOW, delete="touch deleted", list="echo []")

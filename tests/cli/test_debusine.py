@@ -49,7 +49,7 @@ def test_without_a_role_in_fleet_yaml_there_is_nothing_to_check(
     assert tells(done.stderr, "fleet.yaml", "debusine", "`read`")
 
 
-def test_a_database_that_does_not_answer_is_an_error_without_its_password(
+def test_grants_check_hides_password_when_database_is_down(
     run_fleet: RunFleet, project: Path
 ) -> None:
     (project / "dsn").write_text("postgresql://me:s3cret@127.0.0.1:1/debusine", encoding="utf-8")

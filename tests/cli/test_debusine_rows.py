@@ -68,7 +68,7 @@ def test_one_request_is_unknown_when_a_field_is_odd(
 
 
 @pytest.mark.parametrize("odd_id", ["5", "five", "00", -2])
-def test_a_request_is_named_by_its_text_when_its_id_is_no_number(
+def test_request_is_named_by_its_text_when_its_id_is_not_a_number(
     odd_id: str | int, project: Path, run_fleet: RunFleet
 ) -> None:
     plan = planned(project, run_fleet, row(id=1), row(id=odd_id), row(id=5))

@@ -40,14 +40,14 @@ def test_it_is_shown_first(grown: Trial) -> None:
     assert grown.files() == before
 
 
-def test_what_is_busy_or_was_made_before_stays(grown: Trial) -> None:
+def test_delete_since_keeps_busy_and_older_machines(grown: Trial) -> None:
     for _ in range(2):
         grown.do("machine", "delete", "--since", "30m", "--apply")
 
     assert grown.machines() == [ONE, TWO]
 
 
-def test_what_was_busy_once_stays(grown: Trial) -> None:
+def test_delete_since_keeps_machine_that_was_busy_once(grown: Trial) -> None:
     grown.cloud.assign(THREE, "3")
     grown.cloud.assign(THREE, None)
 
@@ -72,7 +72,7 @@ def test_one_run_is_undone_by_its_beginning(trial: Trial) -> None:
         assert {each["worker"] for each in shown["actions"]} == {machine}
 
 
-def test_a_run_that_there_is_none_of_is_told_with_the_latest(grown: Trial) -> None:
+def test_delete_run_names_latest_run_when_run_is_unknown(grown: Trial) -> None:
     latest = json.loads(grown.told("state", "show", "--json"))["runs"][0]["started"]
 
     for run in ("2020-01-01T00:00", "nonsense", "2"):

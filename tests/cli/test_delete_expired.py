@@ -36,7 +36,7 @@ def expire(trial: Trial) -> None:
         trial.cloud.extend([machine.id], machine.expires - timedelta(days=2, hours=6))
 
 
-def test_a_sweep_shows_what_would_go_and_does_nothing(dead: Trial, run_fleet: RunFleet) -> None:
+def test_delete_expired_lists_machines_without_changes(dead: Trial, run_fleet: RunFleet) -> None:
     before = dead.files()
 
     swept = run_fleet("machine", "delete", "--expired")
@@ -73,7 +73,7 @@ def test_a_busy_worker_is_not_swept_until_its_work_ends(dead: Trial) -> None:
     assert dead.machines() == []
 
 
-def test_with_only_the_providers_listing_what_expired_still_goes(dead: Trial) -> None:
+def test_delete_expired_works_without_a_store(dead: Trial) -> None:
     (dead.folder / ".fleet/store.db").unlink()
 
     codes = [dead.do("machine", "delete", "--expired", "--apply")[0] for _ in range(2)]
@@ -128,9 +128,7 @@ def test_sweep_says_that_it_ignores_demand_when_a_guard_withholds(
     assert plan["digests"]["over"] == "decisions"
 
 
-def test_a_sweep_tells_of_no_shared_resources_that_an_apply_would_make(
-    dead: Trial, run_fleet: RunFleet
-) -> None:
+def test_delete_expired_plans_no_shared_resources(dead: Trial, run_fleet: RunFleet) -> None:
     path = dead.folder / "fleet.yaml"
     network = "network: {ip_range: 10.20.0.0/16, zone: eu-central}"
     far = f"  far: {{kind: hcloud, location: fsn1, token: {{env: NO_TOKEN}}, {network}}}\n"
@@ -155,7 +153,7 @@ def test_an_apply_extends_the_expiry_and_nothing_is_swept(dead: Trial) -> None:
     assert tells(said, "Sweep", "nothing")
 
 
-def test_a_sweep_is_in_the_journal_and_is_no_heartbeat(dead: Trial) -> None:
+def test_delete_expired_is_in_journal_but_not_a_heartbeat(dead: Trial) -> None:
     dead.do("machine", "delete", "--expired", "--apply")
 
     runs = json.loads(dead.do("state", "show", "--json")[1])["runs"]
@@ -164,7 +162,7 @@ def test_a_sweep_is_in_the_journal_and_is_no_heartbeat(dead: Trial) -> None:
     assert len(dead.world()["runs"]) == 2
 
 
-def test_a_sweep_and_an_apply_do_not_run_at_once(dead: Trial) -> None:
+def test_sweep_is_refused_while_lock_is_held(dead: Trial) -> None:
     with dead.locked():
         code, said = dead.do("machine", "delete", "--expired", "--apply")
 
@@ -172,7 +170,9 @@ def test_a_sweep_and_an_apply_do_not_run_at_once(dead: Trial) -> None:
     assert tells(said, "lock", "fleet trial", "somebody else")
 
 
-def test_what_to_sweep_has_to_be_said(trial: Trial, run_fleet: RunFleet) -> None:
+def test_machine_delete_is_wrong_usage_without_a_selection(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
     swept = run_fleet("machine", "delete")
 
     assert swept.returncode == 2

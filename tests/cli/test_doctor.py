@@ -37,7 +37,7 @@ def looking(project: Path, server: Replay) -> Path:
 
 
 @pytest.mark.usefixtures("looking")
-def test_a_viewers_token_shows_what_can_never_run_and_how_long_it_waits(
+def test_doctor_shows_unserved_architectures_to_viewer_token(
     run_fleet: RunFleet,
 ) -> None:
     said = run_fleet("doctor", env={"TOKEN": TOKEN})
@@ -58,7 +58,7 @@ def test_a_viewers_token_shows_what_can_never_run_and_how_long_it_waits(
 
 
 @pytest.mark.usefixtures("looking")
-def test_what_is_wrong_ends_with_1_and_the_command_that_mends_it(
+def test_doctor_exits_1_with_grant_command_when_demand_is_unreadable(
     run_fleet: RunFleet, server: Replay
 ) -> None:
     server.faults.instead[LIST] = Answer(200, NO_ROWS)
@@ -103,7 +103,7 @@ def test_nothing_is_written_and_no_token_is_shown(
 
 
 @pytest.mark.usefixtures("looking")
-def test_a_token_that_is_not_set_is_told_with_its_command(run_fleet: RunFleet) -> None:
+def test_doctor_advises_export_when_token_is_unset(run_fleet: RunFleet) -> None:
     said = run_fleet("doctor")
 
     assert said.returncode == 1
@@ -123,7 +123,7 @@ def test_a_fleet_of_simulated_machines_is_well(trial: Trial, run_fleet: RunFleet
     assert tells(said.stdout, "+ state, lock", "free")
 
 
-def test_what_hetzner_does_not_tell_is_not_checked(trial: Trial, run_fleet: RunFleet) -> None:
+def test_doctor_leaves_hetzner_quotas_unchecked(trial: Trial, run_fleet: RunFleet) -> None:
     pool = "{provider: cloud, machine: ccx33, image: trixie, workers: {max: 1}}"
     cloud = "providers:\n  cloud: {kind: hcloud, location: fsn1, token: {env: HCLOUD_TOKEN}}\n"
     written = fleet_yaml(pools={"builders": pool}).replace("providers:\n", cloud)
@@ -137,7 +137,7 @@ def test_what_hetzner_does_not_tell_is_not_checked(trial: Trial, run_fleet: RunF
     assert tells(said.stdout, "? provider cloud", "rights")
 
 
-def test_a_fleet_yaml_with_errors_is_told_before_anything_is_asked(
+def test_doctor_reports_invalid_fleet_yaml_without_reading_sources(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.write("fleet: trial\npools: {builders: 7}\n")
@@ -148,9 +148,7 @@ def test_a_fleet_yaml_with_errors_is_told_before_anything_is_asked(
     assert "error[" in said.stderr
 
 
-def test_the_program_of_the_real_engines_stacks_is_run_with_no_workers(
-    project: Path, run_fleet: RunFleet
-) -> None:
+def test_doctor_runs_pulumi_program_without_workers(project: Path, run_fleet: RunFleet) -> None:
     text = "fleet: real\nproviders: {far: {kind: sim, engine: pulumi}}\n"
     (project / "fleet.yaml").write_text(text, encoding="utf-8")
 
@@ -167,7 +165,7 @@ def steps_of(run_fleet: RunFleet, **environment: str) -> list[tuple[str, list[st
     return [(each["do"], each["about"]) for each in diagnosis["next_steps"]]
 
 
-def test_what_to_do_next_is_in_order_and_what_rests_on_it_is_no_step_of_its_own(
+def test_doctor_orders_next_steps_without_dependent_ones(
     run_fleet: RunFleet, project: Path
 ) -> None:
     trial = Trial(project)
@@ -187,9 +185,7 @@ def test_what_to_do_next_is_in_order_and_what_rests_on_it_is_no_step_of_its_own(
     assert [do for do, _ in before] == re.findall(r"^  \d+\. (.*)$", said, re.MULTILINE)
 
 
-def test_where_nothing_is_wrong_the_next_step_is_to_apply_until_that_was_done(
-    run_fleet: RunFleet, trial: Trial
-) -> None:
+def test_doctor_suggests_apply_until_first_apply(run_fleet: RunFleet, trial: Trial) -> None:
     new = run_fleet("doctor", "--json")
     steps = steps_of(run_fleet)
     trial.apply()

@@ -59,7 +59,7 @@ def test_variables_that_are_protected_scoped_and_masked_are_in_order(run_fleet: 
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_variable_that_others_get_is_wrong_and_one_of_others_is_not_looked_at(
+def test_doctor_reports_exposed_ci_variables_of_fleet_only(
     run_fleet: RunFleet,
 ) -> None:
     variables = [
@@ -112,7 +112,7 @@ def test_an_older_gitlab_does_not_tell_all_of_it(run_fleet: RunFleet) -> None:
 @pytest.mark.parametrize(
     "missing", ["FLEET_GITLAB_MAINTAINER_TOKEN", "CI_API_V4_URL", "CI_PROJECT_ID"]
 )
-def test_what_is_missing_to_ask_is_said_and_nothing_is_asked(
+def test_doctor_names_missing_variable_without_asking_gitlab(
     run_fleet: RunFleet, missing: str
 ) -> None:
     with FakeGitlab() as gitlab:
@@ -126,7 +126,7 @@ def test_what_is_missing_to_ask_is_said_and_nothing_is_asked(
     assert gitlab.asked == []
 
 
-def test_a_repository_with_jobs_of_gitlab_hears_that_they_are_not_checked(
+def test_doctor_mentions_gitlab_when_repository_has_jobs(
     folder: Path, run_fleet: RunFleet
 ) -> None:
     silent = run_fleet("doctor", "--json")

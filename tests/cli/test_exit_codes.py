@@ -109,7 +109,7 @@ def test_every_exit_code_has_its_cause(
         (["prices"], "the following arguments are required: ACTION, one of check"),
     ],
 )
-def test_wrong_usage_says_what_is_wrong_and_how_it_goes(
+def test_wrong_usage_shows_usage_and_reason(
     run_fleet: RunFleet, args: list[str], because: str
 ) -> None:
     refused = run_fleet(*args)
@@ -138,7 +138,7 @@ def test_without_a_command_the_first_line_leads_to_the_help(
         (["--bogus", "plan"], "usage: fleet [-h] [--version] COMMAND"),
     ],
 )
-def test_what_a_command_does_not_take_is_answered_with_its_own_usage(
+def test_unrecognized_argument_shows_usage_of_its_command(
     run_fleet: RunFleet, args: list[str], usage: str
 ) -> None:
     refused = run_fleet(*args)

@@ -26,7 +26,7 @@ def builds(trial: Trial, **packages: str) -> None:
     (trial.folder / "world.json").write_text(json.dumps(world))
 
 
-def test_a_request_that_nothing_fits_is_told_what_each_pool_lacks(
+def test_explain_names_missing_tags_per_pool_when_none_fits(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     world = json.loads((trial.folder / "world.json").read_text())
@@ -44,7 +44,7 @@ def test_a_request_that_nothing_fits_is_told_what_each_pool_lacks(
     assert tells(explained.stdout, "  - add gpu", "pools.big.provides")
 
 
-def test_a_request_for_an_image_that_is_not_published_is_told_what_comes_next(
+def test_explain_suggests_build_when_image_is_unpublished(
     run_fleet: RunFleet, project: Path
 ) -> None:
     case = ROOT / "tests/plans/the-starter-without-a-baked-image-makes-no-machine"
@@ -93,7 +93,7 @@ def test_no_change_is_suggested_that_validate_refuses(trial: Trial, run_fleet: R
     assert suggested == [[], [["pools", "cold", "provides"]]]
 
 
-def test_a_request_is_told_of_the_refusals_of_pools_that_fit_it(
+def test_explain_suggests_approval_for_refused_fitting_pool(
     run_fleet: RunFleet, project: Path
 ) -> None:
     case = ROOT / "tests/plans/what-a-rival-provisioner-would-make-too-is-not-bought"
@@ -113,7 +113,7 @@ def test_a_request_is_told_of_the_refusals_of_pools_that_fit_it(
     assert approvals == ["other"]
 
 
-def test_a_waiting_request_gets_its_smallest_change_with_place_and_text(
+def test_explain_shows_smallest_change_with_place_and_text(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.wait_for(*TEN)
@@ -129,9 +129,7 @@ def test_a_waiting_request_gets_its_smallest_change_with_place_and_text(
 
 
 @pytest.mark.slow
-def test_what_waits_for_taken_workers_has_an_estimate_by_assumed_durations(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_explain_estimates_start_from_assumed_durations(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for(*TEN)
     trial.apply()
 
@@ -220,7 +218,7 @@ def test_without_a_kind_the_error_says_which_there_are(run_fleet: RunFleet) -> N
     assert tells(refused.stderr.splitlines()[-1], "request", "pool", "worker")
 
 
-def test_a_request_that_gets_a_machine_is_told_which(trial: Trial, run_fleet: RunFleet) -> None:
+def test_explain_names_machine_of_served_request(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
 
     explained = run_fleet("explain", "request", "work/1")
@@ -229,7 +227,9 @@ def test_a_request_that_gets_a_machine_is_told_which(trial: Trial, run_fleet: Ru
     assert "trial-builders-0001" in explained.stdout
 
 
-def test_a_pool_is_explained_by_what_it_serves(trial: Trial, run_fleet: RunFleet) -> None:
+def test_explain_pool_shows_machines_and_waiting_requests(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
     trial.wait_for("1", "2")
 
     explained = run_fleet("explain", "pool", "builders")
@@ -320,7 +320,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones(
     assert failed.stderr.count("\n") == 1
 
 
-def test_of_a_recording_without_machines_it_is_said_how_to_record_them(
+def test_explain_suggests_observe_when_recording_lacks_machines(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.wait_for("1")
@@ -351,7 +351,7 @@ def test_a_queue_that_a_recording_lacks_is_not_empty(trial: Trial, run_fleet: Ru
     assert tells(failed.stderr, "1", "queue work", "world.json")
 
 
-def test_of_a_queue_that_was_not_read_it_is_said_that_a_request_may_wait(
+def test_explain_names_unread_queue_when_request_is_unknown(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     (trial.folder / "world.json").unlink()
@@ -382,7 +382,7 @@ def test_where_there_is_none_of_its_kind_that_is_said(run_fleet: RunFleet) -> No
         ("request", "work/9", "; known: work/1"),
     ],
 )
-def test_a_misspelt_pool_or_worker_is_answered_with_the_one_that_was_meant(
+def test_explain_suggests_nearest_name_of_pool_or_worker(
     trial: Trial, run_fleet: RunFleet, kind: str, name: str, meant: str
 ) -> None:
     trial.wait_for("1")

@@ -178,7 +178,7 @@ def test_build_of_unknown_duration_is_counted_and_not_compared(
     assert (packages(found), found["not_known"]) == (["chromium"], 1)
 
 
-def test_unread_queue_is_told(run_fleet: RunFleet, project: Path) -> None:
+def test_explain_powerful_counts_unread_moments(run_fleet: RunFleet, project: Path) -> None:
     unread = {"debian": a_reading(demand=Unknown(unknown="down"))}
 
     found = explain(run_fleet, project, moment(9, queues=unread), *PAST[1:])
@@ -219,7 +219,9 @@ def test_wrong_usage_is_refused(
     assert run_fleet("explain", *arguments).returncode == 2
 
 
-def test_history_without_a_moment_is_told(run_fleet: RunFleet, project: Path) -> None:
+def test_explain_powerful_fails_cleanly_without_history(
+    run_fleet: RunFleet, project: Path
+) -> None:
     explain(run_fleet, project, *PAST)
     ran = run_fleet("explain", "powerful")
 

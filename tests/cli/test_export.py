@@ -40,7 +40,7 @@ def test_nothing_is_written_where_it_would_not_be_true(run_fleet: RunFleet, proj
     assert not (project / "tags.conf").exists()
 
 
-def test_what_debusine_cannot_say_is_a_warning(run_fleet: RunFleet, project: Path) -> None:
+def test_export_debusine_warns_of_inexpressible_rules(run_fleet: RunFleet, project: Path) -> None:
     written(project)
 
     exported = run_fleet("export", "debusine", "--task", "sbuild", "--task", "autopkgtest")

@@ -77,7 +77,7 @@ def test_a_delete_that_fails_is_tried_ever_later_and_needs_attention(slow: Slow)
 
 
 @pytest.mark.slow
-def test_what_is_deleted_at_last_is_forgotten(slow: Slow) -> None:
+def test_failed_deletion_is_forgotten_after_success(slow: Slow) -> None:
     for minutes in (5, 1):
         slow.later(minutes)
     slow.broken.unlink()
@@ -89,7 +89,7 @@ def test_what_is_deleted_at_last_is_forgotten(slow: Slow) -> None:
 
 
 @pytest.mark.slow
-def test_a_person_who_deletes_it_does_not_wait(slow: Slow) -> None:
+def test_machine_delete_ignores_backoff_of_failed_deletion(slow: Slow) -> None:
     for minutes in (5, 1):
         slow.later(minutes)
 

@@ -22,7 +22,7 @@ def test_a_freeze_of_creates_makes_no_machine_until_it_is_lifted(trial: Trial) -
 
 
 @pytest.mark.parametrize("shown", ["plan", "status", "apply"])
-def test_a_freeze_is_shown_with_who_and_why(trial: Trial, shown: str) -> None:
+def test_freeze_is_shown_with_author_and_reason(trial: Trial, shown: str) -> None:
     trial.told("freeze", *WHY)
 
     said = trial.told(shown)
@@ -31,7 +31,7 @@ def test_a_freeze_is_shown_with_who_and_why(trial: Trial, shown: str) -> None:
     assert "@" in said
 
 
-def test_a_freeze_of_deletes_keeps_what_nothing_needs(idle: Trial) -> None:
+def test_freeze_of_deletes_keeps_idle_machines(idle: Trial) -> None:
     idle.told("freeze", "--pool", "builders", "--deletes", *WHY)
     idle.age(hours=2)
     for _ in range(3):
@@ -59,7 +59,7 @@ def test_a_freeze_ends_by_itself(idle: Trial) -> None:
     assert idle.machines() == []
 
 
-def test_what_waits_gets_its_machine_in_a_pool_that_is_not_frozen(trial: Trial) -> None:
+def test_request_uses_unfrozen_pool_when_other_is_frozen(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": WARM, "others": WARM}))
     trial.told("freeze", "--pool", "builders", *WHY)
     trial.wait_for("1")
@@ -69,7 +69,7 @@ def test_what_waits_gets_its_machine_in_a_pool_that_is_not_frozen(trial: Trial) 
     assert trial.machines() == ["trial-others-0001"]
 
 
-def test_a_pool_that_there_is_none_of_is_told(trial: Trial) -> None:
+def test_freeze_of_unknown_pool_names_known_pools(trial: Trial) -> None:
     assert "builders" in trial.told("freeze", "--pool", "bilders", *WHY, code=1)
 
 

@@ -15,7 +15,7 @@ def test_a_freeze_of_a_pool_outlives_the_end_of_those_of_all(trial: Trial) -> No
     assert [each["pool"] for each in trial.plan()["orders"]] == ["builders"]
 
 
-def test_the_end_of_what_is_not_frozen_changes_nothing(trial: Trial) -> None:
+def test_freeze_end_changes_nothing_when_not_frozen(trial: Trial) -> None:
     trial.told("freeze", "--end")
     trial.told("freeze", "--pool", "builders", "--end")
 

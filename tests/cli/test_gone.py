@@ -233,7 +233,9 @@ def test_a_machine_stays_when_its_livecheck_succeeds(
     assert (state_of(own, number), own.recorded()) == ("ready", [ONE])
 
 
-def test_a_place_is_free_at_once_when_the_ticket_was_closed(serving: tuple[Trial, str]) -> None:
+def test_vanished_machine_is_replaced_when_its_ticket_is_closed(
+    serving: tuple[Trial, str],
+) -> None:
     trial, number = serving
     trial.write(ticket_fleet(desk="boot: 1s"))
     trial.cloud.delete("sim-1")
@@ -290,7 +292,7 @@ def test_a_held_machine_stays_when_it_is_not_listed(
     assert (state_of(trial, number), trial.recorded()) == ("ready", [ONE])
 
 
-def test_many_machines_stay_when_all_are_gone_at_once(
+def test_guard_refuses_when_many_machines_vanish_together(
     clock: time_machine.Traveller, project: Path
 ) -> None:
     trial = Trial(project)
@@ -326,7 +328,7 @@ def test_a_moment_of_the_future_starts_again_when_a_clock_was_ahead(
     assert state_of(trial, number) == "failed"
 
 
-def test_what_was_counted_is_empty_when_it_cannot_be_read(serving: tuple[Trial, str]) -> None:
+def test_absence_count_restarts_when_unreadable(serving: tuple[Trial, str]) -> None:
     trial, number = serving
     trial.cloud.delete("sim-1")
     trial.do("apply")

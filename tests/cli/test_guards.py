@@ -42,9 +42,7 @@ def without_big(trial: Trial, more: str = "") -> None:
     trial.write(fleet_yaml(pools=ONLY_BUILDERS, more=more))
 
 
-def test_a_plan_shows_what_is_refused_and_the_line_to_paste(
-    big: Trial, run_fleet: RunFleet
-) -> None:
+def test_plan_shows_refusal_and_approval_to_paste(big: Trial, run_fleet: RunFleet) -> None:
     without_big(big)
 
     planned = run_fleet("plan")
@@ -112,7 +110,7 @@ def test_dearer_machines_that_config_asks_for_are_refused(
     assert "[cost_increase]" in refused.stdout
 
 
-def test_an_approval_past_the_cost_guard_lets_so_many_machines_be_made(trial: Trial) -> None:
+def test_approval_of_cost_guard_permits_its_count_of_machines(trial: Trial) -> None:
     warm = BUILDERS.replace("max: 4", "max: 4, min: 4")
     limit = "guards: {refuse: {cost_increase: 0.1 EUR/h}}\n"
     approved = limit + approvals(2, pool="builders", guard="cost_increase")

@@ -17,7 +17,7 @@ def samples_of(trial: Trial) -> tuple[RunSample, ...]:
     return trial.store().samples(EPOCH, END)
 
 
-def test_each_apply_leaves_what_it_saw_before_its_changes(trial: Trial) -> None:
+def test_sample_has_state_before_changes_of_apply(trial: Trial) -> None:
     trial.write(fleet_yaml(desk="boot: 1h"))
     trial.wait_for("1", big=["2"])
 
@@ -33,7 +33,7 @@ def test_each_apply_leaves_what_it_saw_before_its_changes(trial: Trial) -> None:
     assert before.at < after.at
 
 
-def test_an_apply_of_one_pool_leaves_what_it_saw_of_all(trial: Trial) -> None:
+def test_sample_of_apply_pool_covers_all_pools(trial: Trial) -> None:
     trial.wait_for("1", big=["2"])
 
     trial.do("apply", "--pool", "builders")
@@ -41,7 +41,7 @@ def test_an_apply_of_one_pool_leaves_what_it_saw_of_all(trial: Trial) -> None:
     assert samples_of(trial)[0].pools.keys() == {"big", "builders"}
 
 
-def test_who_only_looks_leaves_nothing(trial: Trial) -> None:
+def test_read_only_commands_store_no_sample(trial: Trial) -> None:
     trial.do("plan")
     trial.do("status", "--site", "public")
     trial.do("explain", "pool", "builders")
@@ -49,7 +49,7 @@ def test_who_only_looks_leaves_nothing(trial: Trial) -> None:
     assert samples_of(trial) == ()
 
 
-def test_what_could_not_be_read_is_left_as_unknown(trial: Trial) -> None:
+def test_sample_is_unknown_when_queue_is_unreadable(trial: Trial) -> None:
     (trial.folder / "world.json").unlink()
 
     trial.do("apply")
@@ -59,7 +59,7 @@ def test_what_could_not_be_read_is_left_as_unknown(trial: Trial) -> None:
     assert seen == {(None, 0)}
 
 
-def test_the_store_of_an_older_fleet_gets_a_history_with_the_next_apply(trial: Trial) -> None:
+def test_apply_creates_history_table_in_older_store(trial: Trial) -> None:
     with trial.store().begin() as connection:
         connection.execute(sa.text("drop table fleet_samples"))
         connection.execute(sa.text("delete from fleet_about where key = 'columns'"))
@@ -70,7 +70,7 @@ def test_the_store_of_an_older_fleet_gets_a_history_with_the_next_apply(trial: T
     assert len(samples_of(trial)) == 1
 
 
-def test_what_is_older_than_35_days_goes_with_the_next_apply(trial: Trial) -> None:
+def test_apply_deletes_samples_older_than_35_days(trial: Trial) -> None:
     trial.apply()
     (sample,) = samples_of(trial)
     trial.store().record_sample(sample.altered(at=sample.at - timedelta(days=35, minutes=1)))
@@ -97,7 +97,7 @@ def pages(trial: Trial, *options: str) -> dict[str, str]:
     }
 
 
-def test_the_pages_of_status_draw_what_runs_saw(trial: Trial) -> None:
+def test_status_pages_plot_samples(trial: Trial) -> None:
     trial.wait_for("1", "2")
     trial.apply()
     trial.apply()

@@ -57,7 +57,7 @@ def test_a_held_machine_gets_no_ticket(trial: Trial) -> None:
     assert len(trial.machines()) == 2
 
 
-def test_neither_a_person_nor_a_sweep_deletes_what_is_held(idle: Trial) -> None:
+def test_held_machine_survives_delete_and_sweep(idle: Trial) -> None:
     builders = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}"
     idle.write(fleet_yaml(pools={"builders": builders}, more="expire_after: 1d\n"))
     idle.apply()
@@ -80,9 +80,7 @@ def test_neither_a_person_nor_a_sweep_deletes_what_is_held(idle: Trial) -> None:
         ("machine", "delete", "--expired"),
     ],
 )
-def test_what_deletes_others_leaves_a_held_machine_alone(
-    idle: Trial, words: tuple[str, ...]
-) -> None:
+def test_bulk_delete_keeps_held_machine(idle: Trial, words: tuple[str, ...]) -> None:
     idle.told("hold", ONE, *WHY)
 
     plan = json.loads(idle.told(*words, "--json"))
@@ -103,7 +101,7 @@ def test_a_held_machine_outlives_its_pool(idle: Trial) -> None:
 
 
 @pytest.mark.parametrize("name", ["trial-builders-0009", "trial-bilders-0001"])
-def test_a_machine_that_there_is_none_of_is_told(idle: Trial, name: str) -> None:
+def test_hold_of_unknown_machine_names_known_machines(idle: Trial, name: str) -> None:
     assert ONE in idle.told("hold", name, *WHY, code=1)
 
 
@@ -129,7 +127,7 @@ def begin_failed(trial: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_one_of_the_machines_that_fail_to_boot_is_held_with_its_console(failed: Trial) -> None:
+def test_failed_boot_is_held_with_its_console(failed: Trial) -> None:
     (planned,) = failed.plan()["holds"]
     assert planned["worker"] == ONE
     failed.apply()
@@ -152,7 +150,7 @@ def test_a_failed_machine_that_is_released_is_deleted(failed: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_what_fails_later_goes_while_one_is_held(failed: Trial) -> None:
+def test_later_failed_boots_are_deleted_while_one_is_held(failed: Trial) -> None:
     failed.apply()
     failed.wait_for("3")
     failed.apply()
@@ -164,6 +162,6 @@ def test_what_fails_later_goes_while_one_is_held(failed: Trial) -> None:
     assert failed.machines() == [ONE]
 
 
-def test_the_console_of_any_machine_is_told(idle: Trial) -> None:
+def test_console_shows_text_or_names_known_machines(idle: Trial) -> None:
     assert "registered" in idle.told("machine", "console", TWO)
     assert ONE in idle.told("machine", "console", "trial-builders-0009", code=1)

@@ -70,7 +70,7 @@ def test_a_machine_is_given_back_when_its_hold_expires(idle: Trial) -> None:
     assert idle.machines() == [ONE, TWO]
 
 
-def test_a_machine_is_idle_anew_when_its_hold_was_long(idle: Trial) -> None:
+def test_idle_time_restarts_when_long_hold_ends(idle: Trial) -> None:
     idle.told("hold", ONE, "--for", "9h", "--reason", "looked at")
     idle.told("hold", TWO, "--for", "9h", "--reason", "looked at")
     idle.apply()
@@ -145,7 +145,7 @@ def test_a_drain_without_a_record_goes_when_released(idle: Trial) -> None:
     assert reasons(idle, "delete") == {ONE: "idle-too-long"}
 
 
-def test_what_is_not_held_is_told_with_what_is(idle: Trial) -> None:
+def test_hold_end_names_held_machines_when_name_is_not_held(idle: Trial) -> None:
     idle.told("hold", TWO, *WHY)
 
     assert TWO in idle.told("hold", ONE, "--end", code=1)

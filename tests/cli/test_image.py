@@ -82,7 +82,7 @@ def test_an_image_without_versions_says_so(baked: Trial) -> None:
         (["golden", "1"], ("image golden", "version 1", "none")),
     ],
 )
-def test_what_nobody_remembers_is_told_with_what_there_is(
+def test_image_show_lists_known_names_when_name_is_unknown(
     baked: Trial, names: list[str], said: tuple[str, ...]
 ) -> None:
     code, told = baked.do("image", "show", *names)
@@ -91,7 +91,7 @@ def test_what_nobody_remembers_is_told_with_what_there_is(
     assert tells(told, "fleet: error", *said)
 
 
-def test_what_fleet_yaml_pins_is_marked(baked: Trial) -> None:
+def test_image_list_marks_pinned_version(baked: Trial) -> None:
     text = (baked.folder / "fleet.yaml").read_text()
     baked.write(text.replace("suite: trixie,", f"suite: trixie, version: {NEW},"))
 

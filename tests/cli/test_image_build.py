@@ -45,7 +45,7 @@ def test_a_build_needs_a_store_to_be_remembered_in(trial: Trial) -> None:
     assert (code, "fleet state init" in said) == (4, True)
 
 
-def test_what_a_build_does_is_told_with_since_when_it_runs() -> None:
+def test_build_step_shows_elapsed_time() -> None:
     steps = (
         BuildStep(phase="base", seconds=2.9),
         BuildStep(phase="role", task="Install the worker", seconds=61.2),
@@ -67,7 +67,7 @@ def test_what_a_build_does_is_told_with_since_when_it_runs() -> None:
         ),
     ],
 )
-def test_a_build_says_what_comes_next(tests: tuple[images.Test, ...], end: list[str]) -> None:
+def test_build_result_names_next_command(tests: tuple[images.Test, ...], end: list[str]) -> None:
     made = a_manifest(version="20261121T203000Z", way="instance", tests=tests)
 
     said = built_to_text(BuildResult(folder="images/trixie", manifest=made)).splitlines()
@@ -89,7 +89,7 @@ def test_a_place_to_build_at_may_be_a_queue(trial: Trial) -> None:
     )
 
 
-def test_what_is_for_disks_goes_not_with_a_machine(trial: Trial) -> None:
+def test_image_build_refuses_raw_with_at(trial: Trial) -> None:
     code, said = trial.do("image", "build", "trixie", "--at", "desk", "--raw")
 
     assert (code, "--at excludes " in said) == (2, True)
@@ -104,7 +104,7 @@ def test_what_is_for_disks_goes_not_with_a_machine(trial: Trial) -> None:
         (90, "task:sbuild failed", "fleet image test trixie 20261121T203000Z"),
     ],
 )
-def test_a_failed_version_names_what_failed(
+def test_failed_version_shows_reason_and_command(
     trial: Trial, built_in: int | None, why: str, command: str
 ) -> None:
     """A build that failed leaves nothing to test."""

@@ -111,7 +111,7 @@ def test_a_build_that_is_elsewhere_is_said_and_not_due(trial: Trial) -> None:
 PIPELINE = ("image", "due", "--gitlab-child-pipeline", "images.yml")
 
 
-def test_a_pipeline_is_written_with_a_job_for_what_is_due(trial: Trial) -> None:
+def test_image_due_writes_pipeline_with_job_per_due_image(trial: Trial) -> None:
     code, _ = trial.do(*PIPELINE)
 
     jobs = yaml.safe_load((trial.folder / "images.yml").read_text())
@@ -119,7 +119,7 @@ def test_a_pipeline_is_written_with_a_job_for_what_is_due(trial: Trial) -> None:
     assert "image trixie" in jobs
 
 
-def test_each_job_of_the_pipeline_has_what_a_file_says_but_its_own_script(trial: Trial) -> None:
+def test_pipeline_jobs_have_keys_of_job_file_except_script(trial: Trial) -> None:
     (trial.folder / "job.yml").write_text("{image: bakery, tags: [root], script: [boast]}")
 
     code, _ = trial.do(*PIPELINE, "--gitlab-job", "job.yml")

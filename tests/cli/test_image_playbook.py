@@ -149,7 +149,7 @@ def test_nothing_is_left_when_the_playbook_fails(bakery: Bakery) -> None:
     assert (code, "Install mock" in said, bakery.rig.hetzner.left()) == (1, True, [])
 
 
-def test_what_could_not_be_deleted_goes_with_the_next_build(bakery: Bakery) -> None:
+def test_next_build_deletes_server_left_by_failed_one(bakery: Bakery) -> None:
     bakery.rig.api.fail(Fault(method="DELETE", path="/servers/*", status=403, count=1))
     assert bakery.do("build", "mock")[0] == 1
     assert len(bakery.rig.hetzner.left()) == 1
@@ -222,7 +222,7 @@ def test_a_new_version_is_due_when_a_file_of_the_folder_changes(bakery: Bakery) 
     assert "mock-builder/playbook.yml" in str(due(bakery)["causes"])
 
 
-def test_only_what_is_in_the_image_changes_its_digest() -> None:
+def test_image_digest_depends_only_on_contents() -> None:
     keys = {
         "kind": "playbook",
         "provider": "hetzner",
@@ -253,7 +253,7 @@ def test_a_playbook_without_a_file_has_no_digest(tmp_path: Path) -> None:
     "path",
     ["playbook.yml", "../shared/p.yml", "/srv/p.yml", "a/../b/p.yml", "a/p.sh", ".git/p.yml"],
 )
-def test_a_playbook_lies_in_a_folder_beside_fleet_yaml(bakery: Bakery, path: str) -> None:
+def test_playbook_path_is_refused_outside_own_folder(bakery: Bakery, path: str) -> None:
     bakery.trial.write(FLEET.replace("mock-builder/playbook.yml", path))
 
     code, said = bakery.trial.do("validate")

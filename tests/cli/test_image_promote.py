@@ -39,7 +39,7 @@ def test_machines_boot_the_current_version(baked: Trial) -> None:
     assert booted(baked) == [f"trixie-{OLD}"]
 
 
-def test_the_newest_tested_version_is_promoted_and_it_is_said_what_is_replaced(
+def test_promote_selects_newest_tested_and_lists_replaced_machines(
     baked: Trial,
 ) -> None:
     code, said = baked.do("image", "promote", "trixie")
@@ -52,7 +52,7 @@ def test_the_newest_tested_version_is_promoted_and_it_is_said_what_is_replaced(
     assert baked.versions() == {OLD: "previous", NEW: "current"}
 
 
-def test_a_promoted_version_replaces_the_machine_in_the_runs_that_follow(baked: Trial) -> None:
+def test_promoted_version_replaces_machine_in_later_runs(baked: Trial) -> None:
     baked.do("image", "promote", "trixie")
     baked.wait_for()
 
@@ -65,7 +65,7 @@ def test_a_promoted_version_replaces_the_machine_in_the_runs_that_follow(baked: 
     assert booted(baked) == [f"trixie-{NEW}"]
 
 
-def test_what_an_earlier_promotion_left_to_replace_is_said_again(baked: Trial) -> None:
+def test_promote_lists_machines_outdated_by_earlier_promotion(baked: Trial) -> None:
     newer = "20261122T060000Z"
     baked.remember(a_published(newer, "tested"))
     baked.do("image", "promote", "trixie", NEW)
@@ -111,9 +111,7 @@ def test_a_rollback_brings_the_previous_version_back(baked: Trial) -> None:
 
 
 @pytest.mark.parametrize("verb", ["promote", "rollback"])
-def test_what_is_pinned_is_not_moved_and_the_line_of_the_pin_is_told(
-    baked: Trial, verb: str
-) -> None:
+def test_promote_of_pinned_image_is_refused_with_place_of_pin(baked: Trial, verb: str) -> None:
     baked.write(fleet_yaml().replace("suite: trixie,", f"version: {OLD}, suite: trixie,"))
 
     code, said = baked.do("image", verb, "trixie")
@@ -139,7 +137,7 @@ def test_an_untested_version_is_refused(baked: Trial) -> None:
         (["trixie", "1"], ("image trixie", "version 1", f"{OLD}, {NEW}")),
     ],
 )
-def test_what_there_is_not_is_told_with_what_there_is(
+def test_promote_lists_versions_when_name_is_unknown(
     baked: Trial, name: list[str], said: tuple[str, ...]
 ) -> None:
     code, told = baked.do("image", "promote", *name)
@@ -157,7 +155,7 @@ def test_a_share_is_from_one_to_a_hundred_percent(baked: Trial, share: str) -> N
     assert ended.value.code == 2
 
 
-def test_an_image_that_was_baked_elsewhere_is_promoted_from_fleet_yaml(trial: Trial) -> None:
+def test_existing_image_is_promoted_from_fleet_yaml(trial: Trial) -> None:
     def declare(name: str) -> None:
         recipe = "trixie: {suite: trixie, architecture: amd64}"
         trial.write(fleet_yaml().replace(recipe, f"trixie: {{existing: {{desk: {name}}}}}"))

@@ -33,7 +33,7 @@ def baked(trial: Trial) -> Trial:
     return trial
 
 
-def test_what_nothing_refers_to_is_deleted_with_its_folder(baked: Trial) -> None:
+def test_prune_deletes_unreferenced_versions_and_folders(baked: Trial) -> None:
     code, said = baked.do("image", "prune")
 
     assert (code, said.count("\n")) == (0, 4)
@@ -55,7 +55,7 @@ def test_a_dry_run_deletes_nothing(baked: Trial) -> None:
     assert baked.files() == before
 
 
-def test_what_a_machine_boots_stays(baked: Trial) -> None:
+def test_prune_keeps_version_of_a_machine(baked: Trial) -> None:
     baked.do("image", "promote", "trixie", V1)
     baked.wait_for("1")
     baked.apply()
@@ -68,7 +68,7 @@ def test_what_a_machine_boots_stays(baked: Trial) -> None:
     assert set(baked.versions()) == {V1, V2, V3}
 
 
-def test_what_a_saved_plan_makes_machines_with_stays(baked: Trial) -> None:
+def test_prune_keeps_version_of_a_saved_plan(baked: Trial) -> None:
     baked.do("image", "promote", "trixie", V1)
     baked.wait_for("1")
     baked.do("plan", "--out", "plan.json")
@@ -112,9 +112,7 @@ def id_at(shelf: Directory) -> str:
     return upload.id
 
 
-def test_what_a_place_holds_and_nobody_remembers_is_shown_and_stays(
-    baked: Trial, shelf: Directory
-) -> None:
+def test_prune_lists_and_keeps_uploads_without_version(baked: Trial, shelf: Directory) -> None:
     first, second = baked.do("image", "prune"), baked.do("image", "prune")
 
     told = f"? found trixie {V0} at desk, {id_at(shelf)}: no version in the store; publish it"
@@ -124,9 +122,7 @@ def test_what_a_place_holds_and_nobody_remembers_is_shown_and_stays(
     assert shelf.keys(f"trixie/{V0}/")
 
 
-def test_what_nobody_remembers_is_deleted_where_a_person_names_it(
-    baked: Trial, shelf: Directory
-) -> None:
+def test_prune_deletes_forgotten_upload_when_named(baked: Trial, shelf: Directory) -> None:
     named = ("--forgotten", id_at(shelf))
     told = f"- delete trixie {V0} at desk, {id_at(shelf)}: no version in the store\n"
 

@@ -56,7 +56,7 @@ def test_a_tested_version_is_published_and_remembered(built: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_the_job_of_a_child_pipeline_does_what_is_due(built: Trial) -> None:
+def test_child_pipeline_job_publishes_due_version(built: Trial) -> None:
     image = DueImage(image="trixie", steps=("publish",), version=VERSION)
     report = DueReport(fleet="trial", time=NOW, images=(image,))
     given = {"before_script": [f"PATH={ROOT / '.venv' / 'bin'}:$PATH"]}
@@ -130,7 +130,7 @@ def test_only_the_places_that_are_named_are_published_to(built: Trial) -> None:
         (["trixie", "--to", "dusk"], ("provider dusk", "desk")),
     ],
 )
-def test_what_cannot_be_published_is_said(
+def test_publish_names_reason_when_impossible(
     built: Trial, arguments: list[str], said: tuple[str, ...]
 ) -> None:
     code, told = built.do("image", "publish", *arguments)
@@ -164,7 +164,7 @@ def test_an_image_without_a_place_to_publish_to_is_wrong_usage(trial: Trial) -> 
     assert "images.trixie.publish" in said
 
 
-def test_a_version_that_did_not_pass_its_test_is_published_only_by_name(trial: Trial) -> None:
+def test_publish_skips_untested_version_unless_named(trial: Trial) -> None:
     publishing_to(trial, "desk")
     trial.remember(a_version(version="20261122T000000Z", state="built"))
     a_build(trial.folder / ".fleet/images/trixie/20261122T000000Z", version="20261122T000000Z")
@@ -186,7 +186,7 @@ def test_a_version_that_failed_is_not_published(trial: Trial) -> None:
     assert tells(said, "image trixie 20261122T000000Z", "failed", "built", "tested")
 
 
-def test_a_file_that_is_not_what_was_built_is_not_published(built: Trial) -> None:
+def test_publish_refuses_file_that_differs_from_manifest(built: Trial) -> None:
     disk = built.folder / ".fleet/images/trixie" / VERSION / "disk.raw"
     disk.write_bytes(b"something else")
 

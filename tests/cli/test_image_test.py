@@ -78,7 +78,7 @@ def test_an_image_that_is_fit_for_use_is_tested_from_then_on(trial: Trial, fit: 
 
 
 @needs_programs
-def test_each_problem_is_told_and_written_down(trial: Trial, unfit: Path) -> None:
+def test_image_test_reports_and_stores_each_problem(trial: Trial, unfit: Path) -> None:
     folder = build(trial, unfit)
 
     code, said = trial.do("image", "test", "trixie", VERSION, "--offline")
@@ -278,7 +278,7 @@ def test_a_version_without_a_disk_says_so(trial: Trial, tests: list[object], ins
         ),
     ],
 )
-def test_what_cannot_be_tested_is_told_with_what_to_do(
+def test_image_test_error_names_next_step(
     trial: Trial, args: list[str], code: int, said: tuple[str, ...]
 ) -> None:
     trial.write(fleet_yaml().replace("images:", "images:\n  golden: {existing: {desk: g1}}"))
@@ -297,7 +297,7 @@ def idle_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_programs
 @needs_firmware
-def test_a_booted_image_offers_what_its_worker_told(
+def test_booted_image_stores_tags_of_its_worker(
     trial: Trial, fit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = build(trial, fit)
@@ -348,7 +348,7 @@ def test_an_image_that_does_not_boot_has_failed(
     ],
 )
 @pytest.mark.usefixtures("idle_qemu")
-def test_what_cannot_be_booted_is_told_with_what_to_do(
+def test_image_test_boot_error_names_next_step(
     trial: Trial, fit: Path, args: list[str], code: int, said: tuple[str, ...]
 ) -> None:
     build(trial, fit)

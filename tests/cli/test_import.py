@@ -23,7 +23,7 @@ def sources(project: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("system", ["resalloc", "copr", "debusine"])
-def test_what_is_written_validates(
+def test_import_writes_valid_fleet_yaml(
     run_fleet: RunFleet, sources: dict[str, Path], system: str
 ) -> None:
     imported = run_fleet(
@@ -42,9 +42,7 @@ LONG = "p:\n  cmd_delete: delete\n  cmd_new: |\n    set -e\n" + "".join(
 )
 
 
-def test_long_commands_become_programs_beside_fleet_yaml(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_import_writes_long_commands_as_scripts(run_fleet: RunFleet, project: Path) -> None:
     (project / "pools.yaml").write_text(LONG, encoding="utf-8")
 
     again = [run_fleet("import", "resalloc", "pools.yaml", "--out", "fleet.yaml") for _ in "12"]
@@ -86,7 +84,7 @@ def test_long_commands_stay_inside_where_fleet_yaml_is_printed(
     assert run_fleet("validate").returncode == 0
 
 
-def test_changes_are_told_and_written_as_json(
+def test_import_reports_changes_as_text_and_json(
     run_fleet: RunFleet, project: Path, sources: dict[str, Path]
 ) -> None:
     imported = run_fleet("import", "resalloc", sources["resalloc"], "--json", "changes.json")
@@ -98,7 +96,7 @@ def test_changes_are_told_and_written_as_json(
     assert tells(imported.stdout, "fleet import resalloc", "pools.yaml")
 
 
-def test_a_recorded_queue_shows_what_only_the_prefix_took(
+def test_import_copr_lists_names_matched_only_by_prefix(
     run_fleet: RunFleet, project: Path, sources: dict[str, Path]
 ) -> None:
     requests = [
@@ -144,7 +142,7 @@ def test_a_recorded_queue_shows_what_only_the_prefix_took(
         ("debusine", "pools: 1\n", "pools:1:1: error[wrong-type] expected the list that"),
     ],
 )
-def test_what_cannot_be_read_is_a_finding_with_its_place(
+def test_import_reports_unreadable_file_with_place(
     run_fleet: RunFleet, project: Path, system: str, content: str, finding: str
 ) -> None:
     (project / "pools").write_text(content, encoding="utf-8")
@@ -204,7 +202,7 @@ def test_one_way_to_the_worker_pools_is_enough_and_needed(
     assert tells(refused.stderr, "POOLS.YAML", "--dsn-env", "VARIABLE", "--admin", "COMMAND")
 
 
-def test_a_server_that_gives_no_list_is_a_failure_and_nothing_is_written(
+def test_import_debusine_fails_without_output_when_server_fails(
     run_fleet: RunFleet, project: Path
 ) -> None:
     refused = run_fleet("import", "debusine", "--out", "fleet.yaml", "--admin", "false")

@@ -53,7 +53,7 @@ def test_with_nothing_at_hand_the_first_plan_makes_machines(
 
 
 @pytest.mark.parametrize(("queue", "cloud", "size"), CHOICES)
-def test_each_choice_validates_and_its_plan_names_what_is_to_be_set(
+def test_init_choices_validate_and_plan_names_missing_settings(
     run_fleet: RunFleet, queue: str, cloud: str, size: str
 ) -> None:
     with Loopback(serving()) as server:
@@ -75,7 +75,7 @@ def test_each_choice_validates_and_its_plan_names_what_is_to_be_set(
     assert ("fleet state init" in planned) is False
 
 
-def test_builds_of_a_copr_get_machines_and_those_with_a_ticket_count_once(
+def test_init_copr_creates_machine_per_build_counted_once(
     run_fleet: RunFleet,
 ) -> None:
     jobs = [{**SOURCE}, {**BUILD_42, "tags": []}]
@@ -92,7 +92,7 @@ def test_builds_of_a_copr_get_machines_and_those_with_a_ticket_count_once(
         assert [each["action"] for each in actions] == ["create", "create"]
 
 
-def test_a_ticket_gets_a_machine_by_what_it_says_to_do_next(run_fleet: RunFleet) -> None:
+def test_init_tickets_serves_a_ticket_by_its_printed_steps(run_fleet: RunFleet) -> None:
     begun = run_fleet("init", "--queue", "tickets")
     steps = re.findall(r"^  \d+\. fleet (.+?)(?:  \(.*)?$", begun.stdout, re.MULTILINE)
     done = [run_fleet(*step.split()) for step in steps]
@@ -102,7 +102,7 @@ def test_a_ticket_gets_a_machine_by_what_it_says_to_do_next(run_fleet: RunFleet)
 
 
 @pytest.mark.parametrize("cloud", sorted(PAID))
-def test_an_image_for_debusine_has_a_worker_that_reports_tags_and_a_place(
+def test_init_debusine_image_has_worker_source_and_publish_place(
     run_fleet: RunFleet, project: Path, cloud: str
 ) -> None:
     run_fleet("init", "--queue", "debusine", "--cloud", cloud)
@@ -114,7 +114,7 @@ def test_an_image_for_debusine_has_a_worker_that_reports_tags_and_a_place(
 
 
 @pytest.mark.parametrize("cloud", sorted(PAID))
-def test_machines_for_tickets_boot_what_the_cloud_has_and_need_no_bake(
+def test_init_tickets_uses_existing_cloud_image(
     run_fleet: RunFleet, project: Path, cloud: str
 ) -> None:
     begun = run_fleet("init", "--queue", "tickets", "--cloud", cloud)
@@ -136,7 +136,7 @@ def test_every_key_that_is_written_is_said_to_do_something(project: Path) -> Non
             assert re.search(rf"^ *{key}:.* # \w", text, re.MULTILINE), key
 
 
-def test_the_pipeline_is_the_one_of_the_page_and_hides_what_fleet_keeps(
+def test_init_writes_documented_pipeline_and_ignores_state(
     run_fleet: RunFleet, project: Path
 ) -> None:
     run_fleet("init")
@@ -158,7 +158,7 @@ def test_the_pipeline_is_the_one_of_the_page_and_hides_what_fleet_keeps(
 
 @pytest.mark.parametrize("name", ["README.md", ".gitignore", ".gitlab-ci.yml", "fleet.yaml"])
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_what_is_there_is_named_and_stays(
+def test_init_names_and_keeps_existing_file(
     run_fleet: RunFleet, project: Path, name: str, kind: str
 ) -> None:
     if kind == "file":
@@ -184,7 +184,7 @@ def test_a_second_run_is_refused_and_changes_nothing(run_fleet: RunFleet, projec
     assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
 
 
-def test_what_an_interrupted_run_left_is_completed(run_fleet: RunFleet, project: Path) -> None:
+def test_init_completes_an_interrupted_run(run_fleet: RunFleet, project: Path) -> None:
     run_fleet("init")
     for path in (project / ".fleet").iterdir():
         path.unlink()
@@ -256,7 +256,7 @@ def test_wrong_usage_writes_nothing(
 
 
 @pytest.mark.parametrize("url", ["https://d.example\n  x: y", "d.example", '"', "#", "{a: b}"])
-def test_a_url_that_is_none_is_told_and_nothing_is_written(
+def test_init_refuses_invalid_url_without_files(
     run_fleet: RunFleet, project: Path, url: str
 ) -> None:
     done = run_fleet("init", "--url", url)
@@ -299,7 +299,7 @@ def test_the_doctor_names_the_commands_of_a_pool_that_has_its_own(
     assert steps[0]["do"] == "see the commands of basic in fleet.yaml"
 
 
-def test_what_cannot_be_imported_leaves_nothing(run_fleet: RunFleet, project: Path) -> None:
+def test_init_leaves_no_files_when_import_fails(run_fleet: RunFleet, project: Path) -> None:
     (project / "pools.yaml").write_text("basic: [\n")
 
     done = run_fleet("init", "--from", "resalloc", "pools.yaml")

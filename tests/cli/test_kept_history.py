@@ -21,7 +21,7 @@ def observed(run_fleet: RunFleet, *options: str) -> dict[str, object]:
     return world
 
 
-def test_each_run_is_planned_again_from_what_is_kept(trial: Trial, run_fleet: RunFleet) -> None:
+def test_kept_observation_reproduces_plan_of_its_run(trial: Trial, run_fleet: RunFleet) -> None:
     trial.write(fleet_yaml(desk="boot: 1h"))
     trial.wait_for("1", big=["2"])
     trial.apply()
@@ -43,7 +43,7 @@ def test_the_latest_of_the_time_asked_for_is_written(trial: Trial, run_fleet: Ru
     assert observed(run_fleet, "--until", str(first["time"])) == first
 
 
-def test_a_history_is_carried_on_with_what_is_newer(trial: Trial, run_fleet: RunFleet) -> None:
+def test_history_append_adds_only_newer_observations(trial: Trial, run_fleet: RunFleet) -> None:
     store, day = trial.store(), timedelta(days=1)
     for nth in range(3):
         world = World(fleet="trial", time=NOW + nth * day)
@@ -84,7 +84,7 @@ def test_where_nothing_is_kept_nothing_is_written(trial: Trial, run_fleet: RunFl
     assert not (trial.folder / "kept.json").exists()
 
 
-def test_a_time_is_asked_for_of_what_is_kept_only(run_fleet: RunFleet) -> None:
+def test_observe_since_is_wrong_usage_without_kept(run_fleet: RunFleet) -> None:
     found = run_fleet("observe", "--since", "2h")
 
     assert found.returncode == 2

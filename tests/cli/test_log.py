@@ -26,7 +26,7 @@ def change(trial: Trial, statement: str) -> None:
         connection.execute(sa.text(statement))
 
 
-def test_a_run_says_what_it_created_why_and_at_what_cost(trial: Trial) -> None:
+def test_log_shows_creation_with_reason_and_cost(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
 
@@ -61,7 +61,7 @@ def test_the_log_is_filtered(trial: Trial) -> None:
     assert "3 earlier entries" in trial.told("log", "--last", "1")
 
 
-def test_who_started_it_and_from_what_is_said(
+def test_log_shows_user_and_commit_with_escapes_removed(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = {
@@ -92,7 +92,7 @@ def test_a_run_that_fails_is_in_the_log(trial: Trial) -> None:
     assert "nowhere" in run["because"]
 
 
-def test_what_a_person_deletes_is_in_the_log(trial: Trial) -> None:
+def test_log_contains_deletion_by_a_person(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": WARM}, desk="boot: 1h"))
     trial.wait_for("1")
     trial.apply()
@@ -139,7 +139,7 @@ def test_a_whole_log_is_verified_and_says_where_it_ends(trial: Trial) -> None:
         "update fleet_log set entry = replace(entry, 'done', 'failed') where place = 2",
     ],
 )
-def test_what_was_taken_out_or_changed_is_found(trial: Trial, statement: str) -> None:
+def test_log_verify_finds_deleted_or_changed_entries(trial: Trial, statement: str) -> None:
     trial.wait_for("1")
     trial.apply()
     change(trial, statement)
@@ -147,7 +147,7 @@ def test_what_was_taken_out_or_changed_is_found(trial: Trial, statement: str) ->
     assert json.loads(trial.told("log", "--verify", "--json", code=1))["breaks"]
 
 
-def test_a_log_that_was_written_anew_lacks_what_was_noted(trial: Trial) -> None:
+def test_log_verify_finds_rewritten_log_by_noted_head(trial: Trial) -> None:
     trial.apply()
     head = json.loads(trial.told("log", "--verify", "--json"))["head"]
     change(trial, "delete from fleet_log")
@@ -158,13 +158,13 @@ def test_a_log_that_was_written_anew_lacks_what_was_noted(trial: Trial) -> None:
     assert not json.loads(trial.told("log", "--verify", head, "--json", code=1))["whole"]
 
 
-def test_what_is_no_place_of_a_log_is_wrong_usage(trial: Trial) -> None:
+def test_log_refuses_invalid_place_or_time(trial: Trial) -> None:
     trial.told("log", "--verify", "12", code=2)
     with pytest.raises(SystemExit):
         trial.do("log", "--since", "yesterday")
 
 
-def test_without_a_store_there_is_no_log(trial: Trial) -> None:
+def test_log_exits_4_without_store(trial: Trial) -> None:
     (trial.folder / ".fleet/store.db").unlink()
 
     trial.told("log", code=4)

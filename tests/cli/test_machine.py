@@ -68,7 +68,7 @@ def test_cost_of_a_machine_is_unknown_when_its_provider_is_unread(
     assert [[*each["cost"]] for each in listed["machines"]] == [["unknown"]] * 2
 
 
-def test_a_pool_that_there_is_none_of_is_told(two: Trial) -> None:
+def test_machine_list_of_unknown_pool_names_known_pools(two: Trial) -> None:
     code, said = two.do("machine", "list", "--pool", "bilders")
 
     assert code == 1
@@ -153,7 +153,7 @@ def test_a_machine_with_a_ticket_stays_until_it_is_closed(project: Path) -> None
     assert trial.machines() == []
 
 
-def test_what_is_not_known_to_be_idle_stays_and_is_refused(two: Trial) -> None:
+def test_machine_delete_refuses_machine_of_unknown_state(two: Trial) -> None:
     two.write(fleet_yaml(pools={"builders": WARM.replace("workers", "mode: pause, workers")}))
 
     code, said = two.do("machine", "delete", TWO, "--apply")
@@ -217,7 +217,7 @@ def test_a_deletion_without_a_store_is_refused(two: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_what_an_earlier_run_failed_to_delete_goes_with_what_is_named(project: Path) -> None:
+def test_machine_delete_also_deletes_earlier_failed_deletion(project: Path) -> None:
     """The engine deletes it in any case, so that a plan without it would be refused."""
     trial = Trial(project)
     write_hooks(project, delete="test ! -e broken && rm -f machines/$FLEET_MACHINE")

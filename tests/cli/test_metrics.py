@@ -23,7 +23,7 @@ def figures(text: str, name: str) -> dict[tuple[str, ...], float]:
     return {key[1:]: value for key, value in read_metrics(text).items() if key[0] == name}
 
 
-def test_status_writes_what_exists_now(trial: Trial, run_fleet: RunFleet) -> None:
+def test_status_metrics_count_current_machines(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1", "2")
     trial.apply()
     trial.age(hours=1)

@@ -86,7 +86,9 @@ def test_comparison_counts_the_builds_of_each_package(run_fleet: RunFleet, proje
     assert (rule["packages"], rule["added_packages"]) == (expected, expected)
 
 
-def test_requests_of_one_cause_are_told_in_one_line(run_fleet: RunFleet, project: Path) -> None:
+def test_newly_matched_requests_share_one_line_per_cause(
+    run_fleet: RunFleet, project: Path
+) -> None:
     tags = [("worker:build-arch:amd64",), (), ("worker:type:external",)]
     builds = [build(n, "chromium", "amd64") for n in (1, 2, 3)]
     builds += [build(n, f"p{n}", required=each, priority=-1) for n, each in enumerate(tags, 4)]

@@ -16,9 +16,7 @@ THEN = "2026-11-20T08:00:00Z"
 AT = datetime(2026, 11, 20, 8, 0, tzinfo=UTC)
 
 
-def test_what_is_observed_is_valid_by_the_published_schema(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_observed_world_matches_published_schema(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
 
@@ -30,7 +28,7 @@ def test_what_is_observed_is_valid_by_the_published_schema(
     assert list(world["stacks"]) == ["builders"]
 
 
-def test_out_writes_a_file_and_says_what_to_do_with_it(trial: Trial, run_fleet: RunFleet) -> None:
+def test_observe_out_names_file_and_its_use(trial: Trial, run_fleet: RunFleet) -> None:
     observed = run_fleet("observe", "--out", "seen.json")
 
     assert (observed.returncode, observed.stdout) == (0, "")
@@ -86,7 +84,7 @@ def test_a_moment_of_a_history_is_planned_again(trial: Trial, run_fleet: RunFlee
     assert [plan["time"] == THEN for plan in plans] == [True, False]
 
 
-def test_a_history_that_an_append_tore_is_read_without_its_end_and_says_so(
+def test_torn_history_is_read_and_truncated_with_a_warning(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     run_fleet("observe", "--append", "history.jsonl.zst")
@@ -104,7 +102,9 @@ def test_a_history_that_an_append_tore_is_read_without_its_end_and_says_so(
     assert mended.stderr == ""
 
 
-def test_a_file_that_is_no_history_is_left_alone(trial: Trial, run_fleet: RunFleet) -> None:
+def test_observe_append_refuses_a_file_that_is_not_a_history(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
     before = (trial.folder / "fleet.yaml").read_bytes()
 
     appended = run_fleet("observe", "--append", "fleet.yaml")

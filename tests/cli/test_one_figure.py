@@ -157,7 +157,7 @@ START = datetime(2026, 11, 23, 8, tzinfo=UTC)
         ("paid-end", "10m", "10m", 30),
     ],
 )
-def test_simulation_costs_what_the_plan_says_when_billed_by_hour(
+def test_simulation_costs_as_planned_when_billed_by_hour(
     story: Clocked, at: str, cadence: str, idle: str, minutes: int
 ) -> None:
     story.write(REPLAYED, at=at, cadence=cadence, idle=idle)

@@ -25,9 +25,7 @@ ESCAPE = "\x1b["
 LONG_NAMES = [f"package-{number}-with-a-long-name" for number in range(9)]
 
 
-def test_a_plan_as_text_says_what_where_why_and_at_what_cost(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_plan_text_shows_action_machine_reason_and_cost(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
 
     planned = run_fleet("plan")
@@ -90,7 +88,7 @@ def test_out_saves_the_plan_that_is_printed(trial: Trial, run_fleet: RunFleet) -
     assert (trial.folder / "plan.json").read_text() == planned.stdout
 
 
-def test_the_report_for_gitlab_counts_what_changes(trial: Trial, run_fleet: RunFleet) -> None:
+def test_gitlab_report_counts_planned_changes(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
 
     planned = run_fleet("plan", "--gitlab-terraform-report", "tfplan.json")
@@ -138,7 +136,7 @@ def test_a_base_may_be_a_revision_of_git(trial: Trial, run_fleet: RunFleet) -> N
     assert "nowhere" in nowhere["unknown"]
 
 
-def test_a_plan_with_a_base_tells_the_change_from_what_demand_asks_for(
+def test_plan_with_base_separates_config_change_from_demand(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.wait_for("1", big=["2"])
@@ -178,9 +176,7 @@ def test_a_change_of_comments_makes_no_difference(trial: Trial, run_fleet: RunFl
     assert whole.startswith("<details>")
 
 
-def test_the_included_files_of_a_base_are_those_beside_it(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_base_reads_include_files_next_to_it(trial: Trial, run_fleet: RunFleet) -> None:
     include = 'include: ["more/*.yaml"]\n'
     for folder, most in (("base", 1), (".", 2)):
         more = trial.folder / folder / "more"
@@ -281,7 +277,7 @@ def observed(trial: Trial, run_fleet: RunFleet) -> tuple[str, ...]:
     ],
     ids=["of-another-fleet", "cut-short", "of-a-newer-format", "empty"],
 )
-def test_a_world_that_cannot_be_used_leaves_what_the_change_edits(
+def test_plan_shows_edited_keys_when_world_is_unusable(
     trial: Trial, run_fleet: RunFleet, broken: Callable[[str], str], because: tuple[str, ...]
 ) -> None:
     arguments = observed(trial, run_fleet)
@@ -448,7 +444,7 @@ def plan_into(out: int, trial: Trial, warm: Warm, *options: str) -> Completed:
 
 
 @pytest.mark.parametrize("options", [(), ("--world", "world.json")])
-def test_a_reader_that_has_left_is_no_traceback(
+def test_plan_exits_1_without_traceback_when_pipe_is_closed(
     options: tuple[str, ...], trial: Trial, warm: Warm
 ) -> None:
     read, write = os.pipe()
@@ -540,7 +536,7 @@ def test_a_terminal_gets_colour_and_no_trace_of_progress(trial: Trial, warm: War
 
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", "CI"])
-def test_nobody_gets_colour_who_does_not_want_it(trial: Trial, warm: Warm, variable: str) -> None:
+def test_terminal_plan_has_no_color_when_disabled(trial: Trial, warm: Warm, variable: str) -> None:
     trial.wait_for("1")
 
     said = on_a_terminal(trial, warm, **{variable: "1"})
@@ -561,9 +557,7 @@ def test_a_pipe_gets_no_colour(trial: Trial, run_fleet: RunFleet) -> None:
     assert ESCAPE not in run_fleet("plan").stdout
 
 
-def test_a_plan_says_on_a_line_each_what_unserved_requests_ask_for(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_plan_lists_required_tags_of_unserved_requests(trial: Trial, run_fleet: RunFleet) -> None:
     full = "{provider: desk, machine: ccx33, image: trixie, provides: [a, b], workers: {max: 0}}"
     trial.write(fleet_yaml(pools={"full": full}))
     trial.init()

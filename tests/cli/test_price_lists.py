@@ -90,7 +90,7 @@ def age(by: timedelta) -> None:
     store.prices.write({"hetzner": kept.altered(read_at=kept.read_at - by)})
 
 
-def test_a_plan_costs_what_hetzner_charges_and_not_what_the_shipped_table_says(
+def test_plan_uses_hetzner_prices_instead_of_catalogue(
     asked: Asked,
 ) -> None:
     asked.charge("0.5000000000")
@@ -158,7 +158,7 @@ def test_hetzner_is_asked_once_a_day(asked: Asked) -> None:
     assert fourth["cost_after"] == "0.5008"
 
 
-def test_while_hetzner_does_not_answer_the_kept_prices_count_with_their_age(asked: Asked) -> None:
+def test_plan_uses_stored_prices_with_age_when_hetzner_is_down(asked: Asked) -> None:
     asked.charge("0.5000000000")
     asked.plan()
     age(timedelta(hours=49))
@@ -176,7 +176,7 @@ def test_while_hetzner_does_not_answer_the_kept_prices_count_with_their_age(aske
     assert tells(text, source["as_of"], "2 d", "1 h")
 
 
-def test_where_none_was_ever_read_the_shipped_table_counts_and_that_is_said(asked: Asked) -> None:
+def test_plan_uses_catalogue_when_no_prices_were_ever_read(asked: Asked) -> None:
     asked.api.fail(Fault("GET", "/pricing", status=503))
 
     plan = asked.plan()
@@ -187,7 +187,7 @@ def test_where_none_was_ever_read_the_shipped_table_counts_and_that_is_said(aske
     assert "503" in source["because"]
 
 
-def test_a_recorded_world_carries_the_prices_and_is_replayed_with_them(asked: Asked) -> None:
+def test_recorded_world_contains_prices_for_replay(asked: Asked) -> None:
     asked.charge("0.5000000000")
     asked.run("observe", "--out", "seen.json")
     asked.charge("0.9000000000")
@@ -210,7 +210,7 @@ def test_a_list_of_another_location_does_not_count(asked: Asked) -> None:
     assert plan["cost_after"] == "0.2267"
 
 
-def test_a_check_of_prices_says_what_counts_and_keeps_what_it_read(asked: Asked) -> None:
+def test_prices_check_compares_and_stores_new_prices(asked: Asked) -> None:
     asked.plan()
     asked.charge("0.5000000000")
 
@@ -223,7 +223,7 @@ def test_a_check_of_prices_says_what_counts_and_keeps_what_it_read(asked: Asked)
     assert asked.plan()["cost_after"] == "0.5008"
 
 
-def test_a_recorded_list_that_is_old_is_a_finding_and_a_new_one_answers_it(asked: Asked) -> None:
+def test_old_prices_finding_is_absent_with_fresh_prices(asked: Asked) -> None:
     asked.run("observe", "--out", "new.json")
     world = json.loads(Path("new.json").read_text(encoding="utf-8"))
     read_at = datetime.fromisoformat(world["prices"]["hetzner"]["read_at"])

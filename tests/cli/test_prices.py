@@ -93,7 +93,7 @@ def test_prices_that_are_those_of_the_catalogue_are_the_same(
     assert text == SAME
 
 
-def test_a_price_of_aws_that_differs_is_told_and_fails(
+def test_prices_check_fails_when_aws_prices_differ(
     api: SimulatedHetzner, aws: SimulatedPrices, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for sold in aws.market.products:
@@ -114,7 +114,7 @@ def test_a_price_of_aws_that_differs_is_told_and_fails(
     }
 
 
-def test_a_machine_type_that_aws_sells_no_more_is_told(
+def test_prices_check_fails_when_aws_no_longer_sells_a_type(
     api: SimulatedHetzner, aws: SimulatedPrices, capsys: pytest.CaptureFixture[str]
 ) -> None:
     aws.market.products = [each for each in aws.market.products if each.service != "AmazonEC2"]
@@ -140,7 +140,7 @@ def test_credentials_without_the_right_fail_and_name_the_policy(
     assert tells(text, "not checked", "docs/how-to/run-on-aws.md")
 
 
-def test_a_price_that_differs_is_told_and_fails(
+def test_prices_check_fails_when_hetzner_prices_differ(
     api: SimulatedHetzner, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for sold in api.state.resources["server_types"].values():

@@ -34,7 +34,7 @@ READING = ("plan", "status", "doctor", "observe", "explain pool boxes")
 
 
 @pytest.mark.parametrize("command", slow_but(READING[:2], READING))
-def test_who_only_reads_looks_at_no_machine(project: Path, command: str) -> None:
+def test_read_only_commands_run_no_livechecks(project: Path, command: str) -> None:
     trial = Trial(project)
     trial.write(FLEET)
     write_hooks(project, livecheck="echo look >>looks; exit 1")

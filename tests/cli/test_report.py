@@ -187,9 +187,7 @@ def test_a_report_too_long_for_a_comment_is_cut_and_says_so(
     assert "`plan`" in comment.splitlines()[-1]
 
 
-def test_what_is_printed_is_cut_where_a_forge_takes_less(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_report_truncates_to_limit_of_forge(trial: Trial, run_fleet: RunFleet) -> None:
     keep(trial, saved(trial) | {"attention": [f"{'word ' * 200}{n}" for n in range(100)]})
 
     printed = run_fleet("report", "--most", "65536", "plan.json")
@@ -222,7 +220,7 @@ def test_a_merge_requests_own_pipeline_may_not_report(
         ({"CI_API_V4_URL": "http://gitlab.example.org/api/v4"}, 2, "https"),
     ],
 )
-def test_what_is_missing_or_wrong_is_named(
+def test_report_error_names_missing_or_invalid_setting(
     run_fleet: RunFleet,
     gitlab: FakeGitlab,
     environment: dict[str, str],
@@ -240,7 +238,7 @@ def test_what_is_missing_or_wrong_is_named(
 
 
 @pytest.mark.usefixtures("trial")
-def test_a_server_that_asks_for_patience_is_told_of(
+def test_report_shows_retry_time_when_gitlab_throttles(
     run_fleet: RunFleet, gitlab: FakeGitlab
 ) -> None:
     gitlab.answers.append(Answer(429, b"", {"Retry-After": "30"}))
@@ -261,7 +259,7 @@ def test_open_merge_requests_are_listed(run_fleet: RunFleet, gitlab: FakeGitlab)
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"format": "fleet-plan-9"}', "\x00", '{"a": ' * 5000]
 )
-def test_a_file_that_is_no_plan_is_named(
+def test_report_names_file_that_is_not_a_plan(
     trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab, text: str
 ) -> None:
     (trial.folder / "plan.json").write_text(text)
@@ -284,7 +282,7 @@ def a_simulation(trial: Trial) -> dict[str, Any]:
     return found
 
 
-def test_what_it_would_have_cost_is_added_to_the_plan(trial: Trial, run_fleet: RunFleet) -> None:
+def test_report_adds_simulated_cost_to_plan(trial: Trial, run_fleet: RunFleet) -> None:
     hostile = {"against": "@all | <b>", "currency": "<b>|@all"}
     found = a_simulation(trial) | hostile
     (trial.folder / "simulation.json").write_text(json.dumps(found), encoding="utf-8")
@@ -315,7 +313,7 @@ def test_a_simulation_that_does_not_belong_to_the_plan_is_refused(
 
 
 @pytest.mark.slow
-def test_the_job_of_the_page_comments_on_each_merge_request_that_has_a_plan(
+def test_documented_job_comments_on_merge_requests_with_plans(
     trial: Trial, gitlab: FakeGitlab, tmp_path: Path
 ) -> None:
     page = (ROOT / "docs/how-to/comment-on-merge-requests.md").read_text(encoding="utf-8")

@@ -132,7 +132,7 @@ def test_the_month_is_that_of_the_fleets_clocks(recorded: Trial) -> None:
     assert (report["complete"], report["charged_since"]) == (True, None)
 
 
-def test_idle_time_is_what_no_work_used(recorded: Trial) -> None:
+def test_month_report_counts_unused_machine_time_as_idle(recorded: Trial) -> None:
     report = told(recorded)
 
     assert report["idle_seconds"] == 3 * 3600
@@ -163,7 +163,7 @@ def test_waits_are_known_to_a_tenth(recorded: Trial) -> None:
     assert 3600 <= ordinary["most"] <= 3960
 
 
-def test_what_bound_what_never_did_and_which_rules_never_matched(recorded: Trial) -> None:
+def test_month_report_lists_binding_limits_and_unused_rules(recorded: Trial) -> None:
     report = told(recorded)
 
     assert report["bound"] == [{"name": "pools.big.workers.max", "count": 3}]
@@ -226,7 +226,7 @@ def test_a_month_without_data_is_unknown_and_not_zero(recorded: Trial) -> None:
     assert "no data" in recorded.told("report", "--month", "2026-08")
 
 
-def test_the_cost_of_a_month_with_runs_and_no_charge_is_unknown_and_not_zero(
+def test_month_cost_is_unknown_when_runs_have_no_charges(
     trial: Trial,
 ) -> None:
     trial.wait_for("1")
@@ -242,12 +242,12 @@ def test_a_month_to_come_is_refused(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize("text", ["2026", "2026-13", "november", "2026-00"])
-def test_what_is_no_month_is_wrong_usage(trial: Trial, text: str) -> None:
+def test_report_month_is_wrong_usage_when_not_a_month(trial: Trial, text: str) -> None:
     with pytest.raises(SystemExit):
         trial.do("report", "--month", text)
 
 
-def test_what_belongs_to_the_month_alone_is_said(trial: Trial) -> None:
+def test_report_refuses_month_options_without_month(trial: Trial) -> None:
     trial.told("report", "--json", "plan.json", code=2)
 
 
@@ -257,7 +257,7 @@ def test_a_store_that_is_missing_is_said(trial: Trial) -> None:
     trial.told("report", "--month", MONTH, code=4)
 
 
-def test_runs_count_what_the_report_needs(trial: Trial) -> None:
+def test_runs_store_tallies_for_the_month_report(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS.replace("max: 4", "max: 1")}))
     trial.wait_for("1", "2")
     trial.apply()

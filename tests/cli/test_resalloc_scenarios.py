@@ -138,7 +138,7 @@ def at_fleet(folder: Path, script: Callable[[OldClient], None]) -> None:
 
 @pytest.mark.parametrize("side", [at_fleet, at_resalloc])
 @pytest.mark.parametrize("name", slow_but(["take and wait"], SCENARIOS))
-def test_a_client_sees_what_a_scenario_says(
+def test_scenario_gives_expected_answers_to_resalloc_client(
     side: Callable[[Path, Callable[[OldClient], None]], None], name: str, project: Path
 ) -> None:
     scenario = SCENARIOS[name]

@@ -207,7 +207,7 @@ def findings(run_fleet: RunFleet) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("task", ["autopkgtest", "sbuid", "any"])
-def test_validate_finds_a_rule_whose_task_never_waits(
+def test_validate_warns_of_rule_with_unknown_task(
     run_fleet: RunFleet, project: Path, task: str
 ) -> None:
     write(project, rule(task=task))
@@ -277,7 +277,9 @@ def test_rule_that_loses_its_task_is_a_sensitive_edit(
     assert found["allow_list"][0]["task_before"] == "sbuild"
 
 
-def test_rule_that_gains_a_task_is_no_sensitive_edit(run_fleet: RunFleet, project: Path) -> None:
+def test_rule_that_gains_a_task_is_not_a_sensitive_edit(
+    run_fleet: RunFleet, project: Path
+) -> None:
     write(project, rule(task=None), name="base.yaml")
     write(project, rule())
     record(project, "autopkgtest", "sbuild")

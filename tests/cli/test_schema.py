@@ -41,7 +41,7 @@ def test_a_schema_can_be_written_to_a_file(run_fleet: RunFleet, project: Path) -
     assert written["required"] == ["fleet"]
 
 
-def test_an_unwritable_path_is_told(run_fleet: RunFleet) -> None:
+def test_schema_names_unwritable_path(run_fleet: RunFleet) -> None:
     ran = run_fleet("schema", "--out", "/dev/full")
 
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)

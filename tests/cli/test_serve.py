@@ -135,7 +135,7 @@ def test_tickets_are_served_and_closed_long_before_the_next_run(
 
 
 @pytest.mark.slow
-def test_what_is_up_when_the_run_that_made_it_ends_is_given_out_at_once(project: Path) -> None:
+def test_serve_assigns_machine_that_became_ready_during_a_run(project: Path) -> None:
     trial = Trial(project)
     trial.write(LOCAL)
     trial.init()
@@ -199,7 +199,7 @@ def test_a_machine_on_demand_is_for_the_ticket_that_had_it_made(project: Path) -
 
 
 @pytest.mark.slow
-def test_a_bad_edit_ends_nothing_and_is_told(counter: Trial) -> None:
+def test_serve_reports_bad_edit_and_continues(counter: Trial) -> None:
     def script(client: OldClient, console: Heard) -> None:
         counter.write(YAML.replace("machine: ccx63", "machine: ccx63, provider: nowhere"))
         client.take("extra_powerful")
@@ -228,14 +228,14 @@ def test_a_bad_edit_ends_nothing_and_is_told(counter: Trial) -> None:
         (["--queue", "nothing"], "has no queue nothing; queues of kind tickets: work"),
     ],
 )
-def test_wrong_usage_is_told(options: list[str], because: str, counter: Trial) -> None:
+def test_serve_reports_wrong_usage(options: list[str], because: str, counter: Trial) -> None:
     code, said = counter.do("serve", *options)
 
     assert code == 2
     assert because in said
 
 
-def test_a_port_that_is_taken_is_told(counter: Trial) -> None:
+def test_serve_reports_occupied_port(counter: Trial) -> None:
     def script(client: OldClient, console: Heard) -> None:
         del client
         url = console.hear("listening at").split()[2]
@@ -250,7 +250,7 @@ def test_a_port_that_is_taken_is_told(counter: Trial) -> None:
     assert os.strerror(errno.EADDRINUSE) in said
 
 
-def test_a_store_that_was_never_made_is_told_before_anybody_is_answered(project: Path) -> None:
+def test_serve_exits_4_with_init_command_when_store_is_missing(project: Path) -> None:
     trial = Trial(project)
     trial.write(YAML)
 
@@ -270,7 +270,7 @@ def test_a_store_that_was_never_made_is_told_before_anybody_is_answered(project:
         ("", "tokens: "),
     ],
 )
-def test_tokens_that_are_none_are_told_with_their_line(
+def test_serve_names_line_of_invalid_tokens_file(
     written: str, because: str, counter: Trial
 ) -> None:
     (counter.folder / "tokens").write_text(written)
@@ -282,7 +282,7 @@ def test_tokens_that_are_none_are_told_with_their_line(
 
 
 @pytest.mark.slow
-def test_tokens_are_those_that_the_file_says_now_or_said_when_it_was_last_right(
+def test_serve_keeps_last_valid_tokens_when_file_is_invalid(
     counter: Trial,
 ) -> None:
     tokens = counter.folder / "tokens"
@@ -308,7 +308,7 @@ def test_tokens_are_those_that_the_file_says_now_or_said_when_it_was_last_right(
     assert code == 0
 
 
-def test_what_is_no_certificate_is_told(counter: Trial) -> None:
+def test_serve_names_invalid_or_missing_certificate(counter: Trial) -> None:
     (counter.folder / "server.pem").write_text("no PEM\n")
 
     codes = [
@@ -322,7 +322,7 @@ def test_what_is_no_certificate_is_told(counter: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_a_ticket_for_a_tag_that_no_pool_provides_waits_and_is_told(counter: Trial) -> None:
+def test_ticket_with_unprovided_tag_waits_with_a_reason(counter: Trial) -> None:
     """A fault would have its client ask for ever, and Copr's build would never end."""
     told: list[str] = []
 

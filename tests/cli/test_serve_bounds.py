@@ -99,7 +99,7 @@ def client_call(name: str, number: int) -> bytes:
         pytest.param(1024, 1100, 1100, marks=pytest.mark.crowd),
     ],
 )
-def test_who_is_too_many_is_refused_and_the_service_goes_on(
+def test_serve_refuses_excess_connections_and_continues(
     project: Path, tmp_path: Path, most: int, half_open: int, waiting: int
 ) -> None:
     (tmp_path / "home").mkdir()
@@ -133,7 +133,7 @@ def test_health_counts_runs_in_a_row_that_failed() -> None:
 
 
 @pytest.mark.slow
-def test_only_health_is_told_to_who_asks_by_get(project: Path, tmp_path: Path) -> None:
+def test_serve_answers_only_health_to_get_requests(project: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     served = Served(project, tmp_path / "home", 1024)
     try:

@@ -49,7 +49,7 @@ def browser(console: Heard) -> Browser:
     return Browser(console.hear("listening at").split()[2])
 
 
-def test_the_pages_of_the_last_run_are_shown_without_scripts_and_cookies(counter: Trial) -> None:
+def test_served_pages_have_no_scripts_or_cookies(counter: Trial) -> None:
     def look(_: OldClient, console: Heard) -> None:
         here = browser(console)
         for path, kind in (
@@ -71,7 +71,7 @@ def test_the_pages_of_the_last_run_are_shown_without_scripts_and_cookies(counter
 
 
 @pytest.mark.slow
-def test_what_has_not_changed_is_not_sent_again(counter: Trial) -> None:
+def test_served_page_is_not_resent_when_unchanged(counter: Trial) -> None:
     def look(client: OldClient, console: Heard) -> None:
         here = browser(console)
         first, text = here.ask("/-/status/pools/powerful/")

@@ -95,7 +95,7 @@ def seconds_until(done: Callable[[], bool]) -> None:
     raise AssertionError("it did not come to be so within a minute")
 
 
-def test_what_is_idle_is_given_out_while_other_pools_make_machines_side_by_side(
+def test_serve_assigns_idle_machine_while_other_pools_create(
     tmp_path: Path,
 ) -> None:
     slow = Slow(tmp_path, ready=1, one=0, two=0)
@@ -147,7 +147,7 @@ def test_a_machine_is_made_while_another_pool_deletes_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_machine_that_is_being_cleaned_holds_up_nobody(tmp_path: Path) -> None:
+def test_other_tickets_are_served_while_a_machine_is_cleaned(tmp_path: Path) -> None:
     slow = Slow(tmp_path, one=2, two=1)
     told: list[object] = []
 
@@ -173,7 +173,7 @@ def test_a_machine_that_is_being_cleaned_holds_up_nobody(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_who_asks_to_end_waits_for_what_was_begun(tmp_path: Path) -> None:
+def test_serve_finishes_started_creation_when_signalled(tmp_path: Path) -> None:
     slow = Slow(tmp_path, one=0)
     go = slow.hold("new", "one")
     letting_go = threading.Timer(0.5, go)
@@ -213,7 +213,7 @@ def test_another_apply_is_refused_while_something_goes_on(
 
 
 @pytest.mark.slow
-def test_what_is_idle_is_given_out_while_a_list_is_slow(tmp_path: Path) -> None:
+def test_serve_assigns_idle_machine_while_list_is_slow(tmp_path: Path) -> None:
     slow = Slow(tmp_path, ready=2, one=0)
     told: list[object] = []
 

@@ -40,7 +40,7 @@ def simulated(trial: Trial, *args: str) -> dict[str, Any]:
     return found
 
 
-def test_both_sides_are_told(recorded: Trial) -> None:
+def test_simulation_has_figures_before_and_after(recorded: Trial) -> None:
     found = simulated(recorded, "--against", "main.yaml")
 
     assert (found["format"], found["against"], found["requests"]) == (
@@ -92,7 +92,7 @@ def test_a_page_shows_both_sides_as_plots(recorded: Trial) -> None:
 @pytest.mark.parametrize(
     ("hours", "is_short"), [(23, True), pytest.param(24, False, marks=pytest.mark.slow)]
 )
-def test_less_than_a_day_is_told_in_every_form(
+def test_simulation_warns_in_each_form_when_shorter_than_a_day(
     trial: Trial, hours: int, *, is_short: bool
 ) -> None:
     end = START + timedelta(hours=hours)
@@ -116,7 +116,7 @@ def test_less_than_a_day_is_told_in_every_form(
     assert any(tells(each, "23h", "--from") for each in unknown) is is_short
 
 
-def test_what_applies_kept_is_replayed(trial: Trial) -> None:
+def test_simulate_replays_observations_kept_by_apply(trial: Trial) -> None:
     trial.wait_for("1", "2")
     trial.apply()
     trial.apply()
@@ -145,7 +145,7 @@ def test_nothing_is_changed(recorded: Trial) -> None:
         (("--history", HISTORY, "--against", "none.yaml"), 1, "none.yaml"),
     ],
 )
-def test_what_cannot_be_replayed_is_told(
+def test_simulate_names_reason_when_history_cannot_be_replayed(
     recorded: Trial, args: tuple[str, ...], code: int, tells: str
 ) -> None:
     ended, said = recorded.do("simulate", *args)
@@ -236,7 +236,7 @@ def test_keys_are_set_on_this_side_when_there_is_another(recorded: Trial) -> Non
     assert found["after"]["config"] not in (plain["after"]["config"], plain["before"]["config"])
 
 
-def test_the_text_names_what_is_set(recorded: Trial) -> None:
+def test_simulate_text_names_set_keys(recorded: Trial) -> None:
     said = recorded.told("simulate", "--history", HISTORY, "--set", f"{IDLE}=2h")
 
     assert tells(said, f"{IDLE}: 2h")
@@ -285,7 +285,7 @@ def test_a_key_is_refused_when_it_has_no_value(recorded: Trial, key: str) -> Non
     assert left.value.code == 2
 
 
-def test_a_key_that_is_set_twice_is_told(recorded: Trial) -> None:
+def test_simulate_refuses_a_key_set_twice(recorded: Trial) -> None:
     twice = ("--set", "cadence=5m", "--set", "cadence=6m")
     code, said = recorded.do("simulate", "--history", HISTORY, *twice)
 
@@ -293,7 +293,7 @@ def test_a_key_that_is_set_twice_is_told(recorded: Trial) -> None:
 
 
 @pytest.mark.parametrize("key", ["#=5", "[a]=5", "cadence=1h]", "cadence=\udcff"])
-def test_a_key_that_is_no_yaml_is_told(recorded: Trial, key: str) -> None:
+def test_simulate_reports_place_of_invalid_set_key(recorded: Trial, key: str) -> None:
     code, said = recorded.do("simulate", "--history", HISTORY, "--set", key)
 
     assert (code, "--set:1:" in said, "Traceback" in said) == (1, True, False), said
@@ -323,7 +323,7 @@ def checkout(recorded: Trial) -> Trial:
 
 
 @pytest.mark.parametrize("ref", slow_but(["origin/main"], ["origin/main", "HEAD~1"]))
-def test_a_revision_is_read_with_what_it_includes(checkout: Trial, ref: str) -> None:
+def test_simulate_against_revision_reads_its_include_files(checkout: Trial, ref: str) -> None:
     found = simulated(checkout, "--against", ref)
 
     assert (found["against"], found["requests"]) == (ref, 13)
@@ -382,7 +382,9 @@ def test_fleet_yaml_of_a_folder_is_read_from_that_folder(checkout: Trial) -> Non
         (("--against=--output=x",), "--output=x"),
     ],
 )
-def test_what_no_revision_has_is_told(checkout: Trial, args: tuple[str, ...], tells: str) -> None:
+def test_simulate_names_revision_or_file_that_does_not_exist(
+    checkout: Trial, args: tuple[str, ...], tells: str
+) -> None:
     before = sorted(path.name for path in checkout.folder.rglob("*"))
 
     ended, said = checkout.do("simulate", "--history", HISTORY, *args)
@@ -391,7 +393,7 @@ def test_what_no_revision_has_is_told(checkout: Trial, args: tuple[str, ...], te
     assert sorted(path.name for path in checkout.folder.rglob("*")) == before
 
 
-def test_a_mistake_in_a_revision_is_told_with_its_place(checkout: Trial) -> None:
+def test_simulate_reports_place_of_error_in_revision(checkout: Trial) -> None:
     (checkout.folder / "fleet.yaml").rename(checkout.folder / "ours")
     checkout.write("fleet: trial\nnope: 1\n")
     git(checkout.folder, "add", "fleet.yaml")

@@ -23,7 +23,7 @@ def test_the_store_is_created_once(run_fleet: RunFleet) -> None:
     assert tells(second.stdout, ".fleet/store.db", "already")
 
 
-def test_state_says_where_it_lives_and_what_it_holds(trial: Trial, run_fleet: RunFleet) -> None:
+def test_state_show_lists_location_stacks_and_last_run(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
 
@@ -54,7 +54,7 @@ def test_state_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet) -> None
     assert run["results"] == {"applied": 1, "unchanged": 1}
 
 
-def test_state_shows_what_failed_and_what_was_refused(trial: Trial, run_fleet: RunFleet) -> None:
+def test_state_show_counts_failed_stacks(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
     trial.age(minutes=1)
@@ -80,7 +80,7 @@ def test_state_shows_a_run_that_never_ended(trial: Trial, run_fleet: RunFleet) -
     assert as_json["runs"] == [run | {"results": None, "begun": []}]
 
 
-def test_state_shows_what_a_run_that_never_ended_had_begun(trial: Trial) -> None:
+def test_state_show_lists_steps_of_an_interrupted_run(trial: Trial) -> None:
     store = trial.store()
     store.begin_run(started=NOW)
     begun = [f"queue work: drain trial-big-{number:04}" for number in range(7)]
@@ -129,7 +129,7 @@ def test_a_stack_that_still_holds_machines_cannot_be_forgotten(
     assert "trial-builders (embedded" in trial.do("state", "show")[1]
 
 
-def test_a_lock_that_nobody_holds_is_no_trouble(trial: Trial, run_fleet: RunFleet) -> None:
+def test_state_unlock_succeeds_when_lock_is_free(trial: Trial, run_fleet: RunFleet) -> None:
     unlocked = run_fleet("state", "unlock")
 
     assert unlocked.returncode == 0
@@ -143,9 +143,7 @@ def lose(trial: Trial, name: str) -> None:
     trial.cloud.delete(next(each.id for each in listing.machines if each.name == name))
 
 
-def test_a_machine_that_is_gone_is_forgotten_and_the_next_apply_makes_another(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_forgotten_machine_is_replaced_by_next_apply(trial: Trial, run_fleet: RunFleet) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS}))
     trial.wait_for("1", "2", "3", "4")
     trial.apply()
@@ -176,7 +174,7 @@ def test_why_a_machine_that_is_gone_stays_names_the_way_out(
 
 
 @pytest.mark.slow
-def test_after_its_last_machine_was_forgotten_a_removed_pool_leaves_nothing(trial: Trial) -> None:
+def test_removed_pool_is_forgotten_with_its_last_machine(trial: Trial) -> None:
     trial.wait_for(big=["1"])
     trial.apply()
     lose(trial, "trial-big-0001")
@@ -248,7 +246,7 @@ def make_older(trial: Trial) -> None:
         connection.commit()
 
 
-def test_an_older_store_is_read_and_says_what_migrate_will_do(trial: Trial) -> None:
+def test_older_store_is_read_and_migrate_lists_its_changes(trial: Trial) -> None:
     make_older(trial)
 
     trial.wait_for("1")

@@ -73,7 +73,7 @@ def lose(trial: Trial) -> None:
         (trial.folder / ".fleet" / name).unlink()
 
 
-def test_what_was_exported_is_all_there_after_an_import(exported: Trial) -> None:
+def test_import_restores_exported_state(exported: Trial) -> None:
     lose(exported)
 
     code, said = exported.do("state", "import", "state.json")
@@ -141,7 +141,7 @@ def test_stacks_of_the_real_engine_move_from_files_to_every_backend(
     assert settings.read_text() == "encryptionsalt: v1:abc\n"
 
 
-def test_what_the_machines_of_a_provider_share_is_carried_too(used: Trial) -> None:
+def test_export_contains_shared_stacks_of_providers(used: Trial) -> None:
     path = used.folder / ".fleet/.pulumi/stacks/fleet-sim/trial.desk.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(CHECKPOINT))
@@ -165,7 +165,7 @@ def test_the_file_is_for_its_owner_only(exported: Trial) -> None:
     assert (exported.folder / "state.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_there_already_is_not_written_over(exported: Trial) -> None:
+def test_import_is_refused_when_state_differs(exported: Trial) -> None:
     exported.wait_for("1", "2", "3")
     exported.apply()
     before = exported.files()
@@ -177,7 +177,7 @@ def test_what_is_there_already_is_not_written_over(exported: Trial) -> None:
     assert exported.files() == before
 
 
-def test_what_is_there_and_the_same_is_fine(exported: Trial) -> None:
+def test_import_succeeds_without_changes_when_state_is_equal(exported: Trial) -> None:
     before = exported.files()
 
     code, _ = exported.do("state", "import", "state.json")
@@ -187,9 +187,7 @@ def test_what_is_there_and_the_same_is_fine(exported: Trial) -> None:
 
 
 @pytest.mark.parametrize("name", ["store.db", "embedded.db"])
-def test_an_import_that_was_killed_half_way_is_finished_by_the_same_command(
-    exported: Trial, name: str
-) -> None:
+def test_import_completes_an_interrupted_import(exported: Trial, name: str) -> None:
     (exported.folder / ".fleet" / name).unlink()
 
     code, _ = exported.do("state", "import", "state.json")
@@ -230,7 +228,7 @@ def test_while_somebody_changes_a_stack_by_hand_nothing_is_exported(used: Trial)
     assert not (used.folder / "state.json").exists()
 
 
-def test_what_another_fleet_remembers_is_not_taken(exported: Trial) -> None:
+def test_import_refuses_state_of_another_fleet(exported: Trial) -> None:
     text = (exported.folder / "state.json").read_text()
     (exported.folder / "state.json").write_text(text.replace('"trial",', '"other",'))
 
@@ -240,7 +238,7 @@ def test_what_another_fleet_remembers_is_not_taken(exported: Trial) -> None:
     assert tells(said, "state.json", "fleet other", "fleet.yaml", "fleet trial")
 
 
-def test_what_an_older_fleet_exported_is_taken_and_is_the_same_again(used: Trial) -> None:
+def test_import_accepts_export_of_an_older_version(used: Trial) -> None:
     store = Store(sqlite_url(used.folder / ".fleet/store.db"), "trial")
     ticket = DatabaseTickets(store.begin, "tickets").open(a_ticket(), most=9, most_of_submitter=9)
     used.do("state", "export", "--out", "state.json")
@@ -267,7 +265,7 @@ def test_what_an_older_fleet_exported_is_taken_and_is_the_same_again(used: Trial
         ('"settings": {}', '"settings": {"../../x": "y"}', "settings."),
     ],
 )
-def test_a_file_that_is_not_what_export_writes_is_refused_with_its_place(
+def test_import_refuses_invalid_file_with_place(
     exported: Trial, old: str, new: str, said: str
 ) -> None:
     text = (exported.folder / "state.json").read_text()
@@ -283,7 +281,7 @@ def test_a_file_that_is_not_what_export_writes_is_refused_with_its_place(
     assert exported.files() == before
 
 
-def test_text_that_is_no_json_is_told_with_line_and_column(used: Trial) -> None:
+def test_import_reports_line_and_column_of_invalid_json(used: Trial) -> None:
     (used.folder / "state.json").write_text("{\n  nope")
 
     code, said = used.do("state", "import", "state.json")
@@ -301,7 +299,7 @@ def test_a_file_that_is_not_there_is_said(used: Trial) -> None:
 
 @pytest.mark.engine
 @pytest.mark.parametrize("kind", ["s3", "postgres"])
-def test_the_real_engine_goes_on_in_the_backend_that_its_stacks_were_carried_to(
+def test_pulumi_continues_after_import_into_another_backend(
     project: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     skip_without_cli()

@@ -56,7 +56,7 @@ def spent(trial: Trial) -> Decimal:
 # orphans
 
 
-def test_where_both_witnesses_agree_there_are_no_orphans(used: Trial) -> None:
+def test_orphans_is_empty_when_stack_and_provider_agree(used: Trial) -> None:
     code, said = used.do("state", "orphans")
 
     assert code == 0
@@ -85,7 +85,7 @@ def test_a_stack_s_entry_without_a_machine_is_an_orphan(used: Trial) -> None:
     assert (found["name"], found["kind"], found["id"]) == (TWO, "missing", "sim-2")
 
 
-def test_what_could_not_be_read_is_said_and_is_not_no_orphans(used: Trial) -> None:
+def test_orphans_is_unknown_when_stack_is_unreadable(used: Trial) -> None:
     lose(used, "embedded.db")
 
     code, said = used.do("state", "orphans")
@@ -114,7 +114,7 @@ def test_a_lost_store_and_stacks_are_rebuilt_and_no_machine_changes(
 
 
 @pytest.mark.slow
-def test_what_became_of_it_is_written_into_the_journal(used: Trial) -> None:
+def test_rebuild_is_recorded_in_the_journal(used: Trial) -> None:
     lose(used)
 
     used.do("state", "rebuild", "--apply")
@@ -184,7 +184,7 @@ def test_where_nothing_was_lost_there_is_nothing_to_rebuild(used: Trial) -> None
 
 
 @pytest.mark.slow
-def test_what_fleet_yaml_no_longer_says_stays_and_is_explained(used: Trial) -> None:
+def test_rebuild_keeps_and_explains_machines_that_differ_from_config(used: Trial) -> None:
     lose(used)
     used.write(fleet_yaml(pools={"builders": BUILDERS.replace("ccx33", "ccx63")}))
 
@@ -217,7 +217,7 @@ def test_a_provider_that_cannot_be_read_stops_it(used: Trial) -> None:
     assert not (used.folder / ".fleet/embedded.db").exists()
 
 
-def test_a_machine_that_somebody_made_by_hand_with_our_mark_is_not_taken(used: Trial) -> None:
+def test_rebuild_skips_machine_with_forged_label(used: Trial) -> None:
     lose(used)
     contents = json.loads(used.cloud.path.read_text())
     contents["machines"]["sim-1"]["inputs"]["labels"]["digest"] = "0" * 16

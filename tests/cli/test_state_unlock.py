@@ -88,7 +88,7 @@ def test_a_stack_s_lock_of_a_dead_engine_is_taken_away_too(project_trial: Trial)
     assert not path.exists()
 
 
-def test_what_the_dead_hold_goes_though_a_living_one_keeps_its_own(project_trial: Trial) -> None:
+def test_unlock_releases_locks_of_dead_owners_only(project_trial: Trial) -> None:
     project_trial.init()
     path = hold_stack(project_trial, pid=a_dead_process(), hostname=socket.gethostname())
     theirs = path.with_name("2.json")

@@ -12,7 +12,7 @@ from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
 
 
-def test_status_lists_pools_and_workers_with_state_work_image_and_money(
+def test_status_lists_pools_and_workers_with_their_figures(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.wait_for("1", "2")
@@ -62,7 +62,7 @@ def test_status_writes_pages_into_a_folder_that_it_makes(
     assert "trial-builders-0001" in (site / "-/status/workers/index.html").read_text()
 
 
-def test_the_pages_say_of_a_request_what_explain_does(trial: Trial, run_fleet: RunFleet) -> None:
+def test_status_pages_explain_each_request(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for(*(str(number) for number in range(1, 11)))
 
     shown = run_fleet("status", "--site", "site")
@@ -88,9 +88,7 @@ def test_pages_that_cannot_be_written_are_said(run_fleet: RunFleet) -> None:
     assert failed.stderr.count("\n") == 1
 
 
-def test_status_of_sources_that_are_silent_says_not_known_and_never_zero(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_status_is_unknown_when_sources_are_silent(trial: Trial, run_fleet: RunFleet) -> None:
     (trial.folder / "world.json").unlink()
     trial.cloud.path.parent.mkdir(exist_ok=True)
     trial.cloud.path.write_text("{}")
@@ -131,7 +129,7 @@ def test_a_fleet_that_runs_is_alive(trial: Trial, run_fleet: RunFleet) -> None:
     assert re.fullmatch(r"fleet trial .*\balive\b.* \ds .*\bcadence .*\b10m\n", beat.stdout)
 
 
-def test_a_fleet_that_nobody_runs_is_dead_for_monitoring(trial: Trial) -> None:
+def test_heartbeat_is_dead_when_no_apply_ran(trial: Trial) -> None:
     code, said = trial.do("status", "--heartbeat", "--json")
 
     assert code == 1
@@ -163,7 +161,7 @@ def test_status_says_where_runs_come_further_apart_than_cadence(trial: Trial) ->
 
 
 @pytest.mark.parametrize("option", ["--world", "--site"])
-def test_a_heartbeat_is_no_matter_of_recordings_and_pages(trial: Trial, option: str) -> None:
+def test_heartbeat_is_wrong_usage_with_recording_or_site(trial: Trial, option: str) -> None:
     code, said = trial.do("status", "--heartbeat", option, "world.json")
 
     assert code == 2

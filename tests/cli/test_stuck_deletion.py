@@ -135,7 +135,7 @@ def test_a_machine_is_deleting_when_its_list_says_that_it_runs(
     assert slow.tries() == 2
 
 
-def test_an_unknown_list_after_a_deletion_is_no_deletion(
+def test_machine_is_not_deleted_when_list_after_deletion_is_unknown(
     project: Path, clock: time_machine.Traveller
 ) -> None:
     slow = Slow(project, clock, 'rm "machines/$FLEET_MACHINE"; touch broken')

@@ -44,7 +44,7 @@ def test_explain_shows_rule_line_and_pools_of_a_name(run_fleet: RunFleet) -> Non
 
 
 @pytest.mark.usefixtures("ruled")
-def test_a_tag_without_permission_is_refused_with_who_and_which_line(run_fleet: RunFleet) -> None:
+def test_tags_explain_names_user_and_line_when_tag_is_denied(run_fleet: RunFleet) -> None:
     explained = run_fleet("tags", "explain", "a/b/c/d", "--tag", "big", "--user", "bob")
 
     assert tells(explained.stdout.splitlines()[0], "a/b/c/d", "0", "1 denied")
@@ -55,7 +55,9 @@ def test_a_tag_without_permission_is_refused_with_who_and_which_line(run_fleet: 
 
 @pytest.mark.usefixtures("ruled")
 @pytest.mark.parametrize("more", [("--user", "alice"), ("--user", "bob", "--group", "toolchain")])
-def test_who_is_in_the_group_may_ask(run_fleet: RunFleet, more: tuple[str, ...]) -> None:
+def test_tags_explain_grants_tag_to_group_member(
+    run_fleet: RunFleet, more: tuple[str, ...]
+) -> None:
     explained = run_fleet("tags", "explain", "a/b/c/d", "--tag", "big", *more)
 
     assert tells(explained.stdout, "+ big")
@@ -113,7 +115,7 @@ def told(trial: Trial) -> Trial:
 
 
 @pytest.mark.usefixtures("told")
-def test_what_history_and_tables_give_is_told_with_its_figures(run_fleet: RunFleet) -> None:
+def test_tags_explain_shows_figures_of_history_and_lookups(run_fleet: RunFleet) -> None:
     explained = run_fleet("tags", "explain", "--request", "7")
 
     assert (explained.returncode, explained.stderr) == (0, "")

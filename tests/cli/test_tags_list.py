@@ -40,7 +40,7 @@ def _written(project: Path) -> None:
     (project / "world.json").write_text(json.dumps(WORLD), encoding="utf-8")
 
 
-def test_every_tag_is_listed_with_who_enforces_it(run_fleet: RunFleet) -> None:
+def test_tags_list_shows_enforcer_of_each_tag(run_fleet: RunFleet) -> None:
     listed = run_fleet("tags", "list")
 
     assert (listed.returncode, listed.stderr) == (0, "")
@@ -74,14 +74,14 @@ def test_a_fleet_without_tags_says_so(run_fleet: RunFleet, project: Path) -> Non
 
 
 @pytest.mark.parametrize("what", [["pool", "powerful"], ["request", "7"]])
-def test_an_explanation_says_who_enforces(run_fleet: RunFleet, what: list[str]) -> None:
+def test_explain_names_enforcer_of_tag(run_fleet: RunFleet, what: list[str]) -> None:
     explained = run_fleet("explain", *what, "--world", "world.json")
 
     assert explained.returncode == 0
     assert tells(unwrapped(explained.stdout), f"  - {TAG}", "exclusive", "capacity", "debian")
 
 
-def test_a_plan_warns_of_what_only_capacity_enforces(run_fleet: RunFleet) -> None:
+def test_plan_warns_of_exclusive_tag_enforced_by_capacity_alone(run_fleet: RunFleet) -> None:
     planned = run_fleet("plan", "--world", "world.json")
 
     (warning,) = [

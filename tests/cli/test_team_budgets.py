@@ -109,7 +109,7 @@ def test_a_budget_admits_no_more_hours_than_are_billed(
         ("{increment: 1h, minimum: 3h}", "18"),
     ],
 )
-def test_a_build_takes_what_its_machine_is_billed(
+def test_budget_counts_billed_cost_of_builds_machine(
     project: Path, run_fleet: RunFleet, billing: str, takes: str
 ) -> None:
     budgets = "{some: {tags: [mighty], per_day: 100 EUR}}"

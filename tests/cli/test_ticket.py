@@ -92,7 +92,7 @@ def test_a_machine_that_is_up_is_given_to_its_ticket(counter: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_a_machine_on_demand_goes_to_who_asked_for_it_and_others_cause_none(
+def test_on_demand_machine_is_assigned_to_its_ticket_only(
     project: Path,
 ) -> None:
     """As Resalloc: four ordinary tickets wait before it, and its pool could make four."""
@@ -120,7 +120,7 @@ def test_a_machine_on_demand_goes_to_who_asked_for_it_and_others_cause_none(
     assert set(trial.machines()) == made
 
 
-def test_a_ticket_that_is_not_ready_says_why_and_how_many_its_user_may_have(
+def test_waiting_ticket_shows_reason_and_limit_of_its_user(
     counter: Trial,
 ) -> None:
     number = open_ticket(counter)
@@ -147,7 +147,7 @@ def test_one_user_cannot_take_all(counter: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_user_holds_is_in_the_answer_of_the_next_ticket(counter: Trial) -> None:
+def test_ticket_open_shows_machines_in_use_by_the_user(counter: Trial) -> None:
     open_ticket(counter)
     counter.apply()
     counter.age(minutes=2)
@@ -161,7 +161,7 @@ def test_what_a_user_holds_is_in_the_answer_of_the_next_ticket(counter: Trial) -
 
 
 @pytest.mark.slow
-def test_explain_names_the_limit_and_what_would_lift_it(counter: Trial) -> None:
+def test_explain_names_limit_and_its_remedy_for_ticket(counter: Trial) -> None:
     counter.write(ticket_yaml("{kind: tickets, limits: {per: {owner: 1}}}"))
     first, second = (open_ticket(counter, user=user) for user in ("ada", "ada"))
     assert (first, second) == ("1", "2")
@@ -172,7 +172,7 @@ def test_explain_names_the_limit_and_what_would_lift_it(counter: Trial) -> None:
     assert "queues.work.limits.per.owner" in said
 
 
-def test_a_blocked_owner_gets_no_machine_and_is_told(counter: Trial) -> None:
+def test_blocked_owner_gets_no_machine_with_reason(counter: Trial) -> None:
     counter.write(ticket_yaml("{kind: tickets, blocked: [ada]}"))
 
     _, said = counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ada")
@@ -196,7 +196,7 @@ def test_a_released_machine_goes_where_its_pool_has_no_reuse(counter: Trial) -> 
     assert counter.machines() == []
 
 
-def test_a_released_machine_is_kept_for_its_sandbox_and_serves_no_other(counter: Trial) -> None:
+def test_released_machine_is_reserved_for_its_sandbox(counter: Trial) -> None:
     first = open_ticket(counter, "--sandbox", "s", tag="arch_x86_64")
     counter.apply()
     counter.age(minutes=2)
@@ -254,7 +254,7 @@ def test_another_s_ticket_is_not_to_be_closed_by_mistake(counter: Trial) -> None
 
 
 @pytest.mark.parametrize("name", ["99", "x", "1" * 5000, "-1", "²"])
-def test_a_ticket_that_nobody_opened_is_not_known(counter: Trial, name: str) -> None:
+def test_ticket_check_fails_when_ticket_is_unknown(counter: Trial, name: str) -> None:
     code, said = counter.do("ticket", "check", "--user", "ada", "--", name)
 
     assert code == 1
@@ -262,7 +262,7 @@ def test_a_ticket_that_nobody_opened_is_not_known(counter: Trial, name: str) -> 
     assert f" {name}\n" in said
 
 
-def test_closing_again_is_no_failure(counter: Trial) -> None:
+def test_ticket_close_succeeds_when_already_closed(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.do("ticket", "close", number, "--user", "ada")
 
@@ -279,7 +279,7 @@ def test_a_tag_that_nothing_provides_is_refused_with_a_guess(counter: Trial) -> 
     assert tells(said, "no ticket", "work", "extra_powreful", "extra_powerful?")
 
 
-def test_tags_that_no_pool_has_together_are_told_at_once(counter: Trial) -> None:
+def test_ticket_open_names_tags_that_no_pool_combines(counter: Trial) -> None:
     counter.write(ticket_yaml(more=TAGS + "  gpu: {}\n"))
 
     _, said = counter.do("ticket", "open", "--tag", "gpu", "--tag", "arch_x86_64")
@@ -329,7 +329,7 @@ def test_open_tickets_are_listed_in_resalloc_s_form(counter: Trial) -> None:
     assert said.startswith("1 - state=OPEN tags=arch_x86_64,extra_powerful owner=ada sandbox=")
 
 
-def test_a_ticket_with_a_lease_expires_when_nobody_asks_for_it(counter: Trial) -> None:
+def test_ticket_with_lease_expires_without_checks(counter: Trial) -> None:
     number = open_ticket(counter, "--lease", "10m")
     with sqlite3.connect(counter.folder / ".fleet/store.db") as connection:
         heard = (datetime.now(UTC) - timedelta(minutes=11)).isoformat()
@@ -483,7 +483,7 @@ def begin_again(trial: Trial) -> None:
     assert trial.do("state", "init")[0] == 0
 
 
-def test_a_machine_whose_ticket_a_lost_store_knew_is_kept(counter: Trial) -> None:
+def test_machine_of_lost_ticket_is_kept_until_closed(counter: Trial) -> None:
     lost = open_ticket(counter)
     counter.apply()
     counter.age(minutes=10)

@@ -94,7 +94,7 @@ def test_it_goes_in_the_last_run_before_its_hour_ends(story: Story, minutes: int
     [{"when": "once"}, {"billed": "1s"}],
     ids=["at once", "by the second"],
 )
-def test_where_nothing_is_won_by_that_it_goes_once_its_time_for_reuse_is_over(
+def test_returned_machine_is_deleted_after_reuse_without_paid_time(
     story: Story, said: dict[str, str]
 ) -> None:
     story.given_back(**said)  # type: ignore[arg-type]  # texts alone
@@ -107,7 +107,7 @@ def test_where_nothing_is_won_by_that_it_goes_once_its_time_for_reuse_is_over(
 
 
 @pytest.mark.slow
-def test_it_goes_where_a_ticket_that_may_not_have_it_waits_for_its_room(story: Story) -> None:
+def test_returned_machine_is_deleted_when_its_slot_is_needed(story: Story) -> None:
     story.given_back(most=1)
     story.later(10)
     alone = story.planned()
@@ -120,7 +120,7 @@ def test_it_goes_where_a_ticket_that_may_not_have_it_waits_for_its_room(story: S
 
 
 @pytest.mark.slow
-def test_where_there_is_room_another_machine_is_made_beside_it(story: Story) -> None:
+def test_new_machine_is_created_next_to_paid_one_when_below_max(story: Story) -> None:
     story.given_back(most=2)
     story.later(10)
     story.open("ben/ping")
@@ -155,7 +155,7 @@ def test_a_ticket_of_its_sandbox_that_is_not_served_keeps_nothing(
 
 
 @pytest.mark.slow
-def test_it_stays_for_its_paid_hour_beside_a_ticket_that_is_not_served(story: Story) -> None:
+def test_returned_machine_stays_for_paid_hour_when_ticket_is_blocked(story: Story) -> None:
     story.given_back()
     declare("blocked: [ada]")
     story.later(10)
@@ -210,7 +210,7 @@ def test_explain_counts_it_for_no_ticket_of_another_sandbox(story: Story) -> Non
 @pytest.mark.parametrize(
     "addition", slow_but(["blocked: [ben]"], ["blocked: [ben]", "limits: {per: {owner: 0}}"])
 )
-def test_it_stays_where_its_room_would_not_do_for_who_waits(story: Story, addition: str) -> None:
+def test_returned_machine_stays_when_its_slot_would_not_help(story: Story, addition: str) -> None:
     story.given_back(most=1)
     declare(addition)
     story.later(10)
@@ -220,7 +220,7 @@ def test_it_stays_where_its_room_would_not_do_for_who_waits(story: Story, additi
 
 
 @pytest.mark.slow
-def test_it_stays_where_a_rule_sends_who_waits_to_another_pool(story: Story) -> None:
+def test_returned_machine_stays_when_rule_selects_another_pool(story: Story) -> None:
     story.given_back(most=1)
     path = Path("fleet.yaml")
     rule = "powerful: [{match: 'ben/ping/f43/chromium', ask: [huge]}]\n"

@@ -44,7 +44,7 @@ def test_of_free_machines_a_ticket_gets_a_cheap_one(counter: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_the_build_of_a_ticket_gives_it_the_machine_that_a_rule_asks_for(counter: Trial) -> None:
+def test_ticket_gets_machine_of_rule_that_matches_its_build(counter: Trial) -> None:
     counter.write(ticket_yaml(more=RULED))
     build = ("--build", "ada/ping/fedora-43-x86_64/chromium")
     number = open_ticket(counter, *build, tag="arch_x86_64")
@@ -124,7 +124,7 @@ def test_a_ticket_that_lost_its_only_tag_counts_to_no_limit_of_it(counter: Trial
 
 
 @pytest.mark.slow
-def test_a_ticket_runs_without_its_tag_once_it_waited_for_a_limit_of_it(counter: Trial) -> None:
+def test_ticket_drops_tag_after_waiting_for_its_limit(counter: Trial) -> None:
     may = "exclusive: true, otherwise: {after: 30m, drop: true}"
     more = TAGS.replace("total: 2", "total: 1").replace("exclusive: true", may)
     counter.write(ticket_yaml(more=more))
@@ -148,7 +148,7 @@ def test_a_ticket_runs_without_its_tag_once_it_waited_for_a_limit_of_it(counter:
     assert "limits.total" not in waits
 
 
-def test_a_ticket_waits_while_nobody_can_read_who_is_in_the_group(counter: Trial) -> None:
+def test_ticket_waits_when_group_members_are_unreadable(counter: Trial) -> None:
     may = "otherwise: {after: 30m, drop: true}, asked_by: [{groups: [toolchain]}]"
     more = TAGS.replace("exclusive: true", f"exclusive: true, {may}")
     counter.write(ticket_yaml(more=f"{more}members: {{file: members.yaml}}\n"))
@@ -184,7 +184,7 @@ def test_a_ticket_waits_while_nobody_can_read_who_is_in_the_group(counter: Trial
         ("ben/ping/fedora/a", "--owner ada: build ben/ping/fedora/a "),
     ],
 )
-def test_a_build_that_is_no_name_is_refused(counter: Trial, build: str, said: str) -> None:
+def test_ticket_open_refuses_invalid_build_name(counter: Trial, build: str, said: str) -> None:
     code, told = counter.do(
         *("ticket", "open", "--tag", "arch_x86_64", "--owner", "ada", "--build", build)
     )

@@ -82,14 +82,14 @@ def test_a_token_is_not_sent_in_clear_to_another_computer(client: Client) -> Non
         client.do("check", "1", server="http://tickets.example.org:49100")
 
 
-def test_who_gives_no_token_is_told_where_to_write_it(client: Client) -> None:
+def test_client_error_shows_netrc_line_when_token_is_missing(client: Client) -> None:
     client.netrc.write_text("")
 
     with pytest.raises(FleetError, match=r"machine HOST login NAME password TOKEN"):
         client.do("open", "--tag", "extra_powerful")
 
 
-def test_a_file_that_is_no_netrc_is_told_without_what_it_holds(client: Client) -> None:
+def test_client_error_hides_contents_of_invalid_netrc(client: Client) -> None:
     client.netrc.write_text("a-token-alone-in-a-file")
 
     with pytest.raises(FleetError) as refused:
@@ -105,12 +105,12 @@ def test_a_server_that_is_not_there_is_an_error_and_not_a_traceback(client: Clie
 
 
 @pytest.mark.parametrize("server", ["tickets.example.org", "ftp://x", "http://", "http://x:y"])
-def test_what_is_no_address_is_wrong_usage(client: Client, server: str) -> None:
+def test_client_refuses_invalid_server_address(client: Client, server: str) -> None:
     with pytest.raises(WrongUsage):
         client.do("check", "1", server=server)
 
 
-def test_what_a_server_cannot_be_told_is_wrong_usage(client: Client) -> None:
+def test_client_refuses_options_that_server_ignores(client: Client) -> None:
     with pytest.raises(WrongUsage, match="--team"):
         client.do("open", "--tag", "x", "--team", "kernel")
 

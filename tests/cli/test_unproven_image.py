@@ -87,7 +87,7 @@ def test_first_version_is_the_remedy_when_it_may_prove_the_tags(
         ((UNSHARE, SBUILD, "worker:build-arch:arm64"), {}),
     ],
 )
-def test_first_version_is_no_remedy_when_its_jobs_prove_other_tags(
+def test_first_version_is_not_a_remedy_when_it_proves_other_tags(
     run_fleet: RunFleet, project: Path, required: tuple[str, ...], recipe: dict[str, object]
 ) -> None:
     unserved, _ = explain(run_fleet, project, *required, recipe=recipe)

@@ -26,7 +26,7 @@ def test_a_valid_file_is_one_line(run_fleet: RunFleet, project: Path) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "fleet.yaml: valid\n", "")
 
 
-def test_errors_are_told_all_at_once(run_fleet: RunFleet, project: Path) -> None:
+def test_validate_prints_all_errors_with_snippets(run_fleet: RunFleet, project: Path) -> None:
     write(project, BROKEN)
 
     ran = run_fleet("validate")
@@ -78,9 +78,7 @@ def test_json_is_one_object_of_the_published_form(run_fleet: RunFleet, project: 
     assert [found["rule"] for found in report["findings"]] == ["unknown-key", "wrong-type"]
 
 
-def test_a_code_quality_report_is_written_beside_the_text(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_validate_writes_code_quality_report(run_fleet: RunFleet, project: Path) -> None:
     write(project, BROKEN)
 
     ran = run_fleet("validate", "--gitlab-code-quality", "gl.json")
@@ -149,7 +147,7 @@ def test_a_recording_that_is_not_there_is_warned_of(run_fleet: RunFleet, project
         ("../worlds.json", "fleet observe --out"),
     ],
 )
-def test_a_recording_that_is_misspelt_is_named_where_it_is_below_this_folder(
+def test_validate_suggests_path_of_misspelt_recording(
     run_fleet: RunFleet, project: Path, path: str, meant: str
 ) -> None:
     write(

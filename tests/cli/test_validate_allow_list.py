@@ -115,7 +115,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", slow_but(["repeats"], HOSTILE))
-def test_a_hostile_pattern_is_told_at_once_and_in_little_memory(project: Path, name: str) -> None:
+def test_validate_is_fast_and_small_on_hostile_pattern(project: Path, name: str) -> None:
     pattern, said = HOSTILE[name]
     case = "x" * 999
     write(
@@ -149,9 +149,7 @@ def run_measured(project: Path) -> tuple[Completed, resource.struct_rusage]:
     return ran, resource.struct_rusage(used)
 
 
-def test_a_list_of_more_rules_than_anybody_reads_is_refused(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_validate_refuses_more_than_2000_rules(run_fleet: RunFleet, project: Path) -> None:
     write(project, "fleet: demo\npowerful:\n" + "  - {match: a, ask: [x]}\n" * 2001)
 
     ran = run_fleet("validate")

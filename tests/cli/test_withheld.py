@@ -21,7 +21,7 @@ def test_a_variable_that_holds_a_secret_of_another_part_is_emptied() -> None:
     }
 
 
-def test_the_commands_of_a_provider_get_only_what_every_program_needs() -> None:
+def test_plugins_receive_no_password_of_fleet_yaml() -> None:
     commands = {"new": ["./new"], "delete": ["./delete"], "list": ["./list"]}
     names = ["CLOUD_PASSWORD", "HOME", "https_proxy", "AWS_PROFILE"]
     own = {"kind": "hooks", **commands, "environment": names}
@@ -32,11 +32,11 @@ def test_the_commands_of_a_provider_get_only_what_every_program_needs() -> None:
     assert emptied == {"CLOUD_PASSWORD": ""}
 
 
-def test_what_is_not_set_is_not_set_to_nothing() -> None:
+def test_withheld_variables_omit_unset_ones() -> None:
     assert withheld_variables(a_fleet(queues={"debian": QUEUE}), {"HOME": "/root"}) == {}
 
 
-def test_what_engines_look_for_by_themselves_is_left_to_them() -> None:
+def test_withheld_variables_keep_those_of_engines() -> None:
     passphrase = {"passphrase": {"env": "PULUMI_CONFIG_PASSPHRASE"}}
     fleet = a_fleet(state=passphrase)
 

@@ -79,9 +79,7 @@ def test_of_two_instances_of_one_worker_the_older_goes_by_its_id(amazon: Amazon)
 
 
 @pytest.mark.parametrize("missing", ["fleet:pool", "fleet:worker"])
-def test_an_instance_of_this_fleet_without_its_marks_makes_the_listing_unknown(
-    amazon: Amazon, missing: str
-) -> None:
+def test_listing_is_unknown_when_own_instance_lacks_a_tag(amazon: Amazon, missing: str) -> None:
     made = amazon.launch("demo-builders-0001")
     amazon.ask("delete_tags", Resources=[made], Tags=[{"Key": missing}])
 
@@ -92,7 +90,7 @@ def test_an_instance_of_this_fleet_without_its_marks_makes_the_listing_unknown(
 
 
 @pytest.mark.parametrize("moment", ["tomorrow", "2026-11-22T09:00:00"])
-def test_an_expiry_that_is_no_moment_is_none(amazon: Amazon, moment: str) -> None:
+def test_expiry_is_none_when_tag_is_not_a_moment(amazon: Amazon, moment: str) -> None:
     amazon.launch("demo-builders-0001", {"fleet:expires": moment})
 
     assert [machine.expires for machine in _machines()] == [None]
@@ -108,7 +106,7 @@ def test_instances_of_another_region_are_not_listed(amazon: Amazon) -> None:
     assert listing.machines == ()
 
 
-def test_an_expiry_is_noted_at_more_machines_than_one_question_may_name(amazon: Amazon) -> None:
+def test_extend_tags_more_machines_than_one_call_permits(amazon: Amazon) -> None:
     ids = [amazon.launch(f"demo-{number}") for number in range(3)]
     unknown_ids = [f"i-{number:017x}" for number in range(300)]
 
@@ -196,7 +194,7 @@ def test_a_listing_that_takes_too_long_is_unknown() -> None:
         ("Unheard", ""),
     ],
 )
-def test_a_refusal_is_unknown_and_says_what_to_do(code: str, advice: str) -> None:
+def test_listing_is_unknown_with_advice_when_aws_refuses(code: str, advice: str) -> None:
     why = _why_unknown(refusal(code, said="canary"))
 
     assert tells(why, "EC2", "eu-central-1", "DescribeInstances", code, advice)
@@ -222,7 +220,7 @@ def test_an_answer_that_breaks_off_is_unknown() -> None:
     assert "incomplete" in unknown.unknown
 
 
-def test_an_address_where_nobody_listens_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_is_unknown_when_address_has_no_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     with LyingAmazon(page()) as api:
         monkeypatch.setenv("AWS_ENDPOINT_URL", api.url.rpartition(":")[0] + ":1")
 
@@ -282,7 +280,7 @@ def test_an_expiry_that_cannot_be_noted_says_why() -> None:
         AwsMachines(PROVIDER).extend(["i-1"], LATER)
 
 
-def test_a_refused_part_of_many_machines_does_not_let_the_others_expire() -> None:
+def test_extend_continues_when_one_batch_is_refused() -> None:
     refused = refusal("InternalError")
     amazon = LyingAmazon(page("i-1"), refused, page("i-9"), refused)
     with amazon, pytest.raises(SourceUnreachable, match=r"was refused.*\(and 1 more failed\)"):
@@ -292,7 +290,7 @@ def test_a_refused_part_of_many_machines_does_not_let_the_others_expire() -> Non
     assert ["i-1" in tagged[0], "i-9" in tagged[1]] == [True, True]
 
 
-def test_a_machine_that_takes_no_more_tags_does_not_let_the_others_expire(amazon: Amazon) -> None:
+def test_extend_continues_when_one_instance_has_maximum_tags(amazon: Amazon) -> None:
     names = [f"demo-{number}" for number in range(5)]
     ids = [amazon.launch(name) for name in names]
     amazon.ask(

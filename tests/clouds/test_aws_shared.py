@@ -58,7 +58,7 @@ def clear(*known: str) -> None:
     AwsShared(PROVIDER.region).clear("debian", NAME, known)
 
 
-def test_what_no_stack_knows_is_deleted(amazon: Amazon) -> None:
+def test_clear_deletes_parts_missing_from_stack(amazon: Amazon) -> None:
     make_parts(amazon)
 
     clear()
@@ -66,7 +66,7 @@ def test_what_no_stack_knows_is_deleted(amazon: Amazon) -> None:
     assert parts(amazon) == []
 
 
-def test_what_the_stack_knows_stays(amazon: Amazon) -> None:
+def test_clear_keeps_parts_in_stack(amazon: Amazon) -> None:
     make_parts(amazon)
 
     clear(f"{NAME}-group", NAME)
@@ -81,9 +81,7 @@ def test_where_nothing_was_left_nothing_happens(amazon: Amazon) -> None:
 
 
 @pytest.mark.parametrize(("fleet", "name"), [("other", NAME), ("debian", f"{NAME}4")])
-def test_what_carries_another_mark_or_name_is_not_touched(
-    amazon: Amazon, fleet: str, name: str
-) -> None:
+def test_clear_keeps_parts_with_other_label_or_name(amazon: Amazon, fleet: str, name: str) -> None:
     make_parts(amazon, fleet, name)
 
     clear()
@@ -106,7 +104,7 @@ def test_a_name_that_one_may_not_ask_for_is_not_there() -> None:
         AwsShared(PROVIDER.region).clear("debian", NAME, {f"{NAME}-group", NAME})
 
 
-def test_a_question_that_is_not_answered_is_told() -> None:
+def test_clear_fails_when_aws_does_not_answer() -> None:
     with (
         LyingAmazon(refusal("ServiceFailure", 500)),
         pytest.raises(SourceUnreachable, match=r"GetInstanceProfile.*refused"),

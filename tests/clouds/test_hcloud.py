@@ -70,13 +70,13 @@ def test_a_server_made_from_a_snapshot_names_it_by_id(api: SimulatedHetzner) -> 
     assert _machines(api)[0].image == "77"
 
 
-def test_a_server_whose_image_was_deleted_has_none(api: SimulatedHetzner) -> None:
+def test_server_has_no_image_when_image_was_deleted(api: SimulatedHetzner) -> None:
     a_server(api, image=None)
 
     assert _machines(api)[0].image is None
 
 
-def test_a_server_without_a_public_address_is_known_by_its_private_one(
+def test_server_address_is_private_when_it_has_no_public_one(
     api: SimulatedHetzner,
 ) -> None:
     nowhere: dict[str, object] = {"ipv4": None, "ipv6": None, "floating_ips": [], "firewalls": []}
@@ -85,7 +85,7 @@ def test_a_server_without_a_public_address_is_known_by_its_private_one(
     assert _machines(api)[0].address == "10.0.0.2"
 
 
-def test_a_server_with_a_network_of_ipv6_only_is_reached_at_its_first_address(
+def test_server_address_is_first_of_ipv6_network(
     api: SimulatedHetzner,
 ) -> None:
     network = {"id": 1, "ip": "2001:db8:1::/64", "blocked": False, "dns_ptr": []}
@@ -125,7 +125,7 @@ def test_a_status_that_fleet_does_not_know_makes_the_listing_unknown(
     assert tells(_why_unknown(api.endpoint), "demo-builders-0001", "dreaming")
 
 
-def test_a_server_of_this_fleet_without_a_pool_makes_the_listing_unknown(
+def test_listing_is_unknown_when_own_server_lacks_pool_label(
     api: SimulatedHetzner,
 ) -> None:
     a_server(api, labels={"fleet": "demo"})
@@ -143,7 +143,7 @@ def test_all_pages_are_read(api: SimulatedHetzner) -> None:
     assert [request.query["page"] for request in api.requests] == [["1"], ["2"], ["3"]]
 
 
-def test_an_api_that_ignores_the_selector_does_not_make_other_servers_ours(
+def test_listing_omits_foreign_servers_when_api_ignores_selector(
     api: SimulatedHetzner,
 ) -> None:
     server = a_server(api, labels={"fleet": "demo-two", "pool": "builders"})
@@ -185,7 +185,7 @@ def test_pages_that_do_not_end_are_unknown(following: int) -> None:
         (500, ""),
     ],
 )
-def test_a_refusal_is_unknown_and_says_what_to_do(
+def test_listing_is_unknown_with_advice_when_hetzner_refuses(
     api: SimulatedHetzner, status: int, advice: str
 ) -> None:
     api.fail(Fault("GET", "/servers", status=status))
@@ -245,14 +245,14 @@ def test_noting_an_expiry_keeps_every_other_label(api: SimulatedHetzner) -> None
     assert noted == labels | {"expires": "20261121T090000Z"}
 
 
-def test_an_expiry_that_is_no_time_counts_as_none(api: SimulatedHetzner) -> None:
+def test_expiry_is_none_when_label_is_not_a_time(api: SimulatedHetzner) -> None:
     a_server(api, labels={"fleet": "demo", "pool": "builders", "expires": "next-week"})
 
     assert [machine.expires for machine in _machines(api)] == [None]
 
 
 @pytest.mark.parametrize(("status", "says"), [(429, "429"), (401, "token")])
-def test_what_the_provider_refuses_is_said(api: SimulatedHetzner, status: int, says: str) -> None:
+def test_extend_error_has_reason_of_hetzner(api: SimulatedHetzner, status: int, says: str) -> None:
     server = a_server(api)
     api.fail(Fault("PUT", "/servers/*", status=status, count=1))
 

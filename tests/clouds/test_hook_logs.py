@@ -19,7 +19,7 @@ ONE = a_sim_worker(NAME)
 TOKEN = "5ec4e7" * 10
 
 
-def test_what_a_command_writes_is_in_its_machines_log(tmp_path: Path) -> None:
+def test_hook_log_contains_output_of_each_command(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path, new="echo asks the cloud >&2; echo i-1", delete="echo goes >&2")
 
     cloud.create(ONE)

@@ -51,7 +51,7 @@ def told(folder: Path) -> list[str]:
     return (folder / "told").read_text(encoding="utf-8").splitlines()
 
 
-def test_new_is_told_its_numbers_and_names(tmp_path: Path) -> None:
+def test_new_command_receives_resalloc_numbers_and_names(tmp_path: Path) -> None:
     made(a_cloud(tmp_path), ONE)
 
     assert told(tmp_path) == [
@@ -72,7 +72,7 @@ def test_braces_in_a_command_are_those_of_its_shell(tmp_path: Path) -> None:
     assert (tmp_path / "said").read_text(encoding="utf-8") == "mine\n"
 
 
-def test_delete_is_told_what_new_printed(tmp_path: Path) -> None:
+def test_delete_command_receives_output_of_new(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path)
     made(cloud, ONE)
 
@@ -83,7 +83,7 @@ def test_delete_is_told_what_new_printed(tmp_path: Path) -> None:
     assert listed(cloud) == ()
 
 
-def test_a_machine_that_is_listed_by_its_name_has_what_it_was_made_from(tmp_path: Path) -> None:
+def test_listed_machine_has_recorded_inputs_and_data(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path)
     made(cloud, ONE)
 
@@ -128,7 +128,7 @@ def test_a_creation_that_made_nothing_gives_its_numbers_back(tmp_path: Path) -> 
     assert "RESALLOC_NAMED_COUNTER_ip=0" in told(tmp_path)
 
 
-def test_what_new_left_behind_when_it_failed_has_failed(tmp_path: Path) -> None:
+def test_machine_of_failed_new_command_is_listed_as_failed(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path, new=f"{NEW}exit 1")
 
     with pytest.raises(SourceUnreachable, match=f"{ONE}.*adopts"):
@@ -149,7 +149,7 @@ def test_while_new_of_a_killed_run_goes_on_its_machine_starts(tmp_path: Path) ->
     assert states == [MachineState.STARTING]
 
 
-def test_a_machine_that_nobody_remembers_is_an_orphan_of_its_pool(tmp_path: Path) -> None:
+def test_unrecorded_machine_is_listed_in_pool_of_its_name(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path)
     made(cloud, ONE)
     (tmp_path / "hook-machines.json").unlink()
@@ -164,7 +164,7 @@ def test_a_machine_that_nobody_remembers_is_an_orphan_of_its_pool(tmp_path: Path
     )
 
 
-def test_a_machine_that_nobody_remembers_can_be_deleted(tmp_path: Path) -> None:
+def test_unrecorded_machine_can_be_deleted(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path)
     made(cloud, ONE)
     (tmp_path / "hook-machines.json").unlink()
@@ -179,7 +179,7 @@ def test_a_machine_that_nobody_remembers_can_be_deleted(tmp_path: Path) -> None:
     "name",
     ["builders_00010001_20261122_181715", "debian-builders", "builders_f1_2", "others_f0001"],
 )
-def test_a_machine_that_is_called_otherwise_is_nobody_s(tmp_path: Path, name: str) -> None:
+def test_machine_with_foreign_name_is_not_listed(tmp_path: Path, name: str) -> None:
     assert listed(a_cloud(tmp_path, list=f"echo {name}")) == ()
 
 
@@ -189,7 +189,7 @@ def test_a_machine_that_has_a_name_of_before_is_still_one_of_its_pool(tmp_path: 
     assert (machine.name, machine.pool) == ("debian-builders-12", "builders")
 
 
-def test_list_is_told_its_pool_and_what_resalloc_says_instead_of_a_machine(tmp_path: Path) -> None:
+def test_list_command_receives_pool_and_empty_machine_values(tmp_path: Path) -> None:
     listed(a_cloud(tmp_path, list=f"env | grep ^RESALLOC_ | sort > told; {LIST}"))
 
     assert told(tmp_path) == [
@@ -200,7 +200,7 @@ def test_list_is_told_its_pool_and_what_resalloc_says_instead_of_a_machine(tmp_p
     ]
 
 
-def test_a_pool_that_is_gone_from_fleet_yaml_is_listed_while_it_has_machines(
+def test_removed_pool_is_listed_while_it_has_machines(
     tmp_path: Path,
 ) -> None:
     cloud = a_cloud(tmp_path, list='ls machines | grep "^$RESALLOC_POOL_ID"')

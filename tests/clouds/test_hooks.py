@@ -38,7 +38,7 @@ def a_printed_machine(**overrides: object) -> dict[str, object]:
     return made | overrides
 
 
-def test_new_is_told_what_to_make(tmp_path: Path) -> None:
+def test_new_command_receives_inputs_in_environment(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path, new="env | grep ^FLEET_ | sort > told")
 
     cloud.create(ONE)
@@ -112,11 +112,11 @@ def test_a_variable_that_is_not_set_is_a_failure_of_everything(tmp_path: Path) -
         assert tells(said, "RACK_KEY", "`environment`", "provider desk")
 
 
-def test_the_id_is_what_new_prints(tmp_path: Path) -> None:
+def test_machine_id_is_output_of_new_command(tmp_path: Path) -> None:
     assert a_hook_cloud(tmp_path, new="echo i-0123").create(ONE) == "i-0123"
 
 
-def test_what_new_says_nothing_of_is_known_by_its_name(tmp_path: Path) -> None:
+def test_machine_id_is_its_name_when_new_prints_nothing(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path)
 
     assert cloud.create(ONE) == NAME
@@ -156,7 +156,7 @@ def test_a_creation_that_took_too_long_may_yet_make_something(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_delete_that_took_too_long_says_what_ran_and_how_to_let_it_run_longer(
+def test_delete_timeout_error_names_command_and_setting(
     tmp_path: Path,
 ) -> None:
     cloud = a_hook_cloud(tmp_path)
@@ -171,7 +171,7 @@ def test_a_delete_that_took_too_long_says_what_ran_and_how_to_let_it_run_longer(
     assert tells(str(failed.value), "delete.sh", "`timeouts: {delete: …}`", "desk")
 
 
-def test_a_creation_that_failed_while_nothing_can_be_listed_is_not_known(tmp_path: Path) -> None:
+def test_failed_creation_is_unknown_when_list_fails_too(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path, new="exit 1", list="echo no answer >&2; exit 2")
 
     with pytest.raises(SourceUnreachable, match=r"unknown.*no answer"):
@@ -217,7 +217,7 @@ def test_a_name_that_might_lead_astray_is_refused(tmp_path: Path, name: str) -> 
         a_hook_cloud(tmp_path).create(ONE.altered(name=name))
 
 
-def test_delete_is_told_which_machine(tmp_path: Path) -> None:
+def test_delete_command_receives_machine_in_environment(tmp_path: Path) -> None:
     cloud = a_hook_cloud(
         tmp_path, delete='env | grep ^FLEET_ | sort > told; rm "machines/$FLEET_MACHINE"'
     )
@@ -288,7 +288,7 @@ def test_a_machine_that_one_list_lacked_is_deleted(tmp_path: Path) -> None:
     assert listed(hooks_over(tmp_path)) == ()
 
 
-def test_a_creation_that_failed_made_something_though_one_list_was_short(tmp_path: Path) -> None:
+def test_failed_creation_is_adopted_when_one_list_was_incomplete(tmp_path: Path) -> None:
     write_hooks(tmp_path)
     new = ["sh", "-c", ". ./new.sh; touch short; exit 1"]
     cloud = hooks_over(tmp_path, new=new, list=SHORT_ONCE)
@@ -317,7 +317,7 @@ def test_no_machines_is_an_empty_list(tmp_path: Path) -> None:
     assert listed(printing(tmp_path)) == ()
 
 
-def test_what_else_is_listed_of_a_machine_is_known(tmp_path: Path) -> None:
+def test_listed_machine_has_printed_state_address_and_image(tmp_path: Path) -> None:
     said = a_printed_machine(id="i-1", state="stopped", address="2001:db8::1", image="trixie-3")
 
     (machine,) = listed(printing(tmp_path, said))
@@ -368,7 +368,9 @@ def test_an_odd_machine_makes_all_unknown(
 
 
 @pytest.mark.parametrize(("key", "value"), [("name", NAME), ("id", "i-1")])
-def test_what_is_listed_twice_makes_all_unknown(tmp_path: Path, key: str, value: str) -> None:
+def test_listing_is_unknown_when_a_value_is_duplicated(
+    tmp_path: Path, key: str, value: str
+) -> None:
     one, two = (
         a_printed_machine(id="i-1"),
         a_printed_machine(id="i-2", name="debian-builders-0002"),

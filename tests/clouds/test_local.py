@@ -81,9 +81,7 @@ def test_the_token_is_in_one_file_and_nowhere_else(folder: Path, cloud: LocalMac
     assert told == {"activation-token"}
 
 
-def test_what_is_private_of_a_machine_nobody_else_reads(
-    folder: Path, cloud: LocalMachines
-) -> None:
+def test_files_of_machine_are_private(folder: Path, cloud: LocalMachines) -> None:
     cloud.create(a_worker(), write_user_data(URL, TOKEN))
 
     open_to_others = [p.name for p in (folder / NAME).iterdir() if p.stat().st_mode & 0o077]
@@ -116,7 +114,7 @@ def test_deleting_a_machine_that_is_gone_is_fine(cloud: LocalMachines) -> None:
     assert listed(cloud) == ()
 
 
-def test_two_deletions_of_a_machine_at_once_are_fine(folder: Path, cloud: LocalMachines) -> None:
+def test_concurrent_deletions_of_one_machine_succeed(folder: Path, cloud: LocalMachines) -> None:
     machine_id = cloud.create(a_worker())
 
     with ThreadPoolExecutor(4) as threads:
@@ -146,12 +144,12 @@ def test_a_name_in_use_is_refused_and_its_machine_runs_on(
 
 
 @pytest.mark.parametrize("name", ["../away", ".hidden", "a/b", "", "-x", "x" * 64, "a\nb"])
-def test_a_name_that_is_no_folders_is_refused(cloud: LocalMachines, name: str) -> None:
+def test_creation_is_refused_when_name_is_not_a_folder(cloud: LocalMachines, name: str) -> None:
     with pytest.raises(CreationRefused, match="invalid_input"):
         cloud.create(a_worker(name=name))
 
 
-def test_of_two_at_once_that_want_a_name_one_gets_it(cloud: LocalMachines) -> None:
+def test_only_one_of_concurrent_creations_gets_the_name(cloud: LocalMachines) -> None:
     def made(_: int) -> bool:
         try:
             return bool(cloud.create(a_worker()))
@@ -196,9 +194,7 @@ def test_a_program_that_is_not_there_is_refused(cloud: LocalMachines) -> None:
         cloud.create(a_worker("debusine-wrocker"))
 
 
-def test_a_creation_that_was_killed_made_nothing_and_the_next_removes_its_rest(
-    folder: Path, cloud: LocalMachines
-) -> None:
+def test_interrupted_creation_is_removed_by_the_next(folder: Path, cloud: LocalMachines) -> None:
     one = cloud.create(a_worker())
     end(process_of(folder), 1)
     (folder / NAME / "process").unlink()
@@ -225,9 +221,7 @@ def test_a_process_that_could_not_be_started_leaves_nothing(folder: Path, tmp_pa
     assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
-def test_who_looks_while_a_machine_is_made_sees_it_made(
-    folder: Path, cloud: LocalMachines
-) -> None:
+def test_list_waits_for_a_running_creation(folder: Path, cloud: LocalMachines) -> None:
     cloud.create(a_worker())
     with (folder / ".lock").open("a") as lock, ThreadPoolExecutor() as threads:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -239,7 +233,7 @@ def test_who_looks_while_a_machine_is_made_sees_it_made(
     assert waited
 
 
-def test_what_else_is_in_the_folder_is_left_alone(folder: Path, cloud: LocalMachines) -> None:
+def test_other_files_in_folder_are_kept(folder: Path, cloud: LocalMachines) -> None:
     (folder / "letters").mkdir(parents=True)
     (folder / "letters/dear.txt").write_text("Dear")
 
@@ -254,9 +248,7 @@ def test_listing_makes_no_folder(folder: Path, cloud: LocalMachines) -> None:
     assert not folder.exists()
 
 
-def test_a_record_that_is_damaged_is_named_and_nothing_is_taken_for_gone(
-    folder: Path, cloud: LocalMachines
-) -> None:
+def test_listing_is_unknown_when_a_record_is_damaged(folder: Path, cloud: LocalMachines) -> None:
     machine_id = cloud.create(a_worker())
     (folder / NAME / "machine.json").write_text("{}")
 

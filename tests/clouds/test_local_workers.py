@@ -52,7 +52,7 @@ def test_a_process_that_ended_is_a_worker_that_serves_nothing(
     assert [worker.state for worker in workers(cloud)] == [WorkerState.DISABLED]
 
 
-def test_a_machine_that_never_boots_has_no_worker_and_its_token_can_be_revoked(
+def test_machine_that_never_boots_has_no_worker_after_revoke(
     folder: Path,
 ) -> None:
     faults = Faults(never_boots=["small"])
@@ -71,7 +71,7 @@ def test_a_worker_that_came_up_is_not_revoked(cloud: LocalWorkers) -> None:
         cloud.revoke(NAME)
 
 
-def test_a_drained_worker_is_told_by_a_file_in_its_home(cloud: LocalWorkers, folder: Path) -> None:
+def test_drained_worker_has_draining_file_in_its_home(cloud: LocalWorkers, folder: Path) -> None:
     cloud.create(a_worker())
 
     cloud.drain(NAME)

@@ -193,9 +193,7 @@ def test_a_booted_machine_has_no_result_of_a_port_check(
     assert (machine.misses, machine.was_ready, machine.looked_since) == (None, False, None)
 
 
-def test_a_worker_whose_token_was_revoked_never_registers(
-    cloud: SimCloud, clock: FixedClock
-) -> None:
+def test_worker_with_revoked_token_never_registers(cloud: SimCloud, clock: FixedClock) -> None:
     cloud.create(ONE)
 
     cloud.revoke(ONE.name)
@@ -309,7 +307,7 @@ def test_a_missing_file_is_an_empty_cloud_and_reading_makes_none(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_file_is_unknown_when_listed_and_an_error_when_changed(cloud: SimCloud) -> None:
+def test_damaged_file_is_unknown_on_list_and_error_on_create(cloud: SimCloud) -> None:
     cloud.path.write_text('{"format": "fleet-sim-1", "machines": []}')
 
     listing = cloud.list("debian")
@@ -334,7 +332,7 @@ def test_a_full_disk_is_an_error_and_the_cloud_stays_as_it_was(cloud: SimCloud) 
     ]
 
 
-def test_the_menu_is_what_fleet_yaml_and_the_catalogue_sell() -> None:
+def test_menu_has_types_of_fleet_yaml_and_catalogue() -> None:
     sold = {"cores": 2, "memory": "4GiB", "disk": "40GiB", "price": "0.01 EUR/h", "stock": 3}
     provider = {
         "kind": "sim",

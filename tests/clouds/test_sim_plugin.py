@@ -97,7 +97,7 @@ def test_a_deletion_deletes(plugin: SimResourceProvider, cloud: SimCloud) -> Non
     assert names_in(cloud) == []
 
 
-def test_equal_inputs_are_no_difference(plugin: SimResourceProvider) -> None:
+def test_diff_has_no_changes_when_inputs_are_equal(plugin: SimResourceProvider) -> None:
     assert diff(plugin).changes is False
 
 

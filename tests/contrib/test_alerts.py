@@ -80,7 +80,7 @@ def test_the_page_has_every_metric() -> None:
     assert named(PAGE.read_text("utf-8")) == exported()
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are_and_shows_each_kind() -> None:
+def test_dashboard_queries_exported_metrics_of_each_kind() -> None:
     asked = set().union(*map(named, queries()))
 
     assert asked <= exported()
@@ -132,9 +132,7 @@ def parser() -> ArgumentParser:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_the_runbook_has_a_person_type_is_a_command(
-    parser: ArgumentParser, command: str
-) -> None:
+def test_runbook_commands_are_valid(parser: ArgumentParser, command: str) -> None:
     _, verb, *rest = shlex.split(command)
 
     # A word alone names the command; with more it is to be typed as it stands.

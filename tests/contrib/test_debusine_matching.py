@@ -27,7 +27,7 @@ def models() -> ModuleType:
     return debusine_models
 
 
-def test_what_a_worker_can_run_is_the_two_comparisons_of_debusine(models: ModuleType) -> None:
+def test_requests_for_worker_is_two_array_comparisons(models: ModuleType) -> None:
     from contrib.debusine.matching import requests_for
 
     made = str(
@@ -111,7 +111,7 @@ def debusine(models: ModuleType, postgres_server: str) -> Iterator[ModuleType]:
 @pytest.mark.parametrize(
     ("worker", "requests"), [("big", [POWERFUL]), ("small", [PLAIN])], ids=["big", "small"]
 )
-def test_the_example_of_the_readme_finds_what_a_worker_can_take(
+def test_readme_example_finds_requests_a_worker_can_take(
     debusine: ModuleType, worker: str, requests: list[int]
 ) -> None:
     said = example(debusine, worker=debusine.Worker.objects.get(name=worker), request=PLAIN)
@@ -122,7 +122,7 @@ def test_the_example_of_the_readme_finds_what_a_worker_can_take(
 @pytest.mark.parametrize(
     ("request_id", "workers"), [(PLAIN, ["small"]), (LARGE, []), (POWERFUL, ["big"])]
 )
-def test_the_example_of_the_readme_finds_who_can_run_a_request(
+def test_readme_example_finds_workers_that_can_run_a_request(
     debusine: ModuleType, request_id: int, workers: list[str]
 ) -> None:
     said = example(debusine, worker=debusine.Worker.objects.get(name="big"), request=request_id)

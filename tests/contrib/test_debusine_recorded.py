@@ -78,7 +78,7 @@ def test_every_recorded_worker_got_the_first_request_that_sql_finds(
     assert got == recorded
 
 
-def test_every_recorded_request_went_to_a_worker_that_the_bulk_form_names() -> None:
+def test_bulk_matching_contains_worker_of_each_recorded_request() -> None:
     workers = recorded_workers()
     offers = {str(number): pool_of(row).offer for number, row in workers.values()}
     requests = [row for row in recorded_requests() if row.worker is not None]
@@ -111,9 +111,7 @@ def test_a_worker_has_as_many_candidates_as_debusine_counted(
 @pytest.mark.parametrize(
     "drained", [{"required_tags": ["task:fleet:drain"]}, {"tasks_allowlist": []}]
 )
-def test_a_worker_drained_either_way_has_no_candidates_as_debusine_counted(
-    tables: Tables, drained: dict[str, Any]
-) -> None:
+def test_drained_worker_has_no_candidates(tables: Tables, drained: dict[str, Any]) -> None:
     _, row = recorded_workers()["build-arm64-01-example-org"]
     pool = pool_of(WorkerRow(row.worker_type, drained, row.dynamic_metadata))
 
@@ -121,7 +119,7 @@ def test_a_worker_drained_either_way_has_no_candidates_as_debusine_counted(
     assert tables.ask(count_waiting({"drained": pool}, BARE)) == []
 
 
-def test_a_worker_that_provides_everything_finds_as_many_as_debusine_grouped(
+def test_worker_with_all_tags_matches_as_many_as_debusine_counted(
     tables: Tables,
 ) -> None:
     every = {tag for row in recorded_requests() for tag in row.required}
@@ -134,7 +132,7 @@ def test_a_worker_that_provides_everything_finds_as_many_as_debusine_grouped(
     assert counted == [("any", "debian", sum(grouped))]
 
 
-def test_a_fresh_pool_provides_its_type_and_what_its_administrator_wrote() -> None:
+def test_fresh_worker_provides_its_type_and_configured_tags() -> None:
     tag = "worker:task:worker:noop:version:1"
 
     assert WorkerRow("external", {}, {}).provides == {"worker:type:external"}

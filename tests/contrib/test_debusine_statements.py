@@ -58,7 +58,7 @@ def test_counting_is_the_same_statement_for_any_number_of_pools() -> None:
 
 
 @pytest.mark.parametrize("tag", ["a\0b", "\ud800"])
-def test_what_requires_a_tag_that_postgresql_cannot_hold_matches_nothing(tag: str) -> None:
+def test_request_matches_no_worker_when_its_tag_is_unstorable(tag: str) -> None:
     made = workers_for_request(Ask(frozenset([tag])), "noop", TERMS)
 
     assert "false" in made.text
@@ -84,7 +84,7 @@ def test_the_terms_of_a_fleet_name_the_deciding_rule_first() -> None:
     )
 
 
-def test_a_pool_whose_wishes_no_column_can_hold_is_not_counted_for() -> None:
+def test_pool_with_unstorable_tag_is_omitted_from_count() -> None:
     odd, plain = frozenset(["\0"]), frozenset(["a"])
     pools = {
         "exclusive": PoolOffer(Offer(plain, exclusive=odd)),
@@ -97,7 +97,7 @@ def test_a_pool_whose_wishes_no_column_can_hold_is_not_counted_for() -> None:
     assert [(each["pool"], each["provides"]) for each in written] == [("plain", ["a"])]
 
 
-def test_what_requests_bring_is_compared_only_where_a_pool_requires_something() -> None:
+def test_provided_tags_are_compared_only_when_a_pool_requires_some() -> None:
     bare, asking = Offer(frozenset("a")), Offer(frozenset("a"), requires=frozenset("b"))
 
     assert "r.scheduler_tags_provided" not in count_waiting({"x": PoolOffer(bare)}, TERMS).text

@@ -122,7 +122,7 @@ def test_a_fleet_that_breaks_a_policy_fails_at_the_key(
 
 
 @pytest.mark.slow
-def test_a_cost_that_is_not_known_is_no_licence(policed: Path, run_fleet: RunFleet) -> None:
+def test_cost_policy_fails_when_cost_is_unknown(policed: Path, run_fleet: RunFleet) -> None:
     (policed / "fleet.yaml").write_text(HEAD + BUILDERS, encoding="utf-8")
     (policed / "base/fleet.yaml").write_text("fleet: [\n", encoding="utf-8")
 

@@ -111,7 +111,7 @@ def runner(tmp_path: Path) -> Runner:
 
 
 @pytest.mark.parametrize("workflow", [GITHUB, COMMENT, FORGEJO], ids=lambda path: str(path.name))
-def test_no_script_of_a_workflow_holds_what_a_pull_request_chose(workflow: Path) -> None:
+def test_workflow_scripts_contain_no_expressions(workflow: Path) -> None:
     read = yaml.safe_load(workflow.read_text(encoding="utf-8"))
 
     scripts = [
@@ -145,7 +145,7 @@ def test_a_pull_request_at_github_shows_its_plan_in_the_summary(runner: Runner) 
     assert ["run", "download", "77", "--name", "world"] in runner.asked()
 
 
-def test_a_pull_request_at_github_is_simulated_where_there_is_a_history(runner: Runner) -> None:
+def test_github_pull_request_is_simulated_when_history_exists(runner: Runner) -> None:
     made = steps(GITHUB, "plan")
     plan = made["plan"]["run"].replace("world.json.zst", "world.json")
     runner.run({"run": plan})
@@ -208,7 +208,7 @@ def test_policies_at_github_are_those_that_the_workflow_names(
     assert (runner.folder / "policies.json").exists() is (folder != "nowhere")
 
 
-def test_the_default_branch_keeps_what_its_store_has(runner: Runner) -> None:
+def test_observe_job_keeps_history_of_store(runner: Runner) -> None:
     step = steps(GITHUB, "observe")["history"]
     without = runner.run(step)
     runner.run({"run": "fleet state init && fleet apply"})

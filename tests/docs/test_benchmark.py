@@ -60,7 +60,7 @@ def test_floor_is_missed_when_its_ratio_is_below() -> None:
     assert [point.holds for point in report.points()] == [False]
 
 
-def test_unmeasured_figure_is_no_point() -> None:
+def test_unmeasured_figure_is_not_a_missed_point() -> None:
     result = a_result(Report("plan", {"a, MiB": 400.0}, {}, {"a, MiB": 400, "a, K": 0.25}))
 
     assert missed(result) == []

@@ -80,7 +80,7 @@ def pooled() -> Fleet:
     return Fleet.model_validate(yaml.safe_load(written[1]) | rest)
 
 
-def test_a_machine_is_a_ticket_there_and_what_that_is_told_its_data(
+def test_bridge_maps_ticket_states_and_data_to_machine(
     resalloc: TicketService, tmp_path: Path
 ) -> None:
     (tmp_path / "new").mkdir()
@@ -103,7 +103,9 @@ def test_a_machine_is_a_ticket_there_and_what_that_is_told_its_data(
     assert bridge.listed() == []
 
 
-def test_what_is_released_here_is_released_there(resalloc: TicketService, tmp_path: Path) -> None:
+def test_bridge_closes_ticket_when_machine_is_deleted(
+    resalloc: TicketService, tmp_path: Path
+) -> None:
     (tmp_path / "new").mkdir()
     bridge = Bridge(tmp_path / "new", resalloc.url)
     told: dict[str, Any] = {"FLEET_MACHINE": MACHINE, "FLEET_TYPE": "own"}

@@ -201,7 +201,7 @@ def test_a_file_is_named_where_the_page_shows_it(comment: str) -> None:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_document_shows_what_the_program_says(
+def test_document_shows_current_output(
     name: str, tmp_path: Path, golden: Golden, warm: Warm
 ) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")

@@ -40,7 +40,7 @@ def test_each_fault_that_is_tried_has_one_row_of_the_table(cloud: str) -> None:
     assert set(TRIED[cloud]) <= set(told)
 
 
-def test_each_trouble_of_our_own_side_has_a_row_for_each_cloud_it_is_tried_at() -> None:
+def test_each_tested_own_fault_has_a_row_per_cloud() -> None:
     clouds = {"at_aws": "Aws"}
 
     tried = {(fault, clouds.get(beginning, "Hetzner")) for fault, beginning in test_own_side.TRIED}

@@ -8,7 +8,7 @@ from tests.rigs.process import ROOT
 ROW = re.compile(r"^\| \*\*(?P<word>.+?)\*\* \| (?P<meaning>.+) \|$", re.MULTILINE)
 
 
-def test_a_word_that_stands_twice_says_each_time_what_it_is_said_of() -> None:
+def test_repeated_glossary_word_names_its_context_each_time() -> None:
     meanings: defaultdict[str, list[str]] = defaultdict(list)
     for row in ROW.finditer((ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")):
         meanings[row["word"]].append(row["meaning"])

@@ -43,12 +43,12 @@ def test_a_page_is_rewritten_when_it_says_that_the_command_fails(page: Path) -> 
     assert page.read_text(encoding="utf-8") == PAGE.format(plan=FAILED)
 
 
-def test_a_page_is_not_rewritten_when_nobody_asks(page: Path) -> None:
+def test_page_is_not_rewritten_without_update_golden(page: Path) -> None:
     with pytest.raises(AssertionError, match="update-golden"):
         Golden(updates=False).compare(page, PAGE.format(plan="2 to create\n"))
 
 
-def test_a_line_is_kept_when_only_what_varies_differs(page: Path) -> None:
+def test_line_is_kept_when_only_variable_parts_differ(page: Path) -> None:
     page.write_text(PAGE.format(plan="1 to create\nObserved 3 s ago\n"), encoding="utf-8")
     now = PAGE.format(plan="2 to create\nObserved 5 s ago\n")
 

@@ -41,7 +41,7 @@ def test_each_guard_that_refuses_has_its_section(guard: str) -> None:
 
 
 @pytest.mark.parametrize("page", [REFUSED_PAGE, OUTDATED_PAGE])
-def test_what_a_report_sends_a_person_to_is_there(page: str) -> None:
+def test_pages_named_by_reports_exist(page: str) -> None:
     assert has(page)
 
 
@@ -59,7 +59,7 @@ def test_a_saved_plan_that_is_outdated_names_its_page() -> None:
     assert OUTDATED_PAGE in outcome_to_text(outdated, a_plan(), colour=False)
 
 
-def test_what_needs_a_person_is_what_its_page_has_sections_for() -> None:
+def test_attention_page_has_a_section_per_kind() -> None:
     lines = [
         line
         for plan in (ROOT / "tests" / "plans").glob("*/plan.json")

@@ -75,7 +75,7 @@ def the_embedded_engine(*_: object) -> Instead:
         *((name, the_embedded_engine) for name in NEED_ENGINE),
     ],
 )
-def test_a_page_says_what_the_program_says_of_stand_ins(
+def test_page_matches_output_of_stand_ins(
     name: str,
     stand_ins: Callable[[str, Path], Instead],
     tmp_path: Path,

@@ -29,7 +29,7 @@ def init_of_a_container() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("init_of_a_container")
-def test_where_nobody_else_does_it_takes_away_what_it_started_as_well(
+def test_ended_helper_kills_its_child_processes(
     tmp_path: Path,
 ) -> None:
     os.mkfifo(tmp_path / "pid")

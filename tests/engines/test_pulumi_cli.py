@@ -74,7 +74,9 @@ def test_an_unfit_one_is_named_and_passed_over(
         find_cli(environment)
 
 
-def test_its_absence_says_what_to_do(environment: dict[str, str]) -> None:
+def test_missing_cli_error_names_setup_tool_and_embedded_engine(
+    environment: dict[str, str],
+) -> None:
     with pytest.raises(EngineAbsent, match=r"tools/pulumi_cli.py.*engine: embedded"):
         find_cli(environment)
 
@@ -98,7 +100,7 @@ def test_one_that_was_replaced_is_asked_again(tmp_path: Path, environment: dict[
         find_cli(environment)
 
 
-def test_a_pulumi_that_did_not_fit_is_asked_again_once_it_was_replaced(
+def test_unfit_pulumi_is_found_after_replacement(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     cli = a_cli(tmp_path / "bin" / "pulumi", "")
@@ -128,9 +130,7 @@ def test_an_unreadable_note_is_written_again(
     assert str(cli) in notes.read_text()
 
 
-def test_a_plugin_that_the_tools_keep_is_found_behind_what_a_person_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cached_plugins_are_last_in_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "fleet/pulumi-plugins-0123/bin"
     kept.mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -54,7 +54,7 @@ def test_of_a_preview_nothing_is_done() -> None:
     assert events.done == ()
 
 
-def test_of_an_update_that_goes_on_after_its_preview_only_what_follows_is_done() -> None:
+def test_done_steps_exclude_preview_of_a_continued_update() -> None:
     told: list[StackStep] = []
     events = Events(secrets=())
 
@@ -71,7 +71,7 @@ def test_of_an_update_that_goes_on_after_its_preview_only_what_follows_is_done()
     )
 
 
-def test_a_step_on_what_is_no_worker_is_seen() -> None:
+def test_step_of_non_worker_resource_is_planned() -> None:
     events = Events(secrets=())
 
     events(
@@ -83,7 +83,7 @@ def test_a_step_on_what_is_no_worker_is_seen() -> None:
     assert events.planned == (StackStep(worker="net", operation="create"),)
 
 
-def test_what_bears_the_name_of_a_worker_hides_no_step_of_it() -> None:
+def test_other_resource_of_same_name_keeps_worker_step() -> None:
     events = Events(secrets=())
 
     events(begins(URN, "replace"))
@@ -92,7 +92,7 @@ def test_what_bears_the_name_of_a_worker_hides_no_step_of_it() -> None:
     assert [step.operation for step in events.planned] == ["create", "replace"]
 
 
-def test_what_the_engine_does_for_itself_is_no_step() -> None:
+def test_provider_resources_of_engine_are_not_steps() -> None:
     events = Events(secrets=())
 
     events(begins("urn:pulumi:s::p::pulumi:providers:hcloud::default", "create"))
@@ -101,7 +101,7 @@ def test_what_the_engine_does_for_itself_is_no_step() -> None:
     assert events.planned == ()
 
 
-def test_a_failure_is_told_by_the_name_of_its_worker() -> None:
+def test_failure_is_reported_under_worker_name() -> None:
     events = Events(secrets=())
 
     events(event("resource_unavailable: ccx33", URN))
@@ -121,7 +121,7 @@ def test_the_code_of_a_failure_is_kept_wherever_it_stands() -> None:
     assert classify(said) == "quota"
 
 
-def test_what_only_the_makers_of_a_plugin_need_is_left_out() -> None:
+def test_failure_omits_noise_of_plugin() -> None:
     events = Events(secrets=())
     refused = 'Get "https://api.example.org/v1/servers": connection refused'
 
@@ -136,7 +136,7 @@ def test_what_only_the_makers_of_a_plugin_need_is_left_out() -> None:
     assert events.errors == (refused,)
 
 
-def test_the_cause_of_a_request_that_failed_is_told_with_its_code() -> None:
+def test_failed_api_request_shows_cause_and_code() -> None:
     events = Events(secrets=())
     asked = "An unexpected error was encountered during an API request.\n\n"
     refused = f"{asked}SSH key not unique\n\nError code: uniqueness_error\nStatus code: 409\n"
@@ -148,7 +148,7 @@ def test_the_cause_of_a_request_that_failed_is_told_with_its_code() -> None:
     assert events.failed == {"debian-builders-0001": "SSH key not unique (uniqueness_error)"}
 
 
-def test_the_field_that_a_request_failed_for_is_told() -> None:
+def test_failed_request_names_its_invalid_field() -> None:
     events = Events(secrets=())
     asked = "An invalid field was encountered during an API request. "
     cause = "invalid input in field 'public_key' (invalid_input): [public_key => [is no key]]"
@@ -163,7 +163,7 @@ def test_the_field_that_a_request_failed_for_is_told() -> None:
     assert events.errors == (cause,)
 
 
-def test_what_is_said_after_a_field_of_another_failure_is_told() -> None:
+def test_text_after_field_of_another_failure_is_kept() -> None:
     events = Events(secrets=())
     first = "bad key\n\nField: public_key\nMessages:\n - is no key\nError code: invalid_input\n"
 
@@ -173,7 +173,7 @@ def test_what_is_said_after_a_field_of_another_failure_is_told() -> None:
     assert events.failed == {"debian-builders-0001": said}
 
 
-def test_a_failure_of_no_resource_is_no_workers() -> None:
+def test_failure_without_resource_belongs_to_no_worker() -> None:
     events = Events(secrets=())
 
     events(event("incorrect passphrase", None))
@@ -183,7 +183,7 @@ def test_a_failure_of_no_resource_is_no_workers() -> None:
     assert events.errors == ("incorrect passphrase",)
 
 
-def test_secrets_are_left_out_of_what_is_remembered() -> None:
+def test_failure_text_has_secrets_masked() -> None:
     events = Events(secrets=["hunter2"])
 
     events(event("server_error: token hunter2 is wrong", URN))

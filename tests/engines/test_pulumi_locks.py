@@ -27,9 +27,7 @@ def stat(state: str, flags: int = 0) -> list[str]:
         pytest.param(stat("S"), "ShdPnd:\t0000000000000100\n", id="it was killed"),
     ],
 )
-def test_what_was_killed_is_over_before_the_kernel_has_taken_it_away(
-    words: list[str], status: str
-) -> None:
+def test_zombie_process_counts_as_ended(words: list[str], status: str) -> None:
     assert is_over(words, status)
 
 
@@ -43,7 +41,7 @@ def test_this_process_is_not_over() -> None:
     assert not is_over(words, Path("/proc/self/status").read_text(encoding="utf-8"))
 
 
-def test_a_process_of_a_container_is_known_by_the_number_that_it_has_there() -> None:
+def test_container_process_is_found_by_its_inner_id() -> None:
     status = "Name:\tpulumi\nNSpid:\t4393\t12\t7\nNSpgid:\t4393\t12\t7\n"
 
     assert has_inner_id(7, status)
@@ -75,7 +73,7 @@ def test_the_owner_is_gone_where_a_younger_program_has_its_number(proc: Path) ->
     assert is_alive(LOCK, proc) is False
 
 
-def test_a_younger_program_is_no_sign_of_an_owner_in_a_container(
+def test_younger_container_process_leaves_owner_unknown(
     proc: Path,
 ) -> None:
     (proc / "4393").mkdir()
@@ -85,7 +83,7 @@ def test_a_younger_program_is_no_sign_of_an_owner_in_a_container(
     assert is_alive(LOCK, proc) is None
 
 
-def test_of_a_program_whose_name_is_no_text_nobody_can_tell(proc: Path) -> None:
+def test_owner_is_unknown_when_program_name_is_not_text(proc: Path) -> None:
     (proc / "312/stat").write_bytes(b"312 (\xff) S 1\n")
 
     assert is_alive(LOCK, proc) is None

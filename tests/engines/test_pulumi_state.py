@@ -89,7 +89,7 @@ def test_the_serial_is_the_microsecond_of_the_last_write() -> None:
     assert stack_of(a_deployment()).serial == 1795248000000001
 
 
-def test_what_was_being_made_is_wanted_and_has_no_id() -> None:
+def test_pending_creation_is_a_worker_without_id() -> None:
     pending = [{"type": "creating", "resource": a_resource(ONE.name, id="")}]
 
     stack = stack_of(a_deployment(pending_operations=pending))
@@ -97,7 +97,7 @@ def test_what_was_being_made_is_wanted_and_has_no_id() -> None:
     assert (stack.workers, stack.ids, stack.interrupted) == ((ONE,), {}, True)
 
 
-def test_what_was_being_deleted_is_not_wanted_any_more_and_keeps_its_id() -> None:
+def test_pending_deletion_is_not_a_worker_but_keeps_its_id() -> None:
     pending = [{"type": "deleting", "resource": a_resource(ONE.name)}]
 
     stack = stack_of(a_deployment(a_resource(ONE.name), pending_operations=pending))
@@ -123,7 +123,7 @@ def test_a_stack_that_was_only_begun_is_empty() -> None:
     assert (stack.workers, stack.serial, stack.provider) == ((), 0, REF.provider)
 
 
-def test_what_failed_after_a_creation_is_read_and_taken_out_of_workers_only() -> None:
+def test_init_errors_are_read_and_dropped_for_workers_only() -> None:
     failed = a_resource(ONE.name, initErrors=["it did not start"])
     other = a_resource("net", type="sim:index:Network", inputs={}, initErrors=["no route"])
     deployment = a_deployment(failed, a_resource(TWO.name), other)

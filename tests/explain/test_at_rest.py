@@ -19,14 +19,14 @@ def priced(price: str, **pool: object) -> Fleet:
     return fleet_with(machine={"type": "ccx33", "price": f"{price} EUR/h"}, **pool)
 
 
-def test_machines_to_be_replaced_count_at_the_price_of_their_replacements() -> None:
+def test_outdated_machines_cost_price_of_their_replacements() -> None:
     world = a_sim_world(*(a_worker(name=n, machine=n, busy=True) for n in ("a", "b")))
 
     assert rest(priced("0.10", max=4), world) == (0.2, 146)
     assert rest(priced("0.25", max=4), world) == (0.5, 365)
 
 
-def test_at_rest_machines_for_waiting_requests_are_gone_and_spare_ones_stay() -> None:
+def test_rest_cost_excludes_request_machines_and_keeps_spare_ones() -> None:
     world = a_sim_world(requests=tuple(a_request(id=str(number)) for number in range(4)))
 
     assert rest(priced("0.10", max=4), world) == (0, 0)
@@ -47,7 +47,7 @@ def test_a_month_has_no_more_hours_than_its_provider_bills() -> None:
     assert rest(fleet, a_sim_world()) == (1, 624)
 
 
-def test_without_a_price_what_a_change_costs_at_rest_is_not_known() -> None:
+def test_rest_cost_is_unknown_without_a_price() -> None:
     fleet = fleet_with(max=2, machine={"cores": 8, "memory": "16GiB"})
 
     assert rest(fleet, a_sim_world(a_worker(busy=True))) is None

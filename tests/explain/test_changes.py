@@ -76,7 +76,7 @@ def differences(change: Changes) -> list[tuple[str, str, str, str]]:
 # nothing
 
 
-def test_what_demand_asks_for_anyway_is_no_change() -> None:
+def test_comparison_is_quiet_when_only_demand_acts() -> None:
     change = changes(fleet_with(), fleet_with(), waiting(2))
 
     assert change.is_quiet
@@ -92,7 +92,7 @@ def test_a_change_that_matters_only_later_names_the_limit() -> None:
     assert differences(change) == [("builders", "max", "3", "9")]
 
 
-def test_another_free_name_for_a_new_machine_is_no_difference() -> None:
+def test_comparison_ignores_names_of_new_machines() -> None:
     base = a_plan(actions=(a_create(worker="debian-ci-builders-0001"),))
     head = a_plan(actions=(a_create(worker="debian-ci-builders-0007"),))
 
@@ -161,7 +161,7 @@ def test_another_reason_for_the_same_drain_is_a_difference() -> None:
     }
 
 
-def test_another_machine_type_shows_as_other_machines_though_their_number_stays() -> None:
+def test_comparison_shows_changed_type_at_equal_count() -> None:
     change = changes(fleet_with(), fleet_with(machine="ccx63"), waiting(2))
 
     assert [(each.type, each.before, each.after) for each in change.actions] == [
@@ -185,7 +185,7 @@ def test_machines_that_a_change_outdates_are_named_before_they_go() -> None:
     assert not change.is_quiet
 
 
-def test_a_change_taken_back_leaves_what_it_had_outdated() -> None:
+def test_comparison_shows_machines_outdated_only_by_base() -> None:
     base, head = fleet_with(max=2, machine="ccx63"), fleet_with(max=2)
     there = made_by(head, 2)
 
@@ -194,7 +194,7 @@ def test_a_change_taken_back_leaves_what_it_had_outdated() -> None:
     assert [(each.outdated, len(each.workers)) for each in change.outdated] == [(False, 2)]
 
 
-def test_what_was_outdated_already_is_no_difference() -> None:
+def test_comparison_omits_machines_outdated_in_both() -> None:
     there = made_by(fleet_with(max=2, machine="ccx63"), 2)
 
     assert changes(fleet_with(max=2), fleet_with(max=3), there).outdated == ()
@@ -212,7 +212,7 @@ def test_money_in_another_currency_is_not_subtracted_but_said() -> None:
 # pools
 
 
-def test_a_pool_that_is_added_serves_what_no_pool_fitted() -> None:
+def test_added_pool_serves_requests_that_no_pool_fitted() -> None:
     big = a_pool(provider="desk", provides=["big"])
     head = a_sim_fleet(pools={"builders": a_pool(provider="desk"), "big": big})
     world = a_sim_world(requests=(a_request(required=["big"]),))
@@ -248,7 +248,7 @@ def test_a_pool_that_comes_back_serves_with_the_workers_it_still_has() -> None:
 # guards
 
 
-def test_a_guard_that_newly_refuses_is_said_with_what_it_keeps_back() -> None:
+def test_comparison_shows_new_refusal_with_withheld_actions() -> None:
     change = changes(fleet_with(), a_sim_fleet(pools={}), holding("one"))
 
     (refusal,) = change.guards
@@ -273,7 +273,7 @@ def test_a_guard_that_no_longer_refuses_is_said() -> None:
     }
 
 
-def test_a_guard_that_refuses_with_and_without_the_change_is_none_of_its_doing() -> None:
+def test_comparison_omits_refusal_in_both_plans() -> None:
     base = a_sim_fleet(pools={})
     head = a_sim_fleet(pools={}, guards={"demand_max_age": "9h"})
 
@@ -303,13 +303,13 @@ def test_a_queue_that_only_the_base_names_is_not_taken_for_empty() -> None:
     assert queue.startswith("queue old ")
 
 
-def test_what_both_name_and_nobody_read_is_not_the_bases_alone() -> None:
+def test_unread_sources_of_both_fleets_are_not_base_only() -> None:
     nothing = a_sim_world().altered(providers={}, queues={})
 
     assert find_unseen(a_sim_fleet(), a_sim_fleet(), nothing) == ()
 
 
-def test_what_only_one_of_both_could_not_know_is_said() -> None:
+def test_comparison_names_source_unknown_only_after_change() -> None:
     head = a_sim_fleet(guards={"demand_max_age": "1m"})
     stale = Demand(read_at=ago(minutes=5), requests=(a_request(),))
     world = a_sim_world(queues={"debian": a_reading(demand=stale, workers=None)})
@@ -321,7 +321,7 @@ def test_what_only_one_of_both_could_not_know_is_said() -> None:
     assert change.requests == ()
 
 
-def test_a_provider_that_nobody_read_is_said_to_be_unknown_without_the_change() -> None:
+def test_comparison_names_unread_provider_of_base() -> None:
     providers = {"desk": {"kind": "sim"}, "attic": {"kind": "sim"}}
     old = a_pool(provider="attic")
     base = a_sim_fleet(providers=providers, pools={"builders": a_pool(provider="desk"), "x": old})
@@ -331,7 +331,7 @@ def test_a_provider_that_nobody_read_is_said_to_be_unknown_without_the_change() 
     assert any("provider attic" in text for text in change.unknown)
 
 
-def test_both_blind_to_the_same_is_no_difference() -> None:
+def test_comparison_is_quiet_when_both_plans_lack_the_same_source() -> None:
     world = a_sim_world(providers={"desk": Unknown(unknown="no answer")})
 
     change = changes(fleet_with(), fleet_with(max=9), world)
@@ -339,7 +339,7 @@ def test_both_blind_to_the_same_is_no_difference() -> None:
     assert (change.is_quiet, change.unknown) == (True, ())
 
 
-def test_a_stack_that_only_waits_for_its_pool_is_no_removed_pool() -> None:
+def test_comparison_omits_stack_without_pool() -> None:
     world = a_sim_world(
         providers={"desk": a_listing(workers=())}, stacks={"gone": a_stack(provider="desk")}
     )
@@ -362,14 +362,14 @@ def makers(**limits: object) -> Fleet:
     return a_sim_fleet(pools={"makers": pool})
 
 
-def test_a_pool_that_is_only_renamed_is_said_to_be_and_makes_no_difference() -> None:
+def test_renamed_pool_changes_only_its_name() -> None:
     change = renamed(fleet_with(), makers(), made_by(fleet_with(), 2))
 
     assert change.is_quiet
     assert differences(change) == [("makers", "name", "builders", "makers")]
 
 
-def test_a_pool_that_is_renamed_and_grows_makes_what_it_grows_by() -> None:
+def test_renamed_pool_with_higher_max_creates_the_difference() -> None:
     world = made_by(fleet_with(max=1), 2).altered(queues=waiting(2).queues)
 
     change = renamed(fleet_with(max=1), makers(max=2), world)
@@ -378,7 +378,7 @@ def test_a_pool_that_is_renamed_and_grows_makes_what_it_grows_by() -> None:
     assert change.cost_after - change.cost_before == PRICE
 
 
-def test_an_approval_of_a_pool_that_is_renamed_counts_before_as_it_does_after() -> None:
+def test_approval_of_renamed_pool_is_renamed_too() -> None:
     spared = {"guard": "delete", "pool": "builders", "count": 1, "reason": "x"}
     base = a_sim_fleet(
         pools={"builders": a_pool(provider="desk")},
@@ -392,7 +392,7 @@ def test_an_approval_of_a_pool_that_is_renamed_counts_before_as_it_does_after() 
 
 
 @pytest.mark.parametrize("head", [a_sim_fleet(), makers()])
-def test_a_pool_whose_new_name_was_there_before_is_not_renamed(head: Fleet) -> None:
+def test_pool_is_not_renamed_when_new_name_existed(head: Fleet) -> None:
     both = a_sim_fleet(
         pools={"builders": a_pool(provider="desk"), "makers": a_pool(provider="desk")}
     )

@@ -41,7 +41,7 @@ def test_the_same_file_has_no_edits() -> None:
         ),
     ],
 )
-def test_an_edited_key_is_named_with_what_it_said_and_says(
+def test_edited_key_has_values_before_and_after(
     base: dict[str, object], head: dict[str, object], edit: tuple[str, str, str]
 ) -> None:
     assert edits(base, head) == [edit]
@@ -56,7 +56,7 @@ def test_of_a_list_the_entries_that_came_and_went_are_named() -> None:
     ]
 
 
-def test_a_long_entry_is_cut_between_its_keys_and_its_brackets_are_closed() -> None:
+def test_long_entry_is_truncated_between_keys_with_closed_brackets() -> None:
     rule = {"match": "a" * 200, "ask": ["big"], "at_most": 4, "reason": "24 h " * 9}
 
     ((_, _, after),) = edits({}, {"powerful": [rule]})
@@ -70,7 +70,7 @@ def test_of_a_key_that_is_too_long_itself_its_beginning_is_kept() -> None:
     assert after == "{match:…"
 
 
-def test_what_a_plan_says_of_pools_is_left_to_it() -> None:
+def test_config_changes_omit_keys_shown_by_pool_plans() -> None:
     base = fleet_with(max=3, mode="apply")
     head = base.model_copy(
         update={"pools": fleet_with(max=4, mode="pause").pools | {"new": a_pool(provider="desk")}}

@@ -51,7 +51,7 @@ GPU = a_sim_world(requests=(a_request(required=("gpu",)),))
 # a request
 
 
-def test_a_request_is_told_when_it_starts_and_what_comes() -> None:
+def test_explanation_of_served_request_has_start_and_next_step() -> None:
     found = of_request(a_sim_fleet(), ASKING)
 
     assert any("2026-11-21 08:01 UTC (in 1m 30s)" in fact for fact in found.facts)
@@ -69,7 +69,7 @@ def test_of_a_ticket_which_has_no_task_none_is_said(task: str, said: tuple[str, 
     assert ("task" in found.facts[0]) == bool(task)
 
 
-def test_a_throttled_request_starts_with_the_run_that_makes_its_machine() -> None:
+def test_throttled_request_starts_after_the_run_of_its_machine() -> None:
     fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 1}}})
     world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
 
@@ -79,7 +79,7 @@ def test_a_throttled_request_starts_with_the_run_that_makes_its_machine() -> Non
     assert f"{found.expected:%H:%M:%S}" == "08:11:30"
 
 
-def test_a_request_that_the_next_run_would_not_serve_gets_a_suggestion() -> None:
+def test_request_gets_suggestion_when_next_run_would_not_serve_it() -> None:
     fleet = a_sim_fleet(
         pools={"powerful": a_pool(provider="desk", provides=["powerful"])},
         tags={"powerful": {"exclusive": True, "asked_by": ["rules"]}},
@@ -107,7 +107,7 @@ def test_a_request_s_worker_may_be_free_before_the_next_run() -> None:
     assert found.suggestions[0].sentence.endswith("about 08:02 UTC")
 
 
-def test_a_missing_store_is_named_as_what_stops_every_machine() -> None:
+def test_missing_store_is_the_reason_of_all_requests() -> None:
     lost = Unknown(unknown="there is no store")
 
     found = of_request(a_sim_fleet(), ASKING.altered(stacks=lost))
@@ -117,7 +117,7 @@ def test_a_missing_store_is_named_as_what_stops_every_machine() -> None:
     assert found.next_steps == (FIRST_READ,)
 
 
-def test_a_worker_that_nobody_can_see_is_not_said_to_exist() -> None:
+def test_unseen_worker_is_only_possible() -> None:
     found = of_request(a_sim_fleet(), an_unseen_world())
 
     assert tells(found.headline, FIRST, "may")
@@ -143,7 +143,7 @@ def test_a_request_next_for_a_busy_worker_waits_until_its_work_ends() -> None:
         ({"requires": ["trusted"]}, ("requires", "trusted"), "scheduler"),
     ],
 )
-def test_reason_of_a_pool_names_what_keeps_a_request_away(
+def test_reason_of_pool_names_unmet_requirement(
     pool: dict[str, object], words: tuple[str, ...], by: str | None
 ) -> None:
     (reason,) = of_request(fleet_with(**pool), ASKING).reasons
@@ -154,7 +154,7 @@ def test_reason_of_a_pool_names_what_keeps_a_request_away(
     assert reason.who
 
 
-def test_of_a_recording_that_assigns_nothing_nobody_is_said_to_enforce_a_tag() -> None:
+def test_reason_names_no_enforcer_for_a_recording() -> None:
     fleet = a_sim_fleet(queues={"debian": {"kind": "world", "path": "world.json"}})
 
     (reason,) = of_request(fleet, GPU).reasons
@@ -163,7 +163,7 @@ def test_of_a_recording_that_assigns_nothing_nobody_is_said_to_enforce_a_tag() -
     assert reason.by is None
 
 
-def test_an_exclusive_pool_says_who_may_use_it() -> None:
+def test_reason_names_permitted_requesters_of_exclusive_pool() -> None:
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk", provides=["powerful"])},
         tags={"powerful": {"exclusive": True}},
@@ -175,7 +175,7 @@ def test_an_exclusive_pool_says_who_may_use_it() -> None:
     assert reason.who.startswith("requester: ")
 
 
-def test_a_request_that_no_worker_can_ever_run_names_who_could_change_it() -> None:
+def test_unservable_request_names_owner_of_remedy() -> None:
     found = of_request(a_sim_fleet(), GPU)
 
     assert found.never
@@ -184,7 +184,7 @@ def test_a_request_that_no_worker_can_ever_run_names_who_could_change_it() -> No
     assert reason.who.endswith(": pools.builders.provides")
 
 
-def test_what_only_another_machine_has_needs_a_new_pool() -> None:
+def test_request_for_machine_tag_needs_a_new_pool() -> None:
     fleet = a_sim_fleet(tags={"gpu": {"provided_by": ["machine"]}})
 
     (reason,) = of_request(fleet, GPU).reasons
@@ -196,7 +196,7 @@ def test_a_full_pool_may_run_a_request_some_day() -> None:
     assert not of_request(fleet_with(max=0), ASKING).never
 
 
-def test_a_worker_that_reports_more_than_its_pool_may_run_a_request_some_day() -> None:
+def test_request_is_not_unservable_when_worker_reports_its_tag() -> None:
     world = a_sim_world(
         a_worker(provides=("gpu",), busy=True), requests=(a_request(required=("gpu",)),)
     )
@@ -204,7 +204,7 @@ def test_a_worker_that_reports_more_than_its_pool_may_run_a_request_some_day() -
     assert not of_request(a_sim_fleet(), world).never
 
 
-def test_what_cannot_be_helped_is_said_to_be_so() -> None:
+def test_request_without_remedy_has_no_suggestions() -> None:
     fleet = a_sim_fleet(images={"trixie": {"existing": {"hetzner": "ami-1"}}})
 
     found = of_request(fleet, ASKING)
@@ -216,13 +216,13 @@ def test_what_cannot_be_helped_is_said_to_be_so() -> None:
 # a worker
 
 
-def test_an_idle_worker_is_told_when_its_idle_time_is_over() -> None:
+def test_explanation_of_idle_worker_has_end_of_idle_time() -> None:
     found = of_worker(a_sim_fleet(), a_sim_world(a_worker()))
 
     assert any(tells(each, "idle_after", "15m", "2026-11-21 08:10 UTC") for each in found)
 
 
-def test_a_busy_worker_is_told_when_its_work_is_expected_to_end() -> None:
+def test_explanation_of_busy_worker_has_expected_end() -> None:
     work = {"started_at": ago(minutes=10), "expected_seconds": 1200}
 
     found = of_worker(a_sim_fleet(), a_sim_world(a_worker(busy=True, work=work)))
@@ -240,13 +240,13 @@ def test_a_busy_worker_names_the_request_that_it_runs() -> None:
     assert found.facts[0].endswith(", runs request 90")
 
 
-def test_a_busy_worker_that_nobody_can_time_says_so() -> None:
+def test_explanation_of_busy_worker_names_missing_duration() -> None:
     found = of_worker(a_sim_fleet(), a_sim_world(a_worker(busy=True)))
 
     assert "`durations`" in found[-1]
 
 
-def test_a_worker_that_boots_is_told_when_it_is_up_and_when_it_has_failed() -> None:
+def test_explanation_of_booting_worker_has_ready_and_failure_times() -> None:
     world = a_sim_world(requests=(a_request(),), starting=(FIRST,))
 
     last = of_worker(a_sim_fleet(), world)[-1]
@@ -254,7 +254,7 @@ def test_a_worker_that_boots_is_told_when_it_is_up_and_when_it_has_failed() -> N
     assert re.findall(r"\d\d:\d\d", last) == ["08:01", "08:09"]
 
 
-def test_a_worker_is_told_when_it_is_too_old_and_how_often_it_was_used() -> None:
+def test_explanation_of_worker_has_age_limit_and_uses() -> None:
     fleet = fleet_with(retire={"max_age": "7d", "max_uses": 50})
 
     found = of_worker(fleet, a_sim_world(a_worker(uses=12)))

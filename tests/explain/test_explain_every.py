@@ -32,7 +32,7 @@ def test_a_thousand_requests_are_a_few_groups() -> None:
     assert len(each_request(everything).requests) == 1000
 
 
-def test_a_group_says_what_gets_its_first_request_served() -> None:
+def test_group_has_suggestion_for_its_first_request() -> None:
     world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 7)))
     fleet = a_sim_fleet()
 
@@ -44,7 +44,7 @@ def test_a_group_says_what_gets_its_first_request_served() -> None:
     assert [answer.like for answer in waits.requests] == ["", "debian/4", "debian/4"]
 
 
-def test_where_enough_was_planned_the_way_to_a_suggestion_is_told() -> None:
+def test_group_beyond_plan_limit_names_explain_command() -> None:
     requests = tuple(a_request(id=str(n), required=(f"gpu{n}",)) for n in range(1, 13))
     world = a_sim_world(requests=requests)
     fleet = a_sim_fleet()
@@ -57,7 +57,7 @@ def test_where_enough_was_planned_the_way_to_a_suggestion_is_told() -> None:
     assert tells(step, "fleet explain request debian/12")
 
 
-def test_what_is_planned_again_for_one_group_is_known_to_the_others() -> None:
+def test_replanned_runs_are_shared_by_groups() -> None:
     throttle = {"throttle": {"create": {"count": 1}}}
     pools = {"builders": a_pool(provider="desk", max=9, provides=["b", "c", "d", "e", "f"])}
     fleet = a_sim_fleet(guards=throttle, pools=pools)
@@ -70,7 +70,7 @@ def test_what_is_planned_again_for_one_group_is_known_to_the_others() -> None:
     assert [wait.runs for wait in waits if wait] == [1, 2, 3, 4, 5]
 
 
-def test_workers_that_nobody_can_see_are_told_apart_from_those_that_exist() -> None:
+def test_request_on_unseen_workers_has_its_own_outcome() -> None:
     fleet, world = a_sim_fleet(), an_unseen_world()
 
     (group,) = explain_every(fleet, world, planned(fleet, world)).groups

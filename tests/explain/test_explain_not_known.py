@@ -64,7 +64,7 @@ def test_without_a_store_a_pool_s_machines_and_demand_are_unknown() -> None:
         assert explained.next_steps[0] == FIRST_READ
 
 
-def test_a_worker_without_a_price_costs_what_is_not_known() -> None:
+def test_worker_without_price_has_unknown_cost() -> None:
     plan = a_plan(workers=(a_worker_verdict(cost=UnknownFigure(unknown="no price is known")),))
     explained = explain_worker(a_fleet(), a_world(), plan, "debian-ci-builders-0001")
 

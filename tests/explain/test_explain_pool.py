@@ -25,7 +25,7 @@ def of_pool(fleet: Fleet, world: World, name: str = "builders") -> list[str]:
     return [reason.because for reason in explained(fleet, world, name).reasons]
 
 
-def test_a_pool_says_who_would_wait_with_one_machine_less() -> None:
+def test_explanation_of_pool_names_request_unserved_with_one_less() -> None:
     world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
 
     (less,) = (each for each in of_pool(a_sim_fleet(), world) if each.startswith("not 1"))
@@ -61,7 +61,7 @@ def test_a_pool_says_which_limit_stops_one_machine_more() -> None:
         ({"kind": "world", "path": "world.json"}, None),
     ],
 )
-def test_a_pool_says_of_the_limit_of_a_tag_who_holds_it_at_its_queue(
+def test_explanation_of_pool_names_enforcer_of_tag_limit(
     queue: dict[str, object], by: str | None
 ) -> None:
     fleet = a_sim_fleet(
@@ -78,7 +78,7 @@ def test_a_pool_says_of_the_limit_of_a_tag_who_holds_it_at_its_queue(
     assert more.by == by
 
 
-def test_a_pool_says_how_many_of_what_waits_its_workers_and_new_machines_serve() -> None:
+def test_explanation_of_pool_counts_requests_by_kind_of_machine() -> None:
     world = a_sim_world(a_worker(), requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
 
     assert any(
@@ -95,7 +95,7 @@ def test_a_pool_says_how_many_of_what_waits_its_workers_and_new_machines_serve()
         ((a_worker(),), ("`fleet explain worker NAME`",)),
     ],
 )
-def test_only_a_pool_with_workers_leads_to_why_each_of_them_stays_or_goes(
+def test_explanation_of_pool_suggests_explaining_its_workers(
     workers: tuple[Worker, ...], steps: tuple[str, ...]
 ) -> None:
     fleet, world = a_sim_fleet(), a_sim_world(*workers)
@@ -106,7 +106,7 @@ def test_only_a_pool_with_workers_leads_to_why_each_of_them_stays_or_goes(
     assert all(map(tells, found.next_steps, steps))
 
 
-def test_a_pool_says_that_one_machine_more_would_be_idle_and_what_it_costs() -> None:
+def test_explanation_of_pool_has_cost_of_one_additional_machine() -> None:
     (more,) = of_pool(a_sim_fleet(), a_sim_world())
 
     assert tells(more, "1", "idle", "0.0777 EUR/h")

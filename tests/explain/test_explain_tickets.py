@@ -51,7 +51,7 @@ def test_the_end_of_a_ticket_with_a_machine_is_unknown() -> None:
     assert found.reasons[-1].path == ("durations",)
 
 
-def test_of_a_machine_that_registers_itself_the_work_of_its_ticket_is_known() -> None:
+def test_expected_end_uses_duration_of_ticket_build() -> None:
     fleet = a_ticket_fleet(durations={"any": [{"match": "ada/.*/chromium", "takes": "20h"}]})
     build = {"project": "ping", "chroot": "f43", "package": "chromium", "sandbox": "s"}
     had = a_ticket(7, machine=NAME, state="ready", heard_at=NOW, **build)
@@ -68,7 +68,7 @@ def test_of_a_machine_that_registers_itself_the_work_of_its_ticket_is_known() ->
     assert last.endswith(" 2026-11-22 04:00 UTC")
 
 
-def test_a_limit_of_a_queue_of_tickets_is_held_by_who_gives_out_machines() -> None:
+def test_limit_of_ticket_queue_is_enforced_by_scheduler() -> None:
     tags = ("arch_x86_64", "extra_powerful")
     world = seen(LIMITED, [a_ticket(number, tags=tags) for number in (1, 2)])
     plan = guard(LIMITED, reconcile(LIMITED, world))
@@ -98,7 +98,7 @@ def test_the_rule_that_gives_a_ticket_a_tag_is_named_with_its_place() -> None:
     assert tells(found.reasons[0].because, "extra_powerful", "powerful[0", "pattern")
 
 
-def test_a_ticket_that_may_not_have_its_tag_gets_no_machine_and_it_is_said_why() -> None:
+def test_ticket_without_permission_names_rule_that_denies_it() -> None:
     fleet = a_ticket_fleet(tag={"asked_by": ["rules"]})
     world = seen(fleet, [a_ticket(1, tags=("arch_x86_64", "extra_powerful"))])
     plan = guard(fleet, reconcile(fleet, world))

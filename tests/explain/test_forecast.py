@@ -39,7 +39,7 @@ def test_requests_take_turns_on_the_one_worker_that_is_free() -> None:
     assert starts(one_worker(), world) == {"debian/1": 0, "debian/2": 10, "debian/3": 20}
 
 
-def test_a_higher_priority_goes_first_and_then_who_waits_longer() -> None:
+def test_forecast_orders_by_priority_then_waiting_time() -> None:
     requests = (
         a_request(id="1", pending_since=ago(minutes=1)),
         a_request(id="2", pending_since=ago(minutes=9)),
@@ -51,7 +51,7 @@ def test_a_higher_priority_goes_first_and_then_who_waits_longer() -> None:
     assert found == {"debian/3": 0, "debian/2": 10, "debian/1": 20}
 
 
-def test_what_history_says_of_a_request_comes_before_the_default_of_its_task() -> None:
+def test_expected_seconds_of_request_override_task_duration() -> None:
     requests = (a_request(id="1", expected_seconds=120), a_request(id="2"))
 
     found = starts(one_worker(), a_sim_world(a_worker(), requests=requests))
@@ -88,7 +88,7 @@ def test_the_worker_that_the_plan_counts_for_a_request_takes_it() -> None:
     assert starts(fleet, world) == {"debian/1": 0, "debian/2": 0}
 
 
-def test_after_work_that_nobody_can_time_nothing_is_known_of_a_worker() -> None:
+def test_forecast_is_unknown_after_work_of_unknown_duration() -> None:
     found = expected(one_worker(durations={}), a_sim_world(a_worker(), requests=three()))
 
     assert found.start_of("debian/1") == NOW
@@ -96,7 +96,7 @@ def test_after_work_that_nobody_can_time_nothing_is_known_of_a_worker() -> None:
     assert "`durations`" in found.not_known["debian/2"]
 
 
-def test_a_request_that_no_worker_fits_is_told_so() -> None:
+def test_forecast_is_unknown_when_no_worker_fits() -> None:
     world = a_sim_world(a_worker(), requests=(a_request(required=("gpu",)),))
 
     found = expected(one_worker(), world)
@@ -124,7 +124,7 @@ def test_requests_that_a_queue_counts_together_take_turns_too() -> None:
     assert starts(one_worker(), world) == {"debian/1#1": 0, "debian/1#2": 10, "debian/1#3": 20}
 
 
-def test_a_request_whose_tag_does_not_count_and_was_stored_never_starts() -> None:
+def test_request_with_denied_stored_tag_never_starts() -> None:
     request = a_request(required=("powerful",), asked={"powerful": "user"}, requester="ada")
     world = a_sim_world(a_worker(), requests=(request,))
     reading = world.queues["debian"]
@@ -156,13 +156,13 @@ def of_powerful(fleet: Fleet, *, limits: dict[str, object]) -> Forecast:
     return expected(limited, a_sim_world(requests=requests))
 
 
-def test_who_gets_a_machine_of_this_plan_starts_on_it_whoever_else_waits_before() -> None:
+def test_request_with_planned_machine_starts_on_it() -> None:
     found = of_powerful(one_worker(), limits={"per": {"owner": 1}, "total": 2})
 
     assert found.starts == {"debian/1": 90, "debian/3": 90}
 
 
-def test_a_request_that_a_limit_stops_is_said_to_start_no_sooner_than_work_ends() -> None:
+def test_forecast_of_limited_request_has_earliest_start() -> None:
     found = of_powerful(one_worker(), limits={"per": {"owner": 1}, "total": 2})
 
     assert list(found.not_known) == ["debian/2"]

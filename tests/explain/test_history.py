@@ -62,7 +62,7 @@ def test_a_pool_of_which_nothing_is_known_leaves_the_sum_unknown() -> None:
     assert sample.pools["builders"].busy == 2
 
 
-def test_what_waits_is_unknown_where_a_queue_that_the_pool_serves_was_not_read() -> None:
+def test_waiting_is_unknown_when_a_served_queue_is_unread() -> None:
     fleet = a_fleet(
         pools={"builders": a_pool(serves=["debian"]), "rest": a_pool(serves=["copr"])},
     )
@@ -74,7 +74,7 @@ def test_what_waits_is_unknown_where_a_queue_that_the_pool_serves_was_not_read()
     assert sample.fleet.waiting is None
 
 
-def test_what_waits_is_unknown_where_a_queue_was_only_partly_read() -> None:
+def test_waiting_is_unknown_when_queue_was_partly_read() -> None:
     part = Estimate(queue="debian", listed=1, unlisted=None, longest=None, because="long")
 
     sample = sample_of(a_fleet(), a_plan(pools=(a_pool_verdict(),), estimates=(part,)))
@@ -95,7 +95,7 @@ def test_slots_start_at_multiples_of_their_length_and_reach_now() -> None:
     assert span.end == NOW + HOUR
 
 
-def test_a_slot_is_the_average_of_what_stood_in_it_and_the_most_that_waited() -> None:
+def test_slot_has_average_machines_and_maximum_waiting() -> None:
     half = NOW + HOUR / 2
     samples = [(NOW, NOTHING._replace(busy=2, waiting=9)), (half, NOTHING._replace(nanos=10**9))]
 
@@ -113,7 +113,7 @@ def test_a_sample_from_before_the_first_slot_stands_in_it() -> None:
     assert [slot.idle for slot in slots] == [4.0, None, None, None]
 
 
-def test_what_was_unknown_for_a_part_counts_for_nothing_in_it() -> None:
+def test_slot_average_omits_unknown_part() -> None:
     samples = [(NOW, NOTHING._replace(busy=6)), (NOW + HOUR / 4, UNREAD)]
 
     first, second, *_ = fold(samples, FOUR_HOURS)
@@ -193,7 +193,7 @@ histories = st.dictionaries(moments, figures, max_size=20).map(lambda found: sor
 
 
 @given(histories)
-def test_no_slot_is_outside_of_what_was_seen(
+def test_slot_values_are_within_observed_range(
     history: list[tuple[datetime, MomentFigures]],
 ) -> None:
     for slot in fold(history, FOUR_HOURS):

@@ -47,13 +47,13 @@ def rented(kind: str, seconds: int) -> Rental:
     return Rental(provider="hetzner", type=kind, location="fsn1", seconds=seconds)
 
 
-def test_what_changes_nothing_in_the_image_makes_nothing_due() -> None:
+def test_image_is_not_due_when_contents_are_equal() -> None:
     head = a_fleet_of(promote="manual", rebuild={"every": "7d"})
 
     assert find_image_changes(a_fleet_of(), head, a_sim_world(), PLAN) == ()
 
 
-def test_a_changed_recipe_replaces_the_machines_of_its_pools_once_promoted() -> None:
+def test_changed_recipe_replaces_machines_of_its_pools() -> None:
     found = change()
 
     assert (found.image, found.change) == ("trixie", "recipe changed")
@@ -97,7 +97,7 @@ def test_a_rebuild_costs_the_hours_that_its_machines_are_billed(
 
 
 @pytest.mark.parametrize("unknown", [rented("cx0", 60), rented("cx23", 60)])
-def test_a_rebuild_whose_price_is_not_known_is_not_free(unknown: Rental) -> None:
+def test_rebuild_cost_is_unknown_without_a_price(unknown: Rental) -> None:
     gone = unknown.altered(provider="gone") if unknown.type == "cx23" else unknown
 
     said = rebuild(timed("20261121T060000Z", 560, "instance", rented("cx23", 60), gone))

@@ -69,7 +69,7 @@ def test_it_has_a_cost_so_far_and_an_expected_one() -> None:
     assert build.expected == 4 * build.cost > 0
 
 
-def test_without_the_allow_list_it_takes_longer_and_costs_what_that_pool_costs() -> None:
+def test_build_elsewhere_has_duration_and_cost_of_that_pool() -> None:
     (build,) = builds(durations={"sbuild": DAY})
 
     place = build.elsewhere
@@ -81,7 +81,7 @@ def test_without_the_allow_list_it_takes_longer_and_costs_what_that_pool_costs()
     assert place.cost == bill(Tariff(Decimal("0.2227"), 3600), place.seconds + tail)
 
 
-def test_what_is_not_known_is_not_guessed() -> None:
+def test_build_without_duration_has_unknown_end() -> None:
     (build,) = builds()
 
     assert build.cost

@@ -48,7 +48,7 @@ def test_of_an_unchanged_allow_list_nothing_is_said() -> None:
     assert reach(with_rules(CHROMIUM), with_rules(CHROMIUM), moment(build(1))) == ()
 
 
-def test_a_new_rule_says_how_many_builds_it_matches_whose_and_at_what_cost() -> None:
+def test_new_rule_has_matched_builds_examples_and_cost() -> None:
     world = moment(build(1), build(2, HEADERS, requester="bob"), build(3, "a/b/c/d"))
 
     (rule,) = reach(with_rules(), with_rules("praiskup/.*"), world)
@@ -59,7 +59,7 @@ def test_a_new_rule_says_how_many_builds_it_matches_whose_and_at_what_cost() -> 
     assert (rule.cost, rule.month, bool(rule.not_known)) == (2 * HOUR, None, True)
 
 
-def test_a_widened_rule_names_the_pattern_before_and_what_it_matches_newly() -> None:
+def test_widened_rule_has_old_pattern_and_added_builds() -> None:
     world = moment(build(1), build(2, HEADERS))
 
     (rule,) = reach(with_rules(CHROMIUM), with_rules(f"{CHROMIUM}.*"), world)
@@ -97,7 +97,7 @@ def test_a_build_without_a_known_duration_makes_the_cost_unknown() -> None:
     assert rule.not_known
 
 
-def test_what_no_pool_provides_has_no_known_cost() -> None:
+def test_rule_cost_is_unknown_when_no_pool_provides_its_tag() -> None:
     head = with_rules(CHROMIUM)
     head = head.model_copy(update={"pools": {"builders": a_pool(provider="desk")}})
 
@@ -106,7 +106,7 @@ def test_what_no_pool_provides_has_no_known_cost() -> None:
     assert rule.cost is None
 
 
-def test_a_build_in_two_moments_is_one_and_a_month_counts_what_came_since() -> None:
+def test_build_in_several_moments_counts_once() -> None:
     worlds = (
         moment(build(1), build(2), days_ago=10),
         moment(build(2), build(3), days_ago=5),
@@ -219,7 +219,7 @@ def test_a_rule_costs_nothing_of_pools_that_do_not_fit_the_build() -> None:
         assert rule.cost == alone.cost
 
 
-def test_a_rule_says_what_its_builds_cost_without_it() -> None:
+def test_rule_has_cost_of_its_builds_without_it() -> None:
     rule = rule_cost(two_pools())
 
     assert rule.cost is not None

@@ -206,9 +206,7 @@ def test_an_edit_that_allows_less_or_no_more_is_not(
         ({"x": {"users": ["ada"]}}, {"x": {"users": ["ada"], "scopes": ["debian"]}}),
     ],
 )
-def test_an_edit_of_who_is_in_a_team_is_sensitive(
-    base: dict[str, Any], head: dict[str, Any]
-) -> None:
+def test_edit_of_team_members_is_sensitive(base: dict[str, Any], head: dict[str, Any]) -> None:
     """Whose budget and limits count for whom changes with it, up or down."""
     (edit,) = kinds({"teams": base} if base else {}, {"teams": head} if head else {})
 
@@ -221,7 +219,7 @@ def test_a_tag_that_a_wider_rule_still_forbids_is_not_sensitive() -> None:
     assert kinds({"tags": {"b*": said, "big": said}}, {"tags": {"b*": said}}) == []
 
 
-def test_a_special_rule_that_lifts_what_a_wider_one_forbids_is_sensitive() -> None:
+def test_narrower_tag_rule_that_lifts_a_limit_is_sensitive() -> None:
     lifted = {"tags": {"b*": TAG, "big": {"exclusive": False, "limits": TAG["limits"]}}}
 
     assert kinds({"tags": {"b*": TAG}}, lifted) == [("exclusive-removed", "tags.big.exclusive")]
@@ -257,7 +255,7 @@ def with_machines() -> World:
     )
 
 
-def test_a_removed_pool_that_holds_machines_names_them_the_busy_ones_first() -> None:
+def test_removed_pool_names_busy_machines_first() -> None:
     base = a_sim_fleet(pools={"builders": a_pool(provider="desk")})
 
     (edit,) = found(base, a_sim_fleet(pools={}), with_machines())
@@ -277,7 +275,7 @@ def test_a_pool_that_begins_to_drain_is_as_one_that_is_removed() -> None:
     assert (edit.kind, edit.path[2:], edit.count) == ("pool-removed", ("mode",), 2)
 
 
-def test_a_removed_pool_whose_machines_are_unknown_is_said() -> None:
+def test_removed_pool_has_unknown_count_when_provider_is_silent() -> None:
     base = a_sim_fleet(pools={"builders": a_pool(provider="desk")})
     silent = {"providers": {"desk": Unknown(unknown="no answer")}}
 
@@ -292,7 +290,7 @@ def test_a_removed_pool_without_machines_is_not_sensitive() -> None:
     assert found(base, a_sim_fleet(pools={})) == ()
 
 
-def test_a_rule_that_matches_more_is_sensitive_and_one_that_matches_less_is_not() -> None:
+def test_rule_is_sensitive_when_it_matches_more() -> None:
     chromium = {"owner": "a", "project": "b", "chroot": "c", "package": "chromium"}
     world = a_sim_world(requests=(a_request(**chromium), a_request(id="8", **chromium)))
     narrow, wide = (
@@ -308,7 +306,7 @@ def test_a_rule_that_matches_more_is_sensitive_and_one_that_matches_less_is_not(
     assert found(wide, narrow, world) == ()
 
 
-def test_a_rule_that_matches_more_with_the_same_pattern_shows_the_rest_of_it() -> None:
+def test_rule_with_wider_options_shows_them() -> None:
     build = a_request(owner="a", project="b:pr:7", chroot="c", package="d")
     narrow, wide = (
         a_sim_fleet(powerful=[{"match": "a/b/c/d", "ask": ["big"], "dirs": dirs}])

@@ -63,7 +63,7 @@ def test_the_jobs_of_a_group_are_those_of_a_list(asked: list[tuple[int, int, str
         assert abs(one - other) <= EVERY
 
 
-def test_who_left_a_group_unseen_is_counted_as_such() -> None:
+def test_request_gone_from_group_counts_as_withdrawn() -> None:
     jobs = [a_job(number, NOW, 60 * 60) for number in range(101, 106)]
     worlds = [*record_fixed(jobs, NOW, NOW + 2 * EVERY, every=EVERY, machines=2)]
     last = worlds[-1].queues[QUEUE].demand
@@ -78,7 +78,7 @@ def test_who_left_a_group_unseen_is_counted_as_such() -> None:
     assert len([each for each in found if each.withdrawn]) == 1
 
 
-def test_who_came_at_once_keeps_the_order_of_the_group() -> None:
+def test_simultaneous_requests_keep_their_group_order() -> None:
     """Ids that are numbers come after all others where the time is the same."""
     jobs = [a_job(number, NOW, 60 * 60) for number in range(1, 6)]
     worlds = [*record_fixed(jobs, NOW, NOW + 30 * EVERY, every=EVERY, machines=1)]

@@ -32,9 +32,7 @@ def planned(fleet: Fleet, world: World) -> Plan:
 
 
 @pytest.mark.parametrize("folder", slow_but(FOLDERS[:2], FOLDERS), ids=lambda folder: folder.name)
-def test_what_is_suggested_about_a_golden_plan_gets_the_request_served(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_suggestion_for_golden_plan_serves_its_request(folder: Path, tmp_path: Path) -> None:
     fleet = load(folder / "fleet.yaml")
     world = read_world(str(folder / "world.json"), LocalFiles())
     plan = planned(fleet, world)

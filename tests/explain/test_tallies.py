@@ -51,17 +51,17 @@ def test_a_build_of_the_allow_list_is_of_the_powerful_class() -> None:
     assert "rule chromium" in seen
 
 
-def test_who_never_was_seen_waiting_has_no_wait() -> None:
+def test_request_first_seen_running_has_no_wait() -> None:
     assert not [key for key in found(running()) if key.startswith(("wait", "unseen"))]
 
 
-def test_what_ended_between_two_runs_has_an_unknown_wait() -> None:
+def test_request_ended_between_runs_has_unknown_wait() -> None:
     seen = found(running(), debian_7=ago(minutes=3), debian_8=ago(minutes=3))
 
     assert seen["unseen"].count == 2
 
 
-def test_what_waits_on_is_counted_when_it_starts() -> None:
+def test_wait_is_counted_when_request_starts() -> None:
     world = a_world(queues={"debian": a_reading(a_request(id="7"))}, providers={})
 
     assert "unseen" not in found(world, debian_7=ago(minutes=5))
@@ -77,7 +77,7 @@ def test_of_a_queue_that_is_silent_waits_go_on() -> None:
     assert "unseen" not in found(world, debian_7=ago(minutes=5))
 
 
-def test_a_step_of_waits_holds_what_is_up_to_a_tenth_shorter() -> None:
+def test_wait_bucket_is_at_most_a_tenth_wide() -> None:
     for seconds in (0, 1, 59, 600, 86_400, 10**7):
         most = most_of(bucket_of(seconds))
         assert seconds <= most <= (seconds + 1) * 1.1

@@ -117,7 +117,7 @@ def test_an_edit_that_only_led_to_the_one_that_is_needed_is_left_out() -> None:
     assert steps(fleet, world) == ["pools.builders.workers.max: 0 -> 1"]
 
 
-def test_a_request_waits_for_a_busy_worker_of_a_full_pool_until_it_is_free() -> None:
+def test_suggestions_have_wait_for_busy_worker_and_higher_max() -> None:
     work = {"task": "sbuild", "started_at": ago(minutes=10), "expected_seconds": 1200}
     world = a_sim_world(a_worker(busy=True, work=work), requests=(a_request(),))
 
@@ -135,7 +135,7 @@ def test_the_next_run_is_awaited_while_an_enrolled_worker_boots() -> None:
     assert steps(a_debusine_fleet(max_starting=1), world, "debian/2")[0].endswith("1 runs")
 
 
-def test_a_busy_worker_that_nobody_can_time_is_waited_for_without_a_moment() -> None:
+def test_suggested_wait_has_no_moment_when_duration_is_unknown() -> None:
     world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
 
     assert steps(a_sim_fleet(pools=pools(max=1)), world)[0] == "wait debian-ci-builders-0001 ?"
@@ -162,7 +162,7 @@ def test_a_throttled_request_waits_for_the_run_that_makes_its_machine() -> None:
     ]
 
 
-def test_a_limit_is_raised_alone_where_the_throttle_passes_the_machine_later() -> None:
+def test_suggested_max_leaves_throttled_machines_to_later_runs() -> None:
     fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 3}}})
     world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
 
@@ -243,13 +243,13 @@ def test_a_queue_that_no_pool_serves_is_served() -> None:
     ]
 
 
-def test_a_tag_that_the_request_does_not_bring_is_no_longer_required() -> None:
+def test_suggestion_removes_required_tag_of_pool() -> None:
     assert steps(a_sim_fleet(pools=pools(requires=["trusted"])), ASKING) == [
         "pools.builders.requires: [trusted] -> []"
     ]
 
 
-def test_a_request_for_ordinary_workers_may_ask_for_the_exclusive_ones() -> None:
+def test_suggestion_requests_tag_of_exclusive_pool() -> None:
     fleet = a_sim_fleet(
         pools=pools(provides=["powerful"]),
         tags={"powerful": {"on_demand": True, "exclusive": True}},
@@ -261,7 +261,7 @@ def test_a_request_for_ordinary_workers_may_ask_for_the_exclusive_ones() -> None
     assert found[0].suggestion.asks == ("powerful",)
 
 
-def test_an_on_demand_pool_makes_a_machine_for_who_asks_or_for_everyone() -> None:
+def test_suggestions_request_on_demand_tag_or_open_the_pool() -> None:
     fleet = a_sim_fleet(pools=pools(provides=["powerful"]), tags={"powerful": {"on_demand": True}})
 
     assert steps(fleet, ASKING) == [
@@ -270,7 +270,7 @@ def test_an_on_demand_pool_makes_a_machine_for_who_asks_or_for_everyone() -> Non
     ]
 
 
-def test_who_may_not_ask_for_a_tag_can_be_let() -> None:
+def test_suggestions_permit_user_or_requester_to_request_tag() -> None:
     request = a_request(required=("powerful",), asked={"powerful": "user"}, requester="ada")
     fleet = a_sim_fleet(
         pools=pools(provides=["powerful"]),
@@ -358,7 +358,7 @@ def test_a_budget_is_raised_to_the_cent_that_is_enough() -> None:
     )
 
 
-def test_who_would_wait_instead_is_told() -> None:
+def test_suggestion_names_request_that_would_wait_instead() -> None:
     fleet = a_sim_fleet(pools=pools(max=2), tags={"powerful": {"exclusive": True}})
     world = a_sim_world(
         requests=(a_request(required=("powerful",), priority=-1), a_request(id="7", priority=1))
@@ -370,7 +370,7 @@ def test_who_would_wait_instead_is_told() -> None:
     assert format_steps(found[0].suggestion) == ("pools.builders.provides: [] -> [powerful]")
 
 
-def test_what_no_edit_can_mend_is_suggested_nothing() -> None:
+def test_suggestions_are_empty_when_no_edit_helps() -> None:
     fleet = a_sim_fleet(images={"trixie": {"existing": {"hetzner": "ami-1"}}})
 
     assert steps(fleet, ASKING) == []
@@ -406,7 +406,7 @@ def test_an_edit_leaves_everything_else_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("scope", ["debian", "de.b+ian"])
-def test_a_build_that_only_a_powerful_machine_takes_is_put_on_the_allow_list(scope: str) -> None:
+def test_suggestion_adds_build_to_allow_list(scope: str) -> None:
     fleet = a_sim_fleet(
         pools={"powerful": a_pool(provider="desk", provides=["extra_powerful"])},
         tags={"extra_powerful": {"on_demand": True, "exclusive": True, "asked_by": ["rules"]}},
@@ -434,11 +434,11 @@ def considered(fleet: Fleet) -> list[str]:
     return [describe(fleet, edit) for each in found for edit in each]
 
 
-def test_what_a_guard_refuses_may_be_approved() -> None:
+def test_suggestion_approves_actions_of_a_refusing_guard() -> None:
     assert any("{guard: " in said for said in considered(a_sim_fleet()))
 
 
-def test_an_approval_that_has_expired_may_be_given_another_day_or_let_more_pass() -> None:
+def test_suggestion_extends_or_raises_expired_approval() -> None:
     approval = {
         "guard": "delete",
         "pool": "builders",
@@ -490,7 +490,7 @@ def test_wait_and_assumed_start_are_equal_when_durations_are_unknown() -> None:
     assert wait.assumed == found.assumed
 
 
-def test_a_shortage_gives_no_second_start_beside_a_known_worker() -> None:
+def test_suggestions_have_one_wait_during_a_shortage() -> None:
     attempts = tuple(out_of_stock(number, minutes=1) for number in (2, 3))
     fleet = a_sim_fleet(cadence="1m")
     world = a_sim_world(

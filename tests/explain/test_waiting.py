@@ -25,7 +25,7 @@ def test_those_without_a_machine_come_first_with_the_key_that_decides() -> None:
     assert [each.assumed for each in waiting.requests] == [ago(minutes=-61, seconds=-30)] * 2
 
 
-def test_every_request_is_explained_as_the_command_does_where_they_are_few() -> None:
+def test_few_waiting_requests_are_each_explained() -> None:
     found = waits(a_sim_fleet(), *(a_request(id=str(n)) for n in range(1, 6)))
 
     assert sorted(found.explained) == [f"debian/{n}" for n in range(1, 6)]

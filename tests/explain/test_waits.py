@@ -24,11 +24,11 @@ def test_where_nothing_waits_no_wait_is_known_and_none_is_zero() -> None:
     assert waits() == ExpectedWaits(half=None, most=None, known=0, of=0)
 
 
-def test_of_builds_one_after_the_other_the_middle_and_the_last_are_told() -> None:
+def test_waits_of_successive_builds_have_median_and_maximum() -> None:
     assert waits(*builds(4)) == ExpectedWaits(half=600, most=1800, known=4, of=4)
 
 
-def test_what_follows_a_build_of_unknown_duration_waits_longest() -> None:
+def test_waits_are_unknown_after_build_of_unknown_duration() -> None:
     assert waits(*builds(4, expected_seconds=None)) == ExpectedWaits(
         half=None, most=None, known=1, of=4
     )

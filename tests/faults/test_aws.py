@@ -137,13 +137,13 @@ def tried(
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, marks=_marks(fault)) for fault in CASES])
-def test_after_a_fault_at_aws_the_next_apply_reaches_what_is_desired(
+def test_next_apply_reaches_desired_state_after_aws_fault(
     fault: str, tried: dict[str, Future[Seen]], request: pytest.FixtureRequest
 ) -> None:
     check_case(Aws, fault, CASES[fault], tried[fault].result(), request.config)
 
 
-_CASES_TEST = test_after_a_fault_at_aws_the_next_apply_reaches_what_is_desired.__name__
+_CASES_TEST = test_next_apply_reaches_desired_state_after_aws_fault.__name__
 
 
 def test_a_kill_while_two_are_made_is_finished_by_the_next_apply(

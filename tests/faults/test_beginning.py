@@ -81,7 +81,7 @@ def test_killed_before_any_of_its_changes_the_next_one_completes_it(
 
 
 @pytest.mark.parametrize("queues", [("recorded", "recorded"), ("recorded", "tickets")])
-def test_of_two_who_begin_at_once_one_has_all_and_the_other_is_told(
+def test_concurrent_init_succeeds_for_one_of_two(
     project: Path, warm: Warm, run_fleet: RunFleet, queues: tuple[str, ...]
 ) -> None:
     environment = clean_environment(project.parent)
@@ -104,7 +104,7 @@ def test_of_two_who_begin_at_once_one_has_all_and_the_other_is_told(
 
 
 @pytest.mark.slow
-def test_two_who_begin_at_once_share_one_store_at_a_server(
+def test_concurrent_init_shares_one_store_at_a_server(
     tmp_path: Path, postgres_url: str, warm: Warm
 ) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:

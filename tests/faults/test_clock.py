@@ -98,7 +98,7 @@ def test_a_clock_that_leaps_by_400_days_changes_nothing(trial: Trial, run_at: Ru
         pytest.param(400, ("--trust-clock",), id="trusted", marks=pytest.mark.slow),
     ],
 )
-def test_what_a_clock_ahead_charged_is_gone_after_a_run_with_the_right_one(
+def test_charge_of_clock_ahead_is_reverted_by_next_run(
     trial: Trial, run_at: RunAt, days: int, flags: tuple[str, ...]
 ) -> None:
     ahead = run_at("apply", *flags, days=days)
@@ -143,9 +143,7 @@ def test_a_clock_that_leaps_undoes_nothing_and_the_right_one_does(
     assert trial.machines() == []
 
 
-def test_what_a_run_of_a_clock_ahead_made_is_undone_and_in_the_log(
-    trial: Trial, run_at: RunAt
-) -> None:
+def test_run_of_clock_ahead_is_undone_and_logged(trial: Trial, run_at: RunAt) -> None:
     trial.wait_for("r1", "r2")
     assert run_at("apply", days=1).returncode == 0
     assert len(trial.machines()) == 2
@@ -210,7 +208,7 @@ BACK = {
 
 
 @pytest.mark.parametrize("back", slow_but(["two days"], list(BACK)))
-def test_clock_behind_spends_nothing_anew(trial: Trial, run_at: RunAt, back: str) -> None:
+def test_clock_behind_causes_no_additional_charge(trial: Trial, run_at: RunAt, back: str) -> None:
     trial.wait_for("r1", "r2")
     before, money = trial.machines(), ledger(trial)
 
@@ -351,7 +349,7 @@ def test_a_clock_with_which_one_server_agrees_is_right(project: Path, run_at: Ru
     assert applied.returncode == 0, applied.stderr
 
 
-def test_what_a_cache_kept_is_no_clock(project: Path, run_at: RunAt) -> None:
+def test_cached_date_header_is_not_a_clock_fault(project: Path, run_at: RunAt) -> None:
     trial = Trial(project)
     with _debusine(Date=_by_the_clock(-400), Age="24000") as server:
         _asks(trial, debian=server)

@@ -123,7 +123,7 @@ TARGETS = ("/etc/passwd", "/dev/zero", "pipe")
 
 
 @pytest.mark.parametrize("target", slow_but(TARGETS[:1], TARGETS))
-def test_what_leads_out_of_the_folder_is_not_included(hostile: Path, target: str) -> None:
+def test_include_that_leaves_the_folder_is_refused(hostile: Path, target: str) -> None:
     (hostile / "fleet.d" / "more.yaml").symlink_to(hostile / target)
 
     done = run_process(*fleet_command(), "validate", cwd=hostile, env=clean_environment(hostile))
@@ -185,16 +185,14 @@ ACTS = (
 
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
-def test_what_is_confined_is_refused_before_it_happens(
+def test_confined_process_is_refused_before_access(
     hostile: Path, act: Callable[[Path], None]
 ) -> None:
     with confined([str(hostile)], []), pytest.raises(Confined):
         act(hostile)
 
 
-def test_what_is_confined_reads_its_folder_and_what_a_person_named(
-    hostile: Path, tmp_path: Path
-) -> None:
+def test_confined_process_reads_its_folder_and_named_files(hostile: Path, tmp_path: Path) -> None:
     recorded, report = tmp_path / "recorded" / "world.json", tmp_path / "out" / "report.json"
     recorded.parent.mkdir()
     recorded.write_text("{}", encoding="utf-8")
@@ -250,7 +248,7 @@ with confined([sys.argv[1]], []):
 """
 
 
-def test_what_is_confined_loads_what_was_not_compiled_yet(tmp_path: Path) -> None:
+def test_confined_process_loads_uncompiled_modules(tmp_path: Path) -> None:
     (tmp_path / "fresh.py").write_text("", encoding="utf-8")
     environment = clean_environment(tmp_path) | {
         "PYTHONPATH": str(ROOT),

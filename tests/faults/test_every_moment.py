@@ -49,7 +49,7 @@ def _find_moments(start: Beginning[C], folder: Path) -> dict[str, Kill]:
     return moments
 
 
-def test_a_kill_at_every_moment_of_creating_is_finished_by_the_next_apply(
+def test_next_apply_finishes_a_creation_killed_at_any_moment(
     at: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     start: Beginning[Any] = request.getfixturevalue(at)
@@ -63,7 +63,7 @@ def test_a_kill_at_every_moment_of_creating_is_finished_by_the_next_apply(
     check_row(start.kind.__name__, row, request.config)
 
 
-def test_a_kill_at_every_moment_of_deleting_is_finished_by_the_next_apply(
+def test_next_apply_finishes_a_deletion_killed_at_any_moment(
     at: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     start: Beginning[Any] = request.getfixturevalue(at).with_two_to_go(tmp_path / "full")

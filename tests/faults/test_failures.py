@@ -21,7 +21,7 @@ def because(trial: Trial, pool: str = "builders") -> str:
 
 
 @pytest.mark.slow
-def test_what_is_out_of_stock_is_not_asked_for_until_its_time_is_over(trial: Trial) -> None:
+def test_out_of_stock_type_is_not_retried_before_its_time(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS}, desk="faults: {create: out-of-stock}"))
     trial.wait_for("1")
 
@@ -35,7 +35,7 @@ def test_what_is_out_of_stock_is_not_asked_for_until_its_time_is_over(trial: Tri
     assert tells(because(trial), "desk", "stock", "ccx33", "2 runs")
 
 
-def test_what_is_out_of_stock_in_one_pool_is_made_in_the_next_that_fits(trial: Trial) -> None:
+def test_request_uses_next_pool_when_first_is_out_of_stock(trial: Trial) -> None:
     types = (
         "boot: 1s, types: {rare: {cores: 2, memory: 8GiB, disk: 40GiB, price: 0 EUR/h, stock: 0}}"
     )
@@ -50,7 +50,7 @@ def test_what_is_out_of_stock_in_one_pool_is_made_in_the_next_that_fits(trial: T
 
 
 @pytest.mark.slow
-def test_when_the_spot_market_is_empty_the_machine_is_bought_on_demand(trial: Trial) -> None:
+def test_machine_is_on_demand_when_spot_is_out_of_stock(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": EITHER}, desk=SPOT))
     trial.wait_for("1", "2")
     trial.do("apply")
@@ -64,7 +64,7 @@ def test_when_the_spot_market_is_empty_the_machine_is_bought_on_demand(trial: Tr
     assert sorted(markets, key=str) == [None, "spot"]
 
 
-def test_a_quota_that_is_used_up_closes_the_other_pools_of_its_provider_too(trial: Trial) -> None:
+def test_exceeded_quota_closes_all_pools_of_the_provider(trial: Trial) -> None:
     trial.write(fleet_yaml(desk="faults: {create: quota}"))
     trial.wait_for(big=["1"])
     trial.do("apply")

@@ -17,14 +17,14 @@ SEED = os.environ.get("FLEET_FUZZ_SEED", "1")
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_bad_input_is_told(name: str, tmp_path: Path) -> None:
+def test_random_bad_input_is_reported(name: str, tmp_path: Path) -> None:
     feed(name, tmp_path, f"{SEED}/everyday", 12)
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("part", range(SLICES))
 @pytest.mark.parametrize("name", KINDS)
-def test_much_bad_input_is_told(name: str, part: int, tmp_path: Path) -> None:
+def test_much_random_bad_input_is_reported(name: str, part: int, tmp_path: Path) -> None:
     count = int(os.environ.get("FLEET_FUZZ_COUNT", "10000"))
     feed(name, tmp_path, f"{SEED}/{part}", count // SLICES)
 

@@ -171,12 +171,12 @@ def test_the_plans_of_these_tests_take_text_in_many_places(number: int) -> None:
 @pytest.mark.parametrize(
     "text", ["@ada", "x\n\n/approve", "<b>x</b>", "[a](b)", "see #1", "https://example.org"]
 )
-def test_what_acts_is_seen_by_these_tests(text: str) -> None:
+def test_hostile_markdown_is_detected(text: str) -> None:
     assert acting(text) != []
 
 
 @pytest.mark.parametrize("most", [300, 500, 1000, 2000, 3000])
-def test_a_report_that_is_cut_closes_what_it_folds(most: int) -> None:
+def test_truncated_report_closes_its_folded_parts(most: int) -> None:
     report = rendered(0, "<details>")
 
     shorter = cut(report, most, "_the rest is there_")

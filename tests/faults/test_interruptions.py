@@ -87,9 +87,7 @@ def test_killed_at_any_step_of_deleting_the_next_apply_finishes(
 
 
 @pytest.mark.slow
-def test_interrupted_at_any_step_apply_says_so_and_the_next_one_finishes(
-    trial: Trial, struck: Struck
-) -> None:
+def test_interrupted_apply_reports_it_and_next_one_finishes(trial: Trial, struck: Struck) -> None:
     trial.wait_for("1")
 
     runs = struck("SIGINT")
@@ -106,7 +104,7 @@ def test_interrupted_at_any_step_apply_says_so_and_the_next_one_finishes(
 
 
 @pytest.mark.slow
-def test_killed_at_any_step_an_approval_is_spent_for_each_machine_once(
+def test_approval_is_spent_once_per_machine_when_apply_is_killed(
     trial: Trial, struck: Struck
 ) -> None:
     trial.wait_for("1")
@@ -144,7 +142,7 @@ def waiting(trial: Trial, warm: Warm, verb: str) -> Iterator[Started]:
             yield process
 
 
-def test_a_second_apply_is_told_who_holds_the_lock(
+def test_second_apply_names_owner_of_the_lock(
     trial: Trial, run_fleet: RunFleet, warm: Warm
 ) -> None:
     with waiting_apply(trial, warm) as first:
@@ -166,9 +164,7 @@ def test_reading_needs_no_lock(trial: Trial, run_fleet: RunFleet, warm: Warm) ->
     assert "\nlock     " in shown.stdout
 
 
-def test_a_command_that_only_reads_began_nothing_that_another_run_finishes(
-    trial: Trial, warm: Warm
-) -> None:
+def test_interrupted_plan_prints_no_hint_to_continue(trial: Trial, warm: Warm) -> None:
     with waiting(trial, warm, "plan") as reading:
         reading.send_signal(signal.SIGINT)
         said = reading.stderr.read()
@@ -177,7 +173,7 @@ def test_a_command_that_only_reads_began_nothing_that_another_run_finishes(
 
 
 @pytest.mark.parametrize("strike", [signal.SIGINT, signal.SIGTERM])
-def test_an_apply_that_is_told_to_stop_releases_the_lock(
+def test_interrupted_apply_releases_the_lock(
     trial: Trial, strike: signal.Signals, warm: Warm
 ) -> None:
     with waiting_apply(trial, warm) as first:
@@ -224,7 +220,7 @@ def test_the_lock_of_a_killed_apply_can_be_taken_away_by_hand(
 
 
 @pytest.mark.slow
-def test_an_apply_whose_watcher_leaves_goes_on(trial: Trial, warm: Warm) -> None:
+def test_apply_continues_when_output_pipe_closes(trial: Trial, warm: Warm) -> None:
     read, write = os.pipe()
     os.close(read)
 

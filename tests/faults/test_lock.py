@@ -55,7 +55,7 @@ def begun(project: Path, url: str) -> Trial:
 
 
 @pytest.mark.slow
-def test_an_apply_goes_on_at_once_after_one_of_another_container_was_killed(
+def test_apply_continues_after_killed_apply_of_another_container(
     begun: Trial, url: str, fork_fleet: RunFleet
 ) -> None:
     killed = fork_fleet("apply")

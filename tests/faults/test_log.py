@@ -29,9 +29,7 @@ def killed_at(folder: Path, number: int, *words: str) -> list[str]:
 
 
 @pytest.mark.kills
-def test_a_kill_at_every_commit_leaves_a_whole_log_of_what_was_made(
-    trial: Trial, tmp_path: Path
-) -> None:
+def test_log_is_complete_when_apply_is_killed_at_any_commit(trial: Trial, tmp_path: Path) -> None:
     trial.wait_for("1", "2")
     whole = tmp_path / "whole"
     shutil.copytree(trial.folder, whole)

@@ -46,7 +46,7 @@ def test_a_folder_that_is_not_utf8_gives_one_line(tmp_path: Path, arguments: lis
 
 
 @pytest.mark.parametrize("arguments", [[b"validate"], [b"plan", b"--world", b"world.json"]])
-def test_what_needs_no_state_works_in_a_folder_that_is_not_utf8(
+def test_commands_work_in_folder_with_non_utf8_name(
     tmp_path: Path, arguments: list[bytes]
 ) -> None:
     folder = os.fsencode(tmp_path) + b"/" + ODD

@@ -86,9 +86,7 @@ def in_force(store: Store) -> list[str]:
 # two people at once
 
 
-def test_what_many_order_at_once_is_all_in_force_and_in_the_log(
-    store: Store, together: Together
-) -> None:
+def test_concurrent_orders_are_all_active_and_logged(store: Store, together: Together) -> None:
     ended = together(FREEZE, FREEZE, HOLD, HOLD, APPROVE, APPROVE)
 
     assert ended == {0: 6}
@@ -96,7 +94,7 @@ def test_what_many_order_at_once_is_all_in_force_and_in_the_log(
     assert in_force(store) == ["approve", "approve", "freeze", "hold"]
 
 
-def test_of_two_who_end_the_same_order_one_is_in_the_log(store: Store, together: Together) -> None:
+def test_concurrent_ends_of_an_order_are_logged_once(store: Store, together: Together) -> None:
     together(FREEZE, HOLD)
 
     unfreeze, release = ("freeze", "--pool", "builders", "--end"), ("hold", ONE, "--end")
@@ -164,7 +162,7 @@ def _shown(trial: Trial) -> tuple[list[str], Counter[str]]:
 
 @pytest.mark.kills
 @pytest.mark.parametrize("command", [EMPTY, ("machine", "delete", "--since", "1d", "--apply")])
-def test_a_kill_at_any_write_of_a_deletion_is_finished_by_its_repetition(
+def test_repeated_deletion_finishes_one_killed_at_any_write(
     idle: Trial, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     whole = _copy(idle, tmp_path / "whole")
@@ -224,7 +222,7 @@ def test_a_freeze_by_a_clock_that_is_ahead_is_shown_and_can_be_ended(
     assert "orders" not in idle.plan()
 
 
-def test_a_freeze_that_is_over_by_a_clock_ahead_is_in_force_by_the_right_one(
+def test_freeze_is_active_by_correct_clock_when_ended_by_fast_one(
     idle: Trial, run_at: RunAt
 ) -> None:
     idle.told(*FREEZE)
@@ -235,9 +233,7 @@ def test_a_freeze_that_is_over_by_a_clock_ahead_is_in_force_by_the_right_one(
     assert "orders" in idle.plan()
 
 
-def test_the_log_of_a_clock_that_jumps_is_whole_and_in_the_order_of_writing(
-    idle: Trial, run_at: RunAt
-) -> None:
+def test_log_keeps_order_of_writing_when_clock_jumps(idle: Trial, run_at: RunAt) -> None:
     run_at("freeze", *WHY, minutes=30)
     idle.told("freeze", "--end")
     run_at("freeze", *WHY, minutes=-30)
@@ -345,7 +341,7 @@ def a_freeze(**overrides: object) -> Order:
     return Freeze.model_validate(terms | overrides)
 
 
-def test_what_ended_long_ago_is_dropped_by_the_next_order(store: Store) -> None:
+def test_next_order_deletes_orders_that_ended_long_ago(store: Store) -> None:
     long_ago = datetime.now(UTC) - timedelta(days=400)
     over = a_freeze(pool="builders", at=long_ago, until=long_ago + timedelta(hours=1))
     store.place_order(over, LogEntry(at=long_ago, kind="freeze"))

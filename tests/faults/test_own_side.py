@@ -217,7 +217,7 @@ def shared(
 
 
 @pytest.mark.parametrize(("fault", "beginning", "moments"), [*_tried()])
-def test_after_trouble_the_next_apply_reaches_what_is_desired(
+def test_next_apply_reaches_desired_state_after_own_fault(
     fault: str,
     beginning: str,
     moments: Sequence[str],
@@ -246,7 +246,7 @@ def test_after_trouble_the_next_apply_reaches_what_is_desired(
     check_row(start.kind.__name__, row, request.config)
 
 
-def test_of_two_applies_begun_at_once_one_does_it_and_the_other_is_told_to_wait(
+def test_second_of_two_concurrent_applies_has_to_wait(
     at_hetzner: Beginning[Hetzner], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with at_hetzner.trial(tmp_path / "two") as trial:

@@ -87,7 +87,7 @@ def test_an_empty_list_that_another_witness_contradicts_is_unknown(
     assert_unknown(trial, planned, applied)
 
 
-def test_a_redirect_to_another_host_is_unknown_and_the_token_stays_here(
+def test_demand_is_unknown_when_server_redirects_to_another_host(
     trial: Trial, server: Replay, run_fleet: RunFleet
 ) -> None:
     with Loopback(lambda _: one_page()) as other:
@@ -112,7 +112,7 @@ def test_a_server_that_does_not_answer_in_time_is_unknown(
     assert "1 s" in planned.stdout
 
 
-def test_a_server_that_answers_shows_its_token_to_nobody(
+def test_token_is_sent_to_its_server_and_shown_nowhere(
     trial: Trial, server: Replay, run_fleet: RunFleet, project: Path
 ) -> None:
     server.faults.instead |= {LIST: one_page(row()), METRICS: metrics({"debian": 1})}

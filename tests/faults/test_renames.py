@@ -58,7 +58,7 @@ def test_once_applied_the_old_name_may_be_dropped(trial: Trial) -> None:
     assert trial.machines() == [FIRST]
 
 
-def test_without_the_old_name_and_without_an_apply_the_pool_counts_as_removed(
+def test_renamed_pool_counts_as_removed_without_previously_and_apply(
     trial: Trial,
 ) -> None:
     trial.write(fleet_yaml(pools={"heavy": OLD}))
@@ -78,7 +78,7 @@ def test_a_pool_may_be_renamed_twice(trial: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_pool_has_spent_and_tried_outlives_its_name(trial: Trial) -> None:
+def test_renamed_pool_keeps_its_charges_and_attempts(trial: Trial) -> None:
     trial.apply()
     trial.write(fleet_yaml(pools={"heavy": OLD}))
     trial.apply()
@@ -105,7 +105,7 @@ def test_a_renamed_pool_that_is_removed_is_forgotten_with_its_stack(trial: Trial
 LENIENT = "guards: {refuse: {delete: {share: 100%, count: 9}}}\n"
 
 
-def test_a_new_pool_under_the_old_name_is_told_to_take_another(trial: Trial) -> None:
+def test_new_pool_under_an_old_name_is_asked_for_another_name(trial: Trial) -> None:
     trial.apply()
     trial.write(fleet_yaml(pools={"heavy": OLD, "builders": OLD}))
 

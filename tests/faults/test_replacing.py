@@ -25,7 +25,7 @@ def test_another_machine_type_replaces_a_machine_the_new_one_first(trial: Trial)
     assert trial.plan()["actions"] == []
 
 
-def test_replacing_all_at_once_leaves_what_min_promises(trial: Trial) -> None:
+def test_replacement_of_all_machines_keeps_min(trial: Trial) -> None:
     pool = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4, min: 3}}"
     at_once = pool.replace("ccx33", "ccx43").replace("}}", "}, replace: {at_a_time: 100%}}")
     trial.write(fleet_yaml(pools={"builders": pool}))
@@ -44,7 +44,7 @@ def test_replacing_all_at_once_leaves_what_min_promises(trial: Trial) -> None:
     assert {each.inputs.type for each in trial.made()} == {"ccx43"}
 
 
-def test_a_machine_for_a_withdrawn_request_is_deleted_and_not_made_again(
+def test_machine_of_withdrawn_request_is_deleted_once(
     trial: Trial,
 ) -> None:
     pool = POOL.replace("min: 1", "min: 0")

@@ -162,7 +162,7 @@ def test_a_planted_secret_is_found_however_it_is_written(
     )
 
 
-def test_a_planted_secret_is_found_in_a_database_in_a_name_and_in_an_argument(
+def test_find_leaks_searches_databases_names_and_arguments(
     tmp_path: Path,
 ) -> None:
     secret = PLANTED["QUEUE_TOKEN"].replace("/", "_")
@@ -224,7 +224,7 @@ def test_no_secret_is_left_in_any_file_row_process_or_sentence(
     assert leaks == []
 
 
-def test_no_secret_is_told_by_what_fails(
+def test_failing_commands_print_no_secret(
     planted: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted.do("state", "init")

@@ -87,7 +87,7 @@ def _sources() -> Sources:
     )
 
 
-def test_what_is_late_is_unknown_and_what_is_not_is_told(silent: _Silent) -> None:
+def test_late_queue_is_unknown_while_others_are_read(silent: _Silent) -> None:
     world = observe(
         a_fleet(), replace(_sources(), queues={"debian": FakeQueue(), "far": silent}), NOW
     )

@@ -82,7 +82,7 @@ def test_the_store_of_another_fleet_is_refused(trial: Trial, run_fleet: RunFleet
     assert trial.machines() == ["trial-builders-0001"]
 
 
-def test_a_file_that_is_no_store_is_said_to_be_none(project: Path, run_fleet: RunFleet) -> None:
+def test_apply_reports_file_that_is_not_a_store(project: Path, run_fleet: RunFleet) -> None:
     Trial(project)
     (project / ".fleet").mkdir()
     (project / ".fleet/store.db").write_bytes(b"binary\0rubbish" * 100)
@@ -95,7 +95,7 @@ def test_a_file_that_is_no_store_is_said_to_be_none(project: Path, run_fleet: Ru
     assert "docs/how-to/restore-lost-state.md" in refused.stderr
 
 
-def test_after_a_damaged_store_is_moved_away_a_new_one_finds_the_stacks_again(
+def test_new_store_finds_stacks_after_damaged_one_is_moved(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.wait_for("1")
@@ -125,9 +125,7 @@ def test_lost_stacks_stop_apply_and_keep_every_machine(trial: Trial, run_fleet: 
     assert trial.machines() == ["trial-builders-0001"]
 
 
-def test_after_a_stack_is_forgotten_its_machines_are_kept_counted_and_not_ours(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_forgotten_stack_keeps_its_machines_unmanaged(trial: Trial, run_fleet: RunFleet) -> None:
     (trial.folder / ".fleet/embedded.db").unlink()
 
     forgotten = run_fleet("state", "init", "--forget-stack", "trial-builders")
@@ -178,9 +176,7 @@ def with_small_files(trial: Trial, warm: Warm, limit: int, *args: str) -> Comple
 
 
 @pytest.mark.parametrize("limit", [0, 8_000, 20_480])
-def test_a_full_disk_while_the_store_is_made_does_not_stop_the_next_try(
-    project: Path, warm: Warm, limit: int
-) -> None:
+def test_state_init_succeeds_after_a_full_disk(project: Path, warm: Warm, limit: int) -> None:
     trial = Trial(project)
 
     failed = with_small_files(trial, warm, limit, "state", "init")
@@ -229,9 +225,7 @@ def test_a_folder_that_may_not_be_written_is_said(trial: Trial, run_fleet: RunFl
 # state in a throw-away checkout
 
 
-def test_apply_in_ci_refuses_state_that_would_be_lost_with_the_checkout(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_apply_in_ci_refuses_state_inside_checkout(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1", "2")
 
     refused = run_fleet("apply", env={"CI_PROJECT_DIR": str(trial.folder)})

@@ -51,7 +51,7 @@ def walk(folder: Path, before: tuple[str, ...] = ()) -> None:
 
 
 @pytest.mark.engine
-def test_the_real_engine_keeps_its_stacks_in_a_folder_with_odd_characters(tmp_path: Path) -> None:
+def test_pulumi_works_in_folder_with_odd_characters(tmp_path: Path) -> None:
     folder = tmp_path / ODD
     folder.mkdir()
     trial = Trial(folder)
@@ -99,7 +99,7 @@ def test_a_user_without_a_name_and_without_a_home_has_a_fleet(tmp_path: Path) ->
         ("job", "sqlite:///s.db?timeout=30", "job/s.db"),
     ],
 )
-def test_a_store_of_an_older_fleet_is_named_and_none_is_made_beside_it(
+def test_older_store_is_named_with_its_move_command(
     tmp_path: Path, name: str, store: str, older: str
 ) -> None:
     folder, old = tmp_path / name, tmp_path / older
@@ -135,7 +135,7 @@ def test_a_store_of_another_fleet_in_such_a_place_is_left_alone(tmp_path: Path) 
     assert (tmp_path / "job%2Fbranch/.fleet/store.db").is_file()
 
 
-def test_what_else_is_installed_is_not_shown_what_is_read(tmp_path: Path) -> None:
+def test_installed_plugins_are_not_loaded_by_pydantic(tmp_path: Path) -> None:
     """Pydantic offers each value that it validates to the plugins of other packages."""
     found = tmp_path / "packages"
     metadata = found / "listener-1.dist-info"

@@ -256,7 +256,7 @@ def test_policies_of_the_target_branch_decide_where_they_are_named(
     assert unread.returncode == 1
 
 
-def test_a_merge_request_says_what_it_would_have_cost(machines: Machines) -> None:
+def test_merge_request_shows_simulated_cost(machines: Machines) -> None:
     for _ in range(2):
         machines.fleet("apply")
     kept = machines.run("fleet history", *SCHEDULE)
@@ -300,7 +300,7 @@ def test_a_merge_request_without_a_history_is_not_simulated(own_lines: Machines)
     assert not (own_lines.folder / "simulation.json").exists()
 
 
-def test_who_wants_no_simulation_has_no_job_of_it(own_lines: Machines) -> None:
+def test_simulation_jobs_are_absent_when_disabled(own_lines: Machines) -> None:
     with (own_lines.folder / ".gitlab-ci.yml").open("a", encoding="utf-8") as file:
         file.write("      simulate: ''\n")
 
@@ -351,7 +351,7 @@ def test_jobs_with_an_environment_take_no_cache(
     assert [name for name in holding if found[name].get("cache") != []] == []
 
 
-def test_artifacts_say_who_reads_them_and_no_variable_changes_a_job(
+def test_artifacts_state_their_access(
     own_lines: Machines,
 ) -> None:
     found = own_lines.expanded(*SCHEDULE)
@@ -377,7 +377,7 @@ def test_artifacts_say_who_reads_them_and_no_variable_changes_a_job(
         "simulate: a b",
     ],
 )
-def test_an_input_that_is_no_name_makes_no_pipeline(own_lines: Machines, wrong: str) -> None:
+def test_invalid_input_creates_no_pipeline(own_lines: Machines, wrong: str) -> None:
     with (own_lines.folder / ".gitlab-ci.yml").open("a", encoding="utf-8") as file:
         file.write(f"      {wrong}\n")
 

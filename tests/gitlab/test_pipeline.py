@@ -229,7 +229,7 @@ def gitlab(kept: Pipeline) -> Iterator[Gitlab]:
         yield server
 
 
-def test_the_plan_job_says_what_the_change_does(kept: Pipeline, gitlab: Gitlab) -> None:
+def test_plan_job_shows_effect_of_the_change(kept: Pipeline, gitlab: Gitlab) -> None:
     kept.change("max: 2, min: 1", "max: 2, min: 2")
     left = ("--variable", f"CI_MERGE_REQUEST_DIFF_BASE_SHA={kept.git('rev-parse', 'main')}")
     target = kept.target_branch(f"file://{kept.folder}")
@@ -270,7 +270,7 @@ def test_the_plan_job_leaves_markdown_and_a_terraform_report(
     assert report == {"create": 1, "update": 0, "delete": 0}
 
 
-def test_the_plan_job_runs_and_asks_nothing_that_a_merge_request_names(
+def test_plan_job_runs_no_command_of_the_merge_request(
     kept: Pipeline, gitlab: Gitlab, tmp_path: Path
 ) -> None:
     canary = tmp_path / "canary"
@@ -293,7 +293,7 @@ def test_the_plan_job_fails_where_nothing_was_observed_yet(kept: Pipeline) -> No
     assert gitlab.asked == [(f"{ARTIFACT}?job=observe", TOKEN)]
 
 
-def test_the_apply_job_makes_the_machines_and_the_pages_job_shows_them(kept: Pipeline) -> None:
+def test_apply_job_creates_machines_and_pages_job_shows_them(kept: Pipeline) -> None:
     applied = kept.run("apply", *SCHEDULE)
     shown = kept.run("pages", *SCHEDULE)
 
@@ -303,7 +303,7 @@ def test_the_apply_job_makes_the_machines_and_the_pages_job_shows_them(kept: Pip
     assert "ci-builders-0001" in page.read_text(encoding="utf-8")
 
 
-def test_the_apply_job_refuses_state_that_its_checkout_would_take_along(kept: Pipeline) -> None:
+def test_apply_job_refuses_state_inside_checkout(kept: Pipeline) -> None:
     kept.keep_state_in("file")
 
     ran = kept.run("apply", *SCHEDULE)
@@ -330,7 +330,7 @@ def baking(kept: Pipeline) -> Iterator[Pipeline]:
 
 
 @pytest.mark.long
-def test_what_is_due_is_baked_tested_and_published_by_a_child_pipeline(baking: Pipeline) -> None:
+def test_child_pipeline_builds_tests_and_publishes_due_image(baking: Pipeline) -> None:
     asked = baking.run("images due", *SCHEDULE, "--variable", "FLEET_IMAGES=due")
     # GitLab starts this file as a pipeline; nothing here does, so its one job is named.
     baked = baking.run("--file", "images.yml", "image trixie")

@@ -75,7 +75,7 @@ def test_no_more_than_the_count_of_an_approval_pass() -> None:
     assert plan.approvals[0].passes == tuple(action.worker for action in plan.actions)
 
 
-def test_what_is_draining_already_needs_no_approval_again() -> None:
+def test_draining_machines_need_no_second_approval() -> None:
     fleet = a_fleet_without_old(an_approval(count=5))
 
     plan = planned(fleet, old_pool(idle=0, busy=2, draining=3, approved=used(fleet, 3)))
@@ -85,7 +85,7 @@ def test_what_is_draining_already_needs_no_approval_again() -> None:
     assert not plan.is_refused
 
 
-def test_two_approvals_of_one_pool_add_up_and_the_first_to_expire_is_used_first() -> None:
+def test_approvals_of_one_pool_add_up_earliest_expiry_first() -> None:
     later = (TODAY + timedelta(days=9)).isoformat()
     fleet = a_fleet_without_old(an_approval(count=2, expires=later), an_approval(count=2))
 
@@ -145,7 +145,7 @@ def test_an_approval_for_a_pool_that_exists_nowhere_is_named() -> None:
     assert tells(plan.warnings[0].message, "pool odl")
 
 
-def test_what_is_not_known_to_be_used_lets_nothing_pass() -> None:
+def test_approval_permits_none_when_its_usage_is_unknown() -> None:
     fleet = a_fleet_without_old(an_approval())
 
     plan = planned(fleet, old_pool(idle=4, approved=Unknown(unknown="no answer")))
@@ -154,7 +154,7 @@ def test_what_is_not_known_to_be_used_lets_nothing_pass() -> None:
     assert tells(plan.guards[0].because, "approved", "0", "18", "unknown")
 
 
-def test_every_reason_for_which_approvals_let_nothing_pass_is_told() -> None:
+def test_guard_explains_expired_and_used_approvals() -> None:
     yesterday = TODAY - timedelta(days=1)
     expired = an_approval(expires=yesterday.isoformat())
     fleet = a_fleet_without_old(expired, an_approval(count=3))
@@ -216,7 +216,7 @@ def test_an_approval_past_the_cost_guard_is_counted_in_machines() -> None:
     assert len(plan.approvals[0].passes) == 3
 
 
-def test_what_another_guard_withholds_uses_up_no_approval() -> None:
+def test_action_withheld_by_other_guard_uses_no_approval() -> None:
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk", min=5, max=5)},
         guards={"refuse": {"cost_increase": "0.1 EUR/h"}, "throttle": {"create": {"count": 2}}},

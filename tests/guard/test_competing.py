@@ -41,7 +41,7 @@ def test_machines_for_requests_that_a_rival_serves_too_are_withheld() -> None:
     assert plan.cost_after == 0
 
 
-def test_a_machine_that_is_only_kept_spare_is_no_rival_s() -> None:
+def test_spare_machine_is_not_a_rival_creation() -> None:
     plan = planned(fleet_of(max=3, spare=1), rivalled(count=0))
 
     assert [action.because for action in plan.actions] == ["workers.spare is 1"]
@@ -57,7 +57,7 @@ def test_a_spare_machine_is_made_though_a_rival_serves_its_queue() -> None:
     assert competing_provisioners(world, plan) == ()
 
 
-def test_an_approval_lets_so_many_pass_and_apply_does_not_refuse_them() -> None:
+def test_approval_of_rival_guard_permits_its_count() -> None:
     plan = planned(fleet_of(approved=1, max=3), rivalled())
 
     assert (len(plan.actions), len(plan.withheld)) == (1, 1)
@@ -66,7 +66,7 @@ def test_an_approval_lets_so_many_pass_and_apply_does_not_refuse_them() -> None:
     assert competing_provisioners(rivalled(), plan) == ()
 
 
-def test_what_is_drained_is_norivalry() -> None:
+def test_drain_is_not_a_rival_creation() -> None:
     drain = Drain.model_validate(
         {
             "pool": "builders",

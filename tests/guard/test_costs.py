@@ -22,14 +22,14 @@ def because_of(plan: Plan) -> list[str]:
     return [result.because for result in plan.guards]
 
 
-def test_a_removed_pool_is_no_rise() -> None:
+def test_removed_pool_is_not_a_cost_increase() -> None:
     fleet = with_guards(refuse={"cost_increase": "1 EUR/h"}).model_copy(update={"pools": {}})
     plan = a_plan(actions=drains(1, Cause.CONFIG), pools=(a_pool_verdict(mode="removed", busy=9),))
 
     assert guard(fleet, plan).guards == ()
 
 
-def test_what_later_runs_would_make_counts_without_what_is_there() -> None:
+def test_cost_guard_counts_later_creations_without_existing_machines() -> None:
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk", min=20, max=20)},
         guards={"refuse": {"cost_increase": "1 EUR/h"}},
@@ -57,7 +57,7 @@ def test_replacements_count_alone_while_nothing_is_made_for_min() -> None:
     assert [result.count for result in guard(fleet, plan).guards] == [2]
 
 
-def test_what_demand_causes_beside_outdated_workers_is_no_rise() -> None:
+def test_demand_next_to_outdated_workers_is_not_a_cost_increase() -> None:
     fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
     old = (a_worker_verdict(worker="old", outdated=True, cost=Decimal("0.12")),)
     pool = a_pool_verdict(busy=3, price=Decimal("0.62"))
@@ -67,7 +67,7 @@ def test_what_demand_causes_beside_outdated_workers_is_no_rise() -> None:
         assert guard(fleet, plan).actions == actions
 
 
-def test_a_replacement_that_costs_no_more_goes_on_while_min_is_refused() -> None:
+def test_replacement_at_equal_cost_continues_while_min_is_refused() -> None:
     fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
     old = (a_worker_verdict(worker="old", outdated=True, cost=Decimal("0.5")),)
     fresh = creates(1, **(WARM | {"reason": Reason.REPLACEMENT}))
@@ -90,7 +90,7 @@ def test_where_approvals_cover_a_rise_the_old_workers_may_drain() -> None:
     )
 
 
-def test_a_rise_of_just_what_is_allowed_passes() -> None:
+def test_cost_increase_equal_to_its_limit_passes() -> None:
     fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
     plan = a_plan(actions=creates(2, **WARM), pools=(a_pool_verdict(),))
 
@@ -110,7 +110,7 @@ def test_a_rise_over_all_pools_says_its_figures() -> None:
     assert tells(because, "3", "1.50 EUR/h", "1 EUR/h")
 
 
-def test_a_rise_that_an_approval_lets_pass_does_not_count_over_all_pools() -> None:
+def test_approved_cost_increase_does_not_count_across_pools() -> None:
     pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "ppc", "s390x"))
     actions = tuple(each for pool in pools for each in creates(1, pool.pool, **WARM))
     fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
@@ -132,14 +132,14 @@ def test_one_machine_is_said_in_the_singular() -> None:
     assert tells(because, "1 machine", "config", "0.50 EUR/h")
 
 
-def test_what_is_only_shown_is_no_rise() -> None:
+def test_observed_pool_is_not_a_cost_increase() -> None:
     fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
     plan = a_plan(actions=creates(1, **WARM), pools=(a_pool_verdict(mode="observe"),))
 
     assert said(guard(fleet, plan)) == [("mode", "builders", "throttled")]
 
 
-def test_another_pools_outdated_workers_are_no_rise_here() -> None:
+def test_outdated_workers_of_other_pools_do_not_offset_cost() -> None:
     fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
     fresh = creates(1, cause=Cause.CONFIG, reason=Reason.REPLACEMENT, cost=Decimal("0.62"))
     old = tuple(

@@ -50,7 +50,7 @@ def test_a_throttle_says_whether_it_is_about_a_pool_or_the_fleet() -> None:
     assert tells(fleet, "20", "fleet", "0", "10")
 
 
-def test_what_a_killed_apply_had_begun_takes_part_of_what_may_be_made_now() -> None:
+def test_interrupted_creations_use_part_of_the_throttle() -> None:
     fleet = with_guards(throttle={"create": {"count": 3}})
     begun = creates(2, reason=Reason.INTERRUPTED)
     fresh = tuple(a.altered(worker=f"n-{a.worker}") for a in creates(5))  # type: ignore[attr-defined]  # builders take any action
@@ -67,7 +67,7 @@ def test_without_a_free_start_nothing_grows_like_one_machine(share: str, made: i
     assert len(guard(fleet, plan).actions) == made
 
 
-def test_static_machines_are_not_what_growth_is_measured_from() -> None:
+def test_static_machines_do_not_count_for_growth() -> None:
     fleet = with_guards(throttle={"create": {"free_below": 2}})
     ours = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "builders"))
     pools = (*ours, a_pool_verdict(pool="old", mode="static", busy=9))
@@ -76,7 +76,7 @@ def test_static_machines_are_not_what_growth_is_measured_from() -> None:
     assert len(guard(fleet, plan).actions) == 2
 
 
-def test_the_verdict_on_a_pool_counts_only_what_is_done_now() -> None:
+def test_pool_verdict_counts_only_unthrottled_actions() -> None:
     deletes = tuple(a_delete(worker=f"builders-{n}", saves=Decimal("0.1")) for n in range(25))
     pool = a_pool_verdict(idle=24, delete=25, cost_before=Decimal("2.5"), cost_after=Decimal(0))
 
@@ -94,7 +94,7 @@ def test_a_plan_without_pools_has_its_json() -> None:
 # only shown
 
 
-def test_what_is_only_shown_is_said_with_its_line() -> None:
+def test_mode_observe_is_reported_with_its_key() -> None:
     pool = a_pool_verdict(mode="observe", idle=2)
     guarded = guard(a_sim_fleet(), a_plan(actions=creates(2), pools=(pool,)))
 
@@ -104,7 +104,7 @@ def test_what_is_only_shown_is_said_with_its_line() -> None:
     assert (result.count, result.of, result.withheld) == (2, 3, 2)
 
 
-def test_requests_that_two_guards_keep_waiting_are_told_apart() -> None:
+def test_requests_withheld_by_two_guards_are_listed_by_guard() -> None:
     pools = (a_pool_verdict(pool="arm", mode="observe"), a_pool_verdict(busy=1))
     actions = (*creates(1, "arm"), *creates(2))
     names = [action.worker for action in actions]  # type: ignore[attr-defined]  # builders take any action
@@ -132,7 +132,7 @@ def test_as_many_removals_as_the_count_says_are_allowed() -> None:
     )
 
 
-def test_a_refusal_over_all_pools_says_its_figures_and_every_line_to_paste() -> None:
+def test_refusal_across_pools_lists_an_approval_per_pool() -> None:
     names = ("arm", "builders", "ppc", "s390x")
     pools = tuple(a_pool_verdict(pool=name, busy=9) for name in names)
     actions = tuple(drain for name in names for drain in drains(3, Cause.CONFIG, name))
@@ -177,7 +177,7 @@ def test_static_machines_are_never_removals() -> None:
     assert guard(a_sim_fleet(), a_plan(pools=(pool,))).guards == ()
 
 
-def test_what_approvals_let_pass_does_not_count_over_all_pools() -> None:
+def test_approved_actions_do_not_count_across_pools() -> None:
     names = ("arm", "builders", "ppc", "s390x")
     pools = tuple(a_pool_verdict(pool=name, busy=9) for name in names)
     actions = tuple(drain for name in names for drain in drains(3, Cause.CONFIG, name))
@@ -190,7 +190,7 @@ def test_what_approvals_let_pass_does_not_count_over_all_pools() -> None:
     assert [len(each.passes) for each in guarded.approvals] == [3, 3]
 
 
-def test_what_approvals_let_pass_counts_as_nothing_over_all_pools() -> None:
+def test_delete_guard_passes_when_all_deletions_are_approved() -> None:
     names = ("arm", "builders", "ppc", "s390x")
     pools = tuple(a_pool_verdict(pool=name, busy=9) for name in names)
     actions = tuple(drain for name in names for drain in drains(3, Cause.CONFIG, name))
@@ -208,7 +208,7 @@ def test_a_refused_removal_by_config_keeps_no_creation_back() -> None:
     assert guard(a_sim_fleet(), plan).actions == creates(2)
 
 
-def test_a_pool_that_is_replaced_at_once_may_lose_all_of_it() -> None:
+def test_pool_replaced_at_100_percent_may_drain_all_machines() -> None:
     pool = a_pool(provider="desk", max=101, replace={"at_a_time": "100%"})
     outdated = drains(101, Cause.CONFIG, reason=Reason.OUTDATED)
     plan = a_plan(actions=outdated, pools=(a_pool_verdict(busy=101),))
@@ -216,7 +216,7 @@ def test_a_pool_that_is_replaced_at_once_may_lose_all_of_it() -> None:
     assert guard(a_sim_fleet(pools={"builders": pool}), plan).guards == ()
 
 
-def test_a_share_just_above_one_machine_lets_two_be_replaced_at_a_time() -> None:
+def test_at_a_time_rounds_up_when_above_one_machine() -> None:
     pool = a_pool(provider="desk", max=101, replace={"at_a_time": "1%"})
     guards = {"refuse": {"delete": {"share": "0%", "count": 0}}}
     outdated = drains(2, Cause.CONFIG, reason=Reason.OUTDATED)
@@ -225,7 +225,7 @@ def test_a_share_just_above_one_machine_lets_two_be_replaced_at_a_time() -> None
     assert guard(a_sim_fleet(pools={"builders": pool}, guards=guards), plan).guards == ()
 
 
-def test_of_two_deletions_a_pool_says_that_a_guard_keeps_the_one_that_waits() -> None:
+def test_pool_names_guard_that_delays_one_of_two_deletions() -> None:
     fleet = with_guards(throttle={"delete": {"count": 1}})
     two = tuple(a_delete(worker=f"debian-ci-builders-{n:04}", cause=Cause.DEMAND) for n in (1, 2))
     pools = (a_pool_verdict(idle=2, delete=2, because="nothing waits"),)

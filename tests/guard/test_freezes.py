@@ -56,7 +56,7 @@ def test_a_freeze_withholds_its_kind_in_its_pool(freeze: Freeze, left: list[str]
         (("pools", "builders", "budget", "per_month"), Cause.KNOWLEDGE, False),
     ],
 )
-def test_what_takes_a_budget_past_its_limit_goes_for_want_of_work(
+def test_freeze_permits_deletion_when_budget_is_exceeded(
     path: tuple[str, ...], cause: Cause, *, goes: bool
 ) -> None:
     fleet = a_sim_fleet(

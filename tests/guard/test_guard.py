@@ -43,7 +43,7 @@ def test_creations_by_demand_beyond_the_limit_come_next_run() -> None:
     assert not guarded.is_refused
 
 
-def test_what_is_throttled_is_the_last_in_the_order_of_service() -> None:
+def test_throttle_withholds_last_creations_in_service_order() -> None:
     plan = a_plan(actions=creates(12), pools=(a_pool_verdict(busy=0),))
 
     guarded = guard(a_sim_fleet(), plan)
@@ -58,7 +58,7 @@ def test_a_pool_may_start_from_zero_up_to_free_below() -> None:
     assert len(guard(fleet, plan).actions) == 4
 
 
-def test_growth_is_measured_from_what_the_pool_holds() -> None:
+def test_growth_share_is_relative_to_current_machines() -> None:
     fleet = with_guards(throttle={"create": {"share": "50%", "free_below": 2, "count": 50}})
     plan = a_plan(actions=creates(9), pools=(a_pool_verdict(busy=8),))
 
@@ -75,7 +75,7 @@ def test_creations_are_throttled_for_the_whole_fleet_too() -> None:
     assert said(guarded) == [("throttle-create", None, "throttled")]
 
 
-def test_across_pools_the_order_of_service_decides_what_comes_now() -> None:
+def test_throttle_follows_service_order_across_pools() -> None:
     pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "builders"))
     late = creates(6, "arm", turn=2)
     early = creates(6, "builders", turn=1)
@@ -182,7 +182,7 @@ def test_a_pool_in_mode_observe_only_shows_its_actions() -> None:
     assert said(guarded) == [("mode", "builders", "throttled")]
 
 
-def test_money_after_counts_only_what_is_not_withheld() -> None:
+def test_cost_after_omits_withheld_actions() -> None:
     plan = a_plan(
         actions=creates(12), pools=(a_pool_verdict(busy=0, cost_before=0, cost_after="1.44"),)
     )
@@ -207,7 +207,7 @@ def test_a_share_or_count_of_nothing_lets_nothing_through() -> None:
         assert guard(fleet, plan).actions == ()
 
 
-def test_a_cost_limit_in_an_unknown_currency_refuses_only_what_there_is() -> None:
+def test_cost_limit_in_unknown_currency_has_no_effect_without_actions() -> None:
     fleet = with_guards(refuse={"cost_increase": "1 USD/h"})
 
     assert guard(fleet, a_plan(pools=(a_pool_verdict(),))).guards == ()
@@ -234,7 +234,7 @@ def test_a_pool_that_gets_nothing_run_after_run_does_not_block_others() -> None:
     assert len(guarded.actions) == 10
 
 
-def test_what_a_killed_apply_had_begun_is_never_held_back() -> None:
+def test_interrupted_actions_are_never_throttled() -> None:
     fleet = with_guards(throttle={"create": {"count": 1}, "delete": {"count": 0}})
     begun = (*creates(3, reason=Reason.INTERRUPTED, cause=Cause.KNOWLEDGE),)
     ended = (a_delete(worker="builders-9", reason=Reason.INTERRUPTED),)
@@ -259,7 +259,7 @@ def test_a_guard_says_its_figures_and_its_way_out() -> None:
     assert result.way_out.endswith(line)
 
 
-def test_the_way_out_of_a_removed_pool_reminds_of_what_a_new_name_needs() -> None:
+def test_way_out_of_removed_pool_names_previously() -> None:
     gone = a_pool_verdict(busy=0, idle=10, mode="removed")
     plan = a_plan(actions=drains(4, Cause.CONFIG), pools=(gone,))
 
@@ -268,7 +268,7 @@ def test_the_way_out_of_a_removed_pool_reminds_of_what_a_new_name_needs() -> Non
     assert tells(result.way_out, "previously: builders", "approvals")
 
 
-def test_the_way_out_of_two_removed_pools_names_what_either_needs() -> None:
+def test_way_out_of_removed_pools_names_previously_for_each() -> None:
     gone = tuple(
         a_pool_verdict(pool=each, idle=30, mode="removed") for each in ("arm", "builders")
     )
@@ -294,7 +294,7 @@ def test_a_pool_says_how_many_machines_a_guard_keeps_from_going() -> None:
 
 
 @pytest.mark.parametrize("more", [1, 2])
-def test_a_pool_counts_all_who_could_run_where_a_guard_leaves_none_served(more: int) -> None:
+def test_pool_counts_candidate_requests_when_guard_serves_none(more: int) -> None:
     size = (
         size_decision(SizeReason.SERVES, "builders", 2),
         size_decision(SizeReason.COULD_SERVE, "builders", more),
@@ -315,7 +315,7 @@ def test_a_pool_counts_all_who_could_run_where_a_guard_leaves_none_served(more: 
     assert tells(one.because, "1", more)
 
 
-def test_a_request_whose_machine_a_guard_withholds_is_not_served() -> None:
+def test_request_is_unserved_when_its_machine_is_withheld() -> None:
     fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 1}}})
     world = a_sim_world(requests=tuple(a_request(id=str(number)) for number in (1, 2, 3)))
 

@@ -50,7 +50,7 @@ def test_workers_that_may_merely_be_unseen_are_not_made_again() -> None:
     assert {action.action for action in plan.withheld} == {"create", "delete"}
 
 
-def test_few_lost_registrations_let_their_machines_go_and_others_are_made() -> None:
+def test_few_lost_registrations_are_deleted_and_replaced() -> None:
     plan = plan_of(forgetful(*tries(), known=9), min=10, spare=0)
 
     done = [(action.action, action.reason, action.cause) for action in plan.actions]
@@ -78,7 +78,7 @@ def test_machines_that_really_never_registered_go_as_demands_doing(result: str) 
     assert reason_of(plan, FIRST) is Reason.BOOT_FAILED
 
 
-def test_a_machine_older_than_all_that_is_remembered_counts_as_registered() -> None:
+def test_machine_older_than_all_attempts_counts_as_registered() -> None:
     other = an_attempt(worker="debian-ci-builders-0099", at=ago(minutes=50))
 
     assert reason_of(plan_of(forgetful(other)), FIRST) is Reason.REGISTRATION_LOST
@@ -93,7 +93,7 @@ def test_another_machine_of_a_name_is_judged_by_its_own_try() -> None:
     assert reason_of(plan, FIRST) is Reason.BOOT_FAILED
 
 
-def test_a_machine_that_is_not_overdue_yet_is_not_let_go_of_as_if_it_booted() -> None:
+def test_machine_is_kept_while_its_boot_is_not_overdue() -> None:
     world = with_machines(forgetful(*tries()), created_at=ago(minutes=2))
 
     plan = plan_of(world)

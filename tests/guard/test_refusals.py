@@ -29,7 +29,7 @@ def test_a_removed_pool_does_not_drain_away_while_most_of_it_is_busy() -> None:
     assert tells(guarded.guards[0].because, "10", "10", "builders")
 
 
-def test_what_will_be_refused_is_said_before_the_first_machine_is_idle() -> None:
+def test_guard_refuses_before_first_machine_of_removed_pool_is_idle() -> None:
     pool = a_pool_verdict(mode="removed", busy=10, unwanted=10)
 
     assert guard(a_sim_fleet(), a_plan(pools=(pool,))).is_refused
@@ -62,7 +62,7 @@ def test_nothing_is_refused_once_all_that_goes_was_let_pass() -> None:
     assert (guarded.actions, guarded.guards) == (deletes, ())
 
 
-def test_what_lost_knowledge_removes_is_refused_too() -> None:
+def test_deletions_by_lost_knowledge_are_refused() -> None:
     lost = tuple(
         a_delete(worker=f"builders-{n}", reason=Reason.BOOT_FAILED, cause=Cause.KNOWLEDGE)
         for n in range(4)
@@ -74,7 +74,7 @@ def test_what_lost_knowledge_removes_is_refused_too() -> None:
     assert tells(guarded.guards[0].because, "lost", "40%")
 
 
-def test_replacement_at_its_pace_is_no_removal() -> None:
+def test_replacement_at_its_pace_is_not_refused() -> None:
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk", replace={"at_a_time": "20%"}, max=12)}
     )
@@ -143,7 +143,7 @@ def test_a_cost_increase_is_refused_over_all_pools_too() -> None:
     assert said(guard(fleet, plan)) == [("cost_increase", None, "refused")]
 
 
-def test_a_dearer_type_costs_the_difference_for_every_worker_it_replaces() -> None:
+def test_more_expensive_type_counts_for_each_replaced_worker() -> None:
     fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
     fresh = creates(1, cause=Cause.CONFIG, reason=Reason.REPLACEMENT, cost=Decimal("0.62"))
     old = tuple(
@@ -157,7 +157,7 @@ def test_a_dearer_type_costs_the_difference_for_every_worker_it_replaces() -> No
     assert tells(guarded.guards[0].because, "3 machines", "config", "1.50 EUR/h")
 
 
-def test_outdated_workers_are_not_drained_while_the_dearer_ones_are_refused() -> None:
+def test_outdated_workers_are_kept_while_replacements_are_refused() -> None:
     fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
     out = a_drain(worker="old-0", cause=Cause.CONFIG, reason=Reason.OUTDATED)
     old = tuple(
@@ -168,7 +168,7 @@ def test_outdated_workers_are_not_drained_while_the_dearer_ones_are_refused() ->
     assert guard(fleet, a_plan(actions=(out,), pools=(pool,), workers=old)).actions == ()
 
 
-def test_a_new_image_of_the_same_type_is_no_cost_increase() -> None:
+def test_new_image_of_same_type_is_not_a_cost_increase() -> None:
     fleet = with_guards(refuse={"cost_increase": "0 EUR/h"})
     fresh = creates(1, cause=Cause.CONFIG, reason=Reason.REPLACEMENT, cost=Decimal("0.12"))
     old = (a_worker_verdict(worker="old", outdated=True, cost=Decimal("0.12")),)

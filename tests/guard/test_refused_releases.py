@@ -29,7 +29,7 @@ def guarded(count: int, *, busy: int = 10, may_work: bool = True, **overrides: o
     return guard(LIMITED, a_plan(pools=pools, releases=found, **overrides))
 
 
-def test_few_workers_whose_machines_are_gone_are_released() -> None:
+def test_few_workers_without_machine_are_released() -> None:
     plan = guarded(3)
 
     assert (len(plan.releases), plan.guards, plan.unreleased) == (3, (), ())
@@ -43,12 +43,12 @@ def test_more_than_the_count_are_refused_and_named() -> None:
     assert tells(plan.guards[0].because, "4", "14", "builders")
 
 
-def test_the_share_counts_the_machines_that_nobody_sees_any_more_too() -> None:
+def test_delete_share_counts_unseen_machines() -> None:
     assert said(guarded(3, busy=7)) == []
     assert said(guarded(3, busy=6)) == [("delete", "builders", "refused")]
 
 
-def test_a_token_that_nobody_can_use_is_taken_back_without_being_counted() -> None:
+def test_unusable_token_is_revoked_without_counting() -> None:
     plan = guarded(9, busy=0, may_work=False)
 
     assert (len(plan.releases), plan.guards) == (9, ())
@@ -71,7 +71,7 @@ def test_a_pool_of_which_only_their_rows_are_left_is_judged_as_well() -> None:
     assert plan.guards[0].of == 1
 
 
-def test_they_are_counted_with_what_config_removes() -> None:
+def test_releases_count_together_with_config_removals() -> None:
     going = drains(2, Cause.CONFIG)
     plan = guarded(2, actions=going)
 
@@ -79,7 +79,7 @@ def test_they_are_counted_with_what_config_removes() -> None:
     assert (len(plan.withheld), len(plan.unreleased)) == (2, 2)
 
 
-def test_what_config_removes_later_is_said_beside_what_is_lost() -> None:
+def test_refusal_names_config_and_lost_workers() -> None:
     pools = (a_pool_verdict(busy=10, unwanted=3),)
 
     plan = guard(LIMITED, a_plan(pools=pools, releases=releases(2)))
@@ -100,7 +100,7 @@ def vanished(*names: str) -> World:
     return a_debusine_world(*workers, machines=(), requests=(a_request(),))
 
 
-def test_what_may_be_at_work_unseen_is_not_bought_again() -> None:
+def test_work_of_unseen_workers_causes_no_creation() -> None:
     plan = guard(a_debusine_fleet(), reconcile(a_debusine_fleet(), vanished("a", "b")))
 
     assert plan.actions == ()

@@ -171,7 +171,7 @@ def test_the_example_is_baked_with_every_file_as_its_manifest_says(built: Built)
     assert "fleet image test trixie-amd64" in built.done.stdout
 
 
-def test_phases_and_tasks_are_told_line_by_line(built: Built) -> None:
+def test_build_prints_phases_and_tasks_line_by_line(built: Built) -> None:
     told = [line.partition(": ")[2].partition(" ")[2] for line in built.done.stderr.splitlines()]
 
     assert {"sources", "unpack", "role", "clean", "disk", "compress"} <= set(told)
@@ -198,7 +198,7 @@ def test_the_next_build_takes_the_kept_root(built: Built, site: Site) -> None:
     assert not {"base", "keep"} & read_manifest(site.builds / name).seconds.keys()
 
 
-def test_each_package_is_told_with_where_it_came_from_and_its_checksum(built: Built) -> None:
+def test_manifest_has_origin_and_checksum_of_each_package(built: Built) -> None:
     packages = {package.name: package for package in built.manifest.packages}
 
     assert {"debusine-worker", "sbuild", "autopkgtest", "cloud-init"} <= set(packages)
@@ -242,7 +242,7 @@ def test_nothing_is_left_of_a_build_but_its_folder(built: Built) -> None:
     assert len(built.site.left()) == 1
 
 
-def test_a_killed_build_leaves_no_process_and_no_mount_and_the_next_tidies_up(site: Site) -> None:
+def test_next_build_cleans_up_after_a_killed_one(site: Site) -> None:
     build = site.begin(until="role · Gathering Facts")
     build.send_signal(signal.SIGKILL)
     build.communicate()
@@ -266,7 +266,7 @@ def test_an_interrupted_build_leaves_nothing(site: Site, asked: signal.Signals) 
     assert (site.left(), site.leavings(), site.states()) == ([], [], ["failed"])
 
 
-def test_two_builds_of_one_image_at_once_are_one(site: Site) -> None:
+def test_second_concurrent_build_of_an_image_is_refused(site: Site) -> None:
     build = site.begin(until="unpack")
     second = site.build()
     build.terminate()
@@ -276,7 +276,7 @@ def test_two_builds_of_one_image_at_once_are_one(site: Site) -> None:
     assert tells(second.stderr, f"image {IMAGE}", f"{build.pid}", "wait")
 
 
-def test_an_unknown_package_is_told_with_the_task_that_failed(site: Site) -> None:
+def test_unknown_package_error_names_failed_task(site: Site) -> None:
     site.recipe("packages: [no-such-package-anywhere]")
 
     failed = site.build()
@@ -287,7 +287,7 @@ def test_an_unknown_package_is_told_with_the_task_that_failed(site: Site) -> Non
     assert (site.left(), site.leavings(), site.states()) == ([], [], ["failed"])
 
 
-def test_an_unknown_suite_a_dead_mirror_and_garbage_are_told(site: Site) -> None:
+def test_image_build_reports_unknown_suite_and_unreachable_mirror(site: Site) -> None:
     with Loopback(lambda _: Answer(404, b"")) as empty:
         unknown = site.do("image", "build", IMAGE, "--mirror", f"{empty.url}/debian")
     dead = site.do("image", "build", IMAGE, "--mirror", f"{empty.url}/debian")
@@ -297,7 +297,7 @@ def test_an_unknown_suite_a_dead_mirror_and_garbage_are_told(site: Site) -> None
     assert (unknown.returncode, dead.returncode, site.left()) == (1, 1, [])
 
 
-def test_a_mirror_whose_lists_are_garbage_is_told_as_apt_says_it(site: Site) -> None:
+def test_invalid_mirror_error_quotes_apt(site: Site) -> None:
     release = b"-----BEGIN PGP SIGNED MESSAGE-----\n\nDate: Sat, 21 Nov 2026 08:11:10 UTC\n"
     with Loopback(lambda _: Answer(200, release)) as lying:
         failed = site.do("image", "build", IMAGE, "--mirror", f"{lying.url}/debian")
@@ -318,7 +318,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small file system")
-def test_a_full_disk_is_told_with_what_to_do(built: Built, small: Path) -> None:
+def test_full_disk_error_names_remedy(built: Built, small: Path) -> None:
     site = Site(small)
 
     failed = site.build()

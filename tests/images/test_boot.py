@@ -75,7 +75,7 @@ def is_running(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
-def test_a_machine_whose_worker_asks_for_work_has_passed(bench: Bench) -> None:
+def test_boot_test_passes_when_worker_requests_work(bench: Bench) -> None:
     bench.has_qemu("register")
 
     booted = bench.boot()
@@ -94,7 +94,7 @@ def test_a_machine_whose_worker_asks_for_work_has_passed(bench: Bench) -> None:
     assert bench.console.read_text() == "Linux boots and shows nothing\n"
 
 
-def test_a_machine_whose_worker_never_comes_fails_when_its_time_is_over(bench: Bench) -> None:
+def test_boot_test_fails_at_its_limit_when_worker_is_absent(bench: Bench) -> None:
     bench.has_qemu()
 
     booted = bench.boot(limit=0.5)
@@ -105,7 +105,7 @@ def test_a_machine_whose_worker_never_comes_fails_when_its_time_is_over(bench: B
     assert re.match(told, bench.told[0])
 
 
-def test_a_machine_that_switches_itself_off_fails_at_once(bench: Bench) -> None:
+def test_boot_test_fails_when_machine_powers_off(bench: Bench) -> None:
     bench.has_qemu("off")
 
     (problem,) = bench.boot(limit=60).problems
@@ -113,7 +113,7 @@ def test_a_machine_that_switches_itself_off_fails_at_once(bench: Bench) -> None:
     assert tells(problem, bench.console, "off")
 
 
-def test_a_qemu_that_cannot_is_told_with_what_it_said(bench: Bench) -> None:
+def test_boot_test_quotes_error_of_qemu(bench: Bench) -> None:
     bench.has_qemu("fail")
 
     (problem,) = bench.boot(limit=60).problems
@@ -121,7 +121,7 @@ def test_a_qemu_that_cannot_is_told_with_what_it_said(bench: Bench) -> None:
     assert tells(problem, bench.folder / "disk.qcow2", "QEMU", "1", "could not open the disk")
 
 
-def test_a_worker_that_is_refused_is_told_so(bench: Bench) -> None:
+def test_boot_test_reports_refused_registration(bench: Bench) -> None:
     bench.has_qemu("register", "off")
 
     with WorkerServer(TOKEN) as real:
@@ -188,7 +188,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
 @pytest.mark.parametrize("how", slow_but(SIGNALS[:1], SIGNALS))
-def test_the_machine_ends_with_who_booted_it(tmp_path: Path, how: signal.Signals) -> None:
+def test_virtual_machine_ends_with_its_boot_test(tmp_path: Path, how: signal.Signals) -> None:
     folder = tmp_path / "bin"
     environment = clean_environment(tmp_path, install_qemu(folder))
     (tmp_path / "disk.qcow2").write_bytes(b"")

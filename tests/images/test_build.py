@@ -45,7 +45,7 @@ def build(
     return store.image_versions()[0]
 
 
-def test_a_build_is_remembered_with_who_made_it_from_which_commit(store: Store) -> None:
+def test_built_version_has_author_and_commit(store: Store) -> None:
     version = build(store)
 
     assert (version.state, version.digest, version.built_by, version.commit) == (
@@ -64,7 +64,7 @@ def test_the_machine_that_a_build_rented_is_remembered(store: Store) -> None:
     assert built.fact.rentals == (rented,)
 
 
-def test_what_was_tested_at_the_end_of_its_build_is_tested(store: Store) -> None:
+def test_version_is_tested_when_build_included_a_test(store: Store) -> None:
     test = manifests.Test(kind="offline", at=NOW, seconds=2)
 
     version = build(store, manifest=MANIFEST.altered(tests=(test,)))
@@ -89,7 +89,7 @@ def test_a_build_that_came_to_nothing_is_remembered_with_why(
     assert (version.state, version.why) == ("failed", why)
 
 
-def test_a_build_whose_process_is_gone_has_failed(store: Store) -> None:
+def test_version_is_failed_when_build_process_is_gone(store: Store) -> None:
     dead, alive, far = "20261121T01", "20261121T02", "20261121T03"
     for name in (dead, alive, far):
         store.save_image_version(
@@ -105,7 +105,7 @@ def test_a_build_whose_process_is_gone_has_failed(store: Store) -> None:
     assert states == {dead: "failed", alive: "building", far: "building"}
 
 
-def test_nobody_asks_for_versions_that_are_not_being_built(store: Store) -> None:
+def test_versions_not_being_built_have_no_process_check(store: Store) -> None:
     def never(_: str) -> NoReturn:
         raise AssertionError
 

@@ -166,7 +166,7 @@ def test_each_backend_and_task_needs_its_programs(
     assert tells(problem, f"/usr/bin/{program}", "missing", what, "debusine_worker", name)
 
 
-def test_a_program_that_nobody_may_start_or_that_leads_nowhere_is_missing(
+def test_unexecutable_or_dangling_program_is_missing(
     image: ImageTree,
 ) -> None:
     image.put("/usr/bin/sbuild", "#!", mode=0o644)
@@ -306,7 +306,7 @@ def test_no_secret_is_baked_in(image: ImageTree, path: str) -> None:
 @pytest.mark.parametrize(
     ("password", "what"), [("$y$j9T$abc", "a password"), ("", "an empty password")]
 )
-def test_nobody_has_a_password(image: ImageTree, password: str, what: str) -> None:
+def test_account_with_password_is_a_problem(image: ImageTree, password: str, what: str) -> None:
     image.put("/etc/shadow", f"root:{password}:20000:0:99999:7:::\ndaemon:*:20000::::::\n")
 
     (problem,) = problems(image)

@@ -50,7 +50,7 @@ def test_a_job_ends_before_its_upload_counts_as_abandoned() -> None:
     assert timedelta(hours=int(number)) < LEFT_AFTER
 
 
-def test_what_is_left_of_a_version_is_done_with_that_version() -> None:
+def test_pipeline_job_publishes_the_existing_version() -> None:
     job = yaml.safe_load(pipeline(PUBLISH))["image sid"]
 
     assert job["script"] == ["fleet image publish sid 20261121T060000Z --file ci/fleet.yaml"]

@@ -24,7 +24,7 @@ def listing(root: Path) -> Listing:
     return contents(archive, times=False)
 
 
-def test_roots_that_are_alike_do_not_differ_whenever_they_were_written(tmp_path: Path) -> None:
+def test_equal_roots_have_no_difference_at_different_times(tmp_path: Path) -> None:
     one = a_root(tmp_path / "one", {"etc/hosts": "::1"})
     two = a_root(tmp_path / "two", {"etc/hosts": "::1"})
 

@@ -33,7 +33,7 @@ def test_nothing_is_wrong_with_a_disk_that_is_fit_for_use(disk: Path) -> None:
         assert check_image(opened.root, a_recipe()) == ()
 
 
-def test_what_is_wrong_is_found_in_the_disk_itself(tmp_path: Path) -> None:
+def test_problems_are_found_in_a_real_disk(tmp_path: Path) -> None:
     root = a_root(tmp_path / "root")
     (root / "etc/machine-id").write_text("0123456789abcdef\n", encoding="utf-8")
     (root / "var/lib/debusine/worker").chmod(0o700)
@@ -50,7 +50,7 @@ def test_what_is_wrong_is_found_in_the_disk_itself(tmp_path: Path) -> None:
     ]
 
 
-def test_files_folders_and_links_are_told_as_they_are(disk: Path) -> None:
+def test_disk_image_has_files_folders_and_links(disk: Path) -> None:
     with open_disk(disk) as opened:
         root = opened.root
 
@@ -85,7 +85,7 @@ def test_links_on_the_way_are_followed(disk: Path) -> None:
         assert opened.root.node("/bin/sbuild") == opened.root.node("/usr/bin/sbuild")
 
 
-def test_nothing_is_left_beside_the_disk(disk: Path) -> None:
+def test_reading_a_disk_leaves_no_files(disk: Path) -> None:
     before = disk.read_bytes()
 
     with open_disk(disk) as opened:
@@ -96,14 +96,14 @@ def test_nothing_is_left_beside_the_disk(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["disk.qcow2", "disk.raw"])
-def test_what_is_no_disk_is_told_as_such(tmp_path: Path, name: str) -> None:
+def test_open_disk_refuses_a_file_of_another_kind(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"x" * 4096)
 
     with pytest.raises(FileUnreadable, match=name), open_disk(tmp_path / name):
         pass
 
 
-def test_a_disk_without_a_root_is_told_as_such(tmp_path: Path, disk: Path) -> None:
+def test_disk_without_root_partition_is_refused(tmp_path: Path, disk: Path) -> None:
     with open_disk(disk) as opened:
         assert opened.root is not None
     empty = tmp_path / "root"

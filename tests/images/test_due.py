@@ -48,13 +48,13 @@ def reasons(image: DueImage) -> list[str]:
     return [cause.reason for cause in image.causes]
 
 
-def test_what_was_built_from_today_s_recipe_lately_is_not_due() -> None:
+def test_recent_build_of_current_recipe_is_not_due() -> None:
     image = due(built())
 
     assert (image.steps, image.causes, image.is_due) == ((), (), False)
 
 
-def test_what_is_to_be_built_comes_with_what_it_took_and_cost_last() -> None:
+def test_due_build_shows_duration_and_cost_of_last_one() -> None:
     rented = Rental(provider="hetzner", type="cx23", location="fsn1", seconds=560)
 
     image = due(built(recipe_digest="old", built_in=552, way="instance", rental=rented))
@@ -76,7 +76,7 @@ def test_a_changed_recipe_and_a_changed_role_make_it_due() -> None:
     assert reasons(due(built(role_digest="a0"))) == ["role-changed"]
 
 
-def test_a_pin_and_a_place_to_publish_are_no_change_of_the_recipe() -> None:
+def test_pin_and_publish_place_do_not_change_the_recipe() -> None:
     there = built(publications={"hetzner": UPLOADED})
 
     assert reasons(due(there, publish=["hetzner"], version=there.version)) == []
@@ -107,7 +107,7 @@ def test_newer_packages_make_it_due() -> None:
     assert tells(image.causes[0].because, "trixie", "debusine-worker 2", "1")
 
 
-def test_a_newer_worker_than_the_recipe_names_is_no_news() -> None:
+def test_newer_worker_is_not_due_when_recipe_pins_version() -> None:
     worker = Update(
         package="debusine-worker", installed="1", available="2", suite="trixie", security=False
     )
@@ -116,7 +116,7 @@ def test_a_newer_worker_than_the_recipe_names_is_no_news() -> None:
     assert due(built(recipe_digest=pinned), news=(worker,), worker_version="1").steps == ()
 
 
-def test_what_could_not_be_looked_at_is_said_and_not_due() -> None:
+def test_image_is_not_due_when_updates_are_unknown() -> None:
     image = due(built(), news=Unknown(unknown="the mirror does not answer"))
 
     assert (image.steps, image.unknown) == ((), "the mirror does not answer")
@@ -146,7 +146,7 @@ def test_a_version_that_was_taken_back_is_published_nowhere_any_more() -> None:
 # failures
 
 
-def test_a_failed_build_is_retried_after_an_hour_and_the_last_good_one_serves() -> None:
+def test_failed_build_is_due_again_after_an_hour() -> None:
     good = built(state="current", recipe_digest="r0")
 
     image = due(good, failed(0.5))
@@ -171,7 +171,7 @@ def test_each_failure_doubles_the_time_up_to_a_day(failures: int, hours: int) ->
     assert not due(built(recipe_digest="r0"), *tries[:-1], almost).is_due
 
 
-def test_a_corrected_recipe_is_tried_at_once() -> None:
+def test_corrected_recipe_is_due_immediately() -> None:
     assert due(failed(0.1, recipe_digest="r0")).is_due
     assert due(failed(0.1, role_digest="a0")).is_due
     assert not due(failed(0.1)).is_due
@@ -183,7 +183,7 @@ def test_a_failure_before_the_last_good_build_does_not_count() -> None:
     assert due(failed(0.5), good).is_due
 
 
-def test_what_is_being_built_is_not_built_again_until_that_has_died() -> None:
+def test_running_build_is_not_due_again_unless_dead() -> None:
     building = failed(5, state="building")
 
     image = due(building)
@@ -193,7 +193,7 @@ def test_what_is_being_built_is_not_built_again_until_that_has_died() -> None:
     assert due(failed(6, state="building")).is_due
 
 
-def test_only_what_fleet_bakes_is_due() -> None:
+def test_existing_image_is_never_due() -> None:
     fleet = a_fleet(images={"trixie": {"existing": {"hetzner": "1"}}})
 
     assert find_due(fleet, (), digests={}, news={}, now=NOW).images == ()

@@ -52,7 +52,7 @@ def test_a_worker_goes_from_stage_to_stage(server: WorkerServer, worker: WorkerC
     assert server.refusals == ()
 
 
-def test_a_worker_with_another_token_is_refused_and_counts_for_nothing(
+def test_registration_is_refused_with_wrong_token(
     server: WorkerServer, worker: WorkerClient
 ) -> None:
     assert worker.register("b" * 64) == 400
@@ -61,9 +61,7 @@ def test_a_worker_with_another_token_is_refused_and_counts_for_nothing(
     assert server.refusals == ("POST /api/1.0/worker/register/: 400",)
 
 
-def test_who_has_not_registered_is_told_nothing(
-    server: WorkerServer, worker: WorkerClient
-) -> None:
+def test_unregistered_worker_is_refused(server: WorkerServer, worker: WorkerClient) -> None:
     with worker.connected() as websocket:
         assert websocket.status == 403
 
@@ -110,7 +108,7 @@ def test_worker_is_not_connected_when_its_handshake_lacks_the_key(
     assert not server.wait_for(Stage.CONNECTED, 0.01)
 
 
-def test_what_is_open_ends_with_the_reception() -> None:
+def test_websocket_ends_with_the_server() -> None:
     with ExitStack() as stack:
         with WorkerServer(TOKEN) as server:
             worker = WorkerClient(server.port)
@@ -122,7 +120,7 @@ def test_what_is_open_ends_with_the_reception() -> None:
         assert websocket.ended()
 
 
-def test_what_else_is_asked_is_not_for_workers(worker: WorkerClient) -> None:
+def test_other_request_of_worker_is_not_found(worker: WorkerClient) -> None:
     worker.register(TOKEN)
 
     assert worker.ask("GET", "work-request/1/", None) == 404

@@ -37,7 +37,7 @@ def test_a_version_is_named_by_when_its_build_began() -> None:
     assert version_at(datetime(2026, 11, 21, 20, 30, 9, 5, tzinfo=UTC)) == "20261121T203009Z"
 
 
-def test_a_build_that_begins_in_the_second_of_another_has_a_version_of_its_own() -> None:
+def test_concurrent_build_has_a_version_one_second_later() -> None:
     moment = datetime(2026, 11, 21, 20, 30, 59, 5, tzinfo=UTC)
 
     second = version_at(moment, taken={"20261121T203059Z"})
@@ -57,7 +57,7 @@ def test_a_finished_build_names_every_file_with_its_checksum(tmp_path: Path) -> 
     verify(folder, manifest)
 
 
-def test_a_build_under_way_is_no_build(tmp_path: Path) -> None:
+def test_partial_build_is_not_listed(tmp_path: Path) -> None:
     a_build(tmp_path)
     partial = open_build(tmp_path, IMAGE, "20261121T213000Z")
     (partial / "disk.qcow2").write_bytes(b"half")
@@ -66,9 +66,7 @@ def test_a_build_under_way_is_no_build(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [VERSION, "20261121T190000Z"])
-def test_what_a_killed_build_of_any_version_left_goes_with_the_next(
-    tmp_path: Path, version: str
-) -> None:
+def test_next_build_removes_partial_builds(tmp_path: Path, version: str) -> None:
     (open_build(tmp_path, IMAGE, version) / "old").touch()
 
     order = BuildOrder(
@@ -81,7 +79,7 @@ def test_what_a_killed_build_of_any_version_left_goes_with_the_next(
     assert list((tmp_path / IMAGE).glob(".*.partial")) == []
 
 
-def test_a_changed_file_is_not_what_was_built(tmp_path: Path) -> None:
+def test_verify_refuses_a_changed_file(tmp_path: Path) -> None:
     folder = a_build(tmp_path)
     (folder / "disk.qcow2").write_bytes(b"dusk" * 100)
 
@@ -89,7 +87,7 @@ def test_a_changed_file_is_not_what_was_built(tmp_path: Path) -> None:
         verify(folder, read_manifest(folder))
 
 
-def test_a_file_that_is_gone_is_told_by_its_name(tmp_path: Path) -> None:
+def test_verify_names_a_missing_file(tmp_path: Path) -> None:
     folder = a_build(tmp_path)
     (folder / "disk.qcow2").unlink()
 

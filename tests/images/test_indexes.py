@@ -74,13 +74,13 @@ def test_a_suite_that_the_archive_does_not_have_holds_nothing(serve: Serve) -> N
         (html(503), "503"),
     ],
 )
-def test_garbage_and_refusals_are_no_answer(
+def test_index_is_unreachable_when_garbled_or_refused(
     serve: Serve, content: bytes | Answer, said: str
 ) -> None:
     with pytest.raises(SourceUnreachable, match=said):
         read_index(serve(xz=content))
 
 
-def test_an_archive_that_is_not_there_is_no_answer() -> None:
+def test_index_is_unreachable_when_archive_is_down() -> None:
     with pytest.raises(SourceUnreachable, match=r"127\.0\.0\.1:9/.*Connection refused"):
         read_index(Source("http://127.0.0.1:9", "trixie", "main", "amd64"))

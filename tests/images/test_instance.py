@@ -30,7 +30,7 @@ def rig(tmp_path: Path) -> Iterator[MachineRig]:
         yield MachineRig(tmp_path / "images", api)
 
 
-def test_a_version_is_a_snapshot_with_the_mark_and_a_folder_without_a_disk(
+def test_instance_build_has_labelled_snapshot_and_no_disk(
     rig: MachineRig,
 ) -> None:
     rig.build()
@@ -67,7 +67,7 @@ def test_the_machine_boots_hetzners_own_image_of_the_suite(rig: MachineRig) -> N
     assert (image["name"], made.body["start_after_create"]) == ("debian-12", True)
 
 
-def test_a_suite_that_hetzner_has_no_image_of_is_refused_before_anything_is_made(
+def test_instance_build_refuses_suite_without_base_image(
     rig: MachineRig,
 ) -> None:
     with pytest.raises(BuildFailed, match="sid"):
@@ -77,7 +77,7 @@ def test_a_suite_that_hetzner_has_no_image_of_is_refused_before_anything_is_made
     assert [each for each in rig.api.requests if each.method == "POST"] == []
 
 
-def test_where_ansible_is_missing_that_is_said_before_anything_is_made(
+def test_instance_build_refuses_missing_ansible_before_creation(
     rig: MachineRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ansible_runner", None)
@@ -100,7 +100,7 @@ def test_the_role_runs_on_the_machine_between_updates_and_cleaning(rig: MachineR
     assert rig.variables["debusine_worker_enable_backends"] == ["unshare"]
 
 
-def test_each_phase_and_task_is_told_and_timed(rig: MachineRig) -> None:
+def test_instance_build_reports_and_times_each_phase(rig: MachineRig) -> None:
     rig.build()
 
     said = [(each.phase, each.task) for each in rig.steps]
@@ -119,7 +119,7 @@ def test_each_phase_and_task_is_told_and_timed(rig: MachineRig) -> None:
     assert list(rig.manifest.seconds) == phases
 
 
-def test_packages_come_with_where_they_are_from_as_far_as_that_is_known() -> None:
+def test_packages_have_origin_when_known() -> None:
     bash, worker = read_packages(TOLD)
 
     assert (bash.name, bash.version, bash.sha256) == ("bash", "5.2.37-2", "abc")
@@ -151,7 +151,7 @@ def all_jobs(**errors: str) -> list[dict[str, object]]:
     return [{"tags": TAGS}, *ended]
 
 
-def test_a_version_offers_what_jobs_proved_on_its_machine(rig: MachineRig) -> None:
+def test_instance_version_provides_tags_proven_by_jobs(rig: MachineRig) -> None:
     rig.packages, rig.told = (NEW_WORKER,), all_jobs()
 
     rig.build(enable_backends=["unshare", "qemu"], enable_tasks=["sbuild"])
@@ -194,7 +194,7 @@ def test_nothing_is_left_when_the_machine_is_lost_before_its_jobs(rig: MachineRi
     assert rig.left() == []
 
 
-def test_no_snapshot_is_taken_of_what_is_not_fit_for_use(rig: MachineRig) -> None:
+def test_no_snapshot_is_taken_when_test_fails(rig: MachineRig) -> None:
     rig.files.put("/etc/machine-id", "0123456789abcdef\n")
     rig.files.put("/etc/hostname", "builder-7\n")
 
@@ -252,7 +252,7 @@ def test_nothing_is_left_when_no_snapshot_can_be_taken(rig: MachineRig) -> None:
     assert rig.left() == []
 
 
-def test_what_a_build_could_not_delete_goes_with_the_next(rig: MachineRig) -> None:
+def test_next_build_deletes_server_that_failed_to_delete(rig: MachineRig) -> None:
     rig.api.fail(Fault(method="DELETE", path="/servers/*", status=403, count=1))
     with pytest.raises(BuildFailed):
         rig.build()
@@ -266,7 +266,7 @@ def test_what_a_build_could_not_delete_goes_with_the_next(rig: MachineRig) -> No
 
 
 @pytest.mark.slow
-def test_what_a_killed_build_left_goes_with_the_next(
+def test_next_build_deletes_servers_of_a_killed_one(
     rig: MachineRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = rig.images.parent
@@ -286,7 +286,7 @@ def test_what_a_killed_build_left_goes_with_the_next(
     assert (rig.left(), list(temporary.glob("*/key"))) == ([VERSION], [])
 
 
-def test_what_was_baked_there_is_published_there_already(rig: MachineRig) -> None:
+def test_publish_reuses_snapshot_of_instance_build(rig: MachineRig) -> None:
     rig.build()
     place, manifest = folder.find_build(rig.images, "trixie", VERSION)
     publisher = rig.hetzner.publisher()

@@ -133,7 +133,7 @@ class Machine:
             }
 
 
-def test_a_machine_becomes_an_image_with_a_worker_and_without_its_own_traces(
+def test_live_instance_becomes_image_without_build_traces(
     root: Path, door: Door, tmp_path: Path
 ) -> None:
     steps: list[BuildStep] = []
@@ -183,9 +183,7 @@ def test_a_machine_becomes_an_image_with_a_worker_and_without_its_own_traces(
 
 
 @pytest.mark.long
-def test_jobs_prove_what_an_image_offers_on_the_machine_that_becomes_it(
-    root: Path, door: Door, tmp_path: Path
-) -> None:
+def test_jobs_prove_tags_on_live_instance(root: Path, door: Door, tmp_path: Path) -> None:
     with SimulatedHetzner() as api:
         machine = Machine(root, api)
         builder = InstanceBuilder(

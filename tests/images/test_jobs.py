@@ -422,7 +422,7 @@ def test_a_job_gets_proxies_and_nothing_else_of_the_environment(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a root the top of a namespace")
-def test_jobs_end_with_the_one_who_runs_them(tmp_path: Path) -> None:
+def test_job_processes_end_with_their_runner(tmp_path: Path) -> None:
     """A process that became another user is not ended with its parent by the kernel."""
     top = tmp_path / "root"
     top.mkdir()

@@ -33,7 +33,7 @@ def limit(system: Path, group: str, most: str, used: int) -> None:
     write(system / "sys/fs/cgroup" / group / "memory.current", f"{used}\n")
 
 
-def test_what_no_group_limits_is_what_the_computer_has_free(tmp_path: Path) -> None:
+def test_free_memory_is_that_of_computer_without_group_limit(tmp_path: Path) -> None:
     assert free_memory(a_system(tmp_path, 12)) == 12 * GIB
 
 

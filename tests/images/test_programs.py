@@ -43,7 +43,7 @@ def test_a_program_gets_its_input_and_its_words_go_to_the_log(log: Path) -> None
     assert tells(log.read_text(encoding="utf-8"), ">&2")
 
 
-def test_a_program_is_told_nothing_of_who_builds_but_how_to_reach_the_archive(
+def test_program_environment_has_only_proxies_of_the_caller(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("FLEET_TEST_SECRET", "PYTHONPATH", "LANG", "HTTPS_PROXY", "no_proxy"):
@@ -55,7 +55,7 @@ def test_a_program_is_told_nothing_of_who_builds_but_how_to_reach_the_archive(
     assert told == {**ENVIRONMENT, **proxies, "PATH": told["PATH"]}
 
 
-def test_a_program_that_fails_is_told_with_what_it_calls_an_error(log: Path) -> None:
+def test_program_failure_quotes_its_error_lines(log: Path) -> None:
     with pytest.raises(ProgramFailed) as caught:
         run("sh", "-c", "echo 'E: no such suite'; echo bye; exit 7", log=log)
 
@@ -64,7 +64,7 @@ def test_a_program_that_fails_is_told_with_what_it_calls_an_error(log: Path) -> 
     assert "bye" in log.read_text(encoding="utf-8")
 
 
-def test_of_a_program_that_calls_nothing_an_error_the_last_lines_are_shown() -> None:
+def test_program_failure_quotes_last_lines_without_error_line() -> None:
     lines = last_of("\n".join(str(number) for number in range(40))).split()
 
     assert (lines[0], lines[-1]) == ("28", "39")
@@ -79,7 +79,7 @@ def test_programs_for_root_alone_are_found_whatever_the_path_says(
     assert Path(need("mke2fs")).is_file()
 
 
-def test_what_is_missing_is_told_with_the_packages_that_have_it(
+def test_missing_programs_are_named_with_their_packages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -90,7 +90,7 @@ def test_what_is_missing_is_told_with_the_packages_that_have_it(
         need("mcopy")
 
 
-def test_a_build_tells_its_steps_and_then_what_came_of_it(tmp_path: Path, log: Path) -> None:
+def test_build_messages_are_steps_then_result(tmp_path: Path, log: Path) -> None:
     steps: list[dict[str, object]] = []
     script = """cat >/dev/null; echo '{"phase": "base"}'; echo '{"baked": {"base": "b"}}'"""
     with a_build(script) as child:
@@ -106,7 +106,7 @@ def test_a_build_tells_its_steps_and_then_what_came_of_it(tmp_path: Path, log: P
         ("exec >&-; exit 3", "it broke"),
     ],
 )
-def test_a_build_that_fails_is_told_with_where_its_log_lies(
+def test_failed_build_error_names_its_log(
     tmp_path: Path, log: Path, script: str, told: str
 ) -> None:
     log.write_text("began\nit broke\n", encoding="utf-8")
@@ -118,14 +118,14 @@ def test_a_build_that_fails_is_told_with_where_its_log_lies(
     assert tells(str(caught.value), log)
 
 
-def test_a_full_disk_is_told_with_what_to_free() -> None:
+def test_full_disk_explanation_names_required_space() -> None:
     images = Path("/srv/images")
 
     assert explained("no suite", images) == "no suite"
     assert "4 GiB under /srv/images" in explained("tar: No space left on device", images)
 
 
-def test_what_a_program_mounts_is_seen_by_itself_alone(tmp_path: Path) -> None:
+def test_mounts_of_program_are_private(tmp_path: Path) -> None:
     if reason := disk.why_not():
         pytest.skip(reason)
     script = f"mount -t tmpfs tmpfs {tmp_path} && touch {tmp_path}/there && echo $$ $(id -u)"
@@ -140,7 +140,7 @@ def test_what_a_program_mounts_is_seen_by_itself_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody without ids")
-def test_a_user_without_subordinate_ids_gets_the_command_that_adds_some() -> None:
+def test_user_without_subordinate_ids_gets_usermod_command() -> None:
     if lacking := missing(("newuidmap",)):
         pytest.skip(lacking)
     lines = "import os", "from fleet.images import disk", "os.setuid(64999)"

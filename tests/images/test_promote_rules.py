@@ -27,7 +27,7 @@ def some(**states: str) -> list[Version]:
     return [a_version(version=names[name], state=state) for name, state in states.items()]
 
 
-def test_a_promoted_version_makes_the_current_one_previous_and_that_one_retires() -> None:
+def test_promotion_moves_current_to_previous_and_previous_to_retired() -> None:
     versions = some(v1="previous", v2="current", v3="tested")
 
     moves = promote(versions, versions[2], NOW)
@@ -52,14 +52,14 @@ def test_any_version_that_passed_its_test_may_be_promoted_again(state: State) ->
     assert moved(promote([version], version, NOW)) == {V1: "current"}
 
 
-def test_what_is_current_is_not_promoted_again() -> None:
+def test_promotion_of_current_version_is_refused() -> None:
     (version,) = some(v1="current")
 
     with pytest.raises(PromotionRefused, match=rf"trixie {V1}.*current"):
         promote([version], version, NOW)
 
 
-def test_a_candidate_leaves_the_current_version_where_it_is_and_replaces_another() -> None:
+def test_candidate_keeps_current_and_retires_older_candidate() -> None:
     versions = some(v1="current", v2="candidate", v3="tested")
 
     moves = promote(versions, versions[2], NOW, share=20)
@@ -76,7 +76,7 @@ def test_a_candidate_gets_another_share() -> None:
     assert (move.now.state, move.now.share) == ("candidate", 50)
 
 
-def test_without_a_current_version_there_is_no_candidate() -> None:
+def test_candidate_is_refused_without_a_current_version() -> None:
     (version,) = some(v1="tested")
 
     with pytest.raises(PromotionRefused, match=r"trixie.*--candidate"):
@@ -107,7 +107,7 @@ def test_going_back_retires_the_current_version_and_says_why() -> None:
     assert tells(moves[1].now.why, V2)
 
 
-def test_a_candidate_is_taken_back_before_what_is_current() -> None:
+def test_rollback_retires_candidate_before_current() -> None:
     moves = take_back(some(v1="previous", v2="current", v3="candidate"), "trixie", NOW, "edit it")
 
     assert moved(moves) == {V3: "retired"}
@@ -126,7 +126,7 @@ def test_the_newest_tested_version_waits_for_its_promotion() -> None:
         newest_promotable(some(v1="current", v2="built"), "trixie")
 
 
-def test_what_fleet_yaml_names_is_a_version_by_its_promotion() -> None:
+def test_existing_image_becomes_a_version_when_promoted() -> None:
     declared = declared_version("golden", existing("ami-1"), [], NOW, by="bob")
 
     (move,) = promote([], declared, NOW)
@@ -140,7 +140,7 @@ def test_what_fleet_yaml_names_is_a_version_by_its_promotion() -> None:
     assert move.now.fact.ids == {"aws": "ami-1"}
 
 
-def test_ids_that_were_promoted_before_are_no_new_version() -> None:
+def test_existing_image_with_same_ids_is_the_same_version() -> None:
     (first,) = promote([], declared_version("golden", existing("ami-1"), [], NOW, by="b"), NOW)
 
     again = declared_version("golden", existing("ami-1"), [first.now], NOW, by="b")

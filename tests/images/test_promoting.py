@@ -42,7 +42,7 @@ def promoted(
     return done, {each.version: each.state for each in store.image_versions()}, journal, said
 
 
-def test_a_candidate_boots_beside_the_current_version() -> None:
+def test_planned_candidate_is_added_next_to_current() -> None:
     done, states, journal, said = promoted(promotion("candidate", share=20), CURRENT, a_version())
 
     assert done == (f"trixie {NEW}",)
@@ -51,7 +51,7 @@ def test_a_candidate_boots_beside_the_current_version() -> None:
         assert [tells(each, "trixie", "candidate", "20%", NEW) for each in lines] == [True]
 
 
-def test_a_version_that_becomes_current_makes_the_other_the_previous_one() -> None:
+def test_planned_current_version_makes_other_previous() -> None:
     _, states, _, _ = promoted(
         promotion("current", was="candidate"), CURRENT, a_version(state="candidate", share=20)
     )
@@ -68,7 +68,7 @@ def test_a_candidate_that_is_given_up_retires() -> None:
     assert journal == [f"image trixie: retire {NEW}"]
 
 
-def test_a_version_that_somebody_moved_meanwhile_stays_as_they_left_it() -> None:
+def test_planned_promotion_is_skipped_when_version_was_moved() -> None:
     done, states, journal, said = promoted(
         promotion("current", was="candidate"), CURRENT, a_version(state="retired")
     )

@@ -80,7 +80,7 @@ class Trial:
         self.folders.remove(version)
 
 
-def test_what_is_pruned_is_deleted_at_every_place_and_forgotten() -> None:
+def test_pruned_version_is_deleted_at_each_place_and_in_store() -> None:
     trial = Trial(published("retired"))
 
     pruned = trial.prune()
@@ -89,7 +89,7 @@ def test_what_is_pruned_is_deleted_at_every_place_and_forgotten() -> None:
     assert trial.store.image_versions() == ()
 
 
-def test_what_stays_is_not_touched() -> None:
+def test_kept_version_is_unchanged() -> None:
     trial = Trial(published("retired"))
 
     trial.prune(kept="machine debian-ci-builders-0001 boots it")
@@ -98,7 +98,7 @@ def test_what_stays_is_not_touched() -> None:
     assert trial.store.image_versions() == (published("retired"),)
 
 
-def test_a_place_that_fails_stops_no_other_and_the_version_stays_remembered() -> None:
+def test_pruned_version_stays_in_store_when_a_place_fails() -> None:
     trial = Trial(published("retired"))
     trial.publishers["aws"] = Pipeline(Sticky(trial.account, "debian-ci"))
 
@@ -124,7 +124,7 @@ def test_a_folder_that_cannot_be_deleted_keeps_the_version() -> None:
     assert len(trial.store.image_versions()) == 1
 
 
-def test_what_was_promoted_meanwhile_stays_as_it_is() -> None:
+def test_prune_skips_version_promoted_meanwhile() -> None:
     trial = Trial(published("current"))
 
     pruned = trial.prune(state="retired")
@@ -142,7 +142,7 @@ def test_a_prune_that_was_killed_is_finished_by_the_next() -> None:
     assert trial.store.image_versions() == ()
 
 
-def test_what_was_published_meanwhile_stays_until_it_is_judged_with_that_place() -> None:
+def test_prune_skips_version_published_meanwhile() -> None:
     trial = Trial(published("retired"))
 
     pruned = trial.prune(places={"aws": "aws"})
@@ -152,7 +152,7 @@ def test_what_was_published_meanwhile_stays_until_it_is_judged_with_that_place()
     assert trial.store.image_versions() == (published("retired"),)
 
 
-def test_what_was_baked_elsewhere_is_forgotten_and_its_uploads_stay() -> None:
+def test_prune_keeps_uploads_of_version_built_elsewhere() -> None:
     trial = Trial(published("failed").altered(elsewhere=True))
 
     assert trial.prune(state="failed", places={}).kept == ""
@@ -160,7 +160,7 @@ def test_what_was_baked_elsewhere_is_forgotten_and_its_uploads_stay() -> None:
     assert trial.store.image_versions() == ()
 
 
-def test_images_are_listed_but_where_places_take_none_or_do_not_answer() -> None:
+def test_list_uploads_skips_places_without_images_or_answer() -> None:
     trial = Trial(published("retired"))
     trial.publishers |= {
         "aws": SourceUnreachable("no token"),
@@ -192,7 +192,7 @@ def a_forgotten(*, kept: str) -> UntrackedUpload:
     )
 
 
-def test_of_what_nobody_remembers_only_what_was_named_is_deleted() -> None:
+def test_delete_forgotten_deletes_only_named_uploads() -> None:
     account = Account()
     for name in ("ami-1", "ami-2"):
         account.uploads["debian-ci", "trixie", name] = Upload(
@@ -208,7 +208,7 @@ def test_of_what_nobody_remembers_only_what_was_named_is_deleted() -> None:
     assert [each.id for each in account.uploads.values()] == ["ami-2"]
 
 
-def test_what_was_named_and_could_not_be_deleted_stays_with_the_reason() -> None:
+def test_delete_forgotten_keeps_upload_with_reason_when_it_fails() -> None:
     (left,) = delete_forgotten(
         [a_forgotten(kept="")], lambda _: Pipeline(Sticky(Account(), "debian-ci"))
     )

@@ -52,7 +52,7 @@ def kept(
     return {each.version: each.kept for each in found if each.kept}
 
 
-def test_what_nothing_refers_to_goes_but_for_the_newest() -> None:
+def test_prune_keeps_newest_versions_by_rebuild_keep() -> None:
     reasons = kept(quiet())
     assert sorted(reasons) == [V3, V4]
     assert tells(reasons[V3], "rebuild.keep")
@@ -66,11 +66,11 @@ def test_rebuild_keep_says_how_many_stay() -> None:
 
 
 @pytest.mark.parametrize("state", ["candidate", "current", "previous"])
-def test_what_serves_stays_however_old(state: str) -> None:
+def test_prune_keeps_serving_version_of_any_age(state: str) -> None:
     assert tells(kept(quiet(), version(V1, state), *OLD[1:])[V1], state)
 
 
-def test_what_fleet_yaml_pins_stays() -> None:
+def test_prune_keeps_pinned_version() -> None:
     image = {"suite": "trixie", "architecture": "amd64", "version": V1}
 
     reasons = kept(quiet(), fleet=a_fleet(images={"trixie": image}))
@@ -78,7 +78,7 @@ def test_what_fleet_yaml_pins_stays() -> None:
     assert tells(reasons[V1], "images.trixie.version")
 
 
-def test_what_fleet_yaml_names_by_its_id_stays() -> None:
+def test_prune_keeps_version_named_by_existing_id() -> None:
     images = {
         "trixie": {"suite": "trixie", "architecture": "amd64"},
         "frozen": {"existing": {"hetzner": f"id-{V1}", "aws": f"id-{V2}"}},
@@ -90,7 +90,7 @@ def test_what_fleet_yaml_names_by_its_id_stays() -> None:
     assert V2 not in reasons
 
 
-def test_what_a_machine_boots_stays() -> None:
+def test_prune_keeps_version_of_a_listed_machine() -> None:
     listing = a_listing(a_machine(name="debian-ci-builders-0007", image=f"id-{V1}"))
 
     reasons = kept(quiet(providers={"hetzner": listing}))
@@ -98,7 +98,7 @@ def test_what_a_machine_boots_stays() -> None:
     assert tells(reasons[V1], "machine", "debian-ci-builders-0007")
 
 
-def test_what_a_stack_records_stays() -> None:
+def test_prune_keeps_version_of_a_stack() -> None:
     stack = a_stack(workers=(some_inputs(name="debian-ci-builders-0007", image=f"id-{V1}"),))
 
     reasons = kept(quiet(stacks={"builders": stack}))
@@ -106,7 +106,7 @@ def test_what_a_stack_records_stays() -> None:
     assert tells(reasons[V1], "stack", "pool builders", "debian-ci-builders-0007")
 
 
-def test_what_a_saved_plan_makes_machines_with_stays() -> None:
+def test_prune_keeps_version_of_planned_machine() -> None:
     create = a_create(
         worker="debian-ci-builders-0007",
         inputs=some_inputs(name="debian-ci-builders-0007", image=f"id-{V1}"),
@@ -117,7 +117,7 @@ def test_what_a_saved_plan_makes_machines_with_stays() -> None:
     assert tells(reasons[V1], "plan.json", "debian-ci-builders-0007")
 
 
-def test_what_an_approval_is_about_stays_until_that_is_used_up_or_over() -> None:
+def test_prune_keeps_version_while_approval_is_unexpired() -> None:
     def approved(expires: date) -> dict[str, str]:
         approval = {
             "guard": "delete",
@@ -157,13 +157,13 @@ def test_users_of_an_image_are_unknown_if_a_provider_left_fleet_yaml() -> None:
     assert tells(reasons[V1], "provider gone", "fleet.yaml")
 
 
-def test_a_version_in_a_store_alone_is_booted_by_nobody() -> None:
+def test_version_only_in_a_store_is_pruned() -> None:
     stored = {"file:///srv/images": Publication(id="x", at=NOW, verified=True)}
 
     assert V1 not in kept(quiet(), version(V1, publications=stored), *OLD[1:])
 
 
-def test_what_is_being_built_or_waits_for_its_test_stays() -> None:
+def test_prune_keeps_building_and_untested_versions() -> None:
     reasons = kept(quiet(), version(V1, "building"), version(V2, "built"), *OLD[2:])
 
     assert tells(reasons[V1], "built")
@@ -181,11 +181,11 @@ def test_a_failure_of_an_image_that_left_fleet_yaml_goes() -> None:
     assert kept(quiet(), version(V4, "failed", image="buster")) == {}
 
 
-def test_what_a_prune_began_to_delete_is_no_failure_that_counts() -> None:
+def test_prune_deletes_failed_version_of_earlier_prune() -> None:
     assert V4 not in kept(quiet(), *OLD[:3], version(V4, "failed", why=PRUNED))
 
 
-def test_of_an_image_that_left_fleet_yaml_only_what_machines_boot_stays() -> None:
+def test_prune_keeps_only_booted_versions_of_removed_image() -> None:
     machine = a_machine(image=f"id-{V2}")
     world = quiet(providers={"hetzner": a_listing(machine)})
     versions = [each.altered(image="buster") for each in OLD]
@@ -195,7 +195,7 @@ def test_of_an_image_that_left_fleet_yaml_only_what_machines_boot_stays() -> Non
     assert tells(reasons[V2], "debian-ci-builders-0001")
 
 
-def test_of_what_was_baked_elsewhere_nothing_is_deleted_at_the_provider() -> None:
+def test_prune_deletes_no_upload_of_version_built_elsewhere() -> None:
     (gone, _) = find_unreferenced(
         a_fleet(), quiet(), [version(V1, "failed", elsewhere=True), version(V2)], {}
     )
@@ -207,7 +207,7 @@ def upload(name: str, *, whole: bool = True) -> Upload:
     return Upload(id=name, image="trixie", version=V1, sha256="0", whole=whole, since=NOW)
 
 
-def test_what_a_place_holds_whole_and_no_version_has_there_is_forgotten() -> None:
+def test_forgotten_upload_is_complete_without_version() -> None:
     listed = {"hetzner": [upload(f"id-{V1}"), upload("stray"), upload("part", whole=False)]}
 
     (found,) = find_forgotten(a_fleet(), (version(V1), version(V2)), listed)
@@ -220,7 +220,7 @@ def test_what_a_place_holds_whole_and_no_version_has_there_is_forgotten() -> Non
     )
 
 
-def test_what_two_providers_of_one_account_hold_is_remembered_once_and_told_once() -> None:
+def test_forgotten_upload_of_shared_account_is_listed_once() -> None:
     account = [upload(f"id-{V1}"), upload("stray")]
 
     found = find_forgotten(a_fleet(), [version(V1)], {"hetzner": account, "helsinki": account})
@@ -228,7 +228,7 @@ def test_what_two_providers_of_one_account_hold_is_remembered_once_and_told_once
     assert [(each.place, each.id) for each in found] == [("helsinki", "stray")]
 
 
-def test_what_fleet_yaml_names_by_its_id_is_not_forgotten() -> None:
+def test_upload_named_by_existing_id_is_not_forgotten() -> None:
     fleet = a_fleet(images={"trixie": {"existing": {"hetzner": "named"}}})
 
     assert find_forgotten(fleet, (), {"hetzner": [upload("named")]}) == ()

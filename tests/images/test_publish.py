@@ -18,7 +18,7 @@ def remembered(*publications: Publication) -> Publication:
     return store.image_versions()[0].publications["hetzner"]
 
 
-def test_a_snapshot_that_was_baked_there_is_whole_once_it_is_published() -> None:
+def test_snapshot_of_instance_build_is_verified_by_publish() -> None:
     baked = Publication(id="77", at=ago(hours=1), verified=False)
 
     known = remembered(baked, Publication(id="77", at=NOW, verified=True))
@@ -26,13 +26,13 @@ def test_a_snapshot_that_was_baked_there_is_whole_once_it_is_published() -> None
     assert (known.verified, known.at) == (True, baked.at)
 
 
-def test_what_is_published_again_keeps_its_date_and_the_machine_that_it_needed() -> None:
+def test_repeated_publication_keeps_time_and_rental() -> None:
     first = Publication(id="77", at=ago(hours=1), verified=True, rental=RENTED)
 
     assert remembered(first, Publication(id="77", at=NOW, verified=True)) == first
 
 
-def test_what_is_another_image_there_takes_its_place() -> None:
+def test_publication_of_other_id_replaces_the_first() -> None:
     second = Publication(id="78", at=NOW, verified=True)
 
     assert remembered(Publication(id="77", at=ago(hours=1), verified=True), second) == second

@@ -78,7 +78,7 @@ def test_an_arm_image_boots_by_uefi_only(there: Registrar, folder: Path) -> None
     assert (asked["Architecture"], asked["BootMode"]) == ("arm64", "uefi")
 
 
-def test_an_architecture_without_machines_is_refused_before_anything_is_made(
+def test_publish_aws_refuses_unsupported_architecture_early(
     there: Registrar, folder: Path
 ) -> None:
     manifest = a_build(folder, architecture="riscv64")
@@ -170,7 +170,7 @@ def test_the_policy_allows_every_call_that_is_seen_and_no_other(
     assert needed == allowed()
 
 
-def test_nothing_is_changed_but_what_carries_the_mark() -> None:
+def test_aws_policy_changes_only_labelled_objects() -> None:
     changing = [each for each in statements() if each["Sid"] != "Look"]
 
     unbound = [each["Sid"] for each in changing if "Condition" not in each]

@@ -108,9 +108,7 @@ def test_a_machine_boots_the_snapshot(rig: RescueRig, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_connection_of_ssh_that_drops_is_made_again_and_only_the_rest_is_sent(
-    ssh_rig: RescueRig, folder: Path
-) -> None:
+def test_upload_resumes_after_ssh_connection_drops(ssh_rig: RescueRig, folder: Path) -> None:
     rig = ssh_rig
     manifest, watcher = a_build(folder, disk=BIG), Dropping(breaks_at=0.6)
 
@@ -132,7 +130,7 @@ def test_a_server_is_gone_when_the_upload_fails_for_good(rig: RescueRig, folder:
     assert snapshots(rig) == []
 
 
-def test_a_disk_that_cannot_be_written_is_said_in_the_machines_own_words(
+def test_upload_error_quotes_the_machine_when_disk_is_unwritable(
     rig: RescueRig, folder: Path
 ) -> None:
     rig.disk.symlink_to(rig.disk.parent)
@@ -163,9 +161,7 @@ def test_a_disk_that_cannot_be_written_is_said_in_the_machines_own_words(
     ],
     ids=lambda fault: f"{fault.method}-{fault.path}-{fault.status or fault.code or 'lost'}",
 )
-def test_a_request_that_fails_once_is_made_again_and_nothing_is_made_twice(
-    rig: RescueRig, folder: Path, fault: Fault
-) -> None:
+def test_failed_api_request_is_retried_once(rig: RescueRig, folder: Path, fault: Fault) -> None:
     rig.api.fail(fault)
 
     rig.publisher().publish(a_build(folder), str(folder), Watcher())
@@ -232,9 +228,7 @@ def test_an_architecture_that_is_not_sold_is_refused(rig: RescueRig, folder: Pat
     assert rig.left() == []
 
 
-def test_a_snapshot_that_was_not_labelled_whole_is_finished_without_a_server(
-    rig: RescueRig, folder: Path
-) -> None:
+def test_unlabelled_snapshot_is_completed_without_server(rig: RescueRig, folder: Path) -> None:
     manifest, publisher = a_build(folder), rig.publisher()
     published = publisher.publish(manifest, str(folder), Watcher())
     labels = rig.api.state.resources["images"][int(published.id)]["labels"]
@@ -247,7 +241,7 @@ def test_a_snapshot_that_was_not_labelled_whole_is_finished_without_a_server(
     assert [each for each in rig.api.requests if each.path == "/servers"] == []
 
 
-def test_a_temporary_server_is_no_machine_of_a_pool(rig: RescueRig, folder: Path) -> None:
+def test_temporary_server_is_not_listed_as_machine(rig: RescueRig, folder: Path) -> None:
     listings = []
 
     def look(_: object) -> None:
@@ -263,7 +257,7 @@ def test_a_temporary_server_is_no_machine_of_a_pool(rig: RescueRig, folder: Path
 
 
 @pytest.mark.slow
-def test_what_a_killed_run_left_is_removed_by_the_next(
+def test_next_publish_cleans_up_after_a_killed_one(
     rig: RescueRig, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_build(folder)
@@ -282,7 +276,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(
 
 
 @pytest.mark.slow
-def test_what_somebody_else_left_or_uses_is_said_and_cleaned_after_its_time(
+def test_clean_keeps_foreign_servers_until_their_expiry(
     rig: RescueRig, folder: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "elsewhere" / "trixie" / VERSION

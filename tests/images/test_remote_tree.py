@@ -38,7 +38,7 @@ def tree(ssh: Ssh) -> RemoteTree:
     return RemoteTree(ssh)
 
 
-def test_files_folders_and_links_are_told_as_they_are(tree: RemoteTree, tmp_path: Path) -> None:
+def test_remote_tree_has_files_folders_and_links(tree: RemoteTree, tmp_path: Path) -> None:
     (tmp_path / "with space \n'ä").write_text("a\nb\n", encoding="utf-8")
     (tmp_path / "closed").write_bytes(b"\xff")
     (tmp_path / "closed").chmod(0o600)
@@ -55,7 +55,7 @@ def test_files_folders_and_links_are_told_as_they_are(tree: RemoteTree, tmp_path
     assert (stat.S_ISLNK(link.mode), link.target) == (True, "../nowhere")
 
 
-def test_what_is_not_there_is_told_as_nothing(tree: RemoteTree, tmp_path: Path) -> None:
+def test_remote_tree_is_empty_for_missing_path(tree: RemoteTree, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("", encoding="utf-8")
 
@@ -113,12 +113,12 @@ def test_command_connects_again_when_the_shared_connection_is_lost(ssh: Ssh) -> 
     assert ssh.run("echo here") == "here\n"
 
 
-def test_a_program_that_is_missing_is_told_as_such(ssh: Ssh) -> None:
+def test_missing_remote_program_is_refused_by_name(ssh: Ssh) -> None:
     with pytest.raises(PublicationRefused, match=r"127\.0\.0\.1 .*\(127\): .*no-such-program"):
         ssh.run("exec no-such-program")
 
 
-def test_an_answer_that_is_none_is_told_as_it_came(ssh: Ssh) -> None:
+def test_invalid_remote_reply_is_quoted(ssh: Ssh) -> None:
     class Chatty(Ssh):
         def run(self, script: str, sent: bytes = b"", log: Path | None = None) -> str:
             return f"Welcome!\n{super().run(script, sent, log)}"
@@ -151,5 +151,5 @@ def test_a_script_that_does_not_end_is_given_up(ssh: Ssh) -> None:
         hasty.run("sleep 600")
 
 
-def test_input_that_nobody_reads_fails_nothing(ssh: Ssh) -> None:
+def test_remote_run_succeeds_with_unread_input(ssh: Ssh) -> None:
     assert ssh.run("echo done", b"x" * (1 << 22)) == "done\n"

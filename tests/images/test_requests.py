@@ -80,7 +80,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield Site(server, debusine, tmp_path)
 
 
-def test_the_disk_that_a_server_made_is_taken_into_a_folder_with_its_manifest(site: Site) -> None:
+def test_debusine_build_downloads_disk_with_manifest(site: Site) -> None:
     manifest = site.build()
 
     (version,) = list_versions(site.images, "trixie")
@@ -103,7 +103,7 @@ def test_the_token_goes_to_the_server_and_into_no_file(site: Site) -> None:
     assert [content for content in written if b"secret" in content] == []
 
 
-def test_each_status_is_told_once_and_noted(site: Site) -> None:
+def test_debusine_build_reports_each_status_once(site: Site) -> None:
     site.build()
 
     phases = [step.phase for step in site.steps]
@@ -114,20 +114,20 @@ def test_each_status_is_told_once_and_noted(site: Site) -> None:
     assert site.waits == [10, 10]
 
 
-def test_what_it_took_at_the_server_counts_as_time_of_the_build(site: Site) -> None:
+def test_debusine_build_times_its_phases(site: Site) -> None:
     manifest = site.build()
 
     assert sorted(manifest.seconds) == ["packages", "pending", "running", "submit", "take"]
 
 
-def test_what_the_server_logged_of_a_build_is_kept_with_it(site: Site) -> None:
+def test_debusine_build_keeps_server_log(site: Site) -> None:
     site.build()
 
     log = (site.images / "trixie/20261121T080000Z/build.log").read_text(encoding="utf-8")
     assert "== cmd.log\ncmd: debefivm-create\n" in log
 
 
-def test_an_image_is_taken_all_the_same_where_a_log_of_it_cannot_be_had(site: Site) -> None:
+def test_debusine_build_succeeds_without_downloadable_log(site: Site) -> None:
     site.server.faults.instead["/debian/builds/artifact/3/download/cmd.log"] = Answer(503, b"")
 
     site.build()
@@ -180,7 +180,7 @@ def test_a_server_that_fails_for_a_moment_is_asked_again(site: Site) -> None:
         ({"disk": DISK[:-1]}, "6003 bytes"),
     ],
 )
-def test_what_did_not_become_that_image_leaves_nothing(
+def test_debusine_build_leaves_no_files_when_image_is_wrong(
     site: Site, wrong: dict[str, object], said: str
 ) -> None:
     for name, value in wrong.items():
@@ -202,9 +202,7 @@ def test_what_did_not_become_that_image_leaves_nothing(
         ("I: unpacking\nE: no such suite\n", "  E: no such suite"),
     ],
 )
-def test_a_request_that_failed_is_told_with_what_the_server_logged_of_it(
-    site: Site, log: str, said: str
-) -> None:
+def test_failed_debusine_build_quotes_server_log(site: Site, log: str, said: str) -> None:
     site.debusine.log, site.debusine.result = log, "failure"
 
     with pytest.raises(BuildFailed) as caught:
@@ -229,16 +227,14 @@ def test_a_request_that_failed_is_told_with_what_the_server_logged_of_it(
         (Answer(200, b"[]"), "returned an unexpected answer"),
     ],
 )
-def test_a_request_that_a_server_refuses_is_told_in_its_words(
-    site: Site, answer: Answer, said: str
-) -> None:
+def test_refused_debusine_request_quotes_server(site: Site, answer: Answer, said: str) -> None:
     site.server.faults.instead["/api/1.0/work-request/"] = answer
 
     with pytest.raises(BuildFailed, match=said):
         site.build()
 
 
-def test_a_download_that_breaks_off_is_told_as_such(site: Site) -> None:
+def test_truncated_debusine_download_is_an_error(site: Site) -> None:
     site.server.faults.truncate = {8}
 
     with pytest.raises(BuildFailed, match="cut off"):
@@ -269,7 +265,7 @@ def test_a_request_that_the_server_tries_again_is_followed(site: Site) -> None:
     assert len(list_versions(site.images, "trixie")) == 1
 
 
-def test_what_is_aborted_is_the_request_that_the_server_tries_now(site: Site) -> None:
+def test_interrupt_aborts_the_retried_request(site: Site) -> None:
     site.debusine.again = True
 
     with pytest.raises(KeyboardInterrupt):
@@ -352,7 +348,7 @@ def test_a_server_can_record_the_end_of_a_request_with_such_packages(site: Site)
     assert len(name) <= 255
 
 
-def test_the_task_is_given_suite_packages_and_a_script_that_holds_the_role(site: Site) -> None:
+def test_debusine_task_has_suite_packages_and_role_script(site: Site) -> None:
     site.debusine.codename = "sid"
     site.build(suite="sid", swap="1GiB")
 

@@ -76,15 +76,15 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     return Played(changed, told, log.read_text(encoding="utf-8"))
 
 
-def test_each_task_is_told_as_it_begins(played: Played) -> None:
+def test_role_reports_each_task_at_its_start(played: Played) -> None:
     assert played.told == ["Write a file", "Try what may fail", "Install packages"]
 
 
-def test_a_run_says_what_it_changed(played: Played) -> None:
+def test_role_reports_changed_tasks(played: Played) -> None:
     assert played.changed == ("Write a file",)
 
 
-def test_the_log_holds_what_ansible_says(played: Played) -> None:
+def test_role_log_has_ansible_output_without_escapes(played: Played) -> None:
     assert "TASK [Write a file]" in played.log
     assert "\x1b" not in played.log
 
@@ -168,7 +168,7 @@ def test_programs_in_a_root_write_the_epoch_of_its_host(
         run_role(chroot_host(Path("/"), 7), {}, log=tmp_path / "log", play=play)
 
 
-def test_a_folder_without_a_shell_is_no_root(tmp_path: Path) -> None:
+def test_role_refuses_folder_without_shell(tmp_path: Path) -> None:
     with pytest.raises(RoleFailed, match="bin/sh"):
         run_role(
             chroot_host(tmp_path, 7),

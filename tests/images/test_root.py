@@ -27,7 +27,7 @@ def a_plan(root: Path, name: str = "trixie:digest") -> DiskSpec:
     return DiskSpec(root, "amd64", name, 1795252270)
 
 
-def test_what_belongs_to_the_builder_goes_and_what_packages_put_there_stays(
+def test_clean_root_removes_builder_files_only(
     tmp_path: Path,
 ) -> None:
     root = a_root(
@@ -70,7 +70,7 @@ def test_a_link_out_of_the_root_is_removed_and_not_followed(tmp_path: Path) -> N
     assert (outside / "kept").exists()
 
 
-def test_the_root_is_mounted_by_an_id_that_the_next_build_gives_it_too(tmp_path: Path) -> None:
+def test_root_is_mounted_by_reproducible_id(tmp_path: Path) -> None:
     root = a_root(tmp_path, "etc/fstab")
     (root / "etc/fstab").write_text("# a comment\nUUID=old / ext4\n/swap none swap sw 0 0\n")
 
@@ -112,7 +112,7 @@ def test_a_root_that_no_machine_could_boot_is_refused(
         newest_kernel(a_root(tmp_path, *there))
 
 
-def test_a_missing_file_that_makes_a_bios_boot_is_told_before_anything_is_baked(
+def test_missing_bios_boot_file_is_reported_before_build(
     tmp_path: Path,
 ) -> None:
     there, absent = tmp_path / "there", tmp_path / "absent"

@@ -49,7 +49,7 @@ def test_a_bill_says_which_version_it_is_of() -> None:
     ]
 
 
-def test_a_package_is_told_with_address_checksum_and_source() -> None:
+def test_sbom_package_has_address_checksum_and_source() -> None:
     package = bill()["packages"][1]
 
     assert package["versionInfo"] == "14.2.0-19"

@@ -21,7 +21,7 @@ def a_store(root: Path) -> Pipeline:
     return Pipeline(StorePublisher(Directory(root), "debian-ci", now=lambda: NOW))
 
 
-def test_a_copy_of_a_partial_folder_does_not_have_the_whole_one_deleted(tmp_path: Path) -> None:
+def test_partial_copy_does_not_delete_complete_folder(tmp_path: Path) -> None:
     root, build = tmp_path / "store", tmp_path / "build" / VERSION
     publisher, manifest = a_store(root), a_build(build)
     with pytest.raises(SourceUnreachable):
@@ -51,7 +51,7 @@ def test_store_holds_one_whole_upload_when_two_computers_publish(tmp_path: Path)
     assert (published, upload.whole) == ({upload.id}, True)
 
 
-def test_what_a_directory_that_is_not_there_held_is_not_taken_for_deleted(tmp_path: Path) -> None:
+def test_delete_fails_when_store_is_not_mounted(tmp_path: Path) -> None:
     root, build = tmp_path / "store", tmp_path / "build" / VERSION
     published = a_store(root).publish(a_build(build), str(build), Watcher())
     root.rename(tmp_path / "unmounted")

@@ -59,7 +59,7 @@ def test_a_suite_that_never_has_updates_lacks_none(mirror: Loopback) -> None:
     assert ask(mirror, "sid").absent == ()
 
 
-def test_the_moment_of_an_archive_is_when_any_of_its_suites_last_changed(mirror: Loopback) -> None:
+def test_archive_time_is_that_of_its_newest_suite(mirror: Loopback) -> None:
     assert ask(mirror).epoch == 1795252270
 
 
@@ -74,7 +74,7 @@ def test_an_archive_that_changes_is_in_another_state(mirror: Loopback) -> None:
     assert ask(mirror).state != before
 
 
-def test_an_unknown_suite_is_told_with_what_to_correct(mirror: Loopback) -> None:
+def test_unknown_suite_error_names_suite_and_mirror_options(mirror: Loopback) -> None:
     with pytest.raises(FleetError) as caught:
         ask(mirror, "trixy")
 
@@ -89,7 +89,7 @@ def test_an_unknown_suite_is_told_with_what_to_correct(mirror: Loopback) -> None
     )
 
 
-def test_a_mirror_that_answers_a_web_page_is_no_archive(mirror: Loopback) -> None:
+def test_web_page_is_not_an_archive(mirror: Loopback) -> None:
     mirror.faults.instead["/debian/dists/trixie/InRelease"] = html()
 
     with pytest.raises(SourceUnreachable, match=r"Debian archive.*dists/trixie/InRelease"):
@@ -118,7 +118,7 @@ def test_a_mirror_that_is_down_does_not_answer() -> None:
         ask(gone)
 
 
-def test_a_release_without_a_date_is_told(mirror: Loopback) -> None:
+def test_release_without_date_is_refused(mirror: Loopback) -> None:
     with pytest.raises(SourceUnreachable, match=r"date.* yesterday"):
         ask(mirror, "undated")
 

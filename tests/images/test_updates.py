@@ -28,7 +28,7 @@ def a_package(name: str, version: str, source: Source = MAIN) -> Package:
     )
 
 
-def test_security_fixes_are_looked_for_beside_the_suite() -> None:
+def test_updates_include_security_archive() -> None:
     manifest = a_manifest(packages=(a_package("bash", "5.2-1"), a_package("zlib1g", "1-1")))
 
     assert sources_of(manifest) == (MAIN, SECURITY)
@@ -47,7 +47,7 @@ def test_a_package_of_no_source_is_looked_for_nowhere() -> None:
     assert sources_of(a_manifest(packages=(local,))) == ()
 
 
-def test_a_newer_worker_is_told_from_whichever_source() -> None:
+def test_newer_worker_of_any_source_is_an_update() -> None:
     manifest = a_manifest(packages=(a_package("debusine-worker", "0.16.1-1", OWN),))
 
     (update,) = find_updates(
@@ -67,7 +67,7 @@ def test_other_packages_count_only_where_they_mend_security() -> None:
     assert (update.package, update.security) == ("zlib1g", True)
 
 
-def test_what_is_installed_already_is_no_news() -> None:
+def test_installed_version_is_not_an_update() -> None:
     packages = a_package("zlib1g", "1-1+deb13u1"), a_package("debusine-worker", "2")
 
     offered = {SECURITY: {"zlib1g": "1-1+deb13u1"}, MAIN: {"debusine-worker": "2"}}
@@ -105,12 +105,12 @@ def test_versions_are_ordered_as_debian_orders_them(older: str, newer: str) -> N
 
 
 @pytest.mark.parametrize(("one", "other"), [("0:1.0", "1.0"), ("1.01", "1.1"), ("1.0-0", "1.0")])
-def test_what_only_looks_different_is_equal(one: str, other: str) -> None:
+def test_equivalent_versions_have_equal_keys(one: str, other: str) -> None:
     assert version_key(one) == version_key(other)
 
 
 @pytest.mark.skipif(shutil.which("dpkg") is None, reason="the order is NOT COMPARED with dpkg's")
-def test_dpkg_orders_them_alike(tmp_path: Path) -> None:
+def test_version_order_equals_dpkg(tmp_path: Path) -> None:
     order = "&&".join(f"dpkg --compare-versions {a} lt {b}" for a, b in pairwise(ASCENDING))
 
     done = run_process("sh", "-c", order, cwd=tmp_path, env=clean_environment(tmp_path))

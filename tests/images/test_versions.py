@@ -27,7 +27,7 @@ def publish(place: str) -> Callable[[Version], Version]:
     return lambda version: version.altered(publications=version.publications | {place: uploaded})
 
 
-def test_two_uploads_at_once_are_both_remembered() -> None:
+def test_concurrent_publications_are_both_stored() -> None:
     store = a_store(a_version())
     others = [publish("aws")]
 
@@ -56,6 +56,6 @@ def test_a_version_that_changes_all_the_time_is_given_up() -> None:
         change_version(store, *NAMES, be_late)
 
 
-def test_a_version_that_nobody_remembers_is_told_with_those_that_are() -> None:
+def test_unknown_version_error_lists_known_versions() -> None:
     with pytest.raises(FleetError, match=r"version 1.*20261121T060000Z"):
         change_version(a_store(a_version()), "trixie", "1", publish("aws"))

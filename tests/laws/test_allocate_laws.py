@@ -169,7 +169,7 @@ def _billed(
 
 
 @given(problems(by_step=True))
-def test_where_time_is_billed_in_steps_no_better_answer_exists_by_trying_all(
+def test_allocation_is_optimal_with_billed_steps_by_enumeration(
     problem: Problem,
 ) -> None:
     allocation = problem.solved()
@@ -233,7 +233,7 @@ def test_no_better_answer_exists_by_trying_all(problem: Problem) -> None:
 
 
 @given(problems())
-def test_without_a_solver_limits_hold_and_nobody_waits_whom_nothing_stops(
+def test_allocation_without_solver_respects_limits_and_fills_capacity(
     problem: Problem,
 ) -> None:
     allocation = problem.solved(solve=False)
@@ -323,7 +323,7 @@ def test_no_limit_is_ever_passed(problem: Problem, exact: int) -> None:
 
 
 @given(problems(), st.sampled_from((EXACT_PAIRS, _LARGE)))
-def test_everybody_is_served_once_or_told_why_not(problem: Problem, exact: int) -> None:
+def test_each_request_is_served_once_or_has_stop_reasons(problem: Problem, exact: int) -> None:
     allocation = problem.solved(exact)
 
     told = [request.key for served in allocation.served.values() for _, request in served]
@@ -339,7 +339,7 @@ def test_everybody_is_served_once_or_told_why_not(problem: Problem, exact: int) 
 
 
 @given(problems())
-def test_what_is_proven_of_a_large_component_is_true_of_the_best_answer_there_is(
+def test_bounds_of_large_component_contain_the_optimum(
     problem: Problem,
 ) -> None:
     large = problem.solved(_LARGE)
@@ -362,7 +362,7 @@ def test_what_is_proven_of_a_large_component_is_true_of_the_best_answer_there_is
 
 
 @given(problems())
-def test_the_cost_of_an_answer_is_that_of_its_machines_and_its_own_requests(
+def test_proof_cost_equals_cost_of_machines_and_requests(
     problem: Problem,
 ) -> None:
     large = problem.solved(_LARGE)
@@ -372,7 +372,7 @@ def test_the_cost_of_an_answer_is_that_of_its_machines_and_its_own_requests(
 
 
 @given(problems())
-def test_nobody_waits_for_who_came_later_in_its_rank_and_takes_the_same(problem: Problem) -> None:
+def test_requests_of_equal_needs_are_served_in_order_of_rank(problem: Problem) -> None:
     allocation = problem.solved()
     group_of = {r.key: group for group in problem.groups for r in group.requests}
     waiting = [r for g in problem.groups for r in g.requests if r.key in allocation.unserved]
@@ -391,7 +391,7 @@ def test_nobody_waits_for_who_came_later_in_its_rank_and_takes_the_same(problem:
 
 @pytest.mark.slow
 @given(st.one_of(problems(), st.builds(a_middling_problem, st.integers(0, 10**9))))
-def test_what_a_rank_gets_less_in_a_large_component_is_counted(problem: Problem) -> None:
+def test_shortfall_of_large_component_is_within_proof(problem: Problem) -> None:
     large = problem.solved(_LARGE)
     ours, best = problem.lacking(large), problem.lacking(problem.solved(EXACT_PAIRS))
 
@@ -405,7 +405,7 @@ def test_what_a_rank_gets_less_in_a_large_component_is_counted(problem: Problem)
     st.one_of(problems(), st.builds(a_middling_problem, st.integers(0, 10**9))),
     st.sampled_from((EXACT_PAIRS, _LARGE)),
 )
-def test_who_waits_fits_nowhere_even_if_nobody_of_a_later_rank_were_served(
+def test_unserved_request_fits_only_after_unserving_earlier_ranks(
     problem: Problem, exact: int
 ) -> None:
     places = {place.key: place for place in problem.places}
@@ -413,7 +413,7 @@ def test_who_waits_fits_nowhere_even_if_nobody_of_a_later_rank_were_served(
 
 
 @given(problems(), st.randoms(use_true_random=False), st.sampled_from((EXACT_PAIRS, _LARGE)))
-def test_the_order_of_what_is_chosen_among_never_matters(
+def test_allocation_is_independent_of_input_order(
     problem: Problem, dice: object, exact: int
 ) -> None:
     groups, places = list(problem.groups), list(problem.places)

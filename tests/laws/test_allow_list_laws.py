@@ -42,14 +42,14 @@ def fleets(draw: st.DrawFn) -> Fleet:
 
 
 @given(patterns, names)
-def test_a_pattern_takes_exactly_what_python_matches_in_full(pattern: str, name: str) -> None:
+def test_pattern_matches_as_python_fullmatch(pattern: str, name: str) -> None:
     expected = re.fullmatch(pattern, name, re.ASCII) is not None
 
     assert compile_pattern(pattern).takes(name) == expected
 
 
 @given(fleets(), st.lists(names, max_size=5), st.none() | tasks)
-def test_many_names_at_once_give_what_one_by_one_gives(
+def test_batch_matching_equals_single_matching(
     fleet: Fleet, some: list[str], task: str | None
 ) -> None:
     together = AllowList(fleet, TODAY)
@@ -59,7 +59,7 @@ def test_many_names_at_once_give_what_one_by_one_gives(
 
 
 @given(fleets(), names, st.sets(tasks))
-def test_names_of_several_tasks_count_what_each_task_counts(
+def test_names_of_several_tasks_match_rules_of_each(
     fleet: Fleet, name: str, some: set[str]
 ) -> None:
     counted = AllowList(fleet, TODAY).count_names({name: some})
@@ -94,9 +94,7 @@ def test_another_rule_takes_nothing_away(fleet: Fleet, name: str) -> None:
 
 
 @given(patterns, patterns, names)
-def test_what_is_called_wider_takes_whatever_the_other_takes(
-    wide: str, narrow: str, name: str
-) -> None:
+def test_wider_pattern_matches_all_names_of_narrower(wide: str, narrow: str, name: str) -> None:
     claimed = takes_all_of(read_pattern(wide) or (), read_pattern(narrow) or ())
 
     if claimed and compile_pattern(narrow).takes(name):

@@ -22,7 +22,7 @@ _SAID = re.compile(
 
 
 @given(budgeted())
-def test_what_is_left_of_a_budget_is_its_limit_without_the_parts_that_are_told(
+def test_budget_remainder_equals_limit_minus_shown_parts(
     given: tuple[Fleet, World],
 ) -> None:
     fleet, world = given
@@ -47,7 +47,7 @@ def test_what_is_left_of_a_budget_is_its_limit_without_the_parts_that_are_told(
 
 
 @given(fleets(), worlds())
-def test_what_a_plan_costs_is_what_its_pools_cost_and_who_waits_is_served_or_not(
+def test_plan_cost_is_sum_of_pools_and_requests_are_partitioned(
     fleet: Fleet, world: World
 ) -> None:
     plan = guard(fleet, reconcile(fleet, world))

@@ -53,9 +53,7 @@ def served_by(plan: Plan) -> dict[str, str]:
 
 
 @given(limited_fleets(), worlds() | asking_worlds() | working_worlds())
-def test_a_request_starts_on_its_own_worker_or_on_a_free_one_that_fits(
-    fleet: Fleet, world: World
-) -> None:
+def test_request_starts_on_its_own_or_a_fitting_free_worker(fleet: Fleet, world: World) -> None:
     plan = guard(fleet, reconcile(fleet, world))
     case, own = Case(fleet, world, plan), served_by(plan)
     found, standing = case.forecast, {each.name: each for each in case.forecast.standing.values()}
@@ -101,7 +99,7 @@ def test_a_request_starts_on_its_own_worker_or_on_a_free_one_that_fits(
 
 @settings(max_examples=EXAMPLES)
 @given(limited_fleets(), asking_worlds() | working_worlds(), st.data())
-def test_explain_says_a_request_waits_exactly_where_the_plan_has_no_machine(
+def test_explain_shows_wait_only_without_planned_machine(
     fleet: Fleet, world: World, data: st.DataObject
 ) -> None:
     plan = guard(fleet, reconcile(fleet, world))

@@ -69,7 +69,7 @@ def test_allocation_violates_no_constraint(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", _RANKS)
-def test_no_rank_can_serve_one_more_request_when_earlier_ranks_keep_theirs(seed: int) -> None:
+def test_no_rank_can_serve_one_additional_request(seed: int) -> None:
     layout, found = allocated(seed)
 
     assert first_short_rank(layout.groups, layout.places, layout.rows, found) is None

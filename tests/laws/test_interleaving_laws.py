@@ -91,9 +91,7 @@ def marked_at_once(
 
 @many
 @given(ours=steps, theirs=steps)
-def test_what_another_does_to_a_ticket_meanwhile_is_kept(
-    book: Book, ours: Step, theirs: Step
-) -> None:
+def test_concurrent_ticket_change_is_kept(book: Book, ours: Step, theirs: Step) -> None:
     mine, other = book(), book()
     ticket = opened(mine)
 
@@ -112,7 +110,7 @@ def test_what_another_does_to_a_ticket_meanwhile_is_kept(
 
 @many
 @given(ours=touches, theirs=touches)
-def test_what_another_notes_of_a_machine_meanwhile_is_kept(
+def test_concurrent_tenancy_change_is_kept(
     book: Book,
     ours: Callable[[Tenancy], Tenancy],
     theirs: Callable[[Tenancy], Tenancy],
@@ -128,7 +126,7 @@ def test_what_another_notes_of_a_machine_meanwhile_is_kept(
 
 @many
 @given(ours=touches, theirs=touches)
-def test_what_another_notes_first_of_a_machine_is_kept(
+def test_first_concurrent_tenancy_note_is_kept(
     book: Book,
     ours: Callable[[Tenancy], Tenancy],
     theirs: Callable[[Tenancy], Tenancy],
@@ -140,7 +138,7 @@ def test_what_another_notes_first_of_a_machine_is_kept(
 
 @many
 @given(theirs=st.one_of(touches, st.just(partial(replace, draining=True))), is_known=st.booleans())
-def test_what_another_notes_of_a_machine_while_a_ticket_gets_it_is_kept(
+def test_tenancy_change_during_a_lease_is_kept(
     store: Store, book: Book, theirs: Callable[[Tenancy], Tenancy], *, is_known: bool
 ) -> None:
     other = book()

@@ -55,9 +55,7 @@ def test_one_entry_edited_removed_moved_or_repeated_is_found(
 
 
 @given(length=st.integers(2, 6), data=st.data())
-def test_a_chain_that_was_written_anew_lacks_what_was_noted(
-    length: int, data: st.DataObject
-) -> None:
+def test_rewritten_chain_lacks_the_noted_mark(length: int, data: st.DataObject) -> None:
     noted = a_chain(length)[-1].mark
     gone = data.draw(st.integers(0, length - 1))
     anew: list[Link] = []
@@ -71,7 +69,7 @@ def test_a_chain_that_was_written_anew_lacks_what_was_noted(
 
 
 @given(days=st.lists(st.integers(0, 400), max_size=8))
-def test_what_expires_is_a_beginning_and_never_the_last_two(days: list[int]) -> None:
+def test_expired_entries_exclude_the_last_two(days: list[int]) -> None:
     times = [NOW + timedelta(days=each) for each in days]
 
     assert count_expired(times) <= max(0, len(times) - 2)

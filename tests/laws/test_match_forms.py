@@ -145,7 +145,7 @@ def test_sql_finds_the_workers_that_can_run_a_request(drawn: Drawn) -> None:
     assert found == drawn.expected
 
 
-def test_sql_counts_what_waits_for_every_pool_in_one_statement(drawn: Drawn) -> None:
+def test_sql_counts_waiting_requests_of_all_pools(drawn: Drawn) -> None:
     pools = {str(worker): drawn.pool(worker) for worker in drawn.workers}
 
     counted = drawn.tables.ask(count_waiting(pools, drawn.terms))

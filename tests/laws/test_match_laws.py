@@ -42,7 +42,7 @@ def both(first: Ask, second: Ask) -> Ask:
 
 
 @given(asks, offers)
-def test_who_asks_for_nothing_more_gets_the_same(ask: Ask, offer: Offer) -> None:
+def test_adding_an_empty_ask_keeps_the_result(ask: Ask, offer: Offer) -> None:
     assert satisfies(both(ask, NOTHING), offer) == satisfies(ask, offer)
 
 
@@ -80,7 +80,7 @@ def test_a_worker_that_provides_more_never_loses_a_match(
 
 
 @given(asks, offers, tag_sets, numbers)
-def test_a_request_that_requires_more_never_gains_a_worker_that_is_not_exclusive(
+def test_stricter_request_gains_no_open_worker(
     ask: Ask, offer: Offer, more: frozenset[str], higher: tuple[tuple[str, Decimal], ...]
 ) -> None:
     open_to_all = Offer(offer.provides, offer.requires, numbers=offer.numbers)
@@ -164,7 +164,7 @@ def test_the_bulk_form_agrees_with_the_specification(
 
 
 @given(st.lists(asks, max_size=6), st.dictionaries(st.text("pq", max_size=3), offers))
-def test_what_was_asked_before_never_matters_to_the_bulk_form(
+def test_matcher_result_is_independent_of_earlier_asks(
     wanted: list[Ask], pools: dict[str, Offer]
 ) -> None:
     used = Matcher(pools)

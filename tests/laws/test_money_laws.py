@@ -141,7 +141,7 @@ def test_charging_often_and_charging_once_add_up_to_the_same(
 
 
 @given(billings(), ZONES, st.lists(machine_lives(), min_size=1, max_size=3), MOMENTS, MOMENTS)
-def test_what_all_payers_pay_is_what_their_machines_are_billed(
+def test_payers_pay_the_billed_cost_of_machines(
     billing: dict[str, object],
     zone: str,
     lives: list[tuple[datetime, datetime, Work | None]],
@@ -195,7 +195,7 @@ def steps_begun(created: datetime, gone: datetime, window: tuple[datetime, datet
     spent=st.integers(0, 12),
     busy=st.booleans(),
 )
-def test_what_the_rows_allow_never_passes_the_limit_of_any_period(
+def test_rows_respect_limit_of_each_period(
     *, minute: int, amount: int, hours: int, spent: int, busy: bool
 ) -> None:
     """Machines are billed by the hour; the bill is counted hour by hour, as an invoice does."""
@@ -258,7 +258,7 @@ STEP_SECONDS = {"1s": 1, "1m": 60, "1h": 3600}
     st.lists(LENGTHS, min_size=1, max_size=8),
     st.sampled_from(["ccx13", "ccx33"]),
 )
-def test_the_cost_shown_is_what_the_created_machines_are_billed(
+def test_shown_cost_is_billed_cost_of_created_machines(
     step: str, wait: str | None, most: int | None, lengths: list[int | None], kind: str
 ) -> None:
     throttle = {} if most is None else {"throttle": {"create": {"count": most}}}

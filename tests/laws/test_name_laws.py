@@ -37,7 +37,7 @@ KNOWN = st.frozensets(NAMES, max_size=40)
 
 
 @given(present=KNOWN, past=KNOWN, taken=KNOWN)
-def test_a_new_name_is_nobody_s_and_begins_no_other(
+def test_new_name_is_unique_and_no_prefix_of_another(
     present: frozenset[str], past: frozenset[str], taken: frozenset[str]
 ) -> None:
     known = Names(present, past, taken)
@@ -51,9 +51,7 @@ def test_a_new_name_is_nobody_s_and_begins_no_other(
 
 
 @given(present=KNOWN, past=KNOWN)
-def test_names_do_not_depend_on_who_asks_again(
-    present: frozenset[str], past: frozenset[str]
-) -> None:
+def test_worker_names_are_deterministic(present: frozenset[str], past: frozenset[str]) -> None:
     first, second = (
         [*islice(worker_names(FLEET, "a", Names(present, past)), 5)] for _ in range(2)
     )
@@ -70,7 +68,7 @@ def test_names_that_are_taken_are_passed_over_ever_further() -> None:
     assert after(9999) == "0001"
 
 
-def test_when_all_names_are_used_up_those_of_what_is_over_are_used_again() -> None:
+def test_past_names_are_reused_when_all_are_taken() -> None:
     every = frozenset(f"debian-ci-b-{number:04}" for number in range(1, 10_000))
     past = frozenset({"debian-ci-b-0007"})
 

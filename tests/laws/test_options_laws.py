@@ -24,7 +24,7 @@ def planned(fleet: Fleet, world: World) -> Plan:
 
 
 @given(limited_fleets(), worlds() | asking_worlds())
-def test_a_machine_for_one_build_costs_what_explain_shows(fleet: Fleet, world: World) -> None:
+def test_machine_of_one_build_costs_the_explained_option(fleet: Fleet, world: World) -> None:
     plan = planned(fleet, world)
     every = explain_every(fleet, world, plan, most=0)
     answers = {each.name: each for group in every.groups for each in group.requests}

@@ -110,9 +110,7 @@ def _rested(worker: Worker | None, machine: Machine, then: datetime, *, drains: 
 
 
 @given(quiet_fleets(), quiet_worlds())
-def test_a_quiet_world_comes_to_rest_with_min_held_and_nothing_outdated(
-    fleet: Fleet, world: World
-) -> None:
+def test_quiet_world_converges_with_min_and_no_outdated(fleet: Fleet, world: World) -> None:
     plans = []
     for _ in range(RUNS):
         plans.append(reconcile(fleet, world))

@@ -79,9 +79,7 @@ def test_a_connected_worker_is_deleted_only_when_it_was_seen_draining(
 
 
 @given(fleets(), worlds(), st.integers(0, RETURN_GRACE))
-def test_what_is_away_for_a_moment_makes_no_plan_create_more(
-    fleet: Fleet, world: World, seconds: int
-) -> None:
+def test_short_absence_creates_no_machines(fleet: Fleet, world: World, seconds: int) -> None:
     connected, away = planned(fleet, world), planned(fleet, _away(world, seconds))
 
     assert _creations(away) <= _creations(connected)

@@ -148,7 +148,7 @@ def test_a_fleet_reads_back_as_it_was_written(value: Json) -> None:
         assert Fleet.model_validate_json(json.dumps(fleet.as_written())) == fleet
 
 
-def test_a_fleet_whose_pools_have_commands_of_their_own_reads_back_too() -> None:
+def test_fleet_with_own_commands_round_trips_as_written() -> None:
     commands = {name: [name] for name in ("new", "delete", "list")}
     pool = {
         "provider": "hooks",

@@ -155,7 +155,7 @@ def assert_columns_add_up(rows: Iterable[Cost], whole: Cost) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(cases())
-def test_pool_budget_spends_what_the_money_page_shows_of_the_pool(
+def test_pool_budget_equals_money_page(
     case: tuple[Fleet, World, Plan],
 ) -> None:
     fleet, world, plan = case
@@ -208,7 +208,7 @@ def simulated(fleet: Fleet, world: World, *, skips: bool = True) -> Simulation:
 
 @settings(max_examples=EXAMPLES)
 @given(lone_builds())
-def test_simulation_of_one_build_costs_what_its_plan_says(
+def test_simulated_cost_of_one_build_equals_its_plan(
     case: tuple[Fleet, World, Plan],
 ) -> None:
     fleet, world, plan = case

@@ -81,12 +81,12 @@ def test_more_required_never_gains_a_match(ask: Ask, offer: Offer, more: frozens
 
 
 @given(offers)
-def test_who_asks_for_nothing_fits_whatever_asks_for_nothing(offer: Offer) -> None:
+def test_empty_ask_fits_each_offer_without_requirements(offer: Offer) -> None:
     assert satisfies(Ask(frozenset()), offer) == (not offer.requires and not offer.exclusive)
 
 
 @given(st.lists(st.sampled_from((*TAGS, "cores>=4", "cores>=8", "cores>=nan"))))
-def test_tags_are_a_set_whose_order_and_repeats_do_not_count(tags: list[str]) -> None:
+def test_minimums_ignore_order_and_repeats_of_tags(tags: list[str]) -> None:
     once = read_minimums(tags, ["cores"])
 
     assert read_minimums([*reversed(tags), *tags], ["cores"]) == once
@@ -118,7 +118,7 @@ def test_permissions_never_widen_by_a_rule_for_somebody_else(
 
 
 @given(askers, requests(), st.sampled_from(("a", "b", "b:*", "b:c")))
-def test_permissions_never_widen_by_a_more_special_rule_that_names_nobody(
+def test_permissions_stay_when_narrower_rule_omits_askers(
     base: list[object], request_: Request, name: str
 ) -> None:
     before = a_fleet(tags={"*": {"asked_by": base}})
@@ -128,9 +128,7 @@ def test_permissions_never_widen_by_a_more_special_rule_that_names_nobody(
 
 
 @given(requests(), askers)
-def test_what_counts_was_asked_for_and_what_was_asked_for_counts_or_is_refused(
-    request_: Request, base: list[object]
-) -> None:
+def test_each_requested_tag_counts_or_is_refused(request_: Request, base: list[object]) -> None:
     fleet = a_fleet(tags={"*": {"asked_by": base}})
 
     found = Judge(fleet, {}, TODAY).ask_of(request_, NOTHING)
@@ -147,7 +145,7 @@ def test_what_counts_was_asked_for_and_what_was_asked_for_counts_or_is_refused(
     many=st.lists(requests(), max_size=6),
     stored=st.booleans(),
 )
-def test_alike_requests_judged_once_ask_for_what_each_asks_alone(
+def test_judging_equal_requests_once_equals_judging_each(
     base: list[object], chosen: list[object], many: list[Request], *, stored: bool
 ) -> None:
     fleet = a_fleet(tags={"*": {"asked_by": base}}, derive=chosen)

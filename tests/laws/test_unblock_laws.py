@@ -133,7 +133,7 @@ def without_one(edits: Sequence[Edit]) -> Iterator[tuple[Edit, ...]]:
 
 @settings(max_examples=EXAMPLES)
 @given(tight_fleets(), asking_worlds(), st.data())
-def test_a_suggestion_gets_a_request_served_and_one_step_less_does_not(
+def test_suggestion_serves_its_request_and_is_minimal(
     fleet: Fleet, world: World, data: st.DataObject
 ) -> None:
     plan = planned(fleet, world)
@@ -152,9 +152,7 @@ def test_a_suggestion_gets_a_request_served_and_one_step_less_does_not(
 
 
 @given(tight_fleets(), asking_worlds())
-def test_every_waiting_request_has_an_expected_start_or_why_it_has_none(
-    fleet: Fleet, world: World
-) -> None:
+def test_waiting_request_has_start_or_reason_for_none(fleet: Fleet, world: World) -> None:
     plan = planned(fleet, world)
     expected = forecast(fleet, world, plan)
 

@@ -52,7 +52,7 @@ def project(tmp_path: Path, paced: Workspace, access: Access) -> Iterator[Projec
     made.end_machines()
 
 
-def test_a_simulation_comes_to_what_was_measured(
+def test_simulation_matches_measured_waits_and_machine_time(
     project: Project, paced: Workspace, server: Server, golden: Golden
 ) -> None:
     builds = [make_build(paced, "paced", f"{seconds}-1") for seconds in LENGTHS]

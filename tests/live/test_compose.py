@@ -36,7 +36,7 @@ def test_a_service_runs_the_command_of_its_unit_as_its_user(server: Server, serv
     assert SERVICES[service]["user"] == keys["User"]
 
 
-def test_the_settings_read_what_the_services_are_told(server: Server) -> None:
+def test_compose_environment_matches_settings_of_server(server: Server) -> None:
     told = SERVICES["server"]["environment"]
     settings = server.inside.root / "etc/debusine/server"
     text = "".join((settings / f).read_text() for f in ("local.py", "gunicorn.conf.local.py"))

@@ -94,7 +94,7 @@ def test_the_tables_are_those_of_the_version_that_is_installed(reader: Role) -> 
         assert identify(connection) == "0.16.2"
 
 
-def test_the_role_has_what_it_needs_and_nothing_else(reader: Role) -> None:
+def test_reader_role_has_exactly_the_required_rights(reader: Role) -> None:
     with reading(reader.dsn) as connection:
         assert compare(connection) == GrantDifference(role=reader.role, missing=(), excess=())
 

@@ -28,7 +28,7 @@ printf '%s\n%s\n' "$word" "$word" | "$@" 2>&1 | sed 's/ *$//'
 """
 
 
-def test_the_page_shows_what_was_run(server: Server, tmp_path: Path, golden: Golden) -> None:
+def test_page_shows_current_output(server: Server, tmp_path: Path, golden: Golden) -> None:
     shell = Shell(tmp_path, fleet_command())
     _allow_sudo(shell, server)
     real = {

@@ -70,7 +70,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Followed:
     )
 
 
-def test_the_page_shows_what_was_run(followed: Followed, golden: Golden) -> None:
+def test_page_shows_current_output(followed: Followed, golden: Golden) -> None:
     golden.compare(PAGE, followed.now, wording)
 
 

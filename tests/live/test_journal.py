@@ -19,7 +19,7 @@ GIVEN, RUNS, DONE, BACK = "pending", "running", "completed", None
         pytest.param([GIVEN, RUNS, "aborted"], False, id="aborted"),
     ],
 )
-def test_only_what_one_worker_does_at_once_is_in_order(
+def test_journal_reports_only_unordered_work_as_retried(
     workspace: Workspace, journal: Journal, course: list[str | None], *, is_straight: bool
 ) -> None:
     request = workspace.post()

@@ -110,7 +110,7 @@ def test_a_database_that_is_away_for_a_while_costs_nothing_but_time(
 
 
 @pytest.mark.long
-def test_two_fleets_at_once_do_each_thing_once(
+def test_two_concurrent_fleets_do_each_action_once(
     project: Project, workspace: Workspace, journal: Journal
 ) -> None:
     project.write(name="twice", pools={"builders": BUILDERS})

@@ -157,7 +157,7 @@ SBUILD = (
 )
 
 
-def test_a_hooked_task_requires_what_patterns_of_the_allow_list_ask_for(
+def test_hooked_task_requires_tags_of_matching_allow_list_rule(
     server: Server, workspace: Workspace, code: str
 ) -> None:
     _, example = examples()

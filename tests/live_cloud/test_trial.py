@@ -120,7 +120,7 @@ def test_a_machine_lives_gets_an_expiry_and_goes(trial: Trial) -> None:
     assert trial.machines() == ()
 
 
-def test_what_goes_wrong_in_between_leaves_no_machine(trial: Trial) -> None:
+def test_failed_trial_leaves_no_machine(trial: Trial) -> None:
     def stumble() -> None:
         with cleaned_up(trial):
             trial.up(trial.worker)
@@ -133,12 +133,12 @@ def test_what_goes_wrong_in_between_leaves_no_machine(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize(("machine_type", "says"), [("c7a.8xlarge", "0.313 USD"), ("x9", "price")])
-def test_what_could_cost_more_than_the_ceiling_is_refused(machine_type: str, says: str) -> None:
+def test_trial_above_cost_ceiling_is_refused(machine_type: str, says: str) -> None:
     with pytest.raises(TooDear, match=says), bounded(an_aws_fleet(), "live", machine_type):
         raise AssertionError("it was to be refused")
 
 
-def test_what_takes_longer_than_it_may_is_ended() -> None:
+def test_trial_has_a_time_limit() -> None:
     with bounded(an_aws_fleet(), "live", "c7a.2xlarge"):
         left, _ = signal.getitimer(signal.ITIMER_REAL)
     afterwards, _ = signal.getitimer(signal.ITIMER_REAL)

@@ -132,7 +132,7 @@ def test_a_comment_in_a_table_of_patterns_stays_with_its_pattern() -> None:
     assert reasons == ["ticket 1", "ticket 2"]
 
 
-def test_a_long_comment_above_a_rule_is_no_reason_but_its_last_paragraph_is() -> None:
+def test_reason_of_rule_is_last_paragraph_of_its_comment() -> None:
     long = "  # how this list works, and why\n" * 40
     rule = '  {"pattern": "a", "tags": ["t"]},\n'
 
@@ -145,7 +145,7 @@ def test_a_long_comment_above_a_rule_is_no_reason_but_its_last_paragraph_is() ->
 
 
 @pytest.mark.parametrize("pattern", ["a(", "a**", r"a\pL", "a/(?<n>b)", "a(?U:b)"])
-def test_what_python_does_not_take_never_acted(pattern: str) -> None:
+def test_pattern_invalid_in_python_never_acts(pattern: str) -> None:
     found = imported(a_list(pattern))
 
     assert fleet_of(found).powerful == []
@@ -156,7 +156,7 @@ def test_what_python_does_not_take_never_acted(pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern", ["a(?!b)", r"(a)\1", "a[[:alpha:]]b", "a*+b", r"\u0041", "a" * 999]
 )
-def test_what_re2_does_not_know_is_listed(pattern: str) -> None:
+def test_pattern_unsupported_by_re2_has_no_equivalent(pattern: str) -> None:
     found = imported(a_list(pattern, "a/b"))
 
     assert len(fleet_of(found).powerful) == 1
@@ -164,11 +164,11 @@ def test_what_re2_does_not_know_is_listed(pattern: str) -> None:
     assert "# no equivalent:" in str(found.text)
 
 
-def test_classes_that_python_reads_for_all_letters_are_told() -> None:
+def test_pattern_with_unicode_class_is_reported_as_changed() -> None:
     assert any("ASCII" in each for each in said(imported(a_list(r"\d+")), "changed"))
 
 
-def test_what_is_appended_later_counts() -> None:
+def test_appended_rules_are_imported() -> None:
     text = a_list("a") + a_list("b").replace("=", "+=", 1)
 
     assert matches_of(text) == ["a.*", "b.*"]
@@ -204,7 +204,7 @@ def test_the_file_is_never_executed(tmp_path: object) -> None:
         ("x = " + "(" * 5000 + ")" * 5000, "copr.conf:1:"),
     ],
 )
-def test_what_is_no_literal_is_refused_with_its_place(text: str, finding: str) -> None:
+def test_non_literal_is_refused_with_place(text: str, finding: str) -> None:
     began = time.process_time()
 
     (found, *_) = wrong(imported(text))
@@ -261,7 +261,7 @@ def test_limits_of_all_builds_become_limits_of_the_tickets() -> None:
     assert found.changes == ()
 
 
-def test_what_the_backend_says_beside_limits_is_told_without_its_value() -> None:
+def test_other_backend_options_are_reported_without_value() -> None:
     found = imported("[backend]\nfrontend_auth=hunter2\nbuilds_max_userssh=2\n[x]\ny=1\n")
 
     lines = [(change.kind, change.place.line) for change in found.changes]
@@ -273,7 +273,7 @@ def test_what_the_backend_says_beside_limits_is_told_without_its_value() -> None
     "option", ["timeout=108000", "consecutive_failure_threshold=0", "builder_config=/x"]
 )
 @pytest.mark.parametrize("section", ["builder", "ssh"])
-def test_options_of_other_sections_are_no_limits(section: str, option: str) -> None:
+def test_options_of_other_sections_have_no_equivalent(section: str, option: str) -> None:
     found = imported(f"[backend]\nbuilds_max_workers=9\n[{section}]\n{option}\n")
 
     assert [(change.kind, change.place.line) for change in found.changes] == [("no-equivalent", 4)]
@@ -311,7 +311,7 @@ def test_hint_names_jinja_when_it_writes_an_option(text: str) -> None:
         ("[backend]\nbuilds_max_workers_owner=many\n", 2),
     ],
 )
-def test_what_configparser_does_not_take_is_refused_with_its_line(text: str, line: int) -> None:
+def test_invalid_backend_file_is_refused_with_line(text: str, line: int) -> None:
     (found,) = wrong(imported(text))
 
     assert found.startswith(f"copr.conf:{line}:1: ")
@@ -348,7 +348,7 @@ def test_blocked_owners_keep_their_line_and_why() -> None:
     assert tells(changed, "6", "blocked_owners", "trent", "asked for it")
 
 
-def test_what_jinja_decides_in_a_backend_is_told_with_its_line() -> None:
+def test_jinja_blocks_of_backend_are_reported_with_line() -> None:
     found = imported(
         "[backend]\n{% if env == 'production' %}\nbuilds_max_workers=405\n{% else %}\n"
         "builds_max_workers=5\n{% endif %}\nbuilds_max_workers_owner={{ most }}\n"
@@ -364,7 +364,7 @@ def test_what_jinja_decides_in_a_backend_is_told_with_its_line() -> None:
     assert "hunter2" not in f"{found.changes}{found.text}"
 
 
-def test_what_jinja_decides_in_an_allow_list_is_told_with_its_line() -> None:
+def test_jinja_blocks_of_allow_list_are_reported_with_line() -> None:
     found = imported(
         "{# ansible #}\nDEBUG = {{ debug }}\nEXTRA_BUILDCHROOT_TAGS = [\n"
         '    {"pattern": "a/b", "tags": ["t"]},\n{% if staging %}\n'
@@ -382,7 +382,7 @@ def test_what_jinja_decides_in_an_allow_list_is_told_with_its_line() -> None:
     assert "to line 10" in told[0]
 
 
-def test_what_jinja_begins_and_never_ends_is_told_too() -> None:
+def test_unterminated_jinja_block_is_reported() -> None:
     found = imported("[backend]\nbuilds_max_workers=4\n{% if x %}\nbuilds_max_workers_owner=2\n")
 
     assert tickets_of(found).limits.per.owner is None
@@ -457,7 +457,7 @@ def test_a_value_is_refused_once_when_jinja_decides_all(text: str) -> None:
     assert "Jinja" in finding.hint
 
 
-def test_hint_names_jinja_when_what_is_left_is_no_python() -> None:
+def test_hint_names_jinja_when_remainder_is_not_python() -> None:
     (finding,) = imported("EXTRA_BUILDER_TAGS = (\n{% if x %}\n)\n{% endif %}\n").findings
 
     assert "Jinja" in finding.hint

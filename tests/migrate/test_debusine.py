@@ -67,7 +67,7 @@ def test_a_pool_at_aws_keeps_its_type_disk_swap_and_market() -> None:
     assert machine.market == ["spot"]
 
 
-def test_what_only_the_server_knows_is_marked_as_to_do() -> None:
+def test_values_known_only_to_server_are_to_do() -> None:
     told = " ".join(said(recorded("worker_pool-list-aws.yaml"), "to-do"))
 
     for word in ("region", "tags", "token", "rate", "workers.max"):
@@ -135,11 +135,11 @@ def test_two_places_of_one_account_are_two_providers() -> None:
         ),
     ],
 )
-def test_what_is_no_such_listing_is_refused(found: Imported, finding: str) -> None:
+def test_other_yaml_than_a_listing_is_refused(found: Imported, finding: str) -> None:
     assert wrong(found)[0].startswith(finding)
 
 
-def test_names_of_accounts_and_images_that_change_are_told() -> None:
+def test_renamed_accounts_and_images_are_reported() -> None:
     long = "debian.infrastructure.hetzner.production.account"
     image = "Debian 13 with everything that builds need"
     specifications = f"{{provider_type: hetzner, server_type: cx33, image_name: {image}}}"
@@ -157,7 +157,7 @@ def test_names_of_accounts_and_images_that_change_are_told() -> None:
     fleet_of(found)
 
 
-def test_what_many_pools_repeat_stands_in_templates() -> None:
+def test_values_shared_by_pools_are_in_templates() -> None:
     specifications = "{provider_type: hetzner, server_type: cx33, image_name: debian-13}"
     item = "- {{name: builder-{}, provider_account: hz, limits: {{}}, specifications: {}}}\n"
     text = "".join(item.format(number, specifications) for number in range(6))
@@ -179,7 +179,7 @@ def test_what_many_pools_repeat_stands_in_templates() -> None:
         ("{}", 3600, None, []),
     ],
 )
-def test_an_idle_limit_of_zero_is_immediate_and_told(
+def test_idle_limit_of_zero_becomes_immediate_and_is_reported(
     written: str, idle_after: int, at: str | None, kinds: list[str]
 ) -> None:
     imported = of_text(
@@ -192,7 +192,7 @@ def test_an_idle_limit_of_zero_is_immediate_and_told(
     assert (retire.idle_after, retire.at, told) == (idle_after, at, kinds)
 
 
-def test_what_a_listing_has_beyond_the_known_keys_is_reported() -> None:
+def test_unknown_keys_of_a_listing_have_no_equivalent() -> None:
     found = of_text("{provider_type: dummy, colour: [a, {b: null}]}", "{most_machines: 3}")
 
     told = said(found, "no-equivalent")

@@ -59,7 +59,7 @@ def test_whatever_people_wrote_stays_a_literal() -> None:
     assert option_in(exported.text) == [{"pattern": 'a"b/Ü.*\\.x\\Z', "tags": ['t"ag', "t\\ag"]}]
 
 
-def test_what_has_expired_is_left_out_and_named() -> None:
+def test_expired_rule_is_omitted_and_named() -> None:
     rule = a_rule("a/b/.*/c", expires="2026-11-20")
 
     exported = export_copr(a_fleet_with(rule), "0" * 64, TODAY)
@@ -132,7 +132,7 @@ def test_export_refuses_a_pattern_that_python_reads_differently(match: str, beca
 @pytest.mark.parametrize(
     "match", [".*/b/.*/c", "a/.b/.*/c", "a/b:pr:.*/.*/c", r"a/\S+/.*/c", "a.*"]
 )
-def test_directories_are_refused_where_they_could_not_be_told_apart(match: str) -> None:
+def test_export_refuses_indistinguishable_directories(match: str) -> None:
     (finding,) = told(a_fleet_with(a_rule(match, dirs=True)))
 
     assert finding.startswith("('powerful', 0, 'match') ")
@@ -148,7 +148,7 @@ def test_tags_that_do_not_fit_into_the_column_are_refused() -> None:
     assert re.findall(r"\d\d", finding) == ["51", "50"]
 
 
-def test_tags_of_several_rules_are_refused_where_a_case_shows_that_they_meet() -> None:
+def test_export_refuses_too_long_tags_of_overlapping_rules() -> None:
     wide = a_rule("a/b/.*/.*", ask=["x" * 30])
     narrow = a_rule("a/b/.*/c", ask=["y" * 30], matches=["a/b/z/c"])
 

@@ -41,7 +41,7 @@ def conditions(fleet: Fleet) -> list[tuple[list[str], list[str]]]:
     return [(each.get("tags_provided", []), each.get("tags_required", [])) for each in found]
 
 
-def test_what_is_exported_is_what_a_real_server_took(run_fleet: RunFleet) -> None:
+def test_export_equals_entries_accepted_by_server(run_fleet: RunFleet) -> None:
     exported = run_fleet("export", "debusine", "--file", RECORDED / "fleet.yaml")
 
     assert exported.returncode == 0
@@ -58,7 +58,7 @@ def test_every_entry_keeps_the_servers_own_schema() -> None:
             jsonschema.validate(entry | {"require_tag": ["x"]}, schema)
 
 
-def test_the_server_added_what_the_rules_ask() -> None:
+def test_server_added_tags_of_the_rules() -> None:
     fleet = load(str(RECORDED / "fleet.yaml"), LocalFiles()).fleet
     assert fleet is not None
     answers = json.loads((RECORDED / "answers.json").read_text(encoding="utf-8"))
@@ -169,7 +169,7 @@ def test_a_minimum_becomes_the_class_of_its_rung_on_both_sides() -> None:
     assert "worker:class:bandwidth-64'" not in metadata
 
 
-def test_an_asking_request_provides_what_the_workers_of_its_tag_require() -> None:
+def test_entry_provides_tags_required_by_workers_of_its_tag() -> None:
     requires = ["task:fleet:powerful", "task:scope:debian"]
     pools = {"powerful": a_pool(provides=[TAG], requires=requires)}
 
@@ -208,7 +208,7 @@ def test_expired_rules_are_inert() -> None:
 
 
 @pytest.mark.parametrize("match", ["@copr/copr-pull-requests/.*/copr-cli", "kali/builds/.*/x"])
-def test_a_rule_about_what_no_debusine_queue_reads_is_not_exported(match: str) -> None:
+def test_rule_for_other_queue_is_not_exported(match: str) -> None:
     fleet = a_fleet_asking(match)
 
     assert entries_of(fleet) == []

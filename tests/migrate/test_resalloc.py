@@ -73,14 +73,14 @@ def test_a_figure_of_livechecks_that_cannot_be_kept_is_named(option: str, change
     assert any(each.startswith(f"6: {option}: {change}") for each in said(found, "changed"))
 
 
-def test_what_is_run_at_a_release_and_its_counters_are_kept() -> None:
+def test_release_command_and_named_counters_are_kept() -> None:
     hooks = hooks_of("  cmd_release: release\n  named_counters: [ip, vlan]\n")
 
     assert hooks.release == ["sh", "-c", "release"]
     assert hooks.named_counters == ["ip", "vlan"]
 
 
-def test_a_pool_keeps_its_name_and_what_its_list_ends_with_means_nothing() -> None:
+def test_pool_keeps_its_name_and_ignores_exit_status_of_list() -> None:
     found = import_resalloc("pools.yaml", f"A_b:\n{COMMANDS}".encode(), "demo")
 
     hooks = _hooks(fleet_of(found), "A_b")
@@ -97,7 +97,7 @@ def test_variables_that_commands_read_are_passed_through() -> None:
     assert any("hooks.environment" in change for change in said(found, "to-do"))
 
 
-def test_a_pool_without_a_list_gets_a_failing_one_so_nothing_counts_as_gone() -> None:
+def test_pool_without_list_command_gets_a_failing_one() -> None:
     found = import_resalloc("pools.yaml", b"p: {cmd_new: new, cmd_delete: delete}", "demo")
 
     assert _hooks(fleet_of(found)).list[-1].endswith("exit 1")
@@ -156,7 +156,7 @@ def test_an_option_that_can_never_act_is_named(options: str, change: str) -> Non
     assert found.startswith(change)
 
 
-def test_a_reuse_time_of_zero_means_no_reuse_and_is_told() -> None:
+def test_reuse_time_of_zero_disables_reuse_and_is_reported() -> None:
     found = imported("  reuse_opportunity_time: 9\n  reuse_max_time: 0\n")
 
     assert any("reuse_max_time: 0" in line for line in said(found, "changed"))
@@ -170,7 +170,7 @@ def test_a_reuse_time_of_zero_means_no_reuse_and_is_told() -> None:
         '  name_pattern: "{id}"\n',
     ],
 )
-def test_what_has_no_equivalent_is_listed_and_stands_in_the_file(options: str) -> None:
+def test_option_without_equivalent_is_listed_and_commented(options: str) -> None:
     found = imported(options)
 
     assert len(said(found, "no-equivalent")) == 1
@@ -219,9 +219,7 @@ def test_no_option_is_silently_dropped(option: str) -> None:
         ),
     ],
 )
-def test_a_value_that_resalloc_could_not_use_is_refused_with_its_place(
-    options: str, finding: str
-) -> None:
+def test_invalid_value_is_refused_with_place(options: str, finding: str) -> None:
     assert wrong(imported(options)) == [finding]
 
 
@@ -235,7 +233,7 @@ def test_a_value_that_resalloc_could_not_use_is_refused_with_its_place(
         ("p: {a: 1", "pools.yaml:1:9: invalid-yaml"),
     ],
 )
-def test_a_file_that_is_no_pools_yaml_is_refused(text: str, finding: str) -> None:
+def test_other_file_than_pools_yaml_is_refused(text: str, finding: str) -> None:
     (found, *_) = wrong(import_resalloc("pools.yaml", text.encode(), "demo"))
 
     assert found.startswith(finding)
@@ -251,7 +249,7 @@ def test_a_file_that_is_no_pools_yaml_is_refused(text: str, finding: str) -> Non
         (f"# {{% if devel %}}\np:\n{COMMANDS}", "1:3"),
     ],
 )
-def test_a_template_is_told_to_be_one(text: str, place: str) -> None:
+def test_jinja_template_is_refused_with_hint(text: str, place: str) -> None:
     found = import_resalloc("pools.yaml", text.encode(), "demo")
 
     assert wrong(found) == [f"pools.yaml:{place}: jinja-template"]
@@ -288,7 +286,7 @@ def test_a_secret_is_not_copied() -> None:
     assert any("inline-secret" in each for each in wrong(found))
 
 
-def test_a_name_that_is_cut_is_told_as_cut() -> None:
+def test_truncated_name_is_reported() -> None:
     text = f"copr.hv.ppc64le.osuosl.production.01:\n{COMMANDS}short.name:\n{COMMANDS}"
 
     found = said(import_resalloc("pools.yaml", text.encode(), "demo"), "renamed")
@@ -296,7 +294,7 @@ def test_a_name_that_is_cut_is_told_as_cut() -> None:
     assert ["31" in each for each in found] == [True, False]
 
 
-def test_what_pools_repeat_stands_in_templates_and_means_the_same() -> None:
+def test_templates_of_pools_keep_their_meaning() -> None:
     text = pools_yaml()
     found = import_resalloc("pools.yaml", text.encode(), "demo", with_scripts=True)
 
@@ -309,7 +307,7 @@ def test_what_pools_repeat_stands_in_templates_and_means_the_same() -> None:
         assert _hooks(whole, name) == _hooks(one, name)
 
 
-def test_what_pools_repeat_is_written_once() -> None:
+def test_values_shared_by_pools_are_written_once() -> None:
     found = import_resalloc("pools.yaml", pools_yaml().encode(), "demo", with_scripts=True)
 
     written = str(found.text)
@@ -319,7 +317,7 @@ def test_what_pools_repeat_is_written_once() -> None:
     assert "  copr-hv-ppc64le:\n    extends: [copr-hv]\n" in written
 
 
-def test_pools_that_have_little_in_common_get_no_template_of_their_own() -> None:
+def test_dissimilar_pools_get_no_template() -> None:
     text = "p: {cmd_new: a, cmd_delete: b, cmd_list: c}\n"
 
     found = import_resalloc("pools.yaml", text.encode(), "demo")
@@ -334,7 +332,7 @@ def test_an_empty_command_is_a_missing_one() -> None:
     assert tells(found.findings[0].message, "cmd_new", "p")
 
 
-def test_every_mistake_of_a_file_is_reported_at_once() -> None:
+def test_all_errors_of_a_file_are_reported_together() -> None:
     found = imported("  max: -1\n  tags: [a, {name: b, weight: 1}]\n  livecheck_period: x\n")
 
     assert wrong(found) == [

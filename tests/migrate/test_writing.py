@@ -35,7 +35,7 @@ def test_every_value_reads_back_as_itself(value: object, comment: str) -> None:
     assert read.root.plain() == {"flow": value, "list": listed}
 
 
-def test_comments_stand_above_and_below_what_they_are_about() -> None:
+def test_comments_are_above_and_below_their_mapping() -> None:
     rules = YamlBlock([YamlBlock({"match": "a"}, ["of a"])], ["of all"], ["left out"])
 
     assert to_text(YamlBlock({"fleet": "x", "powerful": rules}, ["written"])).splitlines() == [

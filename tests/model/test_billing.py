@@ -70,7 +70,7 @@ def test_an_hour_is_billed_when_it_begins_and_charged_as_it_passes() -> None:
     assert (life.accrued(NOW, half), life.accrued(half, whole)) == (Decimal("0.18"),) * 2
 
 
-def test_a_machine_at_hetzner_costs_type_and_address_by_the_hour_to_26_days() -> None:
+def test_hetzner_tariff_has_type_and_address_capped_at_26_days() -> None:
     assert a_tariff(a_fleet()) == Tariff(
         price=Decimal("0.2227"), increment=3600, cap=Decimal("0.2227") * 624
     )
@@ -85,7 +85,7 @@ def test_disk_above_the_type_s_own_costs_and_disk_within_it_does_not() -> None:
     assert price("340GiB") == Decimal("0.2227") + 100 * Decimal("0.0000917")
 
 
-def test_swap_is_made_on_the_disk_and_costs_only_what_does_not_fit_there() -> None:
+def test_swap_costs_only_its_part_beyond_the_disk() -> None:
     def price(swap: str) -> Decimal:
         pool = a_pool(machine={"type": "ccx33", "swap": swap})
         return a_tariff(a_fleet(pools={"builders": pool})).price
@@ -94,7 +94,7 @@ def test_swap_is_made_on_the_disk_and_costs_only_what_does_not_fit_there() -> No
     assert price("250GiB") == Decimal("0.2227") + 10 * Decimal("0.0000917")
 
 
-def test_swap_needs_disk_beside_the_disk_that_is_asked_for() -> None:
+def test_swap_is_added_to_required_disk() -> None:
     pool = a_pool(machine={"type": "ccx33", "disk": "200GiB", "swap": "64GiB"})
 
     tariff = a_tariff(a_fleet(pools={"builders": pool}))
@@ -124,7 +124,7 @@ def test_a_price_that_the_pool_states_says_it_all() -> None:
     assert a_tariff(a_fleet(pools={"builders": pool})).price == Decimal("0.5")
 
 
-def test_at_aws_disk_and_address_count_in_dollars_with_a_minute_at_least() -> None:
+def test_aws_tariff_converts_disk_and_address_with_minimum_minute() -> None:
     fleet = a_fleet(
         money={"exchange": {"USD": {"rate": 0.5, "as_of": "2026-11-01"}}},
         providers={"amazon": {"kind": "aws", "region": "eu-central-1"}},
@@ -141,7 +141,7 @@ def test_at_aws_disk_and_address_count_in_dollars_with_a_minute_at_least() -> No
     assert tariff == Tariff(price=dollars / 2, increment=1, minimum=60)
 
 
-def test_without_an_exchange_rate_there_is_no_tariff() -> None:
+def test_tariff_is_none_without_exchange_rate() -> None:
     fleet = a_fleet(providers={"hetzner": {"kind": "aws", "region": "eu-central-1"}})
 
     assert tariff_at(fleet, "hetzner", "c7a.8xlarge", "on-demand") is None
@@ -156,11 +156,11 @@ def test_a_simulated_provider_bills_as_fleet_yaml_says() -> None:
     assert tariff == Tariff(price=Decimal("0.0787"), increment=3600, cap=Decimal("7.87"))
 
 
-def test_a_simulated_provider_bills_by_the_second_unless_told_otherwise() -> None:
+def test_simulated_tariff_is_per_second_by_default() -> None:
     assert a_tariff(a_sim_fleet()) == Tariff(price=Decimal("0.0777"))
 
 
-def test_the_address_of_a_spot_machine_costs_what_it_always_costs() -> None:
+def test_spot_machine_pays_full_price_of_address() -> None:
     provider = {
         "kind": "sim",
         "billing": {"address": "0.001 EUR/h"},

@@ -95,7 +95,7 @@ def test_a_price_of_a_dedicated_machine_or_of_nought_is_left_out() -> None:
     }
 
 
-def test_a_provider_s_price_list_replaces_its_kind_s_with_address_and_disk() -> None:
+def test_price_list_of_provider_replaces_catalogue_prices() -> None:
     world = a_world(prices={"hetzner": LIST})
     fleet = with_price_lists(a_fleet(), world)
 
@@ -127,7 +127,7 @@ def test_a_fleet_with_the_same_price_lists_is_the_same_fleet() -> None:
     assert with_price_lists(fleet, a_world(prices={"hetzner": newer})) != listed
 
 
-def test_a_world_without_price_lists_is_digested_as_before_there_were_any() -> None:
+def test_world_digest_is_unchanged_without_price_lists() -> None:
     assert "prices" not in a_world().model_dump(mode="json")
     assert world_digest(a_world()) != world_digest(a_world(prices={"hetzner": LIST}))
 

@@ -14,31 +14,31 @@ DIED = images.Test(kind="boot", at=NOW, seconds=100, problems=("it died",), prov
 
 
 @pytest.mark.parametrize("state", ["built", "failed"])
-def test_what_passes_is_tested_from_now_on(state: str) -> None:
+def test_version_is_tested_when_its_test_passes(state: str) -> None:
     after = after_tests(a_version(state=state, why="it was bad"), (PASSED,), NOW)
 
     assert (after.state, after.since, after.why) == ("tested", NOW, "")
 
 
-def test_what_passes_again_is_tested_since_the_first_time() -> None:
+def test_tested_version_keeps_its_first_time() -> None:
     assert after_tests(a_version(since=ago(hours=1)), (PASSED,), NOW).since == ago(hours=1)
 
 
 @pytest.mark.parametrize("state", ["built", "tested"])
-def test_what_does_not_pass_has_failed_and_says_why(state: str) -> None:
+def test_version_is_failed_with_reason_when_its_test_fails(state: str) -> None:
     after = after_tests(a_version(state=state), (FAILED,), NOW)
 
     assert (after.state, after.since, after.why) == ("failed", NOW, "/etc/a is wrong")
 
 
 @pytest.mark.parametrize("state", ["building", "candidate", "current", "previous", "retired"])
-def test_what_is_in_use_keeps_its_state(state: str) -> None:
+def test_version_in_use_keeps_its_state_when_test_fails(state: str) -> None:
     before = a_version(state=state)
 
     assert after_tests(before, (FAILED,), NOW) == before
 
 
-def test_the_tags_that_the_worker_told_are_kept() -> None:
+def test_version_keeps_tags_of_last_successful_boot() -> None:
     before = a_version(state="current", provides=("worker:old",))
 
     assert after_tests(before, (PASSED, BOOTED), NOW).provides == BOOTED.provides

@@ -39,7 +39,7 @@ def test_each_key_of_a_recipe_becomes_a_variable_of_the_role() -> None:
     }
 
 
-def test_a_recipe_without_keys_keeps_the_role_s_defaults_but_starts_nothing() -> None:
+def test_empty_recipe_has_role_defaults_without_service_start() -> None:
     defaults = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"))
     variables = role_variables(recipe())
 
@@ -74,11 +74,11 @@ def test_whatever_goes_into_the_image_changes_its_digest(key: str, value: object
         {"source": None, "packages": [], "swap": None},
     ],
 )
-def test_what_is_not_in_the_image_leaves_its_digest_alone(keys: dict[str, object]) -> None:
+def test_recipe_digest_ignores_keys_outside_the_image(keys: dict[str, object]) -> None:
     assert recipe_digest(recipe(**keys)) == recipe_digest(recipe())
 
 
-def test_the_same_source_and_server_in_other_words_have_the_same_digest() -> None:
+def test_recipe_digest_ignores_spelling_of_source_and_url() -> None:
     one = recipe(source=SOURCE, api_url="https://d.example")
     other = recipe(source=SOURCE + "\n", api_url="https://d.example/api/")
 

@@ -26,7 +26,7 @@ REUSE = Reuse.model_validate({"opportunity": "5m", "max_uses": 3, "max_age": "1h
 
 
 @pytest.mark.parametrize("state", [TicketState.CLOSED, TicketState.FAILED, TicketState.EXPIRED])
-def test_what_has_ended_stays_as_it_ended(state: TicketState) -> None:
+def test_ended_ticket_is_unchanged_by_later_events(state: TicketState) -> None:
     ended = a_ticket(state=state, lease=1)
 
     assert close(ended, NOW) == ended

@@ -19,7 +19,7 @@ def document(*, delay: int = 0) -> dict[str, list[object]]:
     return loaded
 
 
-def test_a_machine_is_told_its_token_and_its_server_in_files_of_the_worker() -> None:
+def test_user_data_has_token_and_server_in_worker_files() -> None:
     assert document()["write_files"] == [
         {
             "path": "/etc/debusine/worker/config.ini",
@@ -82,7 +82,7 @@ def test_a_slash_at_the_end_of_the_url_is_not_doubled() -> None:
 
 
 @given(token=TEXTS, delay=st.integers(0, 3600), swap=st.integers(0, 1 << 20))
-def test_what_is_written_is_read_back(token: str, delay: int, swap: int) -> None:
+def test_user_data_round_trips(token: str, delay: int, swap: int) -> None:
     data = read_user_data(write_user_data(URL, token, delay=delay, swap=swap))
 
     assert (data.delay, data.swap) == (delay, swap)
@@ -114,5 +114,5 @@ def test_other_texts_are_refused_and_not_shown(text: str) -> None:
     assert refusal.value.__context__ is None
 
 
-def test_what_was_read_does_not_show_its_token() -> None:
+def test_repr_of_user_data_hides_token() -> None:
     assert TOKEN not in repr(read_user_data(write_user_data(URL, TOKEN)))

@@ -25,7 +25,7 @@ from fleet.errors import add_extra
         ),
     ],
 )
-def test_a_missing_extra_is_added_by_what_installed_fleet(
+def test_hint_adds_extra_with_the_installer_in_use(
     prefix: str, pip: object, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "prefix", prefix)

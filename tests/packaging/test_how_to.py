@@ -61,9 +61,7 @@ def everything(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Install
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in FOLLOWED])
-def test_the_wheel_says_what_a_page_shows(
-    name: str, everything: Installed, tmp_path: Path
-) -> None:
+def test_wheel_matches_output_of_page(name: str, everything: Installed, tmp_path: Path) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     # What a page starts of the checkout beside fleet finds that on PYTHONPATH; fleet must not.
     program = ("env", "-u", "PYTHONPATH", str(everything.program))
@@ -76,7 +74,7 @@ def test_the_wheel_says_what_a_page_shows(
     assert steady(now) == steady(text)
 
 
-def test_what_is_not_followed_is_a_how_to_of_the_index() -> None:
+def test_excluded_pages_are_in_the_index() -> None:
     assert NOT_FOLLOWED.keys() <= set(LISTED)
 
 

@@ -107,7 +107,7 @@ def test_apply_and_doctor_name_the_extra_that_changes_machines(stranger: Strange
     assert "'fleet-reconciler[pulumi]'" in engine["fix"]
 
 
-def test_a_fleet_of_the_real_engine_is_planned_and_not_applied_without_its_extra(
+def test_pulumi_fleet_is_planned_but_not_applied_without_extra(
     stranger: Stranger,
 ) -> None:
     text = HETZNER.replace("kind: world, path: world.json", "kind: tickets")

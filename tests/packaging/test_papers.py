@@ -89,7 +89,7 @@ def archive(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_sbom_names_what_the_last_layer_leaves(archive: Path) -> None:
+def test_sbom_lists_contents_of_last_layer(archive: Path) -> None:
     made = sbom(archive)
 
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(made)) is None
@@ -128,7 +128,7 @@ def test_the_provenance_names_the_files_by_their_digests(archive: Path, tmp_path
     ]
 
 
-def test_outside_of_a_job_there_is_no_provenance(archive: Path, tmp_path: Path) -> None:
+def test_provenance_fails_outside_of_a_job(archive: Path, tmp_path: Path) -> None:
     told = run_process(
         *(PYTHON, ROOT / "tools/provenance.py", archive),
         cwd=tmp_path,

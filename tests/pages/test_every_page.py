@@ -172,7 +172,7 @@ def test_axe_finds_nothing_on_any_page(tab: Tab, axe: str, pages: dict[str, str]
         ("<h5>Too deep</h5>", "heading-order"),
     ],
 )
-def test_axe_finds_what_is_wrong_with_a_page_of_ours(
+def test_axe_detects_faults_in_our_pages(
     tab: Tab, axe: str, pages: dict[str, str], tmp_path: Path, wrong: tuple[str, str]
 ) -> None:
     put, rule = wrong

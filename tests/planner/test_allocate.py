@@ -33,7 +33,7 @@ def test_free_workers_come_before_machines() -> None:
     assert served(allocation) == {FREE: ["a1"], CHEAP: ["a2"]}
 
 
-def test_a_scarce_worker_is_left_to_who_fits_nothing_else() -> None:
+def test_scarce_worker_serves_request_without_alternative() -> None:
     scarce, common = free_workers("scarce", 1), free_workers("common", 1)
 
     allocation = solved(
@@ -43,7 +43,7 @@ def test_a_scarce_worker_is_left_to_who_fits_nothing_else() -> None:
     assert served(allocation) == {"common": ["a1"], "scarce": ["b1"]}
 
 
-def test_what_is_cheap_for_one_is_given_up_where_all_together_cost_less() -> None:
+def test_allocation_minimizes_total_cost() -> None:
     allocation = solved(
         [a_place(CHEAP, "1"), a_place(DEAR, "3"), a_place("other/m/on-demand", "1.5")],
         [a_group("a", 1, CHEAP, "other/m/on-demand"), a_group("b", 1, CHEAP, DEAR)],
@@ -73,7 +73,7 @@ def test_an_earlier_rank_is_served_first_however_many_wait_behind() -> None:
     assert [r.key for _, r in allocation.served[CHEAP]] == ["first1", "late1"]
 
 
-def test_an_earlier_rank_takes_what_it_needs_from_several_of_a_later_one() -> None:
+def test_earlier_rank_displaces_several_requests_of_later_rank() -> None:
     big, small = a_group("big", 1, CHEAP), a_group("small", 3, CHEAP, rank=1)
     budget = LimitRow(
         ("budgets", "b"),
@@ -99,7 +99,7 @@ def test_in_one_rank_as_many_as_possible_are_served() -> None:
     assert len(solved([a_place(CHEAP)], [dear, cheap], budget).unserved) == 1
 
 
-def test_the_oldest_of_a_group_are_served_and_the_others_told_why() -> None:
+def test_oldest_requests_of_group_are_served_others_have_stop() -> None:
     limit = a_limit(1, CHEAP)
 
     allocation = solved([a_place(CHEAP)], [a_group("a", 3, CHEAP)], limit)
@@ -129,7 +129,7 @@ def test_short_requests_share_a_machine() -> None:
     assert allocation.machines == {CHEAP: 2}
 
 
-def test_what_is_left_of_a_machine_is_used_before_another_is_made() -> None:
+def test_remaining_capacity_is_used_before_a_new_machine() -> None:
     limit = a_limit(1, CHEAP)
 
     allocation = solved(
@@ -149,7 +149,7 @@ def test_ties_are_broken_by_name() -> None:
     assert allocation.machines == {"p1/m/on-demand": 1}
 
 
-def test_the_bound_is_what_whole_machines_cost_at_least() -> None:
+def test_bound_counts_integer_machines() -> None:
     proof = solved([a_place(CHEAP, "2")], [a_group("a", 5, CHEAP, share=0.5)]).proof
 
     assert proof.cost == pytest.approx(6)
@@ -157,7 +157,7 @@ def test_the_bound_is_what_whole_machines_cost_at_least() -> None:
     assert proof.relaxed == pytest.approx(5, rel=1e-4)
 
 
-def test_what_shares_neither_demand_nor_a_limit_is_solved_apart() -> None:
+def test_independent_groups_are_separate_components() -> None:
     places = {key: a_place(key) for key in (CHEAP, DEAR)}
     groups = [a_group("a", 1, CHEAP), a_group("b", 1, DEAR)]
 
@@ -199,7 +199,7 @@ def test_the_proofs_of_parts_that_share_nothing_add_up() -> None:
     assert not (Proof() + Proof()).rounded
 
 
-def test_what_several_parts_cost_is_proven_together() -> None:
+def test_proof_sums_components() -> None:
     proof = solved(
         [a_place(CHEAP, "1"), a_place(DEAR, "2")],
         [a_group("a", 2, CHEAP, share=0.75), a_group("b", 1, DEAR)],
@@ -220,7 +220,7 @@ def test_a_group_is_counted_where_it_is_served() -> None:
     assert allocation.counts == {("a", FREE): 1, ("a", CHEAP): 1, ("b", CHEAP): 1}
 
 
-def test_what_work_costs_is_part_of_what_is_proven() -> None:
+def test_proof_cost_includes_work() -> None:
     group = a_group("a", 2, CHEAP)
     group = replace(group, fits={CHEAP: Fit(money=Decimal("0.25"))})
 
@@ -230,7 +230,7 @@ def test_what_work_costs_is_part_of_what_is_proven() -> None:
     assert proof.bound == pytest.approx(2.5)
 
 
-def test_a_dearer_machine_is_made_where_work_on_it_costs_that_much_less() -> None:
+def test_expensive_machine_is_created_when_its_work_is_cheaper() -> None:
     group = a_group("a", 1, CHEAP, DEAR)
     group = replace(group, fits={CHEAP: Fit(money=Decimal(3)), DEAR: Fit(money=Decimal(1))})
 
@@ -241,13 +241,13 @@ def test_a_place_where_nothing_is_made_has_no_machines() -> None:
     assert solved([a_place(CHEAP)], [a_group("a", 1, CHEAP)], a_limit(0, CHEAP)).machines == {}
 
 
-def test_a_place_that_is_full_of_those_who_come_first_stops_without_a_limit() -> None:
+def test_full_place_is_a_stop_without_rows() -> None:
     allocation = solved([free_workers(FREE, 1)], [a_group("a", 2, FREE)])
 
     assert [(stop.place, stop.rows) for stop in allocation.unserved["a2"]] == [(FREE, ())]
 
 
-def test_a_part_of_a_free_worker_serves_who_needs_no_more_than_that() -> None:
+def test_fractional_free_worker_serves_only_requests_that_fit() -> None:
     allocation = solved(
         [free_workers(FREE, 1.5)],
         [a_group("half", 2, FREE, share=0.5), a_group("whole", 1, FREE, rank=1)],
@@ -273,7 +273,7 @@ def test_requests_served_at_a_place_are_listed_in_the_order_of_ranks() -> None:
     assert served(allocation) == {CHEAP: ["b1", "a1"]}
 
 
-def test_a_machine_takes_of_a_limit_what_the_limit_says_of_its_place() -> None:
+def test_machine_uses_limit_by_weight_of_its_place() -> None:
     row = LimitRow(("x",), "at x", Decimal(5), {CHEAP: Decimal(2), DEAR: Decimal("1.25")})
 
     allocation = solved(
@@ -284,7 +284,7 @@ def test_a_machine_takes_of_a_limit_what_the_limit_says_of_its_place() -> None:
     assert [stop.rows for stop in allocation.unserved["a5"]] == [(row,), (row,)]
 
 
-def test_one_request_more_is_stopped_by_what_it_takes_beside_its_machine() -> None:
+def test_request_is_stopped_by_its_own_use_of_a_limit() -> None:
     row = LimitRow(
         ("x",), "at x", Decimal(3), {CHEAP: Decimal(1)}, requests={("a", CHEAP): Decimal(1)}
     )
@@ -304,7 +304,7 @@ def test_a_limit_that_is_not_whole_is_not_passed_by_a_millionth() -> None:
     assert allocation.unserved["a4"][0].rows == (row,)
 
 
-def test_limits_join_only_what_they_count() -> None:
+def test_limits_join_only_groups_they_count() -> None:
     places = {key: a_place(key) for key in (CHEAP, DEAR, "third/m/on-demand")}
     groups = [a_group("a", 2, CHEAP), a_group("b", 2, DEAR), a_group("c", 2, "third/m/on-demand")]
     row = LimitRow(

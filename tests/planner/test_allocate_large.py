@@ -51,7 +51,7 @@ def keys_at(allocation: Allocation, place: str) -> list[str]:
     return [request.key for _, request in allocation.served[place]]
 
 
-def test_where_there_is_room_everybody_is_served_with_the_cheapest_machines() -> None:
+def test_large_component_is_served_at_minimum_cost_within_capacity() -> None:
     allocation = solved(many(0.3, CHEAP, DEAR))
 
     assert allocation.unserved == {}
@@ -61,14 +61,14 @@ def test_where_there_is_room_everybody_is_served_with_the_cheapest_machines() ->
     assert allocation.proof.relaxed == pytest.approx(240, rel=1e-4)
 
 
-def test_workers_that_exist_serve_those_who_came_first() -> None:
+def test_existing_workers_serve_oldest_requests() -> None:
     allocation = solved(many(1.0, CHEAP, FREE))
 
     assert keys_at(allocation, FREE) == [f"g{number:04}" for number in range(20)]
     assert allocation.machines == {CHEAP: SIZE - 20}
 
 
-def test_earlier_ranks_are_served_first_and_that_nothing_is_cheaper_is_proven() -> None:
+def test_earlier_ranks_are_served_first_at_proven_cost() -> None:
     allocation = solved(many(1.0, CHEAP, DEAR, ranks=3), a_limit(300, CHEAP), a_limit(50, DEAR))
 
     assert served_by_rank(allocation) == {0: 267, 1: 83}
@@ -87,7 +87,7 @@ def test_earlier_ranks_are_served_first_when_there_are_hundreds(ranks: int) -> N
     assert served_by_rank(allocation) == Counter(first)
 
 
-def test_of_one_rank_those_who_came_first_are_served() -> None:
+def test_oldest_requests_of_a_rank_are_served() -> None:
     allocation = solved(many(0.5, CHEAP, DEAR), a_limit(100, CHEAP), a_limit(50, DEAR))
 
     assert sorted(allocation.unserved) == [f"g{number:04}" for number in range(300, SIZE)]
@@ -117,7 +117,7 @@ def test_a_later_rank_is_served_where_those_before_it_fit_nothing() -> None:
 
 
 @pytest.mark.parametrize("room", ["101", "100.5", "99.9"])
-def test_a_budget_that_counts_requests_unlike_is_never_passed_and_nearly_used_up(
+def test_budget_with_unequal_weights_is_respected_and_nearly_used(
     room: str,
 ) -> None:
     groups = many(1.0, CHEAP, DEAR, ranks=2)
@@ -156,7 +156,7 @@ def test_machines_and_requests_count_to_one_limit_together() -> None:
     assert len(allocation.unserved) == SIZE - 100 - 20
 
 
-def test_a_dearer_machine_is_made_where_work_on_it_costs_that_much_less() -> None:
+def test_expensive_machine_is_created_when_its_work_is_cheaper() -> None:
     fits = {CHEAP: Fit(money=Decimal(3)), DEAR: Fit(money=Decimal(1))}
 
     allocation = solved([a_group(number, fits) for number in range(SIZE)])
@@ -175,7 +175,7 @@ def test_the_order_of_groups_never_matters() -> None:
     assert there.machines == back.machines
 
 
-def test_a_scarce_worker_is_left_to_who_fits_nothing_else() -> None:
+def test_scarce_worker_serves_request_without_alternative() -> None:
     choosy = [replace(group, fits={FREE: Fit()}) for group in many(1.0, FREE)]
     choosy += [
         replace(a_group(SIZE + number, {FREE: Fit()}), id=f"more{number}")
@@ -189,7 +189,7 @@ def test_a_scarce_worker_is_left_to_who_fits_nothing_else() -> None:
     assert len(keys_at(allocation, OTHER)) == 20
 
 
-def test_rounding_past_a_limit_is_taken_back_from_those_who_count_to_it() -> None:
+def test_repair_removes_requests_that_count_to_the_exceeded_limit() -> None:
     counted = many(1.0, CHEAP, DEAR)
     takes = {
         (group.id, place): Decimal(1 + number % 3)
@@ -208,7 +208,7 @@ def test_rounding_past_a_limit_is_taken_back_from_those_who_count_to_it() -> Non
     assert served_by_rank(allocation)[1] == len(others)
 
 
-def test_who_gains_least_from_a_worker_that_exists_has_a_machine_made() -> None:
+def test_request_that_gains_least_from_worker_gets_a_machine() -> None:
     fits = [
         {CHEAP: Fit(money=Decimal(number % 3)), FREE: Fit(share=0.5)} for number in range(SIZE)
     ]
@@ -221,7 +221,7 @@ def test_who_gains_least_from_a_worker_that_exists_has_a_machine_made() -> None:
     assert allocation.proof.bound == pytest.approx(allocation.proof.cost)
 
 
-def test_of_a_part_of_a_worker_nothing_is_proven_that_whole_requests_cannot_use() -> None:
+def test_bound_omits_worker_capacity_below_one_request() -> None:
     fits = {CHEAP: Fit(), OTHER: Fit()}
     places = PLACES | {OTHER: replace(PLACES[OTHER], room=19.9)}
 
@@ -231,7 +231,7 @@ def test_of_a_part_of_a_worker_nothing_is_proven_that_whole_requests_cannot_use(
 
 
 @pytest.mark.parametrize(("by_priority", "made"), [(False, {CHEAP: 800}), (True, {DEAR: 800})])
-def test_in_a_large_component_priorities_count_before_money_or_where_it_is_equal(
+def test_priority_of_pools_precedes_or_breaks_ties_of_cost(
     *, by_priority: bool, made: dict[str, int]
 ) -> None:
     fits = {CHEAP: Fit(), EQUAL: Fit(priority=-1), DEAR: Fit(priority=1)}
@@ -246,9 +246,7 @@ def test_in_a_large_component_priorities_count_before_money_or_where_it_is_equal
 
 @pytest.mark.engine  # takes long
 @pytest.mark.parametrize(("limited", "most"), [(False, 1.01), (True, 1.05)])
-def test_an_invented_fleet_costs_hardly_more_than_what_is_proven(
-    *, limited: bool, most: float
-) -> None:
+def test_generated_fleet_costs_nearly_its_bound(*, limited: bool, most: float) -> None:
     scene = scene_of(Size(1_000, 300, 40, 100, limited=limited))
 
     optimum = reconcile(scene.fleet, world_of(scene)).optimum

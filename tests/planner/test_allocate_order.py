@@ -43,7 +43,7 @@ THIRD = "third/m/on-demand"
 
 @pytest.mark.parametrize("first", [(CHEAP,), (CHEAP, DEAR), (CHEAP, THIRD)])
 @pytest.mark.parametrize("second", [(CHEAP,), (CHEAP, DEAR), (DEAR, CHEAP, THIRD)])
-def test_of_one_rank_who_came_first_is_served_whatever_else_anybody_fits(
+def test_oldest_requests_of_rank_are_served_despite_other_fits(
     first: tuple[str, ...], second: tuple[str, ...]
 ) -> None:
     places = [a_place(CHEAP), a_place(DEAR), a_place(THIRD)]
@@ -61,7 +61,7 @@ def test_of_one_rank_who_came_first_is_served_whatever_else_anybody_fits(
     assert sorted(allocation.unserved) == ["even2", "even3", "odd3"]
 
 
-def test_without_a_solver_who_makes_room_for_who_came_first_goes_elsewhere() -> None:
+def test_without_solver_younger_request_moves_for_older_one() -> None:
     young = arriving(a_group("young", 2, FREE, CHEAP), 1, 2)
     old = arriving(a_group("old", 1, FREE), 2)
     problem = Problem((young, old), (free_workers(FREE, 2.0), a_place(CHEAP)), ())
@@ -71,7 +71,7 @@ def test_without_a_solver_who_makes_room_for_who_came_first_goes_elsewhere() -> 
     assert served(allocation) == {CHEAP: ["young2"], FREE: ["young1", "old1"]}
 
 
-def test_who_came_first_waits_where_it_would_take_more_of_a_limit() -> None:
+def test_older_request_waits_when_it_uses_more_of_a_limit() -> None:
     old, young = arriving(a_group("old", 1, CHEAP), 1), arriving(a_group("young", 1, CHEAP), 2)
     takes = {("old", CHEAP): Decimal(3), ("young", CHEAP): Decimal(1)}
 
@@ -82,14 +82,14 @@ def test_who_came_first_waits_where_it_would_take_more_of_a_limit() -> None:
     assert served(allocation) == {CHEAP: ["young1"]}
 
 
-def test_who_came_first_waits_where_it_would_take_more_of_a_worker() -> None:
+def test_older_request_waits_when_it_uses_more_of_a_worker() -> None:
     old = arriving(a_group("old", 1, FREE), 1)
     young = arriving(a_group("young", 1, FREE, share=0.5), 2)
 
     assert served(solved([free_workers(FREE, 0.5)], [young, old])) == {FREE: ["young1"]}
 
 
-def test_who_came_first_in_a_later_rank_waits_for_the_earlier_rank() -> None:
+def test_older_request_of_later_rank_waits() -> None:
     old = arriving(a_group("old", 1, CHEAP, DEAR, rank=1), 1)
     young = arriving(a_group("young", 1, CHEAP), 2)
 
@@ -120,7 +120,7 @@ def test_no_rank_gets_less_than_if_all_was_searched(seed: int) -> None:
         st.sets(st.sampled_from([FREE, "other", CHEAP, DEAR]), min_size=1), min_size=1, max_size=12
     )
 )
-def test_what_exists_goes_to_who_came_first_of_those_that_fit(
+def test_existing_workers_serve_oldest_fitting_requests(
     fits: list[set[str]],
 ) -> None:
     """The queue gives its free worker to the first that fits it, whatever a plan says."""
@@ -141,7 +141,7 @@ def test_what_exists_goes_to_who_came_first_of_those_that_fit(
         )
 
 
-def test_the_check_of_ranks_finds_who_waits_in_favour_of_a_later_rank() -> None:
+def test_check_of_ranks_detects_wrong_order() -> None:
     groups = [a_group("early", 2, DEAR), a_group("late", 1, DEAR, rank=1)]
     places, rows = {DEAR: a_place(DEAR)}, [a_limit(1, DEAR)]
     found = Allocation(unserved={"early1": (), "early2": ()})

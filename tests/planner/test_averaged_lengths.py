@@ -73,7 +73,7 @@ def test_no_optimum_is_claimed_when_lengths_were_averaged(case: str) -> None:
     assert not optimum.is_optimal
 
 
-def test_no_optimum_is_claimed_when_a_free_worker_takes_one_of_two_lengths() -> None:
+def test_gap_is_1_when_free_worker_fits_one_of_two_lengths() -> None:
     fleet = a_fleet_of({"machine": "ccx33", "max": 2})
 
     assert optimum_of(fleet, builds(SHORT, LONG), a_worker()).gap == 1

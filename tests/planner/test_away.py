@@ -52,7 +52,7 @@ def deletions(plan: Plan) -> list[tuple[str, Reason]]:
 
 
 @pytest.mark.parametrize("state", sorted(set(WorkerState) - {WorkerState.ENROLLED}))
-def test_a_machine_that_is_off_goes_at_once_whatever_its_worker_is_said_to_do(
+def test_stopped_machine_is_deleted_in_any_worker_state(
     state: WorkerState,
 ) -> None:
     plan = planned(a_debusine_fleet(), a_debusine_world(ours(state=state), off=(FIRST,)))
@@ -77,14 +77,14 @@ def test_an_idle_worker_on_a_machine_that_is_off_is_only_disabled() -> None:
     assert not action.releases
 
 
-def test_a_machine_that_is_off_is_no_capacity_and_stands_in_for_nothing() -> None:
+def test_stopped_machine_is_not_capacity() -> None:
     world = a_debusine_world(ours(), off=(FIRST,), requests=(a_request(),))
 
     assert created(planned(a_debusine_fleet(min=1), world)) == [SECOND]
 
 
 @pytest.mark.parametrize("worker", [(), (ours(state=WorkerState.ENROLLED),)])
-def test_a_machine_that_stopped_before_its_worker_came_has_failed_at_once(
+def test_machine_stopped_before_registration_is_a_boot_failure(
     worker: tuple[Worker, ...],
 ) -> None:
     world = a_debusine_world(*worker, off=(FIRST,), age=1, requests=(a_request(),))
@@ -96,14 +96,14 @@ def test_a_machine_that_stopped_before_its_worker_came_has_failed_at_once(
     assert created(plan) == [SECOND]
 
 
-def test_without_anybody_to_ask_a_machine_that_is_off_stays_and_a_person_is_told() -> None:
+def test_stopped_machine_is_kept_with_notice_without_registry() -> None:
     plan = planned(a_debusine_fleet(), a_debusine_world(off=(FIRST,), workers=None))
 
     assert plan.is_quiet
     assert tells(plan.attention[0], FIRST, "billed", "stopped")
 
 
-def test_one_that_stays_for_want_of_anybody_to_ask_keeps_no_other_from_going() -> None:
+def test_kept_stopped_machine_does_not_block_other_deletions() -> None:
     world = a_debusine_world(
         ours(SECOND, state=WorkerState.DISABLED), machines=(FIRST, SECOND), off=(FIRST, SECOND)
     )
@@ -111,7 +111,7 @@ def test_one_that_stays_for_want_of_anybody_to_ask_keeps_no_other_from_going() -
     assert deletions(planned(a_debusine_fleet(admin=False), world)) == [(SECOND, Reason.STOPPED)]
 
 
-def test_a_paused_pool_keeps_what_is_off() -> None:
+def test_paused_pool_keeps_stopped_machine() -> None:
     assert planned(
         a_debusine_fleet(mode="pause"), a_debusine_world(busy_and_away(), off=(FIRST,))
     ).is_quiet
@@ -147,7 +147,7 @@ def test_the_work_of_a_worker_without_a_token_goes_back() -> None:
     assert [each.releases for each in plan.actions if isinstance(each, Delete)] == [True]
 
 
-def test_where_nothing_is_deleted_what_is_stranded_goes_back_all_the_same() -> None:
+def test_stranded_request_is_released_while_deletions_pause() -> None:
     stranded = ours(state=WorkerState.DISABLED, running="90", stranded=True)
     world = a_debusine_world(stranded, demand=Unknown(unknown="it does not answer"))
 
@@ -181,7 +181,7 @@ def lately(name: str = FIRST, *, seconds: int = RETURN_GRACE, **overrides: objec
     return away(name, **({"machine": name, "last_seen": heard, "since": heard} | overrides))
 
 
-def test_a_worker_that_is_away_for_a_moment_is_given_what_waits() -> None:
+def test_briefly_absent_worker_serves_waiting_request() -> None:
     plan = planned(a_debusine_fleet(), a_debusine_world(lately(), requests=(a_request(),)))
 
     assert plan.is_quiet
@@ -194,16 +194,14 @@ def test_a_worker_that_is_away_for_a_moment_counts_for_min_and_spare(pool: dict[
 
 
 @pytest.mark.parametrize("gone", [lately(seconds=RETURN_GRACE + 1), lately(draining=True)])
-def test_one_away_for_longer_or_drained_is_no_capacity(gone: Worker) -> None:
+def test_long_absent_or_drained_worker_is_not_capacity(gone: Worker) -> None:
     world = a_debusine_world(gone, requests=(a_request(),))
 
     assert created(planned(a_debusine_fleet(), world)) == [SECOND]
 
 
 @pytest.mark.parametrize(("age", "made"), [(60, []), (86400, [SECOND])])
-def test_one_that_registered_and_was_never_heard_counts_while_it_boots(
-    age: int, made: list[str]
-) -> None:
+def test_registered_worker_counts_until_its_boot_deadline(age: int, made: list[str]) -> None:
     first = lately(last_seen=None, since=ago(seconds=age))
     world = a_debusine_world(first, age=age, requests=(a_request(),))
 
@@ -220,7 +218,7 @@ def test_one_away_for_a_moment_is_still_shown_as_not_connected() -> None:
 
 
 @pytest.mark.parametrize("others", [(), (ours(SECOND, connected_since=ago(minutes=9)),)])
-def test_a_machine_stays_with_a_warning_while_its_queue_hears_no_worker(
+def test_machine_is_kept_with_notice_when_queue_hears_no_worker(
     others: tuple[Worker, ...],
 ) -> None:
     names = (FIRST, *(worker.name for worker in others))
@@ -233,7 +231,7 @@ def test_a_machine_stays_with_a_warning_while_its_queue_hears_no_worker(
     assert f"{AGO} ago" in said
 
 
-def test_a_busy_worker_that_is_away_is_never_deleted_and_a_person_is_told() -> None:
+def test_absent_busy_worker_is_kept_with_notice() -> None:
     world = a_debusine_world(busy_and_away(), ours(SECOND, **HEARD), machines=(FIRST, SECOND))
 
     plan = planned(a_debusine_fleet(), world)
@@ -259,7 +257,7 @@ def test_a_drained_worker_that_is_away_goes_like_any_other() -> None:
     ]
 
 
-def test_a_pool_that_is_not_wanted_drains_what_is_away_too() -> None:
+def test_unwanted_pool_drains_absent_worker() -> None:
     lately = away(last_seen=ago(minutes=1), since=ago(minutes=1))
 
     (action,) = reconcile(a_debusine_fleet(mode="drain"), a_debusine_world(lately)).actions
@@ -267,7 +265,7 @@ def test_a_pool_that_is_not_wanted_drains_what_is_away_too() -> None:
     assert isinstance(action, Drain)
 
 
-def test_above_max_what_is_away_goes_first() -> None:
+def test_absent_worker_is_drained_first_above_max() -> None:
     lately = away(THIRD, last_seen=ago(minutes=1), since=ago(minutes=1))
     names = (FIRST, SECOND, THIRD)
     world = a_debusine_world(ours(FIRST), ours(SECOND), lately, machines=names)

@@ -27,14 +27,14 @@ from tests.builders.budgeting import (
 # what is chosen takes
 
 
-def test_a_new_machine_takes_its_boot_and_idle_time_and_a_request_its_work() -> None:
+def test_machine_uses_budget_for_boot_and_idle_and_request_for_work() -> None:
     today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world())
 
     assert rounded(today.row.machines[NEW.key]) == rounded(TAIL)
     assert rounded(today.row.requests["g", NEW.key]) == 1
 
 
-def test_on_hourly_billing_machine_and_request_together_take_whole_hours() -> None:
+def test_hourly_machine_and_request_use_whole_hours_of_budget() -> None:
     fleet = a_budgeted_fleet(
         {"per_day": "10 EUR"},
         providers={"desk": {"kind": "sim", "billing": {"increment": "1h"}}},
@@ -83,7 +83,7 @@ def test_a_new_machine_is_counted_to_its_end_when_enough_stay() -> None:
     assert rounded(today.row.machines[NEW.key]) == rounded(TAIL)
 
 
-def test_a_request_of_unknown_duration_takes_both_periods_to_their_end() -> None:
+def test_request_of_unknown_duration_uses_budget_to_end_of_periods() -> None:
     fleet = a_budgeted_fleet({"per_day": "99 EUR"})
 
     today, tomorrow = accounts(fleet, a_spent_world(), a_group(None))
@@ -92,7 +92,7 @@ def test_a_request_of_unknown_duration_takes_both_periods_to_their_end() -> None
     assert tomorrow.row.requests["g", NEW.key] == 24
 
 
-def test_a_request_on_an_idle_machine_takes_only_the_time_that_was_not_reserved() -> None:
+def test_request_on_idle_machine_uses_unreserved_time() -> None:
     fleet = a_budgeted_fleet({"per_day": "99 EUR"})
 
     today, _ = accounts(fleet, a_spent_world(a_worker(since=NOW)))
@@ -117,7 +117,7 @@ def test_requests_that_share_a_machine_take_its_time_once() -> None:
     assert ("g", NEW.key) not in today.row.requests
 
 
-def test_a_request_that_outlasts_target_wait_takes_what_is_beyond_it() -> None:
+def test_request_beyond_target_wait_uses_budget_for_the_rest() -> None:
     fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"target_wait": "1h"})
 
     today, _ = accounts(fleet, a_spent_world(), a_group(5 * HOUR, share=0.9))
@@ -126,7 +126,7 @@ def test_a_request_that_outlasts_target_wait_takes_what_is_beyond_it() -> None:
     assert rounded(both) == rounded(5 + TAIL)
 
 
-def test_a_request_on_a_busy_machine_takes_the_time_after_its_present_work() -> None:
+def test_request_on_busy_machine_uses_time_after_current_work() -> None:
     fleet = a_budgeted_fleet({"per_day": "99 EUR"})
 
     today, _ = accounts(fleet, a_spent_world(a_busy(HOUR)), a_group(2 * HOUR))
@@ -187,7 +187,7 @@ def test_many_machines_in_one_batch_cannot_pass_the_limit_together() -> None:
 # verdicts
 
 
-def test_a_verdict_says_what_was_spent_is_reserved_and_planned() -> None:
+def test_budget_verdict_has_spent_reserved_and_planned() -> None:
     fleet = a_budgeted_fleet({"per_day": "10 EUR"})
     found = accounts(fleet, a_spent_world(a_busy(), charges=[a_charge("4")]))
 
@@ -197,7 +197,7 @@ def test_a_verdict_says_what_was_spent_is_reserved_and_planned() -> None:
     assert today.planned == rounded(2 * (1 + TAIL))
 
 
-def test_a_build_past_midnight_is_reported_where_it_passes_tomorrow_s_limit() -> None:
+def test_build_past_midnight_exceeds_budget_of_tomorrow() -> None:
     fleet = a_budgeted_fleet(budgets={"debian": {"scope": "debian", "per_day": "10 EUR"}})
     evening = datetime.fromisoformat("2026-11-21T20:00Z")
     running = a_busy(20 * HOUR, started_at=evening)

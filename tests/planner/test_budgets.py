@@ -40,7 +40,7 @@ def test_a_budget_has_an_account_of_this_period_and_of_the_next() -> None:
     assert found[0].row.path == ("pools", "builders", "budget", "per_day")
 
 
-def test_what_was_spent_is_gone_from_this_period_and_not_from_the_next() -> None:
+def test_spending_reduces_current_period_only() -> None:
     world = a_spent_world(charges=[a_charge("4")])
 
     today, tomorrow = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), world)
@@ -49,7 +49,7 @@ def test_what_was_spent_is_gone_from_this_period_and_not_from_the_next() -> None
     assert these(tomorrow.spent, tomorrow.row.room) == (0, 10)
 
 
-def test_what_is_not_charged_yet_is_spent_all_the_same() -> None:
+def test_uncharged_time_counts_as_spent() -> None:
     ledger = Ledger(charged_until=ago(minutes=30))
     world = a_spent_world(a_worker(), ledger=ledger)
 
@@ -115,7 +115,7 @@ def test_an_unknown_ledger_leaves_nothing_and_says_so() -> None:
 # what exists is reserved
 
 
-def test_running_work_reserves_what_it_is_expected_still_to_cost() -> None:
+def test_running_work_reserves_its_expected_remaining_cost() -> None:
     today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(a_busy(2 * HOUR)))
 
     assert rounded(today.reserved) == rounded(2 + TAIL - Decimal(90) / HOUR)
@@ -147,7 +147,7 @@ def test_an_idle_machine_reserves_until_it_can_be_deleted() -> None:
     assert today.reserved == Decimal(10 * 60 + 2 * 600) / HOUR
 
 
-def test_an_idle_machine_on_hourly_billing_reserves_the_hours_it_is_kept_through() -> None:
+def test_idle_hourly_machine_reserves_its_paid_hours() -> None:
     fleet = a_budgeted_fleet(
         {"per_day": "10 EUR"},
         providers={"desk": {"kind": "sim", "billing": {"increment": "1h"}}},
@@ -174,7 +174,7 @@ def test_a_machine_that_waits_to_be_deleted_reserves_two_runs() -> None:
     assert rounded(today.reserved) == rounded(Decimal(1200) / HOUR)
 
 
-def test_machines_of_a_silent_provider_reserve_as_their_stack_records_them() -> None:
+def test_machines_of_silent_provider_reserve_by_stack() -> None:
     world = a_spent_world(a_worker())
     blind = world.altered(providers={"desk": Unknown(unknown="no answer")})
 
@@ -195,7 +195,7 @@ def test_nothing_is_left_where_a_pool_s_machines_are_unknown() -> None:
 
 @pytest.mark.parametrize("milliseconds", [0, 400])
 @pytest.mark.parametrize(("limit", "left"), [(2, 0), (3, 1)])
-def test_what_work_was_charged_and_reserves_is_together_what_it_takes(
+def test_charged_and_reserved_work_sum_to_its_use(
     limit: int, left: int, milliseconds: int
 ) -> None:
     hours = {"scope": "debian", "machine_hours_per_day": limit}
@@ -263,7 +263,7 @@ def test_a_budget_without_a_filter_counts_everything() -> None:
     assert today.spent == 6
 
 
-def test_the_budget_of_a_pool_counts_all_money_of_that_pool_and_of_no_other() -> None:
+def test_pool_budget_counts_all_charges_of_that_pool_only() -> None:
     charges = [a_charge("4", scope="debian"), a_charge("1"), a_charge("1", pool="other")]
 
     today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(charges=charges))

@@ -67,9 +67,7 @@ def idle(name: str = FIRST, minutes: float = 20) -> Worker:
     ("minutes", "goes"),
     [(20, False), (37, False), (38, False), (39, True), (48, True), (49, False)],
 )
-def test_an_idle_machine_stays_until_the_last_run_before_its_paid_hour_ends(
-    minutes: float, *, goes: bool
-) -> None:
+def test_idle_machine_is_kept_until_last_run_of_paid_hour(minutes: float, *, goes: bool) -> None:
     # With a run every 10 minutes one drains it, the next deletes it, which takes up to 2 minutes:
     # all before the hour ends. What cannot be gone by then has the next hour too.
     world = with_machines(a_sim_world(idle()), created_at=ago(minutes=minutes))
@@ -94,7 +92,7 @@ def test_a_machine_that_is_paid_for_says_for_how_long() -> None:
     ("took", "minutes", "goes"),
     [(300, 35, False), (300, 36, True), (10, 39, False), (10, 40, True)],
 )
-def test_the_last_run_before_the_hour_ends_has_the_time_of_the_latest_runs(
+def test_last_run_of_paid_hour_allows_time_for_deletion(
     took: int, minutes: float, *, goes: bool
 ) -> None:
     world = with_machines(a_sim_world(idle()), created_at=ago(minutes=minutes))
@@ -104,7 +102,7 @@ def test_the_last_run_before_the_hour_ends_has_the_time_of_the_latest_runs(
     assert drained(plan) == ([FIRST] if goes else [])
 
 
-def test_where_runs_are_too_rare_to_wait_for_a_better_one_an_idle_machine_goes() -> None:
+def test_idle_machine_is_drained_when_runs_are_rare() -> None:
     world = with_machines(a_sim_world(idle()), created_at=ago(minutes=25))
 
     assert drained(reconcile(hourly(cadence="1h"), world)) == [FIRST]
@@ -116,19 +114,19 @@ def test_a_second_hour_is_paid_for_like_the_first() -> None:
     assert reconcile(hourly(), world).is_quiet
 
 
-def test_billed_by_the_second_an_idle_machine_goes_when_its_time_is_over() -> None:
+def test_idle_machine_billed_per_second_is_drained_after_idle_time() -> None:
     world = with_machines(a_sim_world(idle()), created_at=ago(minutes=25))
 
     assert drained(reconcile(a_sim_fleet(), world)) == [FIRST]
 
 
-def test_what_is_not_idle_for_long_is_not_said_to_be_paid_for() -> None:
+def test_recently_idle_machine_is_not_reported_as_paid() -> None:
     world = with_machines(a_sim_world(idle(minutes=3)), created_at=ago(minutes=25))
 
     assert reason_of(reconcile(hourly(), world), FIRST) is Reason.IDLE_RECENTLY
 
 
-def test_an_on_demand_machine_that_nothing_asks_for_is_kept_for_its_hour() -> None:
+def test_unneeded_on_demand_machine_is_kept_for_paid_hour() -> None:
     world = with_machines(a_sim_world(idle(minutes=0)), created_at=ago(minutes=25))
 
     plan = reconcile(on_demand(), world)
@@ -144,7 +142,7 @@ def test_an_on_demand_machine_that_nothing_asks_for_goes(fleet_of: Callable[[], 
     assert drained(reconcile(fleet_of(), world)) == [FIRST]
 
 
-def test_with_retire_at_once_any_machine_goes_although_it_is_paid_for() -> None:
+def test_retire_once_ignores_paid_time() -> None:
     pool = a_pool(provider="desk", retire={"at": "once"})
     world = with_machines(a_sim_world(idle()), created_at=ago(minutes=25))
 
@@ -160,7 +158,7 @@ def one_too_many(fleet: Fleet, *workers: Worker, **machine: object) -> list[str]
     return drained(reconcile(fleet, world))
 
 
-def test_what_is_outdated_goes_first() -> None:
+def test_outdated_surplus_is_drained_first() -> None:
     fleet = fleet_with(spare=1, replace={"at_a_time": "0%"})
 
     gone = one_too_many(fleet, idle(FIRST, 20), idle(SECOND, 50), digest="yesterday")
@@ -168,7 +166,7 @@ def test_what_is_outdated_goes_first() -> None:
     assert gone == [FIRST]
 
 
-def test_what_is_paid_for_the_shortest_time_goes_first() -> None:
+def test_shortest_paid_surplus_is_drained_first() -> None:
     pools = {"builders": a_pool(provider="desk", spare=1)}
     fleet = hourly(cadence="5m", pools=pools)
     world = with_machines(a_sim_world(idle(FIRST, 50), idle(SECOND)), created_at=ago(minutes=50))
@@ -177,7 +175,7 @@ def test_what_is_paid_for_the_shortest_time_goes_first() -> None:
     assert drained(reconcile(fleet, world)) == [SECOND]
 
 
-def test_where_the_queue_does_not_say_whom_it_uses_last_the_longest_idle_goes() -> None:
+def test_longest_idle_is_drained_when_order_of_use_is_unknown() -> None:
     assert one_too_many(fleet_with(spare=1), idle(FIRST, 20), idle(SECOND, 50)) == [SECOND]
 
 
@@ -209,7 +207,7 @@ def test_of_equals_the_first_by_name_goes() -> None:
 # min and spare
 
 
-def test_only_a_machine_that_had_a_ticket_is_kept_for_the_next_of_its_sandbox() -> None:
+def test_only_used_machine_is_kept_for_its_sandbox() -> None:
     had = idle(FIRST).altered(uses=1, requires=("sandbox:chroots",))
     had_none = idle(SECOND).altered(uses=0)
 
@@ -248,7 +246,7 @@ def test_min_holds_idle_workers_however_long_they_are_idle() -> None:
     assert plan.is_quiet
 
 
-def test_only_what_is_above_min_is_released() -> None:
+def test_only_workers_above_min_are_drained() -> None:
     workers = (idle(FIRST, 30), idle(SECOND, 20), idle(THIRD, 40))
 
     assert drained(reconcile(fleet_with(min=2), a_sim_world(*workers))) == [THIRD]
@@ -260,13 +258,13 @@ def test_a_worker_that_boots_stands_in_for_none_that_is_ready() -> None:
     assert FIRST not in drained(reconcile(fleet_with(min=1), world))
 
 
-def test_a_worker_that_drains_is_no_longer_one_of_min() -> None:
+def test_draining_worker_does_not_count_to_min() -> None:
     world = a_sim_world(a_worker(busy=True, draining=True))
 
     assert actions_of(reconcile(fleet_with(min=1), world)) == [("create", SECOND)]
 
 
-def test_what_drains_does_not_keep_the_pool_from_growing() -> None:
+def test_draining_worker_does_not_block_growth() -> None:
     world = a_sim_world(a_worker(draining=True), a_worker(name=SECOND, busy=True))
 
     plan = reconcile(fleet_with(max=3, spare=1), world)
@@ -289,19 +287,19 @@ def test_a_busy_worker_of_a_removed_pool_gets_nothing_new() -> None:
     assert actions_of(reconcile(fleet, a_sim_world(a_worker(busy=True)))) == [("drain", FIRST)]
 
 
-def test_a_busy_worker_that_was_told_so_is_told_once() -> None:
+def test_draining_busy_worker_is_drained_once() -> None:
     world = a_sim_world(a_worker(busy=True, draining=True))
 
     assert reconcile(fleet_with(mode="drain"), world).is_quiet
 
 
-def test_above_max_idle_workers_go_before_busy_ones_are_told_to_end() -> None:
+def test_idle_workers_above_max_are_drained_before_busy_ones() -> None:
     world = a_sim_world(a_worker(busy=True), idle(SECOND), a_worker(name=THIRD, busy=True))
 
     assert drained(reconcile(fleet_with(max=1), world)) == [SECOND, FIRST]
 
 
-def test_what_drains_already_is_not_above_max_once_more() -> None:
+def test_draining_worker_does_not_count_above_max() -> None:
     world = a_sim_world(a_worker(busy=True, draining=True), a_worker(name=SECOND, busy=True))
 
     assert reconcile(fleet_with(max=1), world).is_quiet
@@ -362,7 +360,7 @@ def test_on_demand_it_is_deleted_where_nothing_more_is_paid(
     assert actions_of(plan) == [("delete", FIRST)]
 
 
-def test_on_hourly_billing_a_machine_that_boots_for_nothing_is_kept_for_its_hour() -> None:
+def test_unneeded_hourly_boot_is_kept_for_paid_hour() -> None:
     plan = reconcile(hourly(), a_sim_world(starting=(FIRST,)))
 
     assert plan.is_quiet
@@ -381,7 +379,7 @@ def test_of_several_that_boot_the_youngest_goes() -> None:
     assert actions_of(reconcile(fleet_with(spare=1), world)) == [("delete", FIRST)]
 
 
-def test_the_replacement_of_an_outdated_worker_is_wanted_while_it_boots() -> None:
+def test_replacement_is_kept_while_booting() -> None:
     world = a_sim_world(idle(FIRST), starting=(SECOND,))
     world = with_machines(world, FIRST, digest="yesterday")
 
@@ -400,20 +398,20 @@ def test_where_no_token_can_be_revoked_a_machine_that_boots_stays() -> None:
     assert reconcile(fleet_with(), world).is_quiet
 
 
-def test_where_demand_is_unknown_what_boots_stays() -> None:
+def test_booting_machine_is_kept_when_demand_is_unknown() -> None:
     dark = {"debian": a_reading(demand=Unknown(unknown="no answer"), workers=None)}
 
     assert reconcile(fleet_with(), a_sim_world(starting=(FIRST,), queues=dark)).is_quiet
 
 
 @pytest.mark.parametrize("pool", [{"mode": "drain"}, {"max": 0}])
-def test_what_boots_in_a_pool_that_wants_none_is_deleted(pool: dict[str, object]) -> None:
+def test_booting_machine_of_unwanted_pool_is_deleted(pool: dict[str, object]) -> None:
     plan = reconcile(fleet_with(**pool), a_sim_world(starting=(FIRST,)))
 
     assert actions_of(plan) == [("delete", FIRST)]
 
 
-def test_above_max_what_boots_goes_before_what_is_ready() -> None:
+def test_booting_machine_above_max_is_deleted_before_ready_one() -> None:
     world = a_sim_world(idle(FIRST, 1), starting=(SECOND,))
 
     assert actions_of(reconcile(fleet_with(max=1), world)) == [("delete", SECOND)]

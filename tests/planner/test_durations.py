@@ -52,7 +52,7 @@ def test_where_no_machine_is_named_every_machine_takes_as_long() -> None:
     assert made(planned(fleet)) == [("norm", Decimal("2.00"))]
 
 
-def test_what_is_stated_of_a_machine_counts_there() -> None:
+def test_stated_duration_counts_on_its_machine() -> None:
     assert takes(two_sizes(MEASURED), SMALL) == DAY
     assert takes(two_sizes(MEASURED), BIG) == 3 * HOUR
 
@@ -99,7 +99,7 @@ def test_a_stated_speed_counts_before_cores(
     assert takes(fleet, kind_at(fleet, "powerful", "mons")) == big
 
 
-def test_what_is_stated_of_a_machine_counts_before_its_speed() -> None:
+def test_stated_duration_precedes_speed() -> None:
     fleet = two_sizes(MEASURED, speeds={"norm": "100%", "mons": "600%"})
 
     assert takes(fleet, kind_at(fleet, "powerful", "mons")) == 3 * HOUR
@@ -114,7 +114,7 @@ def test_a_pool_states_the_speed_of_its_machines() -> None:
     assert takes(faster, kind_at(faster, "normal", "norm")) == DAY
 
 
-def test_history_is_of_a_machine_of_usual_speed_where_nothing_names_one() -> None:
+def test_history_without_machine_counts_at_usual_speed() -> None:
     fleet = two_sizes([{"match": "other", "takes": "1m"}], speeds={"mons": "600%"})
 
     big = kind_at(fleet, "powerful", "mons")
@@ -122,7 +122,7 @@ def test_history_is_of_a_machine_of_usual_speed_where_nothing_names_one() -> Non
     assert takes(fleet, big) is None
 
 
-def test_a_machine_of_stated_speed_is_bought_where_the_build_costs_less_there() -> None:
+def test_fast_machine_is_created_when_build_is_cheaper_by_speed() -> None:
     fleet = two_sizes([{"takes": "24h"}], speeds={"mons": "800%"})
 
     assert made(planned(fleet)) == [("mons", Decimal("1.60"))]
@@ -151,7 +151,7 @@ def test_a_pattern_takes_the_name_that_the_allow_list_matches_too() -> None:
     assert takes(two_sizes(stated), BIG) is None
 
 
-def test_what_a_list_does_not_say_is_what_any_says() -> None:
+def test_duration_of_any_task_is_the_default() -> None:
     fleet = two_sizes(MEASURED[:2]).model_copy(
         update={"durations": {**two_sizes(MEASURED[:2]).durations, "any": 600}}
     )
@@ -192,13 +192,13 @@ def test_more_cores_are_never_slower_nor_faster_than_their_number(
 # where
 
 
-def test_the_faster_machine_is_bought_where_the_build_costs_less_there() -> None:
+def test_fast_machine_is_created_when_build_is_cheaper_by_duration() -> None:
     # 24 h and the rest are 25 h of 0.08 EUR; 3 h and the rest are 4 h of 0.40 EUR.
     assert made(planned(two_sizes(MEASURED))) == [("mons", Decimal("1.60"))]
     assert made(planned(two_sizes(MEASURED), package="hello")) == [("norm", Decimal("0.16"))]
 
 
-def test_with_target_wait_a_build_takes_the_share_that_it_has_of_that_machine() -> None:
+def test_target_wait_counts_parallel_share_of_build() -> None:
     fleet = two_sizes([{"takes": "2h", "machine": "norm", "parallel": "100%"}], target_wait="2h")
     requests = tuple(a_request(id=f"{n}", task="sbuild") for n in range(7))
 
@@ -222,7 +222,7 @@ def test_a_build_goes_only_where_it_ends_before_its_deadline(
     assert [kind for kind, _ in made(plan)] == expected
 
 
-def test_a_build_that_ends_nowhere_in_time_is_said_to_with_its_figures() -> None:
+def test_unserved_build_has_duration_and_deadline_per_pool() -> None:
     plan = planned(two_sizes([{"takes": "55h", "machine": "norm"}], "24h"))
 
     (unserved,) = plan.unserved
@@ -271,7 +271,7 @@ def test_the_deadline_of_a_request_counts_before_that_of_its_queue() -> None:
     assert made(planned(fleet, deadline_seconds=HOUR)) == []
 
 
-def test_requests_with_different_deadlines_each_go_where_they_end_in_time() -> None:
+def test_requests_are_grouped_by_deadline_and_fitting_pool() -> None:
     fleet = two_sizes([{"takes": "55h", "machine": "norm"}])
     deadlines = (None, 48 * HOUR, 24 * HOUR)
     world = a_sim_world(
@@ -294,7 +294,7 @@ def test_requests_with_different_deadlines_each_go_where_they_end_in_time() -> N
 # what explain says
 
 
-def test_an_explanation_says_of_each_place_when_it_ends_there_and_what_it_costs() -> None:
+def test_explanation_has_end_and_cost_per_place() -> None:
     fleet = two_sizes(MEASURED, "48h")
     waiting = a_request(id="1", task="sbuild", package="chromium")
     world = a_sim_world(requests=(waiting,))

@@ -55,7 +55,7 @@ def test_one_that_works_keeps_no_other_from_being_drained() -> None:
     assert actions_of(plan) == [("drain", SECOND)]
 
 
-def test_a_busy_one_ends_what_it_runs() -> None:
+def test_busy_failed_machine_is_drained() -> None:
     plan = planned(failing(a_sim_world(a_worker(name=FIRST, busy=True)), FIRST))
 
     assert actions_of(plan) == [("drain", FIRST)]
@@ -75,7 +75,7 @@ def test_once_it_is_drained_it_goes_for_that_reason() -> None:
     assert reason_of(plan, FIRST) is Reason.LIVECHECK_FAILED
 
 
-def test_one_whose_worker_is_not_connected_goes_at_once() -> None:
+def test_failed_machine_of_disconnected_worker_is_deleted() -> None:
     lost = a_worker(name=FIRST, state=WorkerState.DISCONNECTED)
 
     (action,) = planned(failing(a_sim_world(lost), FIRST)).actions
@@ -90,13 +90,13 @@ def test_while_it_boots_only_its_deadline_counts() -> None:
     assert planned(world).actions == ()
 
 
-def test_what_waits_gets_another_machine() -> None:
+def test_request_gets_another_machine_when_one_failed() -> None:
     world = failing(a_sim_world(*idle(FIRST), requests=(a_request(),)), FIRST)
 
     assert actions_of(planned(world)) == [("create", SECOND), ("drain", FIRST)]
 
 
-def test_without_a_registry_it_is_no_capacity_and_stays_and_a_person_is_told() -> None:
+def test_failed_machine_is_kept_with_notice_without_registry() -> None:
     world = without_registry(failing(a_sim_world(*idle(FIRST), requests=(a_request(),)), FIRST))
 
     plan = planned(world)
@@ -124,7 +124,7 @@ def test_one_that_is_outdated_too_does_not_wait_for_its_turn() -> None:
 
 
 @pytest.mark.parametrize(("names", "refused"), [((FIRST,), False), ((FIRST, SECOND, THIRD), True)])
-def test_where_many_fail_at_once_it_is_the_check_that_fails(
+def test_guard_refuses_when_many_machines_fail_together(
     names: tuple[str, ...], *, refused: bool
 ) -> None:
     world = failing(a_sim_world(*idle(FIRST, SECOND, THIRD, FOURTH)), *names)

@@ -134,7 +134,7 @@ def some(results: str, *, minutes: float = 10, **said: object) -> list[Attempt]:
         ("debian-1: new ended with status 1: write error: Disk quota exceeded", "error"),
     ],
 )
-def test_a_refusal_is_told_by_the_code_in_it(said: str, result: str) -> None:
+def test_refusal_is_classified_by_its_code(said: str, result: str) -> None:
     assert classify(said) == result
 
 
@@ -231,7 +231,7 @@ def test_a_name_that_is_taken_breaks_no_streak_of_errors() -> None:
     assert tells(closed(*some("error error name-taken error error")), "4", "4")
 
 
-def test_a_provider_that_has_none_is_believed_at_once() -> None:
+def test_first_out_of_stock_reply_closes_the_option() -> None:
     assert tells(
         closed(an_attempt(result=OUT, at=ago(minutes=1))),
         "desk",
@@ -241,7 +241,7 @@ def test_a_provider_that_has_none_is_believed_at_once() -> None:
     )
 
 
-def test_other_types_and_markets_of_the_pool_and_other_pools_stay_open() -> None:
+def test_failure_leaves_other_types_markets_and_pools_open() -> None:
     out = an_attempt(result=OUT, at=ago(minutes=1))
 
     assert closed(out, kind="ccx63") == ""
@@ -249,12 +249,12 @@ def test_other_types_and_markets_of_the_pool_and_other_pools_stay_open() -> None
     assert closed(out, fleet=a_sim_fleet(pools=TWO_POOLS), pool="other") == ""
 
 
-def test_what_is_out_of_stock_is_tried_again_after_three_minutes() -> None:
+def test_out_of_stock_is_retried_after_three_minutes() -> None:
     assert closed(an_attempt(result=OUT, at=NOW - MIN_BACKOFF + timedelta(seconds=1)))
     assert not closed(an_attempt(result=OUT, at=NOW - MIN_BACKOFF))
 
 
-def test_each_run_that_fails_again_doubles_the_time_up_to_half_an_hour() -> None:
+def test_backoff_doubles_per_failing_run_up_to_half_an_hour() -> None:
     # The latest try was a minute ago; 3, 6, 12, 24, 30, 30 minutes after it is the next.
     ends = [closed(*some(f"{OUT} " * runs)) for runs in range(1, 7)]
 
@@ -329,7 +329,7 @@ def test_a_rate_closes_nothing_once_the_latest_try_succeeded() -> None:
     assert closed(*some("error error error error registered")) == ""
 
 
-def test_out_of_stock_is_no_failure_of_the_rate() -> None:
+def test_out_of_stock_does_not_count_to_failure_rate() -> None:
     assert closed(*some(f"{OUT} {OUT} {OUT} {OUT} registered error")) == ""
 
 
@@ -352,33 +352,33 @@ def settled(world: World, *attempts: Attempt) -> list[str]:
 @pytest.mark.parametrize(
     "state", sorted(set(WorkerState) - {WorkerState.DEAF, WorkerState.ENROLLED})
 )
-def test_a_try_whose_worker_is_known_to_its_registry_has_registered(state: WorkerState) -> None:
+def test_attempt_is_registered_when_registry_knows_its_worker(state: WorkerState) -> None:
     assert settled(a_sim_world(a_worker(state=state))) == ["registered"]
 
 
-def test_a_try_whose_worker_is_deaf_has_failed() -> None:
+def test_attempt_is_failed_when_its_worker_is_deaf() -> None:
     assert settled(a_sim_world(a_worker(state=WorkerState.DEAF))) == ["failed"]
 
 
-def test_a_try_whose_worker_is_still_only_enrolled_after_the_deadline_has_failed() -> None:
+def test_attempt_is_failed_when_worker_is_only_enrolled_at_deadline() -> None:
     assert settled(a_sim_world(a_worker(state=WorkerState.ENROLLED))) == ["failed"]
 
 
-def test_a_try_whose_machine_boots_has_not_ended() -> None:
+def test_attempt_is_open_while_its_machine_boots() -> None:
     assert settled(a_sim_world(starting=(FIRST,))) == []
 
 
-def test_a_try_whose_worker_did_not_register_in_time_has_failed() -> None:
+def test_attempt_is_failed_when_registration_is_late() -> None:
     world = a_sim_world(starting=(FIRST,))
 
     assert settled(with_machines(world, created_at=ago(minutes=11))) == ["failed"]
 
 
-def test_a_try_that_an_apply_was_killed_in_before_it_made_anything_is_gone() -> None:
+def test_attempt_is_gone_when_apply_died_before_creation() -> None:
     assert settled(a_sim_world()) == ["gone"]
 
 
-def test_a_try_whose_machine_only_one_witness_knows_has_not_ended() -> None:
+def test_attempt_is_open_when_only_one_source_knows_its_machine() -> None:
     world = a_sim_world(a_worker())
 
     assert settled(world.altered(stacks={})) == []
@@ -392,7 +392,7 @@ def test_a_try_whose_machine_only_one_witness_knows_has_not_ended() -> None:
         {"stacks": {"builders": Unknown(unknown="no state")}},
     ],
 )
-def test_what_is_not_known_ends_no_try(dark: dict[str, object]) -> None:
+def test_attempt_is_open_when_sources_are_unknown(dark: dict[str, object]) -> None:
     assert settled(a_sim_world().altered(**dark)) == []
 
 
@@ -411,7 +411,7 @@ def test_a_boot_that_just_failed_counts_in_the_same_plan() -> None:
     assert tells(find_failing(memory, "builders", "ccx33", "on-demand", "desk").reason, "4", "4")
 
 
-def test_the_order_in_which_tries_are_told_does_not_matter() -> None:
+def test_backoff_is_independent_of_attempt_order() -> None:
     tries = some(f"registered {OUT} gone {OUT}")
 
     assert closed(*tries) == closed(*reversed(tries))

@@ -31,17 +31,17 @@ def test_as_many_are_left_as_the_limit_has_room_for() -> None:
     assert taken(Headroom([a_row("3")], {}, {})) == 3
 
 
-def test_what_was_made_for_requests_is_no_longer_left() -> None:
+def test_headroom_omits_machines_for_requests() -> None:
     assert taken(Headroom([a_row("3")], {PLACE: 2, OTHER: 5}, {})) == 1
 
 
-def test_what_requests_take_of_a_limit_is_no_longer_left() -> None:
+def test_headroom_omits_use_by_requests() -> None:
     row = a_row("5", requests={("g", PLACE): Decimal(2), ("h", PLACE): Decimal(1)})
 
     assert taken(Headroom([row], {}, {("g", PLACE): 1, ("i", PLACE): 3})) == 3
 
 
-def test_the_limit_that_forbids_is_told_and_nothing_is_taken_then() -> None:
+def test_headroom_returns_reached_limit_without_use() -> None:
     wide, narrow = a_row("9"), a_row("1")
     headroom = Headroom([wide, narrow], {}, {})
 
@@ -49,7 +49,7 @@ def test_the_limit_that_forbids_is_told_and_nothing_is_taken_then() -> None:
     assert headroom.kept == {PLACE: 1}
 
 
-def test_a_machine_that_stays_takes_what_the_limit_says_of_such() -> None:
+def test_kept_machine_uses_its_weight_of_headroom() -> None:
     row = a_row("5", kept={PLACE: Decimal(2)})
 
     assert taken(Headroom([row], {PLACE: 1}, {})) == 2

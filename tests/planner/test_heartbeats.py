@@ -24,13 +24,13 @@ def warned(*minutes_ago: float) -> list[str]:
     "minutes_ago",
     [(), (20,), (40, 30, 20, 10), (60, 40, 20), (600, 20, 10), (600, 590, 20, 10), (3, 2, 1)],
 )
-def test_runs_that_come_about_as_often_as_cadence_says_are_no_warning(
+def test_runs_near_cadence_cause_no_warning(
     minutes_ago: tuple[float, ...],
 ) -> None:
     assert warned(*minutes_ago) == []
 
 
-def test_runs_that_come_much_further_apart_are_told_with_both_figures() -> None:
+def test_runs_far_beyond_cadence_cause_warning_with_figures() -> None:
     (message,) = warned(172, 129, 86, 43)
 
     assert tells(message, "cadence", "10m", "4", "43m", "cadence", "fleet apply", "cadence")
@@ -40,7 +40,7 @@ def test_the_only_run_so_far_is_compared_with_now() -> None:
     assert tells(warned(43)[0], "cadence", "10m", "43m")
 
 
-def test_the_order_in_which_runs_are_told_does_not_matter() -> None:
+def test_cadence_warning_is_independent_of_run_order() -> None:
     assert warned(43, 172, 86, 129) == warned(172, 129, 86, 43)
 
 
@@ -48,7 +48,7 @@ def test_only_the_latest_runs_count() -> None:
     assert warned(500, 400, 300, 200, 40, 30, 20, 10) == []
 
 
-def test_unknown_runs_are_no_warning() -> None:
+def test_unknown_runs_cause_no_warning() -> None:
     world = a_sim_world(runs=Unknown(unknown="the store does not answer"))
 
     assert reconcile(TENTH, world).warnings == ()

@@ -77,7 +77,7 @@ def test_a_recording_that_knows_no_states_boots_the_newest() -> None:
     assert choice(a_fleet_with(), a_sim_world(images=images)).id == f"id-{NEW}"
 
 
-def test_the_previous_version_replaces_a_current_one_that_does_not_come_up() -> None:
+def test_previous_version_replaces_current_one_that_fails_to_boot() -> None:
     images = (version(NEW, "current"), version(OLD, "previous"), version(NEWEST, "tested"))
 
     chosen = choice(a_fleet_with(), a_sim_world(images=images, attempts=failed(NEW)))
@@ -85,7 +85,7 @@ def test_the_previous_version_replaces_a_current_one_that_does_not_come_up() -> 
     assert (chosen.id, chosen.stopped, chosen.closed) == (f"id-{OLD}", (f"id-{NEW}",), "")
 
 
-def test_a_retired_version_takes_nobody_s_place() -> None:
+def test_retired_version_does_not_replace_a_failing_one() -> None:
     images = (version(NEW, "current"), version(OLD, "retired"))
 
     chosen = choice(a_fleet_with(), a_sim_world(images=images, attempts=failed(NEW)))
@@ -94,7 +94,7 @@ def test_a_retired_version_takes_nobody_s_place() -> None:
     assert tells(chosen.closed, "trixie", NEW)
 
 
-def test_without_a_promoted_version_a_cloud_gets_no_machine_and_it_is_said_how() -> None:
+def test_pool_is_closed_with_reason_without_promoted_version() -> None:
     tested = version(NEW, "tested", ids={"hetzner": "4711"})
 
     assert tells(
@@ -132,7 +132,7 @@ def test_a_pin_that_leads_nowhere_makes_no_machine(
     assert tells(chosen.closed, "trixie", OLD, "images.trixie", because)
 
 
-def test_nothing_takes_the_place_of_a_pinned_version_that_does_not_come_up() -> None:
+def test_pinned_version_that_fails_to_boot_has_no_replacement() -> None:
     images = (version(NEW, "current"), version(OLD, "previous"))
 
     chosen = choice(a_fleet_with(version=NEW), a_sim_world(images=images, attempts=failed(NEW)))
@@ -162,7 +162,7 @@ def test_a_promoted_existing_image_falls_back_like_any_other() -> None:
 # not known
 
 
-def test_while_versions_are_not_known_nothing_is_made_and_nothing_is_outdated() -> None:
+def test_unknown_versions_cause_no_creation_and_no_outdated_worker() -> None:
     world = a_sim_world(a_worker(), requests=(a_request(), a_request(id="102")))
     machine = a_machine(id="sim-debian-ci-builders-1", digest="of the current version")
     listing = a_listing(machine, workers=(a_worker(),))
@@ -212,7 +212,7 @@ def giving_way(world: World) -> list[str]:
     return [each.worker[-1] for each in reconcile(a_fleet_with(), world).workers if each.outdated]
 
 
-def test_one_of_few_workers_boots_the_candidate_and_of_many_only_its_share() -> None:
+def test_candidate_share_rounds_up_to_one_worker() -> None:
     assert made(a_pool_with(0, 0, share=10, requests=3)) == [NEW, OLD, OLD]
     assert made(a_pool_with(0, 0, share=40, requests=5)) == [NEW, OLD, OLD, OLD, NEW]
     assert made(a_pool_with(0, 0, share=100, requests=3)) == [NEW, NEW, NEW]
@@ -226,17 +226,17 @@ def test_workers_give_way_until_the_candidate_has_its_share() -> None:
     assert giving_way(a_pool_with(1, 5, share=50)) == ["2", "3"]
 
 
-def test_a_candidate_that_has_its_share_replaces_nobody() -> None:
+def test_candidate_with_full_share_outdates_no_worker() -> None:
     assert giving_way(a_pool_with(3, 3, share=50)) == []
 
 
-def test_who_is_outdated_anyhow_gives_way_to_the_candidate_first() -> None:
+def test_outdated_workers_are_replaced_by_candidate_first() -> None:
     world = with_machines(a_pool_with(1, 5, share=50), *WORKERS[4:6], digest="of before")
 
     assert giving_way(world) == ["5", "6"]
 
 
-def test_nobody_gives_way_where_no_candidate_can_be_made() -> None:
+def test_no_worker_is_outdated_when_candidate_cannot_be_created() -> None:
     fleet = a_fleet_with()
     paused = fleet.pools["builders"].model_copy(update={"mode": "pause"})
 
@@ -251,7 +251,7 @@ def test_no_candidate_goes_because_the_pool_shrank() -> None:
     assert giving_way(a_pool_with(3, 1, share=25)) == []
 
 
-def test_of_a_candidate_that_does_not_come_up_none_is_made_and_none_goes() -> None:
+def test_failing_candidate_is_not_created_and_replaces_none() -> None:
     world = a_pool_with(1, 1, share=50, requests=4)
     world = world.altered(attempts=failed(NEW))
 
@@ -261,7 +261,7 @@ def test_of_a_candidate_that_does_not_come_up_none_is_made_and_none_goes() -> No
     assert tells(said, "trixie", NEW, "2", "2")
 
 
-def test_what_a_candidate_does_not_offer_any_more_is_said() -> None:
+def test_candidate_problem_names_tags_it_no_longer_provides() -> None:
     images = (
         version(OLD, "current", provides=("sbuild:1", "unshare")),
         version(NEW, "candidate", share=50, provides=("sbuild:2", "unshare")),
@@ -272,7 +272,7 @@ def test_what_a_candidate_does_not_offer_any_more_is_said() -> None:
     assert tells(chosen.problem, "trixie", NEW, "sbuild:1")
 
 
-def test_a_promoted_candidate_s_machines_stay_and_the_others_are_outdated() -> None:
+def test_promotion_keeps_candidate_machines_and_outdates_others() -> None:
     promoted = (version(OLD, "previous"), version(NEW, "current"))
     world = a_pool_with(1, 2, share=34).altered(images=promoted)
 
@@ -286,7 +286,7 @@ def test_when_the_candidate_is_taken_back_its_machines_are_outdated() -> None:
     assert giving_way(world) == ["1"]
 
 
-def test_what_gives_way_is_drained_as_outdated() -> None:
+def test_worker_replaced_by_candidate_is_outdated() -> None:
     plan = reconcile(a_fleet_with(), a_pool_with(0, 2, share=50))
 
     assert [(each.worker[-1], each.reason) for each in plan.workers if each.outdated] == [

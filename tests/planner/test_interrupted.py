@@ -40,13 +40,13 @@ def actions_of(plan: Plan) -> list[tuple[str, str, Reason]]:
 
 
 @pytest.mark.parametrize("pools", [{"builders": a_pool(provider="desk", mode="drain")}, {}])
-def test_what_a_pool_no_longer_wants_is_forgotten_and_not_made(pools: dict[str, object]) -> None:
+def test_interrupted_creation_of_unwanted_pool_is_deleted(pools: dict[str, object]) -> None:
     plan = reconcile(a_sim_fleet(pools=pools), unmade(FIRST))
 
     assert actions_of(plan) == [("delete", FIRST, Reason.INTERRUPTED)]
 
 
-def test_what_would_exceed_a_lowered_max_is_forgotten_and_not_made() -> None:
+def test_interrupted_creation_above_lowered_max_is_deleted() -> None:
     fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", max=1)})
 
     plan = reconcile(fleet, unmade(FIRST, SECOND))
@@ -108,7 +108,7 @@ def test_a_machine_that_exists_is_recorded_although_its_pool_drains() -> None:
     assert actions_of(plan) == [("create", FIRST, Reason.INTERRUPTED)]
 
 
-def test_forgetting_what_has_no_machine_saves_no_money() -> None:
+def test_deleting_record_without_machine_saves_no_cost() -> None:
     fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", mode="drain")})
 
     plan = guard(fleet, reconcile(fleet, unmade(FIRST)))
@@ -153,7 +153,7 @@ def test_a_machine_with_copied_labels_is_left_to_a_person(result: str) -> None:
 
 
 @pytest.mark.parametrize("result", ["starting", "gone", "error", "name-taken"])
-def test_what_was_made_and_never_noted_is_finished_like_what_was_begun(result: str) -> None:
+def test_unrecorded_creation_is_completed(result: str) -> None:
     machine = a_made_machine()
 
     plan = reconcile(a_sim_fleet(), unnoted(machine, a_stack(provider="desk"), result))
@@ -171,14 +171,14 @@ def test_what_was_made_and_never_noted_is_finished_like_what_was_begun(result: s
         pytest.param(a_made_machine(state=MachineState.STOPPING), id="it is going"),
     ],
 )
-def test_what_no_stack_knows_is_left_to_a_person(machine: Machine) -> None:
+def test_machine_unknown_to_stack_needs_attention(machine: Machine) -> None:
     plan = reconcile(a_sim_fleet(), unnoted(machine, a_stack(provider="desk")))
 
     assert not plan.actions
     assert plan.attention
 
 
-def test_a_machine_whose_whole_stack_is_gone_is_left_to_a_person() -> None:
+def test_machine_of_lost_stack_needs_attention() -> None:
     plan = reconcile(a_sim_fleet(), unnoted(a_made_machine(), None))
 
     assert not plan.actions

@@ -76,7 +76,7 @@ def test_a_missing_store_creates_and_deletes_nothing() -> None:
     assert plan.is_quiet
 
 
-def test_a_machine_that_only_the_provider_knows_is_kept_and_counted_to_max() -> None:
+def test_machine_known_only_to_provider_is_kept_and_counts_to_max() -> None:
     world = a_sim_world(
         requests=(a_request(),), providers={"desk": a_listing(a_machine(), workers=())}
     )
@@ -96,7 +96,7 @@ def test_a_machine_that_only_the_stack_knows_is_kept() -> None:
     assert reason_of(plan, FIRST) is Reason.NOT_KNOWN
 
 
-def test_a_machine_whose_making_was_interrupted_is_made_with_its_recorded_inputs() -> None:
+def test_interrupted_creation_repeats_its_recorded_inputs() -> None:
     inputs = some_inputs(image="an-older-image")
     stack = a_stack(provider="desk", workers=(inputs,), ids={}, interrupted=True)
 
@@ -107,7 +107,7 @@ def test_a_machine_whose_making_was_interrupted_is_made_with_its_recorded_inputs
     assert plan.actions[0].reason is Reason.INTERRUPTED
 
 
-def test_a_machine_whose_deletion_was_interrupted_is_deleted() -> None:
+def test_interrupted_deletion_is_repeated() -> None:
     stack = a_stack(provider="desk", workers=(), ids={FIRST: "sim-1"}, interrupted=True)
 
     plan = reconcile(a_sim_fleet(), a_sim_world(stacks={"builders": stack}))
@@ -115,7 +115,7 @@ def test_a_machine_whose_deletion_was_interrupted_is_deleted() -> None:
     assert actions_of(plan) == [("delete", FIRST)]
 
 
-def test_without_a_registry_a_machine_counts_as_capacity_and_is_never_deleted() -> None:
+def test_machine_without_registry_is_capacity_and_kept() -> None:
     stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "hcloud-1"})
     world = a_sim_world(
         requests=(a_request(),),
@@ -129,7 +129,7 @@ def test_without_a_registry_a_machine_counts_as_capacity_and_is_never_deleted() 
     assert plan.signatures[0].by_worker == {"debian/101": FIRST}
 
 
-def test_a_machine_that_never_registered_is_no_capacity() -> None:
+def test_unregistered_machine_is_not_capacity() -> None:
     stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "hcloud-1"})
     world = a_sim_world(
         requests=(a_request(),),
@@ -163,7 +163,7 @@ def test_a_disconnected_worker_serves_nothing_and_is_kept() -> None:
     assert actions_of(plan) == [("create", SECOND)]
 
 
-def test_a_registration_whose_machine_is_gone_is_inactive_and_counts_to_nothing() -> None:
+def test_registration_without_machine_is_inactive() -> None:
     row = a_worker(name="debian-ci-builders-0007")
     world = a_sim_world(queues={"debian": a_reading(a_request(), workers=(row,))})
 
@@ -173,7 +173,7 @@ def test_a_registration_whose_machine_is_gone_is_inactive_and_counts_to_nothing(
     assert [v.worker for v in plan.workers if v.inactive] == ["debian-ci-builders-0007"]
 
 
-def test_a_machine_made_from_older_config_is_told_and_kept() -> None:
+def test_machine_of_older_config_is_outdated_but_kept() -> None:
     stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
     listing = a_listing(a_machine(digest="0" * 16), workers=(a_worker(),))
 
@@ -185,7 +185,7 @@ def test_a_machine_made_from_older_config_is_told_and_kept() -> None:
     assert [v.outdated for v in plan.workers] == [True]
 
 
-def test_another_machine_under_a_recorded_name_is_no_machine_of_the_stack() -> None:
+def test_other_machine_of_recorded_name_is_not_of_the_stack() -> None:
     idle = a_worker(since=ago(days=1), draining=True)
     stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-7"})
 
@@ -195,7 +195,7 @@ def test_another_machine_under_a_recorded_name_is_no_machine_of_the_stack() -> N
     assert reason_of(plan, FIRST) is Reason.NOT_KNOWN
 
 
-def test_a_pool_whose_machines_are_listed_by_another_provider_is_left_alone() -> None:
+def test_pool_listed_by_another_provider_is_unchanged() -> None:
     fleet = a_sim_fleet(providers={"desk": {"kind": "sim"}, "attic": {"kind": "sim"}})
     listings = {"desk": a_listing(workers=()), "attic": a_listing(a_machine(), workers=())}
     world = a_sim_world(requests=(a_request(),), providers=listings, stacks={})
@@ -216,7 +216,7 @@ def test_two_providers_of_one_account_may_list_the_same_machines() -> None:
     assert actions_of(plan) == [("create", SECOND)]
 
 
-def test_machines_that_one_witness_misses_never_cause_a_drain_above_max() -> None:
+def test_machines_known_to_one_source_cause_no_drain_above_max() -> None:
     extra = [a_machine(name=f"stray-{number}", id=f"x-{number}") for number in (1, 2)]
     world = a_sim_world(a_worker(since=ago(seconds=1)))
     world = world.altered(providers={"desk": with_machines(world, *extra)})
@@ -248,7 +248,7 @@ def test_machines_that_are_missing_do_not_stand_in_for_min() -> None:
     ],
     ids=["disabled", "draining"],
 )
-def test_a_worker_that_still_runs_something_stays_whatever_its_state_says(worker: Worker) -> None:
+def test_worker_with_running_work_is_kept_in_any_state(worker: Worker) -> None:
     assert reconcile(a_sim_fleet(), a_sim_world(worker)).is_quiet
 
 
@@ -259,14 +259,14 @@ def test_an_interrupted_deletion_waits_while_the_worker_is_busy() -> None:
     assert reconcile(a_sim_fleet(), world).is_quiet
 
 
-def test_a_machine_that_is_still_listed_after_an_interrupted_deletion_is_deleted() -> None:
+def test_machine_listed_after_interrupted_deletion_is_deleted() -> None:
     stack = a_stack(provider="desk", ids={FIRST: f"sim-{FIRST}"}, interrupted=True)
     world = a_sim_world(a_worker(state=WorkerState.DISABLED), stacks={"builders": stack})
 
     assert actions_of(reconcile(a_sim_fleet(), world)) == [("delete", FIRST)]
 
 
-def test_a_drained_worker_that_is_not_connected_has_nothing_to_come_back_for() -> None:
+def test_disconnected_drained_worker_is_deleted() -> None:
     gone = a_worker(state=WorkerState.DISCONNECTED, draining=True)
 
     assert actions_of(reconcile(a_sim_fleet(), a_sim_world(gone))) == [("delete", FIRST)]
@@ -312,7 +312,7 @@ def test_the_name_of_a_machine_that_is_missing_is_not_given_again() -> None:
     assert actions_of(reconcile(a_sim_fleet(), world)) == [("create", SECOND)]
 
 
-def test_the_name_of_a_registration_that_is_not_ours_is_not_given_again() -> None:
+def test_name_of_foreign_registration_is_not_reused() -> None:
     theirs = a_worker(state=WorkerState.DISABLED, machine=None)
     queues = {"debian": a_reading(a_request(), workers=(theirs,))}
 

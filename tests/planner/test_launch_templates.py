@@ -31,7 +31,7 @@ def settings(fleet: Fleet) -> dict[str, str]:
     return settings_of(fleet, pool, None)
 
 
-def test_a_machine_is_given_the_template_of_its_account_once_the_base_holds_it() -> None:
+def test_machine_gets_template_once_its_base_has_it() -> None:
     fleet = at_aws()
     (part,) = parts_of(fleet, "amazon")
     base = Base(serial=1, parts=(part,), ids={part.key: "lt-0a1b"})
@@ -73,7 +73,7 @@ def test_only_machines_of_another_template_are_outdated_by_a_new_one() -> None:
     assert made_without(world, "amazon", []) == 0
 
 
-def test_a_template_is_named_after_its_fleet_its_account_and_its_content() -> None:
+def test_template_name_has_fleet_account_and_digest() -> None:
     (template,) = parts_of(at_aws(), "amazon")
 
     assert template.name.rpartition("-")[0] == f"{at_aws().fleet}-amazon"
@@ -86,7 +86,7 @@ def test_another_content_is_another_template(change: dict[str, object]) -> None:
     assert one.name != two.name
 
 
-def test_who_may_reach_machines_outdates_none_of_them() -> None:
+def test_change_of_ssh_access_outdates_no_machine() -> None:
     opened = at_aws(ssh_from=["192.0.2.0/24"])
 
     (one,), (two,) = (parts_of(each, "amazon") for each in (at_aws(), opened))
@@ -107,9 +107,7 @@ def test_machines_stand_in_the_subnet_that_is_named() -> None:
         ({"type": "c7a.8xlarge"}, None),
     ],
 )
-def test_a_disk_holds_what_is_asked_for_and_the_swap(
-    machine: dict[str, str], disk: str | None
-) -> None:
+def test_disk_holds_required_size_and_swap(machine: dict[str, str], disk: str | None) -> None:
     assert settings(at_aws(machine)).get("disk") == disk
 
 

@@ -37,7 +37,7 @@ def served(plan: Plan) -> list[str]:
 # money
 
 
-def test_a_machine_for_a_request_costs_boot_idle_time_two_runs_and_work() -> None:
+def test_machine_cost_includes_boot_idle_two_runs_and_work() -> None:
     assert cost_of(a_budgeted_fleet(), waiting(a_request(expected_seconds=HOUR))) == cents(
         TAIL + 1
     )
@@ -57,7 +57,7 @@ def test_a_machine_that_is_made_only_on_demand_is_not_kept_idle() -> None:
     assert cost_of(fleet, waiting(request)) == cents(TAIL - idle + 1)
 
 
-def test_on_hourly_billing_a_machine_and_its_work_cost_whole_hours_together() -> None:
+def test_hourly_machine_and_work_cost_whole_hours() -> None:
     hourly = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
 
     fleet = a_budgeted_fleet(providers=hourly)
@@ -66,7 +66,7 @@ def test_on_hourly_billing_a_machine_and_its_work_cost_whole_hours_together() ->
     assert cost_of(fleet, waiting(a_request(expected_seconds=1600))) == 2
 
 
-def test_a_machine_costs_what_it_costs_on_the_market_it_is_bought_on() -> None:
+def test_machine_cost_uses_price_of_its_market() -> None:
     figures = {"cores": 8, "memory": "32GiB", "disk": "40GiB", "architecture": "amd64"}
     big = figures | {"price": "1 EUR/h", "spot": "0.25 EUR/h"}
     fleet = a_sim_fleet(
@@ -93,7 +93,7 @@ def test_different_requests_of_one_kind_are_weighed_on_average() -> None:
     assert cost_of(a_budgeted_fleet(pool={"max": 2}), waiting(*requests)) == cents(2 * TAIL + 2)
 
 
-def test_requests_that_ask_for_different_tags_of_one_pool_are_served_together() -> None:
+def test_requests_with_different_tags_share_a_pool() -> None:
     pool = a_pool(provider="desk", machine=MACHINE, provides=["a", "b"], max=2)
     requests = [a_request(id=tag, required=(tag,)) for tag in ("a", "b")]
 
@@ -105,7 +105,7 @@ def test_requests_that_ask_for_different_tags_of_one_pool_are_served_together() 
 # time
 
 
-def test_a_request_as_long_as_target_wait_leaves_has_a_machine_of_its_own() -> None:
+def test_request_as_long_as_target_wait_gets_own_machine() -> None:
     fleet = a_budgeted_fleet(pool={"target_wait": "30m", "max": 9})
     ready = 30 * 60 - 90
 
@@ -126,7 +126,7 @@ def test_where_a_machine_boots_for_all_of_target_wait_none_is_shared(wait: str) 
 
 
 @pytest.mark.parametrize(("minutes", "machines"), [(29, 1), (30, 2)])
-def test_who_has_waited_for_target_wait_shares_no_machine(minutes: int, machines: int) -> None:
+def test_request_that_waited_target_wait_shares_no_machine(minutes: int, machines: int) -> None:
     fleet = a_budgeted_fleet(pool={"target_wait": "30m"})
     requests = [
         a_request(id=str(number), expected_seconds=60, pending_since=ago(minutes=minutes))
@@ -137,9 +137,7 @@ def test_who_has_waited_for_target_wait_shares_no_machine(minutes: int, machines
 
 
 @pytest.mark.parametrize(("left", "machines"), [(15 * 60, 0), (15 * 60 + 30, 1), (60 * 60, 1)])
-def test_a_busy_worker_counts_with_the_part_of_target_wait_in_which_it_is_free(
-    left: int, machines: int
-) -> None:
+def test_busy_worker_counts_for_its_free_part_of_target_wait(left: int, machines: int) -> None:
     fleet = a_budgeted_fleet(pool={"target_wait": "30m"})
     work = Work(started_at=ago(minutes=5), expected_seconds=5 * 60 + left)
     request = a_request(expected_seconds=(30 * 60 - 90) // 2)
@@ -193,7 +191,7 @@ def one_long_two_short(old: float, young: float) -> Plan:
         (-5, 5, "short"),
     ],
 )
-def test_who_waits_for_twice_as_long_comes_before_all_who_do_not(
+def test_request_waiting_twice_as_long_is_served_first(
     old: float, young: float, first: str
 ) -> None:
     keys = ["debian/1"] if first == "long" else ["debian/2", "debian/3"]

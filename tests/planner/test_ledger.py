@@ -84,7 +84,7 @@ def test_busy_time_is_paid_by_the_scope_of_the_work() -> None:
     assert charged(a_priced_fleet(), world) == [("debian", 600, Decimal("0.06"))]
 
 
-def test_work_pays_from_its_beginning_and_the_pool_what_was_before() -> None:
+def test_work_pays_from_its_start_and_pool_before() -> None:
     worker = a_worker(busy=True, work=some_work(started_at=ago(minutes=4)))
     world = a_charged_world(worker, since=ago(minutes=10))
 
@@ -94,7 +94,7 @@ def test_work_pays_from_its_beginning_and_the_pool_what_was_before() -> None:
     ]
 
 
-def test_the_payer_carries_team_owner_and_what_the_work_required() -> None:
+def test_payer_has_team_owner_and_tags_of_work() -> None:
     work = some_work(team="x", owner="ann", required=("big",))
     world = a_charged_world(a_worker(busy=True, work=work), since=ago(minutes=10))
     fleet = a_priced_fleet()
@@ -104,13 +104,13 @@ def test_the_payer_carries_team_owner_and_what_the_work_required() -> None:
     assert (entry.team, entry.owner, entry.tags) == ("x", "ann", ("big",))
 
 
-def test_a_busy_machine_whose_work_is_not_known_is_paid_by_its_pool() -> None:
+def test_pool_pays_for_busy_machine_of_unknown_work() -> None:
     world = a_charged_world(a_worker(busy=True), since=ago(minutes=10))
 
     assert charged(a_priced_fleet(), world) == [(None, 600, Decimal("0.06"))]
 
 
-def test_work_whose_beginning_is_not_known_pays_since_the_ledger_was_charged() -> None:
+def test_work_of_unknown_start_pays_since_last_charge() -> None:
     worker = a_worker(busy=True, since=None, work=some_work(started_at=None))
     world = a_charged_world(worker, since=ago(minutes=10))
 
@@ -180,7 +180,7 @@ def test_an_unknown_ledger_is_not_charged() -> None:
     assert charged(a_priced_fleet(), world) == []
 
 
-def test_machines_of_a_silent_provider_are_charged_as_their_stack_records_them() -> None:
+def test_machines_of_silent_provider_are_charged_by_stack() -> None:
     world = a_charged_world(a_worker(), since=ago(minutes=10))
     blind = world.altered(providers={"desk": Unknown(unknown="no answer")})
 
@@ -222,7 +222,7 @@ def test_a_day_on_which_clocks_change_has_23_or_25_hours(noon: str, hours: int) 
 
 
 @pytest.mark.parametrize("begin", ["2026-04-04T13:00Z", "2026-10-03T13:00Z"])
-def test_each_moment_is_within_its_hour_where_clocks_change_by_half_an_hour(begin: str) -> None:
+def test_hours_contain_their_moments_at_half_hour_clock_change(begin: str) -> None:
     fleet = a_sim_fleet(money={"time_zone": "Australia/Lord_Howe"})
     moments = [datetime.fromisoformat(begin) + timedelta(minutes=10 * n) for n in range(24)]
 
@@ -240,7 +240,7 @@ def test_the_hour_that_clocks_repeat_is_two_hours() -> None:
     assert starts == [datetime(2026, 10, 25, at, tzinfo=UTC) for at in (0, 1)]
 
 
-def test_a_machine_pays_for_the_25_hours_of_the_day_on_which_clocks_go_back() -> None:
+def test_machine_pays_25_hours_when_clocks_go_back() -> None:
     fleet = a_priced_fleet(money={"time_zone": "Europe/Berlin"})
     midnight = datetime(2026, 10, 25, 22, 0, tzinfo=UTC) + timedelta(hours=1)
     begun = datetime(2026, 10, 24, 22, 0, tzinfo=UTC)
@@ -268,7 +268,7 @@ def test_the_rest_after_a_ticket_is_paid_by_it_until_another_begins() -> None:
     assert charged(a_priced_fleet(), world) == [("debian", 600, Decimal("0.06"))]
 
 
-def test_work_that_ended_pays_before_the_work_that_came_after_it_on_its_machine() -> None:
+def test_ended_work_pays_before_its_successor() -> None:
     ended = Ended(work=some_work(scope="kali"), at=ago(minutes=4))
     worker = a_worker(busy=True, work=some_work(started_at=NOW), ended=ended)
     world = a_charged_world(worker, since=ago(minutes=10))

@@ -55,7 +55,7 @@ def test_a_tag_s_total_limit_holds_inside_one_batch() -> None:
     assert tells(because, "limits.total", POWER, "2", "0")
 
 
-def test_what_runs_already_counts_to_a_tag_s_limit() -> None:
+def test_running_work_counts_to_limit_of_tag() -> None:
     world = a_sim_world(a_busy_giant(requester="ada"), requests=asking(5))
 
     assert made(reconcile(powerful(limits={"total": 2}), world), "giants") == 1
@@ -93,7 +93,7 @@ def test_a_busy_worker_with_unknown_work_counts_to_every_limit() -> None:
     assert made(reconcile(powerful(limits={"per": {"submitter": 2}}), world), "giants") == 1
 
 
-def test_a_busy_worker_counts_only_to_the_limits_of_what_its_work_requires() -> None:
+def test_busy_worker_counts_only_to_limits_of_its_work() -> None:
     world = a_sim_world(a_busy_giant(requester="ada", required=()), requests=asking(5))
 
     assert made(reconcile(powerful(limits={"total": 2}), world), "giants") == 2
@@ -103,7 +103,7 @@ def test_a_busy_worker_counts_only_to_the_limits_of_what_its_work_requires() -> 
     ("requester", "whom"),
     [("ada", "ada"), (None, "unknown submitter")],
 )
-def test_a_limit_of_each_names_whom_it_stops(requester: str | None, whom: str) -> None:
+def test_per_submitter_limit_names_submitter(requester: str | None, whom: str) -> None:
     plan = reconcile(
         powerful(limits={"per": {"submitter": 1}}),
         a_sim_world(a_busy_giant(requester="ada"), requests=asking(2, requester=requester)),
@@ -122,7 +122,7 @@ def test_a_lowered_limit_kills_nothing_and_makes_nothing() -> None:
     assert plan.is_quiet
 
 
-def test_a_low_tag_displaces_nothing_whatever_its_priority_in_the_queue() -> None:
+def test_low_tag_is_served_last_at_any_priority() -> None:
     low = asking(3, priority=100)
     normal = tuple(a_request(id=str(number), priority=0) for number in (7, 8))
     fleet = a_sim_fleet(
@@ -136,7 +136,7 @@ def test_a_low_tag_displaces_nothing_whatever_its_priority_in_the_queue() -> Non
     assert sorted(served) == ["debian/7", "debian/8"]
 
 
-def test_who_waits_for_long_is_served_before_who_came_just_now() -> None:
+def test_longer_waiting_request_is_served_first() -> None:
     young = a_request(id="1", required=(POWER,), pending_since=ago(minutes=1))
     old = a_request(id="2", required=(POWER,), pending_since=ago(hours=5))
 
@@ -168,7 +168,7 @@ def test_a_dropped_tag_is_reported() -> None:
     assert (signature.required, signature.dropped) == ((POWER,), (POWER,))
 
 
-def test_what_the_queue_stored_is_not_dropped() -> None:
+def test_stored_tag_is_not_waived() -> None:
     assert waiting(powerful(max=0, **OTHERWISE), 99, stored=True).is_quiet
 
 
@@ -195,7 +195,7 @@ def test_within_target_wait_one_machine_clears_several_requests() -> None:
     assert made(reconcile(patient("30m"), five(expected_seconds=420)), "builders") == 2
 
 
-def test_where_a_machine_boots_for_as_long_as_target_wait_every_request_gets_one() -> None:
+def test_each_request_gets_a_machine_when_boot_takes_target_wait() -> None:
     ten = a_sim_world(requests=tuple(a_request(id=str(n), expected_seconds=60) for n in range(10)))
 
     plan = reconcile(patient("90s"), ten)
@@ -220,7 +220,7 @@ def test_durations_stand_in_for_history_by_task() -> None:
     ]
 
 
-def test_who_waits_longer_than_target_wait_shares_no_machine() -> None:
+def test_request_waiting_beyond_target_wait_shares_no_machine() -> None:
     world = five(expected_seconds=420, pending_since=ago(hours=1))
 
     assert made(reconcile(patient("30m"), world), "builders") == 5
@@ -238,7 +238,7 @@ def test_a_worker_that_is_free_soon_is_waited_for() -> None:
     assert made(reconcile(patient(None), a_sim_world(busy, requests=(request,))), "builders") == 1
 
 
-def test_the_plan_proves_what_its_machines_cost() -> None:
+def test_plan_proves_optimal_cost() -> None:
     optimum = reconcile(patient(None), five()).optimum
 
     assert optimum is not None
@@ -263,7 +263,7 @@ def test_work_of_unknown_duration_is_reported_if_it_costs_a_budget() -> None:
     assert tells(warning.message, "5 requests", "debian")
 
 
-def test_what_runs_for_a_known_time_is_not_told_of() -> None:
+def test_known_durations_cause_no_warning() -> None:
     assert reconcile(budgeted(any="20m"), five()).warnings == ()
     assert reconcile(patient(None), five()).warnings == ()
 
@@ -275,7 +275,7 @@ def test_a_target_wait_that_has_no_effect_is_reported() -> None:
     assert tells(warning.message, "target_wait", "builders", "5")
 
 
-def test_no_spare_machine_is_made_that_what_waits_would_take_past_its_limit() -> None:
+def test_spare_machine_respects_limit_used_by_requests() -> None:
     pool = a_pool(provider="desk", provides=[POWER], max=9, spare=1)
     fleet = a_sim_fleet(pools={"giants": pool}, tags={POWER: {"limits": {"total": 1}}})
 
@@ -310,7 +310,7 @@ def figures(plan: Plan) -> list[tuple[str | None, int, int, int]]:
     return [(each.who, each.in_use, each.given, each.waiting) for each in plan.limits]
 
 
-def test_who_has_some_who_gets_some_and_who_waits() -> None:
+def test_limit_verdict_counts_in_use_given_and_waiting() -> None:
     requests = (asked(1, "ada"), asked(2, "ada"), asked(3, "ben"))
 
     plan = decided(busy(1, requester="ada"), requests=requests, per={"submitter": 2})
@@ -321,14 +321,14 @@ def test_who_has_some_who_gets_some_and_who_waits() -> None:
     )
 
 
-def test_a_limit_in_all_is_nobody_s() -> None:
+def test_total_limit_has_no_payer() -> None:
     plan = decided(busy(1, requester="eve"), requests=(asked(1, "ada"),), total=1)
 
     assert figures(plan) == [(None, 1, 0, 1)]
     assert plan.limits[0].path == (*PATH, "total")
 
 
-def test_who_has_machines_and_asks_for_no_more_is_reported_too() -> None:
+def test_limit_verdict_includes_payer_without_requests() -> None:
     plan = decided(busy(1, requester="eve"), busy(2, requester="eve"), per={"submitter": 2})
 
     assert figures(plan) == [("eve", 2, 0, 0)]
@@ -342,7 +342,7 @@ def test_work_of_unknown_owner_counts_for_each() -> None:
     assert figures(plan) == [("ada", 2, 1, 0)]
 
 
-def test_work_without_the_tag_counts_for_nobody() -> None:
+def test_work_without_the_tag_does_not_count_to_its_limit() -> None:
     plan = decided(busy(1, required=("other",), requester="ada"), per={"submitter": 1}, total=1)
 
     assert plan.limits == ()

@@ -50,7 +50,7 @@ def test_another_command_is_another_machine() -> None:
     assert len(digests) == 3
 
 
-def test_a_type_of_the_provider_says_what_is_planned_with() -> None:
+def test_local_type_has_configured_figures() -> None:
     types = {"small": {"cores": 2, "memory": "4GiB", "disk": "9GiB", "architecture": "arm64"}}
     fleet = a_local_fleet("small", types=types)
 

@@ -86,7 +86,7 @@ def test_a_version_waits_when_no_executor_of_it_is_proven(unproven: tuple[str, .
 @pytest.mark.parametrize(
     "unproven", [("executor:qemu",), ("executor:incus-vm", "task:sbuild"), ()]
 )
-def test_a_version_is_promoted_when_a_task_that_needs_no_executor_is_proven(
+def test_version_is_promoted_when_task_without_executor_is_proven(
     unproven: tuple[str, ...],
 ) -> None:
     task = "worker:task:worker:simplesystemimagebuild:version:1"
@@ -95,7 +95,7 @@ def test_a_version_is_promoted_when_a_task_that_needs_no_executor_is_proven(
     assert promoted(plan_of(version)) == [(NEW, "current")]
 
 
-def test_a_version_is_promoted_when_its_recipe_claims_an_unproven_executor() -> None:
+def test_version_is_promoted_when_recipe_claims_its_executor() -> None:
     version = a_version(unproven=("executor:unshare",))
 
     assert promoted(plan_of(version, recipe={"provides": [UNSHARE]})) == [(NEW, "current")]
@@ -148,7 +148,7 @@ def test_a_version_tested_before_jobs_existed_is_promoted() -> None:
         ((), False),
     ],
 )
-def test_a_version_waits_when_queues_ask_for_other_versions_of_its_tasks(
+def test_version_waits_when_queues_require_other_task_versions(
     asked: tuple[str, ...], *, held: bool
 ) -> None:
     version = a_version(provides=(UNSHARE, f"{SBUILD}:1"), unproven=())

@@ -38,7 +38,7 @@ def test_where_everything_was_read_every_figure_is_known() -> None:
     assert (pool_of(plan).not_known, plan.unread) == ((), ())
 
 
-def test_of_a_provider_that_was_not_read_neither_machines_nor_money_are_known() -> None:
+def test_machines_and_cost_are_unknown_when_provider_is_unread() -> None:
     plan = reconcile(a_sim_fleet(), a_world(providers={"desk": SILENT}))
 
     assert pool_of(plan).not_known == ("machines", "workers", "cost")
@@ -88,7 +88,7 @@ def test_static_workers_that_no_registry_tells_of_are_not_known() -> None:
     assert pool_of(unheard).not_known == ("machines", "workers")
 
 
-def test_a_pool_without_machines_is_known_to_be_empty_without_any_registry() -> None:
+def test_empty_pool_is_known_without_registry() -> None:
     absent = a_reading().altered(workers=None)
     fleet = a_fleet(pools={"builders": a_pool()})
 

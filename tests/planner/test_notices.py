@@ -75,7 +75,7 @@ def test_a_notice_is_the_same_whatever_rules_come_before_it() -> None:
 @pytest.mark.parametrize(
     ("days", "used", "given"), [(7, 0, True), (8, 0, False), (7, 3, False), (-1, 0, False)]
 )
-def test_an_approval_that_is_not_used_up_is_announced_a_week_before_its_end(
+def test_unused_approval_is_announced_a_week_before_expiry(
     days: int, used: int, *, given: bool
 ) -> None:
     fleet = a_fleet(approvals=[APPROVAL | {"expires": in_days(days)}])

@@ -61,7 +61,7 @@ def test_the_cheapest_type_and_market_is_taken() -> None:
     assert made(plan_after(desk())) == [("big", "spot", Decimal("0.02"))]
 
 
-def test_what_is_out_of_stock_falls_through_to_the_next_type_and_market() -> None:
+def test_next_type_and_market_are_used_when_out_of_stock() -> None:
     plan = plan_after(desk(), out("big", "spot"))
 
     assert made(plan) == [("small", "on-demand", Decimal("0.05"))]
@@ -85,7 +85,7 @@ def test_the_next_run_takes_another_way_where_there_is_one() -> None:
     ]
 
 
-def test_a_pool_of_which_every_way_is_closed_makes_nothing_and_says_each_reason() -> None:
+def test_pool_with_all_options_closed_names_each_reason() -> None:
     plan = plan_after(desk({"type": ["small", "big"]}), out("big"), out("small"))
 
     assert made(plan) == []
@@ -100,7 +100,7 @@ def test_a_type_without_a_spot_price_is_not_bought_there() -> None:
     assert tells(why(plan), "spot", "small", "desk")
 
 
-def test_a_machine_bought_on_demand_stays_current_when_the_pool_buys_on_spot_too() -> None:
+def test_on_demand_machine_stays_current_when_pool_adds_spot() -> None:
     def digest(machine: object) -> str:
         action = plan_after(desk(machine)).actions[0]
         assert isinstance(action, Create)
@@ -119,7 +119,7 @@ COMMANDS = {"kind": "hooks", "new": ["new"], "delete": ["delete"], "list": ["lis
 
 
 @pytest.mark.parametrize(("swap", "told"), [({}, {}), ({"swap": "4GiB"}, {"swap_mib": "4096"})])
-def test_commands_of_one_s_own_are_told_of_swap_where_there_is_to_be_any(
+def test_own_commands_receive_swap_when_configured(
     swap: dict[str, str], told: dict[str, str]
 ) -> None:
     """Else what was made before they were told of it would be outdated, and lack nothing."""
@@ -131,7 +131,7 @@ def test_commands_of_one_s_own_are_told_of_swap_where_there_is_to_be_any(
     assert action.inputs.settings == figures | told
 
 
-def test_a_pool_offers_what_every_one_of_its_types_reaches() -> None:
+def test_pool_provides_minimum_of_its_types() -> None:
     tags = {
         "cores": {"kind": "number"},
         "memory_gib": {"kind": "number"},
@@ -206,7 +206,7 @@ def test_a_version_that_failed_too_is_passed_over() -> None:
     assert booted(plan) == ["trixie-0"]
 
 
-def test_a_new_version_is_booted_at_once() -> None:
+def test_new_version_is_booted_after_a_failing_one() -> None:
     plan = plan_after(desk("small", guards=STOP), *DEAD, images=versions("1", "2", "3"))
 
     assert booted(plan) == ["trixie-3"]
@@ -235,7 +235,7 @@ def test_an_image_that_does_not_come_up_is_not_booted_by_default() -> None:
     assert booted(plan_after(desk("small"), *DEAD, images=PUBLISHED)) == []
 
 
-def test_a_guard_that_is_wide_open_boots_an_image_whatever_became_of_it() -> None:
+def test_permissive_boot_guard_boots_a_failing_image() -> None:
     wide = {"boot_failures": {"stop_after": 50, "of_last": 50}}
 
     assert booted(plan_after(desk("small", guards=wide), *DEAD, images=PUBLISHED)) == ["trixie-2"]
@@ -251,7 +251,7 @@ def test_an_image_baked_elsewhere_stops_its_pool_too() -> None:
     assert tells(why(plan), "trixie", "3", "3")
 
 
-def test_what_a_pool_offers_is_what_the_version_it_falls_back_to_reported() -> None:
+def test_pool_provides_tags_of_fallback_version() -> None:
     old, new = PUBLISHED
     images = (
         old.altered(provides=("old",)),
@@ -279,7 +279,7 @@ def test_a_machine_of_the_version_that_mostly_failed_is_not_outdated() -> None:
 # machines that never registered
 
 
-def test_what_never_registered_goes_and_its_token_is_revoked_first() -> None:
+def test_unregistered_machine_is_deleted_with_revoked_token() -> None:
     world = with_machines(a_sim_world(starting=(FIRST,)), created_at=ago(minutes=11))
 
     plan = reconcile(a_sim_fleet(), world)
@@ -290,7 +290,7 @@ def test_what_never_registered_goes_and_its_token_is_revoked_first() -> None:
     assert plan.attention == ()
 
 
-def test_what_never_registered_stays_where_no_token_can_be_revoked() -> None:
+def test_unregistered_machine_is_kept_when_token_is_irrevocable() -> None:
     world = with_machines(a_sim_world(starting=(FIRST,)), created_at=ago(minutes=11))
     listing = world.providers["desk"].altered(workers=None)
     queues = {"debian": world.queues["debian"].altered(workers=())}

@@ -89,7 +89,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize(("minutes", "goes"), [(9, False), (11, True)])
-def test_one_whose_ticket_has_ended_goes_no_sooner_than_if_its_stack_knew_it(
+def test_orphan_of_ended_ticket_is_deleted_as_late_as_known_one(
     minutes: float, *, goes: bool
 ) -> None:
     """It was listed when it was given out too, and is for no other ticket: it is to go anyway."""
@@ -115,7 +115,7 @@ def test_one_that_waits_for_a_ticket_of_its_sandbox_is_seen_twice_too() -> None:
     assert actions_of(reused) == [("drain", ORPHAN)]
 
 
-def test_one_whose_deletion_failed_is_deleted_again() -> None:
+def test_orphan_is_deleted_again_after_failed_deletion() -> None:
     switched_off = planned(machine(), tenancies=[drained(10, disabled=True)])
 
     assert actions_of(switched_off) == [("delete", ORPHAN)]
@@ -138,7 +138,7 @@ def test_one_that_a_ticket_has_stays_until_that_has_ended() -> None:
     assert tells(sentence_of(plan, ORPHAN), "ticket 1")
 
 
-def test_one_that_is_off_goes_too_although_a_ticket_has_it_and_fails_that() -> None:
+def test_stopped_orphan_is_deleted_and_fails_its_ticket() -> None:
     held = a_ticket(state=TicketState.READY, machine=ORPHAN)
     off = machine(state=MachineState.STOPPED)
 
@@ -150,7 +150,7 @@ def test_one_that_is_off_goes_too_although_a_ticket_has_it_and_fails_that() -> N
     assert tells(action.because, "ticket 1", "stopped", "10m")
 
 
-def test_draining_before_a_machine_of_that_name_was_made_counts_for_nothing() -> None:
+def test_drain_before_creation_of_orphan_does_not_count() -> None:
     plan = planned(machine(created_at=ago(minutes=5)), tenancies=[drained(60)])
 
     assert actions_of(plan) == [("drain", ORPHAN)]
@@ -169,7 +169,7 @@ def test_draining_before_a_machine_of_that_name_was_made_counts_for_nothing() ->
     ],
     ids=["no stack ever was", "unknown", "one of its name is recorded"],
 )
-def test_where_its_stack_does_not_say_that_it_is_nobody_s_it_stays(
+def test_orphan_is_kept_when_stack_is_unknown(
     stacks: Mapping[str, Stack | Unknown],
 ) -> None:
     plan = planned(machine(), tenancies=[drained(60)], stacks=stacks)
@@ -178,7 +178,7 @@ def test_where_its_stack_does_not_say_that_it_is_nobody_s_it_stays(
 
 
 @pytest.mark.parametrize("name", ["build-host", "debian-ci-other-0001", "debian-ci-powerful-one"])
-def test_what_fleet_would_not_call_so_stays_for_a_person_may_adopt_it(name: str) -> None:
+def test_orphan_with_foreign_name_needs_attention(name: str) -> None:
     plan = planned(machine(name), tenancies=[drained(60, name)])
 
     assert actions_of(plan) == []
@@ -210,7 +210,7 @@ def test_in_a_pool_that_is_paused_it_stays() -> None:
     assert actions_of(plan) == []
 
 
-def test_of_a_pool_that_is_no_longer_in_fleet_yaml_none_goes() -> None:
+def test_orphan_of_removed_pool_is_kept() -> None:
     gone = machine("debian-ci-gone-0001", pool="gone")
     stacks = {**EMPTY, "gone": a_stack(provider="desk", workers=(), ids={})}
 
@@ -246,7 +246,7 @@ def test_those_that_were_let_pass_go_although_more_are_refused() -> None:
     assert len(plan.withheld) == 8
 
 
-def test_of_those_that_are_listed_only_what_no_guard_withholds_goes_by_itself() -> None:
+def test_orphan_is_automatic_unless_withheld_by_guard() -> None:
     fleet, machines = a_ticket_fleet(), [machine(f"debian-ci-powerful-{n:04}") for n in range(11)]
     world = seen(fleet, *machines, tenancies=[drained(5, machines[0].name)])
 
@@ -256,7 +256,7 @@ def test_of_those_that_are_listed_only_what_no_guard_withholds_goes_by_itself() 
     assert len(found.orphans) == 11
 
 
-def test_a_debusine_s_machine_is_no_orphan_that_goes() -> None:
+def test_machine_for_debusine_is_not_an_orphan() -> None:
     plan = planned(machine(), fleet=_at_debusine())
 
     assert actions_of(plan) == []

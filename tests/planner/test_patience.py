@@ -41,7 +41,7 @@ def told(world: World, fleet: Fleet = FLEET) -> Explanation:
     return found
 
 
-def test_who_waited_long_enough_gets_a_machine_without_the_tag_and_is_told_why() -> None:
+def test_patient_request_is_served_without_its_tag() -> None:
     answer = told(waiting(40))
 
     assert tells(answer.headline, "debian-ci-normal-0001", "power")
@@ -104,7 +104,7 @@ def test_a_request_may_start_on_a_busy_worker_without_a_waived_tag() -> None:
     assert not tells(answer.headline, "power")
 
 
-def test_a_waived_tag_is_no_reason_against_a_pool() -> None:
+def test_waived_tag_is_not_a_reason_against_a_pool() -> None:
     world = busy_static("power", "gpu")
     answer = told(world, STATIC)
 

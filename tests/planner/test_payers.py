@@ -80,7 +80,7 @@ def paid(fleet: Fleet, *worlds: World) -> dict[str | None, Decimal]:
     return {team: money for team, money in sums.items() if money}
 
 
-def test_who_ordered_a_machine_pays_while_it_boots_and_waits() -> None:
+def test_payer_pays_for_boot_and_idle_time() -> None:
     since = ago(minutes=31)
     world = a_world_of(a_worker(), a_payer("x", since), made=ago(minutes=30), since=since)
 
@@ -105,7 +105,7 @@ def test_a_build_of_ten_minutes_pays_its_whole_hour() -> None:
     assert paid(a_billed_fleet(), first, then) == {"x": 6}
 
 
-def test_who_is_idle_for_two_paid_hours_pays_both() -> None:
+def test_idle_payer_pays_both_paid_hours() -> None:
     made = ago(minutes=150)
     idle = a_worker(since=ago(minutes=140))
     world = a_world_of(idle, a_payer("x", ago(minutes=140)), made=made, since=made)
@@ -126,7 +126,7 @@ def test_teams_that_share_an_hour_split_it_where_the_next_begins() -> None:
 
 
 @pytest.mark.parametrize("runs", [1, 2, 7])
-def test_three_teams_pay_the_bill_together_however_often_they_are_charged(runs: int) -> None:
+def test_shares_of_three_teams_sum_to_the_bill(runs: int) -> None:
     made = ago(minutes=100)
     begun = {"x": 90, "y": 60, "z": 25}
 
@@ -163,7 +163,7 @@ def test_the_rest_of_a_minimum_is_handed_over() -> None:
     assert paid(fleet, world) == {"x": 3, "y": 3}
 
 
-def test_a_pool_pays_for_what_it_keeps_once_it_could_be_deleted() -> None:
+def test_pool_pays_for_kept_machine_once_deletable() -> None:
     """Idle since 05:50, until 06:05, two runs until 06:25: x pays to the end of that hour."""
     made = ago(minutes=180)
     idle = a_worker(since=ago(minutes=130))
@@ -181,7 +181,7 @@ def test_a_ticket_that_ended_pays_until_the_next_one() -> None:
     assert paid(a_billed_fleet(), world) == {"x": 5, "y": 1}
 
 
-def test_the_hour_of_an_upgrade_stays_with_who_was_charged() -> None:
+def test_first_payer_keeps_its_charged_hour() -> None:
     """No payer is recorded: work that goes on pays from the next hour."""
     x = a_worker(busy=True, work=work_of("x", ago(minutes=70)))
     world = a_world_of(x, made=ago(minutes=80), since=ago(minutes=30))
@@ -223,7 +223,7 @@ def test_the_machines_of_a_silent_provider_are_paid_by_their_payers() -> None:
     assert [(each.machine, each.team) for each in charged.payers] == [(NAME, "x")]
 
 
-def test_a_plan_says_who_orders_its_machines() -> None:
+def test_planned_machine_has_payer_of_its_requests() -> None:
     fleet = a_billed_fleet(max=2)
     requests = [
         a_request(id="1", scope="debian", team="x", owner="ann", required=(), count=2),

@@ -47,7 +47,7 @@ def test_a_pool_that_fell_back_rests_on_the_version_it_boots() -> None:
     assert images_by_pool(a_fleet_that_falls_back(), dead(*images)) == {"builders": images[:1]}
 
 
-def test_what_a_dead_image_reports_contradicts_nothing_any_more() -> None:
+def test_failing_image_causes_no_contradiction_warning() -> None:
     fleet, images = a_fleet_that_falls_back(), versions((), ("worker:build-arch:s390x",))
 
     alive = reconcile(fleet, dead(*images, attempts=()))
@@ -57,7 +57,7 @@ def test_what_a_dead_image_reports_contradicts_nothing_any_more() -> None:
     assert fallen.warnings == ()
 
 
-def test_what_no_pool_offers_is_told_by_the_image_that_is_booted() -> None:
+def test_missing_tag_is_explained_by_booted_image() -> None:
     images = versions((), ("big",))
     queues = a_sim_world(requests=(a_request(required=("big",)),)).queues
 
@@ -101,7 +101,7 @@ def test_a_request_is_expected_to_start_on_the_version_that_is_booted() -> None:
     assert any(tells(fact, "start", "2026-11-21 08:01 UTC") for fact in answer.facts)
 
 
-def test_what_a_worker_tells_is_weighed_by_the_version_that_is_booted() -> None:
+def test_worker_tag_is_accepted_by_booted_version() -> None:
     fleet = a_fleet_that_falls_back(tags={"big": {"provided_by": ["image"]}})
     world = dead_but_asked(*versions(("big",), ()), workers=(a_worker(provides=("big",)),))
 

@@ -26,7 +26,7 @@ def a_world(requesters: list[str]) -> World:
 
 
 @given(st.lists(st.sampled_from(PEOPLE), min_size=1, max_size=6))
-def test_nobody_is_named_and_the_same_stay_the_same(requesters: list[str]) -> None:
+def test_pseudonyms_are_stable_and_hide_names(requesters: list[str]) -> None:
     world = a_world(requesters)
 
     other = pseudonymise(world, KEY, kept=["17"])

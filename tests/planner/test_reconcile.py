@@ -66,7 +66,7 @@ def test_no_more_machines_are_made_than_max() -> None:
     assert tells(unserved.because, "builders", "workers.max", "2")
 
 
-def test_no_more_machines_boot_at_once_than_max_starting() -> None:
+def test_creations_respect_max_starting() -> None:
     requests = tuple(a_request(id=str(number)) for number in range(5))
     world = a_sim_world(starting=(FIRST,), requests=requests)
 
@@ -79,7 +79,7 @@ def test_no_more_machines_boot_at_once_than_max_starting() -> None:
 @pytest.mark.parametrize(
     ("state", "made"), [(MachineState.STARTING, []), (MachineState.RUNNING, [("create", SECOND)])]
 )
-def test_without_a_registry_only_machines_that_boot_count_to_max_starting(
+def test_only_booting_machines_count_to_max_starting_without_registry(
     state: MachineState, made: list[tuple[str, str]]
 ) -> None:
     machine = a_machine(state=state, id="sim-1")
@@ -157,7 +157,7 @@ def test_a_request_that_no_pool_fits_is_led_to_the_key_that_decides(asked: str, 
 
 
 @pytest.mark.parametrize("provides", [[], ["big"]])
-def test_a_request_that_lacks_what_a_pool_requires_is_led_to_requires(
+def test_unserved_request_names_requires_of_pool(
     provides: list[str],
 ) -> None:
     fleet = a_sim_fleet(
@@ -181,7 +181,7 @@ def test_a_request_is_led_to_provides_when_its_pool_is_on_demand(name: str) -> N
     assert plan.unserved[0].path == ("pools", name, "provides")
 
 
-def test_a_static_pool_is_led_to_what_it_provides() -> None:
+def test_unserved_request_names_provides_of_static_pool() -> None:
     fleet = a_sim_fleet(pools={"legacy": {"static": ["old-1"]}})
     request = a_request(required=("worker:build-arch:riscv64",))
 
@@ -190,7 +190,7 @@ def test_a_static_pool_is_led_to_what_it_provides() -> None:
     assert plan.unserved[0].path == ("pools", "legacy", "provides")
 
 
-def test_a_pool_that_never_booted_offers_image_catalogue_and_its_own_tags() -> None:
+def test_new_pool_provides_tags_of_image_catalogue_and_config() -> None:
     fleet = a_sim_fleet(
         images={"trixie": {"suite": "trixie", "architecture": "amd64", "provides": ["of-image"]}},
         pools={"builders": a_pool(provider="desk", provides=["of-pool"])},
@@ -202,7 +202,7 @@ def test_a_pool_that_never_booted_offers_image_catalogue_and_its_own_tags() -> N
     assert actions_of(plan) == [("create", FIRST)]
 
 
-def test_a_pool_that_requires_a_tag_serves_only_requests_that_bring_it() -> None:
+def test_pool_with_requires_serves_only_requests_with_that_tag() -> None:
     fleet = fleet_with(requires=["task:scope:debian"])
     with_tag = a_request(id="1", provided=("task:scope:debian",))
     without = a_request(id="2")
@@ -237,7 +237,7 @@ def test_an_on_demand_pool_holds_nothing_when_nothing_asks() -> None:
     assert plan.is_quiet
 
 
-def test_an_on_demand_pool_makes_one_machine_for_each_request_that_asks() -> None:
+def test_on_demand_pool_creates_machine_per_request_with_tag() -> None:
     fleet = a_sim_fleet(
         tags={"powerful": {"on_demand": True}},
         pools={"builders": a_pool(provider="desk", provides=["powerful"])},
@@ -249,7 +249,7 @@ def test_an_on_demand_pool_makes_one_machine_for_each_request_that_asks() -> Non
     assert actions_of(plan) == [("create", FIRST)]
 
 
-def test_an_idle_on_demand_worker_goes_at_once() -> None:
+def test_idle_on_demand_worker_is_drained_immediately() -> None:
     fleet = a_sim_fleet(
         tags={"powerful": {"on_demand": True}},
         pools={"builders": a_pool(provider="desk", provides=["powerful"])},
@@ -260,7 +260,7 @@ def test_an_idle_on_demand_worker_goes_at_once() -> None:
     assert actions_of(plan) == [("drain", FIRST)]
 
 
-def test_spare_workers_are_kept_ready_beyond_what_waits() -> None:
+def test_spare_workers_are_created_beyond_waiting_requests() -> None:
     plan = reconcile(fleet_with(spare=1), a_sim_world(requests=(a_request(),)))
 
     assert [action.reason for action in plan.actions] == [
@@ -338,7 +338,7 @@ def test_a_pool_removed_from_fleet_yaml_drains() -> None:
     assert reason_of(plan, "debian-ci-old-0001") is Reason.POOL_REMOVED
 
 
-def test_a_pool_told_to_drain_drains_and_makes_nothing() -> None:
+def test_pool_in_mode_drain_creates_no_machine() -> None:
     world = a_sim_world(a_worker(), requests=(a_request(id="1"), a_request(id="2")))
 
     plan = reconcile(fleet_with(mode="drain"), world)
@@ -365,7 +365,7 @@ def test_a_new_worker_takes_the_smallest_free_name() -> None:
     assert actions_of(plan) == [("create", SECOND)]
 
 
-def test_money_counts_what_exists_and_what_is_made() -> None:
+def test_plan_cost_counts_existing_and_new_machines() -> None:
     world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
 
     plan = reconcile(a_sim_fleet(), world)

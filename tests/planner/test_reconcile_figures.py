@@ -57,7 +57,7 @@ def test_of_three_begun_creations_as_many_are_finished_as_max_allows() -> None:
     assert reason_of(plan, THIRD) is Reason.INTERRUPTED
 
 
-def test_after_one_that_is_not_wanted_those_that_exist_are_still_recorded() -> None:
+def test_recorded_workers_stay_after_an_unwanted_one() -> None:
     workers = tuple(some_inputs(name=name) for name in (FIRST, SECOND))
     stack = a_stack(provider="desk", workers=workers, ids={}, interrupted=True)
     listing = a_listing(a_machine(name=SECOND, state=MachineState.STARTING), workers=())
@@ -68,7 +68,7 @@ def test_after_one_that_is_not_wanted_those_that_exist_are_still_recorded() -> N
     assert actions_of(plan) == [("create", SECOND), ("delete", FIRST)]
 
 
-def test_what_drained_in_a_removed_pool_goes_because_the_pool_was_removed() -> None:
+def test_drained_machine_of_removed_pool_has_reason_pool_removed() -> None:
     world = a_sim_world(a_worker(draining=True))
 
     (action,) = reconcile(a_sim_fleet(pools={}), world).actions
@@ -112,7 +112,7 @@ def test_above_max_no_more_boots_are_given_up_than_are_too_many() -> None:
     assert [(a.action, a.reason) for a in plan.actions] == [("delete", Reason.ABOVE_MAX)]
 
 
-def test_what_did_not_register_says_its_own_pools_deadline() -> None:
+def test_boot_failure_names_deadline_of_pool() -> None:
     world = with_machines(a_sim_world(starting=(FIRST,)), FIRST, created_at=ago(minutes=4))
 
     plan = reconcile(fleet_with(boot={"deadline": "3m"}), world)
@@ -120,7 +120,7 @@ def test_what_did_not_register_says_its_own_pools_deadline() -> None:
     assert "boot.deadline (3m)" in sentence_of(plan, FIRST)
 
 
-def test_what_is_kept_warm_is_made_in_the_cheapest_way() -> None:
+def test_warm_machine_is_of_cheapest_type() -> None:
     fleet = fleet_with(min=1, machine={"type": ["ccx63", "ccx13"]})
 
     (action,) = reconcile(fleet, a_sim_world()).actions
@@ -165,7 +165,7 @@ def test_two_replacements_of_one_run_are_both_counted_as_coming() -> None:
     assert [(a.action, a.reason) for a in plan.actions] == [("create", Reason.REPLACEMENT)] * 3
 
 
-def test_a_machine_whose_clock_is_ahead_is_paid_for_no_time() -> None:
+def test_machine_created_in_the_future_has_no_paid_time() -> None:
     billing = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
     fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk")}, providers=billing)
     world = with_machines(
@@ -175,7 +175,7 @@ def test_a_machine_whose_clock_is_ahead_is_paid_for_no_time() -> None:
     assert actions_of(reconcile(fleet, world)) == [("drain", FIRST)]
 
 
-def test_a_worker_for_a_waiting_request_is_no_surplus_boot() -> None:
+def test_booting_worker_with_request_is_not_surplus() -> None:
     world = a_sim_world(requests=(a_request(),), starting=(FIRST, SECOND))
 
     assert actions_of(reconcile(fleet_with(), world)) == [("delete", SECOND)]
@@ -188,7 +188,7 @@ def test_a_worker_for_a_waiting_request_is_no_surplus_boot() -> None:
     ("starting", "lacking"),
     [(1, 2), (2, 1)],
 )
-def test_what_min_lacks_is_said_with_the_limit_that_stops_it(starting: int, lacking: int) -> None:
+def test_pool_names_limit_that_keeps_it_below_min(starting: int, lacking: int) -> None:
     plan = reconcile(fleet_with(max=4, min=3, max_starting=starting), a_sim_world())
 
     assert len(plan.actions) == starting
@@ -210,7 +210,7 @@ def an_hourly_fleet(**pool: object) -> Fleet:
     return a_sim_fleet(pools=pools, providers=providers, cadence="10m")
 
 
-def test_a_machine_that_boots_for_nothing_is_kept_until_the_last_run_of_its_hour() -> None:
+def test_unneeded_boot_is_kept_until_last_run_of_paid_hour() -> None:
     fleet = an_hourly_fleet(boot={"deadline": "1h"})
     world = with_machines(a_sim_world(starting=(FIRST,)), FIRST, created_at=ago(minutes=45))
 
@@ -218,9 +218,7 @@ def test_a_machine_that_boots_for_nothing_is_kept_until_the_last_run_of_its_hour
 
 
 @pytest.mark.parametrize(("minutes", "first"), [(45, FIRST), (38, SECOND)])
-def test_what_is_paid_for_less_than_until_the_next_run_counts_as_not_paid_for(
-    minutes: int, first: str
-) -> None:
+def test_paid_time_shorter_than_a_run_does_not_count(minutes: int, first: str) -> None:
     workers = (a_worker(since=ago(hours=2)), a_worker(name=SECOND, since=ago(hours=1)))
     world = with_machines(a_sim_world(*workers), FIRST, created_at=ago(minutes=minutes, hours=2))
     world = with_machines(world, SECOND, created_at=ago(minutes=47, hours=1))
@@ -252,7 +250,7 @@ def test_no_spare_machine_is_made_while_requests_wait_for_its_pool() -> None:
     assert tells(plan.pools[0].because, "1", "1", "workers.spare", "1")
 
 
-def test_nothing_is_said_of_spare_machines_that_are_there_while_requests_wait() -> None:
+def test_ready_spare_machines_are_not_explained_as_missing() -> None:
     giants = a_pool(provider="desk", provides=["giant"], spare=1)
     fleet = a_sim_fleet(pools={"giants": giants}, tags={"giant": {"limits": {"total": 1}}})
     names = ("debian-ci-giants-0001", "debian-ci-giants-0002")

@@ -121,7 +121,7 @@ def test_a_static_worker_at_two_queues_serves_one_request() -> None:
     assert list(signature.by_worker) == ["debian/1"]
 
 
-def test_a_queue_with_unknown_workers_holds_back_what_another_says_is_idle() -> None:
+def test_unknown_workers_of_one_queue_keep_idle_worker_of_another() -> None:
     world = registered((a_worker(since=ago(days=1)),))
     silent = a_reading(workers=Unknown(unknown="no answer"))
     world = world.altered(queues=world.queues | {"ubuntu": silent})

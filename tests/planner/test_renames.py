@@ -16,7 +16,7 @@ def failing(fleet: Fleet, world: World) -> str:
     return find_failing(memory, "builders", "ccx33", "on-demand", "desk").reason
 
 
-def test_a_renamed_pool_has_spent_what_it_spent_under_its_old_name() -> None:
+def test_renamed_pool_keeps_spending_of_old_name() -> None:
     world = a_spent_world(charges=[a_charge("4", pool="old"), a_charge("1")])
     fleet = a_budgeted_fleet({"per_day": "10 EUR"}, pool={"previously": "old"})
 
@@ -25,13 +25,13 @@ def test_a_renamed_pool_has_spent_what_it_spent_under_its_old_name() -> None:
     assert these(today.spent) == (5,)
 
 
-def test_a_renamed_pool_remembers_what_failed_under_its_old_name() -> None:
+def test_renamed_pool_keeps_failures_of_old_name() -> None:
     out = an_attempt(pool="old", result="out-of-stock", at=ago(minutes=1))
 
     assert failing(a_sim_fleet(pools={"builders": RENAMED}), a_sim_world(attempts=(out,)))
 
 
-def test_a_pool_that_could_not_take_over_another_remembers_nothing_of_it() -> None:
+def test_pool_that_cannot_take_over_has_no_old_failures() -> None:
     out = an_attempt(pool="old", result="out-of-stock", at=ago(minutes=1))
     world = a_sim_world(attempts=(out,), stacks=OWN_STACK)
 

@@ -45,7 +45,7 @@ def of_three(**pool: object) -> Plan:
 # what is outdated
 
 
-def test_an_outdated_idle_worker_that_nothing_needs_is_drained_at_once() -> None:
+def test_idle_outdated_worker_is_drained_when_unneeded() -> None:
     plan = reconcile(fleet_with(), outdated(a_sim_world(*idle(FIRST))))
 
     assert actions_of(plan) == [("drain", FIRST)]
@@ -53,7 +53,7 @@ def test_an_outdated_idle_worker_that_nothing_needs_is_drained_at_once() -> None
     assert tells(sentence_of(plan, FIRST), "image trixie-0", "trixie")
 
 
-def test_what_replaces_the_outdated_is_caused_by_config() -> None:
+def test_replacement_is_caused_by_config() -> None:
     plan = reconcile(fleet_with(min=1), outdated(a_sim_world(*idle(FIRST))))
 
     assert [(a.reason, a.cause) for a in plan.actions] == [(Reason.REPLACEMENT, Cause.CONFIG)]
@@ -170,7 +170,7 @@ def test_one_that_drains_still_has_its_turn() -> None:
 # in windows
 
 
-def test_inside_a_window_what_is_outdated_is_replaced() -> None:
+def test_outdated_worker_is_drained_within_window() -> None:
     plan = of_three(replace={"windows": ["sat 09:00-10:00 Europe/Berlin"]})
 
     assert drained(plan) == [FIRST]
@@ -215,7 +215,7 @@ def test_while_its_replacement_boots_the_old_worker_stays() -> None:
     assert tells(sentence_of(plan, FIRST), "replacement")
 
 
-def test_once_its_replacement_has_registered_the_old_worker_is_drained() -> None:
+def test_outdated_worker_is_drained_after_replacement_registered() -> None:
     world = outdated(a_sim_world(*idle(FIRST, SECOND)), FIRST)
 
     assert actions_of(reconcile(fleet_with(min=1), world)) == [("drain", FIRST)]
@@ -242,7 +242,7 @@ def test_where_one_that_goes_makes_room_the_others_wait_for_it() -> None:
     assert tells(sentence_of(plan, SECOND), "room")
 
 
-def test_where_one_more_is_made_than_is_there_none_goes_before_it_is_ready() -> None:
+def test_outdated_workers_are_kept_until_replacement_is_ready() -> None:
     plan = of_three(min=3, max=4, replace={"at_a_time": "100%"})
 
     assert [action.action for action in plan.actions] == ["create"]
@@ -311,7 +311,7 @@ def test_an_idle_worker_is_replaced_before_a_busy_one() -> None:
     assert drained(reconcile(fleet_with(), world)) == [SECOND]
 
 
-def test_a_drained_outdated_worker_is_deleted_as_outdated_in_a_window_or_not() -> None:
+def test_drained_outdated_worker_is_deleted_outside_window() -> None:
     world = outdated(a_sim_world(a_worker(draining=True)))
 
     plan = reconcile(fleet_with(replace={"windows": [MON_TO_FRI]}), world)
@@ -335,7 +335,7 @@ def test_without_a_registry_nothing_is_replaced() -> None:
     assert reconcile(fleet_with(min=1), world).is_quiet
 
 
-def test_a_worker_that_is_away_is_not_replaced_until_it_is_heard_again() -> None:
+def test_absent_outdated_worker_is_not_replaced() -> None:
     away = a_worker(name=FIRST, state=WorkerState.DISCONNECTED)
 
     assert reconcile(fleet_with(), outdated(a_sim_world(away, *idle(SECOND)), FIRST)).is_quiet

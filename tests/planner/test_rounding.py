@@ -30,7 +30,7 @@ def left(answer: Assignment) -> list[str]:
     return [request.key for block in answer.unserved for _, request, _ in block]
 
 
-def test_the_last_rank_is_taken_back_at_a_limit_although_it_came_first() -> None:
+def test_repair_removes_latest_rank_at_a_limit() -> None:
     groups = [a_group("early", 1, 1, FREE), a_group("late", 0, 2, FREE)]
     takes = {(group.id, FREE): Decimal(1) for group in groups}
     row = LimitRow(("x",), "at x", Decimal(1), requests=takes)
@@ -41,14 +41,14 @@ def test_the_last_rank_is_taken_back_at_a_limit_although_it_came_first() -> None
     assert answer.used == [1]
 
 
-def test_who_does_not_count_to_a_limit_is_not_taken_back_for_it() -> None:
+def test_repair_keeps_requests_that_do_not_count_to_the_limit() -> None:
     groups = [a_group("first", 0, 1, FREE), a_group("last", 1, 2, FREE)]
     row = LimitRow(("x",), "at x", Decimal(0), requests={("first", FREE): Decimal(1)})
 
     assert left(answered(groups, {FREE: 1}, row)) == ["first"]
 
 
-def test_a_machine_too_many_is_taken_back_with_who_it_was_for() -> None:
+def test_repair_removes_surplus_machine_with_its_requests() -> None:
     groups = [a_group("first", 0, 1, CHEAP), a_group("last", 1, 2, CHEAP)]
     row = LimitRow(("x",), "at x", Decimal(1), {CHEAP: Decimal(1)})
 
@@ -58,14 +58,14 @@ def test_a_machine_too_many_is_taken_back_with_who_it_was_for() -> None:
     assert answer.machines == {CHEAP: 1}
 
 
-def test_a_limit_that_is_passed_by_what_nobody_chose_takes_nobody_back() -> None:
+def test_limit_exceeded_by_fixed_use_removes_no_request() -> None:
     groups = [a_group("first", 0, 1, FREE)]
     row = LimitRow(("x",), "at x", Decimal(-1), {CHEAP: Decimal(1)})
 
     assert left(answered(groups, {FREE: 1}, row)) == []
 
 
-def test_whole_requests_that_do_not_fit_a_worker_together_are_not_put_there() -> None:
+def test_integer_requests_fit_their_worker_together() -> None:
     places = {key: free_workers(key, 1.0) for key in ("a", "b", "c")}
     groups = [
         replace(a_group(name, 0, nth, *places), fits=dict.fromkeys(places, Fit(0.6)))

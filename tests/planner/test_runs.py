@@ -30,7 +30,7 @@ def found(*seconds: int, kind: str, package: str = "chromium") -> TaskRuns:
     return TaskRuns(task="sbuild", package=package, machine=kind, seconds=seconds)
 
 
-def test_a_run_was_on_what_was_made_last_of_its_name_before_it_began() -> None:
+def test_run_has_type_of_last_machine_created_before_it() -> None:
     attempts = [made("ccx63", 2), made("ccx33", 9)]
 
     runs = [ran(8, 700), ran(2, 100), ran(1, 110)]
@@ -39,12 +39,12 @@ def test_a_run_was_on_what_was_made_last_of_its_name_before_it_began() -> None:
 
 
 @pytest.mark.parametrize("attempts", [[], [made("ccx33", 1)], [made("ccx33", 9, worker="m-2")]])
-def test_a_run_on_a_machine_that_nobody_remembers_is_left_out(attempts: list[Attempt]) -> None:
+def test_run_without_known_machine_is_omitted(attempts: list[Attempt]) -> None:
     assert by_type([ran(3, 700)], attempts) == ()
 
 
 @pytest.mark.parametrize("result", ["out-of-stock", "quota", "error"])
-def test_what_was_not_made_ran_nothing(result: str) -> None:
+def test_run_is_not_matched_to_uncreated_machine(result: str) -> None:
     attempts = [made("ccx33", 9), made("ccx63", 5, result=result)]
 
     assert by_type([ran(3, 700)], attempts) == (found(700, kind="ccx33"),)

@@ -42,7 +42,7 @@ def planned(world: World, fleet: Fleet | None = None) -> Plan:
     return reconcile(fleet or a_sim_fleet(), world)
 
 
-def test_nothing_is_drained_for_want_of_work_that_may_not_have_been_listed() -> None:
+def test_idle_worker_is_kept_when_queue_is_sampled() -> None:
     plan = planned(a_sampled_world(LONG_IDLE, demand=sampled()))
 
     assert plan.is_quiet
@@ -64,13 +64,13 @@ def test_a_machine_that_boots_is_not_dismissed_either() -> None:
     assert planned(world).is_quiet
 
 
-def test_machines_are_made_for_what_was_listed() -> None:
+def test_machines_are_created_for_listed_requests() -> None:
     plan = planned(a_sampled_world(demand=sampled(a_request(id="7"))))
 
     assert actions_of(plan) == [("create", FIRST)]
 
 
-def test_what_config_no_longer_wants_goes_although_the_queue_was_sampled() -> None:
+def test_unwanted_worker_is_drained_when_queue_is_sampled() -> None:
     plan = planned(a_sampled_world(LONG_IDLE, demand=sampled()), fleet_with(mode="drain"))
 
     assert actions_of(plan) == [("drain", FIRST)]
@@ -104,7 +104,7 @@ def test_the_plan_names_the_length_above_which_sql_is_needed() -> None:
     assert Plan.model_validate_json(plan_to_json(plan)) == plan
 
 
-def test_an_estimate_of_which_nothing_more_is_known_is_told_as_well() -> None:
+def test_estimate_is_reported_without_a_sample() -> None:
     plan = planned(a_sampled_world(demand=sampled(a_request(count=3), sample=None)))
 
     (estimate,) = plan.estimates
@@ -112,7 +112,7 @@ def test_an_estimate_of_which_nothing_more_is_known_is_told_as_well() -> None:
     assert tells(plan_to_text(plan, colour=False), "debian", "partly")
 
 
-def test_a_sampled_queue_is_no_failure_to_read_it() -> None:
+def test_sampled_queue_is_not_unread() -> None:
     plan = planned(a_sampled_world(demand=sampled()))
 
     assert plan.unknown == ()
@@ -137,7 +137,7 @@ def test_status_says_at_least_of_a_sampled_queue() -> None:
     assert status_of(plan).estimates == plan.estimates
 
 
-def test_of_a_sampled_queue_only_the_turn_among_what_was_listed_is_known() -> None:
+def test_forecast_of_sampled_queue_orders_listed_requests() -> None:
     requests = (a_request(id="7", expected_seconds=600), a_request(id="8"))
     world = a_sampled_world(a_worker(), demand=sampled(*requests))
     fleet = fleet_with(workers={"max": 1})
@@ -150,7 +150,7 @@ def test_of_a_sampled_queue_only_the_turn_among_what_was_listed_is_known() -> No
     assert tells(found.not_known["debian/8"], "10m", "sampled")
 
 
-def test_a_pool_is_not_explained_by_what_was_not_listed() -> None:
+def test_explanation_of_pool_is_unknown_when_queue_is_sampled() -> None:
     world = a_sampled_world(demand=sampled())
 
     explained = explain_pool(a_sim_fleet(), world, planned(world), "builders")

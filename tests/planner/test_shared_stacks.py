@@ -20,19 +20,19 @@ from tests.builders.sharing import (
 )
 
 
-def test_each_part_is_named_after_fleet_and_provider_and_carries_the_mark() -> None:
+def test_shared_resource_has_name_and_label_of_fleet_and_provider() -> None:
     parts = parts_of(a_sharing_fleet(**SHARED), "hetzner")
 
     assert [part.key for part in parts] == sorted(IDS)
     assert all(part.inputs["labels"] == {"fleet": "debian-ci"} for part in parts)
 
 
-def test_a_provider_whose_machines_share_nothing_needs_no_base() -> None:
+def test_provider_without_shared_keys_has_no_base() -> None:
     assert parts_of(a_sharing_fleet(), "hetzner") == ()
     assert shared_settings(a_sharing_fleet(), a_world(), "hetzner") == {}
 
 
-def test_before_the_base_is_made_the_plan_says_so_and_makes_no_machine() -> None:
+def test_plan_creates_no_machine_before_its_base() -> None:
     plan = planned(a_sharing_fleet(network=NETWORK), a_waiting_world())
 
     assert plan.actions == ()
@@ -86,7 +86,7 @@ def test_a_part_that_machines_use_is_wanted_after_it_left_fleet_yaml() -> None:
     assert [part.key for part in wanted] == ["network/debian-ci-hetzner-network"]
 
 
-def test_while_it_is_unknown_what_is_in_use_every_part_is_wanted() -> None:
+def test_all_base_parts_are_wanted_when_usage_is_unknown() -> None:
     base = a_base(a_sharing_fleet(**SHARED))
     world = a_world(bases={"hetzner": base}, stacks={"builders": Unknown(unknown="locked")})
 

@@ -30,7 +30,7 @@ def unserved_in(fleet: Fleet, world: World) -> Unserved:
     return unserved
 
 
-def test_a_budget_that_stops_this_hour_and_the_next_is_said_once_the_tighter_one() -> None:
+def test_budget_of_two_hours_is_reported_once_with_the_tighter_one() -> None:
     fleet = fleet_with(machine=MACHINE, budget={"per_hour": "0.50 EUR"})
     spent = a_ledger(a_charge("0.40"))
 
@@ -64,7 +64,7 @@ def test_every_key_that_stops_a_request_is_named_once() -> None:
     )
 
 
-def test_a_pool_that_this_plan_fills_is_told_apart_from_one_that_is_full() -> None:
+def test_pool_filled_by_plan_and_full_pool_differ_in_reason() -> None:
     two = (a_request(id="1"), a_request(id="2"))
 
     held = unserved_in(fleet_with(max=1), a_sim_world(a_worker(busy=True), requests=WAITING))
@@ -90,7 +90,7 @@ def dead_image() -> World:
     return a_sim_world(requests=WAITING, attempts=tuple(failed))
 
 
-def test_where_an_image_did_not_come_up_the_guard_that_stopped_it_decides() -> None:
+def test_failing_image_is_explained_by_its_guard() -> None:
     fleet = fleet_with().model_copy(
         update={
             "guards": a_fleet(guards={"boot_failures": {"stop_after": 2, "of_last": 3}}).guards
@@ -103,7 +103,7 @@ def test_where_an_image_did_not_come_up_the_guard_that_stopped_it_decides() -> N
     assert tells(unserved.because, "trixie", "2", "2", "guards.boot_failures")
 
 
-def test_where_a_version_is_pinned_that_nobody_remembers_the_pin_decides() -> None:
+def test_unknown_pinned_version_is_explained_by_the_pin() -> None:
     fleet = fleet_with()
     pinned = fleet.images["trixie"].model_copy(update={"version": "20261101T000000Z"})
     fleet = fleet.model_copy(update={"images": {"trixie": pinned}})
@@ -114,7 +114,7 @@ def test_where_a_version_is_pinned_that_nobody_remembers_the_pin_decides() -> No
     assert unserved.path == ("images", "trixie", "version")
 
 
-def test_where_there_is_no_stock_the_machine_of_the_pool_decides() -> None:
+def test_missing_stock_is_explained_by_machine_of_pool() -> None:
     out = an_attempt(result="out-of-stock", at=ago(minutes=1))
 
     unserved = unserved_in(fleet_with(), a_sim_world(requests=WAITING, attempts=(out,)))
@@ -122,7 +122,7 @@ def test_where_there_is_no_stock_the_machine_of_the_pool_decides() -> None:
     assert unserved.path == ("pools", "builders", "machine")
 
 
-def test_a_way_that_is_closed_is_said_beside_the_limit_of_the_one_that_is_open() -> None:
+def test_closed_option_is_reported_next_to_limit_of_open_one() -> None:
     out = an_attempt(result="out-of-stock", at=ago(minutes=1))
     fleet = fleet_with(machine={"type": ["ccx33", "ccx63"]}, max=0)
 

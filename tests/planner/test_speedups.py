@@ -67,14 +67,14 @@ def test_nothing_is_fitted_of_one_type_or_of_too_few_runs(runs: tuple[TaskRuns, 
     assert fit(a_world(*runs)) == {}
 
 
-def test_runs_of_one_type_count_together_wherever_they_are_told() -> None:
+def test_split_run_records_of_a_type_are_combined() -> None:
     split = (some_runs("norm", *SEVEN[::2]), some_runs("norm", *SEVEN[1::2]))
 
     assert fit(a_world(*split, some_runs("mons", *FIVE))) == fit(BOTH)
 
 
 @given(st.permutations(SEVEN), st.integers(1, 30))
-def test_a_machine_that_is_so_much_faster_is_found_to_be(runs: list[int], factor: int) -> None:
+def test_fit_recovers_speedup_of_machine(runs: list[int], factor: int) -> None:
     faster = (seconds // factor for seconds in runs)
 
     ((slow, fast),) = fit(a_world(some_runs("a", *runs), some_runs("b", *faster))).values()
@@ -102,20 +102,20 @@ def test_without_a_word_in_durations_history_says_it_of_each_type() -> None:
     assert takes(fleet, BIG, expected_seconds=11 * HOUR) == 3 * HOUR
 
 
-def test_a_type_without_runs_takes_what_its_cores_make_of_that_with_most() -> None:
+def test_duration_on_unmeasured_type_is_scaled_by_cores() -> None:
     fleet = two_sizes("5h")
 
     # Amdahl: (10% + 90%/16) of (10% + 90%/8) is 73.5%.
     assert takes(fleet, OTHER) == 52_942
 
 
-def test_a_type_without_runs_takes_what_its_speed_makes_of_that_with_most() -> None:
+def test_duration_on_unmeasured_type_is_scaled_by_speed() -> None:
     fleet = two_sizes("5h", speeds={"norm": "50%"})
 
     assert takes(fleet, MachineKind("mid", 16, 200)) == 5 * HOUR
 
 
-def test_what_is_stated_of_a_type_counts_before_the_fit() -> None:
+def test_stated_duration_precedes_fit() -> None:
     stated = [{"takes": "24h", "machine": "norm"}, {"takes": "6h", "machine": "mons"}]
 
     assert takes(two_sizes(stated), SMALL) == 24 * HOUR
@@ -132,11 +132,11 @@ def test_the_fit_counts_before_stated_speeds_and_cores() -> None:
     assert takes(fleet, MachineKind("mons", 64, 200)) == 3 * HOUR
 
 
-def test_another_package_takes_what_is_stated() -> None:
+def test_other_package_has_stated_duration() -> None:
     assert takes(two_sizes("5h"), BIG, package="linux") == 5 * HOUR
 
 
-def test_work_that_runs_takes_what_was_fitted_on_its_machine() -> None:
+def test_running_work_has_fitted_duration_of_its_machine() -> None:
     work = {"task": "sbuild", "package": "chromium", "started_at": ago(hours=1)}
     worker = a_worker(busy=True, work=work | {"expected_seconds": DAY})
 
@@ -149,7 +149,7 @@ def test_work_that_runs_takes_what_was_fitted_on_its_machine() -> None:
 # where, and what explain says
 
 
-def test_the_faster_machine_is_bought_where_the_build_costs_less_there() -> None:
+def test_fast_machine_is_created_when_fitted_build_is_cheaper() -> None:
     # 20 h and the rest are 21 h of 0.08 EUR; 3 h and the rest are 4 h of 0.40 EUR.
     plan = guard(two_sizes("20h"), reconcile(two_sizes("20h"), BOTH))
 
@@ -158,7 +158,7 @@ def test_the_faster_machine_is_bought_where_the_build_costs_less_there() -> None
     ]
 
 
-def test_an_explanation_says_what_the_time_of_a_place_was_fitted_from() -> None:
+def test_explanation_names_runs_behind_a_fitted_duration() -> None:
     fleet = two_sizes("20h")
 
     found = explain_request(fleet, BOTH, guard(fleet, reconcile(fleet, BOTH)), "1")
@@ -172,7 +172,7 @@ def test_an_explanation_says_what_the_time_of_a_place_was_fitted_from() -> None:
     ]
 
 
-def test_an_explanation_says_what_speed_or_cores_a_time_comes_from() -> None:
+def test_explanation_names_speed_or_cores_behind_a_duration() -> None:
     fleet = two_sizes([{"takes": "24h", "machine": "norm"}])
     faster = two_sizes("24h", speeds={"mons": "600%"})
     world = a_world()

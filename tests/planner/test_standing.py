@@ -37,15 +37,15 @@ def steps(*versions: ImageVersion, **recipe: object) -> tuple[str, str | None, i
     return (found.version.version, found.becomes, found.share) if found else None
 
 
-def test_a_newer_tested_version_becomes_the_candidate_on_a_fifth_by_default() -> None:
+def test_newer_tested_version_becomes_candidate_at_20_percent() -> None:
     assert steps(CURRENT, version(NEW, "tested")) == (NEW, "candidate", 20)
 
 
-def test_a_version_becomes_current_at_once_where_none_is_current() -> None:
+def test_tested_version_becomes_current_when_none_is_current() -> None:
     assert steps(version(NEW, "tested")) == (NEW, "current", 0)
 
 
-def test_a_tested_version_becomes_current_at_once_where_promote_says_tested() -> None:
+def test_tested_version_becomes_current_when_promote_is_tested() -> None:
     assert steps(CURRENT, version(NEW, "tested"), promote="tested") == (NEW, "current", 0)
 
 
@@ -67,14 +67,14 @@ def test_a_still_newer_version_waits_for_the_end_of_a_trial() -> None:
 
 
 @pytest.mark.parametrize("used", ["retired", "previous", "candidate"])
-def test_what_is_older_than_a_version_that_was_in_use_does_not_come_next(used: str) -> None:
+def test_version_older_than_a_used_one_is_not_next(used: str) -> None:
     found = standing(version(OLD, "current"), version(NEW, "tested"), version(NEWEST, used))
 
     assert found is None or found.version.version == NEWEST
 
 
 @pytest.mark.parametrize("ids", [{}, {"desk": "id"}, {"hetzner": "7"}])
-def test_a_version_that_is_not_published_everywhere_does_not_come_next(
+def test_partly_published_version_is_not_next(
     ids: dict[str, str],
 ) -> None:
     fresh = version(NEW, "tested", ids=ids)
@@ -82,7 +82,7 @@ def test_a_version_that_is_not_published_everywhere_does_not_come_next(
     assert standing(CURRENT, fresh, publish=["desk", "hetzner"]) is None
 
 
-def test_a_version_of_an_image_that_is_published_nowhere_does_not_come_next() -> None:
+def test_unpublished_version_is_not_next() -> None:
     assert standing(CURRENT, version(NEW, "tested"), publish=[]) is None
 
 

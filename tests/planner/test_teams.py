@@ -54,7 +54,7 @@ def test_a_workspace_of_one_scope_is_not_that_of_another() -> None:
     assert found == ["x", None]
 
 
-def test_who_is_in_two_teams_is_of_the_first_by_name() -> None:
+def test_user_of_two_teams_is_in_first_by_name() -> None:
     stated = {"b": {"users": ["ann"], "groups": ["g"]}, "a": {"users": ["ann"], "groups": ["h"]}}
     teams = Teams(a_fleet(teams=stated), {"g": ("ben",), "h": ("ben",)})
 

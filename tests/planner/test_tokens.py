@@ -35,7 +35,7 @@ from tests.builders.sentences import tells
 LONG = DEAF_GRACE + 1
 
 
-def test_a_worker_that_connected_a_moment_ago_may_yet_say_what_it_can_do() -> None:
+def test_new_worker_without_tags_is_starting() -> None:
     deaf = ours(state=WorkerState.DEAF, since=ago(seconds=DEAF_GRACE))
     world = a_debusine_world(deaf, requests=(a_request(),))
 
@@ -43,7 +43,7 @@ def test_a_worker_that_connected_a_moment_ago_may_yet_say_what_it_can_do() -> No
     assert created(planned(a_debusine_fleet(), world)) == []
 
 
-def test_a_worker_that_stays_deaf_is_no_capacity() -> None:
+def test_deaf_worker_is_not_capacity() -> None:
     deaf = ours(state=WorkerState.DEAF, since=ago(seconds=LONG))
     world = a_debusine_world(deaf, requests=(a_request(),))
 
@@ -67,7 +67,7 @@ def test_a_deaf_worker_that_drains_is_deleted_as_drained() -> None:
     assert state_of(a_debusine_fleet(), a_debusine_world(deaf)) is UnitState.DRAINING
 
 
-def test_a_deaf_worker_that_must_stay_is_told_to_a_person() -> None:
+def test_deaf_worker_of_paused_pool_needs_attention() -> None:
     deaf = ours(state=WorkerState.DEAF, since=ago(seconds=LONG))
 
     plan = planned(a_debusine_fleet(mode="pause"), a_debusine_world(deaf))
@@ -76,7 +76,7 @@ def test_a_deaf_worker_that_must_stay_is_told_to_a_person() -> None:
     assert tells(plan.attention[0], FIRST, "tags")
 
 
-def test_a_worker_without_a_working_token_is_no_capacity_however_connected() -> None:
+def test_worker_without_valid_token_is_not_capacity() -> None:
     ghost = ours(state=WorkerState.DISABLED)
     world = a_debusine_world(ghost, requests=(a_request(),))
 
@@ -86,14 +86,14 @@ def test_a_worker_without_a_working_token_is_no_capacity_however_connected() -> 
     assert [a.worker for a in plan.actions if isinstance(a, Delete)] == [FIRST]
 
 
-def test_a_machine_whose_worker_is_awaited_boots() -> None:
+def test_enrolled_machine_is_starting_until_token_expires() -> None:
     awaited = ours(state=WorkerState.ENROLLED, token_expires=NOW + timedelta(seconds=1))
     world = a_debusine_world(awaited, age=60)
 
     assert state_of(a_debusine_fleet(), world) is UnitState.STARTING
 
 
-def test_a_machine_whose_token_expired_while_it_booted_is_replaced_at_once() -> None:
+def test_machine_with_expired_token_is_replaced() -> None:
     expired = ours(state=WorkerState.ENROLLED, token_expires=NOW)
     world = a_debusine_world(expired, age=60, requests=(a_request(),))
 
@@ -124,7 +124,7 @@ def test_a_worker_that_connected_is_not_revoked_while_it_is_deaf() -> None:
     assert planned(a_debusine_fleet(), a_debusine_world(deaf, age=60)).actions == ()
 
 
-def test_one_machine_that_registered_twice_counts_once_as_its_busy_worker() -> None:
+def test_machine_with_two_registrations_counts_once_as_busy() -> None:
     again = ours(name=f"{FIRST}-2", state=WorkerState.IDLE).altered(machine=FIRST)
     world = a_debusine_world(again, ours(busy=True))
 
@@ -143,7 +143,7 @@ def test_a_second_row_that_is_not_ours_neither_counts_nor_is_touched() -> None:
 
 
 @pytest.mark.parametrize("state", sorted(set(WorkerState) - {WorkerState.DISABLED}))
-def test_a_worker_whose_machine_is_gone_is_released(state: WorkerState) -> None:
+def test_worker_without_machine_is_released(state: WorkerState) -> None:
     world = a_debusine_world(ours(state=state), machines=())
 
     plan = reconcile(a_debusine_fleet(), world)
@@ -160,13 +160,13 @@ def test_the_request_of_a_worker_that_vanished_goes_back_to_its_queue() -> None:
     assert tells(release.because, "gone", "request 90")
 
 
-def test_what_is_over_is_left_as_history() -> None:
+def test_disabled_worker_without_machine_is_ignored() -> None:
     over = ours(state=WorkerState.DISABLED)
 
     assert planned(a_debusine_fleet(), a_debusine_world(over, machines=())).is_quiet
 
 
-def test_a_disabled_worker_that_was_given_a_request_since_gives_it_back() -> None:
+def test_disabled_worker_with_request_is_released() -> None:
     given = ours(state=WorkerState.DISABLED, running="90")
 
     plan = planned(a_debusine_fleet(), a_debusine_world(given, machines=()))
@@ -201,7 +201,7 @@ def test_without_a_way_to_tell_the_queue_nothing_is_released() -> None:
     assert planned(a_debusine_fleet(admin=False), world).releases == ()
 
 
-def test_a_static_worker_that_vanished_is_neither_capacity_nor_touched() -> None:
+def test_vanished_static_worker_is_neither_capacity_nor_released() -> None:
     vanished = a_worker(
         name="builder-01", machine=None, pool=None, static=True, state=WorkerState.DISCONNECTED
     )
@@ -230,7 +230,7 @@ def test_the_name_of_a_worker_is_taken_while_its_row_is_there(worker: Worker) ->
     assert created(planned(a_debusine_fleet(), world)) == [SECOND]
 
 
-def test_machines_whose_workers_would_have_no_token_are_not_bought() -> None:
+def test_creation_is_refused_when_queue_cannot_enrol() -> None:
     world = a_debusine_world(machines=(), requests=(a_request(),))
 
     plan = planned(a_debusine_fleet(admin=False), world)
@@ -242,7 +242,7 @@ def test_machines_whose_workers_would_have_no_token_are_not_bought() -> None:
     assert plan.actions == ()
 
 
-def test_machines_in_a_cloud_that_no_queue_gives_a_token_are_not_bought() -> None:
+def test_creation_is_refused_in_cloud_without_enrolling_queue() -> None:
     recorded = {"kind": "world", "path": "world.json"}
     images = {"trixie": {"existing": {"hetzner": "114690387"}}}
     fleet = a_fleet(queues={"debian": recorded}, images=images)

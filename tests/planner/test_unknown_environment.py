@@ -264,7 +264,7 @@ def test_explain_names_the_missing_key_when_machines_are_unknown(
 
 
 @pytest.mark.parametrize("environment", [{"odd": 1}, "x" * 1001])
-def test_explain_proposes_no_row_when_a_value_is_no_key(
+def test_explain_suggests_no_lookup_when_value_is_not_a_key(
     environment: object, trial: Trial, run_fleet: RunFleet
 ) -> None:
     waiting(trial, environment)

@@ -52,7 +52,7 @@ def bought(plan: Plan) -> int:
     return sum(isinstance(action, Create) for action in plan.actions)
 
 
-def test_what_unseen_machines_may_serve_is_not_bought_elsewhere() -> None:
+def test_requests_of_unseen_machines_cause_no_creation_elsewhere() -> None:
     plan = planned(a_fleet_of_two(), a_dark_world(waiting=2))
 
     (signature,) = plan.signatures
@@ -60,13 +60,13 @@ def test_what_unseen_machines_may_serve_is_not_bought_elsewhere() -> None:
     assert set(signature.by_worker.values()) == {FIRST, SECOND}
 
 
-def test_what_unseen_machines_could_not_serve_is_bought_elsewhere() -> None:
+def test_requests_beyond_unseen_machines_cause_creations_elsewhere() -> None:
     plan = planned(a_fleet_of_two(), a_dark_world(waiting=5))
 
     assert [action.pool for action in plan.actions] == ["far", "far", "far"]
 
 
-def test_an_unseen_machine_whose_worker_is_busy_serves_nothing_else() -> None:
+def test_unseen_busy_machine_serves_no_other_request() -> None:
     workers = (a_worker(name=FIRST, busy=True), a_worker(name=SECOND))
 
     plan = planned(a_fleet_of_two(), a_dark_world(waiting=2, workers=workers))
@@ -74,7 +74,7 @@ def test_an_unseen_machine_whose_worker_is_busy_serves_nothing_else() -> None:
     assert bought(plan) == 1
 
 
-def test_an_unseen_machine_whose_worker_drains_serves_nothing_new() -> None:
+def test_unseen_draining_machine_serves_no_request() -> None:
     workers = (a_worker(name=FIRST, draining=True), a_worker(name=SECOND))
 
     plan = planned(a_fleet_of_two(), a_dark_world(waiting=2, workers=workers))
@@ -82,7 +82,7 @@ def test_an_unseen_machine_whose_worker_drains_serves_nothing_new() -> None:
     assert bought(plan) == 1
 
 
-def test_a_pool_of_which_neither_witness_tells_may_hold_as_many_as_its_max() -> None:
+def test_pool_unknown_to_all_sources_counts_as_its_max() -> None:
     world = a_dark_world(waiting=5)
 
     plan = planned(a_fleet_of_two(), world.altered(stacks={"builders": DARK}))
@@ -113,7 +113,7 @@ def test_unseen_machines_count_to_the_limits_of_the_tags_they_provide() -> None:
     assert len(signature.by_worker) + len(signature.by_create) == 1
 
 
-def test_an_unreadable_pool_counts_with_its_max_to_the_limits_of_its_tags() -> None:
+def test_unreadable_pool_counts_its_max_to_tag_limits() -> None:
     pools = {
         "builders": a_pool(provider="desk", provides=["big"], max=4),
         "far": a_pool(provider="shed", provides=["big"], max=4),
@@ -136,7 +136,7 @@ def test_an_unseen_worker_is_not_said_to_be_gone() -> None:
     assert reasons == dict.fromkeys((FIRST, SECOND), ("keep", Reason.NOT_KNOWN))
 
 
-def test_what_an_unseen_machine_costs_is_not_known() -> None:
+def test_cost_of_unseen_machine_is_unknown() -> None:
     plan = planned(a_fleet_of_two(), a_dark_world(waiting=0))
 
     assert [amount_of(verdict.cost) for verdict in plan.workers] == [None, None]

@@ -62,7 +62,7 @@ def asking(data: dict[str, Any], *rules: dict[str, Any], **more: Any) -> TagRequ
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_request_is_held_when_a_value_is_no_number(value: object) -> None:
+def test_request_is_held_when_value_is_not_a_number(value: object) -> None:
     found = asking({"mem": value})
 
     assert found.held

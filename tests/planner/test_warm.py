@@ -17,7 +17,7 @@ def because(fleet: Fleet, world: World) -> str:
     return verdict.because
 
 
-def test_a_pool_whose_min_is_made_only_says_what_min_is() -> None:
+def test_pool_creating_its_min_says_only_min() -> None:
     assert because(fleet_with(min=2), a_sim_world()) == "workers.min is 2"
 
 
@@ -48,7 +48,7 @@ def test_a_pool_names_the_limit_that_keeps_it_below_spare() -> None:
     )
 
 
-def test_a_budget_that_is_used_up_is_named_with_what_it_leaves() -> None:
+def test_exhausted_budget_is_named_with_its_remainder() -> None:
     machine = {"type": "ccx33", "price": "1 EUR/h"}
     fleet = fleet_with(min=2, machine=machine, budget={"per_hour": "1.40 EUR"})
 
@@ -69,7 +69,7 @@ def test_a_budget_that_is_used_up_is_named_with_what_it_leaves() -> None:
     )
 
 
-def test_a_spare_machine_is_kept_back_by_a_budget_that_waiting_requests_use() -> None:
+def test_spare_machine_is_withheld_by_budget_used_by_requests() -> None:
     machine = {"type": "ccx33", "price": "1 EUR/h"}
     fleet = fleet_with(spare=1, machine=machine, budget={"per_hour": "1.40 EUR"})
     world = a_sim_world(requests=(a_request(expected_seconds=600),), ledger=a_ledger())
@@ -102,7 +102,7 @@ def test_why_a_pool_makes_no_machine_at_all_is_said_once() -> None:
     assert tells(said, "workers.min", "1", "mode", "pause")
 
 
-def test_a_pool_says_that_no_spare_machine_is_made_while_requests_wait_for_it() -> None:
+def test_pool_explains_missing_spare_machine_while_requests_wait() -> None:
     requests = tuple(a_request(id=str(number)) for number in range(1, 4))
 
     assert tells(

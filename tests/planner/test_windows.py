@@ -28,9 +28,7 @@ def at(text: str) -> datetime:
         ("2026-11-28T12:00", False),
     ],
 )
-def test_a_window_is_open_from_its_start_until_before_its_end_in_its_zone(
-    moment: str, *, is_open: bool
-) -> None:
+def test_window_is_open_from_start_until_end_in_its_zone(moment: str, *, is_open: bool) -> None:
     assert parse_window(f"mon-fri 07:00-17:00 {BERLIN}", "UTC").is_open(at(moment)) is is_open
 
 
@@ -107,7 +105,7 @@ def test_the_hour_that_is_repeated_in_autumn_comes_twice() -> None:
     assert sum(window.is_open(moment) for moment in night) == 12
 
 
-def test_what_is_closed_says_when_the_next_window_opens() -> None:
+def test_closed_window_names_next_opening() -> None:
     windows = [parse_window(f"{day} 07:00-17:00 {BERLIN}", "UTC") for day in ("wed", "tue")]
 
     said = why_closed(windows, at("2026-11-23T12:00"))
@@ -119,7 +117,7 @@ def test_no_windows_are_never_closed() -> None:
     assert why_closed([], at("2026-11-23T12:00")) == ""
 
 
-def test_a_zone_that_this_computer_does_not_know_never_opens_and_says_so() -> None:
+def test_window_in_unknown_zone_never_opens() -> None:
     window = parse_window("mon-sun 00:00-24:00 Mars/Olympus", "UTC")
 
     assert tells(

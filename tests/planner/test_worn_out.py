@@ -70,7 +70,7 @@ def test_a_worker_that_was_used_up_says_so() -> None:
     assert tells(sentence_of(plan, FIRST), "51", "retire.max_uses", "50")
 
 
-def test_what_is_outdated_and_too_old_is_outdated() -> None:
+def test_outdated_old_machine_has_reason_outdated() -> None:
     plan = reconcile(retiring(max_age="1m"), outdated(a_sim_world(*idle(FIRST))))
 
     assert reason_of(plan, FIRST) is Reason.OUTDATED

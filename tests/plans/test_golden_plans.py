@@ -29,7 +29,7 @@ def test_there_are_golden_plans() -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_golden_plan_is_what_reconcile_and_guard_say(folder: Path, golden: Golden) -> None:
+def test_golden_plan_equals_reconciled_and_guarded_plan(folder: Path, golden: Golden) -> None:
     plan = plan_of(folder)
     text = plan_to_json(plan)
 

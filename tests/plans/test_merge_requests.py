@@ -29,7 +29,7 @@ def settled(text: str) -> str:
 
 
 @pytest.mark.parametrize("story", slow_but(["everybody-gets-powerful-machines"], STORIES))
-def test_a_report_says_what_a_merge_request_does(
+def test_report_of_merge_request_matches_golden_file(
     story: str, project: Path, run_fleet: RunFleet, golden: Golden
 ) -> None:
     code, kinds = STORIES[story]

@@ -72,9 +72,7 @@ class TaskRulesSuite:
     def test_nothing_is_there_at_first_and_a_viewer_may_see_that(self, api: Server) -> None:
         assert api.rules().read() == {api.place: HeldRules()}
 
-    def test_what_is_delivered_is_there_and_others_stay_as_they_are_stored(
-        self, api: Server
-    ) -> None:
+    def test_delivery_adds_rules_and_keeps_those_of_others(self, api: Server) -> None:
         owner = api.rules(api.owner)
         owner.post(api.place, [PEOPLES], dry_run=False)
 
@@ -85,7 +83,7 @@ class TaskRulesSuite:
         assert api.rules().read() == {api.place: held}
         assert PEOPLES in owner.stored(api.place)
 
-    def test_what_was_delivered_already_is_posted_no_more(self, api: Server) -> None:
+    def test_repeated_delivery_posts_no_rules(self, api: Server) -> None:
         self.deliver(api, "chromium")
         owner = api.rules(api.owner)
 

@@ -44,7 +44,7 @@ def test_a_machine_that_one_listing_lacks_may_exist(later: Listing | Unknown) ->
 
 
 @pytest.mark.parametrize("first", [BOTH, Unknown(unknown="no answer")])
-def test_where_no_machine_is_missing_nobody_waits(first: Listing | Unknown) -> None:
+def test_absence_check_does_not_wait_when_no_machine_is_missing(first: Listing | Unknown) -> None:
     cloud = Cloud(first)
 
     assert cloud.gone() == ()
@@ -61,7 +61,7 @@ def test_a_worker_that_has_no_id_is_not_looked_for() -> None:
     assert AbsenceCheck().surely_gone(Cloud(), (ONE,), {}) == ()
 
 
-def test_what_was_surely_gone_is_looked_for_again_and_not_waited_for() -> None:
+def test_absence_is_confirmed_by_second_listing_without_second_wait() -> None:
     cloud = Cloud(SECOND, SECOND, SECOND, BOTH)
 
     assert [cloud.gone() for _ in range(3)] == [(ONE.name,), (ONE.name,), ()]

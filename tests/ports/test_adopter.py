@@ -94,7 +94,7 @@ def test_a_label_that_no_machine_carries_finds_none(
     assert list(example.adopter.find(key, value)) == []
 
 
-def test_what_is_found_says_what_it_was_made_from(example: Example) -> None:
+def test_found_machine_has_its_inputs(example: Example) -> None:
     found = found_by(example.adopter)
 
     made_from = (found.machine.type, found.machine.image, found.architecture, found.settings)
@@ -102,7 +102,7 @@ def test_what_is_found_says_what_it_was_made_from(example: Example) -> None:
     assert found.labels == LABELS["builder-01"]
 
 
-def test_a_mark_stands_beside_the_labels_that_were_there(example: Example) -> None:
+def test_mark_keeps_existing_labels(example: Example) -> None:
     machine_id = found_by(example.adopter).machine.id
 
     example.adopter.mark(machine_id, marks())
@@ -131,6 +131,6 @@ def test_a_machine_that_is_gone_cannot_be_marked(example: Example) -> None:
         example.adopter.mark("4711", marks())
 
 
-def test_what_cannot_be_looked_at_is_not_taken_for_nothing(example: Example) -> None:
+def test_adopter_fails_when_source_is_unreachable(example: Example) -> None:
     with pytest.raises(SourceUnreachable):
         example.broken.find("rack", "a")

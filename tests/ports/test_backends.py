@@ -56,18 +56,18 @@ def lock(objects: Objects, *, key: str = LOCK, **overrides: object) -> None:
 # objects
 
 
-def test_what_nobody_wrote_is_not_there(objects: Objects) -> None:
+def test_unwritten_key_is_none(objects: Objects) -> None:
     assert objects.read(KEY) is None
     assert objects.keys("") == ()
 
 
-def test_what_was_written_is_read_byte_by_byte(objects: Objects) -> None:
+def test_object_round_trips_as_bytes(objects: Objects) -> None:
     objects.create(KEY, b"\x00\xff bytes")
 
     assert objects.read(KEY) == b"\x00\xff bytes"
 
 
-def test_what_is_there_is_not_written_over(objects: Objects) -> None:
+def test_create_refuses_an_existing_key(objects: Objects) -> None:
     objects.create(KEY, b"first")
 
     with pytest.raises(StoreFailed):
@@ -84,7 +84,7 @@ def test_keys_are_those_that_begin_so_sorted(objects: Objects) -> None:
     assert objects.keys(".pulumi/locks/") == ()
 
 
-def test_what_is_removed_is_gone_and_gone_is_fine(objects: Objects) -> None:
+def test_remove_is_idempotent(objects: Objects) -> None:
     objects.create(KEY, b"{}")
 
     objects.remove(KEY)
@@ -100,7 +100,7 @@ def test_a_checkpoint_is_read_from_every_backend(objects: Objects) -> None:
     assert read_checkpoint(objects, "fleet-sim", "another") is None
 
 
-def test_what_is_in_one_part_of_a_bucket_is_not_seen_in_another(
+def test_bucket_prefixes_are_separate(
     request: pytest.FixtureRequest,
 ) -> None:
     bucket, _, options = backend_url(request, "moto").partition("?")
@@ -112,7 +112,7 @@ def test_what_is_in_one_part_of_a_bucket_is_not_seen_in_another(
     assert opened(f"{bucket}?{options}").keys("") == (f"one/{KEY}",)
 
 
-def test_what_is_in_one_table_or_schema_is_not_seen_in_another(
+def test_tables_and_schemas_are_separate(
     request: pytest.FixtureRequest,
 ) -> None:
     url = backend_url(request, "postgres")
@@ -127,7 +127,7 @@ def test_what_is_in_one_table_or_schema_is_not_seen_in_another(
 # what does not answer
 
 
-def test_a_bucket_that_does_not_exist_is_an_error_and_not_an_empty_one(
+def test_missing_bucket_is_an_error(
     request: pytest.FixtureRequest,
 ) -> None:
     objects = opened(backend_url(request, "moto").replace("s3://", "s3://no-"))
@@ -254,7 +254,7 @@ def test_a_lock_that_cannot_be_understood_counts_as_held(tmp_path: Path) -> None
     assert find_locks(objects, "fleet-sim", "s")[0].alive is None
 
 
-def test_what_is_left_of_a_lock_that_was_never_taken_is_removed(tmp_path: Path) -> None:
+def test_temporary_file_of_untaken_lock_is_removed(tmp_path: Path) -> None:
     objects = opened(f"file://{tmp_path}")
     objects.create(f"{LOCK}.18ea4e.tmp", b"")
 
@@ -263,7 +263,7 @@ def test_what_is_left_of_a_lock_that_was_never_taken_is_removed(tmp_path: Path) 
     assert find_locks(objects, "fleet-sim", "s") == ()
 
 
-def test_an_empty_lock_is_what_a_full_disk_took_of_it_and_nobody_s(tmp_path: Path) -> None:
+def test_empty_lock_file_is_removed(tmp_path: Path) -> None:
     objects = opened(f"file://{tmp_path}")
     objects.create(LOCK, b"")
 
@@ -272,7 +272,7 @@ def test_an_empty_lock_is_what_a_full_disk_took_of_it_and_nobody_s(tmp_path: Pat
     assert find_locks(objects, "fleet-sim", "s") == ()
 
 
-def test_who_is_about_to_take_a_lock_holds_it(tmp_path: Path) -> None:
+def test_temporary_lock_file_counts_as_held(tmp_path: Path) -> None:
     objects = opened(f"file://{tmp_path}")
     lock(objects, key=f"{LOCK}.18ea4e.tmp")
 
@@ -306,13 +306,11 @@ def test_other_backends_are_reached_by_the_cli_only(backend: str) -> None:
         ("file:///srv/states", "file:///srv/states"),
     ],
 )
-def test_a_backend_s_address_is_shown_without_what_may_be_secret(
-    backend: str, address: str
-) -> None:
+def test_shown_backend_address_hides_secrets(backend: str, address: str) -> None:
     assert shown_address(backend) == address
 
 
-def test_of_the_notes_beside_files_only_those_are_removed_that_a_kill_cut_off(
+def test_only_truncated_attribute_files_are_removed(
     tmp_path: Path,
 ) -> None:
     names = ("meta.yaml.attrs", "stacks/fleet-sim/s.json.attrs", "stacks/fleet-sim/t.json.attrs")
@@ -326,7 +324,7 @@ def test_of_the_notes_beside_files_only_those_are_removed_that_a_kill_cut_off(
     assert [note.exists() for note in notes] == [False, False, True]
 
 
-def test_what_the_cli_keeps_beside_a_file_is_no_key_and_goes_with_it(tmp_path: Path) -> None:
+def test_attribute_file_is_not_a_key_and_is_dropped_with_its_lock(tmp_path: Path) -> None:
     folder = opened(f"file://{tmp_path}")
     lock(folder)
     beside = tmp_path / f"{LOCK}.attrs"

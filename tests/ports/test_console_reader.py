@@ -42,7 +42,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]:
         yield make(stack, tmp_path)
 
 
-def test_what_a_machine_wrote_is_text(made: Made) -> None:
+def test_console_is_text(made: Made) -> None:
     reader, machine = made
 
     assert isinstance(reader, ConsoleReader)

@@ -112,7 +112,7 @@ def test_removing_one_and_adding_one_touches_only_these(rig: Rig) -> None:
     assert read(rig.engine, rig.ref).ids[TWO.name] == kept
 
 
-def test_the_preview_says_what_up_then_does(rig: Rig) -> None:
+def test_preview_equals_steps_of_up(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
     preview = rig.engine.preview(rig.ref, [TWO, THREE])
@@ -128,7 +128,7 @@ def test_a_preview_creates_nothing_not_even_the_stack(rig: Rig) -> None:
     assert rig.engine.read(rig.ref) is None
 
 
-def test_a_change_that_is_held_has_its_steps_told_and_nothing_done(rig: Rig) -> None:
+def test_discarded_prepared_change_reports_steps_without_effect(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet)
     before = read(rig.engine, rig.ref)
 
@@ -160,7 +160,7 @@ def test_a_change_does_its_steps_and_gives_new_workers_their_inputs(
     assert not read(rig.engine, rig.ref).interrupted
 
 
-def test_a_creation_that_fails_in_a_prepared_change_does_not_stop_the_others(rig: Rig) -> None:
+def test_prepared_change_continues_when_a_creation_fails(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
     rig.refuse(TWO.name)
 
@@ -182,7 +182,7 @@ def test_every_step_is_shown_as_it_is_taken(rig: Rig) -> None:
     assert sorted(shown, key=lambda step: step.worker) == list(steps)
 
 
-def test_recorded_workers_are_what_was_asked_for(rig: Rig) -> None:
+def test_recorded_workers_equal_desired_workers(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
     stack = read(rig.engine, rig.ref)
@@ -230,7 +230,7 @@ def test_one_creation_that_fails_keeps_the_others(rig: Rig) -> None:
     assert sorted(read(rig.engine, rig.ref).ids) == [ONE.name, THREE.name]
 
 
-def test_what_failed_is_done_by_the_next_up(rig: Rig) -> None:
+def test_next_up_repeats_failed_creation(rig: Rig) -> None:
     rig.refuse(TWO.name)
     with pytest.raises(StackFailed):
         rig.engine.up(rig.ref, [ONE, TWO], quiet)
@@ -242,7 +242,7 @@ def test_what_failed_is_done_by_the_next_up(rig: Rig) -> None:
     assert rig.machines() == [ONE.name, TWO.name]
 
 
-def test_a_killed_run_is_seen_and_what_it_was_making_is_still_wanted(rig: Rig) -> None:
+def test_interrupted_creation_is_recorded_as_a_worker(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
 
     rig.die_making(TWO.name, [ONE, TWO])
@@ -265,7 +265,7 @@ def test_a_killed_run_is_finished_by_the_next_without_a_double(rig: Rig) -> None
     assert not read(rig.engine, rig.ref).interrupted
 
 
-def test_what_a_killed_run_made_is_deleted_when_it_is_not_wanted_any_more(rig: Rig) -> None:
+def test_interrupted_creation_is_deleted_when_unwanted(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
     rig.die_making(TWO.name, [ONE, TWO])
 
@@ -308,7 +308,7 @@ def test_a_worker_that_exists_is_given_nothing_new(rig: Rig) -> None:
     assert rig.given(ONE.name) == sha256_of(FIRST_TEXT)
 
 
-def test_what_a_killed_run_made_is_adopted_with_what_it_was_given(rig: Rig) -> None:
+def test_interrupted_creation_is_adopted_with_its_user_data(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
     rig.die_making(TWO.name, [ONE, TWO])
 
@@ -319,7 +319,7 @@ def test_what_a_killed_run_made_is_adopted_with_what_it_was_given(rig: Rig) -> N
     assert rig.engine.preview(rig.ref, [ONE, TWO]) == ()
 
 
-def test_a_machine_whose_token_went_to_one_that_is_gone_is_not_made_without(rig: Rig) -> None:
+def test_machine_is_not_created_when_its_token_was_used(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
 
     with pytest.raises(StackFailed, match=f"{TWO.name}.*token") as caught:
@@ -329,7 +329,7 @@ def test_a_machine_whose_token_went_to_one_that_is_gone_is_not_made_without(rig:
     assert rig.machines() == [ONE.name]
 
 
-def test_forgetting_a_worker_takes_it_out_of_its_stack_and_touches_no_machine(rig: Rig) -> None:
+def test_forget_removes_worker_from_stack_without_deletion(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet)
     before = read(rig.engine, rig.ref)
 
@@ -354,7 +354,7 @@ def test_a_machine_that_was_lost_and_forgotten_can_be_made_again(rig: Rig) -> No
     assert rig.machines() == [ONE.name, TWO.name]
 
 
-def test_a_stack_whose_last_worker_was_forgotten_is_empty_and_still_there(rig: Rig) -> None:
+def test_stack_is_empty_when_last_worker_is_forgotten(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
     rig.lose(ONE.name)
 
@@ -363,7 +363,7 @@ def test_a_stack_whose_last_worker_was_forgotten_is_empty_and_still_there(rig: R
     assert (read(rig.engine, rig.ref).workers, read(rig.engine, rig.ref).ids) == ((), {})
 
 
-def test_only_what_a_stack_holds_can_be_forgotten(rig: Rig) -> None:
+def test_forget_refuses_worker_missing_from_stack(rig: Rig) -> None:
     with pytest.raises(PlanRefused, match=rf"{ONE.name}"):
         rig.engine.forget(rig.ref, ONE.name)
     rig.engine.up(rig.ref, [ONE], quiet)

@@ -67,7 +67,7 @@ def creates(*names: str) -> tuple[StackStep, ...]:
 
 
 @pytest.mark.slow
-def test_a_helper_does_one_operation_after_the_other_and_tells_each_step(apart: Apart) -> None:
+def test_helper_runs_operations_in_order_and_reports_steps(apart: Apart) -> None:
     told: list[StackStep] = []
 
     assert apart.preview("a", "b") == creates("a", "b")
@@ -77,7 +77,7 @@ def test_a_helper_does_one_operation_after_the_other_and_tells_each_step(apart: 
 
 
 @pytest.mark.slow
-def test_a_helper_holds_a_change_until_it_is_told_to_make_it(apart: Apart) -> None:
+def test_helper_keeps_prepared_change_until_make(apart: Apart) -> None:
     told: list[StackStep] = []
 
     with apart.prepared("a") as change:
@@ -96,7 +96,7 @@ def test_a_change_that_is_not_made_is_given_up_and_its_helper_is_free(apart: Apa
 
 
 @pytest.mark.slow
-def test_what_an_engine_raises_comes_back_whole(apart: Apart) -> None:
+def test_engine_errors_pass_through_the_helper(apart: Apart) -> None:
     with pytest.raises(PlanRefused, match="refused: forbidden"):
         apart.preview("forbidden")
     with pytest.raises(StackFailed, match="given a token") as failed:
@@ -105,7 +105,7 @@ def test_what_an_engine_raises_comes_back_whole(apart: Apart) -> None:
     assert list(failed.value.failed) == ["secret"]
 
 
-def test_a_killed_helper_fails_its_stack_and_the_next_operation_has_another(
+def test_killed_helper_fails_its_stack_and_is_replaced(
     apart: Apart,
 ) -> None:
     with pytest.raises(StackFailed, match=r"signal.*9") as failed:
@@ -158,7 +158,7 @@ def test_where_no_process_can_be_started_the_stack_fails() -> None:
 
 
 @pytest.mark.slow
-def test_two_helpers_work_at_once(apart: Apart) -> None:
+def test_two_helpers_work_concurrently(apart: Apart) -> None:
     done: list[tuple[StackStep, ...]] = []
     first = threading.Thread(target=lambda: done.append(apart.up("first")))
 
@@ -170,7 +170,7 @@ def test_two_helpers_work_at_once(apart: Apart) -> None:
 
 
 @pytest.mark.slow
-def test_who_interrupts_has_the_cli_cancelled_and_the_helper_says_so(apart: Apart) -> None:
+def test_interrupt_cancels_cli_and_helper_reports_it(apart: Apart) -> None:
     def interrupt(step: StackStep) -> None:
         assert step.worker == "cancelled"
         begun.set()
@@ -229,7 +229,7 @@ def a_helper_that_does(worker: str, folder: Path) -> Iterator[subprocess.Popen[b
 
 
 @pytest.mark.slow
-def test_a_helper_that_is_left_between_two_programs_ends_at_once(tmp_path: Path) -> None:
+def test_idle_helper_exits_when_its_input_closes(tmp_path: Path) -> None:
     with a_helper_that_does("thinking", tmp_path) as helper:
         assert helper.stdin
         helper.stdin.close()
@@ -254,7 +254,7 @@ def test_a_helper_that_is_left_cancels_once_waits_and_begins_no_more(
         assert [path.name for path in tmp_path.glob("begun-*")] == ["begun-1"]
 
 
-def test_nothing_that_a_helper_is_told_stands_among_its_arguments(apart: Apart) -> None:
+def test_helper_receives_no_token_in_its_arguments(apart: Apart) -> None:
     with pytest.raises(StackFailed) as failed:
         apart.up("secret", text="a planted token")
     process = Path("/proc") / failed.value.failed["secret"]

@@ -59,7 +59,7 @@ def test_removing_one_and_adding_one_touches_only_these(rig: AwsRig) -> None:
     assert kept <= {each.id for each in rig.listed()}
 
 
-def test_a_machine_is_what_its_worker_says(rig: AwsRig) -> None:
+def test_instance_has_settings_and_labels_of_its_worker(rig: AwsRig) -> None:
     rig.up(a_worker(1, market="spot"))
 
     ((machine, made),) = rig.instances().items()
@@ -79,7 +79,7 @@ def test_a_machine_is_what_its_worker_says(rig: AwsRig) -> None:
     assert {"Key": "fleet", "Value": "debian"} in disk["Tags"]
 
 
-def test_what_is_noted_at_a_machine_is_no_difference(rig: AwsRig) -> None:
+def test_expiry_tag_is_not_a_difference(rig: AwsRig) -> None:
     rig.up(ONE)
     (machine,) = rig.listed()
     rig.cloud.extend([machine.id], NOW)
@@ -107,7 +107,7 @@ def test_one_that_cannot_be_made_leaves_the_others(rig: AwsRig) -> None:
     assert classify(failed.value.failed[TWO.name]) == "quota"
 
 
-def test_what_spot_has_none_of_is_made_on_demand_under_the_same_name(rig: AwsRig) -> None:
+def test_spot_machine_is_created_on_demand_when_out_of_stock(rig: AwsRig) -> None:
     rig.goes_wrong(spot="InsufficientInstanceCapacity")
 
     with pytest.raises(StackFailed) as failed:
@@ -119,7 +119,7 @@ def test_what_spot_has_none_of_is_made_on_demand_under_the_same_name(rig: AwsRig
     assert "InstanceLifecycle" not in made
 
 
-def test_a_machine_whose_answer_was_lost_is_adopted_at_once(rig: AwsRig) -> None:
+def test_instance_with_lost_reply_is_adopted(rig: AwsRig) -> None:
     rig.goes_wrong(lose_answer_of=ONE.name)
 
     rig.up(ONE)
@@ -128,7 +128,7 @@ def test_a_machine_whose_answer_was_lost_is_adopted_at_once(rig: AwsRig) -> None
     assert rig.recorded().ids == {ONE.name: machine.id}
 
 
-def test_a_spot_machine_whose_answer_was_lost_is_adopted_as_one(rig: AwsRig) -> None:
+def test_spot_instance_with_lost_reply_is_adopted(rig: AwsRig) -> None:
     worker = a_worker(1, market="spot")
     rig.goes_wrong(lose_answer_of=worker.name)
 
@@ -138,7 +138,7 @@ def test_a_spot_machine_whose_answer_was_lost_is_adopted_as_one(rig: AwsRig) -> 
     assert rig.engine().preview(REF, [worker]) == ()
 
 
-def test_a_machine_whose_engine_was_killed_is_found_by_its_mark(rig: AwsRig) -> None:
+def test_instance_of_killed_engine_is_adopted_by_its_label(rig: AwsRig) -> None:
     rig.goes_wrong(kill_after=ONE.name)
     with pytest.raises(StackFailed):
         rig.up(ONE)
@@ -151,7 +151,7 @@ def test_a_machine_whose_engine_was_killed_is_found_by_its_mark(rig: AwsRig) -> 
     assert rig.recorded().ids[ONE.name] == lost.id
 
 
-def test_what_machines_share_is_made_once_and_a_machine_is_made_from_it(rig: AwsRig) -> None:
+def test_template_is_created_once_and_used_by_instance(rig: AwsRig) -> None:
     (part,) = parts_of(FLEET, "amazon")
 
     rig.base().up(BASE, [part], quiet)
@@ -168,7 +168,7 @@ def test_what_machines_share_is_made_once_and_a_machine_is_made_from_it(rig: Aws
     assert group["GroupName"] == part.name
 
 
-def test_what_was_made_of_a_template_without_a_state_is_made_again(rig: AwsRig) -> None:
+def test_unrecorded_template_is_created_again(rig: AwsRig) -> None:
     (part,) = parts_of(FLEET, "amazon")
     rig.base().up(BASE, [], quiet)
     mark = {"ResourceType": "security-group", "Tags": tag_list({"fleet": "debian"})}
@@ -183,7 +183,7 @@ def test_what_was_made_of_a_template_without_a_state_is_made_again(rig: AwsRig) 
     assert (base.laid, list(base.ids)) == (True, [part.key])
 
 
-def test_what_nobody_shares_any_more_is_deleted(rig: AwsRig) -> None:
+def test_unused_template_is_deleted(rig: AwsRig) -> None:
     (part,) = parts_of(FLEET, "amazon")
     rig.base().up(BASE, [part], quiet)
 

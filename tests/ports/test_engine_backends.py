@@ -142,7 +142,7 @@ def test_a_lock_of_another_computer_is_not_broken(rig: Rig) -> None:
     assert names_in(rig.cloud) == [ONE.name]
 
 
-def test_fleets_in_one_backend_do_not_meet_though_their_pools_are_called_alike(rig: Rig) -> None:
+def test_fleets_in_one_backend_are_separate_at_equal_pool_names(rig: Rig) -> None:
     theirs, (other,) = a_stack("kali", 1)
 
     with held_elsewhere(rig):

@@ -44,7 +44,7 @@ def test_changed_inputs_of_a_recorded_worker_are_refused(rig: EmbeddedRig) -> No
     assert read(rig.engine).workers == (ONE,)
 
 
-def test_a_pool_with_machines_is_refused_when_it_moves_to_another_provider(
+def test_pool_with_machines_cannot_change_provider(
     rig: EmbeddedRig,
 ) -> None:
     rig.engine.up(REF, [ONE], quiet)
@@ -75,7 +75,7 @@ def test_reading_makes_no_state(rig: EmbeddedRig) -> None:
     assert not (rig.folder / "state.db").exists()
 
 
-def test_two_applies_at_once_are_kept_apart(rig: EmbeddedRig) -> None:
+def test_concurrent_up_of_one_stack_is_refused(rig: EmbeddedRig) -> None:
     with (rig.folder / f"state.db.{REF.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
@@ -176,7 +176,7 @@ class Interrupted:
 
 
 @pytest.mark.parametrize("wanted", [[ONE], [ONE, TWO]])
-def test_a_machine_being_deleted_is_not_forgotten_or_remade_on_one_listing(
+def test_machine_being_deleted_is_kept_in_stack_after_one_listing(
     tmp_path: Path, wanted: list[WorkerInputs]
 ) -> None:
     interrupted = Interrupted(tmp_path, "before")
@@ -189,7 +189,7 @@ def test_a_machine_being_deleted_is_not_forgotten_or_remade_on_one_listing(
     assert names_in(interrupted.cloud) == [ONE.name, TWO.name]
 
 
-def test_what_two_listings_lack_is_forgotten_and_waited_for_once(
+def test_machine_absent_from_two_listings_is_forgotten_after_a_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
@@ -204,7 +204,7 @@ def test_what_two_listings_lack_is_forgotten_and_waited_for_once(
     assert not read(interrupted.engine).interrupted
 
 
-def test_a_provider_is_told_once_more_to_forget_what_a_killed_run_has_deleted(
+def test_interrupted_deletion_is_repeated_at_provider(
     tmp_path: Path,
 ) -> None:
     interrupted = Interrupted(tmp_path, "after")
@@ -215,7 +215,7 @@ def test_a_provider_is_told_once_more_to_forget_what_a_killed_run_has_deleted(
     assert interrupted.cloud.told_to_delete == [*told, *told]
 
 
-def test_a_machine_whose_creation_record_was_lost_is_adopted_not_made_again(
+def test_machine_with_lost_record_is_adopted(
     rig: EmbeddedRig,
 ) -> None:
     rig.engine.up(REF, [ONE, TWO], quiet)
@@ -228,7 +228,7 @@ def test_a_machine_whose_creation_record_was_lost_is_adopted_not_made_again(
     assert rig.machines() == [ONE.name, TWO.name]
 
 
-def test_a_machine_of_that_name_that_this_stack_did_not_make_is_not_adopted(
+def test_foreign_machine_of_same_name_is_not_adopted(
     rig: EmbeddedRig,
 ) -> None:
     rig.cloud.create(a_sim_worker(ONE.name, labels=ONE.labels | {"digest": "another"}))
@@ -271,7 +271,7 @@ def test_two_workers_of_one_name_are_refused(rig: EmbeddedRig) -> None:
         rig.engine.preview(REF, [ONE, ONE])
 
 
-def test_an_interrupted_stack_names_no_id_for_what_is_unfinished(rig: EmbeddedRig) -> None:
+def test_interrupted_creation_has_no_id(rig: EmbeddedRig) -> None:
     rig.die_making(ONE.name, [ONE])
 
     stack = rig.engine.read(REF)

@@ -90,7 +90,7 @@ def test_the_stack_outlives_the_engines_own_folder(rig: PulumiRig) -> None:
     assert rig.machines() == [ONE.name, TWO.name]
 
 
-def test_what_the_cli_was_killed_at_writing_stops_no_later_one(rig: PulumiRig) -> None:
+def test_up_succeeds_with_attribute_files_truncated_by_a_kill(rig: PulumiRig) -> None:
     rig.engine.up(REF, [ONE], quiet)
     notes = [
         f"{STATE}/{name}.attrs" for name in ("meta.yaml", f"stacks/fleet-sim/{REF.name}.json")
@@ -116,7 +116,7 @@ def test_a_lock_that_the_cli_was_killed_at_writing_stops_no_later_one(
     assert rig.machines() == [ONE.name, TWO.name]
 
 
-def test_who_was_killed_before_the_stack_was_made_does_not_keep_it_locked(rig: PulumiRig) -> None:
+def test_lock_of_dead_process_does_not_block_first_up(rig: PulumiRig) -> None:
     no_process = 2**22 + 1
     write_lock(rig, "1.json", json.dumps({"pid": no_process, "hostname": socket.gethostname()}))
 
@@ -125,7 +125,7 @@ def test_who_was_killed_before_the_stack_was_made_does_not_keep_it_locked(rig: P
     assert rig.machines() == [ONE.name]
 
 
-def test_beside_its_files_the_cli_writes_no_note_that_a_kill_could_cut_off(
+def test_cli_writes_no_attribute_files(
     rig: PulumiRig,
 ) -> None:
     rig.engine.up(REF, [ONE], quiet)
@@ -133,7 +133,7 @@ def test_beside_its_files_the_cli_writes_no_note_that_a_kill_could_cut_off(
     assert list(rig.folder.rglob("*.attrs")) == []
 
 
-def test_the_settings_hold_the_workers_so_that_pulumi_up_by_hand_deletes_nothing(
+def test_stack_settings_contain_workers_for_pulumi_by_hand(
     rig: PulumiRig,
 ) -> None:
     rig.engine.up(REF, [ONE, TWO], quiet)

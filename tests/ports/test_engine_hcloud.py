@@ -86,7 +86,7 @@ def test_by_hand_pulumi_finds_no_difference_after_fleet(rig: HcloudRig) -> None:
     assert set(after.change_summary) == {automation.OpType.SAME}
 
 
-def test_by_hand_pulumi_finds_no_difference_after_expiries_were_extended(rig: HcloudRig) -> None:
+def test_pulumi_by_hand_has_no_difference_after_extended_expiry(rig: HcloudRig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
     rig.cloud.extend([id_in(rig.cloud, ONE.name)], LATER)
     stack = by_hand(rig)
@@ -144,7 +144,7 @@ def test_a_snapshot_goes_by_its_id(rig: HcloudRig) -> None:
     assert read(rig.engine, rig.ref).workers == (worker,)
 
 
-def test_a_server_joins_what_its_base_holds_and_by_hand_nothing_differs(rig: HcloudRig) -> None:
+def test_server_uses_its_base_without_difference_by_hand(rig: HcloudRig) -> None:
     base = hetzner_base(rig.folder, rig.api)
     base.up(BASE, PARTS, quiet)
     made = base.read(BASE)
@@ -168,7 +168,7 @@ def test_a_server_joins_what_its_base_holds_and_by_hand_nothing_differs(rig: Hcl
     assert read(rig.engine, rig.ref).workers == (worker,)
 
 
-def test_a_server_whose_answer_was_lost_is_adopted_at_once(rig: HcloudRig) -> None:
+def test_server_with_lost_reply_is_adopted(rig: HcloudRig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
     rig.api.fail(Fault("POST", "/servers", answer_lost=True, count=1))
 
@@ -182,7 +182,7 @@ def test_a_server_whose_answer_was_lost_is_adopted_at_once(rig: HcloudRig) -> No
 
 
 @pytest.mark.parametrize("lost", [{"answer_lost": True}, {"status": 504, "done": True}])
-def test_a_server_deleted_without_confirmation_leaves_its_stack_at_once(
+def test_server_with_unconfirmed_deletion_leaves_the_stack(
     rig: HcloudRig, lost: dict[str, Any]
 ) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
@@ -209,7 +209,7 @@ def test_a_server_that_was_not_deleted_stays_in_its_stack(rig: HcloudRig) -> Non
     assert sorted(read(rig.engine, rig.ref).ids) == rig.machines() == [ONE.name, TWO.name]
 
 
-def test_what_failed_beside_a_lost_answer_is_told_and_not_tried_again(rig: HcloudRig) -> None:
+def test_other_failure_next_to_a_lost_reply_is_reported(rig: HcloudRig) -> None:
     rig.refuse(ONE.name)
     rig.api.fail(Fault("POST", "/servers", answer_lost=True, count=None))
 
@@ -221,7 +221,7 @@ def test_what_failed_beside_a_lost_answer_is_told_and_not_tried_again(rig: Hclou
     assert sorted(read(rig.engine, rig.ref).ids) == [TWO.name]
 
 
-def test_servers_whose_record_was_lost_are_taken_back_by_import_and_not_touched(
+def test_servers_with_lost_record_are_imported_unchanged(
     rig: HcloudRig,
 ) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
@@ -239,7 +239,7 @@ def test_servers_whose_record_was_lost_are_taken_back_by_import_and_not_touched(
     assert rig.engine.preview(rig.ref, stack.workers) == ()
 
 
-def test_where_an_orphan_cannot_be_taken_over_no_message_shows_the_token(rig: HcloudRig) -> None:
+def test_failed_adoption_shows_no_token(rig: HcloudRig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
     rig.die_making(TWO.name, [ONE, TWO])
     rig.api.fail(Fault("GET", "/servers/*", status=422, code=rig.api.token, count=None))
@@ -263,7 +263,7 @@ def test_a_server_that_did_not_start_stops_no_other_from_being_made(rig: HcloudR
     assert rig.machines() == [ONE.name, TWO.name]
 
 
-def test_a_change_of_a_server_that_did_not_start_is_no_less_seen(rig: HcloudRig) -> None:
+def test_change_of_failed_server_is_detected(rig: HcloudRig) -> None:
     rig.api.fail(Fault("POST", "/servers", action_fails=True, count=1))
     with pytest.raises(StackFailed):
         rig.engine.up(rig.ref, [ONE], quiet, GIVEN)

@@ -62,7 +62,7 @@ def test_a_new_stack_is_previewed_without_the_cli(
 
 
 @pytest.mark.engine
-def test_a_held_change_locks_its_stack_and_keeps_the_record_when_given_up(
+def test_prepared_change_locks_stack_and_restores_record(
     real: PulumiRig,
 ) -> None:
     def recorded() -> object:
@@ -82,7 +82,7 @@ def test_a_held_change_locks_its_stack_and_keeps_the_record_when_given_up(
 
 
 @pytest.mark.engine
-def test_of_a_held_change_whose_cli_is_killed_nothing_is_done(real: PulumiRig) -> None:
+def test_prepared_change_has_no_effect_when_cli_is_killed(real: PulumiRig) -> None:
     real.engine.up(REF, [ONE], quiet)
 
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as child:
@@ -93,7 +93,7 @@ def test_of_a_held_change_whose_cli_is_killed_nothing_is_done(real: PulumiRig) -
 
 
 @pytest.mark.engine
-def test_what_a_program_refuses_is_refused_before_anything_is_held(real: PulumiRig) -> None:
+def test_invalid_inputs_are_refused_before_preparation(real: PulumiRig) -> None:
     real.engine.up(REF, [ONE], quiet)
 
     with (
@@ -120,7 +120,7 @@ def test_remains_of_an_earlier_run_are_cleaned_up_only_by_a_change(
     assert real.machines() == [ONE.name, TWO.name]
 
 
-def test_an_absent_cli_is_an_error_that_says_what_to_do(
+def test_missing_cli_error_names_setup_tool(
     rig: PulumiRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
@@ -144,7 +144,7 @@ def test_a_damaged_checkpoint_is_unknown_and_never_empty(rig: PulumiRig) -> None
     assert isinstance(rig.engine.read(REF), Unknown)
 
 
-def test_a_provider_that_nobody_declared_is_refused(rig: PulumiRig) -> None:
+def test_undeclared_provider_is_refused(rig: PulumiRig) -> None:
     with pytest.raises(PlanRefused, match=f"{REF.name}.*'attic'"):
         rig.engine.preview(REF.altered(provider="attic"), [ONE])
 
@@ -198,7 +198,7 @@ def test_while_a_killed_run_is_unfinished_nothing_is_forgotten(rig: PulumiRig) -
 
 
 @pytest.mark.engine
-def test_a_failure_is_told_in_the_providers_words_and_only_there(
+def test_failure_quotes_provider_and_is_not_logged(
     real: PulumiRig, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     real.refuse(ONE.name)
@@ -238,7 +238,7 @@ def test_a_deletion_that_was_killed_is_finished_by_the_next_run(
 
 
 @pytest.mark.engine
-def test_a_machine_that_one_listing_lacks_is_deleted_and_not_just_forgotten(
+def test_machine_absent_from_one_listing_is_deleted(
     real: PulumiRig,
 ) -> None:
     real.engine.up(REF, [ONE, TWO], quiet)

@@ -17,7 +17,7 @@ def test_an_enrolled_worker_registers_with_its_token_once(place: Place) -> None:
     assert not place.register(WORKER, token)
 
 
-def test_another_token_registers_nobody(place: Place) -> None:
+def test_registration_fails_with_another_token(place: Place) -> None:
     place.registry.enrol(an_enrolment())
 
     assert not place.register(WORKER, "another")

@@ -99,7 +99,7 @@ def test_a_link_out_of_the_directory_is_refused(tmp_path: Path) -> None:
         LocalFiles(within=str(inside)).glob(f"{inside}/*")
 
 
-def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
+def test_write_text_leaves_no_temporary_file(tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
 
     LocalFiles().write_text(str(target), "new\n")
@@ -108,7 +108,7 @@ def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
-def test_writing_again_keeps_who_may_read(tmp_path: Path) -> None:
+def test_write_text_keeps_mode_of_existing_file(tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
     target.write_text("old", encoding="utf-8")
     target.chmod(0o600)
@@ -144,12 +144,12 @@ def test_a_link_stays_a_link_when_its_file_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text(encoding="utf-8") == "new"
 
 
-def test_a_full_disk_is_told_and_leaves_nothing() -> None:
+def test_write_text_to_full_disk_is_an_error() -> None:
     with pytest.raises(FileUnreadable, match="/dev/full"):
         LocalFiles().write_text("/dev/full", "new")
 
 
-def test_a_file_whose_lines_end_early_stays_as_it_was(tmp_path: Path) -> None:
+def test_write_lines_keeps_file_when_lines_fail(tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
     target.write_text("old", encoding="utf-8")
 
@@ -164,7 +164,7 @@ def test_a_file_whose_lines_end_early_stays_as_it_was(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_draft_that_a_killed_run_left_is_in_nobody_s_way(tmp_path: Path) -> None:
+def test_write_text_ignores_temporary_file_of_killed_run(tmp_path: Path) -> None:
     left = tmp_path / f".plan.json.{os.getpid()}.tmp"
     left.write_text("half", encoding="utf-8")
 
@@ -174,7 +174,7 @@ def test_a_draft_that_a_killed_run_left_is_in_nobody_s_way(tmp_path: Path) -> No
     assert left.read_text(encoding="utf-8") == "half"
 
 
-def test_four_who_write_one_file_at_once_each_write_it_whole(tmp_path: Path) -> None:
+def test_concurrent_writes_leave_one_complete_file(tmp_path: Path) -> None:
     target = tmp_path / "looks.json"
     texts = [str(number) * 10_000 for number in range(4)]
 
@@ -185,7 +185,7 @@ def test_four_who_write_one_file_at_once_each_write_it_whole(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["looks.json"]
 
 
-def test_what_is_written_again_gets_the_mode_that_is_asked_for(tmp_path: Path) -> None:
+def test_replace_file_sets_requested_mode(tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
     target.write_bytes(b"same")
     target.chmod(0o644)
@@ -202,7 +202,7 @@ def test_a_file_may_have_as_long_a_name_as_the_disk_takes(tmp_path: Path, name: 
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_disk_that_is_full_half_way_is_told_with_the_file_s_name(tmp_path: Path) -> None:
+def test_replace_file_names_file_on_full_disk(tmp_path: Path) -> None:
     code = (
         "import resource, sys; from pathlib import Path;"
         "from fleet.state.files import replace_file;"
@@ -220,7 +220,7 @@ def test_a_disk_that_is_full_half_way_is_told_with_the_file_s_name(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_write_text_names_missing_directory(tmp_path: Path) -> None:
     with pytest.raises(FileUnreadable, match=r"none/plan\.json") as failed:
         LocalFiles().write_text(str(tmp_path / "none" / "plan.json"), "new")
 

@@ -78,7 +78,7 @@ def test_a_comment_of_somebody_else_cannot_be_edited(server: FakeGitlab, gitlab:
         (redirect("https://elsewhere.example.org/"), "elsewhere.example.org"),
     ],
 )
-def test_an_answer_that_is_none_says_what_to_do(
+def test_invalid_reply_of_gitlab_has_advice(
     server: FakeGitlab, gitlab: Gitlab, answer: Answer, told: str
 ) -> None:
     server.answers.append(answer)
@@ -94,7 +94,7 @@ def test_a_token_is_not_sent_in_clear() -> None:
         Gitlab("http://gitlab.example.org/api/v4", "1", TOKEN)
 
 
-def test_all_variables_are_told_with_who_gets_them_and_no_value(server: FakeGitlab) -> None:
+def test_variables_are_listed_by_scope_without_values(server: FakeGitlab) -> None:
     server.variables = [a_variable(f"V{number}", masked=False) for number in range(250)]
 
     told = Gitlab(server.url, "debian/fleet", MAINTAINERS).settings()

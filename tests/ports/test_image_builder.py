@@ -139,7 +139,7 @@ def test_a_version_is_whole_in_its_folder(way: Way) -> None:
     )
 
 
-def test_what_is_being_done_is_told(way: Way) -> None:
+def test_builder_reports_each_step(way: Way) -> None:
     steps = heard(way)
 
     assert steps

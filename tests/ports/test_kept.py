@@ -52,7 +52,7 @@ def test_a_checkpoint_cut_by_a_full_disk_is_replaced_by_its_copy(
     assert not kept.is_cut()
 
 
-def test_a_copy_is_not_restored_while_the_checkpoint_may_still_be_written(
+def test_copy_is_not_restored_while_checkpoint_is_locked(
     tmp_path: Path, checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     kept.keep(SIM, None)
@@ -66,7 +66,7 @@ def test_a_copy_is_not_restored_while_the_checkpoint_may_still_be_written(
     assert checkpoint.read_text() == ""
 
 
-def test_a_copy_says_what_was_about_to_be_deleted(
+def test_copy_has_pending_deletions(
     tmp_path: Path, checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     kind = "sim:index:Machine"
@@ -113,7 +113,7 @@ def test_a_compressed_checkpoint_that_was_cut_gives_way_to_the_copy(
     assert not packed.exists()
 
 
-def test_a_checkpoint_that_was_cut_stays_unknown_where_no_copy_was_kept(
+def test_truncated_checkpoint_is_unknown_without_copy(
     tmp_path: Path, checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     checkpoint.write_text("{")
@@ -125,7 +125,7 @@ def test_a_checkpoint_that_was_cut_stays_unknown_where_no_copy_was_kept(
         read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s")
 
 
-def test_what_was_cut_of_a_stack_that_was_to_be_made_goes(
+def test_truncated_checkpoint_of_new_stack_is_dropped(
     checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     checkpoint.write_text("")
@@ -135,9 +135,7 @@ def test_what_was_cut_of_a_stack_that_was_to_be_made_goes(
     assert not checkpoint.exists()
 
 
-def test_a_copy_of_a_stack_that_is_gone_is_not_taken_for_another_of_its_name(
-    checkpoint: Path, kept: CheckpointCopy
-) -> None:
+def test_copy_of_deleted_stack_is_removed(checkpoint: Path, kept: CheckpointCopy) -> None:
     kept.keep(SIM, None)
     checkpoint.unlink()
 
@@ -146,7 +144,7 @@ def test_a_copy_of_a_stack_that_is_gone_is_not_taken_for_another_of_its_name(
     assert list(checkpoint.parent.iterdir()) == []
 
 
-def test_a_file_that_finds_no_room_leaves_the_one_before_it_and_no_draft(tmp_path: Path) -> None:
+def test_failed_write_keeps_old_file_without_temporary_one(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("before")
     script = (

@@ -113,7 +113,7 @@ def test_a_machine_that_is_gone_stops_nothing(kept: Kept) -> None:
     assert expiries() == {two: LATER}
 
 
-def test_what_a_machine_is_made_from_does_not_change_by_its_expiry(tmp_path: Path) -> None:
+def test_extending_expiry_keeps_machine_inputs(tmp_path: Path) -> None:
     cloud, one, _, _ = sim_kept(ExitStack(), tmp_path)
     assert isinstance(cloud, SimCloud)
     before = cloud.read(one)

@@ -89,9 +89,9 @@ def test_each_machine_is_cleaned_and_of_the_bad_one_it_is_said_why(lent: Lent) -
     assert tells(cleaned[BAD].trouble, "release", "1", "no room")
 
 
-def test_a_machine_whose_latest_livecheck_failed_is_doubted(lent: Lent) -> None:
+def test_machine_with_failed_livecheck_is_doubted(lent: Lent) -> None:
     assert set(lent.cleaner.doubted()) == {BAD}
 
 
-def test_what_its_commands_told_of_a_machine_is_known(lent: Lent) -> None:
+def test_particulars_contain_output_of_commands(lent: Lent) -> None:
     assert lent.cleaner.particulars(lent.machines[0])["data"] == lent.told

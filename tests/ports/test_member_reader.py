@@ -33,7 +33,7 @@ def test_each_group_has_its_users(members: MemberReader) -> None:
 @pytest.mark.parametrize(
     "members", [FakeMemberReader({}, broken="gone"), FileMembers("members.yaml", FakeFiles({}))]
 )
-def test_what_cannot_be_read_is_unknown_and_not_empty(members: MemberReader) -> None:
+def test_members_are_unknown_when_unreadable(members: MemberReader) -> None:
     assert isinstance(members.read(), Unknown)
 
 

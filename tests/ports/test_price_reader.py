@@ -65,7 +65,7 @@ def test_it_tells_types_address_and_disk_of_its_place(
     assert PriceList.model_validate_json(told.model_dump_json()) == told
 
 
-def test_it_tells_every_type_over_all_pages_and_only_those_of_its_place(
+def test_prices_include_all_pages_of_their_location(
     api: SimulatedHetzner,
 ) -> None:
     types = api.state.resources["server_types"]
@@ -90,7 +90,7 @@ def test_it_tells_every_type_over_all_pages_and_only_those_of_its_place(
     ],
     ids=["busy", "forbidden", "broken off"],
 )
-def test_what_it_cannot_tell_whole_it_does_not_tell(api: SimulatedHetzner, fault: Fault) -> None:
+def test_incomplete_prices_are_an_error(api: SimulatedHetzner, fault: Fault) -> None:
     api.fail(fault)
 
     with pytest.raises(SourceUnreachable):
@@ -99,14 +99,14 @@ def test_what_it_cannot_tell_whole_it_does_not_tell(api: SimulatedHetzner, fault
         FakePriceReader(None).read(NOW)
 
 
-def test_a_wrong_token_is_told(api: SimulatedHetzner) -> None:
+def test_wrong_price_token_is_an_error(api: SimulatedHetzner) -> None:
     assert api.endpoint
     with pytest.raises(SourceUnreachable, match="401"):
         hetzner("fsn1", "wrong").read(NOW)
 
 
 @pytest.mark.parametrize("price", ["1e30", "-1", "0", "NaN"])
-def test_a_price_that_cannot_be_is_no_price_list(api: SimulatedHetzner, price: str) -> None:
+def test_impossible_price_is_an_error(api: SimulatedHetzner, price: str) -> None:
     (ccx33,) = [
         each for each in api.state.resources["server_types"].values() if each["name"] == "ccx33"
     ]

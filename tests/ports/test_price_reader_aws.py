@@ -45,7 +45,7 @@ def test_it_tells_types_address_and_disk_of_its_region(aws: SimulatedPrices) -> 
     assert PriceList.model_validate_json(told.model_dump_json()) == told
 
 
-def test_the_spot_market_is_asked_only_for_what_is_bought_there(aws: SimulatedPrices) -> None:
+def test_spot_prices_are_read_only_when_used(aws: SimulatedPrices) -> None:
     told = reader().read(NOW)
 
     assert {quote.spot for quote in told.quotes.values()} == {None}
@@ -63,7 +63,7 @@ def test_a_type_that_is_not_sold_has_no_quote(aws: SimulatedPrices) -> None:
 @pytest.mark.parametrize(
     ("code", "spot"), [("AccessDeniedException", ()), ("UnauthorizedOperation", ("c7a.8xlarge",))]
 )
-def test_a_refusal_is_told_with_its_code(
+def test_refused_price_request_names_its_code(
     aws: SimulatedPrices, code: str, spot: tuple[str, ...]
 ) -> None:
     aws.market.refused = code
@@ -84,7 +84,7 @@ def test_a_refusal_is_told_with_its_code(
     ],
     ids=lambda odd: f"{odd.price} {odd.attributes['vcpu']} {odd.attributes['memory']}",
 )
-def test_a_price_that_cannot_be_is_no_price_list(aws: SimulatedPrices, odd: Product) -> None:
+def test_impossible_price_is_an_error(aws: SimulatedPrices, odd: Product) -> None:
     aws.market.products = [odd]
 
     with pytest.raises(SourceUnreachable):

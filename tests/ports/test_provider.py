@@ -141,7 +141,7 @@ def test_a_listing_holds_the_machines_of_exactly_this_fleet(example: Example) ->
     assert names == sorted(DEMO)
 
 
-def test_a_fleet_whose_name_begins_another_does_not_own_its_machines(example: Example) -> None:
+def test_listing_excludes_fleet_with_longer_name(example: Example) -> None:
     assert _listing(example.full, "demo-t").machines == ()
 
 

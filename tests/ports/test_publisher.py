@@ -46,7 +46,7 @@ def test_a_published_version_is_listed_whole_with_its_mark(place: Place, folder:
     assert sha256(some_disk()).startswith(upload.sha256)
 
 
-def test_what_is_published_is_the_disk_byte_for_byte(place: Place, folder: Path) -> None:
+def test_published_disk_is_byte_identical(place: Place, folder: Path) -> None:
     manifest = a_build(folder)
 
     published = place.open("debian-ci").publish(manifest, str(folder), Watcher())
@@ -54,7 +54,7 @@ def test_what_is_published_is_the_disk_byte_for_byte(place: Place, folder: Path)
     assert place.holds(published)[: len(some_disk())] == some_disk()
 
 
-def test_progress_is_told_in_bytes_until_all_are_read_back(place: Place, folder: Path) -> None:
+def test_publish_reports_progress_of_upload_and_verification(place: Place, folder: Path) -> None:
     watcher, manifest = Watcher(), a_build(folder)
 
     place.open("debian-ci").publish(manifest, str(folder), watcher)
@@ -115,7 +115,7 @@ def test_the_uploads_of_another_fleet_are_not_ours(place: Place, folder: Path) -
     assert [each.id for each in theirs.uploads()] == [published.id]
 
 
-def test_what_broke_off_is_not_whole_and_is_gone_on_with(place: Place, folder: Path) -> None:
+def test_interrupted_publish_is_resumed(place: Place, folder: Path) -> None:
     publisher, manifest = place.open("debian-ci"), a_build(folder, disk=BIG)
     with pytest.raises(SourceUnreachable):
         publisher.publish(manifest, str(folder), Watcher(breaks_at=0.7))
@@ -128,9 +128,7 @@ def test_what_broke_off_is_not_whole_and_is_gone_on_with(place: Place, folder: P
     assert place.holds(published)[: len(BIG)] == BIG
 
 
-def test_cleaning_removes_what_was_begun_before_and_is_not_whole(
-    place: Place, folder: Path
-) -> None:
+def test_clean_removes_older_partial_uploads(place: Place, folder: Path) -> None:
     publisher, later = place.open("debian-ci"), place.open("debian-ci", later=HOUR)
     publisher.publish(a_build(folder), str(folder), Watcher())
     for number, each in enumerate((publisher, later)):
@@ -179,7 +177,7 @@ def test_a_deleted_upload_is_gone_and_may_be_deleted_again(place: Place, folder:
     assert [each.id for each in publisher.uploads()] == [kept.id]
 
 
-def test_two_publishes_of_one_version_at_once_make_one_upload(place: Place, folder: Path) -> None:
+def test_concurrent_publishes_make_one_upload(place: Place, folder: Path) -> None:
     manifest = a_build(folder)
 
     with ThreadPoolExecutor(2) as pool:

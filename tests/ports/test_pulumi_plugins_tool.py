@@ -58,7 +58,7 @@ def test_where_it_cannot_be_fetched_it_is_built_and_kept(
     assert (found.returncode, found.stdout, found.stderr) == (0, built.stdout, "")
 
 
-def test_where_there_is_no_way_its_absence_is_said_plainly(environment: dict[str, str]) -> None:
+def test_tool_reports_absence_when_plugin_is_unavailable(environment: dict[str, str]) -> None:
     done = run_tool(TOOL, environment)
 
     assert (done.returncode, done.stdout) == (3, "")

@@ -46,7 +46,7 @@ def test_where_it_cannot_be_fetched_it_is_built_and_kept(
 
 
 @pytest.mark.slow
-def test_where_there_is_no_way_its_absence_is_said_plainly(environment: dict[str, str]) -> None:
+def test_tool_reports_absence_when_cli_is_unavailable(environment: dict[str, str]) -> None:
     done = run_tool(TOOL, environment)
 
     assert (done.returncode, done.stdout) == (3, "")

@@ -121,7 +121,7 @@ def test_a_port_that_greets_otherwise_is_not_ready(looking: Looking) -> None:
     assert seen(looking.look()) == (1, False)
 
 
-def test_a_machine_that_answered_is_looked_at_once_a_minute(looking: Looking) -> None:
+def test_ready_machine_is_checked_once_a_minute(looking: Looking) -> None:
     looking.boot()
     looking.look()
     looking.prober.up.clear()
@@ -165,7 +165,7 @@ def test_nothing_is_tried_at_a_pool_without_ready(
     assert not looking.prober.tried
 
 
-def test_who_only_reads_goes_by_what_the_last_look_found(looking: Looking) -> None:
+def test_read_only_commands_use_last_check_result(looking: Looking) -> None:
     looking.look()
     looking.boot()
     tried = list(looking.prober.tried)
@@ -174,7 +174,7 @@ def test_who_only_reads_goes_by_what_the_last_look_found(looking: Looking) -> No
     assert looking.prober.tried == tried
 
 
-def test_the_first_look_that_is_remembered_is_told(looking: Looking) -> None:
+def test_machine_has_time_of_its_first_check(looking: Looking) -> None:
     looking.look()
     looking.clock.moment += timedelta(minutes=2)
 
@@ -191,7 +191,7 @@ def test_of_a_store_that_is_not_there_nothing_is_known(cloud: Cloud, tmp_path: P
     assert seen(looking.look(tries=False)) == (None, False)
 
 
-def test_a_machine_that_alone_cannot_be_tried_is_not_known_and_the_others_are(
+def test_unchecked_machine_is_unknown_without_affecting_others(
     tmp_path: Path,
 ) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "demo")

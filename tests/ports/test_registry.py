@@ -9,7 +9,7 @@ from tests.ports.stores import postgres_url
 __all__ = ["place", "postgres_url", "tables"]
 
 
-def test_a_drained_worker_is_given_nothing_new_and_keeps_what_it_runs(place: Place) -> None:
+def test_drained_worker_keeps_its_work_and_gets_no_other(place: Place) -> None:
     place.register(WORKER, place.registry.enrol(an_enrolment()))
     place.assign(WORKER, 90)
 
@@ -49,7 +49,7 @@ def test_a_disabled_worker_is_not_listened_to(place: Place) -> None:
     assert not place.may_talk(WORKER)
 
 
-def test_a_revoked_token_registers_nobody(place: Place) -> None:
+def test_registration_fails_with_revoked_token(place: Place) -> None:
     token = place.registry.enrol(an_enrolment())
 
     place.registry.revoke(WORKER)
@@ -66,13 +66,13 @@ def test_the_token_of_a_worker_that_registered_is_not_revoked(place: Place) -> N
     assert place.may_talk(WORKER)
 
 
-def test_a_worker_that_nobody_enrolled_can_be_revoked(place: Place) -> None:
+def test_unenrolled_worker_can_be_revoked(place: Place) -> None:
     place.registry.revoke(WORKER)
 
     assert not place.may_talk(WORKER)
 
 
-def test_what_a_worker_ran_goes_back_to_the_queue_when_its_machine_is_gone(place: Place) -> None:
+def test_released_worker_returns_its_request_to_queue(place: Place) -> None:
     place.register(WORKER, place.registry.enrol(an_enrolment()))
     place.assign(WORKER, 90)
     place.vanish(WORKER)
@@ -83,7 +83,7 @@ def test_what_a_worker_ran_goes_back_to_the_queue_when_its_machine_is_gone(place
     assert not place.may_talk(WORKER)
 
 
-def test_what_was_told_stands_when_nothing_undoes_it(place: Place) -> None:
+def test_confirm_keeps_a_drained_worker(place: Place) -> None:
     place.register(WORKER, place.registry.enrol(an_enrolment()))
     place.registry.drain(WORKER)
 

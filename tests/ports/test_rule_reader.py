@@ -85,7 +85,7 @@ def test_the_query_of_an_address_is_sent_with_it() -> None:
     assert asked == [("/plain/copr.conf/", {"h": "main", "id": "a b"})]
 
 
-def test_no_reader_takes_what_cannot_be_read_for_no_rules(api: Server) -> None:
+def test_rule_readers_return_unknown_when_unreadable(api: Server) -> None:
     with Loopback(lambda _: Answer(503, b"")) as web:
         readers: list[RuleReader] = [
             api.rules("0" * 64),
@@ -109,7 +109,7 @@ def test_more_entries_than_a_page_are_all_read(
 
 
 @pytest.mark.parametrize("posts", [0, 1], ids=["before the tries", "between try and change"])
-def test_what_somebody_pushes_meanwhile_is_not_overwritten(
+def test_delivery_is_refused_when_rules_changed_meanwhile(
     configuration: TaskConfiguration, api: Server, posts: int
 ) -> None:
     owner = api.rules(api.owner)
@@ -123,7 +123,7 @@ def test_what_somebody_pushes_meanwhile_is_not_overwritten(
     assert configuration.entries[PLACE] == [theirs]
 
 
-def test_what_somebody_pushes_at_the_very_moment_is_told_as_lost(
+def test_delivery_reports_rules_lost_to_a_concurrent_push(
     configuration: TaskConfiguration, api: Server
 ) -> None:
     owner = api.rules(api.owner)

@@ -37,7 +37,7 @@ def test_it_is_built_and_kept(tmp_path: Path, environment: dict[str, str]) -> No
     assert (found.returncode, found.stdout, found.stderr) == (0, built.stdout, "")
 
 
-def test_where_there_is_no_go_its_absence_is_said_plainly(environment: dict[str, str]) -> None:
+def test_tool_reports_absence_when_go_is_missing(environment: dict[str, str]) -> None:
     done = run_tool(TOOL, environment)
 
     assert (done.returncode, done.stdout) == (3, "")

@@ -40,9 +40,7 @@ def test_a_file_that_only_its_owner_may_read_is_not_exposed(mode: int, tmp_path:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o602])
-def test_a_file_that_others_may_read_or_change_is_told_with_what_closes_it(
-    mode: int, tmp_path: Path
-) -> None:
+def test_exposed_secret_file_has_chmod_advice(mode: int, tmp_path: Path) -> None:
     path = tmp_path / "token of a queue"
 
     found = _exposure(mode, tmp_path)
@@ -74,7 +72,7 @@ def test_a_variable_that_is_empty_is_missing(tmp_path: Path) -> None:
     assert tells(_why_missing(EnvSecret(env="TOKEN"), tmp_path, TOKEN=" "), "TOKEN", "empty")
 
 
-def test_a_secret_comes_from_a_file_beside_fleet_yaml(tmp_path: Path) -> None:
+def test_file_secret_is_read_next_to_fleet_yaml(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("made-up\n")
 
     assert _read(FileSecret(file="token"), tmp_path) == "made-up"
@@ -93,7 +91,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert tells(why, "{file: token}", f"{tmp_path}/token", missing, "fleet.yaml")
 
 
-def test_a_folder_is_no_secret(tmp_path: Path) -> None:
+def test_folder_is_not_a_secret(tmp_path: Path) -> None:
     why = _why_missing(FileSecret(file="."), tmp_path)
 
     assert tells(why, "{file: .}", os.strerror(errno.EISDIR))
@@ -121,7 +119,7 @@ def test_a_file_too_long_for_a_secret_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may read every file")
-def test_a_file_closed_to_this_user_says_whose_it_is(tmp_path: Path) -> None:
+def test_unreadable_secret_file_names_owner_and_mode(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("canary")
     (tmp_path / "token").chmod(0o000)
 
@@ -135,7 +133,7 @@ def test_a_secret_comes_from_a_command(tmp_path: Path) -> None:
     assert _read(_python("print('made-up')"), tmp_path) == "made-up"
 
 
-def test_a_command_runs_in_the_folder_of_fleet_yaml_with_what_it_names(tmp_path: Path) -> None:
+def test_secret_command_runs_in_fleet_folder_with_named_variables(tmp_path: Path) -> None:
     code = "import os; print(os.getcwd(), os.environ['WHO'], os.environ.get('CLOUD_TOKEN'))"
     reference = CommandSecret(command=_python(code).command, environment=["WHO"])
 
@@ -182,6 +180,6 @@ def test_a_command_gets_nothing_to_read(tmp_path: Path) -> None:
     assert tells(_why_missing(_python("import sys; print(sys.stdin.read())"), tmp_path), "empty")
 
 
-def test_what_is_no_reference_is_refused(tmp_path: Path) -> None:
+def test_invalid_secret_reference_is_a_type_error(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r": str$"):
         _read("canary", tmp_path)

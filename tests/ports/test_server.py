@@ -61,11 +61,11 @@ def test_a_server_tells_of_its_workers_and_their_work(example: Example) -> None:
     assert example.up.summary().asked_at == NOON
 
 
-def test_a_server_tells_whose_token_it_is_asked_with(example: Example) -> None:
+def test_server_returns_user_of_token(example: Example) -> None:
     assert example.up.user() == "fleet"
 
 
-def test_a_server_counts_what_is_pending_by_scope(example: Example) -> None:
+def test_server_counts_pending_requests_by_scope(example: Example) -> None:
     assert example.up.counts() == {"debian": 29}
 
 
@@ -101,7 +101,7 @@ def test_a_server_that_tells_its_time_is_understood() -> None:
 
 
 @pytest.mark.parametrize("told", ["", "yesterday", "Sat, 21 Nov 2026 12:34:56 -0000"])
-def test_a_time_that_nobody_understands_is_none(told: str) -> None:
+def test_server_time_is_none_when_unparseable(told: str) -> None:
     status = read_exchange("service-status").answer
     with Loopback(lambda _: Answer(200, status.body, {**status.headers, "Date": told})) as server:
         assert DebusineServer(_queue(server.url), TOKEN).summary().server_time is None

@@ -85,7 +85,7 @@ def test_a_base_that_never_existed_reads_as_none(engine: SharedStackEngine) -> N
     assert engine.read(REF) is None
 
 
-def test_the_parts_are_made_and_told_by_their_ids(engine: SharedStackEngine) -> None:
+def test_shared_resources_are_created_with_ids(engine: SharedStackEngine) -> None:
     engine.up(REF, PARTS, quiet)
 
     base = read(engine)
@@ -105,7 +105,7 @@ def test_the_same_parts_again_change_nothing(engine: SharedStackEngine) -> None:
     assert read(engine).ids == before.ids
 
 
-def test_a_part_that_is_no_longer_asked_for_goes_and_the_others_stay(
+def test_unwanted_shared_resource_is_deleted_alone(
     engine: SharedStackEngine,
 ) -> None:
     engine.up(REF, PARTS, quiet)
@@ -151,7 +151,7 @@ def test_a_change_that_failed_is_not_laid_until_it_succeeds(
 
 
 @pytest.mark.engine
-def test_what_cannot_change_in_place_is_replaced_under_its_name(
+def test_unchangeable_shared_resource_is_replaced_under_its_name(
     tmp_path: Path, api: SimulatedHetzner
 ) -> None:
     skip_without_plugin()
@@ -172,7 +172,7 @@ def test_what_cannot_change_in_place_is_replaced_under_its_name(
 
 
 @pytest.mark.engine
-def test_a_network_whose_subnet_failed_is_not_laid(tmp_path: Path, api: SimulatedHetzner) -> None:
+def test_network_without_subnet_is_incomplete(tmp_path: Path, api: SimulatedHetzner) -> None:
     skip_without_plugin()
     base = hetzner_base(tmp_path, api)
     api.fail(Fault("POST", "/networks/*", status=422, code="invalid_input", count=1))
@@ -185,7 +185,7 @@ def test_a_network_whose_subnet_failed_is_not_laid(tmp_path: Path, api: Simulate
 
 
 @pytest.mark.engine
-def test_a_subnet_whose_answer_was_lost_is_adopted(tmp_path: Path, api: SimulatedHetzner) -> None:
+def test_subnet_with_lost_reply_is_adopted(tmp_path: Path, api: SimulatedHetzner) -> None:
     skip_without_plugin()
     base = hetzner_base(tmp_path, api)
     api.fail(Fault("POST", "/networks/*", status=422, code="invalid_input", done=True, count=1))
@@ -201,7 +201,7 @@ def test_a_subnet_whose_answer_was_lost_is_adopted(tmp_path: Path, api: Simulate
 
 
 @pytest.mark.engine
-def test_what_exists_although_its_state_is_lost_is_adopted_by_its_mark(
+def test_shared_resources_with_lost_state_are_adopted_by_label(
     tmp_path: Path, api: SimulatedHetzner
 ) -> None:
     skip_without_plugin()
@@ -215,7 +215,7 @@ def test_what_exists_although_its_state_is_lost_is_adopted_by_its_mark(
     assert again.preview(REF, PARTS) == ()
 
 
-def test_undeletable_remains_of_an_earlier_run_stop_a_change_before_it_begins(
+def test_undeletable_remains_stop_a_change_of_the_base(
     tmp_path: Path, api: SimulatedHetzner
 ) -> None:
     def refuse(*_: object) -> None:
@@ -233,9 +233,7 @@ def test_undeletable_remains_of_an_earlier_run_stop_a_change_before_it_begins(
         base.up(REF, PARTS, quiet)
 
 
-def test_what_somebody_changes_after_its_preview_is_not_gone_on_with(
-    tmp_path: Path, api: SimulatedHetzner
-) -> None:
+def test_base_change_after_its_preview_is_refused(tmp_path: Path, api: SimulatedHetzner) -> None:
     base = hetzner_base(tmp_path, api)
     base.preview(REF, PARTS)
     state = tmp_path / "state/.pulumi/stacks/fleet-hcloud" / f"{REF.name}.json"
@@ -248,7 +246,7 @@ def test_what_somebody_changes_after_its_preview_is_not_gone_on_with(
 
 
 @pytest.mark.engine
-def test_a_part_that_failed_after_it_was_made_is_finished_by_the_next_run(
+def test_partly_failed_shared_resource_is_completed_by_next_run(
     tmp_path: Path, api: SimulatedHetzner
 ) -> None:
     skip_without_plugin()

@@ -23,7 +23,7 @@ def _break() -> int:
     raise TimeoutError("a defect")
 
 
-def test_each_source_is_told_by_name(asking: SourceReader) -> None:
+def test_sources_are_returned_by_name(asking: SourceReader) -> None:
     assert list(asking("queue", {"b": lambda: 2, "a": lambda: 1}).items()) == [("a", 1), ("b", 2)]
 
 
@@ -38,5 +38,5 @@ def test_a_defect_is_not_taken_for_an_answer(asking: SourceReader) -> None:
         asking("queue", {"a": _break})
 
 
-def test_nothing_to_ask_is_no_answer(asking: SourceReader) -> None:
+def test_no_sources_return_an_empty_result(asking: SourceReader) -> None:
     assert asking("queue", {}) == {}

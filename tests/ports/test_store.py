@@ -45,7 +45,7 @@ def test_looking_does_not_create_it(opener: Opener) -> None:
     assert store.init() is True
 
 
-def test_creating_it_twice_keeps_what_it_knows(opener: Opener) -> None:
+def test_repeated_init_keeps_contents(opener: Opener) -> None:
     store = opener("debian")
     store.init()
     store.record_stack(a_record())
@@ -78,9 +78,7 @@ class LateStore(Store):
 
 
 @pytest.mark.parametrize("fleet", ["debian", "fedora"])
-def test_of_two_that_create_it_at_once_the_later_one_takes_nothing(
-    tmp_path: Path, fleet: str
-) -> None:
+def test_concurrent_init_keeps_first_store(tmp_path: Path, fleet: str) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     first, late = Store(url, "debian"), LateStore(url, fleet)
     first.init()
@@ -217,7 +215,7 @@ def test_a_password_is_in_no_message() -> None:
 
 
 @pytest.mark.skipif(find_spec("psycopg") is not None, reason="psycopg is installed")
-def test_a_missing_driver_is_said_with_what_to_install() -> None:
+def test_missing_driver_error_names_extra() -> None:
     with pytest.raises(StoreFailed, match=r"psycopg.*`postgres`"):
         Store("postgres://fleet@127.0.0.1:1/fleet", "debian").stacks()
 
@@ -232,7 +230,7 @@ def test_a_missing_driver_is_said_with_what_to_install() -> None:
         "postgresql://fleet:1@canary@host/fleet",
     ],
 )
-def test_a_url_that_is_no_store_is_told_what_one_looks_like(url: str) -> None:
+def test_invalid_store_url_error_shows_valid_forms(url: str) -> None:
     with pytest.raises(StoreFailed, match=r"\bsqlite, sqlite:///PATH\b") as failed:
         Store(url, "debian")
 
@@ -266,7 +264,7 @@ def test_an_approval_is_spent_for_each_machine_once(store: Store) -> None:
     assert store.spent() == {"a": ("one:1", "three:3", "two:2"), "b": ("one:1",)}
 
 
-def test_what_was_not_done_is_taken_back_from_that_approval_only(store: Store) -> None:
+def test_refund_affects_only_its_approval(store: Store) -> None:
     store.spend("a", ("one:1", "two:2"))
     store.spend("b", ("one:1",))
 
@@ -276,7 +274,7 @@ def test_what_was_not_done_is_taken_back_from_that_approval_only(store: Store) -
     assert store.spent() == {"a": ("two:2",)}
 
 
-def test_what_is_spent_cannot_be_read_from_a_store_that_is_missing(opener: Opener) -> None:
+def test_spent_fails_when_store_is_missing(opener: Opener) -> None:
     with pytest.raises(StoreMissing):
         opener("debian").spent()
 
@@ -305,7 +303,7 @@ def test_a_try_gets_its_result_later(store: Store) -> None:
     assert store.attempts(10) == (ended,)
 
 
-def test_the_latest_tries_of_each_pool_type_and_market_are_told(store: Store) -> None:
+def test_attempts_include_latest_of_each_pool_type_and_market(store: Store) -> None:
     moments = [NOW - timedelta(minutes=minutes) for minutes in (30, 20, 10)]
     ways = [{}, {"pool": "arm"}, {"type": "ccx63"}, {"market": "spot"}]
     for number, way in enumerate(ways):
@@ -323,7 +321,7 @@ def test_the_latest_tries_of_each_pool_type_and_market_are_told(store: Store) ->
     }
 
 
-def test_a_try_that_nobody_heard_the_end_of_is_told_however_many_came_after(store: Store) -> None:
+def test_attempts_include_unfinished_ones_beyond_the_limit(store: Store) -> None:
     begun = [
         an_attempt(worker=f"debian-{number}", at=ago(minutes=number), result=result)
         for number, result in enumerate(("registered", "registered", "starting", "starting"))
@@ -401,7 +399,7 @@ def a_hold(machine: str = "m-1", **overrides: object) -> Hold:
     return Hold.model_validate(terms | overrides)
 
 
-def test_orders_in_force_are_told_and_those_that_are_over_are_not(store: Store) -> None:
+def test_orders_exclude_ended_ones(store: Store) -> None:
     over, holding = a_hold("m-2", until=ago(minutes=1)), a_hold()
     for order in (over, holding):
         store.place_order(order, AN_ENTRY)

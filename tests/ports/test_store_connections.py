@@ -44,7 +44,7 @@ def test_a_password_among_the_options_is_in_no_message() -> None:
 
 
 @pytest.mark.parametrize("opener", ["sqlite", "postgresql"], indirect=True)
-def test_a_database_refuses_two_tickets_that_are_ready_with_one_machine(store: Store) -> None:
+def test_database_has_unique_index_of_ready_machines(store: Store) -> None:
     assert isinstance(store, Store)
     engine = sa.create_engine(store.url)
     with engine.connect() as connection:

@@ -50,7 +50,7 @@ def test_only_the_time_asked_for_is_read(store: Store) -> None:
     assert found == (a_sample(minutes=20),)
 
 
-def test_what_a_run_could_not_read_stays_unknown(store: Store) -> None:
+def test_unknown_figures_round_trip_in_samples(store: Store) -> None:
     sample = RunSample(at=NOW, fleet=UNREAD, pools={"builders": UNREAD})
     store.record_sample(sample)
 

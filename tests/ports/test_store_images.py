@@ -22,7 +22,7 @@ def test_a_new_store_remembers_no_version(store: Store) -> None:
     assert store.image_versions() == ()
 
 
-def test_a_store_that_is_missing_does_not_say_that_there_are_no_versions(opener: Opener) -> None:
+def test_image_versions_fail_when_store_is_missing(opener: Opener) -> None:
     with pytest.raises(StoreMissing):
         opener("debian").image_versions()
 
@@ -36,7 +36,7 @@ def test_versions_come_back_whole_by_image_the_oldest_first(store: Store, opener
     assert opener("debian").image_versions() == (other, a_version(), late)
 
 
-def test_a_version_takes_the_place_of_what_it_was(store: Store) -> None:
+def test_saved_version_replaces_its_predecessor(store: Store) -> None:
     building = a_version(state="building")
     store.save_image_version(building, was=None)
 
@@ -101,7 +101,7 @@ def test_forgetting_a_version_keeps_the_others_and_twice_is_fine(store: Store) -
     assert store.image_versions() == (a_version(image="sid"),)
 
 
-def test_a_version_that_a_newer_fleet_wrote_is_told_and_not_passed_over(tmp_path: Path) -> None:
+def test_version_of_newer_format_is_an_error(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     store.save_image_version(a_version(), was=None)

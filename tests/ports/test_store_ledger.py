@@ -104,7 +104,7 @@ def test_an_hour_that_is_charged_in_parts_adds_up_exactly(store: Store) -> None:
     assert (charge.seconds[0], charge.money[0]) == (120, Decimal("0.3"))
 
 
-def test_what_is_given_back_is_taken_off(store: Store) -> None:
+def test_negative_charge_reduces_the_ledger(store: Store) -> None:
     store.charge(a_charging(an_entry(money="0.5"), an_entry(seconds=0, money="-0.125")))
 
     assert store.ledger(SINCE, "EUR").charges[0].money[0] == Decimal("0.375")
@@ -184,7 +184,7 @@ def test_figures_of_a_month_add_up_by_kind_and_name(store: Store, opener: Opener
     assert again.waited() == {"q/1": NOW}
 
 
-def test_what_is_not_charged_is_not_counted_either(store: Store) -> None:
+def test_repeated_charge_adds_no_tallies(store: Store) -> None:
     charging = a_charging(tallies=(a_tally(seconds=60),))
 
     assert [store.charge(charging) for _ in range(2)] == [True, False]

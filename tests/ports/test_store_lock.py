@@ -16,7 +16,7 @@ from tests.rigs.postgres import end_connections
 __all__ = ["opener", "postgres_store", "postgres_url", "store"]
 
 
-def test_the_lock_is_held_by_one_and_says_by_whom_since_when(store: Store, opener: Opener) -> None:
+def test_locked_error_names_owner_and_time(store: Store, opener: Opener) -> None:
     with (
         store.lock("alice@here:1", NOW),
         pytest.raises(Locked, match=r"alice@here:1, since 2026-11-21.08:00:00"),
@@ -33,7 +33,7 @@ def test_the_lock_is_free_again_however_its_holder_ended(store: Store, opener: O
         assert died is None
 
 
-def test_what_its_holder_has_started_does_not_keep_the_lock(store: Store, opener: Opener) -> None:
+def test_child_process_does_not_keep_the_lock(store: Store, opener: Opener) -> None:
     with store.lock("alice@here:1", NOW):
         child = subprocess.Popen(["sleep", "infinity"], close_fds=False)
 
@@ -45,7 +45,7 @@ def test_what_its_holder_has_started_does_not_keep_the_lock(store: Store, opener
         child.wait()
 
 
-def test_who_was_refused_the_lock_takes_nothing_away(store: Store, opener: Opener) -> None:
+def test_refused_lock_keeps_its_owner(store: Store, opener: Opener) -> None:
     with store.lock("alice@here:1", NOW):
         for _ in range(2):
             with pytest.raises(Locked), opener("debian").lock("bob@there:2", NOW):
@@ -75,7 +75,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(url: str) -> None:
     assert holder[0] == "bob@there:2"
 
 
-def test_who_lost_the_lock_and_another_took_it_writes_nothing_more(
+def test_writes_fail_after_lock_was_lost_to_another(
     postgres_store: Store, postgres_url: str
 ) -> None:
     other = Store(postgres_url, "debian")
@@ -94,7 +94,7 @@ def test_who_lost_the_lock_and_another_took_it_writes_nothing_more(
     assert postgres_store.lock_holder() is None
 
 
-def test_who_lost_the_lock_that_nobody_took_goes_on(
+def test_writes_continue_after_lock_connection_was_lost(
     postgres_store: Store, postgres_url: str
 ) -> None:
     with postgres_store.lock("alice@here:1", NOW):

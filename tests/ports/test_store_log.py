@@ -122,7 +122,7 @@ def change(store: Store, statement: str) -> None:
         connection.execute(sa.text(statement))
 
 
-def test_what_several_append_at_once_is_one_chain(database: Store) -> None:
+def test_concurrent_appends_form_one_chain(database: Store) -> None:
     def append(name: str) -> None:
         for number in range(5):
             database.append_log([an_entry(machine=f"{name}-{number}")] * 2)
@@ -163,7 +163,7 @@ def test_one_appends_while_another_holds_the_fleets_lock(database: Store) -> Non
         "delete from fleet_about where key = 'log'",
     ],
 )
-def test_what_was_done_to_the_log_is_found(sqlite: Store, statement: str) -> None:
+def test_tampering_breaks_the_chain(sqlite: Store, statement: str) -> None:
     sqlite.append_log(numbered(4))
     change(sqlite, statement)
 

@@ -44,7 +44,7 @@ def test_a_new_store_has_kept_nothing(store: Store) -> None:
     assert kept(store) == []
 
 
-def test_what_runs_observed_is_read_back_whole_and_in_order(store: Store, opener: Opener) -> None:
+def test_observed_worlds_round_trip_in_order(store: Store, opener: Opener) -> None:
     keep(store, *range(75))
 
     assert kept(opener("debian")) == worlds_of(*range(75))
@@ -58,14 +58,14 @@ def test_the_first_world_of_one_moment_stays(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_older_than_is_kept_goes(store: Store) -> None:
+def test_worlds_older_than_retention_are_deleted(store: Store) -> None:
     keep(store, *range(0, 700, 10), days=1)
     keep(store, 10_000, days=1)
 
     assert kept(store) == worlds_of(10_000)
 
 
-def test_who_keeps_nothing_drops_what_was_kept(store: Store) -> None:
+def test_retention_of_zero_deletes_kept_worlds(store: Store) -> None:
     keep(store, 0, 10)
     keep(store, 20, days=0)
 
@@ -111,7 +111,7 @@ def test_each_after_the_first_takes_little(tmp_path: Path) -> None:
     assert sum(later) / len(later) < first / 10
 
 
-def test_what_was_kept_is_carried_whole(tmp_path: Path) -> None:
+def test_kept_worlds_are_in_the_dump(tmp_path: Path) -> None:
     keep(store := a_store(tmp_path), 0, 10)
     copy = Store(f"sqlite:///{tmp_path}/copy.db", "debian")
 

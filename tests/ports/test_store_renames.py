@@ -10,7 +10,7 @@ from tests.ports.test_store_ledger import SINCE, a_charging, a_payer, an_entry
 __all__ = ["opener", "postgres_url", "store"]
 
 
-def test_what_was_charged_to_a_pool_follows_its_stack_to_the_new_name(store: Store) -> None:
+def test_charges_follow_a_renamed_pool(store: Store) -> None:
     store.record_stack(a_record(pool="builders"))
     of_work = {"scope": "debian", "tags": ("big",)}
     store.charge(a_charging(an_entry(), an_entry(**of_work), an_entry(pool="other")))
@@ -25,7 +25,7 @@ def test_what_was_charged_to_a_pool_follows_its_stack_to_the_new_name(store: Sto
     ]
 
 
-def test_what_both_names_were_charged_in_one_hour_adds_up(store: Store) -> None:
+def test_charges_of_both_names_in_one_hour_are_added(store: Store) -> None:
     store.record_stack(a_record(pool="builders"))
     store.charge(a_charging(an_entry(), an_entry(pool="heavy", seconds=30, money="0.001")))
 

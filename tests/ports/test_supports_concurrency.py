@@ -29,7 +29,7 @@ echo "$FLEET_MACHINE"
 """
 
 
-def test_as_many_steps_as_a_provider_allows_are_done_at_once_and_never_more() -> None:
+def test_steps_run_concurrently_up_to_the_limit_of_provider() -> None:
     pairs = threading.Barrier(2)
     lock, now, most = threading.Lock(), [0], [0]
 
@@ -47,7 +47,7 @@ def test_as_many_steps_as_a_provider_allows_are_done_at_once_and_never_more() ->
     assert most == [2]
 
 
-def test_who_is_interrupted_before_all_are_begun_waits_for_none_of_them() -> None:
+def test_interrupt_before_all_steps_started_waits_for_none() -> None:
     provider, was_cut = FakeSupportsConcurrency(), list[bool]()
 
     class Interrupted(list[int]):
@@ -65,7 +65,7 @@ def test_who_is_interrupted_before_all_are_begun_waits_for_none_of_them() -> Non
     assert not provider.cut.is_set()
 
 
-def test_a_provider_that_says_nothing_of_it_does_one_step_after_the_other() -> None:
+def test_provider_without_limit_runs_steps_in_order() -> None:
     done: list[tuple[int, str]] = []
 
     def do(step: int) -> None:
@@ -87,7 +87,7 @@ def test_a_step_that_fails_stops_no_other() -> None:
     assert ended == {0: "None", 1: "sold out", 2: "None", 3: "None"}
 
 
-def test_who_stops_asking_has_what_runs_ended_and_no_more_begun() -> None:
+def test_closing_the_iterator_finishes_running_steps_only() -> None:
     two = FakeSupportsConcurrency()
     begun: list[int] = []
 
@@ -103,7 +103,7 @@ def test_who_stops_asking_has_what_runs_ended_and_no_more_begun() -> None:
     assert not two.cut.is_set()
 
 
-def test_machines_of_ones_own_commands_are_made_at_once(tmp_path: Path) -> None:
+def test_own_commands_create_machines_concurrently(tmp_path: Path) -> None:
     write_hooks(tmp_path, new=TWO_MEET, list="echo []")
     cloud = hooks_over(tmp_path, timeouts={"new": f"{SECONDS}s"})
     os.mkfifo(tmp_path / "meeting")
@@ -130,7 +130,7 @@ def test_one_that_is_not_made_leaves_the_others_made_and_recorded(tmp_path: Path
     assert list(failed.value.failed) == ["debian-builders-0002"]
 
 
-def test_an_interrupted_run_ends_the_commands_that_run_and_forgets_none(tmp_path: Path) -> None:
+def test_interrupt_kills_running_commands_and_records_machines(tmp_path: Path) -> None:
     slow = """\
 case $FLEET_MACHINE in
 *-0001) cat meeting > pid ;;
@@ -156,7 +156,7 @@ esac
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_where_one_at_a_time_is_allowed_a_machine_waits_for_the_one_before(tmp_path: Path) -> None:
+def test_machines_are_created_in_order_at_limit_one(tmp_path: Path) -> None:
     alone = 'mkdir here && echo "$FLEET_MACHINE" && rmdir here'
     write_hooks(tmp_path, new=alone, list="echo []")
     engine = EmbeddedEngine(tmp_path / "state.db", {"desk": hooks_over(tmp_path, at_once=1)})

@@ -93,7 +93,7 @@ def test_an_open_ticket_is_demand(place: tuple[TicketDesk, Client]) -> None:
     assert workers_of(desk) == ()
 
 
-def test_what_is_written_of_a_ticket_comes_back_whole(place: tuple[TicketDesk, Client]) -> None:
+def test_ticket_round_trips(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     asked = a_ticket(
         1,
@@ -120,7 +120,7 @@ def test_ids_count_up_and_are_never_given_again(place: tuple[TicketDesk, Client]
     assert client.open(a_ticket()) == first + 1
 
 
-def test_a_ticket_that_is_given_a_machine_is_ready_and_its_worker_busy(
+def test_leased_ticket_is_ready_and_its_worker_busy(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -150,7 +150,7 @@ def test_a_ticket_that_was_closed_meanwhile_gets_nothing(place: tuple[TicketDesk
     assert workers_of(desk) == ()
 
 
-def test_a_ticket_that_was_closed_after_its_queue_was_read_gets_nothing(
+def test_lease_skips_ticket_closed_meanwhile(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -165,7 +165,7 @@ def test_a_ticket_that_was_closed_after_its_queue_was_read_gets_nothing(
     assert waiting(desk) == []
 
 
-def test_a_client_that_was_heard_after_its_queue_was_read_keeps_its_ticket(
+def test_ticket_is_kept_when_client_was_heard_meanwhile(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -247,7 +247,7 @@ def test_a_machine_that_is_refused_keeps_no_other_from_being_given(
     assert [(w.name, w.uses) for w in workers_of(desk)] == [("m1", 1), ("m2", 1)]
 
 
-def test_a_machine_with_the_name_of_one_that_is_gone_has_a_tenancy_of_its_own(
+def test_new_machine_of_same_name_has_its_own_tenancy(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -259,7 +259,7 @@ def test_a_machine_with_the_name_of_one_that_is_gone_has_a_tenancy_of_its_own(
     assert [(w.uses, w.requires) for w in workers_of(desk)] == [(1, ("sandbox:t",))]
 
 
-def test_a_machine_keeps_its_sandbox_where_its_provider_s_clock_is_ahead(
+def test_machine_keeps_sandbox_when_provider_clock_is_ahead(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -285,7 +285,7 @@ def test_a_silent_client_loses_ticket_and_machine(place: tuple[TicketDesk, Clien
     assert [worker.state for worker in workers_of(desk, LATER)] == [WorkerState.IDLE]
 
 
-def test_a_machine_that_is_gone_is_forgotten_and_one_with_a_ticket_is_not(
+def test_settle_forgets_vanished_machines_without_ticket(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -310,7 +310,7 @@ def test_machines_that_are_not_known_to_be_gone_are_remembered(
     assert [worker.name for worker in workers_of(desk)] == ["m1"]
 
 
-def test_a_ticket_whose_machine_is_broken_fails_and_is_told_why(
+def test_ticket_of_broken_machine_fails_with_reason(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -363,7 +363,7 @@ def test_a_machine_that_could_not_be_cleaned_gets_no_other_ticket(
     assert [worker.draining for worker in workers_of(desk)] == [True]
 
 
-def test_what_holds_a_ticket_back_is_noted_until_it_gets_its_machine(
+def test_note_is_kept_until_ticket_gets_its_machine(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -392,7 +392,7 @@ def test_the_work_of_a_ticket_asks_for_the_tags_that_it_was_given_for(
     assert worker.work.required == ("arch_x86_64", "extra_powerful")
 
 
-def test_what_a_machine_ran_last_is_told_with_its_end(place: tuple[TicketDesk, Client]) -> None:
+def test_worker_has_its_last_work_with_end(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     number = client.open(a_ticket(team="blue"))
     desk.lease([given(number)], NOW)
@@ -405,7 +405,7 @@ def test_what_a_machine_ran_last_is_told_with_its_end(place: tuple[TicketDesk, C
     assert (worker.ended.work.team, worker.ended.at) == ("blue", LATER)
 
 
-def test_a_machine_is_kept_for_a_ticket_that_nobody_remembers(
+def test_machine_is_kept_for_an_unknown_ticket(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place

@@ -63,7 +63,7 @@ def test_a_waiter_that_was_asked_to_end_waits_no_more(asked: Waiter) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_at_once_while_nothing_is_changed(
+def test_signal_interrupts_immediately_outside_a_change(
     signals: Signals, number: signal.Signals
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
@@ -94,7 +94,7 @@ def test_a_step_that_fails_holds_no_later_signal_back(signals: Signals) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_afterwards_signals_do_what_they_did_before() -> None:
+def test_signal_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     with Signals().heard():
@@ -141,7 +141,7 @@ def test_a_bell_is_heard_from_another_thread(bell: WakeableTimer) -> None:
         assert waiting.result(60)
 
 
-def test_a_bell_that_is_rung_seldom_is_heard_at_once() -> None:
+def test_wake_before_wait_ends_the_wait() -> None:
     bell = WakeableTimer(3600)
     for _ in range(5):
         bell.wake()
@@ -160,7 +160,7 @@ def test_runs_begin_apart_on_average_however_often_a_bell_is_rung() -> None:
     assert time.monotonic() - began >= 0.09
 
 
-def test_who_is_to_look_again_does_not_wait_for_the_bell() -> None:
+def test_look_again_ends_the_wait() -> None:
     began = time.monotonic()
     bell = WakeableTimer(0.05)
     bell.look_again()
@@ -169,7 +169,7 @@ def test_who_is_to_look_again_does_not_wait_for_the_bell() -> None:
     assert time.monotonic() - began >= 0.04
 
 
-def test_a_wait_that_is_shorter_than_runs_are_apart_is_as_short_as_it_was_said() -> None:
+def test_wait_ends_at_its_limit() -> None:
     bell = WakeableTimer(3600)
 
     assert bell.wait(0.01)

@@ -14,7 +14,7 @@ def test_it_answers_while_somebody_is_inside() -> None:
         socket.create_connection(("127.0.0.1", server.port)).close()
 
 
-def test_nobody_listens_once_it_is_left() -> None:
+def test_port_is_closed_after_exit() -> None:
     with BackgroundServer(LoopbackServer(SimpleHTTPRequestHandler)) as server:
         pass
 
@@ -22,7 +22,7 @@ def test_nobody_listens_once_it_is_left() -> None:
         socket.create_connection(("127.0.0.1", server.port))
 
 
-def test_no_thread_is_left_when_what_goes_on_inside_fails() -> None:
+def test_threads_end_when_the_block_fails() -> None:
     before = set(threading.enumerate())
 
     with (

@@ -74,7 +74,7 @@ def frontend(server: Loopback, names: int = 100, **more: Any) -> CoprFrontend:  
     return CoprFrontend(CoprQueue(kind="copr", url=server.url, names=names), **more)
 
 
-def test_a_build_asks_for_the_tags_that_the_backend_would_ask_a_ticket_with() -> None:
+def test_build_requires_tags_of_a_backend_ticket() -> None:
     with Loopback(serving(BUILD_42, SOURCE)) as server:
         source, binary = read(server).requests
 
@@ -99,7 +99,7 @@ def test_source_builds_come_first_and_background_ones_last() -> None:
     assert [r.id for r in ordered] == ["8112340", jobs[2]["task_id"], "4", jobs[0]["task_id"]]
 
 
-def test_builds_that_are_alike_are_one_group_named_after_the_first() -> None:
+def test_equal_builds_form_one_group_named_by_first() -> None:
     with Loopback(serving(build(12), build(9), build(100))) as server:
         (found,) = read(server).requests
 
@@ -121,9 +121,7 @@ def test_a_build_with_a_ticket_that_waits_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize(("package", "count"), [("kernel", 1), (None, 2)])
-def test_a_ticket_that_tells_its_build_is_that_build_s_whatever_tags_a_rule_gave(
-    package: str | None, count: int
-) -> None:
+def test_ticket_covers_its_build_with_any_rule_tags(package: str | None, count: int) -> None:
     ticket = Request(
         id="1",
         required=("copr_builder", "arch_x86_64"),
@@ -137,7 +135,7 @@ def test_a_ticket_that_tells_its_build_is_that_build_s_whatever_tags_a_rule_gave
     assert sum(each.count for each in found) == count
 
 
-def test_a_build_that_runs_on_the_machine_of_a_ticket_asks_for_no_other() -> None:
+def test_build_on_ticket_machine_is_not_demand() -> None:
     """The frontend lists what has begun too: its backend would begin it again after a crash."""
     work = Work(
         required=("arch_x86_64", "copr_builder", "extra_powerful"), sandbox="@asahi/kernel--ada"
@@ -162,7 +160,7 @@ def test_a_build_that_runs_on_the_machine_of_a_ticket_asks_for_no_other() -> Non
     ],
     ids=["one", "alike", "either", "unnamed", "not-asked"],
 )
-def test_the_package_of_a_build_that_runs_is_told_where_it_can_be_no_other(
+def test_package_of_running_build_is_reported_when_unambiguous(
     records: dict[int, str | None], names: int, packages: dict[str, str]
 ) -> None:
     required = ("arch_x86_64", "copr_builder", "extra_powerful")
@@ -180,7 +178,7 @@ def test_the_package_of_a_build_that_runs_is_told_where_it_can_be_no_other(
     assert reading.packages == packages
 
 
-def test_a_build_whose_results_are_being_published_asks_for_no_other_machine(
+def test_build_being_published_is_not_demand(
     tmp_path: Path,
 ) -> None:
     """Its backend has closed the ticket; the frontend lists it until its repository is made."""
@@ -203,7 +201,7 @@ def test_a_build_whose_results_are_being_published_asks_for_no_other_machine(
     assert (found.id, found.count) == ("2-fedora-42-x86_64", 2)
 
 
-def test_a_sandbox_that_is_too_long_for_a_ticket_is_known_as_its_ticket_knows_it() -> None:
+def test_long_sandbox_matches_truncated_one_of_ticket() -> None:
     long = f"@asahi/{'kernel' * 40}--ada"
     ticket = Request(
         id="1", required=("arch_x86_64", "copr_builder", "extra_powerful"), sandbox=bounded(long)
@@ -236,7 +234,7 @@ def test_nothing_is_known_of_builds_while_tickets_cannot_be_read(
     assert tells(demand.unknown, what, "unknown", AWAY.unknown)
 
 
-def test_packages_are_asked_for_where_rules_want_names_of_the_first_builds() -> None:
+def test_packages_are_read_when_rules_need_names() -> None:
     records = {str(build(n)["task_id"]): NAMED for n in (1, 2, 3)}
     with Loopback(serving(build(3), build(2), build(1), records=records)) as server:
         found = read(server, names=2, with_names=True).requests
@@ -267,7 +265,7 @@ def test_a_build_that_began_meanwhile_has_no_name() -> None:
     assert (found.package, names_of(found)) == (None, ())
 
 
-def test_a_name_that_cannot_be_had_does_not_hide_what_waits() -> None:
+def test_unreadable_name_keeps_the_build() -> None:
     with Loopback(serving(BUILD_42)) as server:
         server.faults.instead[BUILD + str(BUILD_42["task_id"])] = html()
         (found,) = read(server, with_names=True).requests
@@ -298,7 +296,7 @@ def test_a_build_that_the_frontend_could_not_tell_makes_an_estimate() -> None:
         (redirect("https://login.example.org/"), "redirects to the host login.example.org"),
     ],
 )
-def test_what_is_no_list_is_no_empty_queue(answer: Answer, said: str) -> None:
+def test_invalid_list_is_unknown_demand(answer: Answer, said: str) -> None:
     with Loopback(serving()) as server:
         server.faults.instead[LIST] = answer
         reading = frontend(server).read(NOW)
@@ -319,7 +317,7 @@ def waiting(minutes: float = 2, **more: object) -> QueueReading:
     return QueueReading(demand=Demand(read_at=NOW, requests=(request,)), workers=())
 
 
-def test_an_empty_list_is_no_empty_queue_while_a_build_s_ticket_waits() -> None:
+def test_empty_list_is_unknown_while_a_build_ticket_waits() -> None:
     with Loopback(serving()) as server:
         demand = frontend(server, ticketed=lambda _: waiting()).read(NOW).demand
 
@@ -369,9 +367,7 @@ def test_machines_are_planned_for_builds_and_for_tickets(
     assert served == [["copr/8-fedora-42-x86_64"], ["tickets/1"]]
 
 
-def test_a_rule_that_is_newer_than_a_build_is_told_where_its_name_is_known(
-    project: Path, run_fleet: RunFleet
-) -> None:
+def test_newer_rule_is_a_difference_when_name_is_known(project: Path, run_fleet: RunFleet) -> None:
     rule = "powerful: [{match: '@asahi/kernel/.*/kernel', dirs: true, ask: [extra_powerful]}]\n"
     named, other = build(7, tags=[]), build(8, tags=[])
     with Loopback(serving(named, other, records={str(named["task_id"]): NAMED})) as server:

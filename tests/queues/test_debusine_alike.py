@@ -98,7 +98,7 @@ def test_a_test_that_ends_itself_says_when(
     assert a_row(task_name=task, task_data={"timeout": timeout}).deadline_seconds == deadline
 
 
-def test_requests_of_two_teams_are_told_apart_over_sql(debusine: Debusine) -> None:
+def test_sql_groups_requests_by_team(debusine: Debusine) -> None:
     tags = {4: ("task:group:kde",), 5: ("task:group:other",)}
     debusine.tables.add_requests(
         [
@@ -128,7 +128,7 @@ def test_requests_of_two_teams_are_told_apart_over_sql(debusine: Debusine) -> No
     ]
 
 
-def test_tests_that_may_run_for_different_times_are_told_apart(debusine: Debusine) -> None:
+def test_sql_groups_tests_by_timeout(debusine: Debusine) -> None:
     data = [{"timeout": {"global": n}} for n in (60, 60, 120)]
     debusine.tables.add_requests(
         [RequestRow(n, task="autopkgtest", data=each) for n, each in enumerate(data, 1)]

@@ -38,14 +38,14 @@ def test_a_right_too_much_is_to_be_known(debusine: Debusine) -> None:
     assert rights.said.endswith(": SELECT on db_token (hash)")
 
 
-def test_a_role_that_only_reads_lacks_what_changes_workers(debusine: Debusine) -> None:
+def test_reader_role_is_wrong_for_an_admin(debusine: Debusine) -> None:
     _, _, rights, *_ = check_database("db", debusine.reader, admin=True)
 
     assert (rights.result, rights.fix) == ("wrong", "fleet debusine grants --admin --check")
     assert "DELETE on db_token" in rights.said
 
 
-def test_a_database_whose_clock_differs_is_wrong(debusine: Debusine) -> None:
+def test_database_with_other_clock_is_wrong(debusine: Debusine) -> None:
     _, clock, _ = check_database("db", debusine.reader, now=lambda: NOW)
 
     assert (clock.about, clock.result) == ("db, clock", "wrong")

@@ -39,9 +39,7 @@ def test_an_admin_command_that_does_not_answer_is_named(
 
 
 @pytest.mark.slow
-def test_a_worker_s_whole_life_can_be_told_to_an_admin_command(
-    tables: Tables, postgres_url: str
-) -> None:
+def test_admin_command_supports_the_whole_worker_life(tables: Tables, postgres_url: str) -> None:
     place = DebusinePlace(
         tables, CommandChannel([sys.executable, "-m", "tests.fakes.debusine_admin", postgres_url])
     )
@@ -76,7 +74,7 @@ def test_an_admin_command_that_is_not_there_is_named() -> None:
         DebusineRegistry("debian", "debian", channel).drain(WORKER)
 
 
-def test_an_admin_command_is_told_no_token(tmp_path: Path) -> None:
+def test_admin_command_receives_no_token(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     script = tmp_path / "debusine-admin.py"
     answer = json.dumps([[None, None, {"static": {}, "awaited": True, "held": []}], None])
@@ -95,7 +93,7 @@ def test_an_admin_command_is_told_no_token(tmp_path: Path) -> None:
     assert len(heard.read_text(encoding="utf-8").splitlines()) == 1
 
 
-def test_what_is_sent_is_what_this_version_says() -> None:
+def test_sent_module_has_recorded_digest() -> None:
     content = (ROOT / "fleet" / "queues" / "debusine" / "changes.py").read_bytes()
 
     assert hashlib.sha256(content).hexdigest() == SENT, "update registry.SENT"

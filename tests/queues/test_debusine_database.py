@@ -37,7 +37,7 @@ def finished(number: int, minutes: int, **overrides: object) -> RequestRow:
     return RequestRow(**(values | overrides))  # type: ignore[arg-type] # overrides of its own fields
 
 
-def test_alike_requests_are_one_that_counts_for_all_and_is_as_old_as_the_oldest(
+def test_equal_requests_are_one_group_with_oldest_age(
     debusine: Debusine,
 ) -> None:
     debusine.tables.add_requests(
@@ -89,7 +89,7 @@ def test_groups_stand_in_the_order_of_debusine_s_scheduler(debusine: Debusine) -
         {"scope": "kali"},
     ],
 )
-def test_what_does_not_wait_for_a_worker_of_its_scopes_is_not_counted(
+def test_requests_of_other_scopes_or_states_are_not_counted(
     debusine: Debusine, other: dict[str, object]
 ) -> None:
     debusine.tables.add_requests([RequestRow(1), RequestRow(2, **other)])  # type: ignore[arg-type] # as above
@@ -97,7 +97,7 @@ def test_what_does_not_wait_for_a_worker_of_its_scopes_is_not_counted(
     assert [(r.id, r.count) for r in debusine.demand().requests] == [("1", 1)]
 
 
-def test_packages_that_no_rule_takes_are_not_told_apart(debusine: Debusine) -> None:
+def test_packages_without_matching_rule_form_one_group(debusine: Debusine) -> None:
     fleet = a_fleet(powerful=[{"match": "debian/builds/amd64/chromium", "ask": ["big"]}])
     debusine.tables.add_requests(
         [
@@ -113,7 +113,7 @@ def test_packages_that_no_rule_takes_are_not_told_apart(debusine: Debusine) -> N
     assert found == [("1", 2, None), ("2", 1, "chromium"), ("4", 1, None)]
 
 
-def test_requests_that_the_same_rules_take_are_alike_whatever_their_package(
+def test_packages_with_same_rules_form_one_group(
     debusine: Debusine,
 ) -> None:
     fleet = a_fleet(powerful=[{"match": "debian/.*", "ask": ["big"]}])
@@ -137,7 +137,7 @@ def test_a_tag_that_a_worker_requires_tells_requests_apart(debusine: Debusine) -
     assert found == {"1": ("task:x",), "2": ()}
 
 
-def test_how_long_alike_work_took_is_what_it_is_expected_to_take(debusine: Debusine) -> None:
+def test_expected_seconds_are_median_of_equal_work(debusine: Debusine) -> None:
     debusine.tables.add_requests(
         [
             finished(1, 10),
@@ -169,7 +169,7 @@ def test_a_package_of_its_own_is_expected_to_take_as_long_as_it_took(debusine: D
     assert expected == {"3": 50 * 60, "4": 30 * 60}
 
 
-def test_runs_are_told_by_the_machine_type_that_the_store_remembers(debusine: Debusine) -> None:
+def test_runs_have_machine_type_from_store(debusine: Debusine) -> None:
     fleet = a_fleet(durations={"sbuild": [{"match": "chromium|linux", "takes": "5h"}]})
     ours = {changes.FLEET: "debian-ci", changes.POOL: "builders"}
     small = debusine.add_worker("w-1", static=ours | {changes.MACHINE: "m-1"})
@@ -202,7 +202,7 @@ def test_runs_are_told_by_the_machine_type_that_the_store_remembers(debusine: De
     ]
 
 
-def test_work_that_runs_is_expected_to_take_as_long_as_its_package_did(debusine: Debusine) -> None:
+def test_running_work_has_expected_seconds_of_package(debusine: Debusine) -> None:
     fleet = a_fleet(powerful=[{"match": "debian/.*/chromium", "ask": ["big"]}])
     number = debusine.add_worker("w-1")
     debusine.tables.add_requests(
@@ -232,7 +232,7 @@ def made(worker: str, kind: str) -> Attempt:
     )
 
 
-def test_what_earlier_runs_used_is_told_where_a_rule_asks(debusine: Debusine) -> None:
+def test_history_is_read_when_a_rule_uses_it(debusine: Debusine) -> None:
     rule = {"history": {"of": "memory", "min_runs": 2}, "ask": "memory_gib>={value}"}
     fleet = a_fleet(tags={"memory_gib": {"kind": "number"}}, derive=[rule])
     used = {"runtime_statistics": {"memory": 3 * 2**30 + 1, "disk_space": None}}
@@ -252,7 +252,7 @@ def test_what_earlier_runs_used_is_told_where_a_rule_asks(debusine: Debusine) ->
     assert [(r.id, r.package) for r in demand.requests] == [("5", "linux"), ("6", None)]
 
 
-def test_environments_are_told_where_a_rule_looks_them_up(debusine: Debusine) -> None:
+def test_environments_are_read_when_a_rule_looks_them_up(debusine: Debusine) -> None:
     rule = {"from": "environment_id", "lookup": "environments", "ask": "a:{value.architecture}"}
     looked_up = {
         "environment_id": 12,
@@ -330,7 +330,7 @@ def test_workers_that_cannot_be_read_leave_the_demand_known(debusine: Debusine) 
     assert not isinstance(reading.demand, Unknown)
 
 
-def test_pools_of_the_server_itself_that_cannot_be_read_are_not_taken_for_none(
+def test_workers_are_unknown_when_server_pools_are_unreadable(
     debusine: Debusine,
 ) -> None:
     debusine.tables.connection.execute(f"REVOKE ALL ON db_workerpool FROM {READER}".encode())
@@ -390,9 +390,7 @@ def test_a_pool_that_requires_a_tag_makes_that_tag_looked_at(debusine: Debusine)
 
 
 @pytest.mark.parametrize("looked_at", [1, 59, 60, 61, 121])
-def test_of_however_many_tags_that_are_looked_at_those_a_request_brings_are_read(
-    debusine: Debusine, looked_at: int
-) -> None:
+def test_provided_tags_are_read_for_any_number_of_tags(debusine: Debusine, looked_at: int) -> None:
     tags = [f"task:t{number:03}" for number in range(looked_at)]
     pools = {"builders": a_pool(requires=tags)}
     brought = (tags[0], tags[-1])

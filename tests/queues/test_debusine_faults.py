@@ -120,7 +120,7 @@ def test_a_missing_token_is_unknown_and_says_where_to_write_it(server: Replay) -
     assert "token" not in server.received[0].headers
 
 
-def test_an_unknown_scope_is_unknown_although_the_server_answers_with_a_page(
+def test_unknown_scope_is_unknown_demand(
     server: Replay,
 ) -> None:
     server.faults.instead[LIST] = read_exchange("wr-list-unknown-scope").answer
@@ -201,12 +201,12 @@ def test_a_link_to_the_next_page_without_a_cursor_is_unknown() -> None:
         assert tells(why_unknown(server.url), "next page", "cursor")
 
 
-def test_a_link_to_the_next_page_that_is_no_address_is_unknown() -> None:
+def test_invalid_next_link_is_unknown_demand() -> None:
     with Loopback(lambda _: one_page(row(), next_page="http://[nonsense")) as server:
         assert tells(why_unknown(server.url), "next page", "cursor")
 
 
-def test_a_server_that_is_no_debusine_is_unknown() -> None:
+def test_other_server_than_debusine_is_unknown_demand() -> None:
     with Loopback(lambda _: Answer(200, NO_ROWS)) as server:
         server.faults.instead[STATUS] = html(404)
 
@@ -249,6 +249,6 @@ def test_a_row_that_was_not_asked_for_is_unknown(other: dict[str, object]) -> No
         assert tells(why_unknown(server.url), "pending", "scope debian")
 
 
-def test_what_a_server_wrote_is_not_repeated_in_a_message() -> None:
+def test_error_does_not_repeat_server_text() -> None:
     with Loopback(lambda _: one_page(row(priority_base="canary"))) as server:
         assert "canary" not in why_unknown(server.url)

@@ -25,13 +25,13 @@ def standing(debusine: Debusine, *, admin: bool = False) -> GrantDifference:
         return compare(connection, admin=admin)
 
 
-def test_a_role_with_what_is_granted_has_what_it_needs_and_nothing_else(
+def test_granted_role_has_exactly_the_required_rights(
     debusine: Debusine,
 ) -> None:
     assert standing(debusine) == GrantDifference(role=READER, missing=(), excess=())
 
 
-def test_what_is_granted_is_enough_to_read_everything(debusine: Debusine) -> None:
+def test_granted_rights_suffice_for_all_reads(debusine: Debusine) -> None:
     package = ("task:source-package:linux",)
     debusine.tables.add_requests([RequestRow(1, provided=package)])
     debusine.add_worker("w-1")
@@ -58,7 +58,7 @@ def test_what_is_granted_is_enough_to_read_everything(debusine: Debusine) -> Non
         ("GRANT CREATE ON SCHEMA public TO {}", "", "CREATE on the schema"),
     ],
 )
-def test_what_differs_is_named(
+def test_difference_of_rights_is_named(
     debusine: Debusine, statement: str, missing: str, excess: str
 ) -> None:
     debusine.tables.connection.execute(statement.format(READER).encode())
@@ -78,7 +78,7 @@ def test_a_role_for_reading_lacks_every_right_to_change(debusine: Debusine) -> N
     assert {line.split()[0] for line in missing} == {"SELECT", "INSERT", "UPDATE", "DELETE"}
 
 
-def test_a_role_that_changes_workers_has_what_it_needs_and_nothing_else(
+def test_granted_admin_role_has_exactly_the_required_rights(
     debusine: Debusine,
 ) -> None:
     execute = debusine.tables.connection.execute

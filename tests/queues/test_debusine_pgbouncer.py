@@ -28,7 +28,7 @@ def pooled(debusine: Debusine) -> Iterator[Debusine]:
         yield replace(debusine, url=url)
 
 
-def test_what_waits_is_read(pooled: Debusine) -> None:
+def test_pending_requests_are_read_through_pgbouncer(pooled: Debusine) -> None:
     pooled.tables.add_requests([RequestRow(7, ()), RequestRow(8, ())])
 
     for _ in range(6):  # more often than a driver prepares a statement

@@ -51,9 +51,7 @@ def test_an_admin_command_is_asked_for_the_list(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_command_that_gives_no_list_is_no_answer(
-    tmp_path: Path, lines: list[str], said_: str
-) -> None:
+def test_command_without_list_is_an_error(tmp_path: Path, lines: list[str], said_: str) -> None:
     with pytest.raises(SourceUnreachable) as failed:
         list_by_command(admin(tmp_path, *lines), limit=LIMIT)
 
@@ -137,13 +135,13 @@ def test_a_database_also_tells_tags_architectures_and_scopes(imported: Imported)
     assert queue.scopes == ["debian", "kali"]
 
 
-def test_what_fleet_decides_otherwise_is_told(imported: Imported) -> None:
+def test_import_reports_changed_meaning_of_server_pools(imported: Imported) -> None:
     (changed,) = said(imported, "changed")
     assert tells(changed, "1", "pool arm", "worker:class:big")
     assert any(tells(each, "1", "scopes debian") for each in said(imported, "no-equivalent"))
 
 
-def test_a_pool_that_never_had_a_worker_keeps_its_architecture_and_is_to_do(
+def test_pool_without_workers_keeps_architecture_and_is_to_do(
     imported: Imported,
 ) -> None:
     fleet = fleet_of(imported)
@@ -154,7 +152,7 @@ def test_a_pool_that_never_had_a_worker_keeps_its_architecture_and_is_to_do(
     assert any(tells(each, "image dummy", "`provides`") for each in said(imported, "to-do"))
 
 
-def test_a_role_without_rights_is_told_which_it_needs(server: tuple[str, Tables]) -> None:
+def test_role_without_rights_error_names_grants_command(server: tuple[str, Tables]) -> None:
     url, tables = server
     tables.connection.execute("CREATE ROLE stranger LOGIN")
 

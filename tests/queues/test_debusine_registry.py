@@ -41,7 +41,7 @@ def write(place: DebusinePlace, **static: object) -> None:
     )
 
 
-def test_a_row_tells_whose_worker_it_is_and_its_pool_s_tags(place: DebusinePlace) -> None:
+def test_enrolled_row_has_fleet_pool_and_tags(place: DebusinePlace) -> None:
     place.registry.enrol(an_enrolment(requires=("task:scope:debian",)))
 
     assert place.static(WORKER) == {
@@ -61,7 +61,7 @@ def test_only_the_digest_of_a_token_is_stored(place: DebusinePlace) -> None:
     assert token not in str(rows)
 
 
-def test_a_token_lives_as_long_as_it_was_told(place: DebusinePlace) -> None:
+def test_token_has_requested_expiry(place: DebusinePlace) -> None:
     expires = datetime.now(UTC) + timedelta(hours=3)
     place.registry.enrol(an_enrolment(expires=expires))
 
@@ -133,7 +133,7 @@ def test_a_row_that_is_somebody_else_s_is_refused(at_work: DebusinePlace, statem
         at_work.registry.enrol(an_enrolment())
 
 
-def test_what_an_administrator_wrote_beside_ours_is_kept(at_work: DebusinePlace) -> None:
+def test_administrator_metadata_is_kept(at_work: DebusinePlace) -> None:
     write(at_work, tasks_denylist=["autopkgtest"])
     at_work.registry.disable(WORKER)
 
@@ -151,7 +151,7 @@ def test_nothing_is_written_to_a_debusine_that_is_not_known(place: DebusinePlace
     assert place.ask("SELECT id FROM db_worker") == []
 
 
-def test_a_name_that_does_not_fit_is_told_before_anything_is_written(
+def test_too_long_name_is_refused_before_writing(
     place: DebusinePlace,
 ) -> None:
     with pytest.raises(SourceUnreachable, match=r"x{51} .*51.* 50.*name-too-long"):
@@ -179,7 +179,7 @@ def test_a_drain_loses_no_exclusivity(at_work: DebusinePlace) -> None:
     assert at_work.static(WORKER)[changes.BEFORE_DRAIN] == {"tasks_allowlist": ["sbuild"]}
 
 
-def test_a_row_used_again_takes_what_it_took_before_a_drain(at_work: DebusinePlace) -> None:
+def test_enrolment_restores_metadata_from_before_drain(at_work: DebusinePlace) -> None:
     write(at_work, tasks_allowlist=["sbuild"])
     at_work.registry.drain(WORKER)
     at_work.registry.drain(WORKER)
@@ -210,7 +210,7 @@ def test_a_drain_that_the_server_undoes_is_done_again(at_work: DebusinePlace) ->
     assert not at_work.takes_work(WORKER)
 
 
-def test_what_stands_is_confirmed_once(at_work: DebusinePlace) -> None:
+def test_confirm_waits_once_per_change(at_work: DebusinePlace) -> None:
     at_work.registry.drain(WORKER)
 
     at_work.registry.confirm(print)
@@ -240,7 +240,7 @@ def test_a_request_that_is_given_back_begins_again(at_work: DebusinePlace) -> No
     assert rows == [("pending", None, None)]
 
 
-def test_what_had_ended_is_left_alone_when_a_worker_is_released(at_work: DebusinePlace) -> None:
+def test_release_keeps_completed_requests(at_work: DebusinePlace) -> None:
     at_work.assign(WORKER, 1)
     at_work.ask("UPDATE db_workrequest SET status = 'completed'")
     at_work.vanish(WORKER)
@@ -250,7 +250,7 @@ def test_what_had_ended_is_left_alone_when_a_worker_is_released(at_work: Debusin
     assert at_work.holder_of(1) == WORKER
 
 
-def test_what_a_connected_worker_runs_is_not_given_back(at_work: DebusinePlace) -> None:
+def test_release_of_connected_busy_worker_is_refused(at_work: DebusinePlace) -> None:
     at_work.assign(WORKER, 90)
 
     with pytest.raises(WorkerBusy, match=f"{WORKER} .*connected"):
@@ -292,7 +292,7 @@ def test_a_worker_that_has_no_row_is_named(place: DebusinePlace, act: str) -> No
         getattr(place.registry, act)(WORKER)
 
 
-def test_a_database_that_is_away_is_told_without_the_password(tmp_path: Path) -> None:
+def test_unreachable_database_error_hides_password(tmp_path: Path) -> None:
     dsn = f"postgresql://fleet:hunter2@/debusine?host={tmp_path}"
     registry = DebusineRegistry("debian", "debian", SqlChannel(lambda: dsn))
 
@@ -303,7 +303,7 @@ def test_a_database_that_is_away_is_told_without_the_password(tmp_path: Path) ->
     assert "hunter2" not in str(failed.value)
 
 
-def test_a_role_that_may_not_write_is_told_what_prints_its_rights(
+def test_read_only_role_error_names_grants_command(
     place: DebusinePlace, postgres_url: str
 ) -> None:
     place.ask("DROP ROLE IF EXISTS fleet_reads")

@@ -31,7 +31,7 @@ def server() -> Iterator[Replay]:
         yield replay
 
 
-def test_the_recording_holds_exactly_the_27_requests_that_wait_without_a_worker(
+def test_recorded_demand_has_exactly_the_27_waiting_requests(
     server: Replay,
 ) -> None:
     demand = read_demand(server.url)
@@ -102,7 +102,7 @@ def test_looked_up_environments_are_kept_without_their_mirror(
     }
 
 
-def test_what_rules_look_at_in_task_data_is_kept_and_nothing_else() -> None:
+def test_task_data_keeps_only_values_that_rules_read() -> None:
     data = {
         "build_components": ["source"],
         "input": {"hosts": [{"arch": "arm64"}, {"arch": "amd64"}], "password": "s3cret"},
@@ -138,7 +138,7 @@ def test_what_rules_look_at_in_task_data_is_kept_and_nothing_else() -> None:
     assert is_source_build(request)
 
 
-def test_an_environment_that_is_told_two_ways_is_left_out() -> None:
+def test_environment_with_conflicting_data_is_omitted() -> None:
     def of(number: int, architecture: object) -> dict[str, object]:
         field = {"artifact_id": number, "data": {"architecture": architecture}}
         return {"environment_id": number, "task_input_fields": {"environment": field}}
@@ -182,7 +182,7 @@ def test_a_page_that_repeats_a_request_does_not_count_it_twice() -> None:
     assert [request.id for request in demand.requests] == ["7", "8"]
 
 
-def test_a_request_that_got_a_worker_while_the_list_was_read_does_not_wait() -> None:
+def test_request_assigned_during_the_read_is_omitted() -> None:
     pages = {
         "": one_page(row(id=7), row(id=9), next_page="/?cursor=b"),
         "b": one_page(row(id=7, worker=3)),
@@ -224,7 +224,7 @@ def test_the_http_library_is_loaded_only_when_something_is_read() -> None:
 @pytest.mark.parametrize(
     "created", ["2026-11-28T18:00:00", "2026-13-28T18:00:00Z", "yesterday", "2026-11-28"]
 )
-def test_one_request_is_unknown_when_its_moment_is_no_moment(created: str) -> None:
+def test_request_is_unknown_when_its_time_is_invalid(created: str) -> None:
     page = one_page(row(id=1), row(id=2, created_at=created), row(id=3))
     with serving(page, debian=3) as server:
         demand = read_demand(server.url)

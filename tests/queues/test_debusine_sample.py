@@ -66,7 +66,7 @@ def test_of_a_long_list_both_the_newest_and_the_oldest_part_are_known() -> None:
     assert min(len(old), len(new)) > 1
 
 
-def test_a_list_whose_ends_meet_in_time_is_known_whole() -> None:
+def test_list_read_from_both_ends_is_complete_when_they_meet() -> None:
     with serving(lambda received: listing(received, 9), debian=9) as server:
         late = (31 if len(server.received) > 4 else 0 for _ in count())
         demand = read(server.url, "debian", seconds=late)
@@ -89,7 +89,7 @@ def test_each_long_list_is_read_as_far_as_the_others() -> None:
     }
 
 
-def test_a_short_list_beside_a_long_one_is_compared_as_ever() -> None:
+def test_short_list_is_checked_next_to_a_sampled_one() -> None:
     def answer(received: Received) -> Answer:
         is_long = received.headers["x-debusine-scope"] == "debian"
         return endless(received) if is_long else Answer(200, NO_ROWS)

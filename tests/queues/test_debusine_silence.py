@@ -24,7 +24,7 @@ from tests.rigs.replay import PENDING, Replay, read_exchange
 @pytest.mark.parametrize(
     "silent", ["wr-list-outsider", "wr-list-no-scope-header", "wr-list-task_type-lowercase"]
 )
-def test_an_empty_list_beside_pending_work_is_unknown(silent: str) -> None:
+def test_empty_list_is_unknown_while_metrics_count_pending_work(silent: str) -> None:
     with Replay("open-metrics-work-requests") as server:
         server.faults.instead[LIST] = read_exchange(silent).answer
 
@@ -35,7 +35,7 @@ def test_an_empty_list_beside_pending_work_is_unknown(silent: str) -> None:
     assert "`debusine-admin workspace grant_role debian/WORKSPACE viewer GROUP`" in unknown
 
 
-def test_rows_that_have_a_worker_are_compared_too_before_they_are_dropped() -> None:
+def test_assigned_rows_count_in_the_check_with_metrics() -> None:
     with Replay(*PENDING, "open-metrics-work-requests") as server:
         demand = read_demand(server.url)
         asked = [received.path for received in server.received]
@@ -51,7 +51,7 @@ def test_a_list_that_lacks_one_workspace_is_unknown() -> None:
     assert tells(unknown, "listed 1", "counts 4")
 
 
-def test_a_scope_that_lacks_something_is_named_although_another_is_whole() -> None:
+def test_incomplete_scope_is_named_next_to_a_complete_one() -> None:
     def answer(received: Received) -> Answer:
         scope = received.headers["x-debusine-scope"]
         return one_page(row(scope=scope)) if scope == "debian" else Answer(200, NO_ROWS)
@@ -65,7 +65,7 @@ def test_a_list_that_holds_more_than_the_server_counts_is_unknown() -> None:
         assert tells(why_unknown(server.url), "scope debian", "listed 2", "counts 0", "cache")
 
 
-def test_a_list_that_moves_while_it_is_read_is_looked_at_again_and_believed() -> None:
+def test_list_changed_during_the_read_is_read_again() -> None:
     looks = iter([one_page(row(id=7), row(id=8)), one_page(row(id=8), row(id=9), row(id=10))])
 
     with serving(lambda _: next(looks), debian=3) as server:
@@ -82,12 +82,12 @@ def test_a_list_that_lacks_more_than_moved_is_unknown() -> None:
         assert "listed 2 pending" in why_unknown(server.url)
 
 
-def test_work_of_other_scopes_is_no_contradiction() -> None:
+def test_pending_work_of_other_scopes_is_not_a_contradiction() -> None:
     with serving(one_page(row(id=7)), debian=1, kali=500) as server:
         assert len(read_demand(server.url).requests) == 1
 
 
-def test_an_empty_scope_is_empty_when_the_pending_work_is_all_in_another() -> None:
+def test_empty_scope_is_empty_when_all_work_is_elsewhere() -> None:
     with Replay("open-metrics-work-requests") as server:
         server.faults.instead[LIST] = Answer(200, NO_ROWS)
 
@@ -109,7 +109,7 @@ def test_metrics_of_megabytes_are_read_for_the_lines_that_count() -> None:
 # without metrics by scope, only the total of the server is left
 
 
-def test_without_metrics_an_empty_list_is_empty_when_nothing_is_pending() -> None:
+def test_empty_list_is_accepted_without_metrics_when_none_is_pending() -> None:
     quiet = read_exchange("service-status").answer.body.replace(b'"pending":29', b'"pending":0')
     with Loopback(lambda _: Answer(200, NO_ROWS)) as server:
         server.faults.instead[METRICS] = Answer(404, b"")
@@ -120,7 +120,7 @@ def test_without_metrics_an_empty_list_is_empty_when_nothing_is_pending() -> Non
     assert demand == Demand(read_at=NOW, requests=(), stored=True)
 
 
-def test_without_metrics_lists_are_whole_when_they_hold_all_pending_work() -> None:
+def test_lists_are_accepted_without_metrics_when_totals_match() -> None:
     walks = [read_exchange(name) for name in PENDING]
 
     def answer(received: Received) -> Answer:

@@ -34,7 +34,7 @@ def test_a_request_given_between_drain_and_disable_is_not_lost(at_work: Debusine
     assert at_work.holder_of(90) == WORKER
 
 
-def test_a_request_given_after_the_token_is_off_goes_back_to_the_queue(
+def test_request_assigned_after_disable_returns_to_queue(
     at_work: DebusinePlace,
 ) -> None:
     at_work.registry.disable(WORKER)
@@ -47,7 +47,7 @@ def test_a_request_given_after_the_token_is_off_goes_back_to_the_queue(
     assert not at_work.may_talk(WORKER)
 
 
-def test_only_what_was_told_is_waited_for(at_work: DebusinePlace) -> None:
+def test_confirm_waits_only_after_changes(at_work: DebusinePlace) -> None:
     said: list[str] = []
 
     at_work.registry.confirm(said.append)
@@ -74,9 +74,7 @@ class Deaf:
         return answer
 
 
-def test_a_worker_whose_switching_off_was_not_answered_is_looked_at_again_too(
-    at_work: DebusinePlace, postgres_url: str
-) -> None:
+def test_unanswered_disable_is_confirmed_too(at_work: DebusinePlace, postgres_url: str) -> None:
     deaf = DebusinePlace(at_work.tables, Deaf(a_channel("sql", postgres_url)))
     with pytest.raises(SourceUnreachable, match="lost"):
         deaf.registry.disable(WORKER)
@@ -87,7 +85,7 @@ def test_a_worker_whose_switching_off_was_not_answered_is_looked_at_again_too(
     assert at_work.holder_of(90) is None
 
 
-def test_a_worker_that_could_not_be_switched_off_keeps_what_it_runs(
+def test_worker_keeps_its_request_when_disable_failed(
     at_work: DebusinePlace, postgres_url: str
 ) -> None:
     class Away:

@@ -70,7 +70,7 @@ def test_a_worker_that_registered_and_said_nothing_is_deaf(life: Life) -> None:
     assert life.workers()[WORKER].state is WorkerState.DEAF
 
 
-def test_a_worker_that_is_up_provides_what_it_says_and_its_pool_s_class(life: Life) -> None:
+def test_running_worker_provides_reported_tags_and_pool_class(life: Life) -> None:
     life.come_up()
 
     worker = life.workers()[WORKER]
@@ -126,7 +126,7 @@ def test_a_machine_that_registers_twice_has_one_worker_of_ours(life: Life) -> No
     assert workers[f"{WORKER}-2"].static
 
 
-def test_the_queue_s_own_pools_are_rivals_while_they_are_enabled_and_open(life: Life) -> None:
+def test_enabled_linked_or_open_server_pools_are_rivals(life: Life) -> None:
     for number, name, own in (
         (1, "open", {"instance_wide": True}),
         (2, "linked", {}),
@@ -139,7 +139,7 @@ def test_the_queue_s_own_pools_are_rivals_while_they_are_enabled_and_open(life: 
     assert life.read().rivals == ("linked", "open")
 
 
-def test_a_request_given_by_a_long_scheduler_pass_goes_back_in_a_later_run(
+def test_request_of_late_scheduler_pass_is_released_by_later_run(
     life: Life,
 ) -> None:
     life.come_up()

@@ -32,7 +32,7 @@ TEN = datetime(2026, 11, 21, 10, tzinfo=UTC)
         ({"access": "revoked"}, WorkerState.DISABLED),
     ],
 )
-def test_a_worker_without_work_is_what_its_connection_and_token_say(
+def test_state_of_free_worker_follows_connection_and_token(
     debusine: Debusine, row: dict[str, Any], state: WorkerState
 ) -> None:
     debusine.add_worker("w-1", **row)
@@ -40,7 +40,7 @@ def test_a_worker_without_work_is_what_its_connection_and_token_say(
     assert debusine.workers()["w-1"].state is state
 
 
-def test_a_worker_with_a_running_request_is_busy_and_away_when_disconnected(
+def test_worker_with_running_request_is_busy_and_absent_when_offline(
     debusine: Debusine,
 ) -> None:
     number = debusine.add_worker("w-1", connected="NULL")
@@ -97,9 +97,7 @@ def test_work_has_the_names_that_its_request_had_while_it_waited(
 
 
 @pytest.mark.parametrize("token", ["off", "expired", "revoked"])
-def test_what_a_worker_without_a_working_token_was_given_is_stranded(
-    debusine: Debusine, token: str
-) -> None:
+def test_request_of_worker_without_valid_token_is_stranded(debusine: Debusine, token: str) -> None:
     number = debusine.add_worker("w-1", access=token)
     debusine.tables.add_requests([RequestRow(41, status="running", worker=number)])
 
@@ -115,7 +113,7 @@ def test_a_worker_says_since_when_it_is_connected(debusine: Debusine) -> None:
     assert debusine.workers()["w-1"].connected_since == TEN
 
 
-def test_a_request_that_was_given_to_a_worker_keeps_it_busy_before_it_has_begun(
+def test_assigned_request_makes_worker_busy_before_start(
     debusine: Debusine,
 ) -> None:
     number = debusine.add_worker("w-1")
@@ -124,7 +122,7 @@ def test_a_request_that_was_given_to_a_worker_keeps_it_busy_before_it_has_begun(
     assert debusine.workers()["w-1"].state is WorkerState.BUSY
 
 
-def test_of_an_assigned_and_a_running_request_the_running_one_is_told(debusine: Debusine) -> None:
+def test_running_request_precedes_assigned_one(debusine: Debusine) -> None:
     number = debusine.add_worker("w-1")
     debusine.tables.add_requests(
         [RequestRow(41, worker=number), RequestRow(42, worker=number, status="running")]
@@ -167,7 +165,7 @@ def test_tags_are_those_that_debusine_counts(debusine: Debusine) -> None:
     assert worker.requires == ("task:scope:debian",)
 
 
-def test_a_worker_that_has_told_nothing_yet_is_taken_for_what_its_pool_offers(
+def test_silent_worker_provides_only_known_tags(
     debusine: Debusine,
 ) -> None:
     written = OURS | {"provided_tags": ["worker:class:huge"], "required_tags": ["task:x"]}
@@ -193,7 +191,7 @@ def test_a_worker_that_waits_to_register_says_until_when_it_may(debusine: Debusi
     assert debusine.workers()["w-1"].token_expires == datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def test_what_a_row_served_for_an_earlier_machine_does_not_count(debusine: Debusine) -> None:
+def test_uses_exclude_requests_of_earlier_machine(debusine: Debusine) -> None:
     number = debusine.add_worker("w-1", static=OURS, registered="'2026-11-21 09:00+00'")
     for id_, ended in ((1, "2026-11-21 08:59+00"), (2, str(TEN)), (3, "2026-11-21 09:30+00")):
         debusine.tables.add_requests(
@@ -205,7 +203,7 @@ def test_what_a_row_served_for_an_earlier_machine_does_not_count(debusine: Debus
     assert (worker.uses, worker.since) == (2, TEN)
 
 
-def test_an_idle_worker_that_has_served_nothing_is_idle_since_it_connected(
+def test_unused_worker_is_idle_since_connection(
     debusine: Debusine,
 ) -> None:
     debusine.add_worker("w-1", connected=f"'{TEN}'")
@@ -213,7 +211,7 @@ def test_an_idle_worker_that_has_served_nothing_is_idle_since_it_connected(
     assert debusine.workers()["w-1"].since == TEN
 
 
-def test_only_workers_with_a_machine_of_their_own_are_told(debusine: Debusine) -> None:
+def test_only_external_workers_are_listed(debusine: Debusine) -> None:
     debusine.add_worker("celery", worker_type="celery")
     debusine.add_worker("w-1")
 

@@ -83,7 +83,7 @@ def test_a_last_line_that_begins_otherwise_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("text", [b"a" * 1000, b"a\n" * 500, b"b" * 1000])
-def test_what_is_kept_and_a_line_without_an_end_are_bounded(text: bytes) -> None:
+def test_filtered_body_and_line_length_are_bounded(text: bytes) -> None:
     with (
         Loopback(lambda _: Answer(200, text, PLAIN)) as server,
         Reader(server.url, limits=ReadLimits(body_bytes=999)) as reader,
@@ -111,7 +111,7 @@ def test_one_question_may_be_waited_for_longer_than_others() -> None:
             reader.get("/", {}, {}, silence=0.1)
 
 
-def test_the_time_of_an_answer_is_told_as_it_was_written() -> None:
+def test_reply_has_date_header_as_written() -> None:
     headers = PLAIN | {"Date": "Sat, 21 Nov 2026 12:34:56 GMT"}
 
     with Loopback(lambda _: Answer(200, b"", headers)) as server, Reader(server.url) as reader:

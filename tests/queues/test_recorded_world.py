@@ -19,7 +19,7 @@ from tools.record_world import TARGET, world_text
 NOW = datetime(2026, 11, 21, 0, 15, tzinfo=UTC)
 
 
-def test_the_committed_world_is_what_the_recording_yields() -> None:
+def test_committed_world_equals_the_recording() -> None:
     assert TARGET.read_text(encoding="utf-8") == world_text()
 
 

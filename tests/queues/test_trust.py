@@ -21,7 +21,7 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_connections_share_what_was_read_once(bundle: Path) -> None:
+def test_trust_store_is_cached(bundle: Path) -> None:
     assert bundle.exists()
     assert trusted() is trusted()
 

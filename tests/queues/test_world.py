@@ -81,7 +81,7 @@ def test_a_queue_that_was_not_recorded_is_unknown() -> None:
     assert tells(demand.unknown, "world.json", "queue kali", "debian")
 
 
-def test_a_recording_that_cannot_be_read_makes_the_workers_unknown_too() -> None:
+def test_workers_are_unknown_when_recording_is_unreadable() -> None:
     reading = _read(FakeFiles({}))
 
     assert reading.demand == reading.workers == Unknown(unknown="world.json: no such file")
@@ -105,7 +105,7 @@ def test_a_world_is_read_as_it_was_written() -> None:
         (b"[" * 1_000_000, "world.json:1:202: not JSON: recursion limit exceeded"),
     ],
 )
-def test_what_is_not_json_is_refused_with_its_place(content: bytes, message: str) -> None:
+def test_invalid_json_is_refused_with_place(content: bytes, message: str) -> None:
     assert _why_unreadable(content) == message
 
 
@@ -118,7 +118,7 @@ def test_a_recording_of_another_format_is_refused() -> None:
     )
 
 
-def test_what_is_no_object_is_refused() -> None:
+def test_non_object_is_refused() -> None:
     assert tells(_why_unreadable(b"[]"), "world.json: $", "object")
 
 
@@ -136,7 +136,7 @@ def test_a_fault_deep_inside_is_named_by_its_path() -> None:
     )
 
 
-def test_a_fault_in_what_is_unknown_is_named_alone() -> None:
+def test_error_inside_unknown_is_reported_alone() -> None:
     demand = {"unknown": 5}
 
     assert tells(

@@ -37,7 +37,7 @@ def names(*budgets: BudgetVerdict, most: int = 12) -> list[tuple[str, str]]:
     return [(rows[nth].budget, rows[nth].when) for nth in kept]
 
 
-def test_the_text_of_a_plan_shows_what_is_spent_and_left() -> None:
+def test_plan_text_shows_spent_and_remaining_budget() -> None:
     text = plan_to_text(plan_with(a_budget_verdict()), colour=False)
 
     assert (

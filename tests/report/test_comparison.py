@@ -362,7 +362,7 @@ def test_fewer_actions_are_counted_from_both_sides() -> None:
     assert tells(text, "    * ", "2 fewer", "create", "3", "5", "ccx33", "-0.1554 EUR/h")
 
 
-def test_machines_that_are_no_longer_outdated_are_said() -> None:
+def test_machines_no_longer_outdated_are_listed() -> None:
     back = OUTDATES.altered(outdated=False)
 
     before, pool, after = in_text(a_change(outdated=(back,))).partition("  pool builders\n")
@@ -427,7 +427,7 @@ def test_builds_beyond_a_report_are_counted_in_every_form() -> None:
     assert tells(plan_to_markdown(a_plan(), a_change(builds=builds)), "… and 10 more", "JSON")
 
 
-def test_what_could_not_be_compared_is_said_in_every_form() -> None:
+def test_uncomparable_base_is_reported_in_each_form() -> None:
     reason = Unknown(unknown="base.yaml: cannot be read: there is no such file or directory")
 
     assert in_text(reason).splitlines()[1] == f"  ? {reason.unknown}"
@@ -486,7 +486,7 @@ def test_other_keys_that_a_change_edits_are_named_in_both_surfaces() -> None:
     assert "| fleet.yaml | `powerful[0]`: `{match: a}` removed |" in markdown
 
 
-def test_what_a_change_costs_at_rest_is_unknown_where_a_price_is() -> None:
+def test_rest_cost_is_unknown_when_a_price_is() -> None:
     at_rest = in_text(a_change(rest_after=None)).splitlines()[1]
 
     assert "unknown" in at_rest

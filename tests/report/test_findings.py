@@ -143,7 +143,7 @@ def test_json_holds_everything_of_a_finding() -> None:
     }
 
 
-def test_a_gitlab_report_has_what_gitlab_asks_for() -> None:
+def test_code_quality_issue_has_required_fields() -> None:
     finding = written("a: 1\n").locate(Finding("some-rule", "wrong", ("a",), hint="do that"))
 
     (issue,) = json.loads(to_gitlab([finding]))

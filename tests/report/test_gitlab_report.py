@@ -15,13 +15,13 @@ def test_a_quiet_plan_reports_zeros() -> None:
     assert plan_to_terraform_report(a_plan()) == '{"create": 0, "update": 0, "delete": 0}\n'
 
 
-def test_what_guards_withhold_is_not_reported() -> None:
+def test_withheld_actions_are_not_reported() -> None:
     plan = a_plan(withheld=(a_delete(),))
 
     assert plan_to_terraform_report(plan) == '{"create": 0, "update": 0, "delete": 0}\n'
 
 
-def test_what_machines_share_counts_part_by_part() -> None:
+def test_shared_resources_are_counted_individually() -> None:
     own = BaseChange(provider="far", create=("network/a", "ssh_key/b"), change=("firewall/c",))
     plan = a_plan(bases=(own, BaseChange(provider="unfinished")))
 

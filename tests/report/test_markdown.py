@@ -32,7 +32,7 @@ def test_a_quiet_plan_is_its_headline(golden: Golden) -> None:
     golden("plan-quiet.md", plan_to_markdown(a_plan()))
 
 
-def test_what_was_not_read_is_unknown_and_never_zero() -> None:
+def test_unread_figures_are_unknown_in_markdown() -> None:
     text = plan_to_markdown(a_blind_plan())
 
     assert text.splitlines()[0].endswith("; cost unknown")
@@ -194,7 +194,7 @@ def test_a_tag_in_a_sentence_is_code_without_its_full_stop() -> None:
         ("it lacks m>=500 (it has m=32)", "it lacks `m>=500` (it has `m=32`)"),
     ],
 )
-def test_what_is_written_as_one_thing_is_one_piece_of_code(text: str, shown: str) -> None:
+def test_unit_of_text_is_one_code_span(text: str, shown: str) -> None:
     assert sentence(text) == shown
 
 

@@ -86,19 +86,19 @@ def test_every_metric_of_a_fleet_with_everything(golden: Golden) -> None:
     golden("metrics.txt", text)
 
 
-def test_before_the_first_run_there_is_what_needs_none() -> None:
+def test_metrics_before_first_run_have_cadence_only() -> None:
     assert read_metrics(metrics_to_text(a_fleet(), None)) == {("fleet_cadence_seconds",): 600}
 
 
 @pytest.mark.parametrize("succeeded", [True, False])
-def test_the_last_run_is_told_with_how_it_went(*, succeeded: bool) -> None:
+def test_metrics_have_time_and_success_of_last_run(*, succeeded: bool) -> None:
     metrics = read_metrics(metrics_to_text(a_fleet(), LastRun(NOW, succeeded)))
 
     assert metrics["fleet_last_run_timestamp_seconds",] == NOW.timestamp()
     assert metrics["fleet_last_run_success",] == succeeded
 
 
-def test_what_is_unknown_is_left_out_and_is_not_zero() -> None:
+def test_unknown_figures_are_omitted_from_metrics() -> None:
     plan = a_blind_plan().altered(
         unread=("debian",), budgets=(a_budget_verdict(spent={"unknown": "x"}),)
     )
@@ -173,7 +173,7 @@ def test_expired_machines_are_counted_in_their_pool_or_as_other() -> None:
     assert metrics["fleet_pool_machines_expired", "(other)"] == 2
 
 
-def test_attempts_of_the_last_hours_are_counted_by_what_became_of_them() -> None:
+def test_recent_attempts_are_counted_by_result() -> None:
     attempts = (
         an_attempt(at=ago(hours=4), result="failed"),
         an_attempt(at=ago(hours=2), result="failed"),

@@ -25,7 +25,7 @@ def test_every_surface_shows_notices() -> None:
     assert status_of(plan).notices == plan.notices
 
 
-def test_a_plan_whose_warnings_have_the_line_of_a_rule_does_not_repeat_it() -> None:
+def test_plan_omits_notice_of_a_warned_rule() -> None:
     plan = a_plan(notices=(IMAGE, RULE), warnings=(a_warning(rule="expires-soon"),))
 
     for text in (plan_to_text(plan, colour=False), plan_to_markdown(plan)):

@@ -31,7 +31,7 @@ def test_a_quiet_outcome_is_one_line(golden: Golden) -> None:
     golden("outcome-quiet.txt", outcome_to_text(an_outcome(), a_plan(), colour=False))
 
 
-def test_what_was_throttled_goes_on_next_time() -> None:
+def test_throttled_actions_are_left_to_next_apply() -> None:
     text = outcome_to_text(an_outcome(), a_plan(withheld=(a_create(),)), colour=False)
 
     assert tells(text, "1 to create", "`fleet apply`")

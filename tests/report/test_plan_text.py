@@ -20,7 +20,7 @@ from tests.rigs.shown import plan_to_text
 PLANS = sorted((Path(__file__).parents[1] / "plans").glob("*/plan.txt"))
 
 
-def test_a_plan_says_what_changes_why_and_what_not(golden: Golden) -> None:
+def test_plan_text_matches_golden_file(golden: Golden) -> None:
     golden("plan.txt", plan_to_text(a_telling_plan(), colour=False))
 
 
@@ -44,7 +44,7 @@ def test_the_lines_of_a_plan_fit_100_columns() -> None:
     assert [line for line in lines if len(line) > 100] == []
 
 
-def test_the_first_screen_names_changes_costs_and_what_waits() -> None:
+def test_first_screen_has_changes_cost_and_waiting_requests() -> None:
     for plan in PLANS:
         assert_first_screen(plan.read_text(encoding="utf-8"))
 
@@ -60,7 +60,7 @@ def assert_first_screen(text: str) -> None:
     assert ("\nNot served" in text) == any(line.startswith("Not served") for line in screen)
 
 
-def test_two_hundred_alike_are_three_and_a_count() -> None:
+def test_equal_creations_are_three_lines_and_a_count() -> None:
     creates = [a_create(worker=f"debian-ci-builders-{number:04}") for number in range(1, 201)]
 
     text = plan_to_text(a_plan(actions=creates), colour=False)
@@ -74,7 +74,7 @@ def test_two_hundred_alike_are_three_and_a_count() -> None:
     assert text.count("[requests-wait]") == 4
 
 
-def test_alike_for_different_figures_each_say_their_own() -> None:
+def test_drains_with_different_figures_are_listed_separately() -> None:
     drains = [
         a_drain(worker=f"debian-ci-builders-{number:04}", because=f"idle for {number} h")
         for number in range(2, 9)
@@ -107,7 +107,7 @@ def test_many_pools_that_hold_nothing_are_a_count() -> None:
     assert tells(text, "  … ", "30 pools")
 
 
-def test_what_was_not_read_is_unknown_and_never_zero() -> None:
+def test_unread_figures_are_unknown_in_plan_text() -> None:
     text = plan_to_text(a_blind_plan(), colour=False)
 
     assert tells(text, "Plan", "unknown")
@@ -115,7 +115,7 @@ def test_what_was_not_read_is_unknown_and_never_zero() -> None:
     assert row == ["builders", *["unknown"] * 3, "3", *["unknown"] * 2]
 
 
-def test_what_was_read_is_the_least_of_what_it_costs() -> None:
+def test_partly_read_cost_is_a_lower_bound_in_plan_text() -> None:
     text = plan_to_text(a_half_blind_plan(), colour=False)
 
     assert tells(text, "1.18 -> 1.30 EUR/h")
@@ -162,14 +162,14 @@ def test_requests_that_wait_for_the_same_reason_are_one_entry() -> None:
     assert text.count(unserved[0].because) == 1
 
 
-def test_colour_marks_what_is_made_and_what_goes() -> None:
+def test_color_marks_creations_and_deletions() -> None:
     text = plan_to_text(a_telling_plan(), colour=True)
 
     assert "\x1b[32m+ create\x1b[0m" in text
     assert "\x1b[31m- delete\x1b[0m" in text
 
 
-def test_without_colour_there_is_no_escape() -> None:
+def test_plan_text_without_color_has_no_escapes() -> None:
     assert "\x1b" not in plan_to_text(a_telling_plan(), colour=False)
 
 

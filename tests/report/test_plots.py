@@ -38,7 +38,7 @@ def test_a_kind_of_which_there_was_none_has_no_area() -> None:
     assert [area.kind for area in plot.areas] == ["busy"]
 
 
-def test_what_is_unknown_is_a_gap_and_no_zero() -> None:
+def test_unknown_slots_are_gaps_in_plot() -> None:
     plot = stepped("w", a_span(8), [2, 2, None, None, None, 2, 2, None])
 
     assert plot.line == "M0 0H2M5 0H7"

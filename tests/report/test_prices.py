@@ -34,7 +34,7 @@ def differences(told: PriceList) -> dict[str, str]:
     return {each.what: "; ".join(each.differences) for each in check.prices if each.differences}
 
 
-def test_what_is_the_same_differs_in_nothing() -> None:
+def test_equal_prices_have_no_differences() -> None:
     check = compare_prices(a_fleet(), "hetzner", PRICES, TODAY)
 
     assert [(each.what, each.catalogue) for each in check.prices] == [
@@ -68,7 +68,7 @@ def test_a_comparison_names_the_date_and_the_source_of_the_catalogue() -> None:
         ({"architecture": "arm64"}, ("architecture arm64", "amd64")),
     ],
 )
-def test_a_machine_type_differs_in_price_and_in_what_it_is(
+def test_machine_type_differs_by_price_or_size(
     said: dict[str, object], says: tuple[str, ...]
 ) -> None:
     quotes = {"ccx33": QUOTE.altered(**said)}
@@ -117,7 +117,7 @@ def test_another_currency_differs_in_everything() -> None:
     }
 
 
-def test_only_what_pools_name_is_compared() -> None:
+def test_only_types_of_pools_are_compared() -> None:
     pools = {
         "one": a_pool(machine={"type": ["ccx63", "ccx33"]}),
         "two": a_pool(machine="ccx33"),
@@ -129,9 +129,7 @@ def test_only_what_pools_name_is_compared() -> None:
 
 
 @pytest.mark.parametrize(("failed", "code"), [(True, 1), (False, 0)])
-def test_what_could_not_be_asked_fails_and_what_nobody_asks_does_not(
-    *, failed: bool, code: int
-) -> None:
+def test_price_check_fails_only_when_source_failed(*, failed: bool, code: int) -> None:
     check = PriceCheck(provider="aws", kind="aws", unchecked="because", failed=failed)
 
     assert PriceReport(fleet="debian-ci", checks=(check,)).exit_code == code

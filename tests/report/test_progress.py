@@ -26,7 +26,7 @@ def test_a_bar_grows_with_the_reported_steps() -> None:
     assert "old" not in str(progress)
 
 
-def test_a_step_counts_once_and_what_is_no_step_not_at_all() -> None:
+def test_progress_counts_each_planned_step_once() -> None:
     progress = Progress(PLAN)
 
     for told in (
@@ -48,5 +48,5 @@ def test_once_all_steps_are_done_the_rest_is_recording() -> None:
     assert tells(str(progress), "[####################]", "1", "1", "recording")
 
 
-def test_where_nothing_is_planned_there_is_no_bar() -> None:
+def test_empty_plan_has_no_progress_bar() -> None:
     assert not str(Progress(a_plan()))

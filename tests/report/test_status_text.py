@@ -64,7 +64,7 @@ def test_an_empty_fleet_says_so(golden: Golden) -> None:
     golden("status-empty.txt", status_to_text(a_plan(), colour=False))
 
 
-def test_what_could_not_be_read_is_unknown_and_not_zero(golden: Golden) -> None:
+def test_unread_figures_are_unknown_in_status_text(golden: Golden) -> None:
     text = status_to_text(a_blind_plan(), colour=False)
 
     golden("status-unknown.txt", text)
@@ -72,7 +72,7 @@ def test_what_could_not_be_read_is_unknown_and_not_zero(golden: Golden) -> None:
     assert row == ["builders", *["unknown"] * 4, "3", "unknown", "apply"]
 
 
-def test_what_was_read_is_shown_beside_what_was_not(golden: Golden) -> None:
+def test_partly_read_figures_are_shown_in_status_text(golden: Golden) -> None:
     text = status_to_text(a_half_blind_plan(), colour=False)
 
     golden("status-partly-unknown.txt", text)

@@ -70,7 +70,7 @@ def test_columns_align_and_numbers_to_the_right() -> None:
     assert text == "n       f  t\na       1  x\nlong  100  yy\n"
 
 
-def test_columns_align_on_what_is_seen() -> None:
+def test_columns_align_by_visible_width() -> None:
     table = Table((Column(""), Column("")), [Row(("a\n", "1")), Row(("bcd", "2"))], is_list=True)
 
     assert text_of(table) == "a\\n  1\nbcd  2\n"
@@ -169,7 +169,7 @@ def test_a_long_line_wraps_at_words_with_a_hanging_indent() -> None:
 @pytest.mark.parametrize(
     "whole", ["`fleet image promote trixie 20261121T060000Z`", "2026-11-21 08:00 UTC", "1h 20m 5s"]
 )
-def test_what_belongs_together_is_not_wrapped(whole: str) -> None:
+def test_unbreakable_text_is_not_wrapped(whole: str) -> None:
     for before in range(60, 100):
         text = text_of(line("x" * before, " ", whole, " end"))
 

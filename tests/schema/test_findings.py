@@ -74,7 +74,7 @@ def test_a_value_that_was_not_written_has_no_characters() -> None:
         ("chromium", ["ccx33"], ""),
     ],
 )
-def test_of_equally_near_words_the_one_that_begins_alike_is_meant(
+def test_nearest_word_shares_first_letters_at_equal_distance(
     word: str, known: list[str], meant: str
 ) -> None:
     assert nearest(word, known) == meant

@@ -168,7 +168,7 @@ def test_a_broken_part_leaves_the_rest_to_look_at() -> None:
     assert set(result.rest.pools) == {"good"}
 
 
-def test_nothing_is_left_of_a_file_that_is_no_mapping() -> None:
+def test_file_without_mapping_has_no_remainder() -> None:
     assert loaded("3\n").rest is None
 
 
@@ -216,7 +216,7 @@ def test_every_key_has_a_description() -> None:
         (("derive", 0, "from"), ("derive", 0, "from")),
     ],
 )
-def test_tags_are_told_apart_from_what_was_written(
+def test_union_tags_are_removed_from_error_paths(
     place: tuple[str | int, ...], path: tuple[str | int, ...] | None
 ) -> None:
     tags = {"hcloud", "secret-env", "asker-names"}
@@ -235,7 +235,7 @@ def test_hooks_are_sections_too() -> None:
     assert follow(Fleet, ("pools", "a", "pool-hooks", "hooks")).model is Hooks
 
 
-def test_a_pool_with_commands_of_its_own_has_a_provider_and_an_image_of_its_own() -> None:
+def test_pool_with_own_commands_has_own_provider_and_image() -> None:
     fleet = loaded(
         "fleet: x\n"
         "providers: {b: {kind: sim}}\n"
@@ -278,7 +278,7 @@ def test_parts_that_are_values_already_are_taken_as_they_are() -> None:
     assert Fleet.model_validate(parts) == first
 
 
-def test_too_many_mistakes_at_once_still_leave_nothing_standing() -> None:
+def test_remainder_of_an_entirely_invalid_file_is_empty() -> None:
     result = loaded("fleet: [x]\ninclude: [3]\nmoney: 3\npools: {a: {static: [3]}}\n")
 
     assert result.rest is not None
@@ -286,7 +286,7 @@ def test_too_many_mistakes_at_once_still_leave_nothing_standing() -> None:
     assert result.rest.pools == {}
 
 
-def test_a_file_that_does_not_say_whose_fleet_it_is_is_still_looked_at() -> None:
+def test_file_without_fleet_name_is_still_checked() -> None:
     result = loaded("pools: {a: {static: [b]}}\n")
 
     assert result.rest is not None

@@ -51,7 +51,7 @@ def everything_said(text: str) -> tuple[set[str], str]:
         "fleet: x\nimages: {a: {existing: {aws: 'https://u:hunter2@h'}}}\nimages: {}\n",
     ],
 )
-def test_an_inline_secret_is_told_and_never_shown(text: str) -> None:
+def test_inline_secret_is_reported_and_masked(text: str) -> None:
     rules, said = everything_said(text)
 
     assert "hunter2" not in said
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_parsed_does_not_give_its_secrets_away(text: str) 
         "fleet: x\npools: {a: {static: [user@host, a=b, 'https://h/x?y=z']}}\n",
     ],
 )
-def test_a_reference_or_a_mere_word_is_no_secret(text: str) -> None:
+def test_secret_reference_or_plain_word_is_not_a_finding(text: str) -> None:
     rules, _ = everything_said(text)
 
     assert rules == set()

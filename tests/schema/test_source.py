@@ -45,9 +45,7 @@ def told(document: Document) -> list[str]:
         ("12345678901234567890", "12345678901234567890"),
     ],
 )
-def test_only_what_is_plainly_a_number_or_true_or_false_is_not_text(
-    written: str, value: object
-) -> None:
+def test_only_plain_numbers_and_booleans_are_not_text(written: str, value: object) -> None:
     document = read(f"key: {written}\n")
 
     assert document.value == {"key": value}
@@ -69,7 +67,7 @@ def test_every_value_and_key_knows_its_characters() -> None:
     assert document.span(("pools", "a", "workers")).end_column == 24
 
 
-def test_what_was_not_written_stands_where_its_parent_does() -> None:
+def test_unwritten_key_has_place_of_its_parent() -> None:
     document = read("pools:\n  a: {image: x}\n")
 
     assert document.place(("pools", "a", "workers", "max")) == "fleet.yaml:2:6"
@@ -112,7 +110,7 @@ def test_every_kind_of_line_break_counts(line_break: str) -> None:
         ("a: \x1b[31m", "fleet.yaml:1:4"),
     ],
 )
-def test_what_is_not_text_is_refused_with_its_place(text: str | bytes, place: str) -> None:
+def test_binary_file_is_refused_with_place(text: str | bytes, place: str) -> None:
     document = read(text)
 
     assert document.value is None
@@ -120,7 +118,7 @@ def test_what_is_not_text_is_refused_with_its_place(text: str | bytes, place: st
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "\ufeff"])
-def test_an_empty_file_is_told(text: str) -> None:
+def test_empty_file_is_reported(text: str) -> None:
     document = read(text)
 
     assert document.value is None
@@ -159,7 +157,7 @@ def test_an_alias_cannot_contain_itself() -> None:
     assert told(document) == ["fleet.yaml:1:8: invalid-yaml"]
 
 
-def test_a_key_written_twice_is_told_and_the_first_holds() -> None:
+def test_duplicate_key_is_reported_and_first_value_kept() -> None:
     document = read("a: 1\na: 2\n")
 
     assert document.value == {"a": 1}
@@ -174,7 +172,7 @@ def test_a_key_that_is_not_text_is_refused(key: str) -> None:
     assert told(document) == ["fleet.yaml:1:3: invalid-yaml"]
 
 
-def test_a_list_is_no_fleet() -> None:
+def test_top_level_list_is_refused() -> None:
     document = read("- a\n")
 
     assert document.value is None
@@ -205,14 +203,14 @@ def test_positions_name_the_included_file() -> None:
     assert document.line("d/one.yaml", 3) == "  b: 2"
 
 
-def test_an_empty_section_takes_what_is_included() -> None:
+def test_empty_section_is_merged_with_include() -> None:
     document = read("include: [d/*.yaml]\npools:\n", d__one="pools: {b: 2}\n", d__two="pools:\n")
 
     assert document.findings == ()
     assert document.value == {"include": ["d/*.yaml"], "pools": {"b": 2}}
 
 
-def test_the_same_key_in_two_files_is_told_with_both_places() -> None:
+def test_duplicate_key_across_files_names_both_places() -> None:
     document = read("include: [d/*.yaml]\npools: {a: 1}\n", d__one="pools: {a: 2}\n")
 
     (finding,) = document.findings
@@ -227,7 +225,7 @@ def test_sections_of_two_kinds_cannot_merge() -> None:
 
 
 @pytest.mark.parametrize("key", ["include: [d/*.yaml]", "fleet: other", "state: {}"])
-def test_an_included_file_cannot_say_whose_fleet_it_is(key: str) -> None:
+def test_included_file_cannot_set_fleet_or_include(key: str) -> None:
     document = read("include: [d/*.yaml]\n", d__one=f"{key}\n")
 
     assert told(document) == ["d/one.yaml:1:1: invalid-include"]
@@ -256,7 +254,7 @@ def test_patterns_are_relative_to_the_main_file() -> None:
     assert document.files == ("conf/fleet.yaml", "conf/d/a")
 
 
-def test_what_is_wrong_in_an_included_file_is_told_there() -> None:
+def test_error_in_included_file_has_its_place() -> None:
     document = read("include: [d/*.yaml]\n", d__one="pools: [\n", d__two="- a\n")
 
     assert told(document) == ["d/one.yaml:1:9: invalid-yaml", "d/two.yaml:1:1: wrong-type"]
@@ -289,7 +287,7 @@ def thousands(count: int) -> str:
 
 
 @pytest.mark.slow
-def test_all_files_together_hold_only_so_many_values() -> None:
+def test_values_of_all_files_are_limited_together() -> None:
     many = thousands(150)
 
     document = read("include: [d/*.yaml]\n", d__one=f"a: {many}", d__two=f"b: {many}")
@@ -302,13 +300,13 @@ def test_a_list_that_holds_too_much_is_refused() -> None:
     assert told(read(f"a: {thousands(200)}")) == ["fleet.yaml:1:4: too-complex"]
 
 
-def test_an_include_that_is_no_pattern_is_left_to_the_schema() -> None:
+def test_include_of_wrong_type_is_left_to_schema() -> None:
     document = read("include: [3, '', {a: b}]\n")
 
     assert document.findings == ()
 
 
-def test_a_pattern_that_cannot_be_followed_is_told() -> None:
+def test_include_pattern_outside_project_is_reported() -> None:
     class Refusing(FakeFiles):
         def glob(self, pattern: str) -> tuple[str, ...]:
             raise FileUnreadable(f"{pattern}: leads out of the project")

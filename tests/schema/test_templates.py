@@ -75,7 +75,7 @@ def test_own_keys_win_then_later_names_and_mappings_merge(extending: str, whole:
 
 
 @pytest.mark.parametrize("pools", ["  p: {extends: [base]}\n", "  p: {extends: [x]}\n"])
-def test_a_mistake_is_told_where_it_stands_with_the_pool_that_it_reaches(pools: str) -> None:
+def test_template_error_has_its_place_and_pool(pools: str) -> None:
     template = BASE.replace("spare", "sapre")
 
     found = checked(f"pools:\n{pools}", f"templates:\n{template}  x: {{extends: [base]}}\n")
@@ -85,7 +85,7 @@ def test_a_mistake_is_told_where_it_stands_with_the_pool_that_it_reaches(pools: 
     assert all(name in mistake for name in ("'sapre'", "'p'"))
 
 
-def test_what_a_template_brings_to_several_pools_is_told_once() -> None:
+def test_template_error_of_several_pools_is_reported_once() -> None:
     pools = "".join(f"  p{number}: {{extends: [base]}}\n" for number in range(9))
 
     found = checked(f"templates:\n{BASE.replace('trixie', 'trixy')}pools:\n{pools}", "{}")
@@ -153,7 +153,7 @@ def test_a_name_that_is_a_secret_is_not_repeated() -> None:
     assert secret not in str(found.findings)
 
 
-def test_what_is_printed_as_resolved_is_the_same_fleet() -> None:
+def test_resolved_yaml_is_the_same_fleet() -> None:
     for file in FILES:
         found = check_file(file, NOW.date(), LocalFiles())
 

@@ -91,7 +91,7 @@ def test_a_job_ends_where_its_worker_begins_the_next_one() -> None:
     assert jobs["debian/8"].at == NOW + 4 * MINUTE
 
 
-def test_a_request_that_nobody_ran_was_withdrawn() -> None:
+def test_unserved_request_counts_as_withdrawn() -> None:
     worlds = worlds_of(([a_request(id="7")], []), ([], []))
 
     job = jobs_of(worlds)["debian/7"]
@@ -115,7 +115,7 @@ def test_a_queue_that_could_not_be_read_ends_nothing() -> None:
     assert (job.withdrawn, job.seconds) == (None, None)
 
 
-def test_what_ended_unseen_is_counted() -> None:
+def test_uses_between_worlds_count_as_unseen() -> None:
     past = KnownHistory()
     worlds = worlds_of(([], [a_worker(uses=3)]), ([], [a_worker(uses=5)]))
 
@@ -200,7 +200,7 @@ UNEXPLAINED = {"attention", "digests", "estimates", "limits", "notices", "optimu
 UNEXPLAINED |= {"rules", "signatures", "unread", "unserved", "warnings"}
 
 
-def test_a_simulation_decides_what_every_golden_plan_decides() -> None:
+def test_simulation_makes_decisions_of_golden_plans() -> None:
     assert FOLDERS
     for folder in FOLDERS:
         fleet, world = load_fleet(folder), load_world(folder)

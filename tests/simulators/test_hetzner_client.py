@@ -61,7 +61,7 @@ def test_a_server_starts_after_its_creation(client: Client) -> None:
     assert client.servers.get_by_id(told(made.server.id)).status == "running"
 
 
-def test_user_data_is_taken_and_never_told(api: SimulatedHetzner, client: Client) -> None:
+def test_user_data_is_stored_but_not_returned(api: SimulatedHetzner, client: Client) -> None:
     made = client.servers.create("one", SMALL, DEBIAN, user_data="#cloud-config canary")
 
     assert api.state.user_data[told(made.server.id)] == "#cloud-config canary"
@@ -101,7 +101,7 @@ def test_a_name_is_a_hostname(client: Client, name: str) -> None:
         ((SMALL, Image(name="windows")), "image"),
     ],
 )
-def test_what_is_not_sold_cannot_be_ordered(
+def test_order_of_unsold_type_or_location_is_refused(
     client: Client, order: tuple[ServerType, Image], field: str
 ) -> None:
     with pytest.raises(APIException) as refused:
@@ -147,7 +147,7 @@ def test_another_token_opens_nothing(api: SimulatedHetzner) -> None:
     assert refused.value.code == "unauthorized"
 
 
-def test_a_deleted_server_is_gone_at_once(client: Client) -> None:
+def test_deleted_server_is_not_found(client: Client) -> None:
     server = make(client)
 
     server.delete().wait_until_finished()
@@ -325,7 +325,7 @@ def test_a_server_without_a_public_address_has_none(client: Client) -> None:
     assert (told(server.public_net).ipv4, told(server.public_net).ipv6) == (None, None)
 
 
-def test_actions_are_told_by_their_server_and_in_common(client: Client) -> None:
+def test_actions_are_listed_per_server_and_globally(client: Client) -> None:
     server = make(client)
 
     commands = [each.command for each in server.get_actions(sort=["id"])]
@@ -334,7 +334,7 @@ def test_actions_are_told_by_their_server_and_in_common(client: Client) -> None:
     assert [each.status for each in client.servers.actions.get_all()] == ["success"] * 2
 
 
-def test_types_locations_and_images_are_told(client: Client) -> None:
+def test_catalogue_has_types_locations_and_images(client: Client) -> None:
     sold = told(client.server_types.get_by_name("ccx33"))
     arm = client.images.get_by_name_and_architecture("debian-12", "arm")
 

@@ -37,9 +37,7 @@ def test_a_refusal_does_nothing(api: SimulatedHetzner, client: httpx.Client) -> 
     assert (made.status_code, len(api.state.servers)) == (201, 1)
 
 
-def test_too_many_requests_are_told_how_long_to_wait(
-    api: SimulatedHetzner, client: httpx.Client
-) -> None:
+def test_rate_limit_reply_has_retry_after(api: SimulatedHetzner, client: httpx.Client) -> None:
     api.fail(Fault(code="rate_limit_exceeded", retry_after=7, count=1))
 
     refused, well = (client.get("/v1/servers") for _ in range(2))
@@ -111,9 +109,7 @@ def test_an_answer_breaks_off(api: SimulatedHetzner, client: httpx.Client) -> No
         client.get("/v1/servers")
 
 
-def test_half_a_page_counts_what_it_leaves_out(
-    api: SimulatedHetzner, client: httpx.Client
-) -> None:
+def test_half_page_has_total_of_complete_list(api: SimulatedHetzner, client: httpx.Client) -> None:
     for number in range(4):
         a_server(api, f"server-{number}")
     api.fail(Fault("GET", "/servers", half_page=True))
@@ -134,7 +130,7 @@ def test_a_late_answer_follows_its_deed(api: SimulatedHetzner) -> None:
     until(lambda: len(api.state.servers) == 1)
 
 
-def test_who_waits_for_a_late_answer_is_released_at_the_end() -> None:
+def test_server_exit_releases_delayed_replies() -> None:
     began = time.monotonic()
 
     with SimulatedHetzner() as api:
@@ -195,14 +191,14 @@ def test_stock_and_limits_are_set_over_http(api: SimulatedHetzner, client: httpx
         ("GET", "/v1/servers?page=0", {}, 422),
     ],
 )
-def test_what_is_not_understood_is_refused(
+def test_unsupported_request_is_refused(
     client: httpx.Client, method: str, path: str, body: dict[str, object], status: int
 ) -> None:
     assert client.request(method, path, json=body).status_code == status
 
 
 @pytest.mark.parametrize("body", ["[]", "{", "7"])
-def test_a_body_that_is_no_object_is_refused(client: httpx.Client, body: str) -> None:
+def test_body_that_is_not_an_object_is_refused(client: httpx.Client, body: str) -> None:
     answer = client.post("/v1/servers", content=body)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "json_error")

@@ -41,7 +41,7 @@ def ask(api: SimulatedHetzner, method: str, path: str, body: bytes) -> int:
             return error.code
 
 
-def test_every_request_gets_an_answer_that_is_no_fault_of_ours(
+def test_random_requests_cause_no_server_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     random = Random(19)  # noqa: S311 - to be repeated
@@ -57,7 +57,7 @@ def test_every_request_gets_an_answer_that_is_no_fault_of_ours(
     assert not caplog.records
 
 
-def test_a_fault_of_its_own_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_internal_error_is_status_500_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     with SimulatedHetzner() as api, caplog.at_level(logging.ERROR):
         del api.state.resources["servers"]
 

@@ -105,7 +105,7 @@ def test_a_rescue_system_or_key_that_there_is_not_is_refused(
     assert refused.value.code == "invalid_input"
 
 
-def test_a_snapshot_is_found_by_its_labels_and_may_be_relabelled_and_deleted(
+def test_snapshot_is_found_relabelled_and_deleted(
     client: Client,
 ) -> None:
     made = make(client).create_image("trixie 1", "snapshot", {"fleet": "demo", "state": "partial"})
@@ -134,9 +134,7 @@ def test_a_snapshot_boots_only_where_its_disk_has_room(client: Client) -> None:
     assert made.server.image.id == image.id
 
 
-def test_servers_stand_where_they_are_told_when_a_machine_is_there(
-    api: SimulatedHetzner, client: Client
-) -> None:
+def test_server_has_configured_address(api: SimulatedHetzner, client: Client) -> None:
     api.state.address = "127.0.0.1"
 
     server = make(client)

@@ -55,7 +55,7 @@ def test_a_month_is_split_by_pool_scope_and_team() -> None:
 @pytest.mark.parametrize(
     "ledger", [Ledger(), Unknown(unknown="the store does not answer")], ids=["never", "unread"]
 )
-def test_what_was_never_charged_or_not_read_is_unknown(ledger: Ledger | Unknown) -> None:
+def test_cost_is_unknown_when_ledger_is_missing(ledger: Ledger | Unknown) -> None:
     assert isinstance(money_of(a_fleet(), a_world(ledger=ledger)), Unknown)
 
 

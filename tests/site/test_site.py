@@ -232,11 +232,11 @@ def test_a_request_is_found_by_its_id(files: dict[str, str]) -> None:
     assert '<th scope="row">debian/10349</th>' in files["-/status/requests/index.html"]
 
 
-def test_the_json_beside_the_pages_is_that_of_the_command(files: dict[str, str]) -> None:
+def test_status_json_equals_output_of_command(files: dict[str, str]) -> None:
     assert files["status.json"] == status_to_json(a_past_plan())
 
 
-def test_what_a_machine_is_made_from_is_not_shown() -> None:
+def test_machine_inputs_are_not_on_pages() -> None:
     create = a_create()
     secret = create.inputs.altered(settings={"user_data": "token=s3cret"})
     plan = a_plan(pools=(a_pool_verdict(),), actions=(create.altered(inputs=secret),))
@@ -285,7 +285,7 @@ def test_an_empty_fleet_has_its_pages() -> None:
     assert "<table" not in files["-/status/workers/index.html"]
 
 
-def test_what_could_not_be_read_is_unknown_on_every_page() -> None:
+def test_unread_figures_are_unknown_on_each_page() -> None:
     files = site(Shown(a_blind_plan()))
 
     overview = files["index.html"]
@@ -311,7 +311,7 @@ def test_the_row_of_an_unread_pool_has_only_its_max() -> None:
     assert row.count(">unknown<") == 5
 
 
-def test_what_was_read_is_shown_beside_what_was_not() -> None:
+def test_partly_read_figures_are_shown_on_pages() -> None:
     files = site(Shown(a_half_blind_plan()))
 
     overview = files["index.html"]
@@ -408,7 +408,7 @@ def test_a_request_page_names_the_package_and_links_to_its_queue() -> None:
     assert not SitePage(own).broken
 
 
-def test_a_request_page_has_the_suggestions_for_the_first_of_its_group() -> None:
+def test_request_page_has_suggestions_of_its_group() -> None:
     raised = {"sentence": "raise pools.big.workers.max from 1 to 2"}
     first = an_answer("debian/1", suggestions=(raised,))
     later = an_answer("debian/2", like="debian/1", expected=ago(hours=-3))

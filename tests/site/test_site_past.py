@@ -125,14 +125,14 @@ def test_a_pool_of_which_no_sample_tells_is_one_gap() -> None:
 # a pool
 
 
-def test_a_pool_tells_what_holds_requests_back_and_the_key_that_decides() -> None:
+def test_pool_page_names_binding_limit_and_key() -> None:
     page = site(a_shown_past())["-/status/pools/powerful/index.html"]
 
     held = page[page.index('<h2 id="binding">') :]
     assert tells(held, "1 request", "limits.total", "worker:class:powerful", "limits.total</code>")
 
 
-def test_a_pool_tells_what_guards_keep_back_and_what_no_pool_decides() -> None:
+def test_pool_page_shows_guards_and_budgets_that_bind() -> None:
     plan = a_plan(
         pools=(a_pool_verdict(),),
         signatures=(a_signature(id="s"),),
@@ -147,7 +147,7 @@ def test_a_pool_tells_what_guards_keep_back_and_what_no_pool_decides() -> None:
     assert tells(held, "3 of 4 would go")
 
 
-def test_a_pool_has_its_budget_with_what_is_expected(files: dict[str, str]) -> None:
+def test_pool_page_has_budget_with_projection(files: dict[str, str]) -> None:
     row = cells(files[BUILDERS], "<code>pools.builders.budget.per_month</code>")
 
     assert row[:6] == ["this month", "91.30", "5.20", "200.00 EUR", "103.50", "120.02"]
@@ -209,7 +209,7 @@ def test_a_budget_that_will_be_passed_says_by_how_much() -> None:
     assert "20.02" in row[6]
 
 
-def test_what_was_spent_and_could_not_be_read_is_unknown() -> None:
+def test_unread_spending_is_unknown_on_pages() -> None:
     budget = BudgetVerdict.model_validate(
         {"budget": "all", "path": ("budgets", "all", "per_month"), "period": "month"}
         | {"unit": "EUR", "limit": "9", "spent": "0", "reserved": "0", "planned": "0"}
@@ -251,7 +251,7 @@ def test_each_version_has_its_state_age_place_and_machines(files: dict[str, str]
     assert tells(page, "failed", "no such package")
 
 
-def test_an_image_has_its_pools_and_what_is_due(files: dict[str, str]) -> None:
+def test_image_page_has_pools_and_due_steps(files: dict[str, str]) -> None:
     sid, trixie = files[IMAGES].split('<h2 id="image-')[1:]
 
     assert tells(sid, "never-built")

@@ -52,7 +52,7 @@ def test_an_adopted_instance_is_declared_without_user_data() -> None:
     assert (instance.adopts, instance.secrets) == ("i-1", ())
 
 
-def test_a_new_instance_carries_notes_that_are_no_part_of_what_it_is_made_from() -> None:
+def test_notes_of_instance_are_not_worker_inputs() -> None:
     notes = {"expires": "20261122T090000Z", "commit": "0123456"}
 
     (instance,) = declared("aws", accepted("aws", notes=notes))
@@ -77,7 +77,7 @@ def test_an_instance_is_bought_on_demand_where_nothing_else_is_said() -> None:
     assert "instanceMarketOptions" not in an_instance().inputs
 
 
-def test_a_spot_instance_is_asked_for_once_and_ends_when_it_is_taken_back() -> None:
+def test_spot_instance_is_one_time_and_terminates() -> None:
     assert an_instance(market="spot").inputs["instanceMarketOptions"] == {
         "marketType": "spot",
         "spotOptions": {
@@ -87,7 +87,7 @@ def test_a_spot_instance_is_asked_for_once_and_ends_when_it_is_taken_back() -> N
     }
 
 
-def test_a_disk_has_its_size_is_encrypted_marked_and_goes_with_its_machine() -> None:
+def test_disk_is_encrypted_labelled_and_deleted_with_instance() -> None:
     disk = an_instance(disk="344").inputs["rootBlockDevice"]
 
     assert disk.pop("tags")["fleet"] == "debian"
@@ -99,7 +99,7 @@ def test_a_disk_has_its_size_is_encrypted_marked_and_goes_with_its_machine() -> 
     }
 
 
-def test_what_an_instance_is_made_from_is_read_back() -> None:
+def test_instance_inputs_round_trip() -> None:
     settings = SETTINGS | {"subnet": "subnet-1", "disk": "344", "market": "spot"}
     worker = a_worker_of("aws", settings=settings)
 
@@ -109,7 +109,7 @@ def test_what_an_instance_is_made_from_is_read_back() -> None:
     assert read_back == WorkerInputs.model_validate(worker)
 
 
-def test_a_base_stack_holds_what_instances_share_and_no_instance() -> None:
+def test_aws_base_has_shared_resources_only() -> None:
     resources = shared()
 
     assert sorted(resources) == ["InstanceProfile", "LaunchTemplate", "Role", "SecurityGroup"]
@@ -132,11 +132,11 @@ def test_machines_may_do_nothing_at_aws() -> None:
     assert "managedPolicyArns" not in role
 
 
-def test_nothing_reaches_a_machine_from_outside_where_nothing_is_opened() -> None:
+def test_security_group_is_closed_by_default() -> None:
     assert shared()["SecurityGroup"].inputs["ingress"] == []
 
 
-def test_ssh_is_open_to_the_addresses_it_names_with_the_key_that_is_named() -> None:
+def test_security_group_permits_ssh_from_named_addresses() -> None:
     resources = shared(key_pair="ops", ssh_from=["192.0.2.0/24"])
 
     assert resources["SecurityGroup"].inputs["ingress"] == [

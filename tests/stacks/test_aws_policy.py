@@ -78,7 +78,7 @@ def test_the_policy_allows_every_call_that_is_seen_and_no_other(rig: AwsRig) -> 
     assert rig.amazon.ask("describe_launch_templates")["LaunchTemplates"] == []
 
 
-def test_nothing_is_changed_but_what_carries_the_mark_or_stands_under_our_path() -> None:
+def test_policy_changes_only_labelled_or_own_objects() -> None:
     changing = [
         statement
         for statement in document("policy")["Statement"]
@@ -108,7 +108,7 @@ def test_the_trust_of_the_role_is_the_one_that_the_page_shows() -> None:
     assert role.inputs["path"] == "/fleet/"
 
 
-def test_fleet_itself_calls_only_what_the_policy_allows() -> None:
+def test_aws_client_calls_only_permitted_actions() -> None:
     calls: set[str] = set()
     with Amazon() as amazon:
         machines = AwsMachines(PROVIDER)

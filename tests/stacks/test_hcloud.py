@@ -33,7 +33,7 @@ def test_an_adopted_server_is_declared_without_user_data() -> None:
     assert (server.adopts, server.secrets) == ("42", ())
 
 
-def test_a_new_server_carries_notes_that_are_no_part_of_what_it_is_made_from() -> None:
+def test_notes_of_server_are_not_worker_inputs() -> None:
     notes = {"expires": "20261122T090000Z", "commit": "0123456"}
 
     (server,) = declared("hcloud", accepted("hcloud", notes=notes))
@@ -43,7 +43,7 @@ def test_a_new_server_carries_notes_that_are_no_part_of_what_it_is_made_from() -
     assert read_back == WorkerInputs.model_validate(a_worker_of("hcloud"))
 
 
-def test_a_server_is_attached_to_what_its_settings_name() -> None:
+def test_server_has_networks_firewalls_and_keys_of_settings() -> None:
     settings = {
         "location": "fsn1",
         "network_ids": "7",
@@ -61,7 +61,7 @@ def test_a_server_is_attached_to_what_its_settings_name() -> None:
     assert read_back == WorkerInputs.model_validate(worker)
 
 
-def test_a_base_stack_holds_what_servers_share_and_no_server() -> None:
+def test_hcloud_base_has_shared_resources_only() -> None:
     resources = declared(
         "hcloud",
         accepted(

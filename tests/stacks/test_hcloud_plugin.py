@@ -102,7 +102,7 @@ def test_a_server_is_made_relabelled_and_deleted(
     assert api.state.servers == {}
 
 
-def test_what_servers_share_is_made_whole_and_shows_no_difference_afterwards(
+def test_shared_servers_resources_are_created_without_difference(
     api: SimulatedHetzner, stack_of: Callable[[Callable[[], None]], automation.Stack]
 ) -> None:
     stack_of(shared).up()

@@ -24,7 +24,7 @@ def test_a_worker_is_one_resource_of_its_name(project: str) -> None:
     assert resource.adopts == ""
 
 
-def test_a_recorded_worker_is_exactly_what_was_asked_for(project: str) -> None:
+def test_worker_round_trips_through_its_resource(project: str) -> None:
     worker = a_worker_of(project)
 
     (resource,) = declared(project, accepted(project, worker))
@@ -44,7 +44,7 @@ def test_every_machine_carries_the_marks_of_ownership(project: str) -> None:
         assert labels.items() <= resource.inputs["labels"].items()
 
 
-def test_no_worker_is_no_resource(project: str) -> None:
+def test_empty_workers_declare_no_resource(project: str) -> None:
     assert declared(project, accepted(project, workers=[])) == ()
 
 
@@ -54,7 +54,7 @@ def test_an_adopted_machine_is_imported_by_its_id(project: str) -> None:
     assert resource.adopts == "42"
 
 
-def test_a_resource_of_another_kind_is_no_worker(project: str) -> None:
+def test_resource_of_other_type_is_not_a_worker(project: str) -> None:
     assert load_project(project).worker_of("aws:ec2:Instance", {}) is None
 
 

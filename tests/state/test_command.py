@@ -43,7 +43,7 @@ def is_gone(pid: int) -> bool:
     return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_it_runs_in_its_folder_and_what_it_prints_is_returned(tmp_path: Path) -> None:
+def test_command_runs_in_its_folder_and_returns_output(tmp_path: Path) -> None:
     assert call("pwd", tmp_path) == f"{tmp_path}\n"
 
 
@@ -61,7 +61,7 @@ def test_it_reads_more_than_a_pipe_holds(tmp_path: Path) -> None:
     assert call("wc -c", tmp_path, stdin="x" * 300_000).strip() == "300000"
 
 
-def test_it_need_not_read_what_it_is_given(tmp_path: Path) -> None:
+def test_command_may_ignore_its_input(tmp_path: Path) -> None:
     assert call("exec <&-; echo made", tmp_path, stdin="x" * 300_000) == "made\n"
 
 
@@ -107,7 +107,7 @@ def test_one_that_is_asked_to_end_may_clean_up(
     assert (tmp_path / "here").read_text() == "cleaned\n"
 
 
-def test_what_it_leaves_running_goes_on_and_is_not_waited_for(tmp_path: Path) -> None:
+def test_background_process_of_command_keeps_running(tmp_path: Path) -> None:
     said = call("sleep 99 & echo $!", tmp_path)
 
     pid = int(said)
@@ -115,7 +115,7 @@ def test_what_it_leaves_running_goes_on_and_is_not_waited_for(tmp_path: Path) ->
     os.kill(pid, signal.SIGKILL)
 
 
-def test_what_it_leaves_flooding_does_not_keep_it_from_ending(tmp_path: Path) -> None:
+def test_background_output_does_not_block_the_command(tmp_path: Path) -> None:
     assert call("yes >&2 & echo $! > pid; echo made", tmp_path) == "made\n"
 
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
@@ -133,7 +133,7 @@ def test_output_without_end_is_refused_and_costs_no_memory(tmp_path: Path) -> No
     assert most < 2_000_000
 
 
-def test_of_complaints_without_end_the_last_are_told_and_they_cost_no_memory(
+def test_error_output_is_truncated_to_last_lines(
     tmp_path: Path,
 ) -> None:
     tracemalloc.start()
@@ -147,14 +147,14 @@ def test_of_complaints_without_end_the_last_are_told_and_they_cost_no_memory(
     assert most < 2_000_000
 
 
-def test_a_line_without_end_is_not_told_for_it_may_hold_half_a_secret(tmp_path: Path) -> None:
+def test_endless_line_is_omitted_from_error(tmp_path: Path) -> None:
     failed = failure("yes | tr -d '\\n' | head -c 50000 >&2; exit 1", tmp_path)
 
     assert tells(str(failed), "new", "1")
     assert len(str(failed)) < 100
 
 
-def test_output_that_is_no_text_is_a_failure(tmp_path: Path) -> None:
+def test_binary_output_is_a_failure(tmp_path: Path) -> None:
     assert tells(str(failure(r"printf '\377'", tmp_path)), "UTF-8")
 
 

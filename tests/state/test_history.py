@@ -50,7 +50,7 @@ def lines(path: str) -> list[str]:
         return stream.read().decode().splitlines()
 
 
-def test_the_latest_moment_is_what_a_history_gives(path: str) -> None:
+def test_history_returns_latest_moment(path: str) -> None:
     add(path, 1)
     add(path, 2)
 
@@ -135,7 +135,7 @@ def test_the_next_append_cuts_a_torn_moment_off(path: str) -> None:
     assert lines(path) == ['{"number": 1}', '{"number": 3}']
 
 
-def test_every_place_at_which_an_append_may_be_killed_leaves_a_history(path: str) -> None:
+def test_history_survives_append_killed_at_any_byte(path: str) -> None:
     first = add(path, 1)
     second = add(path, 2)
     content = Path(path).read_bytes()
@@ -188,7 +188,7 @@ def test_a_damaged_moment_is_an_error_and_no_traceback(path: str) -> None:
     assert isinstance(failed.value.__cause__, zstd.ZstdError)
 
 
-def test_two_that_add_at_once_wait_for_each_other(path: str) -> None:
+def test_concurrent_appends_wait_for_each_other(path: str) -> None:
     code = (
         "import sys; from datetime import UTC, datetime; from fleet.state.history import append; "
         "[append(sys.argv[1], '{}\\n' * 1000, datetime.now(UTC)) for _ in range(20)]"

@@ -3,7 +3,7 @@
 from fleet.state.processes import find_tokens, mask
 
 
-def test_what_is_too_short_for_a_secret_is_not_masked() -> None:
+def test_short_text_is_not_masked() -> None:
     assert mask("a 10 m hole", ("10", "")) == "a 10 m hole"
 
 

@@ -38,7 +38,7 @@ def test_a_process_is_nobodys_child_and_in_a_session_of_its_own(
         os.waitpid(pid, os.WNOHANG)
 
 
-def test_a_machine_whose_process_has_ended_is_stopped(folder: Path, cloud: LocalMachines) -> None:
+def test_machine_with_ended_process_is_stopped(folder: Path, cloud: LocalMachines) -> None:
     cloud.create(a_worker())
 
     os.kill(process_of(folder).pid, signal.SIGKILL)
@@ -102,9 +102,7 @@ def test_deleting_a_machine_ends_all_that_its_process_started(
     assert not (folder / NAME).exists()
 
 
-def test_what_the_process_left_behind_when_it_ended_is_ended_too(
-    folder: Path, cloud: LocalMachines
-) -> None:
+def test_orphans_of_ended_process_are_killed_on_delete(folder: Path, cloud: LocalMachines) -> None:
     machine_id = cloud.create(a_worker("bash", "-c", "sleep infinity & echo $!; echo ready"))
     orphan = int(said(folder))
     until(lambda: states(cloud) == [MachineState.STOPPED])

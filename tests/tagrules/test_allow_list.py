@@ -63,7 +63,7 @@ def test_a_copr_source_build_is_built_in_srpm_builds(chroot: str | None) -> None
     assert names_of(request) == ("praiskup/ping/srpm-builds/chromium",)
 
 
-def test_a_source_build_whose_package_is_not_known_yet_has_an_empty_last_part() -> None:
+def test_source_build_of_unknown_package_has_empty_last_part() -> None:
     assert names_of(copr(chroot=None)) == ("praiskup/ping/srpm-builds/",)
 
 
@@ -84,7 +84,7 @@ def test_a_build_of_no_known_package_has_no_name() -> None:
         ({"task_data": {"build_components": ["any"], "build_architecture": "i386"}}, "i386"),
     ],
 )
-def test_a_debusine_request_is_called_by_scope_workspace_architecture_and_source(
+def test_debusine_request_name_has_scope_workspace_arch_and_source(
     said: dict[str, object], architecture: str
 ) -> None:
     assert names_of(debusine(**said)) == (f"debian/base/{architecture}/linux",)
@@ -96,7 +96,7 @@ def test_the_source_package_is_read_from_debusine_s_own_tag() -> None:
     assert names_of(request) == ("debian/base/any/gcc-15",)
 
 
-def test_a_request_that_two_architectures_are_required_of_has_two_names() -> None:
+def test_request_with_two_architectures_has_two_names() -> None:
     request = debusine(required=("worker:build-arch:amd64", "worker:build-arch:arm64"))
 
     assert names_of(request) == ("debian/base/amd64/linux", "debian/base/arm64/linux")
@@ -117,7 +117,7 @@ def test_a_part_that_holds_a_slash_cannot_pass_for_another_name(part: str) -> No
         ("a", "a"),
     ],
 )
-def test_the_directory_is_what_follows_a_colon_in_the_second_part(name: str, plain: str) -> None:
+def test_directory_follows_colon_in_second_part(name: str, plain: str) -> None:
     assert without_directory(name) == plain
 
 
@@ -155,14 +155,14 @@ def test_with_dirs_the_same_rule_matches_in_the_directories_too(
     assert taken(with_rules(SEED[1] | {"dirs": True}), name) == rules
 
 
-def test_dirs_are_left_out_also_where_the_project_is_no_plain_word() -> None:
+def test_dirs_apply_to_project_patterns() -> None:
     fleet = with_rules({"match": "@a/(b|c)/.*/d", "ask": ["x"], "dirs": True})
 
     assert taken(fleet, "@a/c:pr:7/e/d") == [0]
     assert taken(fleet, "@a/d:pr:7/e/d") == []
 
 
-def test_production_s_kernel_rule_takes_the_kernel_and_nothing_beside_it() -> None:
+def test_kernel_rule_matches_only_the_kernel() -> None:
     rule = {"match": "@asahi/kernel/.*(x86_64|aarch64)/kernel", "ask": ["x"], "dirs": True}
     fleet = with_rules(rule)
 
@@ -203,13 +203,13 @@ def test_an_expired_rule_applies_to_no_request() -> None:
     assert AllowList(fleet, TODAY).rules_for(debusine()) == ()
 
 
-def test_a_rule_whose_pattern_is_invalid_takes_nothing_and_spoils_no_other() -> None:
+def test_invalid_rule_matches_no_name_and_keeps_others() -> None:
     fleet = with_rules({"match": "a(", "ask": ["x"]}, {"match": "a.", "ask": ["x"]})
 
     assert taken(fleet, "a(") == [1]
 
 
-def test_a_name_that_is_no_text_is_a_name_like_another() -> None:
+def test_name_that_is_not_text_is_matched() -> None:
     assert taken(with_rules({"match": "a", "ask": ["x"]}), "a\udcff") == []
 
 
@@ -221,7 +221,7 @@ def test_no_rules_take_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_patterns_that_together_take_too_much_memory_are_tried_one_by_one() -> None:
+def test_patterns_beyond_memory_limit_are_matched_individually() -> None:
     large = [f"a|{number}.{{200}}" for number in range(1500)]
 
     together = PatternSet(large)
@@ -255,7 +255,7 @@ def test_the_names_of_a_world_are_those_of_all_that_waits() -> None:
     [Unknown(unknown="down"), Demand(read_at=NOW, estimate=True)],
     ids=["unknown", "sampled"],
 )
-def test_what_was_unknown_or_only_sampled_is_not_complete(demand: Demand | Unknown) -> None:
+def test_recorded_names_are_incomplete_when_unknown_or_sampled(demand: Demand | Unknown) -> None:
     world = a_world(queues={"copr": a_reading(), "other": a_reading(demand=demand)})
 
     assert recorded_names(world) == RecordedNames({}, complete=False)
@@ -274,12 +274,12 @@ def test_what_was_unknown_or_only_sampled_is_not_complete(demand: Demand | Unkno
         (".{900}" * 50, "pattern too large - compile failed", ""),
     ],
 )
-def test_a_bad_pattern_says_what_re2_has_against_it(pattern: str, reason: str, part: str) -> None:
+def test_invalid_pattern_error_quotes_re2(pattern: str, reason: str, part: str) -> None:
     with pytest.raises(BadPattern) as raised:
         compile_pattern(pattern)
 
     assert (raised.value.reason, raised.value.part) == (reason, part)
 
 
-def test_a_pattern_that_would_hang_a_backtracking_matcher_answers_at_once() -> None:
+def test_backtracking_pattern_is_matched_in_linear_time() -> None:
     assert not compile_pattern("(x+x+)+y").takes("x" * 10_000)

@@ -68,7 +68,7 @@ def test_a_tag_only_for_the_system_counts_when_the_system_asks() -> None:
         ({"scopes": ["debian"]}, by("ticket")),
     ],
 )
-def test_who_is_named_may_ask(askers: object, request_: Request) -> None:
+def test_named_asker_may_request_tag(askers: object, request_: Request) -> None:
     assert asking(asked_by(askers), request_).ask.required == {"power"}
 
 
@@ -95,7 +95,7 @@ def test_a_group_that_cannot_be_looked_up_permits_nothing_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("source", ["user", "ticket"])
-def test_a_tag_waits_while_nobody_can_tell_who_may_ask_whatever_otherwise_says(
+def test_tag_is_held_while_membership_is_unknown(
     source: str,
 ) -> None:
     dark = Unknown(unknown="members.yaml: gone")
@@ -110,7 +110,7 @@ def test_a_tag_waits_while_nobody_can_tell_who_may_ask_whatever_otherwise_says(
     assert [each.tag for each in unknown.refused] == ["power"]
 
 
-def test_a_refusal_says_who_asked_and_which_line_forbids_it() -> None:
+def test_refusal_names_asker_and_key() -> None:
     fleet = asked_by("rules", {"groups": ["toolchain"], "workspaces": ["kernel"]})
 
     refusal = asking(fleet, by("user")).refused[0]
@@ -139,7 +139,7 @@ def test_a_minimum_is_permitted_by_the_rule_of_its_name() -> None:
     assert found.refused[0].tag == "memory_gib>=64"
 
 
-def test_a_tag_that_one_may_not_ask_for_counts_when_a_rule_asks_for_it_too() -> None:
+def test_forbidden_tag_counts_when_a_rule_requests_it_too() -> None:
     fleet = a_fleet(
         tags={"power": {"asked_by": ["rules"]}},
         powerful=[{"match": "praiskup/.*/chromium", "ask": ["power"]}],
@@ -152,7 +152,7 @@ def test_a_tag_that_one_may_not_ask_for_counts_when_a_rule_asks_for_it_too() -> 
     assert found.origins[0].path == ("powerful", 0)
 
 
-def test_a_rule_whose_tag_rules_may_not_ask_for_is_refused() -> None:
+def test_rule_tag_is_refused_when_rules_may_not_request_it() -> None:
     fleet = a_fleet(
         tags={"power": {"asked_by": ["tickets"]}},
         powerful=[{"match": "praiskup/.*/chromium", "ask": ["power"]}],
@@ -201,7 +201,7 @@ def test_the_tags_a_queue_stored_win_over_a_rule_of_today() -> None:
     assert "host_architecture: arm64" in derived
 
 
-def test_a_stored_tag_that_was_asked_without_permission_holds_the_request() -> None:
+def test_stored_tag_without_permission_holds_the_request() -> None:
     found = asking(asked_by("rules"), by("user"), stored=True)
 
     assert found.held
@@ -226,7 +226,7 @@ def test_refusal_ignores_unknown_groups_when_no_group_may_ask() -> None:
         (by("task"), "the task"),
     ],
 )
-def test_a_refusal_names_who_asked_as_far_as_the_queue_tells(request_: Request, who: str) -> None:
+def test_refusal_names_asker_as_reported_by_queue(request_: Request, who: str) -> None:
     assert [refusal.who for refusal in asking(asked_by("system"), request_).refused] == [who]
 
 
@@ -250,7 +250,7 @@ def test_a_derived_tag_that_tasks_may_not_ask_for_is_refused() -> None:
         ),
     ],
 )
-def test_a_refusal_names_all_who_may_ask(askers: list[object], named: str) -> None:
+def test_refusal_names_all_permitted_askers(askers: list[object], named: str) -> None:
     found = asking(asked_by(*askers), by("user"))
 
     assert f" {named}" in found.refused[0].because
@@ -294,7 +294,7 @@ KNOWN = queue_context(Demand(read_at=NOW, history=(RUNS,)))
         {"workspace": "base", "package": "kernel"},
     ],
 )
-def test_what_fleet_yaml_looks_at_is_judged_for_each_request_that_differs_in_it(
+def test_requests_are_judged_separately_when_relevant_values_differ(
     difference: dict[str, object],
 ) -> None:
     judge = Judge(MANY, {}, TODAY)
@@ -307,7 +307,7 @@ def test_what_fleet_yaml_looks_at_is_judged_for_each_request_that_differs_in_it(
     assert replace(shared, origins=()) == replace(alone, origins=()) != replace(first, origins=())
 
 
-def test_a_request_is_judged_apart_by_what_its_queue_tells() -> None:
+def test_requests_are_judged_separately_per_queue_context() -> None:
     judge = Judge(MANY, {}, TODAY)
     request = by("user", package="linux")
 
@@ -324,7 +324,7 @@ def test_a_request_is_judged_apart_by_what_its_queue_tells() -> None:
         (a_fleet(derive=[{"ask": "x"}]), {"package": "linux"}),
     ],
 )
-def test_requests_that_differ_only_in_what_nothing_looks_at_are_judged_once(
+def test_requests_are_judged_once_when_irrelevant_values_differ(
     fleet: Fleet, difference: dict[str, object]
 ) -> None:
     judge = Judge(fleet, {}, TODAY)
@@ -334,7 +334,7 @@ def test_requests_that_differ_only_in_what_nothing_looks_at_are_judged_once(
 
 
 @pytest.mark.parametrize("provided", [(), ("package:firefox",)])
-def test_what_requests_share_names_no_package_of_another_one(provided: tuple[str, ...]) -> None:
+def test_shared_origin_names_no_package(provided: tuple[str, ...]) -> None:
     rule = {"match": "debian/.*", "ask": ["power"], "reason": "they need memory"}
     judge = Judge(a_fleet(powerful=[rule]), {}, TODAY)
     first, second = (
@@ -359,7 +359,7 @@ def test_what_requests_share_names_no_package_of_another_one(provided: tuple[str
         (None, True, "queue"),
     ],
 )
-def test_origin_of_a_requested_tag_names_who_asked(
+def test_origin_of_requested_tag_has_its_asker(
     asked: str | None,
     word: str,
     *,
@@ -396,7 +396,7 @@ def test_origins_are_sorted_by_tag_and_a_derived_one_names_its_rule() -> None:
     ]
 
 
-def test_of_a_stored_request_only_what_was_stored_counts() -> None:
+def test_stored_request_has_only_stored_tags() -> None:
     fleet = a_fleet(derive=[{"ask": "a"}])
 
     found = asking(fleet, a_request(required=["b"]), stored=True)
@@ -405,12 +405,12 @@ def test_of_a_stored_request_only_what_was_stored_counts() -> None:
     assert [origin.tag for origin in found.origins] == ["b"]
 
 
-def test_only_a_queue_that_stores_tags_holds_what_was_asked_without_permission() -> None:
+def test_only_storing_queue_holds_forbidden_tag() -> None:
     assert not asking(asked_by("rules"), by("user")).held
     assert not asking(asked_by("user"), by("user"), stored=True).held
 
 
-def test_what_history_says_is_part_of_what_is_asked() -> None:
+def test_requirements_include_minimum_from_history() -> None:
     request = a_request(package="linux")
 
     found = Judge(MANY, {}, TODAY).ask_of(request, KNOWN)
@@ -418,7 +418,7 @@ def test_what_history_says_is_part_of_what_is_asked() -> None:
     assert [name for name, _ in found.ask.minimums] == ["memory_gib"]
 
 
-def test_what_requests_bring_counts_only_where_a_worker_looks_at_it() -> None:
+def test_provided_tags_count_only_when_a_worker_reads_them() -> None:
     request = a_request(provided=("x",))
 
     looked_at = Judge(a_fleet(), {}, TODAY).ask_of(request, QueueContext())
@@ -427,7 +427,7 @@ def test_what_requests_bring_counts_only_where_a_worker_looks_at_it() -> None:
     assert (looked_at.ask.provided, ignored.ask.provided) == (frozenset({"x"}), frozenset())
 
 
-def test_what_a_later_judge_finds_again_is_forgotten_with_its_reading() -> None:
+def test_cached_judgement_is_released_with_its_reading() -> None:
     fleet, reading = a_fleet(), QueueContext()
     known: Memberships = {}
     first = Judge(fleet, known, TODAY).ask_of_alike(by("user"), reading)

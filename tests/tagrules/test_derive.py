@@ -88,7 +88,7 @@ def test_request_asks_for_both_when_file_and_queue_differ() -> None:
     assert all(word in difference for word in words)
 
 
-def test_what_only_one_of_file_and_queue_says_is_no_difference() -> None:
+def test_lookup_in_only_one_source_is_not_a_difference() -> None:
     tables = {"environments": {"5": {"architecture": "arm64", "vendor": "x"}, "7": {"a": "b"}}}
     fleet = a_fleet(derive=[BY_ENVIRONMENT], lookups=tables)
     theirs = {"5": {"architecture": "arm64", "suite": "y"}, "8": {"a": "c"}}
@@ -116,7 +116,7 @@ def test_a_look_up_string_says_the_architecture_itself(lookup: dict[str, str]) -
     assert found == {"worker:build-arch:arm64"}
 
 
-def test_a_table_wins_over_what_a_look_up_string_says() -> None:
+def test_lookup_table_overrides_lookup_string() -> None:
     rule = {"from": "environment", "lookup": "environments", "ask": ARCH}
     tables = {"environments": {LOOKUP: {"architecture": "riscv64"}}}
 
@@ -144,7 +144,7 @@ def test_source_builds_get_their_own_tag() -> None:
     assert (derived(rules, source), derived(rules, binary)) == ({"source"}, {"binary"})
 
 
-def test_a_rule_builds_on_what_another_derived_whatever_their_order() -> None:
+def test_derived_tags_chain_in_any_rule_order() -> None:
     rules: list[object] = [
         {"tag": "on:*", "ask": "native:{value}"},
         {"from": "host_architecture", "ask": "on:{value}"},
@@ -231,9 +231,7 @@ def test_a_table_that_the_file_does_not_have_is_an_empty_one() -> None:
         ("of:{value.vendor}", set()),
     ],
 )
-def test_a_look_up_string_is_a_text_where_the_rule_wants_no_part_of_it(
-    ask: str, tags: set[str]
-) -> None:
+def test_lookup_string_is_text_without_a_part(ask: str, tags: set[str]) -> None:
     assert derived([{"from": "environment", "ask": ask}], with_data(environment=LOOKUP)) == tags
 
 
@@ -270,9 +268,7 @@ def test_a_look_up_string_is_read_from_its_first_separators(
         ("a*", "a*", True),
     ],
 )
-def test_a_rule_feeds_another_where_what_it_asks_for_may_be_what_that_builds_on(
-    ask: str, tag: str, *, feeds: bool
-) -> None:
+def test_cycle_is_found_when_rule_feeds_itself(ask: str, tag: str, *, feeds: bool) -> None:
     rules = a_fleet(derive=[{"tag": tag, "ask": ask}]).derive
 
     assert find_cycle(rules) == ((0,) if feeds else ())

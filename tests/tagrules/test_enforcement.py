@@ -27,7 +27,7 @@ def judged(fleet: Fleet, claim: Claim) -> Enforcement:
     return next(each for each in enforcement_of(fleet) if each.claim == claim)
 
 
-def test_debusine_gives_what_requires_a_tag_only_to_workers_that_provide_it() -> None:
+def test_required_tag_is_enforced_by_debusine_scheduler() -> None:
     assert judged(a_guarded_fleet(), "tag").by == "scheduler"
 
 
@@ -50,7 +50,7 @@ def test_debusine_does_not_enforce_numbers() -> None:
         (["task:scope:debian", "task:x"], "scheduler"),
     ],
 )
-def test_exclusivity_depends_on_what_workers_require(requires: list[str], by: str) -> None:
+def test_exclusivity_is_enforced_by_required_tags_of_workers(requires: list[str], by: str) -> None:
     found = judged(a_guarded_fleet(*requires), "exclusive")
 
     assert found.by == by
@@ -72,7 +72,7 @@ def test_machines_that_fleet_does_not_make_are_only_reported() -> None:
     assert judged(a_guarded_fleet(pools=pools), "exclusive").by == "report"
 
 
-def test_what_no_pool_provides_is_only_reported() -> None:
+def test_tag_without_providing_pool_is_only_reported() -> None:
     found = judged(a_guarded_fleet(pools={"builders": a_pool()}), "exclusive")
 
     assert found.by == "report"
@@ -219,7 +219,7 @@ def test_a_tag_that_is_only_provided_claims_nothing_but_itself() -> None:
     ]
 
 
-def test_a_pool_that_serves_another_queue_provides_nothing_at_this_one() -> None:
+def test_pool_of_other_queue_does_not_enforce_tag() -> None:
     queues = {
         "debian": {
             "kind": "debusine",
@@ -298,7 +298,7 @@ def test_first_of_equally_weak_pools_is_the_reason() -> None:
     assert "task:scope:debian" in judged(a_guarded_fleet(pools=pools), "exclusive").because
 
 
-def test_only_machines_that_fleet_makes_are_kept_by_what_they_require() -> None:
+def test_permission_is_enforced_only_by_pools_with_requires() -> None:
     pools = {
         "kept": a_pool(provides=[TAG], requires=["task:scope:debian"]),
         "legacy": {"static": ["builder-01"], "provides": [TAG]},
@@ -308,7 +308,7 @@ def test_only_machines_that_fleet_makes_are_kept_by_what_they_require() -> None:
     assert judged(a_guarded_fleet(pools=pools, rule=rule), "asked_by").by == "report"
 
 
-def test_machines_of_a_pool_s_own_commands_provide_what_their_image_does() -> None:
+def test_pool_with_own_commands_provides_tags_of_its_image() -> None:
     hooked = {"provider": "hooks", "machine": {}, "hooks": HOOKS}
     images = {"trixie": {"suite": "trixie", "architecture": "amd64", "provides": [TAG]}}
     pools = {"bare": hooked, "booted": hooked | {"image": "trixie"}}
@@ -328,7 +328,7 @@ def test_a_declared_name_is_about_no_tag_that_only_begins_like_it() -> None:
     }
 
 
-def test_a_minimum_of_a_number_that_is_not_declared_is_no_tag() -> None:
+def test_undeclared_number_is_not_a_tag() -> None:
     fleet = a_fleet(powerful=[{"match": "x", "ask": ["disk", "memory_gib>=16"]}])
 
     assert known_tags(fleet) == ("disk",)

@@ -45,7 +45,7 @@ def needed(
         ({"quantile": "100%", "margin": "100%"}, "memory_gib>=20"),
     ],
 )
-def test_the_minimum_is_a_quantile_of_the_runs_with_a_margin_in_whole_gib(
+def test_minimum_is_quantile_with_margin_in_whole_gib(
     options: dict[str, object], tag: str
 ) -> None:
     assert needed(by_history(**options)) == [tag]
@@ -63,13 +63,13 @@ def test_too_short_a_history_says_nothing() -> None:
     assert needed(by_history(), known=told(history(memory_mib=RUNS[1:]))) == []
 
 
-def test_runs_of_one_package_told_in_parts_count_together() -> None:
+def test_partial_histories_of_a_package_are_combined() -> None:
     parts = told(history(memory_mib=RUNS[:4]), history(memory_mib=RUNS[4:]))
 
     assert needed(by_history(margin="0%"), known=parts) == ["memory_gib>=10"]
 
 
-def test_what_a_queue_tells_beside_its_requests_is_kept() -> None:
+def test_queue_context_keeps_environments_and_history() -> None:
     environments = {"5": {"architecture": "arm64"}}
 
     found = queue_context(
@@ -117,7 +117,7 @@ def test_disk_has_a_history_of_its_own() -> None:
     assert needed(a_fleet(tags=NUMBERS, derive=[rule]), known=known) == ["disk_gib>=1"]
 
 
-def test_a_rule_builds_on_what_history_gave() -> None:
+def test_rule_chains_on_minimum_from_history() -> None:
     rule = {"tag": "memory_gib>=12", "ask": "roomy"}
 
     assert needed(by_history(rule)) == ["memory_gib>=12", "roomy"]

@@ -16,7 +16,7 @@ BIG = Offer(
 )
 
 
-def test_everything_that_stands_between_a_request_and_a_worker_is_found() -> None:
+def test_mismatch_has_all_obstacles() -> None:
     ask = Ask(frozenset("axy"), minimums=(("cpu", Decimal(2)), ("mem", Decimal(9))))
 
     assert find_mismatch(ask, BIG) == Mismatch(
@@ -40,7 +40,7 @@ def test_whatever_stands_against_a_worker_is_a_mismatch(mismatch: Mismatch) -> N
     assert mismatch
 
 
-def test_where_nothing_stands_against_a_worker_nothing_is_told() -> None:
+def test_mismatch_is_empty_when_worker_fits() -> None:
     found = find_mismatch(Ask(frozenset("bc"), frozenset("rst")), BIG)
 
     assert not found

@@ -72,9 +72,7 @@ def test_a_pattern_is_cut_at_separators_outside_groups_and_classes(
         ("(a|b)", ["(a|b)"]),
     ],
 )
-def test_a_group_around_all_of_a_pattern_does_not_hide_its_alternatives(
-    pattern: str, found: list[str]
-) -> None:
+def test_outer_group_does_not_hide_alternatives(pattern: str, found: list[str]) -> None:
     assert alternatives(pattern) == found
 
 
@@ -189,7 +187,7 @@ def test_a_group_takes_no_slash_of_its_own() -> None:
         "(?:a)(?i:b)",
     ],
 )
-def test_what_may_take_one_of_the_characters_is_not_said_never_to(pattern: str) -> None:
+def test_pattern_that_can_match_characters_is_not_never(pattern: str) -> None:
     assert not never_takes(pattern, "/:")
 
 

@@ -45,7 +45,7 @@ def test_a_pattern_is_words_wildcards_and_the_rest(
 
 
 @pytest.mark.parametrize("pattern", ["a|b", "(?i)a", r"a\Q.\E", "\ue000", "(?s-i)a"])
-def test_a_pattern_whose_pieces_do_not_mean_the_whole_has_none(pattern: str) -> None:
+def test_ambiguous_pattern_has_no_pieces(pattern: str) -> None:
     assert read_pattern(pattern) is None
 
 
@@ -76,7 +76,7 @@ def test_a_word_and_the_parts_of_a_pattern() -> None:
         ("", ""),
     ],
 )
-def test_what_is_plainly_wider_is_found(wide: str, narrow: str) -> None:
+def test_wider_pattern_takes_all_of_narrower(wide: str, narrow: str) -> None:
     assert takes_all_of(read_pattern(wide) or (), read_pattern(narrow) or ())
 
 
@@ -94,5 +94,5 @@ def test_what_is_plainly_wider_is_found(wide: str, narrow: str) -> None:
         (".*a", ".*.*.*.*.*.*.*a"),
     ],
 )
-def test_what_is_not_plainly_wider_is_not_claimed(wide: str, narrow: str) -> None:
+def test_uncertain_patterns_are_not_called_wider(wide: str, narrow: str) -> None:
     assert not takes_all_of(read_pattern(wide) or (), read_pattern(narrow) or ())

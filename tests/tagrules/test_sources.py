@@ -46,9 +46,7 @@ def architectures(fleet: Fleet, *images: ImageVersion) -> set[str]:
         ({"cores": 32, "memory": "64GiB"}, set()),
     ],
 )
-def test_a_machine_provides_every_class_that_it_reaches_within_the_tolerance(
-    machine: object, reached: set[str]
-) -> None:
+def test_machine_provides_classes_within_tolerance(machine: object, reached: set[str]) -> None:
     assert classes(a_fleet_of(a_pool(machine=machine))) == reached
 
 
@@ -74,22 +72,22 @@ def test_numbers_come_from_the_catalogue_where_they_are_declared() -> None:
     assert offer_of_pool(a_fleet_of(pool), "builders", ()).numbers == ()
 
 
-def test_a_figure_that_is_not_stated_is_no_zero() -> None:
+def test_unstated_figure_is_omitted() -> None:
     pool = a_pool(machine={"cores": 8, "memory": "16GiB"})
 
     assert set(figures_of(a_fleet_of(pool), pool)) == {"cores", "memory_gib"}
 
 
-def test_a_machine_runs_natively_what_real_workers_report() -> None:
+def test_machine_has_architectures_of_real_workers() -> None:
     assert architectures(a_fleet()) == {"amd64", "i386"}
     assert architectures(arm("cax31")) == {"arm64", "armhf"}
 
 
-def test_a_machine_unknown_to_the_catalogue_is_only_what_its_image_is() -> None:
+def test_machine_outside_catalogue_has_architecture_of_image() -> None:
     assert architectures(arm({"cores": 8, "memory": "16GiB"})) == {"arm64"}
 
 
-def test_an_image_that_reported_fewer_architectures_narrows_its_machine() -> None:
+def test_image_with_fewer_architectures_narrows_machine() -> None:
     booted = ImageVersion(
         image="trixie", version="1", ids={"hetzner": "1"}, provides=(f"{ARCH}amd64",)
     )
@@ -103,7 +101,7 @@ def test_an_image_for_another_architecture_serves_none() -> None:
     assert architectures(fleet) == set()
 
 
-def test_what_a_boot_test_reported_against_the_machine_does_not_count() -> None:
+def test_boot_test_tag_contradicting_machine_does_not_count() -> None:
     booted = ImageVersion(
         image="trixie", version="1", ids={"hetzner": "1"}, provides=(f"{ARCH}s390x", "x")
     )
@@ -118,7 +116,7 @@ def test_what_a_boot_test_reported_against_the_machine_does_not_count() -> None:
     ("said", "counts", "doubts"),
     [("31", 32, 0), ("33.5", 32, 0), ("30.4", 32, 0), ("16", 16, 1), ("64", 32, 1)],
 )
-def test_of_two_figures_the_nominal_counts_where_they_agree_and_else_the_lower(
+def test_nominal_figure_counts_within_tolerance_else_the_lower(
     said: str, counts: int, doubts: int
 ) -> None:
     fleet = a_fleet_of(a_pool(provides=[f"memory_gib={said}"]), tags=FIGURES)
@@ -129,7 +127,7 @@ def test_of_two_figures_the_nominal_counts_where_they_agree_and_else_the_lower(
     assert len(find_doubts(fleet, "builders", ())) == doubts
 
 
-def test_a_worker_has_the_figures_of_its_machine_though_its_queue_carries_none() -> None:
+def test_worker_has_figures_of_its_machine() -> None:
     worker = a_worker(provides=("x",))
 
     offer = offer_of_worker(a_fleet(tags=FIGURES), "builders", (), worker)
@@ -138,7 +136,7 @@ def test_a_worker_has_the_figures_of_its_machine_though_its_queue_carries_none()
     assert offer.provides == {"x"}
 
 
-def test_a_worker_that_reports_another_architecture_is_not_taken_at_its_word() -> None:
+def test_reported_foreign_architecture_does_not_count() -> None:
     worker = a_worker(provides=(f"{ARCH}amd64", f"{ARCH}s390x"))
 
     assert offer_of_worker(a_fleet(), "builders", (), worker).provides == {f"{ARCH}amd64"}
@@ -158,7 +156,7 @@ def test_a_tag_counts_only_from_a_source_that_may_provide_it() -> None:
     ]
 
 
-def test_of_namespaced_tags_the_exact_name_comes_first_then_the_longest_prefix() -> None:
+def test_exact_tag_precedes_longest_prefix() -> None:
     tags = {
         "worker:*": {"asked_by": ["system"], "exclusive": True},
         "worker:class:*": {"asked_by": ["rules"]},
@@ -174,7 +172,7 @@ def test_of_namespaced_tags_the_exact_name_comes_first_then_the_longest_prefix()
     assert vocabulary.asked_by("other") == (None, ())
 
 
-def test_a_more_special_rule_does_not_open_by_silence_what_a_general_one_closes() -> None:
+def test_narrower_rule_inherits_askers_of_wider_one() -> None:
     tags = {"worker:*": {"asked_by": ["system"]}, "worker:class:big": {"on_demand": True}}
 
     assert Vocabulary(a_fleet(tags=tags)).asked_by("worker:class:big")[0] == ["system"]
@@ -184,7 +182,7 @@ TINY = {"tiny": {"cores": 1, "memory": "1GiB", "disk": "1GiB"}}
 OF_MACHINE = ("pools", "builders", "machine")
 
 
-def test_every_tag_is_told_with_what_says_it_and_the_key_that_does() -> None:
+def test_provided_tag_has_its_source_and_key() -> None:
     image = {"trixie": {"suite": "trixie", "architecture": "amd64", "provides": ["sbuild"]}}
     fleet = a_fleet_of(
         a_pool(provides=["x"]), tags={"cores": {"kind": "number"}}, images=image, sizes=TINY
@@ -203,7 +201,7 @@ def test_every_tag_is_told_with_what_says_it_and_the_key_that_does() -> None:
     ]
 
 
-def test_what_a_boot_test_reported_replaces_what_the_file_says_of_the_image() -> None:
+def test_boot_test_tags_replace_configured_image_tags() -> None:
     image = {"trixie": {"suite": "trixie", "architecture": "amd64", "provides": ["sbuild"]}}
     booted = ImageVersion(image="trixie", version="1", ids={"hetzner": "1"}, provides=("lintian",))
 
@@ -214,7 +212,7 @@ def test_what_a_boot_test_reported_replaces_what_the_file_says_of_the_image() ->
     ]
 
 
-def test_what_only_one_of_two_sources_may_provide_counts_and_is_no_doubt() -> None:
+def test_tag_of_one_permitted_source_counts_without_doubt() -> None:
     image = {"trixie": {"suite": "trixie", "architecture": "amd64", "provides": ["power"]}}
     tags = {"power": {"provided_by": ["pool"]}}
     fleet = a_fleet_of(a_pool(provides=["power"]), images=image, tags=tags)
@@ -226,9 +224,7 @@ def test_what_only_one_of_two_sources_may_provide_counts_and_is_no_doubt() -> No
 @pytest.mark.parametrize(
     ("allowed", "may"), [([], "nothing"), (["image", "worker"], "image, worker")]
 )
-def test_a_tag_that_its_source_may_not_provide_names_the_sources_that_may(
-    allowed: list[str], may: str
-) -> None:
+def test_tag_of_forbidden_source_names_permitted_ones(allowed: list[str], may: str) -> None:
     fleet = a_fleet_of(a_pool(provides=["power"]), tags={"power": {"provided_by": allowed}})
 
     (doubt,) = find_doubts(fleet, "builders", ())
@@ -239,7 +235,7 @@ def test_a_tag_that_its_source_may_not_provide_names_the_sources_that_may(
     assert doubt.because.endswith(may)
 
 
-def test_a_worker_s_own_tag_that_does_not_count_points_at_the_key_that_says_so() -> None:
+def test_doubt_about_worker_tag_names_its_key() -> None:
     fleet = a_fleet(tags={"power": {"provided_by": ["pool"]}})
 
     (doubt,) = find_doubts(fleet, "builders", (), a_worker(provides=("power",)))
@@ -268,7 +264,7 @@ def test_doubt_names_the_machine_when_a_worker_contradicts_it(
     assert all(name in doubt.because for name in (tag, *names))
 
 
-def test_a_class_that_sizes_do_not_define_is_nobody_s_to_contradict() -> None:
+def test_undefined_class_is_not_contradicted() -> None:
     worker = a_worker(provides=("worker:class:quiet", "big"))
 
     assert find_doubts(a_fleet(), "builders", (), worker) == ()
@@ -282,7 +278,7 @@ def test_a_machine_of_which_nothing_is_known_contradicts_nothing() -> None:
     assert find_doubts(fleet, "legacy", (), worker) == ()
 
 
-def test_a_pool_whose_image_is_not_declared_runs_what_its_machine_runs() -> None:
+def test_pool_without_declared_image_has_machine_architectures() -> None:
     assert architectures(a_fleet(images={})) == {"amd64", "i386"}
     assert architectures(a_fleet_of(a_pool(machine="nope"), images={})) == set()
 
@@ -298,7 +294,7 @@ def test_a_figure_that_is_contradicted_is_a_doubt_that_names_both() -> None:
     assert " ".join(words) == "memory_gib 32 pool 64 machine 32"
 
 
-def test_of_figures_that_no_machine_states_the_first_is_compared_with_the_others() -> None:
+def test_unstated_figures_are_compared_with_the_first() -> None:
     fleet = a_fleet(tags={"disks": {"kind": "number"}}, pools={"legacy": {"static": ["old"]}})
     worker = a_worker(provides=("disks=2", "disks=4"))
 
@@ -308,7 +304,7 @@ def test_of_figures_that_no_machine_states_the_first_is_compared_with_the_others
     assert " ".join(words) == "disks 2 worker 4 worker 2"
 
 
-def test_a_static_pool_offers_what_its_file_says_and_requires_nothing() -> None:
+def test_static_pool_provides_configured_tags_only() -> None:
     fleet = a_fleet(pools={"legacy": {"static": ["old"], "provides": ["x"]}})
 
     offer = offer_of_pool(fleet, "legacy", ())
@@ -316,13 +312,13 @@ def test_a_static_pool_offers_what_its_file_says_and_requires_nothing() -> None:
     assert (offer.provides, offer.requires) == (frozenset({"x"}), frozenset())
 
 
-def test_a_pool_requires_of_requests_what_its_file_says() -> None:
+def test_pool_requires_configured_tags() -> None:
     fleet = a_fleet_of(a_pool(requires=["task:fleet:powerful"]))
 
     assert offer_of_pool(fleet, "builders", ()).requires == {"task:fleet:powerful"}
 
 
-def test_an_image_narrows_architectures_that_only_machines_may_provide() -> None:
+def test_image_narrows_architectures_provided_by_machine_only() -> None:
     fleet = a_fleet(tags={f"{ARCH}*": {"provided_by": ["machine"]}})
     booted = ImageVersion(
         image="trixie", version="1", ids={"hetzner": "1"}, provides=(f"{ARCH}amd64",)

@@ -46,7 +46,7 @@ def a_version(number: str, **overrides: object) -> ImageVersion:
     return ImageVersion.model_validate(defaults | overrides)
 
 
-def test_new_machines_boot_the_newest_version_and_numbers_count_as_numbers() -> None:
+def test_new_machine_boots_numerically_newest_version() -> None:
     versions = (a_version("2026.10"), a_version("2026.9"), a_version("2026.2"))
 
     plan = reconcile(a_sim_fleet(), a_sim_world(requests=(a_request(),), images=versions))
@@ -83,7 +83,7 @@ def test_a_version_that_a_provider_does_not_have_is_not_its_newest() -> None:
     assert newest_version((new,), "trixie", "desk") is None
 
 
-def test_a_pool_offers_what_the_newest_version_reported_and_nothing_older() -> None:
+def test_pool_provides_tags_of_newest_version_only() -> None:
     old = a_version("1", provides=("dropped",))
     new = a_version("2", provides=("added",))
 

@@ -45,7 +45,7 @@ def test_a_machine_that_does_not_fit_stays_free() -> None:
     assert handed([a_ticket()], 1, suiting({"small": 0})).leases == []
 
 
-def test_what_others_call_up_comes_after_what_is_preferred_as_much() -> None:
+def test_machine_wanted_by_others_is_assigned_last_at_equal_rank() -> None:
     machines = [ReadyMachine("m1", "a-big"), ReadyMachine("m2", "usual")]
     last = frozenset({"a-big"})
     alike, preferred = (Suitable({"a-big": n, "usual": 0}, last=last) for n in (0, 1))
@@ -59,7 +59,7 @@ def test_no_two_tickets_get_one_machine() -> None:
     assert served(handed([a_ticket(1), a_ticket(2)], 1)) == [1]
 
 
-def test_who_waits_for_longer_comes_first() -> None:
+def test_longest_waiting_ticket_is_served_first() -> None:
     tickets = [a_ticket(1), a_ticket(2, opened_at=ago(minutes=6))]
 
     assert served(handed(tickets, 1)) == [2]
@@ -90,7 +90,7 @@ def test_machines_that_an_owner_has_count_as_turns() -> None:
     assert served(handed(tickets, 1)) == [3]
 
 
-def test_who_waits_long_enough_comes_before_any_turn_and_priority() -> None:
+def test_long_waiting_ticket_precedes_turn_and_priority() -> None:
     having = [a_ticket(number, machine=f"x{number}") for number in range(1, 4)]
     old = a_ticket(9, opened_at=ago(hours=30))
     tickets = [*having, old, a_ticket(10, owner="ben", priority=1)]
@@ -106,7 +106,7 @@ def test_the_sum_of_priorities_decides_between_machines() -> None:
     assert assignment.leases == [Lease(1, "m2")]
 
 
-def test_of_kinds_that_are_preferred_alike_the_first_is_taken() -> None:
+def test_first_of_equally_preferred_kinds_is_assigned() -> None:
     machines = [ReadyMachine("m2", "b"), ReadyMachine("m3", "a")]
 
     assert handed([a_ticket()], machines, suiting({"b": 1, "a": 1})).leases == [Lease(1, "m2")]
@@ -164,7 +164,7 @@ def test_one_user_cannot_take_all() -> None:
 
 
 @pytest.mark.parametrize("of", ["submitter", "owner", "team", "sandbox", "total"])
-def test_a_limit_counts_what_it_is_of(of: str) -> None:
+def test_limit_counts_by_its_field(of: str) -> None:
     alike = {"submitter": "ada", "owner": "core", "team": "t", "sandbox": "s"}
     tickets = [a_ticket(number, **alike) for number in (1, 2)]
 
@@ -187,7 +187,7 @@ def test_a_blocked_owner_gets_nothing() -> None:
     assert handed([a_ticket()], 1, terms=Terms(blocked=frozenset({"ada"}))).leases == []
 
 
-def test_who_asks_for_a_tag_of_low_priority_comes_after_all_others() -> None:
+def test_ticket_with_low_priority_tag_is_served_last() -> None:
     first, last = ("arch_x86_64",), ("container",)
     low = a_ticket(1, tags=last, priority=9, opened_at=ago(hours=30), owner="ben")
     terms = Terms(class_of=lambda tags: tags == last)
@@ -206,7 +206,7 @@ def spending(left: str, **takes: str) -> Terms:
     return Terms(budgets=(budget,), group_of=lambda t: "work" if t.team == "blue" else "other")
 
 
-def test_a_budget_that_is_used_up_gives_the_machine_to_who_comes_next() -> None:
+def test_exhausted_budget_passes_machine_to_next_ticket() -> None:
     tickets = [a_ticket(1, team="blue"), a_ticket(2, team="blue"), a_ticket(3)]
 
     assignment = handed(tickets, 2, terms=spending("2", big="1.85"))

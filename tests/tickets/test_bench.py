@@ -17,7 +17,7 @@ from bench.resalloc import Done, assign_tickets, filled
         (20, 0, 0, 2 + 3 * 20),
     ],
 )
-def test_the_stand_in_sends_what_was_counted(
+def test_stand_in_sends_statements_of_resalloc(
     tmp_path: Path, waiting: int, ready: int, given: int, statements: int
 ) -> None:
     url = f"sqlite:///{tmp_path}/resalloc.db"

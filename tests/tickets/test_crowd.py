@@ -104,7 +104,7 @@ class Crowd:
         pytest.param(1_000, ("take", "wait", "close"), id="many", marks=pytest.mark.crowd),
     ],
 )
-def test_no_ticket_is_lost_or_doubled_however_often_the_service_is_killed(
+def test_killed_service_neither_loses_nor_duplicates_tickets(
     clients: int, kills: tuple[str, ...], project: Path
 ) -> None:
     trial = Trial(project)

@@ -61,14 +61,14 @@ def world_of(reading: QueueReading, listing: Listing) -> World:
     )
 
 
-def test_a_client_that_is_silent_for_too_long_is_no_demand() -> None:
+def test_ticket_of_silent_client_is_not_demand() -> None:
     demand = a_reading(a_ticket(lease=60)).demand
 
     assert isinstance(demand, Demand)
     assert demand.requests == ()
 
 
-def test_a_machine_whose_ticket_just_expired_is_released_now() -> None:
+def test_machine_of_expired_ticket_is_idle_since_now() -> None:
     had = a_ticket(machine="m1", state="ready", lease=60, sandbox="s")
 
     (worker,) = workers_of(a_reading(had, tenancies=(used(sandbox="s", since=ago(hours=2)),)))
@@ -76,7 +76,7 @@ def test_a_machine_whose_ticket_just_expired_is_released_now() -> None:
     assert (worker.state, worker.since, worker.draining) == (WorkerState.IDLE, NOW, False)
 
 
-def test_who_has_a_ticket_is_counted_for_whoever_asked() -> None:
+def test_ticket_counts_for_its_owner_and_team() -> None:
     ticket = a_ticket(7, machine="m1", state="ready", team="core", owner="lea", sandbox="s")
 
     (worker,) = workers_of(a_reading(ticket, tenancies=(used(sandbox="s"),)))
@@ -101,7 +101,7 @@ def test_a_machine_that_is_spent_drains() -> None:
     ] == [True]
 
 
-def test_a_machine_that_runs_is_given_out_also_where_no_worker_registers() -> None:
+def test_running_machine_is_assigned_without_registration() -> None:
     inventory = take_inventory(FLEET, world_of(a_reading(), listing_of()))
 
     (unit,) = inventory["powerful"].units
@@ -133,7 +133,7 @@ def test_a_machine_with_a_ticket_is_busy_at_its_desk() -> None:
     assert unit.worker.running == "7"
 
 
-def test_what_was_told_of_an_older_machine_of_that_name_is_not_this_one_s() -> None:
+def test_tenancy_of_older_machine_does_not_count() -> None:
     reading = a_reading(tenancies=(used(machine=NAME, since=ago(hours=2)),))
 
     workers = attend(world_of(reading, listing_of()), ["tickets"], listing_of(), is_running)
@@ -142,7 +142,7 @@ def test_what_was_told_of_an_older_machine_of_that_name_is_not_this_one_s() -> N
     assert [worker.uses for worker in workers["tickets"]] == [None]
 
 
-def test_a_machine_with_a_ticket_is_busy_when_its_provider_s_clock_is_ahead() -> None:
+def test_machine_with_ticket_is_busy_when_provider_clock_is_ahead() -> None:
     ticket = a_ticket(7, machine=NAME, state="ready")
     reading = a_reading(ticket, tenancies=(used(machine=NAME, since=ago(hours=2)),))
 
@@ -192,11 +192,11 @@ def given_out(*tickets: Ticket, tenancies: tuple[Tenancy, ...] = ()) -> list[tup
     return [(lease.ticket, lease.machine) for lease in leases]
 
 
-def test_a_free_machine_is_given_to_who_waits() -> None:
+def test_free_machine_is_assigned_to_waiting_ticket() -> None:
     assert given_out(a_ticket(7)) == [(7, NAME)]
 
 
-def test_a_ticket_that_the_world_does_not_tell_of_waits_for_the_next_time() -> None:
+def test_ticket_unknown_to_the_world_waits() -> None:
     world = world_of(a_reading(), listing_of())
 
     assert TicketAssigner(FLEET, world).assign("tickets", [a_ticket(7)]).leases == []
@@ -212,7 +212,7 @@ def test_a_machine_with_a_ticket_is_not_given_again() -> None:
     assert given_out(had, a_ticket(8), tenancies=(used(machine=NAME),)) == []
 
 
-def test_a_machine_that_is_kept_for_its_sandbox_goes_to_nobody_else() -> None:
+def test_machine_reserved_for_sandbox_is_assigned_to_it_only() -> None:
     tickets = (a_ticket(8), a_ticket(9, sandbox="ada/ping", opened_at=NOW))
 
     assert given_out(*tickets, tenancies=(used(machine=NAME),)) == [(9, NAME)]
@@ -224,7 +224,7 @@ def test_a_ticket_that_expired_gets_nothing() -> None:
     assert given_out(late) == []
 
 
-def test_a_machine_that_was_told_to_go_is_not_given() -> None:
+def test_draining_machine_is_not_assigned() -> None:
     assert given_out(a_ticket(7), tenancies=(a_tenancy(machine=NAME, draining=True),)) == []
 
 
@@ -251,7 +251,7 @@ def test_a_ticket_without_a_sandbox_is_named_by_its_number_at_a_limit() -> None:
     assert limit.who == "ticket 7"
 
 
-def test_a_ticket_gets_a_machine_on_demand_only_where_no_usual_one_is_free() -> None:
+def test_on_demand_machine_is_assigned_when_no_usual_one_is_free() -> None:
     usual = FLEET.pools["powerful"].model_copy(update={"provides": []})
     fleet = FLEET.model_copy(update={"pools": FLEET.pools | {"usual": usual}})
     first, second = a_ticket(7), a_ticket(8)
@@ -274,7 +274,7 @@ def with_another(world: World, pool: str) -> World:
     return world.altered(stacks=stacks, providers=listings)
 
 
-def test_a_machine_with_failing_livechecks_is_deleted_though_it_had_no_ticket() -> None:
+def test_unused_machine_with_failed_livechecks_is_deleted() -> None:
     listing = listing_of(state=MachineState.FAILED)
 
     world = world_of(a_reading(), listing)
@@ -285,7 +285,7 @@ def test_a_machine_with_failing_livechecks_is_deleted_though_it_had_no_ticket() 
     ]
 
 
-def test_a_machine_that_a_rule_gave_a_ticket_counts_to_the_limit_of_its_tag() -> None:
+def test_machine_granted_by_rule_counts_to_limit_of_tag() -> None:
     rule = {"match": "ada/ping/fedora-43/chromium", "ask": ["extra_powerful"]}
     fleet = a_ticket_fleet(tag={"asked_by": ["rules"], "limits": {"total": 1}}, powerful=[rule])
     build = {"project": "ping", "chroot": "fedora-43", "package": "chromium"}
@@ -298,7 +298,7 @@ def test_a_machine_that_a_rule_gave_a_ticket_counts_to_the_limit_of_its_tag() ->
     assert TicketAssigner(fleet, world).assign("tickets", [waits]).leases == [(8, NAME)]
 
 
-def test_the_work_of_a_ticket_has_the_names_that_the_ticket_had_while_it_waited() -> None:
+def test_work_of_ticket_has_names_of_its_build() -> None:
     ticket = a_ticket(
         state="ready",
         machine=NAME,
@@ -327,7 +327,7 @@ def one_of_each(fleet: Fleet, world: World) -> list[tuple[int, str]]:
     return [*given, *hand_out.assign("others", [second]).leases]
 
 
-def test_what_one_queue_of_tickets_gets_the_next_does_not() -> None:
+def test_machine_is_assigned_by_one_queue_only() -> None:
     fleet = a_ticket_fleet(queues=TWO_QUEUES)
 
     given = one_of_each(fleet, world_of(a_reading(), listing_of()))
@@ -335,7 +335,7 @@ def test_what_one_queue_of_tickets_gets_the_next_does_not() -> None:
     assert given == [(7, NAME)]
 
 
-def test_the_tickets_of_all_queues_share_what_a_budget_has_left() -> None:
+def test_tickets_of_all_queues_share_a_budget() -> None:
     world = with_another(world_of(a_reading(), listing_of()), "usual")
     world = world.altered(ledger=Ledger(charged_until=NOW))
     pools = FLEET.pools | {"usual": FLEET.pools["powerful"]}

@@ -26,7 +26,7 @@ def told(fleet: Fleet, *tickets: dict[str, object]) -> list[str]:
 
 
 @pytest.mark.parametrize("of", ["submitter", "owner", "team", "sandbox"])
-def test_who_waits_before_it_counts_to_a_limit_of_each(of: str) -> None:
+def test_per_field_limit_names_tickets_waiting_before(of: str) -> None:
     ours: dict[str, object] = {of: "lea"}
     others: dict[str, object] = {of: "ben"}
 
@@ -40,7 +40,7 @@ def test_who_waits_before_it_counts_to_a_limit_of_each(of: str) -> None:
     assert [tells(each, "waiting before") for each in said] == [False, True, False]
 
 
-def test_who_has_a_machine_and_who_waits_both_count_to_a_limit_in_all() -> None:
+def test_total_limit_counts_held_and_waiting_tickets() -> None:
     held: dict[str, object] = {"machine": "m1", "state": "ready", "owner": "ben"}
 
     said = told(limited(total=2), held, {"owner": "lea"}, {"owner": "ada"})
@@ -67,14 +67,14 @@ def test_a_limit_of_the_queue_counts_whatever_the_tags() -> None:
     assert tells(said[1], "queues.tickets.limits.total", "1", "0", "1")
 
 
-def test_a_background_ticket_stands_behind_what_came_later() -> None:
+def test_background_ticket_waits_behind_later_ones() -> None:
     said = told(limited(per={"owner": 1}), {"background": True}, {})
 
     assert tells(said[0], "1", "ada", "0", "1")
     assert said[1].startswith(ITS_TURN)
 
 
-def test_who_can_get_no_machine_stands_before_nobody() -> None:
+def test_unservable_ticket_blocks_no_other() -> None:
     fleet = a_ticket_fleet(
         tag={"limits": {"total": 1}}, queues={"tickets": {"kind": "tickets", "blocked": ["eve"]}}
     )
@@ -86,7 +86,7 @@ def test_who_can_get_no_machine_stands_before_nobody() -> None:
     assert said[2].startswith(ITS_TURN)
 
 
-def test_one_ticket_is_told_the_same_as_when_all_are() -> None:
+def test_reason_of_one_ticket_equals_that_of_all() -> None:
     fleet = limited(per={"owner": 1})
     first, second = (a_ticket(n, tags=TAGS, heard_at=NOW) for n in (1, 2))
 
@@ -95,7 +95,7 @@ def test_one_ticket_is_told_the_same_as_when_all_are() -> None:
     assert said == why_all_wait(fleet, "tickets", [first, second], NOW)[2]
 
 
-def test_thousands_of_tickets_are_told_in_one_pass() -> None:
+def test_reasons_of_thousands_of_tickets_take_one_pass() -> None:
     fleet = limited(total=1)
     tickets = [
         a_ticket(n, tags=TAGS, opened_at=NOW - timedelta(seconds=n)) for n in range(1, 3001)
@@ -115,7 +115,7 @@ def test_of_pools_that_make_no_machine_it_is_said_which() -> None:
 
 
 @pytest.mark.parametrize(("priority", "waits"), [("low", 1), ("normal", 2), ("high", 2)])
-def test_the_priority_of_a_tag_says_whose_turn_it_is_first(priority: str, waits: int) -> None:
+def test_priority_of_tag_decides_turn(priority: str, waits: int) -> None:
     fleet = a_ticket_fleet(
         tag={"priority": priority},
         queues={"tickets": {"kind": "tickets", "limits": {"total": 1}}},
@@ -150,7 +150,7 @@ def test_a_rule_of_powerful_gives_a_ticket_the_tag_for_its_build() -> None:
     assert (given.tag, given.path) == ("extra_powerful", ("powerful", 0))
 
 
-def test_a_ticket_may_ask_itself_for_the_tag_that_a_rule_gives_its_build() -> None:
+def test_ticket_may_request_tag_that_a_rule_grants() -> None:
     ticket = a_ticket(1, tags=TAGS, **CHROMIUM)
 
     assert judge(RULED, ticket, NOBODY, NOW.date()).denied == ()
@@ -173,7 +173,7 @@ def test_ticket_is_denied_a_tag_with_a_hint_how_to_get_it(
     assert hint in denied.because.rpartition("; ")[2]
 
 
-def test_who_is_in_a_group_may_ask_and_while_that_is_unknown_nobody_can_tell() -> None:
+def test_group_member_may_request_tag_unless_membership_is_unknown() -> None:
     ticket = a_ticket(tags=TAGS)
 
     allowed = judge(RULED, ticket, {"porters": ["ada"]}, NOW.date())
@@ -183,7 +183,7 @@ def test_who_is_in_a_group_may_ask_and_while_that_is_unknown_nobody_can_tell() -
     assert (len(unsure.denied), unsure.unknown) == (1, "no such file")
 
 
-def test_a_tag_that_a_ticket_may_do_without_is_dropped_and_it_is_opened() -> None:
+def test_waivable_tag_is_dropped_when_denied() -> None:
     fleet = a_ticket_fleet(
         tag={"asked_by": ["rules"], "otherwise": {"after": "30m", "drop": True}}
     )
@@ -193,7 +193,7 @@ def test_a_tag_that_a_ticket_may_do_without_is_dropped_and_it_is_opened() -> Non
     assert ([each.tag for each in judged.dropped], judged.denied) == (["extra_powerful"], ())
 
 
-def test_what_a_rule_adds_does_not_make_a_project_alone_a_source_build() -> None:
+def test_rule_does_not_make_a_project_a_source_build() -> None:
     fleet = a_ticket_fleet(derive=[{"source_build": True, "ask": "extra_powerful"}])
 
     of_project = judge(fleet, a_ticket(project="ping"), NOBODY, NOW.date())
@@ -203,7 +203,7 @@ def test_what_a_rule_adds_does_not_make_a_project_alone_a_source_build() -> None
     assert [each.tag for each in of_source.given] == ["extra_powerful"]
 
 
-def test_a_limit_of_a_tag_that_a_rule_gives_is_told() -> None:
+def test_waiting_ticket_names_limit_of_rule_tag() -> None:
     fleet = a_ticket_fleet(
         tag={"asked_by": ["rules"], "limits": {"per": {"owner": 1}}},
         powerful=[{"match": "praiskup/ping/fedora-.*/chromium", "ask": ["extra_powerful"]}],

@@ -55,7 +55,7 @@ def test_a_machine_that_a_queue_gave_out_counts_to_its_own_limit() -> None:
     assert tells(block.because, "limits.total", "1", "1")
 
 
-def test_a_machine_that_a_queue_gave_out_counts_to_no_other_queue_s_limit() -> None:
+def test_machine_of_one_queue_does_not_count_to_limit_of_another() -> None:
     plan = planned([WAITS], [HELD])
 
     assert made(plan) == 1
@@ -65,7 +65,7 @@ def test_a_machine_that_a_queue_gave_out_counts_to_no_other_queue_s_limit() -> N
     ]
 
 
-def test_what_waits_for_one_queue_counts_to_no_other_queue_s_limit() -> None:
+def test_waiting_ticket_does_not_count_to_limit_of_other_queue() -> None:
     plan = planned([WAITS], [WAITS._replace(id=3)])
 
     assert made(plan) == 2

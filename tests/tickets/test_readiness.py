@@ -115,7 +115,7 @@ def test_a_machine_is_ready_when_it_runs_has_an_address_and_answers(
     ],
     ids=["it does not answer", "it does not start", "it has no address", "nobody looked"],
 )
-def test_what_is_not_ready_within_its_time_failed_to_boot_unless_nobody_looked(
+def test_unready_machine_is_a_failed_boot_unless_unchecked(
     seen: dict[str, object], state: UnitState
 ) -> None:
     late = a_server(created_at=ago(minutes=6), **seen)
@@ -128,15 +128,13 @@ def test_what_is_not_ready_within_its_time_failed_to_boot_unless_nobody_looked(
     [(4, UnitState.STARTING), (6, UnitState.NEVER_REGISTERED), (119, UnitState.NEVER_REGISTERED)],
     ids=["its time has not passed since", "it has", "since its boot"],
 )
-def test_where_the_memory_of_looks_was_lost_a_machine_has_its_time_again(
-    looked: int, state: UnitState
-) -> None:
+def test_ready_time_restarts_when_checks_were_lost(looked: int, state: UnitState) -> None:
     old = a_server(created_at=ago(hours=2), misses=1, looked_since=ago(minutes=looked))
 
     assert state_of(a_cloud_fleet(), old) is state
 
 
-def test_what_is_not_ready_in_time_is_deleted_as_a_failed_boot_of_its_image() -> None:
+def test_unready_machine_is_deleted_as_failed_boot_of_image() -> None:
     fleet, late = a_cloud_fleet(), a_server(created_at=ago(minutes=6), misses=3)
     tried = an_attempt(pool="powerful", worker=NAME, at=ago(minutes=6), result="starting")
     world = a_world(fleet, late, attempts=(tried,))
@@ -178,7 +176,7 @@ def test_a_machine_that_does_not_answer_any_more_is_not_given_out(misses: int) -
     ],
     ids=["it ends", "it reboots", "nobody looked"],
 )
-def test_a_machine_kept_for_its_sandbox_is_given_out_only_while_it_answers(
+def test_reserved_machine_is_assigned_only_while_reachable(
     seen: dict[str, object],
 ) -> None:
     fleet = a_cloud_fleet(reuse={"opportunity": "30m"})
@@ -204,7 +202,7 @@ def test_a_machine_that_missed_three_looks_is_drained() -> None:
     assert tells(drain.because, "ready", "answer", "3")
 
 
-def test_a_machine_with_a_ticket_stays_though_its_port_does_not_answer() -> None:
+def test_machine_with_ticket_is_kept_when_unreachable() -> None:
     fleet = a_cloud_fleet()
     had = a_ticket(1, machine=NAME, state="ready")
     held = a_tenancy(machine=NAME, uses=1, sandbox="ticket 1", since=ago(minutes=1))
@@ -213,7 +211,7 @@ def test_a_machine_with_a_ticket_stays_though_its_port_does_not_answer() -> None
     assert not [each for each in reconcile(fleet, world).actions if each.action == "delete"]
 
 
-def test_what_an_older_machine_of_its_name_did_says_nothing_of_one_that_starts() -> None:
+def test_tenancy_of_older_machine_does_not_affect_starting_one() -> None:
     fleet, now = a_cloud_fleet(), ago(minutes=1)
     before = a_tenancy(machine=NAME, uses=1, disabled=True, since=ago(hours=2))
 
@@ -222,7 +220,7 @@ def test_what_an_older_machine_of_its_name_did_says_nothing_of_one_that_starts()
     assert state is UnitState.STARTING
 
 
-def test_what_was_ready_and_is_forgotten_to_have_been_is_no_failed_boot() -> None:
+def test_formerly_ready_machine_is_a_failed_livecheck() -> None:
     fleet = a_cloud_fleet()
     tried = an_attempt(pool="powerful", worker=NAME, at=ago(hours=2), result="registered")
     world = a_world(

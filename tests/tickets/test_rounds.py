@@ -94,7 +94,7 @@ def _no_engine(provider: str) -> Engine:
     raise AssertionError(provider)
 
 
-def test_a_machine_omitted_from_one_listing_is_kept_while_its_stack_records_it() -> None:
+def test_machine_absent_from_one_listing_is_kept_by_its_stack() -> None:
     farm = Farm()
     farm.use()
 
@@ -134,7 +134,7 @@ def test_a_new_machine_with_the_name_of_a_disabled_one_is_given_out() -> None:
     assert farm.desk.known[NAME].sandbox == "bob"
 
 
-def test_a_machine_that_a_desk_refuses_is_told_and_ends_no_run() -> None:
+def test_refused_lease_is_reported_and_run_continues() -> None:
     farm = Farm()
     farm.desk.open(a_ticket())
     farm.desk.at_lease = lambda: farm.desk.known.update(
@@ -170,7 +170,7 @@ def test_each_step_stands_in_the_journal_before_it_is_done() -> None:
     ]
 
 
-def test_a_machine_that_could_not_be_cleaned_is_told_and_gets_no_other_ticket() -> None:
+def test_uncleaned_machine_is_reported_and_not_reassigned() -> None:
     farm = Farm()
     farm.use()
     carol = farm.desk.open(a_ticket(sandbox="alice"))
@@ -200,7 +200,7 @@ def test_a_machine_that_could_not_be_tried_waits_for_that() -> None:
     assert farm.desk.all[carol].machine == NAME
 
 
-def test_a_machine_whose_latest_livecheck_failed_is_not_given_out() -> None:
+def test_machine_with_failed_livecheck_is_not_assigned() -> None:
     farm = Farm()
     number = farm.desk.open(a_ticket())
     farm.cleaner.doubts.add(NAME)
@@ -223,7 +223,7 @@ def test_a_machine_that_livechecks_find_broken_fails_its_ticket() -> None:
     assert farm.cleaner.cleaned == []
 
 
-def test_an_answer_holds_what_its_provider_tells_of_a_machine() -> None:
+def test_answer_contains_data_of_provider() -> None:
     farm = Farm(answer="{name} {host}:{port} {data}")
     number = farm.desk.open(a_ticket())
     farm.cleaner.told = {"port": "2222", "data": "as root"}
@@ -233,7 +233,7 @@ def test_an_answer_holds_what_its_provider_tells_of_a_machine() -> None:
     assert farm.desk.all[number].answer == f"{NAME} 192.0.2.1:2222 as root"
 
 
-def test_what_a_machine_ran_is_charged_though_another_ticket_has_it_by_then() -> None:
+def test_last_work_is_charged_when_machine_is_reassigned() -> None:
     farm = Farm()
     farm.fleet = farm.desk.fleet = a_ticket_fleet(pool={"reuse": {"opportunity": "30m"}})
     first = farm.desk.open(a_ticket(sandbox="s", team="blue"))
@@ -266,13 +266,13 @@ def test_an_answer_is_filled_in(template: str, answer: str) -> None:
     assert fill(template, TOLD) == answer
 
 
-def test_a_port_that_is_told_is_said() -> None:
+def test_answer_has_given_port() -> None:
     assert fill("{host}:{port}", TOLD | {"port": "2222"}) == "192.0.2.1:2222"
 
 
-def test_what_is_told_is_not_filled_in_again() -> None:
+def test_answer_values_are_not_expanded_again() -> None:
     assert fill("{data}", TOLD | {"data": "{name}"}) == "{name}"
 
 
-def test_what_nothing_is_written_of_is_empty() -> None:
+def test_missing_answer_value_is_empty() -> None:
     assert fill("[{data}]", {"name": "m-1"}) == "[]"

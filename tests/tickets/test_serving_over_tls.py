@@ -74,7 +74,7 @@ def test_a_client_that_trusts_the_certificate_asks_with_its_token(
     assert client.call("closeTicket", 1) == ["copr", "closeTicket", 1]
 
 
-def test_a_client_that_trusts_nobody_is_not_answered(server: XmlRpcServer) -> None:
+def test_client_without_trusted_ca_fails(server: XmlRpcServer) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         OldClient(server.url).call("closeTicket", 1)
 
@@ -84,7 +84,7 @@ def test_a_client_without_tls_is_not_answered(server: XmlRpcServer) -> None:
         OldClient(server.url.replace("https:", "http:")).call("closeTicket", 1)
 
 
-def test_a_renewed_certificate_and_renewed_tokens_hold_from_the_next_call_on(
+def test_renewed_certificate_and_tokens_apply_to_next_call(
     certificate: Path, tmp_path: Path
 ) -> None:
     newer = a_certificate(tmp_path / "newer.pem")

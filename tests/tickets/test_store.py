@@ -58,7 +58,7 @@ def desk(book: DatabaseTickets, clock: Hands) -> StoredTicketDesk:
 
 
 @pytest.mark.parametrize("told", ["drain", "disable"])
-def test_a_deleted_machine_is_not_taken_for_new_when_its_clock_is_ahead(
+def test_deleted_machine_keeps_tenancy_when_clock_is_ahead(
     told: str, desk: StoredTicketDesk, book: DatabaseTickets
 ) -> None:
     ahead = NOW + timedelta(minutes=10)
@@ -72,7 +72,7 @@ def test_a_deleted_machine_is_not_taken_for_new_when_its_clock_is_ahead(
     assert tenancy.since == ahead
 
 
-def test_a_machine_drains_since_it_was_first_told_to(
+def test_tenancy_drains_since_first_drain(
     desk: StoredTicketDesk, book: DatabaseTickets, clock: Hands
 ) -> None:
     desk.drain("m1")
@@ -83,7 +83,7 @@ def test_a_machine_drains_since_it_was_first_told_to(
     assert [tenancy.since for tenancy in book.tenancies()] == [NOW]
 
 
-def test_a_machine_drains_though_one_of_its_name_drained_and_was_disabled(
+def test_drain_of_new_machine_ignores_older_one_of_its_name(
     desk: StoredTicketDesk, book: DatabaseTickets, clock: Hands
 ) -> None:
     desk.drain("m1")
@@ -128,7 +128,7 @@ def test_of_very_many_tickets_the_oldest_that_ended_are_forgotten(
     assert [ticket.id for ticket in book.tickets()] == [2, 3, 4]
 
 
-def test_closed_tickets_record_how_long_a_package_had_which_machine_type(
+def test_closed_tickets_record_durations_by_machine_type(
     book: DatabaseTickets, clock: Hands
 ) -> None:
     def made() -> tuple[Attempt, ...]:
@@ -151,9 +151,7 @@ def test_closed_tickets_record_how_long_a_package_had_which_machine_type(
     ]
 
 
-def test_of_closed_tickets_only_builds_count_that_are_known_to_have_been_whole(
-    book: DatabaseTickets, clock: Hands
-) -> None:
+def test_only_complete_builds_of_closed_tickets_count(book: DatabaseTickets, clock: Hands) -> None:
     desk = StoredTicketDesk(a_ticket_fleet(), book, clock, lambda: (an_attempt("m1", "ccx33"),))
     had(desk, book, build_of("chromium", SOURCE_CHROOT), "m1", 1)
     had(desk, book, build_of("chromium"), "m1", 5)
@@ -172,7 +170,7 @@ def test_of_closed_tickets_only_builds_count_that_are_known_to_have_been_whole(
     assert [each.task for each in demand.requests] == ["build", "source", ""]
 
 
-def test_beside_a_copr_its_packages_are_told_too(book: DatabaseTickets, clock: Hands) -> None:
+def test_packages_of_copr_have_runs_of_tickets(book: DatabaseTickets, clock: Hands) -> None:
     copr = {"kind": "copr", "url": "https://copr.example", "tickets": "tickets"}
     fleet = a_ticket_fleet(queues={"tickets": {"kind": "tickets"}, "copr": copr})
     desk = StoredTicketDesk(fleet, book, clock, lambda: (an_attempt("m1", "ccx33"),))

@@ -32,7 +32,7 @@ def test_a_ticket_is_taken_waits_is_ready_and_is_closed(service: TicketService) 
     assert closed is True
 
 
-def test_what_is_taken_and_what_is_closed_wakes_the_loop(service: TicketService) -> None:
+def test_take_and_close_wake_the_loop(service: TicketService) -> None:
     number = service.client.take("extra_powerful")
     after_taking = service.rung
     service.client.collect(number)
@@ -49,9 +49,7 @@ def test_an_id_may_be_a_text_as_it_was_typed(service: TicketService) -> None:
 
 
 @pytest.mark.parametrize("number", [9999, "9999", 0, -1, "x", "", "1" * 5000, "²", True])
-def test_a_ticket_that_nobody_took_is_told_at_once_whatever_is_asked(
-    number: int | str, shared: TicketService
-) -> None:
+def test_unknown_ticket_is_answered_immediately(number: int | str, shared: TicketService) -> None:
     client = shared.client
 
     assert (client.collect(number), client.wait(number), client.close(number)) == (
@@ -61,7 +59,7 @@ def test_a_ticket_that_nobody_took_is_told_at_once_whatever_is_asked(
     )
 
 
-def test_whose_machine_is_lost_is_told_that_it_failed(service: TicketService) -> None:
+def test_ticket_of_lost_machine_is_failed(service: TicketService) -> None:
     number = service.client.take("extra_powerful")
     service.give(number)
     service.lose(number)
@@ -79,9 +77,7 @@ def test_owner_and_submitter_of_an_old_client_are_in_its_sandbox(shared: TicketS
 
 
 @pytest.mark.parametrize("sandbox", ["", "s", "a--b", "/p--ada", "o/p--", "o/p", "o/--ada"])
-def test_an_old_client_whose_sandbox_says_nothing_is_its_own_owner(
-    sandbox: str, shared: TicketService
-) -> None:
+def test_client_without_sandbox_name_is_its_own_owner(sandbox: str, shared: TicketService) -> None:
     number = shared.client.take("extra_powerful", sandbox=sandbox)
 
     ticket = shared.book.find(number)
@@ -118,7 +114,7 @@ def test_an_owner_that_no_ticket_may_have_is_one_all_the_same(shared: TicketServ
 # waiting
 
 
-def test_who_waits_is_answered_when_the_ticket_gets_its_machine(service: TicketService) -> None:
+def test_waiting_client_is_answered_when_ticket_gets_machine(service: TicketService) -> None:
     number = service.client.take("extra_powerful")
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(service.client.wait, number)
@@ -128,7 +124,7 @@ def test_who_waits_is_answered_when_the_ticket_gets_its_machine(service: TicketS
         assert waiting.result(10) == "192.0.2.1\n"
 
 
-def test_who_waits_is_answered_when_another_closes_the_ticket(service: TicketService) -> None:
+def test_waiting_client_is_answered_when_ticket_is_closed(service: TicketService) -> None:
     """Resalloc's own server would have it wait for ever."""
     number = service.client.take("extra_powerful")
     with ThreadPoolExecutor(1) as threads:
@@ -139,7 +135,7 @@ def test_who_waits_is_answered_when_another_closes_the_ticket(service: TicketSer
         assert waiting.result(10) == ""
 
 
-def test_who_waits_is_told_why_when_the_service_ends_and_asks_again(
+def test_waiting_client_gets_reason_when_service_stops(
     service: TicketService,
 ) -> None:
     number = service.client.take("extra_powerful")
@@ -186,7 +182,7 @@ def until_so_many_wait(service: TicketService, many: int) -> None:
 # answers that were lost
 
 
-def test_a_ticket_that_nobody_asks_for_expires(service: TicketService) -> None:
+def test_ticket_without_calls_expires(service: TicketService) -> None:
     """The answer was lost, and its client took another one."""
     lost = service.client.take("extra_powerful")
     kept = service.client.take("extra_powerful")
@@ -198,7 +194,7 @@ def test_a_ticket_that_nobody_asks_for_expires(service: TicketService) -> None:
     assert service.client.collect(kept) == WAITS
 
 
-def test_a_ticket_of_the_command_line_keeps_its_lease_beside_an_old_client(
+def test_command_line_ticket_keeps_its_lease_after_old_client(
     service: TicketService,
 ) -> None:
     number = service.client.take("extra_powerful")
@@ -240,7 +236,7 @@ def test_a_client_sees_and_closes_its_own_tickets_only(tmp_path: Path) -> None:
         ([1, 2], "tag"),
     ],
 )
-def test_what_nothing_can_provide_is_refused_with_a_reason(
+def test_unprovidable_tags_are_refused_with_reason(
     tags: list[object], because: str, shared: TicketService
 ) -> None:
     before = shared.book.tickets()
@@ -252,7 +248,7 @@ def test_what_nothing_can_provide_is_refused_with_a_reason(
     assert shared.book.tickets() == before
 
 
-def test_a_ticket_for_what_nothing_provides_waits_and_can_be_closed(
+def test_ticket_with_unknown_tag_waits_and_can_be_closed(
     service: TicketService,
 ) -> None:
     number = service.client.take("extra_powreful")
@@ -266,7 +262,7 @@ def test_a_ticket_for_what_nothing_provides_waits_and_can_be_closed(
     assert service.client.close(number) is True
 
 
-def test_a_client_that_opens_tickets_without_end_is_refused_with_a_reason(
+def test_client_above_ticket_limit_is_refused_with_reason(
     tmp_path: Path,
 ) -> None:
     desk = {"kind": "tickets", "most_open_per_submitter": 2}
@@ -280,7 +276,7 @@ def test_a_client_that_opens_tickets_without_end_is_refused_with_a_reason(
         assert service.client.take("extra_powerful", sandbox="ben/ping--ben") == 3
 
 
-def test_an_address_without_a_token_opens_no_more_by_inventing_submitters(
+def test_address_limit_counts_all_submitters(
     tmp_path: Path,
 ) -> None:
     desk = {"kind": "tickets", "most_open_per_address": 3}
@@ -335,7 +331,7 @@ def test_a_call_that_there_is_not_is_answered_with_those_there_are(
     assert fault.value.faultCode == -32601
 
 
-def test_a_store_that_does_not_answer_is_told_and_a_later_call_works(
+def test_call_fails_while_store_is_missing_and_then_works(
     service: TicketService, tmp_path: Path
 ) -> None:
     (tmp_path / "store.db").rename(tmp_path / "elsewhere.db")
@@ -357,7 +353,7 @@ def test_without_its_queue_in_fleet_yaml_no_ticket_is_taken(service: TicketServi
 # tags that a ticket may not have
 
 
-def test_a_client_that_asks_for_a_tag_it_may_not_have_hears_of_a_failed_ticket(
+def test_client_gets_failed_ticket_when_tag_is_denied(
     service: TicketService,
 ) -> None:
     service.fleet = a_ticket_fleet(tag={"asked_by": ["rules"]})
@@ -377,7 +373,7 @@ def test_a_client_that_asks_for_a_tag_it_may_not_have_hears_of_a_failed_ticket(
     assert service.book.tickets() == ()
 
 
-def test_while_the_groups_are_unknown_a_client_is_told_a_fault_and_asks_again(
+def test_client_gets_fault_while_groups_are_unknown(
     service: TicketService,
 ) -> None:
     service.fleet = a_ticket_fleet(tag={"asked_by": [{"groups": ["porters"]}]})
@@ -390,7 +386,7 @@ def test_while_the_groups_are_unknown_a_client_is_told_a_fault_and_asks_again(
     assert service.client.collect(service.client.take("extra_powerful"))["failed"] is False
 
 
-def test_a_client_that_waits_is_told_which_budget_holds_its_ticket_back(
+def test_waiting_client_gets_budget_that_blocks_it(
     service: TicketService,
 ) -> None:
     number = service.client.take("extra_powerful")

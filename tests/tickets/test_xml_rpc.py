@@ -76,7 +76,7 @@ def test_a_call_is_answered(server: XmlRpcServer) -> None:
     assert answer == ["anybody 127.0.0.1", "anything", 1, "a", ["b"], {"c": False}]
 
 
-def test_what_xml_cannot_say_does_not_keep_the_rest_from_a_client() -> None:
+def test_invalid_xml_characters_are_replaced() -> None:
     """A command of one's own may colour what it prints of a machine."""
     said = "host: \x1b[32mbuilder-1\x1b[0m\x00 \udcff\n"
     with XmlRpcServer(("127.0.0.1", 0), lambda *_: said) as server:
@@ -86,9 +86,7 @@ def test_what_xml_cannot_say_does_not_keep_the_rest_from_a_client() -> None:
 
 
 @pytest.mark.parametrize("body", [BOMB, OUTSIDE], ids=["bomb", "outside"])
-def test_a_call_with_entities_of_its_own_is_refused_before_they_are_read(
-    body: str, server: XmlRpcServer
-) -> None:
+def test_document_type_declaration_is_refused(body: str, server: XmlRpcServer) -> None:
     answer = send(server, post(body.encode()))
 
     assert b"document type" in answer
@@ -111,7 +109,7 @@ def test_a_call_with_entities_of_its_own_is_refused_before_they_are_read(
         dumps(Fault(1, "x")).encode().replace(b"<int>1<", b"<int>%d<" % (1 << 40)),
     ],
 )
-def test_what_is_no_call_is_told_so(body: bytes, server: XmlRpcServer) -> None:
+def test_invalid_call_gets_a_fault(body: bytes, server: XmlRpcServer) -> None:
     answer = send(server, post(body))
 
     assert answer.startswith(b"HTTP/1.0 200")
@@ -188,7 +186,7 @@ def test_a_client_that_breaks_off_gets_no_answer_and_others_do(server: XmlRpcSer
     assert OldClient(server.url).call("x") == ["anybody 127.0.0.1", "x"]
 
 
-def test_what_is_no_post_is_refused(server: XmlRpcServer) -> None:
+def test_other_method_than_post_is_refused(server: XmlRpcServer) -> None:
     for line, status in ((b"GET /", b"404"), (b"PUT /", b"501"), (b"GET /healthz", b"200")):
         assert status in send(server, line + b" HTTP/1.0\r\n\r\n").splitlines()[0]
 
@@ -209,7 +207,7 @@ def test_calls_beyond_the_bound_are_refused_and_retried() -> None:
         assert OldClient(server.url, patience=100_000).call("x") == ["anybody 127.0.0.1", "x"]
 
 
-def test_a_client_that_says_a_letter_now_and_then_has_no_more_time_than_others() -> None:
+def test_slow_client_has_limited_time() -> None:
     with XmlRpcServer(("127.0.0.1", 0), echo, bounds=Bounds(patience=0.2)) as server:
         at = urlsplit(server.url)
         with socket.create_connection((at.hostname, at.port or 0), timeout=10) as connection:
@@ -250,15 +248,15 @@ def test_a_client_is_known_by_its_token() -> None:
         "Bearer an-invented-token",
     ],
 )
-def test_who_has_no_token_is_nobody(said: str | None) -> None:
+def test_client_without_valid_token_is_unknown(said: str | None) -> None:
     assert find_client(said, TOKENS) is None
 
 
-def test_where_there_are_no_tokens_everybody_is_one_client() -> None:
+def test_all_callers_are_one_client_without_tokens() -> None:
     assert find_client(None, {}) == "anybody"
 
 
-def test_nobody_is_answered_with_what_is_expected() -> None:
+def test_call_without_token_gets_401_with_format() -> None:
     with XmlRpcServer(("127.0.0.1", 0), echo, tokens=TOKENS) as server:
         answer = send(server, post(dumps((), "x").encode()))
 

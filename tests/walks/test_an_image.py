@@ -35,9 +35,7 @@ def settle(text: str) -> str:
 
 
 @pytest.mark.slow
-def test_an_image_reaches_all_machines_in_turn_and_a_bad_one_is_taken_back(
-    walk: Walk, play: Play
-) -> None:
+def test_walk_promotes_image_in_turn_and_rolls_back_a_bad_one(walk: Walk, play: Play) -> None:
     walk.add("bake", BAKE)
 
     play("an-image", settle)

@@ -140,7 +140,7 @@ def test_moving_from_resalloc(walk: Walk, play: Callable[..., None]) -> None:
     ]
 
 
-def test_what_resalloc_s_commands_become(walk: Walk, play: Callable[..., None]) -> None:
+def test_walk_imports_commands_of_resalloc(walk: Walk, play: Callable[..., None]) -> None:
     """Scripts and operators of Resalloc do their day's work; no machine is left in the end."""
     (port,) = free_ports(1)
     played = {"python": sys.executable, "root": ROOT, "port": port}

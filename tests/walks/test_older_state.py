@@ -96,7 +96,7 @@ def test_a_plan_that_an_older_version_saved_is_applied(older: Trial, version: st
     ("newer", "needs"),
     [({"format": "fleet-plan-2"}, "fleet-plan-2"), ({"weather": "fine"}, "$.weather")],
 )
-def test_a_plan_of_a_newer_version_is_refused_with_what_to_type(
+def test_plan_of_newer_version_is_refused_with_command(
     older: Trial, newer: dict[str, str], needs: str
 ) -> None:
     path = older.folder / "plan-of-20896d4c.json"

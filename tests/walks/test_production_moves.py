@@ -159,9 +159,7 @@ def farm(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Farm]:
 
 @pytest.mark.engine
 @pytest.mark.parametrize("tickets", [12, pytest.param(48, marks=pytest.mark.long)])
-def test_a_production_moves_cloud_by_cloud_works_for_a_day_and_moves_back(
-    farm: Farm, tickets: int
-) -> None:
+def test_production_moves_by_cloud_and_back(farm: Farm, tickets: int) -> None:
     busy = farm.resalloc.take("arch_x86_64", "copr_builder")
     for _ in range(2):
         farm.resalloc.run()

@@ -139,7 +139,7 @@ def test_upgrade_lists_the_tickets_of_before(older: Older) -> None:
 
 
 @ON_EACH
-def test_upgrade_counts_what_approvals_let_pass(older: Older) -> None:
+def test_upgrade_keeps_used_approvals(older: Older) -> None:
     assert used(older.plan()["approvals"]) == used(older.expected["approvals"])
 
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.engine
 
 
 @pytest.mark.usefixtures("booting")
-def test_what_was_deleted_by_hand_is_made_again_and_what_is_busy_stays(
+def test_walk_recreates_manually_deleted_machines(
     walk: Walk, play: Play, api: SimulatedHetzner
 ) -> None:
     play("when-fleet-cannot-run", settled)

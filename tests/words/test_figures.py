@@ -144,7 +144,7 @@ def test_a_cost_that_the_model_did_not_weigh_is_not_optimal(model: str | None) -
     assert "cheapest" not in cost
 
 
-def test_a_cost_with_a_gap_names_the_gap_and_what_ended_the_search() -> None:
+def test_cost_text_has_gap_and_reason() -> None:
     optimum = an_optimum(bound=Decimal("1.9"), gap=0.05, because="the search ended")
 
     (cost,) = words.new_machines(a_plan(optimum=optimum))
@@ -153,7 +153,7 @@ def test_a_cost_with_a_gap_names_the_gap_and_what_ended_the_search() -> None:
     assert "the search ended" in cost
 
 
-def test_what_a_cost_assumes_and_leaves_out_has_its_own_lines() -> None:
+def test_assumptions_and_exclusions_of_cost_have_own_lines() -> None:
     optimum = an_optimum(machines=3, withheld=12, assumed=3, unpriced=1)
 
     cost, assumed, excluded = words.new_machines(a_plan(optimum=optimum))
