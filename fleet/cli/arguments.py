@@ -14,7 +14,7 @@ class Parser(argparse.ArgumentParser):
         """Refuse unknown arguments here, instead of in the parser of the whole program."""
         known, left = super().parse_known_args(args, namespace)
         if left:
-            meant = self._meant(left[0])
+            meant = self._suggest_option(left[0])
             hint = f"; did you mean {meant}?" if meant else ""
             self.error(f"unrecognized arguments: {' '.join(left)}{hint}")
         return known, left
@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
                 message = f"{message}, one of {', '.join(action.choices)}"
         super().error(message)
 
-    def _meant(self, argument: str) -> str:
+    def _suggest_option(self, argument: str) -> str:
         """Return the option that was probably meant, or an empty text."""
         options = self._option_string_actions
         if argument.endswith((".yaml", ".yml")) and "--file" in options:

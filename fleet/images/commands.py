@@ -509,7 +509,7 @@ def _due(args: argparse.Namespace, console: Console) -> int:
         now=utc_now(),
     )
     if args.gitlab_child_pipeline:
-        builds = _from_checkout(storage.images)
+        builds = _relative_path(storage.images)
         job = _gitlab_job(args.gitlab_job) if args.gitlab_job else {}
         pipeline = text.to_child_pipeline(report, builds, file=args.file, job=job)
         LocalFiles().write_text(args.gitlab_child_pipeline, pipeline)
@@ -560,6 +560,6 @@ def _news(
     return news
 
 
-def _from_checkout(folder: Path) -> str:
+def _relative_path(folder: Path) -> str:
     here = Path.cwd()
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)

@@ -546,7 +546,7 @@ class _LiteralReader:
     def refuse(self, node: ast.AST | None, message: str) -> None:
         """Note an error at a place."""
         hint = "write literals: lists, mappings and text in quotes"
-        if "{{" in self._written(node):
+        if "{{" in self._get_source(node):
             message = "the value is set conditionally; not read"
             hint = _INSTEAD
         place = self.span(node)
@@ -557,9 +557,9 @@ class _LiteralReader:
     def is_filled_in(self, value: ast.expr | None) -> bool:
         """Return whether Jinja computes a whole value."""
         is_literal = isinstance(value, ast.List | ast.Tuple | ast.Dict)
-        return not is_literal and "{{" in self._written(value)
+        return not is_literal and "{{" in self._get_source(value)
 
-    def _written(self, node: ast.AST | None) -> str:
+    def _get_source(self, node: ast.AST | None) -> str:
         """Return the lines of a node."""
         first, last = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
         return "\n".join(self._lines[first - 1 : last])

@@ -28,14 +28,14 @@ def as_rate(amount: Decimal) -> Decimal:
 
 
 @lru_cache(maxsize=10_000)
-def _written(amount: Decimal) -> str:
+def _format_amount(amount: Decimal) -> str:
     return format(as_rate(amount), "f")
 
 
 Rate = Annotated[
     Decimal,
     AfterValidator(as_rate),
-    PlainSerializer(_written, return_type=str),
+    PlainSerializer(_format_amount, return_type=str),
 ]
 """Money per hour in the currency of the plan, four places, a string in JSON."""
 

@@ -387,10 +387,10 @@ def _action_rows(plan: Plan) -> Iterator[Row]:
                 form = Form.ALL if nth < shown else Form.FULL
                 yield Row(cells, StyledText(f"{mark} ", style), form)
             if hidden := alike[shown:]:
-                yield _hidden(alike, hidden, plan.currency)
+                yield _draw_hidden(alike, hidden, plan.currency)
 
 
-def _hidden(alike: Sequence[Action], hidden: Sequence[Action], currency: str) -> Row:
+def _draw_hidden(alike: Sequence[Action], hidden: Sequence[Action], currency: str) -> Row:
     """Return a row for the actions that a terminal does not draw."""
     first = alike[0]
     mark, style = _MARKS[first.action]

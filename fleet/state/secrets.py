@@ -38,11 +38,11 @@ class HostSecrets:
         """Return the secret without surrounding white space; raises SecretMissing."""
         match reference:
             case EnvSecret(env=name):
-                return self._from_environment(name)
+                return self._read_environment(name)
             case FileSecret(file=name):
-                return self._from_file(name)
+                return self._read_file(name)
             case CommandSecret():
-                return self._from_command(reference)
+                return self._run_command(reference)
             case _:
                 raise TypeError(f"not a reference to a secret: {type(reference).__name__}")
 
@@ -62,7 +62,7 @@ class HostSecrets:
         said = f"others may read or change {path}: its mode is {stat.S_IMODE(status.st_mode):04o}"
         return said, f"chmod {whom}= {shlex.quote(str(path))}"
 
-    def _from_environment(self, name: str) -> str:
+    def _read_environment(self, name: str) -> str:
         secret = self._environment.get(name, "").strip()
         if not secret:
             state = "is empty" if name in self._environment else "is not set"
@@ -72,7 +72,7 @@ class HostSecrets:
             )
         return secret
 
-    def _from_file(self, name: str) -> str:
+    def _read_file(self, name: str) -> str:
         path = self._base / Path(name).expanduser()
         what = f"secret {{file: {name}}}: "
         try:
@@ -90,7 +90,7 @@ class HostSecrets:
             raise SecretMissing(f"{what}{path} is longer than 64 KiB; is it the right file?")
         return _decode(content, f"{what}{path}")
 
-    def _from_command(self, reference: CommandSecret) -> str:
+    def _run_command(self, reference: CommandSecret) -> str:
         what = f"secret {{command: {shlex.join(reference.command)}}}"
         names = (*PASSED_VARIABLES, *reference.environment)
         missing = [name for name in reference.environment if name not in self._environment]

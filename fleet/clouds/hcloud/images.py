@@ -172,14 +172,14 @@ class Hetzner:
     def act(self, server: BoundServer, action: Callable[[], BoundAction], name: str) -> None:
         """Run an idempotent action of a server, and wait for its end."""
         what = f"{name} of server {server.name}"
-        begun = self._found(what, action)
+        begun = self._get_existing(what, action)
         for _ in range(_MAX_POLLS):
             if begun.status == "error":
                 raise SourceUnreachable(f"Hetzner: {what} failed: {begun.error}")
             if begun.status == "success":
                 return
             self._pause(_POLL_SECONDS)
-            begun = self._found(what, partial(self._client.actions.get_by_id, begun.id))
+            begun = self._get_existing(what, partial(self._client.actions.get_by_id, begun.id))
         raise SourceUnreachable(f"Hetzner: action {begun.id} does not end")
 
     def rescue(self, server: BoundServer, key: BoundSSHKey) -> None:
@@ -214,7 +214,7 @@ class Hetzner:
     def _await_off(self, server: BoundServer) -> None:
         get = partial(self._client.servers.get_by_id, server.id or 0)
         for _ in range(_MAX_POLLS):
-            if self._found(f"server {server.name}", get).status == "off":
+            if self._get_existing(f"server {server.name}", get).status == "off":
                 return
             self._pause(_POLL_SECONDS)
         raise SourceUnreachable(f"server {server.name} never became off")
@@ -248,7 +248,7 @@ class Hetzner:
         number, before = 1, 0
         while before < number <= MAX_PAGES:
             call = partial(listed, page=number, per_page=_PER_PAGE, **query)
-            page = self._found(f"list of {kind}", call)
+            page = self._get_existing(f"list of {kind}", call)
             found += page[0]
             pagination = page.meta.pagination
             if pagination is None:
@@ -260,7 +260,7 @@ class Hetzner:
             before, number = number, pagination.next_page
         raise endless(address, before, number)
 
-    def _found(self, what: str, call: Callable[[], T]) -> T:
+    def _get_existing(self, what: str, call: Callable[[], T]) -> T:
         found = self._call_with_retries(what, call)
         if found is None:
             raise SourceUnreachable(f"{what} is gone from Hetzner")

@@ -166,7 +166,7 @@ class HcloudMachines:
         if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
             return ()  # not valid as a label
         with self._api.reading() as reading:
-            return tuple(map(_found, _servers(reading, key, value)))
+            return tuple(map(_read_found, _servers(reading, key, value)))
 
     def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
         """Add the labels of a worker to a server."""
@@ -218,7 +218,7 @@ def _pool_of(server: _Server) -> str:
     return pool
 
 
-def _found(server: _Server) -> FoundMachine:
+def _read_found(server: _Server) -> FoundMachine:
     place = server.location or (server.datacenter.location if server.datacenter else None)
     settings = {
         "location": place.name if place else "",

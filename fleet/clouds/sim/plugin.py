@@ -66,14 +66,14 @@ class SimResourceProvider(api.Provider):
         if request.preview:
             return api.CreateResponse(resource_id="", properties=request.properties)
         given = _plain(request.properties)
-        machine_id = await self._in_thread(
+        machine_id = await self._run_in_thread(
             lambda cloud: cloud.create(_worker(given), given.get(USER_DATA, ""))
         )
         return api.CreateResponse(resource_id=machine_id, properties=request.properties)
 
     async def read(self, request: api.ReadRequest) -> api.ReadResponse:
         """Return a machine's inputs; an empty id if it is gone."""
-        inputs = await self._in_thread(lambda cloud: cloud.read(request.resource_id))
+        inputs = await self._run_in_thread(lambda cloud: cloud.read(request.resource_id))
         if inputs is None:
             return api.ReadResponse(resource_id="")
         values = {key: _value(each) for key, each in inputs.model_dump(mode="json").items()}
@@ -89,9 +89,9 @@ class SimResourceProvider(api.Provider):
 
     async def delete(self, request: api.DeleteRequest) -> None:
         """Delete a machine, if it exists."""
-        await self._in_thread(lambda cloud: cloud.delete(request.resource_id))
+        await self._run_in_thread(lambda cloud: cloud.delete(request.resource_id))
 
-    async def _in_thread(self, act: Any) -> Any:  # noqa: ANN401 - returns what `act` returns
+    async def _run_in_thread(self, act: Any) -> Any:  # noqa: ANN401 - returns what `act` returns
         if self._path is None:
             raise SourceUnreachable("set `sim:path` in the stack's configuration to the file")
         # The file is locked during a change; waiting must not block other calls.
