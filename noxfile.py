@@ -58,11 +58,12 @@ nox.options.sessions = ["lint", "types", "tests"]
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, imports, sizes of both halves, English, YAML, spelling, role, pipeline."""
+    """Check style, imports, sizes, names, English, YAML, spelling, the role, the pipeline."""
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports", "--no-logo")
     session.run("python", "tools/halves.py")
+    session.run("python", "tools/names.py")
     session.run("python", "tools/prose.py")
     session.run("yamllint", "--strict", ".")
     session.run("codespell")
