@@ -146,8 +146,8 @@ def test_forecast_of_sampled_queue_orders_listed_requests() -> None:
 
     assert found.starts == {}
     assert sorted(found.not_known) == ["debian/7", "debian/8"]
-    assert tells(found.not_known["debian/7"], "0s", "sampled")
-    assert tells(found.not_known["debian/8"], "10m", "sampled")
+    assert tells(found.not_known["debian/7"], "0s", "partly read")
+    assert tells(found.not_known["debian/8"], "10m", "partly read")
 
 
 def test_explanation_of_pool_is_unknown_when_queue_is_sampled() -> None:

@@ -113,7 +113,7 @@ def test_a_candidate_that_a_person_made_waits_for_a_person() -> None:
 
     assert found is not None
     assert (found.becomes, found.is_on_trial) == (None, False)
-    assert tells(found.why, "person", "candidate")
+    assert tells(found.why, "candidate", "by hand")
 
 
 def test_recordings_that_tell_no_times_move_nothing() -> None:
