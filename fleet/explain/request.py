@@ -157,19 +157,6 @@ _IDS: tuple[Callable[[str, str], bool], ...] = (
 """Tests whether an id has a name, in this order: a full id, a queue's own, that of a group."""
 
 
-def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
-    """Return why a request waits, or its worker; None if no single request has the name.
-
-    `name` is the queue's own id, `queue/id` if two queues use the same one, or a package.
-    """
-    case = Case(fleet, world, plan)
-    keys = case.named(name)
-    if len(keys) != 1:
-        return None
-    signature = next(s for s in plan.signatures if keys[0] in s.requests)
-    return explain_one(case, signature, keys[0], Replans(count_plans(plan)))
-
-
 def explain_one(case: Case, signature: Signature, key: str, replans: Replans) -> Explanation:
     """Return the explanation of one request."""
     unserved = case.unserved.get(key)

@@ -6,7 +6,7 @@ from datetime import date
 import pytest
 
 from fleet.explain.pool import explain_pool
-from fleet.explain.request import FIRST_READ, explain_request
+from fleet.explain.request import FIRST_READ
 from fleet.explain.values import Explanation
 from fleet.explain.worker import explain_worker
 from fleet.guard import guard
@@ -25,6 +25,7 @@ from tests.builders import (
     ago,
 )
 from tests.builders.deciding import FIRST, SECOND, an_unseen_world, fleet_with
+from tests.builders.explaining import explain_request
 from tests.builders.sentences import tells
 
 

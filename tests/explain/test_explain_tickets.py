@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from fleet.explain.pool import explain_pool
-from fleet.explain.request import explain_request
 from fleet.explain.worker import explain_worker
 from fleet.guard import guard
 from fleet.model.facts import Machine, World
@@ -14,6 +13,7 @@ from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
 from fleet.tickets.handout import find_held
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, some_inputs
+from tests.builders.explaining import explain_request
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, a_ticket_fleet, used
 

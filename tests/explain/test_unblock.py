@@ -4,7 +4,6 @@ from datetime import date, timedelta
 
 import pytest
 
-from fleet.explain.request import explain_request
 from fleet.explain.unblock import Remedy, awaited, describe, find_remedies, moves
 from fleet.explain.values import Explanation, Suggestion
 from fleet.explain.what_if import (
@@ -38,6 +37,7 @@ from tests.builders import (
     an_attempt,
     an_unserved,
 )
+from tests.builders.explaining import explain_request
 from tests.builders.queue_worlds import a_debusine_fleet, a_debusine_world
 from tests.builders.sentences import tells
 

@@ -1,13 +1,13 @@
 """What a queue's own provisioner would make too is withheld, until a person says otherwise."""
 
 from fleet.apply.run import competing_provisioners
-from fleet.explain.request import explain_request
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Drain, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world
+from tests.builders.explaining import explain_request
 from tests.builders.sentences import tells
 
 APPROVAL = {"guard": "rival", "pool": "builders", "reason": "a trial", "expires": NOW.date()}

@@ -3,7 +3,7 @@
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.request import Case, explain_request, headline
+from fleet.explain.request import Case, headline
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Create, Plan, Signature
@@ -14,6 +14,7 @@ from fleet.schema.model import Fleet, Limits
 from fleet.schema.rules import TagRule
 from fleet.tagrules.offers import Ask, ask_of_tags, satisfies
 from tests.builders import a_sim_fleet
+from tests.builders.explaining import explain_request
 from tests.laws.strategies import worlds
 from tests.laws.test_unblock_laws import EXAMPLES, asking_worlds, tight_fleets, working_worlds
 

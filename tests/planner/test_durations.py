@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.request import explain_request
 from fleet.guard import guard
 from fleet.model.plan import Create, Plan
 from fleet.planner.durations import Durations, MachineKind, Timing, kind_at
@@ -16,6 +15,7 @@ from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, a_world, ago
 from tests.builders.deciding import with_machines
 from tests.builders.durations import DAY, HOUR, two_sizes
+from tests.builders.explaining import explain_request
 from tests.builders.sentences import tells
 
 SMALL, BIG = MachineKind("norm", 8), MachineKind("mons", 64)

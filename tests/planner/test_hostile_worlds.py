@@ -3,11 +3,11 @@
 import pytest
 from pydantic import ValidationError
 
-from fleet.explain.request import explain_request
 from fleet.model.digests import world_digest
 from fleet.model.facts import Request
 from fleet.reconcile import reconcile
 from tests.builders import a_reading, a_request, a_sim_fleet, a_sim_world
+from tests.builders.explaining import explain_request
 
 
 def test_an_id_of_ten_thousand_digits_is_only_an_id() -> None:

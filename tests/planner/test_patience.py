@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-from fleet.explain.request import explain_request
 from fleet.explain.values import Explanation
 from fleet.guard import guard
 from fleet.model.decisions import Unfit
@@ -12,6 +11,7 @@ from fleet.reconcile import reconcile
 from fleet.report.plan import tag_notes
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_reading, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders.explaining import explain_request
 from tests.builders.sentences import tells
 
 FLEET = a_sim_fleet(

@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from fleet.explain.request import explain_request
 from fleet.explain.values import Explanation
 from fleet.guard import guard
 from fleet.model.facts import Worker, World
@@ -13,6 +12,7 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago, an_attempt
 from tests.builders.budgeting import MACHINE, a_ledger, accounts
+from tests.builders.explaining import explain_request
 from tests.builders.sentences import tells
 
 GUARDS = {"boot_failures": {"stop_after": 2, "of_last": 3, "fall_back": "previous-image"}}

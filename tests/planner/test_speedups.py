@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.request import explain_request
 from fleet.guard import guard
 from fleet.model.facts import TaskRuns, World
 from fleet.model.plan import Create
@@ -16,6 +15,7 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_request, a_sim_world, a_worker, ago
 from tests.builders.durations import DAY, HOUR, two_sizes
+from tests.builders.explaining import explain_request
 from tests.builders.sentences import tells
 
 SMALL, BIG, OTHER = MachineKind("norm", 8), MachineKind("mons", 64), MachineKind("mid", 16)
