@@ -415,7 +415,7 @@ def test_each_example_is_a_folder_and_names_a_command_that_works(run_fleet: RunF
 def test_a_misspelt_example_is_refused_with_a_close_name(
     run_fleet: RunFleet, project: Path
 ) -> None:
-    done = run_fleet("init", "--example", "waitin")
+    done = run_fleet("init", "--example", "waitingg")
 
     assert done.returncode == 2
     assert tells(done.stderr, "did you mean 'waiting'", *EXAMPLES)
