@@ -116,8 +116,8 @@ GROUPS = {
 """Heading in `fleet --help` to its commands, with their modules and lines."""
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 REMOVED = {
-    "panic": "use `fleet freeze --creates --pool NAME` and `fleet machine delete --pool NAME"
-    " --all` (docs/how-to/stop-changes.md#empty-a-pool)",
+    "panic": "use `fleet freeze --creates --pool NAME --for 4h --reason TEXT`, then `fleet machine"
+    " delete --pool NAME --all --apply` (docs/how-to/stop-changes.md#empty-a-pool)",
     "release": "use `fleet hold NAME --end`",
     "shadow": "use `mode: observe` and `fleet plan` (docs/how-to/run-beside-resalloc.md)",
     "sweep": "use `fleet machine delete --expired`",

@@ -62,6 +62,14 @@ class Ordering:
         by = "@".join(filter(None, (self.origin.by, self.origin.host)))
         return {"by": by, "at": self.now, "until": until, "reason": args.reason}
 
+    @staticmethod
+    def ends(args: argparse.Namespace) -> bool:
+        """Return whether the command ends an order; raises WrongUsage if it also places one."""
+        terms = (args.seconds, args.reason, getattr(args, "count", None))
+        if args.end and any(each is not None for each in terms):
+            raise WrongUsage("--end ends an order now: remove --for, --reason and --count")
+        return bool(args.end)
+
     def place(self, order: Order) -> None:
         """Write an order for all runners."""
         entry = logged(order.order, order, self.now)

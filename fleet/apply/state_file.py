@@ -66,14 +66,18 @@ def export_state(fleet: Fleet, store: Store, storage: Storage, out: str, console
             console.note(f"took over the lock of {died}, which died")
         names = stacks_of(fleet, store.stacks())
         _refuse_locked(stacks, names)
-        file = StateFile(
-            fleet=fleet.fleet,
-            exported=utc_now(),
-            store={table: [dict(row) for row in rows] for table, rows in store.dump().items()},
-            embedded=stacks.embedded(names),
-            pulumi=stacks.checkpoints(names),
-            settings=stacks.settings(names),
-        )
+        rows = {table: [dict(row) for row in rows] for table, rows in store.dump().items()}
+        try:
+            file = StateFile(
+                fleet=fleet.fleet,
+                exported=utc_now(),
+                store=rows,
+                embedded=stacks.embedded(names),
+                pulumi=stacks.checkpoints(names),
+                settings=stacks.settings(names),
+            )
+        except ValidationError as error:
+            raise StoreFailed(f"{out} is not written: {first_mistake(error)}") from error
     text = json.dumps(file.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
     with touching(f"{out}: cannot be written", FileUnreadable):
         # Atomically, and readable only by its owner.

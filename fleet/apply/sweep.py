@@ -26,7 +26,7 @@ from fleet.apply.timer import Signals, find_server_skew, find_store_skew, refuse
 from fleet.apply.unrecorded import by_pool, delete_unrecorded_machines, machine_at
 from fleet.apply.wire import lock_owner
 from fleet.clock import utc_now
-from fleet.errors import PlanOutdated, StoreFailed, StoreMissing
+from fleet.errors import PlanRefused, StoreFailed, StoreMissing
 from fleet.guard import guard
 from fleet.model.decisions import SizeReason
 from fleet.model.digests import seal
@@ -384,8 +384,11 @@ def run_deletion(
         blocks = sweep_blocks(plan, is_dry=not asks, named=deletion.named)
         console.out(plan_to_json(plan) if args.json else text_for(console, blocks, piped=None))
         is_whole = deletion.delete_leftovers(False)
-        if not asks or console.ask("Delete these machines? yes/no: ").lower() not in {"y", "yes"}:
+        if not asks:
             return deletion.exit_code(plan) or (0 if is_whole else 1)
+        if console.ask("Drain and delete these machines? yes/no: ").lower() not in {"y", "yes"}:
+            console.note("nothing was changed")
+            return 1
         accepted = plan
     code = _delete(args, console, config, sources, deletion, accepted=accepted)
     return code if deletion.delete_leftovers(True) else code or 1
@@ -414,8 +417,11 @@ def _delete(  # noqa: PLR0913 - what a deletion works with
         world = look_aloud(config, sources, console)
         refuse_clock(find_server_skew(world), fix="")
         plan = guard(config.fleet, deletion.decide(config.fleet, world))
-        if accepted is not None and (changes := find_drift(accepted, plan)):
-            raise PlanOutdated("refused, nothing was changed: " + "; ".join(changes))
+        if accepted is not None and find_drift(accepted, plan):
+            raise PlanRefused(
+                "refused, nothing was changed: the plan changed during the question; run the "
+                "command again"
+            )
         if not args.json and accepted is None:
             blocks = sweep_blocks(plan, is_dry=False, named=deletion.named)
             console.out(text_for(console, blocks, piped=None))

@@ -28,7 +28,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Place the approval, in addition to those of fleet.yaml; or end those of a guard and pool."""
     ordering = Ordering.of(args, console)
-    if args.end:
+    if ordering.ends(args):
         _end(args.guard, args.pool, ordering, console)
         return 0
     if args.count is None:

@@ -31,7 +31,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Place the freeze; it replaces one of the same pool and kind. Or end those of the scope."""
     ordering = Ordering.of(args, console)
-    if args.end:
+    if ordering.ends(args):
         if args.stops != FROZEN:
             raise WrongUsage(
                 "--end ends all freezes of a pool or of the fleet; remove --creates or --deletes"

@@ -20,7 +20,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Place the hold, which replaces an earlier one of the same machine; or end it."""
     ordering = Ordering.of(args, console)
-    if args.end:
+    if ordering.ends(args):
         _end(args.machine, ordering, console)
         return 0
     ordering.check_machine(args.machine)

@@ -267,7 +267,7 @@ def delete_leftovers(
     for name, cloud in clouds_of(fleet, file, SystemClock()).items():
         try:
             for each in cloud.temporary(now - LEFT_AFTER, delete=apply):
-                done = "deleted" if apply else "would be deleted"
+                done = "deleted" if apply else "`--apply` deletes it"
                 console.note(f"{name}: {each}, left by an interrupted build or upload: {done}")
         except FleetError as error:
             console.note(f"{name}: temporary machines are unknown: {error}")

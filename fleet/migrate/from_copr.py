@@ -439,7 +439,7 @@ def _note_unread(
         else:
             notes.wrong(place, "missing-key", what, _INSTEAD)
     name = notes.document.name
-    if found or filled:
+    if found or filled or notes.findings:
         return
     if hidden := _OPTION.search(whole):
         place = place_of(name, whole, hidden.start(1), len(hidden[1]))

@@ -38,6 +38,8 @@ def _fits_an_argument(text: str) -> str:
 
 
 def _named_only(value: object) -> object:
+    if not isinstance(value, str | dict):
+        raise ValueError("expected a tag or {name: TAG, priority: NUMBER}")  # noqa: TRY004 - pydantic's
     return {"name": value} if isinstance(value, str) else value
 
 

@@ -76,7 +76,7 @@ _MANY_COLUMNS = 2_000
 
 def can_solve() -> bool:
     """Import the solver; return whether it is installed: it is an extra of fleet."""
-    return hasattr(highspy, "Highs")
+    return np is not None and hasattr(highspy, "Highs")
 
 
 class Objective(NamedTuple):

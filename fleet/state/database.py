@@ -155,14 +155,16 @@ TENANCIES = sa.Table(
 
 
 @contextmanager
-def reading_rows(table: sa.Table) -> Iterator[None]:
-    """Read rows of a table; raises StoreFailed with its name if a value is malformed."""
+def reading_rows(table: sa.Table, key: str = "") -> Iterator[None]:
+    """Read rows of a table, or the row of a key; raises StoreFailed if a value is malformed."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        reason = "; ".join(line.strip() for line in str(error).splitlines()[:3])
+        lines = [line.strip() for line in str(error).splitlines() if "errors.pydantic" not in line]
+        reason = "; ".join(lines[:3])
+        row = f"an unreadable row {key!r}" if key else "an unreadable row"
         raise StoreFailed(
-            f"table {table.name} of the store has an unreadable row: {reason}; another release "
+            f"table {table.name} of the store has {row}: {reason}; another release "
             "of fleet or another program wrote it, or the disk is damaged: restore a backup, or "
             "delete the row by hand (docs/how-to/restore-lost-state.md)"
         ) from error
@@ -190,6 +192,19 @@ def create_tables(connection: sa.Connection) -> None:
                 written = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
                 connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {written}"))
     write_about(connection, ABOUT_COLUMNS)
+
+
+def _has_all_columns(connection: sa.Connection) -> bool:
+    """Return whether the store has every table and column of this version."""
+    inspector = sa.inspect(connection)
+    there = {
+        name: {column["name"] for column in inspector.get_columns(name)}
+        for name in inspector.get_table_names()
+    }
+    return all(
+        {column.name for column in table.columns} <= there.get(table.name, set())
+        for table in METADATA.sorted_tables
+    )
 
 
 def replace_rows(
@@ -326,7 +341,10 @@ _DAMAGE = (
     "database disk image is malformed",
     "Could not decode to UTF-8",
     "no such table",
+    "no such column",
 )
+_DAMAGE_STATES = frozenset({"42P01", "42703"})
+"""PostgreSQL's codes of a missing table and of a missing column."""
 _INVALID_URL_MESSAGE = (
     "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
 )
@@ -339,6 +357,8 @@ class Database:
         self.url = _add_driver(url)
         self._fleet = fleet
         self._exists = False
+        self._is_counted = False
+        """The store records that it has all columns of this version."""
         self._fence = 0
 
     @property
@@ -386,9 +406,17 @@ class Database:
             )
         self._exists = True
         with reading_rows(ABOUT):
-            has_all = int(about.get(_COLUMNS_KEY, "0")) >= _COLUMNS
-        if not has_all:
-            create_tables(connection)
+            self._is_counted = int(about.get(_COLUMNS_KEY, "0")) >= _COLUMNS
+        # A complete store is not written to: it may be read-only.
+        if not self._is_counted and not _has_all_columns(connection):
+            try:
+                create_tables(connection)
+            except sa.exc.SQLAlchemyError as error:
+                raise StoreFailed(
+                    f"the store at {self.address} lacks tables of this version of fleet, and this "
+                    f"user cannot create them ({_reason_of(error)}); run one command as a user "
+                    "who can"
+                ) from error
 
     def _refuse_older(self, path: Path) -> None:
         """Raise StoreFailed if this fleet's store is at the path that an older fleet used."""
@@ -454,12 +482,17 @@ class Database:
         try:
             yield
         except sa.exc.SQLAlchemyError as error:
-            # `orig` is the driver's own message; the wrapper repeats SQL and parameters.
-            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-            if reason.startswith(_DAMAGE):
+            reason = _reason_of(error)
+            state = getattr(getattr(error, "orig", None), "sqlstate", None)
+            if reason.startswith(_DAMAGE) or state in _DAMAGE_STATES:
                 raise StoreFailed(self._damaged_message(reason)) from error
             reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
             raise StoreFailed(f"the store at {self.address} does not answer: {reason}") from error
+
+
+def _reason_of(error: sa.exc.SQLAlchemyError) -> str:
+    """Return the first line of the driver's own message; the wrapper repeats SQL."""
+    return str(getattr(error, "orig", None) or error).splitlines()[0]
 
 
 _SQLITE_URL: ContextVar[sa.URL] = ContextVar("opened")

@@ -114,13 +114,17 @@ class Notes(Generic[Content]):
         """Return all values, sorted by name."""
         with self.begin() as connection, reading_rows(ABOUT):
             found = read_about(connection, self.prefix)
-            return {name: self.parse(found[name]) for name in sorted(found)}
+        return {name: self._parse(name, found[name]) for name in sorted(found)}
 
     def find(self, name: str) -> Content | None:
         """Return the value of a name; None if it is missing."""
         with self.begin() as connection, reading_rows(ABOUT):
             text = read_value(connection, self.prefix + name)
-            return None if text is None else self.parse(text)
+        return None if text is None else self._parse(name, text)
+
+    def _parse(self, name: str, text: str) -> Content:
+        with reading_rows(ABOUT, self.prefix + name):
+            return self.parse(text)
 
     def write(self, values: Mapping[str, Content], gone: Collection[str] = ()) -> None:
         """Replace the values of these names, and remove the names in `gone`."""
@@ -247,7 +251,8 @@ class Store(Database):
     def stacks(self) -> tuple[StackRecord, ...]:
         """Return all stacks that were created and not removed, sorted by name."""
         with self.begin() as connection, reading_rows(STACKS):
-            rows = connection.execute(sa.select(STACKS).order_by(STACKS.c.name)).mappings()
+            rows = connection.execute(sa.select(STACKS).order_by(STACKS.c.name)).mappings().all()
+        with reading_rows(STACKS):
             return tuple(StackRecord.model_validate(dict(row)) for row in rows)
 
     def record_stack(self, record: StackRecord) -> None:
@@ -689,6 +694,8 @@ class Store(Database):
             died = connection.execute(sa.select(LOCK.c.owner)).scalar()
             connection.execute(sa.delete(LOCK))
             connection.execute(sa.insert(LOCK), [row])
+            if not self._is_counted:
+                write_about(connection, ABOUT_COLUMNS)
             return died, next_fence(connection)
 
     def _held_message(self) -> str:

@@ -52,7 +52,7 @@ def test_delete_changes_nothing_when_selectors_are_not_one_way(
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "machines"), [(b"yes\n", 0, [TWO]), (b"no\n", 0, [ONE, TWO])]
+    ("answer", "code", "machines"), [(b"yes\n", 0, [TWO]), (b"no\n", 1, [ONE, TWO])]
 )
 def test_delete_asks_a_user_at_a_terminal(
     idle: Trial, answer: bytes, code: int, machines: list[str]
@@ -77,3 +77,18 @@ def test_delete_is_refused_when_plan_changes_while_it_asks(idle: Trial) -> None:
         b"".join(read_until_closed(terminal))
 
     assert (process.returncode, idle.machines()) == (4, [ONE, TWO])
+
+
+@pytest.mark.parametrize(
+    "order",
+    [("freeze",), ("hold", ONE), ("approve", "delete", "--pool", "builders", "--count", "1")],
+    ids=lambda order: order[0],
+)
+def test_end_of_an_order_is_wrong_usage_when_terms_are_given(
+    idle: Trial, order: tuple[str, ...]
+) -> None:
+    before = idle.files()
+
+    idle.told(*order, "--end", "--for", "2h", code=2)
+
+    assert idle.files() == before

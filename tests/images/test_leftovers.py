@@ -72,7 +72,7 @@ def test_it_is_only_named_until_that_is_asked(api: SimulatedHetzner) -> None:
 
     assert names(api) == ["left"]
     (note,) = console.notes
-    assert tells(note, "hetzner", "server left", "would be")
+    assert tells(note, "hetzner", "server left", "--apply")
 
 
 def test_it_is_deleted_and_nothing_else(api: SimulatedHetzner) -> None:

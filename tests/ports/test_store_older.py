@@ -8,10 +8,11 @@ import sqlalchemy as sa
 
 from fleet.errors import StoreFailed
 from fleet.model.facts import Ledger
-from fleet.state.database import METADATA, ORDERS, Rows, complete
+from fleet.state.database import ABOUT, METADATA, ORDERS, Rows, complete
 from fleet.state.store import Store
 from fleet.tickets.store import DatabaseTickets
 from tests.builders import NOW, an_attempt
+from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket
 from tests.builders.versioning import a_manifest, a_version
 from tests.ports.stores import a_record, make_older, opener, postgres_store, postgres_url, store
@@ -56,6 +57,48 @@ def test_older_store_is_read_as_without_later_records(older: Store) -> None:
     assert [each.pool for each in older.stacks()] == ["builders"]
     assert DatabaseTickets(older.begin, "tickets").tickets() == (a_ticket(),)
     assert columns_of(older) == ALL_COLUMNS
+
+
+def test_complete_store_is_unchanged_when_only_read(store: Store) -> None:
+    engine = sa.create_engine(store.url, poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sa.delete(ABOUT).where(ABOUT.c.key == "columns"))
+
+    def counted() -> bool:
+        with engine.begin() as connection:
+            query = sa.select(ABOUT).where(ABOUT.c.key == "columns")
+            return connection.execute(query).first() is not None
+
+    again = Store(store.url.render_as_string(hide_password=False), "debian")
+    again.stacks()
+    assert not counted()
+    with again.lock("ada", NOW):
+        pass
+    assert counted()
+
+
+@pytest.mark.slow
+def test_older_store_fails_with_remedy_when_user_may_only_read(
+    postgres_store: Store,
+) -> None:
+    make_older(postgres_store.url)
+    engine = sa.create_engine(postgres_store.url, poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP ROLE IF EXISTS reader"))
+        connection.execute(sa.text("CREATE ROLE reader LOGIN"))
+        connection.execute(sa.text("GRANT USAGE ON SCHEMA public TO reader"))
+        connection.execute(sa.text("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"))
+    url = postgres_store.url.set(username="reader")
+
+    try:
+        with pytest.raises(StoreFailed) as failed:
+            Store(url.render_as_string(hide_password=False), "debian").stacks()
+    finally:
+        with engine.begin() as connection:
+            connection.execute(sa.text("DROP OWNED BY reader"))
+            connection.execute(sa.text("DROP ROLE reader"))
+
+    assert tells(str(failed.value), "permission denied", "user who can")
 
 
 def test_older_store_takes_new_records(older: Store) -> None:
