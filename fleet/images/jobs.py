@@ -29,8 +29,8 @@ from fleet.images.boot import choose_accelerator
 from fleet.images.checks import last_line, open_disk
 from fleet.images.programs import ENVIRONMENT, PROXIES, held, missing, need
 from fleet.model.images import (
+    ImageTestJob,
     Test,
-    TestJob,
     executors_of,
     is_judged,
     is_old_worker,
@@ -57,7 +57,7 @@ class WorkerTestResult:
     """The tags that the worker reports, and the result of each job."""
 
     tags: tuple[str, ...] = ()
-    jobs: dict[str, TestJob] = field(default_factory=dict)
+    jobs: dict[str, ImageTestJob] = field(default_factory=dict)
 
 
 def jobs_of(recipe: ImageRecipe) -> tuple[str, ...]:
@@ -157,11 +157,11 @@ def _run_jobs(machine: RootShell, recipe: ImageRecipe, site: _Site, tell: Tell) 
     found = WorkerTestResult()
     for told in _run_all_networks(machine, recipe, site, [*_order_jobs(wanted, tried)]):
         _record_result(told, found, wanted, tell)
-    found.jobs |= {each: TestJob(name=each, unproven=why) for each, why in tried.items()}
+    found.jobs |= {each: ImageTestJob(name=each, unproven=why) for each, why in tried.items()}
     for each in wanted:
         if each not in found.jobs:
             problem = f"it did not end: {_last_log_line(site.log)} ({site.log})"
-            found.jobs[each] = TestJob(name=each, problem=problem)
+            found.jobs[each] = ImageTestJob(name=each, problem=problem)
     jobs = tuple(found.jobs[each] for each in wanted)
     return Test(
         kind="jobs",
@@ -175,7 +175,7 @@ def _run_jobs(machine: RootShell, recipe: ImageRecipe, site: _Site, tell: Tell) 
 
 def prove_nothing(recipe: ImageRecipe, reason: str) -> Test:
     """Return a test whose jobs are all unproven for a reason."""
-    jobs = tuple(TestJob(name=each, unproven=reason) for each in jobs_of(recipe))
+    jobs = tuple(ImageTestJob(name=each, unproven=reason) for each in jobs_of(recipe))
     return Test(kind="jobs", at=utc_now(), seconds=0.0, jobs=jobs, nothing_run=reason)
 
 
@@ -202,7 +202,7 @@ def refuted_claims(recipe: ImageRecipe, test: Test) -> tuple[str, ...]:
     )
 
 
-def _proven_tags(found: WorkerTestResult, jobs: Sequence[TestJob]) -> tuple[str, ...]:
+def _proven_tags(found: WorkerTestResult, jobs: Sequence[ImageTestJob]) -> tuple[str, ...]:
     """Return the tags whose job succeeded, and the worker's tags that need no job."""
     good = {each.name for each in jobs if each.is_proven}
     executors = {f"worker:{each}" for each in good if each.startswith("executor:")}
@@ -274,9 +274,11 @@ def _record_result(
     if "tags" in told:
         found.tags = tuple(told["tags"])
     elif "here" in told:
-        found.jobs |= {each: TestJob(name=each, unproven=told["here"]) for each in told["jobs"]}
+        found.jobs |= {
+            each: ImageTestJob(name=each, unproven=told["here"]) for each in told["jobs"]
+        }
     else:
-        job = TestJob(name=told["job"], seconds=told["seconds"], problem=told["error"])
+        job = ImageTestJob(name=told["job"], seconds=told["seconds"], problem=told["error"])
         found.jobs[job.name] = job
         good = "proven" if job.name in wanted else "made a root for the other jobs"
         tell(f"{job.name}: {job.problem or good} after {job.seconds:.0f} s")

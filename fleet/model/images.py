@@ -384,7 +384,7 @@ class ManifestFile(Value):
     size: int = Field(description="In bytes.")
 
 
-class TestJob(Value):
+class ImageTestJob(Value):
     """A small job for one executor or task, and its result."""
 
     name: str = Field(description="Tag, for example executor:unshare or task:sbuild.")
@@ -408,7 +408,7 @@ class Test(Value):
     provides: tuple[str, ...] = Field(
         (), description="Tags that its jobs proved, or that its worker reported, sorted."
     )
-    jobs: tuple[TestJob, ...] = later((), "The jobs, in their order.")
+    jobs: tuple[ImageTestJob, ...] = later((), "The jobs, in their order.")
     nothing_run: str = later("", "Why no job was run.")
 
     @property

@@ -681,10 +681,12 @@ class Store(Database):
         """Hold a lock that the kernel, or PostgreSQL, releases when the process dies."""
         path = self._file
         lock = hold_lock_file(f"{path}.lock") if path else hold_server_lock(self.url, self._fleet)
-        with self._translating_errors(), lock as held:
-            if not held:
-                raise Locked(f"{self._held_message()}; wait for it to end")
-            yield
+        with self._translating_errors(), lock as is_held:
+            if is_held:
+                yield
+                return
+        # The connection is free again: a pool of connections may have no other one.
+        raise Locked(f"{self._held_message()}; wait for it to end")
 
     def _record_owner(self, owner: str, now: datetime) -> tuple[str | None, int]:
         """Record the owner; return the owner that died with the lock, and the new lock number."""

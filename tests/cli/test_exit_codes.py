@@ -105,7 +105,6 @@ def test_every_exit_code_has_its_cause(
         (["plan", "--colour"], "unrecognized arguments: --colour"),
         (["validate", "my.yaml"], "arguments: my.yaml; did you mean --file my.yaml?"),
         (["plan", "--wrld=x.json"], "arguments: --wrld=x.json; did you mean --world?"),
-        (["explain", "machine", "x"], "worker,powerful}: invalid choice: 'machine'"),
         (["prices"], "the following arguments are required: ACTION, one of check"),
     ],
 )

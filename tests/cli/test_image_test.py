@@ -8,7 +8,7 @@ import pytest
 
 from fleet.images import command_test
 from fleet.images.folder import finish_build, open_build, read_manifest, verify
-from fleet.model.images import Manifest, TestJob, Version, recipe_digest
+from fleet.model.images import ImageTestJob, Manifest, Version, recipe_digest
 from fleet.model.images import Test as Found
 from tests.builders import NOW
 from tests.builders.image_trees import a_recipe
@@ -136,15 +136,15 @@ def test_a_worker_that_gets_no_work_from_debusine_is_noted(
 
 
 JOBS = (
-    TestJob(name="executor:unshare", seconds=8),
-    TestJob(name="executor:qemu", unproven="this computer has no KVM that works"),
-    TestJob(name="task:sbuild", seconds=40),
+    ImageTestJob(name="executor:unshare", seconds=8),
+    ImageTestJob(name="executor:qemu", unproven="this computer has no KVM that works"),
+    ImageTestJob(name="task:sbuild", seconds=40),
 )
 PROVEN = ("worker:executor:unshare", "worker:task:worker:sbuild:version:1")
 
 
 def run_jobs(
-    monkeypatch: pytest.MonkeyPatch, *jobs: TestJob, provides: tuple[str, ...] = ()
+    monkeypatch: pytest.MonkeyPatch, *jobs: ImageTestJob, provides: tuple[str, ...] = ()
 ) -> None:
     """Have the jobs of an image end so."""
     problems = tuple(f"{each.name} failed: {each.problem}" for each in jobs if each.problem)
@@ -180,7 +180,9 @@ def test_image_test_fails_when_a_job_fails(
     trial: Trial, fit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(trial, fit)
-    run_jobs(monkeypatch, TestJob(name="executor:incus-lxc", problem="exec: dnsmasq: not found"))
+    run_jobs(
+        monkeypatch, ImageTestJob(name="executor:incus-lxc", problem="exec: dnsmasq: not found")
+    )
 
     code, _ = trial.do("image", "test", "trixie", "--boot")
 

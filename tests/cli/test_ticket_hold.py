@@ -27,7 +27,7 @@ def held_and_released(story: Story, *, closed: bool) -> None:
     if closed:
         story.run("ticket", "close", "1", "--user", "ada")
     story.step(holds=99)
-    story.run("release", FIRST)
+    story.run("hold", FIRST, "--end")
     story.step(holds=99)
     if not closed:
         story.run("ticket", "close", "1", "--user", "ada")
