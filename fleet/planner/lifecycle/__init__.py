@@ -1,5 +1,5 @@
-"""The rules of life: which machines are kept, created, replaced, drained and deleted, and why.
+"""The rules of life decide which machines are kept, created, replaced, drained and deleted.
 
-Start reading with `table.py`, which lists the rules in order, and `rule.py` with their base class.
-`begin.py` creates the plan of each pool.
+Start reading with `table.py`, which lists the rules in order, and `rule.py`, which has their base
+class. `begin.py` creates the plan of each pool.
 """

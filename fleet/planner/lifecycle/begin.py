@@ -1,6 +1,6 @@
-"""Create the plan of each pool with the actions that do not depend on demand.
+"""Create the plan of each pool, with the removals that do not depend on demand.
 
-Machines that are removed regardless of demand get no new work, so this step precedes allocation.
+This step precedes the allocation, so that the removed machines get no new work.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from fleet.tagrules.offers import offer_of_pool
 def begin_pool_plans(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
 ) -> dict[str, PoolPlan]:
-    """Create the plans of all pools, with all removals that do not depend on demand."""
+    """Map pool name to the pool's plan, with the removals that do not depend on demand."""
     pool_plans = _begin(fleet, world, inventories)
     apply_rules(pool_plans.values(), "before")
     return pool_plans

@@ -1,9 +1,9 @@
-"""The order in which workers are deleted.
+"""Define the order in which workers are deleted.
 
-Machines due for replacement come first, then those with the shortest paid time, then those that
-the queue would use last. Debusine assigns work to the worker that has been connected longest, so
-it uses the youngest machine last. For other queues only past use is known: the longest idle
-machine was used least. Ties are broken by name, so that equal inputs give equal plans.
+Machines due for replacement come first, then machines with the shortest paid time, then machines
+that the queue would use last. Debusine assigns work to the worker that has been connected longest,
+so Debusine uses the youngest machine last. For other queues, the machine that has been idle
+longest comes first. Ties are broken by name, so that equal inputs give equal plans.
 """
 
 from collections.abc import Iterable
@@ -18,21 +18,21 @@ from fleet.schema.model import DebusineQueue, Pool, TicketQueue
 from fleet.words import lives
 
 _DEFAULT_DELETE_SECONDS = 120
-"""Seconds from the start of a run to the deletion of its machines, if not measured yet."""
+"""Seconds from the start of a run until its deletions are done, if no run measured them yet."""
 _MIN_DELETE_SECONDS = 60
-"""Minimum seconds: a run may start late."""
+"""Minimum seconds from the start of a run until its deletions are done: a run may start late."""
 _MAX_GAPS = 2
-"""Number of latest gaps between runs, of which the shortest counts: an outage is only one gap."""
+"""The shortest of this number of latest gaps between runs counts: an outage is only one gap."""
 
 
 def scale_down_order(pool_plan: PoolPlan, units: Iterable[Unit]) -> list[Unit]:
-    """Sort units in deletion order."""
+    """Sort units so that the first to delete comes first."""
 
     def rank(unit: Unit) -> tuple[bool, int, timedelta, str]:
         paid, next_end = _paid_seconds(pool_plan, unit)
         return (
             unit.name not in pool_plan.due,
-            # A later run cannot delete these units within their paid time.
+            # Units that the next run can still delete within their paid time come last.
             paid if paid >= next_end else 0,
             _queue_preference(pool_plan, unit),
             unit.name,
@@ -42,17 +42,17 @@ def scale_down_order(pool_plan: PoolPlan, units: Iterable[Unit]) -> list[Unit]:
 
 
 def youngest_first(booting: Iterable[Unit]) -> list[Unit]:
-    """Sort booting machines in deletion order."""
+    """Sort booting machines so that the first to delete comes first: the youngest."""
     by_name = sorted(booting, key=lambda unit: unit.name)
     return sorted(by_name, key=lambda unit: unit.since or NEVER, reverse=True)
 
 
 def paid_for(pool_plan: PoolPlan, unit: Unit) -> str:
-    """Return why to keep a machine that is already paid for; empty if this run is its last chance.
+    """Return the reason to keep a machine within its paid time; empty to delete it now.
 
-    A machine that this run cannot delete before its next billing increment has that increment too:
-    it is kept until the last run that can delete it before the end of that increment. With
-    `retire.at: once` it is not kept.
+    A machine is deleted by the last run that can finish before the next billing increment. If this
+    run cannot finish in time, the next increment counts as paid. With `retire.at: once`, a machine
+    is not kept.
     """
     if pool_plan.pool is None or not _is_kept_while_paid(pool_plan.pool):
         return ""
@@ -63,9 +63,9 @@ def paid_for(pool_plan: PoolPlan, unit: Unit) -> str:
 
 
 def deletion_age(pool: object, tariff: Tariff, seconds: int) -> int:
-    """Return the age at which a surplus machine is deleted that runs may delete at this age.
+    """Return the age in seconds at which a machine is deleted if it is surplus at this age.
 
-    It is the end of a billing step, or the same age with `retire.at: once`.
+    This is the end of the billing increment; with `retire.at: once`, it is `seconds`.
     """
     age = max(1, seconds)
     if isinstance(pool, Pool) and not _is_kept_while_paid(pool):
@@ -78,16 +78,16 @@ def _is_kept_while_paid(pool: Pool) -> bool:
 
 
 def deleting_seconds(world: World) -> int:
-    """Return the seconds that a run needs to delete machines: as measured, with a margin."""
+    """Return the seconds from the start of a run until its deletions are done, as measured."""
     if world.delete_seconds is None:
         return _DEFAULT_DELETE_SECONDS
     return max(_MIN_DELETE_SECONDS, world.delete_seconds)
 
 
 def _paid_seconds(pool_plan: PoolPlan, unit: Unit) -> tuple[int, int]:
-    """Return the end of the paid time if deleted now, and the deletion time by the next run.
+    """Return (end of the paid time if deleted now, deletion time by the next run).
 
-    Both are in seconds from now. (0, 1) if the price is unknown.
+    Both are in seconds from now. Return (0, 1) if the price is unknown.
     """
     machine, now = unit.machine, pool_plan.world.time
     created = machine.created_at if machine else None
@@ -104,10 +104,10 @@ def _paid_seconds(pool_plan: PoolPlan, unit: Unit) -> tuple[int, int]:
 
 
 def _count_removal_runs(pool_plan: PoolPlan, unit: Unit) -> int:
-    """Return the number of runs needed to delete a machine.
+    """Return the number of runs that it takes to delete a machine.
 
-    One run per queue drains the worker; the next run that observes it drained and idle deletes it.
-    Machines without a registered worker, or assigned by fleet alone, are not drained.
+    One run per queue drains the worker; then a run deletes the drained and idle worker. A machine
+    without a registered worker, or of a ticket queue, needs no drain.
     """
     queue = pool_plan.fleet.queues.get(unit.registry or "")
     is_drained = unit.registry is not None and not isinstance(queue, TicketQueue)
@@ -115,9 +115,9 @@ def _count_removal_runs(pool_plan: PoolPlan, unit: Unit) -> int:
 
 
 def _seconds_between_runs(pool_plan: PoolPlan) -> int:
-    """Return the interval of runs: `cadence`, or longer if the latest two gaps were.
+    """Return the seconds between runs: the shorter of the two latest gaps, at least `cadence`.
 
-    With `cadence` alone, no run of a slower timer would ever be the last in time.
+    With `cadence` alone, each run of a slower timer would expect a further run in time.
     """
     world = pool_plan.world
     runs = () if isinstance(world.runs, Unknown) else world.runs
@@ -127,7 +127,7 @@ def _seconds_between_runs(pool_plan: PoolPlan) -> int:
 
 
 def _queue_preference(pool_plan: PoolPlan, unit: Unit) -> timedelta:
-    """Return a sort key that is smaller the later the unit's queue would use it."""
+    """Return a sort key: the smaller it is, the later the queue would use the unit."""
     queue = pool_plan.fleet.queues.get(unit.registry or "")
     created = unit.machine.created_at if unit.machine else None
     if isinstance(queue, DebusineQueue) and created is not None:

@@ -1,18 +1,18 @@
-"""Delete failed machines: never registered, without tags, stopped, or disconnected.
+"""Delete failed machines: never registered, without tags, stopped, disconnected or broken.
 
-Tokens are revoked first, so that no worker registers during the deletion. If the token cannot be
-revoked, the machine is kept and the plan reports it. A worker that was registered before did boot:
-if many of them vanish, their registry lost data, and guards refuse the deletion.
+fleet revokes the token first, so that no worker registers during the deletion. If no registry can
+revoke the token, fleet keeps the machine and the plan reports it. If workers that had registered
+vanish from their registry, it may have lost data: guards refuse to delete many such machines.
 
-A connected worker without tags gets no work until its queue asks for them again, an hour later: it
-is replaced. An idle worker that is disconnected for long is replaced too, unless its queue hears
-no worker: then the queue or its network is down. A machine that its provider repeatedly found
-broken gets no new work and is deleted once idle; while it boots, only boot.deadline counts. Work
-on a stopped machine has ended.
+A worker that is connected without tags is replaced: its queue asks for tags only once per hour. An
+idle worker that is disconnected for long is replaced, unless its queue hears no worker at all (the
+queue or its network is down). A machine that its provider repeatedly found broken gets no new work
+and is deleted when idle; while the machine boots, only boot.deadline counts. Work on a stopped
+machine has ended.
 
-Steps of an interrupted apply are finished with their recorded inputs. A creation without a machine
-is dropped instead if fleet.yaml no longer wants it, or if failures close its option. A paused pool
-is not changed.
+fleet finishes the steps of an interrupted apply with their recorded inputs. It drops a creation
+that has no machine yet if fleet.yaml no longer wants it, or if failures close its option. Nothing
+changes in a paused pool.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ from fleet.words import lives
 
 
 class DeafWorker(LifeRule):
-    """Its worker is connected for long, but reports no tags."""
+    """A machine whose worker is connected for long, but reports no tags."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Delete workers that are connected for long but report no tags."""
@@ -57,10 +57,10 @@ class DeafWorker(LifeRule):
 
 
 class StoppedMachine(LifeRule):
-    """Its machine is off."""
+    """A machine that is off."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete stopped machines: nothing runs on them, whatever their registry reports."""
+        """Delete stopped machines, whose work has ended regardless of their registry's report."""
         for unit in pool_plan.inventory.having(UnitState.STOPPED):
             if not unit.awaits_token:
                 yield delete(unit, Reason.STOPPED, lives.explain_stopped(unit.work_in_vain))
@@ -73,12 +73,12 @@ class StoppedMachine(LifeRule):
 
 
 class DisconnectedWorker(LifeRule):
-    """Its worker is idle and disconnected for long."""
+    """A machine whose idle worker is disconnected for long."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete idle workers that are disconnected for long, while their queue hears others.
+        """Delete idle workers that are disconnected for long, if their queue hears other workers.
 
-        Busy workers are kept: they may reconnect with their running work.
+        Keep busy workers, because they may reconnect with their running work.
         """
         for unit in pool_plan.inventory.having(UnitState.DISCONNECTED):
             away = seconds_away(pool_plan.world, unit.worker)
@@ -87,10 +87,10 @@ class DisconnectedWorker(LifeRule):
 
 
 class BrokenMachine(LifeRule):
-    """Its provider or its port reports a failure."""
+    """A machine whose provider or port reports a failure."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Drain machines that their provider found broken; delete the disconnected ones."""
+        """Drain and replace broken machines; delete broken machines that are disconnected."""
         for unit in pool_plan.inventory.units:
             if not unit.has_failed or unit.name in pool_plan.leaving:
                 continue
@@ -104,7 +104,7 @@ class BrokenMachine(LifeRule):
 
 
 class FailedBoot(LifeRule):
-    """Its worker did not register, or its machine did not become ready, in time."""
+    """A machine that did not register, or become ready, in time."""
 
     clock: ClassVar = "boot"
     keys: ClassVar = {
@@ -113,7 +113,7 @@ class FailedBoot(LifeRule):
     }
 
     def limit(self, life: MachineLife) -> LifeLimit | None:
-        """Return the deadline of the boot."""
+        """Return the limit on the boot time."""
         boot = boot_of(life.pool)
         return LifeLimit("boot", boot.deadline, boot.key)
 
@@ -136,7 +136,7 @@ class FailedBoot(LifeRule):
 
 
 def _explain_expired_token(world: World, unit: Unit) -> str:
-    """Explain an expired token that prevented registration; empty if the token is valid."""
+    """Explain that the token expired before the registration; empty if the token is valid."""
     until = unit.worker.token_expires if unit.worker else None
     if until is None or until > world.time:
         return ""
@@ -144,12 +144,12 @@ def _explain_expired_token(world: World, unit: Unit) -> str:
 
 
 class GoneMachine(LifeRule):
-    """Its provider no longer lists it."""
+    """A machine that its provider no longer lists."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete vanished machines.
+        """Delete vanished machines, and keep missing machines that may return.
 
-        One with a ticket is dropped from its stack, and its ticket fails.
+        If a vanished machine has a ticket, remove its record from the stack; the ticket fails.
         """
         provider = pool_plan.inventory.provider
         absences = {
@@ -177,10 +177,10 @@ class GoneMachine(LifeRule):
 
 
 class InterruptedRun(LifeRule):
-    """An earlier apply was killed while it created or deleted the machine."""
+    """A machine whose creation or deletion an earlier, killed apply did not finish."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Add the unfinished creations and deletions of an earlier apply."""
+        """Repeat the unfinished creations and deletions of an earlier apply."""
         paused = pool_plan.pool is not None and pool_plan.pool.mode == "pause"
         if pool_plan.inventory.blind or paused:
             return
@@ -202,7 +202,7 @@ _TABLES = "labels", "settings"
 
 
 def _explain_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
-    """Return why the pool's option for these inputs is closed; empty if open."""
+    """Return the reason why the pool's option for these inputs is closed; empty if open."""
     way = inputs.type, market_of(inputs)
     ways = (option for option in pool_plan.options if (option.type, option.market) == way)
     return next((each.closed.reason if each.closed else "" for each in ways), "")
@@ -217,7 +217,7 @@ def _finish_creations(pool_plan: PoolPlan) -> Iterator[Proposal]:
         if unit.inputs is None:
             continue
         failed = pool_plan.creations.get(unit.name, "")
-        # A creation that fails in every run would keep its request from pools that work.
+        # A creation that fails in every run would keep its request away from working pools.
         closed = _explain_closed(pool_plan, unit.inputs)
         if unit.machine is None and (closed or held >= most):
             because = lives.explain_unmade(failed, closed)

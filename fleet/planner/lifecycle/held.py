@@ -1,7 +1,7 @@
 """Keep machines that an operator holds: they get no new work and are not deleted.
 
-The worker of a held machine is drained. After the hold it gets work again, unless there is another
-reason to delete it. Earlier drains for another reason continue.
+fleet drains the worker of a held machine. After the hold, the worker gets work again, unless it
+was drained for another reason, or there is a reason to delete the machine.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,16 +18,16 @@ from fleet.schema.model import Fleet
 from fleet.words import lives
 
 HOLD_SECONDS = 86400
-"""Seconds that a machine which failed to boot is held."""
+"""Seconds for which fleet holds a machine that failed to boot."""
 _FROZEN_BY_UNREAD: Mapping[str, Frozen] = {"attempts": "creates", "departures": "deletes"}
-"""Unreadable record to the actions that it freezes: creations that may fail, or deletions."""
+"""Record to the kind of actions that are frozen if the record is unreadable."""
 
 
 def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
-    """Return the active orders, by the current names of pools.
+    """Return the active orders of operators, under the current pool names.
 
-    If they are unreadable, everything is frozen. An unreadable record freezes the actions that it
-    might forbid.
+    If the orders are unreadable, return a freeze of all actions. For another unreadable record,
+    add a freeze of the actions that the record might forbid.
     """
     freeze = Freeze(by=FLEET, at=world.time, until=world.time, reason="")
     if isinstance(world.orders, Unknown):
@@ -50,7 +50,7 @@ def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
 
 
 def why_frozen(fleet: Fleet, world: World, pool: str, kind: Frozen = "creates") -> str:
-    """Return why creations, or deletions, in a pool are frozen; empty if they are not."""
+    """Return the reason why creations or deletions in a pool are frozen; empty if not frozen."""
     for order in orders_of(fleet, world):
         if isinstance(order, Freeze) and order.pool in (None, pool) and kind in order.stops:
             return order.sentence
@@ -58,9 +58,10 @@ def why_frozen(fleet: Fleet, world: World, pool: str, kind: Frozen = "creates") 
 
 
 def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> Proposal:
-    """Return whether a machine that failed to boot is held: if `boot.on_failure` has a free slot.
+    """Propose to hold a machine that failed to boot, or to delete it.
 
-    A machine is held only in the run that detects its failure: a released one is deleted.
+    Hold the machine unless fleet already holds `boot.on_failure.hold` machines of the pool. Only
+    the run that detects the failure holds a machine, so a released machine is deleted.
     """
     wanted = boot_of(pool_plan.pool).on_failure
     held = [each for each in pool_plan.inventory.units if each.held and each.held.by == FLEET]
@@ -87,15 +88,15 @@ def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> Proposal:
 
 
 def is_all_frozen(fleet: Fleet, world: World) -> bool:
-    """Return whether creations are frozen in all pools: then shared resources are not changed."""
+    """Return whether creations are frozen in all pools, so that shared resources do not change."""
     return bool(why_frozen(fleet, world, ""))
 
 
 class HeldMachine(LifeRule):
-    """An operator, or fleet after a failed boot, holds it."""
+    """A machine that an operator holds, or that fleet holds after a failed boot."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Drain held machines and report the holder."""
+        """Keep and drain held machines; the reason names the holder."""
         for unit in pool_plan.inventory.units:
             if unit.held is None:
                 continue
@@ -106,6 +107,6 @@ class HeldMachine(LifeRule):
                 unit.state in (UnitState.IDLE, UnitState.BUSY, UnitState.DISCONNECTED)
                 and not is_drained
             ):
-                # A machine that registered during fleet's hold failed to boot: it is deleted.
+                # If a machine registers during fleet's hold, it is deleted as a failed boot.
                 reason = Reason.BOOT_FAILED if unit.held.by == FLEET else Reason.HELD
                 yield drain(unit, reason, because)

@@ -1,9 +1,9 @@
 """Delete orphans: machines for tickets that are in no stack and have no ticket.
 
-A machine of an interrupted apply is resumed and no orphan. Neither is a machine whose name no run
-would choose: an operator may be adopting it. One listing may be wrong: after the first the machine
-gets no ticket, and a later one, after ten minutes, confirms its deletion. Without the pool's
-stack, no machine is an orphan.
+A machine of an interrupted apply is no orphan: fleet resumes its creation. A machine whose name
+fleet would not choose is no orphan either: an operator may be adopting it. Because one listing may
+be wrong, a machine gets no ticket after the first listing, and is deleted after a listing ten
+minutes later. If a pool has no stack, none of its machines is an orphan.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ from fleet.schema.model import TicketQueue, is_named_by_fleet
 from fleet.words import lives
 
 CONFIRMATION_DELAY = timedelta(minutes=10)
-"""Minimum time between the first listing and the one that confirms it."""
+"""Minimum time between the first listing of an orphan and the listing that confirms it."""
 
 
 class OrphanMachine(LifeRule):
-    """It is for tickets, and neither a stack nor a ticket knows it."""
+    """A machine for tickets that is in no stack and has no ticket."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Drain orphans, and delete those that two listings confirm."""
+        """Drain orphans; delete an orphan after a second listing."""
         for unit in _orphans(pool_plan):
             since = unit.worker.since if unit.worker and unit.worker.draining else None
             if unit.worker is not None and unit.may_run:
@@ -41,8 +41,8 @@ class OrphanMachine(LifeRule):
             elif drained < CONFIRMATION_DELAY:
                 yield keep(unit, Reason.ORPHAN, because)
             else:
-                # Idle since a listing reported it, or since its last ticket ended. It was listed
-                # when assigned to that ticket and is for no other one: it is deleted in any case.
+                # `since` is the first listing or the end of the machine's last ticket. That ticket
+                # proves an earlier listing, so the machine can be deleted in both cases.
                 yield delete(unit, Reason.ORPHAN, because)
 
 
@@ -53,7 +53,7 @@ def _orphans(pool_plan: PoolPlan) -> list[Unit]:
     serves_tickets = pool_plan.pool is not None and isinstance(desk, TicketQueue)
     if not serves_tickets or inventory.stack is None or not pool_plan.may_remove:
         return []
-    # Another machine may have a name that a stack records: orders refer to names.
+    # Skip names that a stack records: orders of operators refer to machines by name.
     known = inventory.stack.ids
     return [
         unit
@@ -63,7 +63,7 @@ def _orphans(pool_plan: PoolPlan) -> list[Unit]:
 
 
 def _is_named_by_us(pool_plan: PoolPlan, unit: Unit) -> bool:
-    """Return whether a machine's name matches those that fleet creates for its pool."""
+    """Return whether a machine has a name that fleet would choose in its pool."""
     if unit.machine is None:
         return False
     return is_named_by_fleet(pool_plan.fleet.fleet, unit.machine.pool, unit.name)

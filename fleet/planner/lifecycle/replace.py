@@ -1,19 +1,18 @@
 """Detect outdated machines, and replace them in batches within time windows.
 
-Windows are in local time: the hour skipped in spring does not occur, the one repeated in autumn
-occurs twice. An end at or before its start is on the next day; the days are those on which a
-window starts.
+Windows are in local time: the hour that is skipped in spring does not occur, and the hour that is
+repeated in autumn occurs twice. If the end of a window is not after its start, the window ends on
+the next day. The weekdays of a window are the days on which it starts.
 
-Replacement is surge first: if min or spare needs the due worker, a new machine is created, and the
-run that observes it registered drains the old one. Without capacity under workers.max the old one
-is drained first. Unneeded workers, and busy ones beyond min, are drained immediately; a busy
-worker finishes its work. No record pairs old and new machines: the step counts ready and booting
-ones, and so continues after an interruption.
+A due worker that min or spare needs is replaced surge first: fleet creates a new machine, and
+drains the old worker when the new worker has registered. If workers.max allows no further machine,
+the old worker is drained first. Other due workers are drained immediately; a busy worker finishes
+its work. No record pairs old and new machines: each run counts ready and booting machines, so a
+replacement continues after an interruption.
 
 A machine is outdated if its digest matches no current option of its pool. The digest excludes
 settings that only control behaviour (limits, budgets, guards, times, mode, the name of the pool).
-In a pool that creates no machines nothing is outdated, as replacements are impossible. Age counts
-from the creation of a machine.
+If a pool creates no machines, its machines are never outdated, because no replacement is possible.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -42,19 +41,19 @@ from fleet.words import lives
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY_MINUTES = 24 * 60
 _LOOK_AHEAD_DAYS = 15
-"""Days to search ahead: a window skipped by a clock change opens a week later."""
+"""Days to search ahead: a window that a clock change skips opens a week later."""
 
 
 @dataclass(frozen=True)
 class DailyWindow:
-    """Daily hours on some weekdays, in a time zone."""
+    """A daily time window on some weekdays, in a time zone."""
 
     days: frozenset[int]
-    """Weekdays on which it starts; Monday is 0."""
+    """Weekdays on which the window starts; Monday is 0."""
     start: int
-    """Minutes after midnight."""
+    """Start of the window in minutes after midnight."""
     end: int
-    """Minutes after the same midnight: more than a day if it ends on the next day."""
+    """End in minutes after midnight of the start day; above 1440 if it is on the next day."""
     zone: str
 
     def is_open(self, now: datetime) -> bool:
@@ -69,7 +68,7 @@ class DailyWindow:
         return today or yesterday
 
     def next_opening(self, now: datetime) -> datetime | None:
-        """Return its next start in UTC; None if its time zone is unknown."""
+        """Return the next start of the window in UTC; None if its time zone is unknown."""
         zone = _zone(self.zone)
         if zone is None:
             return None
@@ -84,9 +83,9 @@ class DailyWindow:
 
 
 def parse_window(text: str, zone: str) -> DailyWindow:
-    """Parse a window of fleet.yaml; `zone` is the default time zone.
+    """Parse a valid window such as `mon-fri 07:00-17:00 Europe/Berlin`.
 
-    The schema has checked the format, as in `mon-fri 07:00-17:00 Europe/Berlin`.
+    `zone` is the time zone of a window that states no zone.
     """
     days, hours, *named = text.split(" ")
     first, _, last = days.partition("-")
@@ -102,7 +101,7 @@ def parse_window(text: str, zone: str) -> DailyWindow:
 
 
 def why_closed(windows: Iterable[DailyWindow], now: datetime) -> str:
-    """Return why all windows are closed; empty if one is open or no window exists."""
+    """Return the reason why all windows are closed; empty without windows or if one is open."""
     windows = tuple(windows)
     if not windows or any(window.is_open(now) for window in windows):
         return ""
@@ -127,12 +126,12 @@ _READY = (UnitState.IDLE, UnitState.BUSY)
 
 
 class Replacement(LifeRule):
-    """It is due for replacement, and its turn has come."""
+    """A machine that is due for replacement."""
 
     keys: ClassVar = {Reason.WAITS_FOR_WINDOW: ("replace",)}
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Create replacements and drain due workers, within share, windows and limits."""
+        """Create replacements and drain due workers, within `replace.at_a_time` and windows."""
         if pool_plan.pool is None or not pool_plan.may_remove:
             return
         due = [
@@ -168,7 +167,7 @@ def replaceable(pool_plan: PoolPlan) -> list[Unit]:
 
 
 def _count_free_slots(pool_plan: PoolPlan, pace: ReplacementPace) -> int:
-    """Return how many further workers may be in replacement now."""
+    """Return the number of further workers whose replacement may start now."""
     going = sum(is_going(unit) for unit in pool_plan.inventory.units if unit.name in pool_plan.due)
     held = sum(unit.state in (*_READY, UnitState.DRAINING) for unit in pool_plan.inventory.units)
     return max(0, pace.turns(held) - going)
@@ -176,7 +175,7 @@ def _count_free_slots(pool_plan: PoolPlan, pace: ReplacementPace) -> int:
 
 @dataclass
 class _Stock:
-    """Counts of ready and booting workers, minus those drained so far."""
+    """Numbers of ready and booting workers that remain after the drains so far."""
 
     min: int
     spare: int
@@ -188,20 +187,20 @@ class _Stock:
     """Whether a machine was booting before this step created one."""
 
     def take(self, unit: Unit) -> None:
-        """Remove a worker from the counts."""
+        """Subtract a ready worker from the counts."""
         self.ready -= 1
         self.ready_free -= unit.state is UnitState.IDLE
 
     def is_enough(self, unit: Unit, *, with_coming: bool = False) -> bool:
-        """Return whether the remaining workers satisfy min and spare."""
+        """Return whether the remaining workers satisfy min and spare without this unit."""
         left = self.ready + (self.coming if with_coming else 0)
         free = self.ready_free + (self.coming_free if with_coming else 0)
-        # Draining a busy worker does not reduce the spare ones.
+        # Draining a busy worker does not reduce the number of spare workers.
         return left >= self.min and (unit.state is UnitState.BUSY or free >= self.spare)
 
 
 def _take_stock(pool_plan: PoolPlan) -> _Stock:
-    """Count ready and booting workers before any due one is drained."""
+    """Count ready and booting workers before any due worker is drained."""
     staying = pool_plan.staying
     made = [
         a
@@ -223,7 +222,7 @@ def _take_stock(pool_plan: PoolPlan) -> _Stock:
 
 
 def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit) -> Generator[Proposal, None, str]:
-    """Take the next step for a due worker; return why it is kept, else empty."""
+    """Drain a due worker or create its replacement; return why it is kept, or empty if drained."""
     reason, because = pool_plan.due[unit.name]
     stock.take(unit)
     if stock.is_enough(unit):
@@ -248,10 +247,9 @@ def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit) -> Generator[Propos
 
 
 def _is_capacity_coming(pool_plan: PoolPlan) -> bool:
-    """Return whether a booting or removed machine will free capacity, so this one can wait.
+    """Return whether another machine will make room, so that a due worker need not be drained yet.
 
-    If workers.max equals the needed count, only deletions of this run free capacity: then the
-    whole share is replaced immediately.
+    If min and spare require workers.max machines, only deletions of this run make room.
     """
     size = size_of(pool_plan.pool)
     if any(isinstance(action, Delete) for action in pool_plan.actions):
@@ -264,7 +262,7 @@ def _is_capacity_coming(pool_plan: PoolPlan) -> bool:
 
 
 class OutdatedMachine(LifeRule):
-    """It was created from another config or image than the current one."""
+    """A machine whose config or image differs from the current config or image."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Mark outdated machines as due for replacement."""
@@ -277,10 +275,10 @@ class OutdatedMachine(LifeRule):
 
 
 def _canary_candidates(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the workers to replace by a candidate until it has its share, in order.
+    """Return the workers to replace so that the candidate image gets its share, in order.
 
-    Workers that are due for other reasons are replaced by the candidate first. If the pool shrank
-    and the candidate exceeds its share, its machines are kept.
+    Workers that are due for other reasons already count to this share. If the pool shrank and the
+    candidate exceeds its share, no machine is replaced.
     """
     if not (pool_plan.choice.candidate and pool_plan.digests):
         return []
@@ -292,7 +290,7 @@ def _canary_candidates(pool_plan: PoolPlan) -> list[Unit]:
 
 
 def _describe_difference(pool_plan: PoolPlan, unit: Unit) -> str:
-    """Return the difference of a machine from newly created ones."""
+    """Describe the difference between a machine and the machines that would be created now."""
     images = sorted({option.image for option in pool_plan.options})
     if unit.machine and unit.machine.image and unit.machine.image not in images:
         name_of = pool_plan.choice.name_of
@@ -304,7 +302,7 @@ def _describe_difference(pool_plan: PoolPlan, unit: Unit) -> str:
 
 
 class MaximumAge(LifeRule):
-    """Its machine is older than `retire.max_age`."""
+    """A machine that is older than `retire.max_age`."""
 
     clock: ClassVar = "age"
     keys: ClassVar = {Reason.MAX_AGE: ("retire", "max_age")}
@@ -326,13 +324,13 @@ class MaximumAge(LifeRule):
 
 
 class MaximumUses(LifeRule):
-    """Its worker finished `retire.max_uses` requests."""
+    """A machine whose worker finished `retire.max_uses` requests."""
 
     clock: ClassVar = "uses"
     keys: ClassVar = {Reason.MAX_USES: ("retire", "max_uses")}
 
     def limit(self, life: MachineLife) -> LifeLimit | None:
-        """Return the maximum number of requests of a machine."""
+        """Return the maximum number of requests that a machine serves."""
         pool = declared(life)
         most = pool.retire.max_uses if pool else None
         return None if most is None else LifeLimit("uses", most, ("retire", "max_uses"), str(most))

@@ -1,9 +1,9 @@
-"""Delete machines that tickets returned, if no ticket of their sandbox came in time.
+"""Delete machines whose ticket has ended, if no ticket of their sandbox follows in time.
 
-A machine with a paid hour is kept for such a ticket until the last run that can delete it before
-the hour ends. Tickets that only wait for capacity of the pool override this: one machine per such
-ticket is deleted, shortest paid time first. A ticket of the sandbox that cannot be served (blocked
-or over a limit) keeps no machine.
+A sandbox is a group of tickets that may share a machine. A machine with a paid hour is kept for
+such a ticket until the last run that can delete it before the hour ends. But for each ticket that
+waits only because the pool is full, one machine is deleted, shortest paid time first. A ticket of
+the sandbox that cannot be served (blocked or over a limit) keeps no machine.
 """
 
 from collections.abc import Iterator
@@ -20,15 +20,15 @@ from fleet.words import lives
 
 
 class ReturnedMachine(LifeRule):
-    """Its ticket ended, and no ticket of its sandbox came in time."""
+    """A machine whose ticket has ended, without a next ticket of its sandbox in time."""
 
     clock: ClassVar = "idle"
     keys: ClassVar = {Reason.TICKET_RETURNED: ("reuse",)}
 
     def limit(self, life: MachineLife) -> LifeLimit | None:
-        """Return the idle time that a machine is kept for the next ticket of its sandbox.
+        """Return the maximum idle time of a machine that waits for a ticket of its sandbox.
 
-        `reuse.max_age` counts from its first ticket, so it is idle for at most that long.
+        `reuse.max_age` counts from the machine's first ticket, so it also limits the idle time.
         """
         pool = declared(life)
         if pool is None or pool.reuse is None or not life.in_sandbox:
@@ -39,9 +39,10 @@ class ReturnedMachine(LifeRule):
         return LifeLimit("idle", held, ("reuse", "opportunity"))
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete machines kept for their sandbox beyond `reuse.opportunity`, unless paid for.
+        """Delete machines that waited for their sandbox longer than `reuse.opportunity`.
 
-        Before requests are assigned, every waiting request may still be served.
+        Keep a machine for its paid time. Before requests are assigned, also keep it if any waiting
+        ticket fits, because that ticket may still get the machine.
         """
         reuse = pool_plan.pool.reuse if pool_plan.pool else None
         if reuse is None or pool_plan.unwanted:
@@ -70,7 +71,7 @@ class ReturnedMachine(LifeRule):
 
 
 def _keep_for_sandbox(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> Iterator[Proposal]:
-    """Keep an idle machine for the next ticket of its sandbox, unless a request gets it."""
+    """Keep an idle machine for the next ticket of its sandbox, unless it is in use or kept."""
     is_free = unit.name not in pool_plan.used and unit.name not in pool_plan.kept
     is_due = pool_plan.is_staffed and pool_plan.can_scale_down
     if is_due and is_free and is_in_sandbox(pool_plan.fleet, unit):
@@ -78,7 +79,10 @@ def _keep_for_sandbox(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> Iterator
 
 
 def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
-    """Return why a unit is no longer kept for its sandbox; empty if no ticket has used it."""
+    """Return the reason why a unit is no longer kept for its sandbox; empty if it still is.
+
+    Also empty if no ticket has used the unit.
+    """
     is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
     if not is_desk or unit.worker is None or not unit.worker.uses or unit.since is None:
         return ""
@@ -89,7 +93,7 @@ def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
 
 
 def _match_sandboxes(pool_plan: PoolPlan, unit: Unit) -> list[bool]:
-    """Return for each ticket that fits the machine whether it is of its sandbox."""
+    """Return for each waiting ticket that fits a machine whether both have the same sandbox."""
     reading = pool_plan.world.queues.get(unit.registry or "")
     if reading is None or unit.worker is None or not isinstance(reading.demand, Demand):
         return []

@@ -1,7 +1,7 @@
-"""A rule of life: one reason for which machines are kept, replaced, drained or deleted.
+"""Define a rule of life: one reason to keep, replace, drain or delete machines.
 
-`table.py` lists the rules in order. A rule alone reads its keys of fleet.yaml: budgets, forecasts,
-explanations and simulations ask the table for the limits of a machine.
+`table.py` lists the rules in order. Only the rule reads its keys of fleet.yaml. Budgets,
+forecasts, explanations and simulations get the limits of a machine from `table.py`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,9 +18,9 @@ from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.schema.units import write_duration
 
 Key = tuple[str, ...]
-"""A key of fleet.yaml below the pool."""
+"""The path of a key below a pool in fleet.yaml."""
 Clock = Literal["idle", "age", "boot", "uses"]
-"""The figure that a limit counts: seconds since an event, or finished requests."""
+"""The quantity that a limit restricts: seconds idle, since creation or of boot, or requests."""
 
 
 class MachineLife(NamedTuple):
@@ -28,54 +28,55 @@ class MachineLife(NamedTuple):
 
     fleet: Fleet
     pool: object
-    """Its declaration in fleet.yaml; other than a pool of machines: no rule limits it."""
+    """The pool's declaration in fleet.yaml; no rule applies if this is not a dynamic pool."""
     on_demand: bool = False
     in_sandbox: bool = False
-    """Tickets of one sandbox have used it, and only they may use it again."""
+    """Tickets of one sandbox used the machine, and only tickets of this sandbox may use it."""
     is_drained: bool = False
-    """Its worker gets no more work."""
+    """The worker of the machine gets no new work."""
     created_at: datetime | None = None
     boots_since: datetime | None = None
     idle_since: datetime | None = None
     uses: int | None = None
-    """Number of its finished requests; None: not reported."""
+    """Number of finished requests; None: not reported."""
     tariff: Tariff | None = None
 
 
 class LifeLimit(NamedTuple):
-    """The limit of a rule for one machine."""
+    """The limit that a rule sets for one machine."""
 
     clock: Clock
     most: int
-    """Seconds of its clock, or finished requests."""
+    """Maximum seconds, or maximum finished requests."""
     key: Key
     value: str = ""
-    """The value of the key, if it is no duration."""
+    """The value of the key as text; empty if it is a duration."""
 
     @property
     def stated(self) -> str:
-        """Return the value of the key as text."""
+        """The value of the key as text."""
         return self.value or write_duration(self.most)
 
     def until(self, life: MachineLife) -> datetime | None:
-        """Return when a machine reaches the limit; None if its clock does not run."""
+        """Return the time when a machine reaches the limit; None if the clock does not run."""
         starts = {"idle": life.idle_since, "age": life.created_at, "boot": life.boots_since}
         start = starts.get(self.clock)
         return None if start is None else start + timedelta(seconds=self.most)
 
 
 class LifeRule:
-    """One reason for the end of a machine, with its keys."""
+    """One reason to keep, replace, drain or delete machines, with its keys in fleet.yaml."""
 
     clock: ClassVar[Clock | None] = None
-    """The clock of its limit; None: it has no limit."""
+    """The clock of the rule's limit; None if the rule has no limit."""
     keys: ClassVar[Mapping[Reason, Key]] = {}
-    """Reason of a decision to the deciding key below the pool."""
+    """Reason of a decision to the key below the pool that causes the decision."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:  # noqa: ARG002 - most rules do
-        """Yield decisions on machines; each is applied before the rule continues.
+        """Yield decisions on machines; the caller applies each decision before the next one.
 
-        Replacements and warm machines are created here, since each takes its share of all limits.
+        Rules for replacements and warm machines create machines here, because each machine
+        reduces the remaining amount of the limits.
         """
         return iter(())
 
@@ -85,9 +86,9 @@ class LifeRule:
 
 
 def is_in_sandbox(fleet: Fleet, unit: Unit | None) -> bool:
-    """Return whether a machine is in a sandbox whose next ticket may use it.
+    """Return whether a machine is in a sandbox whose next ticket may use the machine.
 
-    A machine that a ticket used is in one, also if it is unknown in which, as in a simulation.
+    If the sandbox is unknown, as in a simulation, return whether any ticket has used the machine.
     """
     if unit is None or unit.worker is None:
         return False
@@ -119,5 +120,5 @@ def life_of(fleet: Fleet, pool: object, unit: Unit, *, on_demand: bool = False) 
 
 
 def declared(life: MachineLife) -> Pool | None:
-    """Return the pool of a machine; None if fleet.yaml declares no such pool of machines."""
+    """Return the dynamic pool of a machine; None if fleet.yaml has no such dynamic pool."""
     return life.pool if isinstance(life.pool, Pool) else None

@@ -1,6 +1,6 @@
-"""Scale down: delete machines that are idle for too long and not paid for further.
+"""Scale down: delete machines that are idle for too long, at the end of their paid time.
 
-Only registered workers count as ready: while a replacement boots, the old worker is kept.
+Only registered workers count as ready, so the old worker is kept while its replacement boots.
 `deletion_order.py` has the order. An unneeded booting machine is deleted before it registers.
 """
 
@@ -32,16 +32,16 @@ class IdleRule(LifeRule):
     reason: ClassVar[Reason]
 
     def limit(self, life: MachineLife) -> LifeLimit | None:
-        """Return the limit on idle time; None for a machine that is kept for its sandbox."""
+        """Return the limit on idle time; None if the rule does not limit the machine."""
         pool = declared(life)
         return None if pool is None or _is_kept(life) else self.limit_in(pool, life)
 
     @abstractmethod
     def limit_in(self, pool: Pool, life: MachineLife) -> LifeLimit | None:
-        """Return the limit on the idle time of a machine in a pool; None without one."""
+        """Return the limit on the idle time of a machine in a pool; None without a limit."""
 
     def explain(self, idle: int, limit: LifeLimit) -> str:
-        """Return why a worker that was idle for these seconds is not needed."""
+        """Return the reason to remove a worker that was idle for these seconds."""
         return lives.explain_idle(idle, ".".join(limit.key), limit.stated)
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
@@ -59,7 +59,7 @@ class IdleRule(LifeRule):
             if surplus <= 0 or not because:
                 continue
             surplus -= 1
-            # A queue of fleet itself assigns no work during a run, so its workers need no drain.
+            # A ticket queue assigns no work during a run, so its workers need no drain.
             is_ours = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
             if paid := _explain_paid(pool_plan, unit):
                 yield from _keep_paid(pool_plan, unit, lives.join(because, paid))
@@ -69,7 +69,7 @@ class IdleRule(LifeRule):
                 yield drain(unit, self.reason, because)
 
     def _explain_idle(self, pool: Pool, unit: Unit, life: MachineLife, now: datetime) -> str:
-        """Return why a worker is idle for too long; empty if it is not."""
+        """Return the reason why a worker is idle for too long; empty within the limit."""
         limit = self.limit_in(pool, life)
         if limit is None or unit.since is None:
             return ""
@@ -78,23 +78,23 @@ class IdleRule(LifeRule):
 
 
 class OnDemandIdle(IdleRule):
-    """It is idle in an on-demand pool."""
+    """An idle machine in an on-demand pool, which keeps no machine without work."""
 
     reason: ClassVar = Reason.NOT_WANTED
     keys: ClassVar = {Reason.NOT_WANTED: ()}
 
     def limit_in(self, pool: Pool, life: MachineLife) -> LifeLimit | None:
-        """Return no idle time at all for an on-demand pool."""
+        """Return an idle time of 0 for an on-demand pool."""
         is_kept = not life.on_demand or pool.mode == "pause"
         return None if is_kept else LifeLimit("idle", 0, ("provides",), "on demand")
 
     def explain(self, idle: int, limit: LifeLimit) -> str:  # noqa: ARG002 - it has no limit
-        """Return why a worker is not needed."""
+        """Return the reason to remove an idle worker."""
         return lives.ON_DEMAND_IDLE
 
 
 class IdleTimeout(IdleRule):
-    """It is idle for `retire.idle_after`."""
+    """A machine that is idle for `retire.idle_after`."""
 
     reason: ClassVar = Reason.IDLE_TOO_LONG
     keys: ClassVar = {
@@ -113,27 +113,27 @@ def _is_kept(life: MachineLife) -> bool:
 
 
 def _explain_paid(pool_plan: PoolPlan, unit: Unit) -> str:
-    """Return why to keep a machine that is paid for; empty to delete it immediately.
+    """Return the reason to keep a machine within its paid time; empty to remove it now.
 
-    No ticket has used it, so any ticket may get it; `returned.py` handles the used ones. A machine
-    that one queue already drains is drained at the others too.
+    `returned.py` handles machines that a ticket has used. If one queue already drains a machine,
+    the other queues drain it now.
     """
     return "" if unit.is_leaving else paid_for(pool_plan, unit)
 
 
 def _keep_paid(pool_plan: PoolPlan, unit: Unit, because: str) -> Iterator[Proposal]:
-    """Keep a machine that is paid for, unless it is kept for another reason."""
+    """Keep a machine within its paid time, unless it is kept for another reason."""
     if unit.name not in pool_plan.kept:
         yield keep(unit, Reason.PAID_FOR, because)
 
 
 class UnneededBoot(LifeRule):
-    """It boots for a request that was withdrawn or is served elsewhere."""
+    """A machine that boots for a request that was withdrawn or is served elsewhere."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete machines that boot for withdrawn requests, youngest first.
+        """Delete booting machines beyond min and spare that no request needs, youngest first.
 
-        Due machines do not count as ready: the booting machine may be their replacement.
+        Machines due for replacement do not count, because a booting machine may replace them.
         """
         if pool_plan.pool is None or not pool_plan.can_scale_down:
             return

@@ -1,4 +1,4 @@
-"""All rules of life in order, in two phases: before and after requests are assigned."""
+"""List all rules of life in order, in two phases: before and after requests are assigned."""
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -25,10 +25,10 @@ from fleet.planner.lifecycle.warm import WarmWorkers
 from fleet.planner.pool_plan import PoolPlan
 
 Phase = Literal["before", "after"]
-"""Whether requests are assigned before or after the rules of a phase."""
+"""Whether the rules of a phase apply before or after requests are assigned to workers."""
 
 RULES: Mapping[Phase, tuple[LifeRule, ...]] = {
-    # Machines that are removed regardless of demand get no new work.
+    # These machines are removed regardless of demand, so they get no new work.
     "before": (
         InterruptedRun(),
         GoneMachine(),
@@ -70,16 +70,16 @@ def apply_rules(pool_plans: Iterable[PoolPlan], phase: Phase) -> None:
 
 
 def limits_of(life: MachineLife, clock: Clock) -> list[LifeLimit]:
-    """Return the limits of all rules for one machine on one clock, the shortest first."""
+    """Return the limits that the rules set on one clock of a machine, the shortest first."""
     limits = (rule.limit(life) for rule in _BY_CLOCK[clock])
     return sorted((limit for limit in limits if limit), key=lambda limit: limit.most)
 
 
 def idle_limit(life: MachineLife) -> LifeLimit:
-    """Return the shortest limit on the idle time of a machine; 0 if its pool is removed."""
+    """Return the shortest limit on a machine's idle time; 0 seconds if its pool is removed."""
     return next(iter(limits_of(life, "idle")), LifeLimit("idle", 0, ()))
 
 
 def key_of_reason(reason: Reason) -> Key:
-    """Return the key below a pool that decides with this reason; empty without one."""
+    """Return the key below a pool that causes decisions with this reason; empty if none."""
     return _KEYS.get(reason, ())

@@ -1,4 +1,4 @@
-"""Delete drained workers; drain workers that config removes or that exceed `workers.max`."""
+"""Delete drained workers; drain workers of removed pools and workers beyond `workers.max`."""
 
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
@@ -13,19 +13,19 @@ from fleet.words import lives
 
 
 class DrainedWorker(LifeRule):
-    """Its worker was drained and is idle, or is disabled."""
+    """A machine whose worker is drained and idle, or disabled."""
 
     clock: ClassVar = "idle"
 
     def limit(self, life: MachineLife) -> LifeLimit | None:
-        """Return no idle time at all for a drained worker."""
+        """Return an idle time of 0 for a drained worker; None for other workers."""
         return LifeLimit("idle", 0, (), "drained") if life.is_drained else None
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete workers that are drained and idle; busy ones are kept until they finish.
+        """Delete workers that are drained and idle, and disabled workers.
 
-        The reason is the recorded one of the drain. Without that record, as in an older world, the
-        first reason that applies counts.
+        The recorded reason of the drain counts. Without such a record, the first reason that
+        applies counts.
         """
         above = _count_above_max(pool_plan, pool_plan.inventory.units)
         for unit in pool_plan.inventory.having(UnitState.DRAINING):
@@ -45,7 +45,7 @@ class DrainedWorker(LifeRule):
 
 
 def _explain_returned(pool_plan: PoolPlan, unit: Unit) -> str:
-    """Return why no other ticket may use a returned machine; empty if no ticket has used it."""
+    """Return the reason why no ticket may use a machine again; empty if no ticket has used it."""
     is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
     if not is_desk or unit.worker is None or not unit.worker.uses:
         return ""
@@ -54,19 +54,19 @@ def _explain_returned(pool_plan: PoolPlan, unit: Unit) -> str:
 
 
 class UnwantedPool(LifeRule):
-    """Its pool was removed or has `mode: drain`."""
+    """A machine whose pool was removed or has `mode: drain`."""
 
     clock: ClassVar = "idle"
     keys: ClassVar = {Reason.POOL_DRAINING: ("mode",), Reason.POOL_PAUSED: ("mode",)}
 
     def limit(self, life: MachineLife) -> LifeLimit | None:
-        """Return no idle time at all for a pool with `mode: drain`."""
+        """Return an idle time of 0 for a pool with `mode: drain`; None for other pools."""
         pool = declared(life)
         is_drained = pool is not None and pool.mode == "drain"
         return LifeLimit("idle", 0, ("mode",), "drain") if is_drained else None
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Drain a pool that was removed or has `mode: drain`; running work finishes."""
+        """Delete booting machines and drain workers of an unwanted pool; running work finishes."""
         reason = pool_plan.unwanted
         if reason is None:
             return
@@ -81,14 +81,14 @@ class UnwantedPool(LifeRule):
 
 
 class ExcessSize(LifeRule):
-    """Its pool has more machines than `workers.max`."""
+    """A machine in a pool with more machines than `workers.max`."""
 
     keys: ClassVar = {Reason.ABOVE_MAX: ("workers", "max")}
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Shrink a pool to its max: booting machines first, then idle workers, then busy ones.
+        """Shrink a pool to its max: booting machines first, then idle workers, then busy workers.
 
-        A busy worker finishes its work.
+        A busy worker finishes its work before its machine is deleted.
         """
         seen = _without_doubtful(pool_plan.staying)
         above = _count_above_max(pool_plan, seen)
@@ -111,5 +111,5 @@ def _count_above_max(pool_plan: PoolPlan, units: Iterable[Unit]) -> int:
 
 
 def _without_doubtful(units: Iterable[Unit]) -> list[Unit]:
-    """Leave out units that only their provider or only their stack reports: likely errors."""
+    """Return the units that both provider and stack report; other units may be errors."""
     return [u for u in units if u.state not in (UnitState.MISSING, UnitState.UNRECORDED)]

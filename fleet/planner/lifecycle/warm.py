@@ -1,7 +1,7 @@
-"""Keep `min` workers and `spare` idle ones ready; an on-demand pool keeps none.
+"""Keep `min` workers and `spare` idle workers ready, except in an on-demand pool.
 
-Booting machines count, to avoid duplicates. `min` counts every kept worker; `spare` those that are
-idle after all waiting requests are assigned.
+Booting machines count too, to avoid duplicates. `min` counts every kept worker. `spare` counts
+workers that are idle after all waiting requests are assigned.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from fleet.words import lives
 
 
 class WarmWorkers(LifeRule):
-    """The pool keeps workers without demand."""
+    """A pool that keeps workers ready without demand."""
 
     keys: ClassVar = {
         Reason.BELOW_MIN: ("workers", "min"),
@@ -38,20 +38,20 @@ class WarmWorkers(LifeRule):
         made_for_min = _create_machines(pool_plan, lacking, why)
         lacking = size.spare - len(pool_plan.unused) - made_for_min
         if pool_plan.awaited:
-            # A waiting request would take the spare machine immediately, past its blocking limit.
+            # A waiting request would use the spare machine and so bypass the limit that blocks it.
             if lacking > 0:
                 pool_plan.short[Reason.BELOW_SPARE] = lives.NO_SPARE_CREATED, None
             return
         because = lives.describe_figure("spare", size.spare)
         why = Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=pool_plan.turn)
         _create_machines(pool_plan, lacking, why)
-        yield from ()  # creations are no proposals
+        yield from ()  # creations are not proposals
 
 
 def make_one(pool_plan: PoolPlan, why: Why) -> ReachedLimit | str:
-    """Create an additional machine by the cheapest allowed option.
+    """Create a machine by the cheapest option within all limits.
 
-    Return why not if that fails.
+    Return an empty string if created, else the reached limit or the reason.
     """
     if pool_plan.closed:
         return pool_plan.closed.reason
@@ -68,7 +68,7 @@ def make_one(pool_plan: PoolPlan, why: Why) -> ReachedLimit | str:
 
 
 def _create_machines(pool_plan: PoolPlan, number: int, why: Why) -> int:
-    """Create up to `number` machines as limits allow; return the number created."""
+    """Create up to `number` machines within all limits; return the number of created machines."""
     for made in range(max(0, number)):
         stop = make_one(pool_plan, why)
         if stop:
